@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Installs what kvmserver needs on Debian 12. Does nothing when all of it is there.
+#   scripts/setup.sh           to build and try kvmserver
+#   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks
+set -euo pipefail
+
+build_packages=(
+    g++ cmake ninja-build pkg-config git
+    libcurl4-openssl-dev libsqlite3-dev libzstd-dev libcli11-dev nlohmann-json3-dev libfmt-dev
+    libxxhash-dev libspdlog-dev libtomlplusplus-dev catch2
+    python3 curl ca-certificates
+)
+test_packages=(
+    clang python3-pytest python3-pip wrk
+    qemu-system-x86 busybox-static cpio e2fsprogs linux-perf strace
+)
+
+say() { echo "setup: $*" >&2; }
+
+installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# A language that is there already, from wherever, is used as it is.
+toolchain_packages() {
+    command -v npm >/dev/null || echo npm
+    command -v node >/dev/null || echo nodejs
+    command -v go >/dev/null || echo golang-go
+    command -v cargo >/dev/null || echo cargo rustc
+}
+
+install_missing() {
+    local package missing=()
+    for package in "$@"; do installed "$package" || missing+=("$package"); done
+    if ((${#missing[@]} == 0)); then
+        say "all packages are installed"
+        return
+    fi
+    local as_root=()
+    if ((EUID != 0)); then
+        if ! command -v sudo >/dev/null; then
+            say "not root and no sudo; as root: apt-get install ${missing[*]}"
+            exit 1
+        fi
+        as_root=(sudo)
+    fi
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+    say "updating the package lists"
+    "${apt[@]}" update >&2
+    say "installing ${missing[*]}"
+    "${apt[@]}" install --no-install-recommends "${missing[@]}" >&2
+    say "installed ${#missing[@]} packages"
+}
+
+packages=("${build_packages[@]}")
+case "${1-}" in
+    '') ;;
+    --tests)
+        mapfile -t toolchains < <(toolchain_packages | tr ' ' '\n')
+        packages+=("${test_packages[@]}" "${toolchains[@]}")
+        ;;
+    *)
+        echo "usage: scripts/setup.sh [--tests]" >&2
+        exit 2
+        ;;
+esac
+install_missing "${packages[@]}"
