@@ -1,0 +1,3 @@
+module kvmserver/functions/go-http
+
+go 1.19

@@ -1,0 +1,36 @@
+#include "tinykvm/base/mapping.hpp"
+
+#include <sys/mman.h>
+
+#include <utility>
+
+#include "tinykvm/base/error.hpp"
+
+namespace tinykvm {
+
+Mapping Mapping::map(std::size_t bytes, int prot, int flags, int fd, std::uint64_t offset, const char* what) {
+    void* at = ::mmap(nullptr, bytes, prot, flags, fd, static_cast<off_t>(offset));
+    if (at == MAP_FAILED)
+        throw_errno(std::string("mmap ") + what);
+    return Mapping(static_cast<std::byte*>(at), bytes);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+    if (this != &other) {
+        if (data_)
+            ::munmap(data_, size_);
+        data_ = std::exchange(other.data_, nullptr);
+        size_ = std::exchange(other.size_, 0);
+    }
+    return *this;
+}
+
+Mapping::~Mapping() {
+    if (data_)
+        ::munmap(data_, size_);
+}
+
+} // namespace tinykvm

@@ -1,0 +1,195 @@
+// The contract of host and guest kernel (freestanding; included by both).
+//
+// The host trusts nothing in here: it reads each value once, checks it and only then uses it.
+#pragma once
+#include <cstdint>
+
+namespace tinykvm::abi {
+
+// Changes whenever a layout or meaning in this file changes: a snapshot of another version is refused.
+inline constexpr std::uint32_t kVersion = 1;
+
+// I/O ports. Any other port ends the machine.
+inline constexpr std::uint16_t kPortHostCall = 0x5a0;  // CPL 3: Shared::call is filled in
+inline constexpr std::uint16_t kPortWait = 0x5a1;      // CPL 3: every thread is blocked, Shared::wait is filled in
+inline constexpr std::uint16_t kPortException = 0x5a2; // CPL 0: an ExceptionFrame is on the exception stack
+
+// Host calls beyond the numbers of Linux.
+enum Host : std::uint32_t {
+    // Numbers below 0x1000 are Linux x86-64 system calls with handles in place of file descriptors.
+    // These differ from Linux in their arguments:
+    //   openat     (dir handle, path, flags, mode, OpenReply*) -> handle
+    //   preadv     (handle, iovec*, count, offset or -1 for a stream) -> bytes
+    //   pwritev    (handle, iovec*, count, offset or -1 for a stream) -> bytes
+    //   getdents64 (handle, buffer, bytes, offset, int64* new offset) -> bytes
+    //   mmap       (addr, bytes, prot, flags, handle or -1, offset) -> address
+    //   socket     (family, type, protocol) -> handle, for outbound and datagram sockets, always non-blocking on the host
+    //   sendmsg    (handle, SocketMessage*) -> bytes; recvmsg (handle, SocketMessage*) -> bytes
+    //   memfd_create (name, flags, OpenReply*) -> handle
+    kFirstOwn = 0x1000,
+    kCloseHandle = 0x1000, // (handle) the last descriptor of a handle was closed
+    kExit = 0x1800,        // (status) the program ended
+    kKilled,               // (signal, address, code) the program was killed by a signal; Shared::crash_* tell where
+    kUnknownCall,          // (number) a system call that nobody implements: traced once
+    kRefused,              // (number) fork, vfork or execve: refused, told once
+    kListen,               // (listener, family, sockaddr*, bytes) -> 0; the address is replaced by the bound one
+    kUnlisten,             // (listener)
+    kBindAddress,          // (family, sockaddr*, bytes) -> 0; picks a port when it is 0; checks permission
+    kConnFlush,            // (conn) send what the tx buffer holds without waiting; -> bytes left
+    kPoll,                 // Shared::wait as in a wait, but returns at once
+    kTrace,                // (number, result) with verbose system calls: one line
+    kThreadCount,          // (count) for --verbose-thread-syscalls and inspect
+};
+
+struct OpenReply {
+    std::uint32_t mode;     // st_mode of what was opened
+    std::uint32_t seekable; // 1 when the guest kernel keeps the offset
+};
+
+struct SocketMessage {
+    std::uint64_t iov;        // iovec*
+    std::uint64_t iov_count;
+    std::uint64_t name;       // sockaddr* or 0
+    std::uint32_t name_bytes; // in: room; out of recvmsg: length
+    std::uint32_t flags;      // MSG_*; out of recvmsg: msg_flags
+};
+
+// Handles that every machine starts with.
+inline constexpr std::int32_t kHandleStdin = 0;
+inline constexpr std::int32_t kHandleStdout = 1;
+inline constexpr std::int32_t kHandleStderr = 2;
+inline constexpr std::int32_t kHandleCwd = 3;
+inline constexpr std::int32_t kNoHandle = -1;
+
+struct HostCall {
+    std::uint32_t nr;
+    std::uint32_t reserved;
+    std::uint64_t arg[6];
+    std::int64_t result;
+};
+
+// Handles that blocked threads wait for. Events are POLLIN, POLLOUT, POLLERR, POLLHUP.
+struct WaitHandle {
+    std::int32_t handle;
+    std::int16_t events;
+    std::int16_t revents;
+};
+inline constexpr std::uint32_t kMaxWaitHandles = 64;
+
+struct Wait {
+    std::uint64_t deadline_ns;  // guest monotonic time; ~0 for none
+    std::uint32_t listeners;    // bit n: somebody waits for listener n
+    std::uint32_t handle_count;
+    std::uint32_t runnable;     // 1 in kPoll made while threads can run
+    std::uint32_t threads;      // live threads
+    WaitHandle handles[kMaxWaitHandles];
+};
+
+// A connection between a client and the program. Buffers are linear: the producer appends at `len`, the
+// consumer takes from `off`; whoever empties a buffer sets both to 0. Host and guest never run at once.
+enum ConnState : std::uint32_t {
+    kConnFree = 0,
+    kConnOffered = 1, // set by the host; waits for accept
+    kConnOpen = 2,    // accepted
+    kConnClosed = 3,  // set by the guest; the host sends what is left, closes and frees the slot
+};
+inline constexpr std::uint32_t kMaxConns = 512;
+inline constexpr std::uint32_t kMaxListeners = 16;
+inline constexpr std::uint32_t kRxBytes = 64 << 10;
+inline constexpr std::uint32_t kTxBytes = 64 << 10;
+inline constexpr std::uint32_t kAddressBytes = 28; // sockaddr_in6
+
+struct Conn {
+    std::uint32_t state;
+    std::uint32_t listener;
+    std::uint32_t rx_off, rx_len; // bytes [rx_off, rx_len) of the rx buffer are unread
+    std::uint32_t tx_off, tx_len; // bytes [tx_off, tx_len) of the tx buffer are unsent
+    std::uint8_t rx_eof;          // host: the client will send no more
+    std::uint8_t error;           // host: errno (ECONNRESET, EPIPE) of the connection, 0 for none
+    std::uint8_t shut_write;      // guest: send a FIN after the tx buffer
+    std::uint8_t want_rx;         // guest: somebody waits for data
+    std::uint8_t want_tx;         // guest: somebody waits for room
+    std::uint8_t reset;           // guest: closed with unread data or SO_LINGER 0: send RST
+    std::uint8_t nodelay;
+    std::uint8_t reserved;
+    std::uint32_t peer_bytes, local_bytes;
+    std::uint8_t peer[kAddressBytes];
+    std::uint8_t local[kAddressBytes];
+    std::uint32_t serial; // grows by one for each connection that used the slot
+};
+
+struct TimePage {
+    std::uint64_t tsc_base;
+    std::uint64_t mono_base_ns;
+    std::uint64_t real_base_ns;
+    std::uint64_t boot_base_ns;
+    std::uint64_t mult; // ns = ((tsc - tsc_base) * mult) >> 32
+};
+
+enum Door : std::uint32_t { kDoorHardware = 0, kDoorPvm = 1 };
+
+// At layout::kShared.
+struct Shared {
+    HostCall call;
+    Wait wait;
+    // The user's RIP at the last entry: written by the door stub, by the host for preemption and faults.
+    std::uint64_t entry_rip;
+    // Set by the host when it wanted to preempt but found the guest kernel running.
+    std::uint32_t preempt;
+    // Set by the host before it resumes: a machine was reset or restored (identity changes, WIPEONFORK).
+    std::uint32_t generation;
+    // Highest connection slot that may be in use, plus one: bounds the guest's scans.
+    std::uint32_t conn_limit;
+    std::uint32_t offered; // number of slots in state kConnOffered
+    // A fault of the program, set by the host before it enters the fault entry.
+    std::uint64_t fault_address;
+    std::uint32_t fault_vector;
+    std::uint32_t fault_error;
+    // Registers of the program at a fatal signal, for the report.
+    std::uint64_t crash_rip, crash_rsp, crash_rflags;
+    std::uint64_t crash_regs[15]; // rax rbx rcx rdx rsi rdi rbp r8..r15
+    // Boot parameters.
+    std::uint64_t boot_entry, boot_stack;
+    std::uint32_t door;
+    std::uint32_t xsave_bytes;
+    std::uint64_t xsave_mask;
+    std::uint32_t pid;
+    std::uint32_t trace; // bit 0: kTrace after each system call
+    std::uint32_t uid, gid;
+    std::uint32_t max_files;
+    std::uint32_t cpus; // what sched_getaffinity says
+    std::uint64_t memory_bytes; // what sysinfo says
+    std::uint64_t brk_start;
+    std::uint64_t stats[16]; // counters of the guest kernel: see Stat
+};
+static_assert(sizeof(Shared) <= 4096);
+
+// First bytes of the guest kernel image: how the host finds its entries.
+struct KernelHeader {
+    std::uint64_t magic; // kKernelMagic
+    std::uint32_t version;
+    std::uint32_t reserved;
+    std::uint64_t boot_entry;      // first instruction of a new machine (CPL 3)
+    std::uint64_t syscall_entry;   // RCX user RIP, R11 RFLAGS (PVM door: LSTAR)
+    std::uint64_t door_stub;       // hardware door: LSTAR, in the supervisor page
+    std::uint64_t preempt_entry;   // all registers the program's, RIP in Shared::entry_rip
+    std::uint64_t fault_entry;     // the same, fault_* filled in
+    std::uint64_t wait_resume;     // where a waiting machine goes on, whatever its registers
+    std::uint64_t user_copy_begin, user_copy_end; // code that may touch bad user memory
+    std::uint64_t user_copy_fixup; // where to go on after a fault there
+    std::uint64_t exception_stubs; // 32 stubs in the supervisor page
+    std::uint64_t exception_stride;
+    std::uint64_t text_begin, text_end; // code at CPL 3: a RIP in here is the guest kernel's
+    std::uint64_t supervisor_begin, supervisor_end;
+    std::uint64_t data_begin, data_end; // writable
+};
+inline constexpr std::uint64_t kKernelMagic = 0x314b'4d56'4b54'5647;
+
+// What an exception stub leaves on the exception stack, lowest address first.
+struct ExceptionFrame {
+    std::uint64_t vector;
+    std::uint64_t error;
+    std::uint64_t rip, cs, rflags, rsp, ss;
+};
+
+} // namespace tinykvm::abi

@@ -1,0 +1,46 @@
+// What a program may reach on the host, as plain values: the flags of the command line, saved in snapshots.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tinykvm {
+
+// A host folder shown to the guest at another path.
+struct Volume {
+    std::string host;
+    std::string guest;
+    bool read = true;
+    bool write = false;
+    bool execute = false;
+    bool operator==(const Volume&) const = default;
+};
+
+// One rule of --allow-connect / --allow-listen: host may be empty (any address), an IPv4/IPv6 address or
+// a name ("localhost" is both loopbacks); port 0 is any port.
+struct NetRule {
+    std::string host;
+    std::uint16_t port = 0;
+    bool operator==(const NetRule&) const = default;
+};
+
+struct Permissions {
+    bool all = false;
+    std::vector<std::string> read;    // absolute paths, files or folders; "/" is everything
+    std::vector<std::string> write;   // the same; writing implies reading
+    std::vector<std::string> env;     // names, or prefixes ending in '*'
+    std::vector<NetRule> connect;
+    std::vector<NetRule> listen;
+    std::vector<Volume> volumes;
+    // Absolute paths of the program, its interpreter and libraries: readable without asking. Folders may
+    // be listed too (an ELF interpreter searches them).
+    std::vector<std::string> implied_read;
+    bool operator==(const Permissions&) const = default;
+};
+
+// Parse one item of a flag; throw UserError (ExitCode::usage) with a hint ("did you mean :8080?").
+NetRule parse_net_rule(const std::string& flag, const std::string& text);   // "host:port", ":port", "host", "[::1]:80"
+Volume parse_volume(const std::string& text);                               // "host:guest[:rwx]"
+bool env_allowed(const Permissions&, const std::string& name);
+
+} // namespace tinykvm

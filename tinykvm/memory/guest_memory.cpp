@@ -1,0 +1,60 @@
+#include "tinykvm/memory/guest_memory.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tinykvm {
+
+bool GuestMemory::read(GuestVirt from, std::span<std::byte> to) {
+    std::vector<iovec> runs;
+    if (!gather(from, to.size(), Access::read, runs))
+        return false;
+    std::byte* out = to.data();
+    for (const iovec& run : runs) {
+        std::memcpy(out, run.iov_base, run.iov_len);
+        out += run.iov_len;
+    }
+    return true;
+}
+
+bool GuestMemory::write(GuestVirt to, std::span<const std::byte> from) {
+    std::vector<iovec> runs;
+    if (!gather(to, from.size(), Access::write, runs))
+        return false;
+    const std::byte* in = from.data();
+    for (const iovec& run : runs) {
+        std::memcpy(run.iov_base, in, run.iov_len);
+        in += run.iov_len;
+    }
+    return true;
+}
+
+GuestMemory::StringResult GuestMemory::load_string(GuestVirt at, std::size_t max) {
+    StringResult result;
+    std::vector<iovec> runs;
+    while (result.value.size() <= max) {
+        // To the end of the page: a string may end just before an unmapped one.
+        const std::uint64_t chunk = kPageSize - (at.value & (kPageSize - 1));
+        runs.clear();
+        if (!gather(at, chunk, Access::read, runs)) {
+            result.error = EFAULT;
+            return result;
+        }
+        for (const iovec& run : runs) {
+            const char* text = static_cast<const char*>(run.iov_base);
+            const std::size_t n = ::strnlen(text, run.iov_len);
+            result.value.append(text, n);
+            if (n < run.iov_len) {
+                if (result.value.size() > max)
+                    result.error = ENAMETOOLONG;
+                return result;
+            }
+        }
+        at = at + chunk;
+    }
+    result.error = ENAMETOOLONG;
+    return result;
+}
+
+} // namespace tinykvm

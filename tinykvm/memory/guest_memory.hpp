@@ -1,0 +1,56 @@
+// The one bounds-checked way to the memory of a guest.
+//
+// Everything that comes from a guest is read through here: once, copied, then validated. A range that
+// is not mapped, not permitted or that wraps is refused as a whole by returning false (the caller
+// answers EFAULT); ranges that are mapped but not yet populated are populated.
+#pragma once
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tinykvm/base/guest_addr.hpp"
+
+namespace tinykvm {
+
+enum class Access { read, write };
+
+class GuestMemory {
+public:
+    virtual ~GuestMemory() = default;
+
+    // Appends the host ranges that back [at, at+length), one a run of contiguous pages, for use by one
+    // readv/writev at once. They stay valid until the next call that maps or unmaps guest memory.
+    // False when any byte may not be accessed so; `out` is then unspecified.
+    virtual bool gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) = 0;
+
+    bool read(GuestVirt from, std::span<std::byte> to);
+    bool write(GuestVirt to, std::span<const std::byte> from);
+
+    template <class T>
+    std::optional<T> load(GuestVirt at) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        T value;
+        if (!read(at, std::as_writable_bytes(std::span(&value, 1))))
+            return std::nullopt;
+        return value;
+    }
+    template <class T>
+    bool store(GuestVirt at, const T& value) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        return write(at, std::as_bytes(std::span(&value, 1)));
+    }
+
+    // A NUL-terminated string of at most `max` bytes before the NUL. Errors: EFAULT, ENAMETOOLONG.
+    struct StringResult {
+        std::string value;
+        int error = 0;
+    };
+    StringResult load_string(GuestVirt at, std::size_t max);
+};
+
+} // namespace tinykvm
