@@ -1,0 +1,56 @@
+// Everything `run`, `snapshot` and `snaprun` can be told, as plain values (made by src/cli).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tinykvm/linux/permissions.hpp"
+#include "tinykvm/machine/state.hpp"
+
+namespace kvmserver {
+
+struct Verbosity {
+    bool general = false; // -v
+    bool syscalls = false;
+    bool mmap = false;
+    bool threads = false;
+    bool pagetables = false;
+};
+
+struct Options {
+    // The program (run, snapshot) or the snapshot file (snaprun).
+    std::string program;           // as named by the user: a path or a name to look up in PATH
+    std::vector<std::string> args; // without the program itself
+    std::string snapshot_file;     // snapshot -o, snaprun
+    std::string cwd;               // absolute
+    std::vector<std::string> env;  // "K=V" from --env; the host's variables allowed by permissions are added by the runner
+
+    unsigned threads = 1; // request machines; the CLI has turned 0 into the number of CPUs
+    bool ephemeral = false;
+    unsigned warmup = 0;
+    std::string warmup_path = "/";
+    std::string listen; // --listen: overrides the (first) listener's address; "" = as the program asked
+    bool http = false;  // --http (issue 3)
+    bool stats = false; // --stats: counters at exit, to stderr
+    int level = 0;      // zstd level of snapshot; 0 = default
+    std::string cpu;    // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
+    bool check_reset = false;  // --check-reset: compare the whole machine with the image after each reset
+    std::string reset;         // --reset: "", auto, dirty-bits, working-set
+    bool keep_working_memory = true; // --no-ephemeral-keep-working-memory clears it
+    bool executable_heap = true;
+
+    tinykvm::Permissions permissions;
+    tinykvm::Limits limits;
+    // What the user set on the command line or in the file, by long name: snaprun takes the snapshot's own
+    // permissions and limits for those that are not here.
+    std::vector<std::string> given;
+    Verbosity verbose;
+};
+
+// Each boots or restores, serves until SIGTERM/SIGINT or until the program ends, and returns the exit code of the
+// command. They throw tinykvm::UserError / tinykvm::HostError; the CLI prints those as one line.
+int run_program(const Options& options);   // runner/run.cpp
+int make_snapshot(const Options& options); // runner/make_snapshot.cpp
+int run_snapshot(const Options& options);  // runner/run_snapshot.cpp
+
+} // namespace kvmserver

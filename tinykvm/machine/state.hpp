@@ -1,0 +1,90 @@
+// A quiescent machine as plain values: the serialisable twin of Machine (without the bytes of its memory).
+//
+// Registers are not here: a waiting machine resumes at abi::KernelHeader::wait_resume with nothing in
+// registers, and the vector state, FS and GS of its threads are in guest memory (tinykvm/guest).
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tinykvm/linux/handles.hpp"
+#include "tinykvm/linux/permissions.hpp"
+
+namespace tinykvm {
+
+// One region of the address space. After an image was made every region is anonymous memory: what came
+// from files has been read in.
+struct RegionState {
+    std::uint64_t begin = 0, end = 0; // page-aligned guest addresses
+    std::uint32_t prot = 0;           // PROT_READ 1, PROT_WRITE 2, PROT_EXEC 4
+    std::uint32_t flags = 0;          // see memory/address_space.hpp
+    std::string name;                 // "" or a path or "[stack]"
+    bool operator==(const RegionState&) const = default;
+};
+
+struct FrameRun {
+    std::uint32_t first = 0, count = 0; // in frames of 4096 bytes
+    bool operator==(const FrameRun&) const = default;
+};
+
+struct ListenerState {
+    std::uint32_t id = 0;     // the guest's listener number, < abi::kMaxListeners
+    std::uint32_t family = 0; // AF_INET, AF_INET6, AF_UNIX
+    std::vector<std::uint8_t> address; // the sockaddr as bound
+    bool operator==(const ListenerState&) const = default;
+};
+
+// One leaf of CPUID as the program saw it.
+struct CpuidLeaf {
+    std::uint32_t function = 0, index = 0, flags = 0;
+    std::uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+    bool operator==(const CpuidLeaf&) const = default;
+};
+
+struct CpuState {
+    std::uint64_t xcr0 = 0;
+    std::vector<CpuidLeaf> cpuid;
+    bool operator==(const CpuState&) const = default;
+};
+
+// Bytes unless said otherwise; 0 is "no limit" only where said.
+struct Limits {
+    double boot_seconds = 20;
+    double request_seconds = 8;
+    std::uint64_t memory = 8192ull << 20;          // all of a machine's memory
+    std::uint64_t address_space = 122880ull << 20; // virtual
+    std::uint64_t request_memory = 128ull << 20;   // dirtied or added while one connection is served
+    std::uint64_t keep_memory = 128ull << 20;      // what a machine keeps between requests
+    std::uint32_t open_files = 1024;
+    bool operator==(const Limits&) const = default;
+};
+
+struct ProgramState {
+    std::string path;              // of the ELF program, absolute
+    std::vector<std::string> args; // args[0] is the program as named
+    std::vector<std::string> env_names;
+    std::string cwd;
+    bool operator==(const ProgramState&) const = default;
+};
+
+struct MachineState {
+    std::uint32_t guest_abi = 0; // abi::kVersion
+    std::array<std::uint8_t, 32> guest_kernel_digest{}; // SHA-256 of the guest kernel in the image
+    std::uint32_t door = 0;      // the door of the host that made it; a restore may use the other
+    std::uint64_t page_table_root = 0;
+    std::uint32_t frames = 0;    // the image is frames * 4096 bytes
+    std::vector<FrameRun> free_frames;
+    std::vector<RegionState> regions;
+    std::uint64_t brk_begin = 0, brk_end = 0;
+    std::uint64_t mono_ns = 0, real_ns = 0; // the guest's clocks at the snapshot
+    std::uint32_t threads = 0;
+    CpuState cpu;
+    std::vector<ListenerState> listeners;
+    std::vector<HandleState> handles;
+    ProgramState program;
+    Permissions permissions;
+    Limits limits;
+};
+
+} // namespace tinykvm
