@@ -1,0 +1,49 @@
+# Messages and the run folder. Sourced by hwhost.sh.
+
+readonly status_timeout=124 status_no_host=125
+
+say() { printf 'hwhost: %s\n' "$*" >&2; }
+
+tell() { ((verbose == 0)) || say "$@"; }
+
+die() {
+  say "$@"
+  exit "$status_no_host"
+}
+
+usage_error() {
+  say "$@"
+  say "see --help"
+  exit "$status_no_host"
+}
+
+# A word that any POSIX shell reads back unchanged.
+quoted() { printf "'%s'" "${1//\'/\'\\\'\'}"; }
+
+# Milliseconds since the epoch.
+now_ms() { printf '%s' $((${EPOCHREALTIME/[.,]/} / 1000)); }
+
+seconds_since() {
+  local ms=$(($(now_ms) - $1))
+  printf '%d.%02d' $((ms / 1000)) $((ms % 1000 / 10))
+}
+
+# $run holds everything of this run and goes away with it.
+make_run_folder() {
+  run=$(mktemp -d "$cache/run.XXXXXX")
+  stage=$run/root
+  trap clean_up EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  trap 'exit 129' HUP
+}
+
+clean_up() {
+  [[ -z ${qemu_pid-} ]] || kill -KILL "$qemu_pid" 2>/dev/null || true
+  if ((keep)); then
+    rm -rf "$stage"
+    say "kept $run"
+  else
+    rm -rf "$run"
+  fi
+}
