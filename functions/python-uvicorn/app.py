@@ -55,5 +55,5 @@ class Server(uvicorn.Server):
 
 if __name__ == "__main__":
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 8080
-    config = uvicorn.Config(app, port=port, loop="asyncio", http="h11", lifespan="off", access_log=False)
+    config = uvicorn.Config(app, port=port, loop="asyncio", http="h11", lifespan="off", log_level="warning")
     Server(config).run()

@@ -23,7 +23,10 @@ async fn echo(body: Incoming) -> (StatusCode, Bytes) {
 
 fn bytes(n: &str) -> (StatusCode, Bytes) {
     match n.parse::<u32>() {
-        Ok(n) => (StatusCode::OK, (0..n).map(|i| b'a' + (i % 26) as u8).collect()),
+        Ok(n) => (
+            StatusCode::OK,
+            (0..n).map(|i| b'a' + (i % 26) as u8).collect(),
+        ),
         Err(_) => (StatusCode::BAD_REQUEST, Bytes::new()),
     }
 }
@@ -53,13 +56,19 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
 
 /// Serves 127.0.0.1 at the port that the first argument names, for ever.
 pub async fn serve() -> std::io::Result<()> {
-    let port = std::env::args().nth(1).map_or(8080, |port| port.parse().expect("a port number"));
+    let port = std::env::args()
+        .nth(1)
+        .map_or(8080, |port| port.parse().expect("a port number"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     println!("listening on {port}");
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         // An error here is a client that vanished or spoke no HTTP: its connection is closed.
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)));
+        tokio::spawn(
+            http1::Builder::new()
+                .half_close(true)
+                .serve_connection(TokioIo::new(stream), service_fn(answer)),
+        );
     }
 }
