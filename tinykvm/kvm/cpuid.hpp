@@ -1,0 +1,24 @@
+// The CPUID that a guest sees: the host CPU's own, limited to what XCR0 enables and to what works inside a machine.
+//
+// KVM_GET_SUPPORTED_CPUID alone would do on hardware, but PVM hides SSE3 and all later vector extensions there
+// although they execute (shared/KVM_HOSTS.md).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tinykvm/kvm/abi.hpp"
+
+namespace tinykvm::kvm {
+
+struct GuestCpu {
+    CpuidTable table;
+    std::uint64_t xcr0 = 0;        // x87, SSE, AVX, AVX-512 as far as the host enables them
+    std::uint32_t xsave_bytes = 0; // size of a standard-format XSAVE area for xcr0
+};
+
+// `baseline` is "", "native", "x86-64-v2", "x86-64-v3" or "x86-64-v4": narrows the features of the host.
+// Throws UserError(usage) for another word or when the host lacks the baseline.
+GuestCpu guest_cpu(const CpuidTable& supported, const std::string& baseline);
+
+} // namespace tinykvm::kvm

@@ -1,0 +1,45 @@
+// /dev/kvm and one virtual machine: RAII over the system and VM ioctls.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/kvm/abi.hpp"
+
+namespace tinykvm::kvm {
+
+class Vm;
+
+// An open /dev/kvm. Thread-safe.
+class Kvm {
+public:
+    // Throws UserError(no_kvm) with advice when /dev/kvm is missing, not permitted or lacks what we need.
+    static Kvm open(const char* path = "/dev/kvm");
+    Vm create_vm() const;
+    std::size_t run_bytes() const { return run_bytes_; } // size of a vCPU's shared kvm_run mapping
+    const CpuidTable& supported_cpuid() const { return supported_; }
+    int check(unsigned long capability) const;
+
+private:
+    explicit Kvm(UniqueFd fd) : fd_(std::move(fd)) {}
+    UniqueFd fd_;
+    std::size_t run_bytes_ = 0;
+    CpuidTable supported_;
+};
+
+class Vm {
+public:
+    // Maps `bytes` at `host` (page-aligned, must outlive the slot) to guest-physical `at`.
+    void set_slot(std::uint32_t slot, GuestPhys at, std::uint64_t bytes, void* host, std::uint32_t flags = 0);
+    void remove_slot(std::uint32_t slot) { set_slot(slot, GuestPhys(0), 0, nullptr); }
+    UniqueFd create_vcpu() const;
+    int fd() const { return fd_.get(); }
+
+private:
+    friend class Kvm;
+    explicit Vm(UniqueFd fd) : fd_(std::move(fd)) {}
+    UniqueFd fd_;
+};
+
+} // namespace tinykvm::kvm

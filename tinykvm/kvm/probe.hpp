@@ -1,0 +1,20 @@
+// What kind of KVM host this is, found out by running a tiny machine once per process (shared/KVM_HOSTS.md).
+#pragma once
+#include <string>
+
+#include "tinykvm/kvm/kvm.hpp"
+
+namespace tinykvm::kvm {
+
+struct HostKind {
+    // SYSCALL at CPL 3 arrives at CPL 3 (PVM) instead of CPL 0.
+    bool pvm_door = false;
+    // A dirty bit cleared from outside is set again by the next write (two-level paging): the dirty-bit reset may be used.
+    bool dirty_bits = false;
+    std::string name() const { return pvm_door ? "pvm" : dirty_bits ? "hardware" : "hardware, shadow paging"; }
+};
+
+// Runs the probe on the first call; throws UserError(no_kvm) when the tiny machine does not work.
+const HostKind& host_kind(const Kvm& kvm);
+
+} // namespace tinykvm::kvm

@@ -1,0 +1,61 @@
+// One vCPU: its kvm_run mapping, set-up ioctls and the run call. Registers travel through
+// KVM_CAP_SYNC_REGS, because any other register ioctl costs as much as a fifth of an exit on PVM.
+// Used by one thread at a time; only kick() may come from another one.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "tinykvm/base/mapping.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/kvm/kvm.hpp"
+
+namespace tinykvm::kvm {
+
+enum class ExitKind {
+    io,          // OUT to a port; see io_port()
+    interrupted, // a signal or immediate_exit
+    shutdown,    // triple fault
+    other,       // see reason()
+};
+
+struct Msr {
+    std::uint32_t index;
+    std::uint64_t value;
+};
+
+class Vcpu {
+public:
+    Vcpu(const Kvm& kvm, const Vm& vm);
+
+    void set_cpuid(const CpuidTable& table);
+    // False when the host does not let XCR0 be set (PVM: the guest runs with the host's own).
+    bool set_xcr0(std::uint64_t value);
+    void set_msrs(std::span<const Msr> msrs);
+    void set_special(const kvm_sregs& sregs);
+    kvm_sregs get_special() const;
+    // Makes the guest's TSC the host's; false when the host cannot (then it already is, as on PVM, or never will be).
+    bool set_tsc_offset_zero();
+
+    // General registers as of the last exit; after writing to them call regs_changed() before run().
+    kvm_regs& regs() { return run_->s.regs.regs; }
+    kvm_sregs& special() { return run_->s.regs.sregs; }
+    void regs_changed() { run_->kvm_dirty_regs |= KVM_SYNC_X86_REGS; }
+    void special_changed() { run_->kvm_dirty_regs |= KVM_SYNC_X86_SREGS; }
+
+    ExitKind run();
+    std::uint16_t io_port() const { return run_->io.port; }
+    bool io_is_out() const { return run_->io.direction == KVM_EXIT_IO_OUT; }
+    std::uint32_t reason() const { return run_->exit_reason; }
+    std::uint64_t internal_error() const { return run_->internal.suberror; }
+
+    // Makes the present or the next run() return `interrupted` once. Async-signal-safe.
+    void request_exit() { run_->immediate_exit = 1; }
+    void clear_exit_request() { run_->immediate_exit = 0; }
+
+private:
+    UniqueFd fd_;
+    Mapping mapping_;
+    kvm_run* run_;
+};
+
+} // namespace tinykvm::kvm

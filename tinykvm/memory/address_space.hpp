@@ -1,0 +1,130 @@
+// The guest's virtual address space: an interval map of regions, populated on first touch a run of pages at a
+// time, and the memory system calls on it. Also the GuestMemory through which the host reads and writes.
+//
+// System calls return a value >= 0 or -errno. In a clone everything is undone by reset().
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/memory/guest_memory.hpp"
+#include "tinykvm/memory/page_tables.hpp"
+
+namespace tinykvm {
+
+// A file that regions are filled from: private content, read on first touch.
+struct FileBacking {
+    UniqueFd fd;
+    std::string name;
+};
+
+enum RegionFlags : std::uint32_t {
+    kRegionUser = 1,       // may be unmapped and changed by the program
+    kRegionSupervisor = 2, // CPL 0 only
+    kRegionWipeOnFork = 4, // MADV_WIPEONFORK
+    kRegionShared = 8,     // MAP_SHARED (of anonymous memory or a read-only file)
+};
+
+struct Region {
+    std::uint64_t end = 0;
+    std::uint32_t prot = 0; // PROT_READ | PROT_WRITE | PROT_EXEC
+    std::uint32_t flags = kRegionUser;
+    std::shared_ptr<const FileBacking> file; // null: anonymous
+    std::uint64_t file_offset = 0;           // of the region's first byte
+    std::string name;
+};
+
+enum class FaultOutcome {
+    done,       // populated: go on
+    not_mapped, // SEGV_MAPERR
+    not_allowed, // SEGV_ACCERR
+    past_file,  // SIGBUS: beyond the end of the mapped file
+    no_memory,  // over the machine's memory limit
+};
+enum class FaultAccess { read, write, execute };
+
+class AddressSpace final : public GuestMemory {
+public:
+    using Regions = std::map<std::uint64_t, Region>;
+
+    AddressSpace(GuestRam& ram, std::uint64_t max_bytes); // a new one
+    AddressSpace(GuestRam& ram, GuestPhys root, std::shared_ptr<const Regions> regions, std::uint64_t brk_begin,
+                 std::uint64_t brk_end, std::uint64_t max_bytes); // of a clone: journals
+
+    // --- set-up by the host -------------------------------------------------------------------------------
+    // Maps a fixed range that must be free.
+    void place(GuestVirt at, std::uint64_t bytes, std::uint32_t prot, std::uint32_t flags, std::string name,
+               std::shared_ptr<const FileBacking> file = nullptr, std::uint64_t file_offset = 0);
+    // Populates a range at once and writes `bytes` to it whatever its protection.
+    void fill(GuestVirt at, std::span<const std::byte> bytes);
+    // Populates [at, at+bytes) at once.
+    void populate(GuestVirt at, std::uint64_t bytes);
+    // A run of `bytes` free user addresses below the mmap area's top; 0 when there is none.
+    std::uint64_t find_free(std::uint64_t bytes) const;
+    void set_brk(std::uint64_t begin) { brk_begin_ = brk_end_ = begin; }
+
+    // --- system calls ---------------------------------------------------------------------------------------
+    std::int64_t mmap(std::uint64_t at, std::uint64_t bytes, std::uint32_t prot, std::uint32_t flags,
+                      std::shared_ptr<const FileBacking> file, std::uint64_t offset);
+    std::int64_t munmap(std::uint64_t at, std::uint64_t bytes);
+    std::int64_t mprotect(std::uint64_t at, std::uint64_t bytes, std::uint32_t prot);
+    std::int64_t mremap(std::uint64_t at, std::uint64_t old_bytes, std::uint64_t new_bytes, std::uint32_t flags,
+                        std::uint64_t new_at);
+    std::int64_t madvise(std::uint64_t at, std::uint64_t bytes, int advice);
+    std::int64_t brk(std::uint64_t end);
+    std::int64_t mincore(std::uint64_t at, std::uint64_t bytes, GuestVirt vector);
+
+    // --- faults and access ----------------------------------------------------------------------------------
+    FaultOutcome fault(GuestVirt at, FaultAccess access);
+    bool gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) override;
+
+    // --- image, clone, reset ----------------------------------------------------------------------------------
+    // Reads in everything that files still owe, so that the memory stands alone.
+    void populate_files();
+    const Regions& regions() const { return regions_; }
+    PageTables& tables() { return tables_; }
+    std::uint64_t brk_begin() const { return brk_begin_; }
+    std::uint64_t brk_end() const { return brk_end_; }
+    std::uint64_t address_space_bytes() const { return mapped_bytes_; }
+    // Clone: puts regions and page tables back. True when translations were changed (the caller's other copies
+    // of guest memory follow by themselves).
+    bool reset();
+    // Wipes what MADV_WIPEONFORK promises of a new process.
+    void wipe_on_fork();
+    bool has_wipe_on_fork() const;
+    // Frames the host wrote to since the last take (for the dirty-bit reset).
+    std::vector<Frame> take_host_dirty() { return std::exchange(host_dirty_, {}); }
+    void track_host_writes(bool on) { track_host_writes_ = on; }
+    bool out_of_memory() const { return out_of_memory_; }
+
+private:
+    Regions::iterator region_of(std::uint64_t at);
+    Regions::const_iterator region_of(std::uint64_t at) const;
+    void split(std::uint64_t at);
+    void insert(std::uint64_t begin, Region region);
+    void drop_pages(std::uint64_t begin, std::uint64_t end);
+    FaultOutcome populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t most);
+    bool fill_from_file(const Region& region, std::uint64_t region_begin, std::uint64_t at, Frame first,
+                        std::uint32_t count);
+    void make_present(GuestVirt at, std::uint64_t entry);
+    bool user_range(std::uint64_t at, std::uint64_t bytes) const;
+    std::uint64_t leaf_flags(const Region& region) const;
+    void changed() { regions_changed_ = true; }
+
+    GuestRam* ram_;
+    PageTables tables_;
+    Regions regions_;
+    std::shared_ptr<const Regions> pristine_; // clone only
+    bool regions_changed_ = false;
+    std::uint64_t brk_begin_ = 0, brk_end_ = 0, pristine_brk_end_ = 0;
+    std::uint64_t max_bytes_;
+    std::uint64_t mapped_bytes_ = 0, pristine_mapped_ = 0;
+    std::vector<Frame> host_dirty_;
+    bool track_host_writes_ = false;
+    bool out_of_memory_ = false;
+};
+
+} // namespace tinykvm

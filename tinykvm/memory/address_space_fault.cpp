@@ -1,0 +1,250 @@
+// Populating regions: page faults of the guest and accesses of the host.
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/memory/address_space.hpp"
+
+namespace tinykvm {
+namespace {
+
+// Fault-around: an exit costs as much as copying a hundred pages, so a fault populates the aligned block that
+// surrounds it. Anonymous frames cost nothing until they are touched; file pages cost their copy.
+constexpr std::uint64_t kAnonymousBlock = 128 << 10;
+constexpr std::uint64_t kFileBlock = 64 << 10;
+// Lazily restored pages next to each other came from one chunk: made present together.
+constexpr std::uint64_t kLazyBlock = 64 << 10;
+
+bool allowed(std::uint32_t prot, FaultAccess access) {
+    switch (access) {
+    case FaultAccess::read: return prot != 0; // x86 has no write-only or execute-only pages
+    case FaultAccess::write: return (prot & PROT_WRITE) != 0;
+    case FaultAccess::execute: return (prot & PROT_EXEC) != 0;
+    }
+    return false;
+}
+
+} // namespace
+
+FaultOutcome AddressSpace::fault(GuestVirt at, FaultAccess access) {
+    const auto region = region_of(at.value);
+    if (region == regions_.end())
+        return FaultOutcome::not_mapped;
+    if (!allowed(region->second.prot, access))
+        return FaultOutcome::not_allowed;
+    const GuestVirt page(page_down(at.value));
+    const std::uint64_t entry = tables_.get(page);
+    if (entry & pte::kPresent)
+        return FaultOutcome::done; // the CPU's copy was older than the tables
+    if (entry & pte::kLazy) {
+        make_present(page, entry);
+        return FaultOutcome::done;
+    }
+    return populate_around(region, page.value, region->second.file ? kFileBlock : kAnonymousBlock);
+}
+
+void AddressSpace::make_present(GuestVirt at, std::uint64_t entry) {
+    const Image* image = ram_->image();
+    if (image && pte::frame(entry) < image->frames())
+        image->ensure(pte::frame(entry));
+    tables_.set_present(at);
+    if (!image)
+        return;
+    // The neighbours whose bytes have arrived with it.
+    const auto region = region_of(at.value);
+    const std::uint64_t block = at.value & ~(kLazyBlock - 1);
+    const std::uint64_t begin = std::max(block, region->first);
+    const std::uint64_t end = std::min(block + kLazyBlock, region->second.end);
+    std::vector<GuestVirt> ready;
+    tables_.update(GuestVirt(begin), GuestVirt(end), [&](GuestVirt page, std::uint64_t neighbour) {
+        if (!(neighbour & pte::kPresent) && pte::frame(neighbour) < image->frames() && image->loaded(pte::frame(neighbour)))
+            ready.push_back(page);
+        return neighbour;
+    });
+    for (const GuestVirt page : ready)
+        tables_.set_present(page);
+}
+
+FaultOutcome AddressSpace::populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t most) {
+    const std::uint64_t block = at & ~(most - 1);
+    std::uint64_t begin = at, end = at + kPageSize;
+    const std::uint64_t lowest = std::max(block, region->first);
+    const std::uint64_t highest = std::min(block + most, region->second.end);
+    while (begin > lowest && !pte::mapped(tables_.get(GuestVirt(begin - kPageSize))))
+        begin -= kPageSize;
+    while (end < highest && !pte::mapped(tables_.get(GuestVirt(end))))
+        end += kPageSize;
+
+    if (region->second.file) {
+        // Pages wholly behind the end of the file are SIGBUS, and are not populated around others.
+        struct stat info{};
+        if (::fstat(region->second.file->fd.get(), &info) < 0)
+            return FaultOutcome::past_file;
+        const auto size = static_cast<std::uint64_t>(info.st_size);
+        const std::uint64_t offset = region->second.file_offset;
+        const std::uint64_t limit = size <= offset ? region->first : region->first + page_up(size - offset);
+        if (at >= limit)
+            return FaultOutcome::past_file;
+        end = std::min(end, limit);
+    }
+
+    auto count = static_cast<std::uint32_t>((end - begin) / kPageSize);
+    auto first = ram_->allocate(count);
+    if (!first) {
+        begin = at;
+        end = at + kPageSize;
+        count = 1;
+        first = ram_->allocate(1);
+    }
+    if (!first) {
+        out_of_memory_ = true;
+        return FaultOutcome::no_memory;
+    }
+    if (region->second.file && !fill_from_file(region->second, region->first, begin, *first, count))
+        return FaultOutcome::past_file;
+    const std::uint64_t flags = leaf_flags(region->second);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        std::uint64_t entry = frame_address(*first + i).value | flags;
+        if (!(flags & pte::kPresent))
+            entry |= pte::kLazy;
+        if (!tables_.set(GuestVirt(begin + i * kPageSize), entry)) {
+            out_of_memory_ = true;
+            return FaultOutcome::no_memory;
+        }
+    }
+    return FaultOutcome::done;
+}
+
+bool AddressSpace::fill_from_file(const Region& region, std::uint64_t region_begin, std::uint64_t at, Frame first,
+                                  std::uint32_t count) {
+    std::byte* to = ram_->host(frame_address(first));
+    std::uint64_t left = std::uint64_t{count} * kPageSize;
+    std::uint64_t offset = region.file_offset + (at - region_begin);
+    while (left > 0) {
+        const ssize_t n = ::pread(region.file->fd.get(), to, left, static_cast<off_t>(offset));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        if (n == 0)
+            break; // the rest of the last page is zero
+        to += n;
+        left -= static_cast<std::uint64_t>(n);
+        offset += static_cast<std::uint64_t>(n);
+    }
+    if (track_host_writes_)
+        for (std::uint32_t i = 0; i < count; ++i)
+            host_dirty_.push_back(first + i);
+    return true;
+}
+
+bool AddressSpace::gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) {
+    if (length == 0)
+        return true;
+    if (at.value + length < at.value)
+        return false;
+    const std::uint64_t end = at.value + length;
+    std::uint64_t here = at.value;
+    auto region = region_of(here);
+    while (here < end) {
+        if (region != regions_.end() && here >= region->second.end) {
+            const std::uint64_t edge = region->second.end;
+            ++region;
+            if (region != regions_.end() && region->first != edge)
+                return false;
+        }
+        if (region == regions_.end() || here < region->first)
+            return false;
+        const Region& r = region->second;
+        if ((r.flags & kRegionSupervisor) || !allowed(r.prot, access == Access::write ? FaultAccess::write : FaultAccess::read))
+            return false;
+        const GuestVirt page(page_down(here));
+        std::uint64_t entry = tables_.get(page);
+        if (!(entry & pte::kPresent)) {
+            if (fault(GuestVirt(here), access == Access::write ? FaultAccess::write : FaultAccess::read) != FaultOutcome::done)
+                return false;
+            entry = tables_.get(page);
+        }
+        const Frame frame = pte::frame(entry);
+        if (!ram_->valid(frame))
+            return false;
+        if (access == Access::write && track_host_writes_)
+            host_dirty_.push_back(frame);
+        const std::uint64_t inside = here - page.value;
+        const std::uint64_t n = std::min(kPageSize - inside, end - here);
+        std::byte* host = ram_->host(frame_address(frame)) + inside;
+        if (!out.empty() && static_cast<std::byte*>(out.back().iov_base) + out.back().iov_len == host)
+            out.back().iov_len += n;
+        else
+            out.push_back({host, n});
+        here += n;
+    }
+    return true;
+}
+
+void AddressSpace::populate(GuestVirt at, std::uint64_t bytes) {
+    for (std::uint64_t page = page_down(at.value); page < at.value + bytes; page += kPageSize) {
+        if (pte::mapped(tables_.get(GuestVirt(page))))
+            continue;
+        const auto region = region_of(page);
+        assert(region != regions_.end());
+        if (populate_around(region, page, kAnonymousBlock) != FaultOutcome::done)
+            throw HostError(ENOMEM, "guest memory for " + region->second.name);
+    }
+}
+
+void AddressSpace::fill(GuestVirt at, std::span<const std::byte> bytes) {
+    populate(at, bytes.size());
+    for (std::size_t done = 0; done < bytes.size();) {
+        const std::uint64_t here = at.value + done;
+        const std::uint64_t inside = here & (kPageSize - 1);
+        const std::size_t n = std::min<std::size_t>(kPageSize - inside, bytes.size() - done);
+        const Frame frame = pte::frame(tables_.get(GuestVirt(page_down(here))));
+        std::memcpy(ram_->host(frame_address(frame)) + inside, bytes.data() + done, n);
+        done += n;
+    }
+}
+
+void AddressSpace::populate_files() {
+    for (auto it = regions_.begin(); it != regions_.end(); ++it) {
+        if (!it->second.file)
+            continue;
+        for (std::uint64_t page = it->first; page < it->second.end; page += kPageSize) {
+            if (pte::mapped(tables_.get(GuestVirt(page))))
+                continue;
+            const FaultOutcome outcome = populate_around(it, page, 2 << 20);
+            if (outcome == FaultOutcome::no_memory)
+                throw UserError(ExitCode::failure, "the program's files do not fit in its memory; raise --max-main-memory");
+            if (outcome != FaultOutcome::done)
+                break; // behind the end of the file: SIGBUS before and after
+        }
+    }
+}
+
+bool AddressSpace::has_wipe_on_fork() const {
+    return std::any_of(regions_.begin(), regions_.end(), [](const auto& r) { return r.second.flags & kRegionWipeOnFork; });
+}
+
+void AddressSpace::wipe_on_fork() {
+    for (const auto& [begin, region] : regions_) {
+        if (!(region.flags & kRegionWipeOnFork))
+            continue;
+        tables_.update(GuestVirt(begin), GuestVirt(region.end), [&](GuestVirt, std::uint64_t entry) {
+            const Frame frame = pte::frame(entry);
+            if (ram_->valid(frame)) {
+                if (track_host_writes_)
+                    host_dirty_.push_back(frame);
+                std::memset(ram_->host(frame_address(frame)), 0, kPageSize);
+            }
+            return entry;
+        });
+    }
+}
+
+} // namespace tinykvm

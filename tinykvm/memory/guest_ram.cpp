@@ -1,0 +1,148 @@
+#include "tinykvm/memory/guest_ram.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "tinykvm/base/error.hpp"
+
+namespace tinykvm {
+namespace {
+
+// Slots grow with the memory: few of them, and none much larger than what is in use (a slot costs the kernel
+// memory in proportion to its size, most of all under shadow paging).
+constexpr Frame kFirstSlotFrames = (32u << 20) / kPageSize;
+constexpr Frame kCloneSlotFrames = (8u << 20) / kPageSize;
+
+} // namespace
+
+GuestRam::GuestRam(kvm::Vm& vm, std::uint64_t max_bytes) : vm_(&vm), max_frames_(max_bytes / kPageSize) {}
+
+GuestRam GuestRam::boot(kvm::Vm& vm, std::uint64_t max_bytes) {
+    GuestRam ram(vm, max_bytes);
+    ram.memfd_ = UniqueFd(::memfd_create("kvmserver-boot", MFD_CLOEXEC));
+    if (!ram.memfd_)
+        throw_errno("memfd_create boot memory");
+    if (::ftruncate(ram.memfd_.get(), static_cast<off_t>(max_bytes)) < 0)
+        throw_errno("ftruncate boot memory");
+    ram.memory_ = Mapping::map(max_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, ram.memfd_.get(), 0,
+                               "boot memory");
+    return ram;
+}
+
+GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::uint64_t max_bytes) {
+    const std::uint64_t image_bytes = std::uint64_t{image->frames()} * kPageSize;
+    max_bytes = std::max(max_bytes, image_bytes);
+    GuestRam ram(vm, max_bytes);
+    ram.memory_ = Mapping::map(max_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0,
+                               "request machine memory");
+    if (::mmap(ram.memory_.data(), image_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+               image->fd(), 0) == MAP_FAILED)
+        throw_errno("mmap image");
+    ram.image_frames_ = ram.high_ = ram.slots_end_ = image->frames();
+    vm.set_slot(ram.slots_++, GuestPhys(0), image_bytes, ram.memory_.data());
+    ram.image_ = std::move(image);
+    return ram;
+}
+
+void GuestRam::grow_slots(Frame end) {
+    while (slots_end_ < end) {
+        const Frame minimum = image_frames_ ? kCloneSlotFrames : kFirstSlotFrames;
+        const std::uint64_t want = std::max<std::uint64_t>({minimum, end - slots_end_, (slots_end_ - image_frames_) / 2});
+        const std::uint64_t frames = std::min<std::uint64_t>(want, max_frames_ - slots_end_);
+        const GuestPhys at = frame_address(slots_end_);
+        vm_->set_slot(slots_++, at, frames * kPageSize, host(at));
+        slots_end_ += static_cast<Frame>(frames);
+    }
+}
+
+std::optional<Frame> GuestRam::allocate(std::uint32_t count) {
+    assert(count > 0);
+    for (auto run = free_.begin(); run != free_.end(); ++run) {
+        if (run->second < count)
+            continue;
+        const Frame first = run->first;
+        const std::uint32_t rest = run->second - count;
+        free_.erase(run);
+        if (rest != 0)
+            free_.emplace(first + count, rest);
+        in_use_ += count;
+        return first;
+    }
+    if (max_frames_ < count || high_ > max_frames_ - count)
+        return std::nullopt;
+    const Frame first = high_;
+    grow_slots(first + count);
+    high_ += count;
+    in_use_ += count;
+    return first;
+}
+
+void GuestRam::release(Frame first, std::uint32_t count) {
+    assert(first + count <= high_);
+    const std::uint64_t bytes = std::uint64_t{count} * kPageSize;
+    if (!image_) {
+        if (::madvise(host(frame_address(first)), bytes, MADV_REMOVE) < 0)
+            throw_errno("madvise(MADV_REMOVE) guest memory");
+    } else {
+        // Frames of the image go back to what the image holds, which also is what a reset wants.
+        if (::madvise(host(frame_address(first)), bytes, MADV_DONTNEED) < 0)
+            throw_errno("madvise(MADV_DONTNEED) guest memory");
+        if (first < image_frames_) {
+            const std::uint32_t inside = std::min(count, image_frames_ - first);
+            first += inside;
+            count -= inside;
+            if (count == 0)
+                return;
+        }
+    }
+    in_use_ -= count;
+    auto [at, fresh] = free_.emplace(first, count);
+    assert(fresh);
+    if (const auto next = std::next(at); next != free_.end() && at->first + at->second == next->first) {
+        at->second += next->second;
+        free_.erase(next);
+    }
+    if (at != free_.begin()) {
+        const auto previous = std::prev(at);
+        if (previous->first + previous->second == at->first) {
+            previous->second += at->second;
+            free_.erase(at);
+        }
+    }
+}
+
+void GuestRam::drop_translations(Frame first, std::uint32_t count) {
+    std::byte* at = host(frame_address(first));
+    const std::uint64_t bytes = std::uint64_t{count} * kPageSize;
+    if (::mprotect(at, bytes, PROT_READ) < 0 || ::mprotect(at, bytes, PROT_READ | PROT_WRITE) < 0)
+        throw_errno("mprotect guest memory");
+}
+
+std::shared_ptr<Image> GuestRam::into_image() && {
+    assert(!image_);
+    const Frame frames = high_;
+    if (::ftruncate(memfd_.get(), static_cast<off_t>(std::uint64_t{frames} * kPageSize)) < 0)
+        throw_errno("ftruncate image");
+    return std::make_shared<Image>(std::move(memfd_), frames);
+}
+
+std::uint32_t GuestRam::drop_growth() {
+    const std::uint32_t count = high_ - image_frames_;
+    if (count != 0) {
+        if (::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, MADV_DONTNEED) < 0)
+            throw_errno("madvise(MADV_DONTNEED) guest memory");
+        high_ = image_frames_;
+        free_.clear();
+        in_use_ = 0;
+    }
+    return count;
+}
+
+void GuestRam::set_limit(std::uint64_t max_bytes) {
+    max_frames_ = std::min<std::uint64_t>(memory_.size(), max_bytes) / kPageSize;
+}
+
+} // namespace tinykvm

@@ -1,0 +1,74 @@
+// Guest-physical memory: frames of 4 KiB numbered from 0, kept compact, in KVM slots that are added as it grows.
+//
+// Two kinds. A *boot* memory is one shared memfd, which becomes the image. A *clone* maps an image
+// copy-on-write and has anonymous memory after it. Only one thread uses a GuestRam at a time.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/mapping.hpp"
+#include "tinykvm/kvm/kvm.hpp"
+#include "tinykvm/memory/image.hpp"
+
+namespace tinykvm {
+
+using Frame = std::uint32_t;
+inline constexpr GuestPhys frame_address(Frame f) { return GuestPhys(std::uint64_t{f} * kPageSize); }
+inline constexpr Frame frame_of(GuestPhys at) { return static_cast<Frame>(at.value / kPageSize); }
+
+class GuestRam {
+public:
+    // An empty memory that may grow to `max_bytes`.
+    static GuestRam boot(kvm::Vm& vm, std::uint64_t max_bytes);
+    // A copy-on-write clone of `image` that may grow to `max_bytes` in all.
+    static GuestRam clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::uint64_t max_bytes);
+
+    // First frame of `count` contiguous zeroed frames; nullopt when the limit is reached.
+    std::optional<Frame> allocate(std::uint32_t count);
+    // Gives frames back: their content is dropped, and no vCPU can reach them through stale translations.
+    // A clone does not hand frames of its image out again.
+    void release(Frame first, std::uint32_t count);
+    // Makes every vCPU look at the guest page tables again before it uses these frames. KVM does not watch guest page
+    // tables that are edited from outside; changing the host mapping underneath makes it drop what it derived from them.
+    void drop_translations(Frame first, std::uint32_t count);
+
+    std::byte* host(GuestPhys at) const { return memory_.data() + at.value; }
+    std::span<std::byte> frame_bytes(Frame f) const { return {host(frame_address(f)), kPageSize}; }
+    bool valid(Frame f) const { return f < high_; }
+
+    Frame high() const { return high_; }               // frames below it have been handed out at some time
+    Frame image_frames() const { return image_frames_; } // 0 for a boot memory
+    std::uint64_t bytes_in_use() const { return in_use_ * kPageSize; }
+    const Image* image() const { return image_.get(); }
+    const std::shared_ptr<const Image>& shared_image() const { return image_; }
+    const std::map<Frame, std::uint32_t>& free_runs() const { return free_; }
+
+    // Boot memory only: what is there now becomes an image; this memory must not be used afterwards.
+    std::shared_ptr<Image> into_image() &&;
+    // Clone only: forgets every frame handed out since the clone was made, dropping their content. Returns how many.
+    std::uint32_t drop_growth();
+    void set_limit(std::uint64_t max_bytes);
+
+private:
+    GuestRam(kvm::Vm& vm, std::uint64_t max_bytes);
+    void grow_slots(Frame end);
+
+    kvm::Vm* vm_;
+    Mapping memory_;
+    UniqueFd memfd_; // boot only
+    std::shared_ptr<const Image> image_;
+    Frame image_frames_ = 0;
+    Frame high_ = 0;
+    Frame slots_end_ = 0;
+    std::uint32_t slots_ = 0;
+    std::uint64_t max_frames_;
+    std::uint64_t in_use_ = 0;
+    std::map<Frame, std::uint32_t> free_; // first -> count, coalesced
+};
+
+} // namespace tinykvm

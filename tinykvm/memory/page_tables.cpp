@@ -1,0 +1,123 @@
+#include "tinykvm/memory/page_tables.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "tinykvm/base/error.hpp"
+
+namespace tinykvm {
+namespace {
+
+constexpr int kLeafShift = 12;
+constexpr int kTopShift = 39;
+
+std::uint64_t index(GuestVirt at, int shift) { return (at.value >> shift) & 511; }
+GuestPhys entry_at(GuestPhys table, std::uint64_t i) { return table + i * 8; }
+
+} // namespace
+
+PageTables::PageTables(GuestRam& ram) : ram_(&ram) {
+    const auto frame = ram.allocate(1);
+    if (!frame)
+        throw HostError(ENOMEM, "page-table root");
+    root_ = frame_address(*frame);
+}
+
+PageTables::PageTables(GuestRam& ram, GuestPhys root) : ram_(&ram), root_(root) {}
+
+std::optional<GuestPhys> PageTables::find(GuestVirt at) const {
+    GuestPhys here = root_;
+    for (int shift = kTopShift; shift > kLeafShift; shift -= 9) {
+        const std::uint64_t entry = table(here)[index(at, shift)];
+        if (!(entry & pte::kPresent))
+            return std::nullopt;
+        here = GuestPhys(entry & pte::kAddress);
+    }
+    return entry_at(here, index(at, kLeafShift));
+}
+
+std::uint64_t PageTables::get(GuestVirt at) const {
+    const auto where = find(at);
+    return where ? *reinterpret_cast<std::uint64_t*>(ram_->host(*where)) : 0;
+}
+
+void PageTables::write(GuestPhys at, std::uint64_t entry) {
+    auto* where = reinterpret_cast<std::uint64_t*>(ram_->host(at));
+    // Tables that the machine itself added vanish with its growth; only those of the image need undoing.
+    if (journaling_ && frame_of(at) < ram_->image_frames())
+        journal_.push_back({at, *where});
+    *where = entry;
+}
+
+bool PageTables::set(GuestVirt at, std::uint64_t entry) {
+    GuestPhys here = root_;
+    for (int shift = kTopShift; shift > kLeafShift; shift -= 9) {
+        const GuestPhys where = entry_at(here, index(at, shift));
+        std::uint64_t next = *reinterpret_cast<std::uint64_t*>(ram_->host(where));
+        if (!(next & pte::kPresent)) {
+            const auto frame = ram_->allocate(1);
+            if (!frame)
+                return false;
+            next = frame_address(*frame).value | pte::kPresent | pte::kWrite | pte::kUser | pte::kAccessed;
+            write(where, next);
+        }
+        here = GuestPhys(next & pte::kAddress);
+    }
+    write(entry_at(here, index(at, kLeafShift)), entry);
+    return true;
+}
+
+void PageTables::update(GuestVirt begin, GuestVirt end,
+                        const std::function<std::uint64_t(GuestVirt, std::uint64_t)>& fn) {
+    std::uint64_t at = begin.value;
+    while (at < end.value) {
+        GuestPhys here = root_;
+        int shift = kTopShift;
+        bool absent = false;
+        for (; shift > kLeafShift; shift -= 9) {
+            const std::uint64_t entry = table(here)[index(GuestVirt(at), shift)];
+            if (!(entry & pte::kPresent)) {
+                absent = true;
+                break;
+            }
+            here = GuestPhys(entry & pte::kAddress);
+        }
+        if (absent) { // nothing below this entry: to the next one at this level
+            at = ((at >> shift) + 1) << shift;
+            continue;
+        }
+        const std::uint64_t stop = std::min(end.value, ((at >> 21) + 1) << 21);
+        for (; at < stop; at += kPageSize) {
+            const GuestPhys where = entry_at(here, index(GuestVirt(at), kLeafShift));
+            const std::uint64_t entry = *reinterpret_cast<std::uint64_t*>(ram_->host(where));
+            if (!pte::mapped(entry))
+                continue;
+            const std::uint64_t changed = fn(GuestVirt(at), entry);
+            if (changed != entry)
+                write(where, changed);
+        }
+    }
+}
+
+void PageTables::set_present(GuestVirt at) {
+    const auto where = find(at);
+    if (!where)
+        return;
+    auto& own = *reinterpret_cast<std::uint64_t*>(ram_->host(*where));
+    const std::uint64_t lazy = own;
+    const std::uint64_t present = (lazy | pte::kPresent) & ~pte::kLazy;
+    const Image* image = ram_->image();
+    if (image && where->value < image->bytes().size()) {
+        std::atomic_ref<std::uint64_t> pristine(*reinterpret_cast<std::uint64_t*>(image->data() + where->value));
+        std::uint64_t seen = lazy;
+        if (pristine.compare_exchange_strong(seen, present) || seen == present) {
+            if (own != present) // this clone has its own copy of the table
+                own = present;
+            return;
+        }
+    }
+    write(*where, present);
+}
+
+} // namespace tinykvm

@@ -1,0 +1,66 @@
+// Guest page tables: four levels of ordinary guest frames that the host writes.
+//
+// A clone keeps a journal of the entries it changed, so that a reset can put them back and make the vCPU
+// forget what it derived from them.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/memory/guest_ram.hpp"
+
+namespace tinykvm {
+
+// Entry bits (Intel SDM vol. 3, 4.5). kLazy is one of those left to software: not present yet, because the
+// frame's bytes are still in the snapshot file.
+namespace pte {
+inline constexpr std::uint64_t kPresent = 1, kWrite = 2, kUser = 4, kAccessed = 0x20, kDirty = 0x40;
+inline constexpr std::uint64_t kLazy = 1ull << 9;
+inline constexpr std::uint64_t kNone = 1ull << 10; // PROT_NONE: tells such an entry from one that is only lazy
+inline constexpr std::uint64_t kNoExecute = 1ull << 63;
+inline constexpr std::uint64_t kAddress = 0x000f'ffff'ffff'f000;
+inline bool mapped(std::uint64_t entry) { return (entry & (kPresent | kLazy)) != 0; }
+inline Frame frame(std::uint64_t entry) { return static_cast<Frame>((entry & kAddress) / kPageSize); }
+} // namespace pte
+
+class PageTables {
+public:
+    // New tables with a root frame allocated from `ram`; throws HostError(ENOMEM) when there is none.
+    explicit PageTables(GuestRam& ram);
+    // Tables found in a clone or a restored machine.
+    PageTables(GuestRam& ram, GuestPhys root);
+
+    GuestPhys root() const { return root_; }
+
+    // The leaf entry of an address; 0 when there is none.
+    std::uint64_t get(GuestVirt at) const;
+    // Sets it, adding tables as needed; false when no frame is left for them.
+    bool set(GuestVirt at, std::uint64_t entry);
+    // Calls fn(address, entry) for each mapped leaf in [begin, end), in order; fn returns the new entry.
+    void update(GuestVirt begin, GuestVirt end, const std::function<std::uint64_t(GuestVirt, std::uint64_t)>& fn);
+
+    void start_journal() { journaling_ = true; }
+    struct Change {
+        GuestPhys at;          // of the entry
+        std::uint64_t before;
+    };
+    const std::vector<Change>& journal() const { return journal_; }
+    void clear_journal() { journal_.clear(); }
+    // Makes a lazy entry present. Where the image's own entry is the same one, this is no change of the
+    // machine (the frame's bytes arrived): it is made in the image too and no reset undoes it.
+    void set_present(GuestVirt at);
+
+private:
+    std::uint64_t* table(GuestPhys at) const { return reinterpret_cast<std::uint64_t*>(ram_->host(at)); }
+    // Address of the leaf entry, or nullopt.
+    std::optional<GuestPhys> find(GuestVirt at) const;
+    void write(GuestPhys at, std::uint64_t entry);
+
+    GuestRam* ram_;
+    GuestPhys root_;
+    bool journaling_ = false;
+    std::vector<Change> journal_;
+};
+
+} // namespace tinykvm
