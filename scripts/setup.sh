@@ -24,7 +24,7 @@ toolchain_packages() {
     command -v npm >/dev/null || echo npm
     command -v node >/dev/null || echo nodejs
     command -v go >/dev/null || echo golang-go
-    command -v cargo >/dev/null || echo cargo rustc
+    command -v cargo >/dev/null || echo cargo-web rustc-web  # bookworm's own cargo cannot fetch from the sparse index
 }
 
 install_missing() {
