@@ -1,0 +1,1 @@
+extern "C" int elf_sample_deep() { return 42; }

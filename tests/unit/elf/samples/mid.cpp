@@ -1,0 +1,2 @@
+extern "C" int elf_sample_deep();
+extern "C" int elf_sample_mid() { return elf_sample_deep() + 1; }

@@ -1,0 +1,111 @@
+#include "tinykvm/elf/symbols.hpp"
+
+#include "tests/catch.hpp"
+#include "tests/unit/elf/support.hpp"
+
+using namespace tinykvm;
+using namespace elf_test;
+
+namespace {
+
+// Sections: 1 = code at 0x1000..0x2000, 2 = symbols, 3 = their names.
+struct SymbolFile {
+    ElfBuilder elf;
+    std::vector<Elf64_Sym> symbols{1};
+    std::vector<Elf64_Shdr> sections{4};
+    std::string names = std::string(1, '\0');
+
+    SymbolFile() {
+        sections[1] = {0, SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, 0x1000, 0x400, 0x1000, 0, 0, 16, 0};
+        sections[2] = {0, SHT_SYMTAB, 0, 0, 0x2000, 0, 3, 0, 8, sizeof(Elf64_Sym)};
+        sections[3] = {0, SHT_STRTAB, 0, 0, 0x3000, 0, 0, 0, 1, 0};
+    }
+    void add(const std::string& name, std::uint64_t at, std::uint64_t size, int type = STT_FUNC, std::uint16_t section = 1) {
+        symbols.push_back({static_cast<std::uint32_t>(names.size()),
+                           static_cast<unsigned char>(ELF64_ST_INFO(STB_GLOBAL, type)), 0, section, at, size});
+        names += name + '\0';
+        sections[2].sh_size = symbols.size() * sizeof(Elf64_Sym);
+        sections[3].sh_size = names.size();
+    }
+    Bytes bytes() {
+        elf.header.e_shoff = 0x800;
+        elf.header.e_shentsize = sizeof(Elf64_Shdr);
+        elf.header.e_shnum = static_cast<std::uint16_t>(sections.size());
+        Bytes out = elf.bytes();
+        out.resize(0x4000);
+        std::memcpy(&out[0x800], sections.data(), sections.size() * sizeof(Elf64_Shdr));
+        std::memcpy(&out[0x2000], symbols.data(), symbols.size() * sizeof(Elf64_Sym));
+        std::memcpy(&out[0x3000], names.data(), names.size());
+        return out;
+    }
+    std::string at(std::uint64_t address) {
+        const auto symbol = nearest_symbol(bytes(), address);
+        return symbol ? symbol->name + "+" + std::to_string(symbol->offset) : "";
+    }
+};
+
+} // namespace
+
+TEST_CASE("symbols at an address") {
+    SymbolFile file;
+    file.add("first", 0x1100, 0x10);
+    file.add("outer", 0x1200, 0x100);
+    file.add("inner", 0x1240, 0x10);
+    file.add("label", 0x1400, 0, STT_NOTYPE);
+    file.add("data", 0x1450, 0x10, STT_OBJECT);
+    file.add("elsewhere", 0x1450, 0, STT_NOTYPE, SHN_ABS);
+    CHECK(file.at(0x10ff) == "");
+    CHECK(file.at(0x1100) == "first+0");
+    CHECK(file.at(0x110f) == "first+15");
+    CHECK(file.at(0x1110) == ""); // between two functions
+    CHECK(file.at(0x1248) == "inner+8");
+    CHECK(file.at(0x1250) == "outer+80");
+    CHECK(file.at(0x1500) == "label+256");
+    CHECK(file.at(0x2000) == ""); // beyond the label's section
+    CHECK(file.at(~0ull) == "");
+}
+
+TEST_CASE("symbols of real files") {
+    const Bytes library = read_whole(TEST_SAMPLES "/deep/libelfdeep.so");
+    std::uint64_t address = 0;
+    for (std::uint64_t at = 0x1; at < 0x4000 && address == 0; ++at)
+        if (const auto symbol = nearest_symbol(library, at); symbol && symbol->name == "elf_sample_deep")
+            address = at;
+    REQUIRE(address != 0);
+    CHECK(nearest_symbol(TEST_SAMPLES "/deep/libelfdeep.so", address)->offset == 0);
+    CHECK(nearest_symbol(library, address + 1)->offset == 1);
+    CHECK_FALSE(nearest_symbol("/no/such/file", address));
+    CHECK_FALSE(nearest_symbol("/", address));
+    CHECK_FALSE(nearest_symbol("/bin/true", 0x3000)); // stripped, nothing of its own exported there
+}
+
+TEST_CASE("hostile symbol tables") {
+    const auto with = [](auto&& spoil) {
+        SymbolFile file;
+        file.add("name", 0x1100, 0x10);
+        spoil(file);
+        return file.at(0x1100);
+    };
+    CHECK(with([](auto&) {}) == "name+0");
+    CHECK(with([](auto& f) { f.names[1] = '\n'; }) == "?ame+0");
+    CHECK(with([](auto& f) { f.symbols[1].st_name = ~0u; }) == "");
+    CHECK(with([](auto& f) { f.sections[2].sh_link = 77; }) == "");
+    CHECK(with([](auto& f) { f.sections[2].sh_entsize = 1; }) == "");
+    CHECK(with([](auto& f) { f.sections[2].sh_offset = ~0ull; }) == "");
+    CHECK(with([](auto& f) { f.sections[2].sh_size = ~0ull; }) == "name+0"); // as much as the file has
+    CHECK(with([](auto& f) { f.sections[3].sh_offset = ~0ull - 4; }) == "");
+    CHECK(with([](auto& f) { f.sections[3].sh_size = ~0ull; }) == "name+0");
+    CHECK(with([](auto& f) { f.sections[3].sh_size = 3; }) == ""); // not terminated
+    CHECK(with([](auto& f) { f.symbols[1].st_size = ~0ull; }) == "name+0");
+    CHECK(with([](auto& f) {
+              f.symbols[1].st_size = 0;
+              f.sections[1].sh_size = ~0ull;
+          }) == "name+0");
+    CHECK(with([](auto& f) { f.names = std::string(0xf00, 'a'), f.sections[3].sh_size = 0xf01; }) == "");
+
+    SymbolFile file;
+    file.add("name", 0x1100, 0x10);
+    Bytes bytes = file.bytes();
+    for (std::size_t size = 0; size < bytes.size(); size += 13)
+        nearest_symbol(std::span(bytes).first(size), 0x1100);
+}

@@ -1,0 +1,26 @@
+// /etc/ld.so.cache of glibc: names of libraries and where they are.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace tinykvm {
+
+// Name -> absolute path, 64-bit x86 libraries only; a name may have several (variants for CPUs), best first.
+class LdCache {
+public:
+    LdCache() = default;
+    // A file that cannot be read, or is no cache, gives an empty one: the interpreter does the same.
+    static LdCache from_file(const std::string& path);
+    static LdCache parse(std::span<const std::byte> bytes);
+
+    std::vector<std::string> find(const std::string& name) const;
+    std::size_t size() const { return paths_.size(); }
+
+private:
+    std::unordered_map<std::string, std::vector<std::string>> paths_;
+};
+
+} // namespace tinykvm
