@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tinykvm/linux/permissions.hpp"
+#include "tinykvm/linux/program_facts.hpp"
 #include "tinykvm/memory/guest_memory.hpp"
 
 namespace tinykvm {
@@ -23,6 +24,8 @@ struct CallContext {
     const Policy& policy;
     // Called at most once a call with one line such as: open "/etc/passwd": not permitted; --allow-read=/etc/passwd would allow it
     std::function<void(const std::string&)> explain;
+    // What /proc/self tells of this machine.
+    SelfFacts self = {};
 };
 
 struct CallArgs {

@@ -1,0 +1,81 @@
+// What handlers of different families share: paths, buffers and handles as they come from the guest.
+#pragma once
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tinykvm/linux/call.hpp"
+#include "tinykvm/linux/handles.hpp"
+#include "tinykvm/linux/policy.hpp"
+
+namespace tinykvm {
+
+// IOV_MAX of Linux, for the guest's vectors and for ours.
+inline constexpr std::uint64_t kMaxIov = 1024;
+// MAX_RW_COUNT of Linux: one call moves no more.
+inline constexpr std::uint64_t kMaxTransfer = 0x7fff'f000;
+
+inline std::int32_t int_arg(std::uint64_t value) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(value)); }
+inline GuestVirt address_arg(std::uint64_t value) { return GuestVirt(value); }
+
+// The host call's value or -errno.
+inline std::int64_t result_of(std::int64_t value, int error) { return value < 0 ? -error : value; }
+
+// A handle that can be used: null with `error` (a negative errno) otherwise. A lost one is explained.
+const Handle* use_handle(CallContext& call, std::uint64_t number, std::int64_t& error);
+
+// A path argument of an *at call. AT_FDCWD is kHandleCwd.
+struct AtPath {
+    std::string path;       // absolute guest path, for Policy
+    std::int64_t error = 0; // negative errno
+    bool itself = false;    // AT_EMPTY_PATH and "": the handle is meant
+    std::int32_t handle = -1;
+};
+AtPath at_path(CallContext& call, std::uint64_t folder, std::uint64_t path, int flags);
+
+// -opened.error, after telling the user which flag is missing.
+std::int64_t refuse(CallContext& call, const char* name, const std::string& path, int error,
+                    const std::string& refused);
+
+// Opens what an AtPath means for looking only: O_PATH of the path, or the handle's own descriptor.
+struct Target {
+    UniqueFd opened;
+    int fd = -1;
+    std::int64_t error = 0;
+    std::string path;   // canonical
+    std::string link;   // see OpenedPath
+    Rights rights = 0;
+};
+Target look_up(CallContext& call, const char* name, const AtPath& at, bool follow);
+
+// A guest's iovec array as host ranges, at most kMaxTransfer bytes.
+struct Buffers {
+    std::vector<iovec> runs;
+    std::uint64_t bytes = 0;
+    std::int64_t error = 0; // negative errno
+};
+enum class Faults {
+    partial, // stop before the first byte that may not be accessed, as Linux does for files and streams
+    whole,   // EFAULT for the whole, for datagrams
+};
+// At most `most` bytes.
+Buffers gather_vector(GuestMemory& memory, GuestVirt vector, std::uint64_t count, Access access, std::uint64_t most,
+                      Faults faults);
+Buffers gather_range(GuestMemory& memory, GuestVirt at, std::uint64_t length, Access access);
+
+// A guest's sockaddr. Linux copies at most sizeof(sockaddr_storage).
+struct SocketAddress {
+    sockaddr_storage storage{};
+    socklen_t length = 0;
+    std::int64_t error = 0; // negative errno
+    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+    sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+SocketAddress load_address(GuestMemory& memory, GuestVirt at, std::int64_t length);
+// As move_addr_to_user: `room` is a socklen_t in guest memory, in and out.
+std::int64_t store_address(GuestMemory& memory, const SocketAddress& address, GuestVirt at, GuestVirt room);
+
+} // namespace tinykvm

@@ -1,0 +1,189 @@
+// Handles to plain values and back, for snapshot files.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/linux/handles.hpp"
+#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/linux/policy.hpp"
+
+namespace tinykvm {
+
+namespace {
+
+constexpr std::int32_t kHighestNumber = 1 << 20;
+
+[[noreturn]] void bad_state(const HandleState& state, const std::string& why) {
+    throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: handle {}: {}", state.number, why));
+}
+
+int stdio_number(const std::string& path) {
+    return path == "/dev/stdin" ? 0 : path == "/dev/stdout" ? 1 : path == "/dev/stderr" ? 2 : -1;
+}
+
+void check(const HandleState& state) {
+    if (state.number < 0 || state.number > kHighestNumber)
+        bad_state(state, "impossible number");
+    const bool by_path = state.kind == HandleKind::file || state.kind == HandleKind::directory ||
+                         state.kind == HandleKind::device;
+    if (by_path && (!state.path.starts_with('/') || state.path.size() > kMaxPath ||
+                    state.path.find('\0') != std::string::npos))
+        bad_state(state, "impossible path");
+    if (state.kind == HandleKind::stdio && stdio_number(state.path) < 0)
+        bad_state(state, "unknown standard stream");
+    if (state.kind > HandleKind::event)
+        bad_state(state, "unknown kind");
+    if (state.kind != HandleKind::memfd && !state.content.empty())
+        bad_state(state, "content where none belongs");
+    if (state.kind == HandleKind::memfd && state.content.size() > state.identity.size)
+        bad_state(state, "more content than its size");
+}
+
+// The whole content without the zeros at its end. Nothing when it holds more than `limit`.
+std::vector<std::uint8_t> read_memfd(int fd, std::uint64_t size, std::uint64_t limit) {
+    std::vector<std::uint8_t> content;
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_blocks) * 512 > limit)
+        return content;
+    off_t end = 0; // of the data: behind it there is only a hole
+    for (off_t at = 0; (at = ::lseek(fd, at, SEEK_DATA)) >= 0; at = end)
+        if ((end = ::lseek(fd, at, SEEK_HOLE)) < 0)
+            return content;
+    content.resize(std::min<std::uint64_t>(static_cast<std::uint64_t>(end), size));
+    std::size_t done = 0;
+    while (done < content.size()) {
+        const ssize_t n = ::pread(fd, content.data() + done, content.size() - done, static_cast<off_t>(done));
+        if (n <= 0)
+            throw_errno("read memfd of the guest");
+        done += static_cast<std::size_t>(n);
+    }
+    while (!content.empty() && content.back() == 0)
+        content.pop_back();
+    return content;
+}
+
+void restore_memfd(const HandleState& state, Handle& handle) {
+    UniqueFd fd(::memfd_create(state.path.substr(0, 200).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(state.identity.size)) != 0)
+        throw_errno(fmt::format("restore memfd {}", state.path));
+    std::size_t done = 0;
+    while (done < state.content.size()) {
+        const ssize_t n = ::pwrite(fd.get(), state.content.data() + done, state.content.size() - done,
+                                   static_cast<off_t>(done));
+        if (n <= 0)
+            throw_errno(fmt::format("restore memfd {}", state.path));
+        done += static_cast<std::size_t>(n);
+    }
+    handle.file = std::make_shared<const HostFile>(std::move(fd));
+}
+
+// A file that is only read must be the one that it was; one that is written to may have grown.
+bool same_file(const HandleState& then, const HandleInfo& now) {
+    if (then.kind != now.kind)
+        return false;
+    const bool read_only = (then.flags & O_ACCMODE) == O_RDONLY && !(then.flags & O_PATH);
+    if (now.kind != HandleKind::file || now.synthetic || !read_only)
+        return true;
+    // Not device and inode: the same file of the same package on another host has others.
+    return then.identity.size == now.identity.size && then.identity.mtime_ns == now.identity.mtime_ns;
+}
+
+void restore_path(const HandleState& state, const Policy& policy, Handle& handle) {
+    const int flags = static_cast<int>(state.flags) & ~(O_CREAT | O_EXCL | O_TRUNC);
+    OpenedPath opened = policy.open(state.path, flags, 0, {});
+    HandleInfo now;
+    if (opened.error == 0)
+        opened.error = opened.fd ? describe(opened, state.flags, now) : ENOENT;
+    if (opened.error != 0)
+        handle.lost_why = opened.refused.empty() ? fmt::format("cannot be opened here ({})", ::strerrorname_np(opened.error))
+                                                 : fmt::format("not permitted; {}", opened.refused);
+    else if (!same_file(state, now))
+        handle.lost_why = "is not the file that it was at the snapshot";
+    else {
+        handle.info = std::move(now);
+        handle.file = std::make_shared<const HostFile>(std::move(opened.fd));
+        return;
+    }
+    handle.lost = EIO;
+}
+
+} // namespace
+
+std::vector<HandleState> HandleTable::states() const {
+    std::vector<HandleState> states;
+    for (std::size_t n = 0; n < slots_.size(); ++n) {
+        const Handle* handle = slots_[n].handle;
+        if (!handle)
+            continue;
+        const HandleInfo& info = handle->info;
+        HandleState state;
+        state.number = static_cast<std::int32_t>(n);
+        state.kind = info.kind;
+        state.path = info.path;
+        state.flags = info.flags;
+        state.identity = info.identity;
+        state.family = info.family;
+        state.type = info.type;
+        state.protocol = info.protocol;
+        struct stat now {};
+        const bool changes = info.kind == HandleKind::file || info.kind == HandleKind::memfd;
+        if (changes && handle->file && ::fstat(handle->file->fd(), &now) == 0)
+            state.identity = identity_of(now);
+        if (info.kind == HandleKind::memfd && handle->file)
+            state.content = read_memfd(handle->file->fd(), state.identity.size, memfd_limit_);
+        states.push_back(std::move(state));
+    }
+    return states;
+}
+
+HandleTable HandleTable::restore(const std::vector<HandleState>& states, const Policy& policy, std::uint32_t limit,
+                                 std::vector<std::string>& warnings) {
+    std::int32_t highest = 0;
+    for (const HandleState& state : states) {
+        check(state);
+        highest = std::max(highest, state.number);
+    }
+    HandleTable table(std::max(limit, static_cast<std::uint32_t>(highest) + 1));
+    table.slots_.resize(table.limit_);
+    for (const HandleState& state : states) {
+        if (table.find(state.number))
+            bad_state(state, "there are two of it");
+        Handle handle;
+        handle.info.kind = state.kind;
+        handle.info.path = state.path;
+        handle.info.flags = state.flags;
+        handle.info.identity = state.identity;
+        handle.info.family = state.family;
+        handle.info.type = state.type;
+        handle.info.protocol = state.protocol;
+        switch (state.kind) {
+        case HandleKind::stdio:
+            handle.file = HostFile::borrowed(stdio_number(state.path));
+            break;
+        case HandleKind::memfd:
+            restore_memfd(state, handle);
+            break;
+        case HandleKind::socket:
+        case HandleKind::event:
+            handle.lost = state.kind == HandleKind::socket ? ECONNRESET : EIO;
+            handle.lost_why = "was open at the snapshot, and connections do not outlive one";
+            break;
+        default:
+            restore_path(state, policy, handle);
+        }
+        if (handle.lost != 0)
+            warnings.push_back(fmt::format("handle {} {} \"{}\": {}", state.number,
+                                           state.kind == HandleKind::socket ? "socket" : "file", state.path,
+                                           handle.lost_why));
+        table.put(state.number, std::make_unique<const Handle>(std::move(handle)));
+    }
+    table.freeze();
+    return table;
+}
+
+} // namespace tinykvm

@@ -1,0 +1,288 @@
+#include "tinykvm/linux/handles.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <csignal>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/linux/policy.hpp"
+
+namespace tinykvm {
+
+namespace {
+
+// A socket whose peer is gone: readable, writable and hung up for poll.
+int hung_up_fd() {
+    static const UniqueFd fd = [] {
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+            throw_errno("socketpair");
+        ::close(pair[1]);
+        return UniqueFd(pair[0]);
+    }();
+    return fd.get();
+}
+
+void ignore_write_signals() {
+    static const bool done = [] {
+        std::signal(SIGPIPE, SIG_IGN);
+        std::signal(SIGXFSZ, SIG_IGN);
+        return true;
+    }();
+    (void)done;
+}
+
+std::shared_ptr<const HostFile> own_file(UniqueFd fd) { return std::make_shared<const HostFile>(std::move(fd)); }
+
+UniqueFd copy_memfd(int from) {
+    UniqueFd copy(::memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    struct stat info {};
+    if (!copy || ::fstat(from, &info) != 0 || ::ftruncate(copy.get(), info.st_size) != 0)
+        return UniqueFd();
+    off_t at = 0;
+    // Only what holds data: a memfd may be large and sparse.
+    while ((at = ::lseek(from, at, SEEK_DATA)) >= 0 && at < info.st_size) {
+        const off_t end = ::lseek(from, at, SEEK_HOLE);
+        if (::lseek(copy.get(), at, SEEK_SET) != at)
+            return UniqueFd();
+        while (at < end) {
+            const ssize_t n = ::sendfile(copy.get(), from, &at, static_cast<std::size_t>(end - at));
+            if (n <= 0)
+                return UniqueFd();
+        }
+    }
+    return copy;
+}
+
+UniqueFd private_copy(const Handle& handle) {
+    const int fd = handle.file->fd();
+    switch (handle.info.kind) {
+    case HandleKind::directory:
+        return UniqueFd(::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    case HandleKind::memfd:
+        return copy_memfd(fd);
+    case HandleKind::file: {
+        const int access = static_cast<int>(handle.info.flags) & O_ACCMODE;
+        return UniqueFd(::open(host_path_of(fd).c_str(), access | O_NONBLOCK | O_CLOEXEC));
+    }
+    default:
+        errno = EINVAL;
+        return UniqueFd();
+    }
+}
+
+} // namespace
+
+FileIdentity identity_of(const struct stat& info) {
+    return {info.st_dev, info.st_ino, static_cast<std::uint64_t>(info.st_size),
+            static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
+std::string host_path_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+int describe(const OpenedPath& opened, std::uint32_t flags, HandleInfo& info) {
+    struct stat status {};
+    if (::fstat(opened.fd.get(), &status) != 0)
+        return errno;
+    info.kind = opened.stdio                                             ? HandleKind::stdio
+                : S_ISDIR(status.st_mode)                                ? HandleKind::directory
+                : S_ISREG(status.st_mode) || S_ISLNK(status.st_mode) ||
+                          S_ISBLK(status.st_mode)                        ? HandleKind::file
+                                                                         : HandleKind::device;
+    info.path = opened.path;
+    info.flags = flags;
+    info.rights = opened.rights;
+    info.synthetic = opened.synthetic;
+    info.identity = identity_of(status);
+    return 0;
+}
+
+std::shared_ptr<const HostFile> HostFile::borrowed(int fd) {
+    auto file = std::make_shared<HostFile>(UniqueFd(fd));
+    file->borrowed_ = true;
+    return file;
+}
+
+HostFile::~HostFile() {
+    if (borrowed_)
+        (void)fd_.release();
+}
+
+const Handle* HandleBase::find(std::int32_t number) const {
+    if (number < 0 || static_cast<std::size_t>(number) >= handles_.size())
+        return nullptr;
+    return handles_[static_cast<std::size_t>(number)].get();
+}
+
+HandleTable::HandleTable(const Policy& policy, std::uint32_t limit) : limit_(std::max(limit, 4u)) {
+    ignore_write_signals();
+    slots_.resize(limit_);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        Handle handle;
+        handle.file = HostFile::borrowed(fd);
+        handle.info.kind = HandleKind::stdio;
+        handle.info.path = fd == STDIN_FILENO ? "/dev/stdin" : fd == STDOUT_FILENO ? "/dev/stdout" : "/dev/stderr";
+        handle.info.flags = fd == STDIN_FILENO ? O_RDONLY : O_WRONLY;
+        put(fd, std::make_unique<const Handle>(std::move(handle)));
+    }
+    OpenedPath cwd = policy.open(policy.facts().cwd, O_PATH | O_DIRECTORY, 0, {});
+    HandleInfo info;
+    if (cwd.error == 0)
+        cwd.error = describe(cwd, O_PATH | O_DIRECTORY, info);
+    if (cwd.error != 0)
+        throw UserError(ExitCode::not_found, fmt::format("--cwd={}: no such folder", policy.facts().cwd));
+    const std::int32_t number = add(std::move(cwd.fd), std::move(info));
+    assert(number == abi::kHandleCwd);
+    (void)number;
+    freeze();
+}
+
+HandleTable::HandleTable(std::shared_ptr<const HandleBase> base, std::uint32_t limit)
+    : base_(std::move(base)), limit_(std::max<std::uint32_t>(limit, static_cast<std::uint32_t>(base_->handles_.size()))) {
+    ignore_write_signals();
+    slots_.resize(limit_);
+    for (std::size_t n = 0; n < base_->handles_.size(); ++n)
+        slots_[n].handle = base_->handles_[n].get();
+}
+
+HandleTable::Slot* HandleTable::slot(std::int32_t number) {
+    if (number < 0 || static_cast<std::size_t>(number) >= slots_.size())
+        return nullptr;
+    return &slots_[static_cast<std::size_t>(number)];
+}
+
+void HandleTable::put(std::int32_t number, std::unique_ptr<const Handle> handle) {
+    Slot& at = *slot(number);
+    if (!at.changed) {
+        at.changed = true;
+        changed_.push_back(number);
+    }
+    at.own = std::move(handle);
+    at.handle = at.own.get();
+}
+
+std::int32_t HandleTable::add(UniqueFd fd, HandleInfo info) {
+    while (lowest_free_ < static_cast<std::int32_t>(slots_.size()) && slot(lowest_free_)->handle)
+        ++lowest_free_;
+    if (lowest_free_ >= static_cast<std::int32_t>(slots_.size()))
+        return -EMFILE;
+    Handle handle;
+    handle.file = own_file(std::move(fd));
+    handle.info = std::move(info);
+    put(lowest_free_, std::make_unique<const Handle>(std::move(handle)));
+    return lowest_free_++;
+}
+
+void HandleTable::replace(std::int32_t number, UniqueFd fd, HandleInfo info) {
+    assert(find(number));
+    Handle handle;
+    handle.file = own_file(std::move(fd));
+    handle.info = std::move(info);
+    put(number, std::make_unique<const Handle>(std::move(handle)));
+}
+
+std::int32_t HandleTable::close(std::int32_t number) {
+    if (!find(number))
+        return -EBADF;
+    put(number, nullptr);
+    lowest_free_ = std::min(lowest_free_, number);
+    return 0;
+}
+
+const Handle* HandleTable::find(std::int32_t number) const {
+    if (number < 0 || static_cast<std::size_t>(number) >= slots_.size())
+        return nullptr;
+    return slots_[static_cast<std::size_t>(number)].handle;
+}
+
+int HandleTable::fd(std::int32_t number) const {
+    const Handle* handle = find(number);
+    if (!handle)
+        return -1;
+    if (handle->lost != 0)
+        return handle->info.kind == HandleKind::socket ? hung_up_fd() : -1;
+    return handle->file->fd();
+}
+
+int HandleTable::error(std::int32_t number) const {
+    const Handle* handle = find(number);
+    return handle ? handle->lost : EBADF;
+}
+
+int HandleTable::private_fd(std::int32_t number) {
+    if (const int why = error(number))
+        return -why;
+    const Handle& seen = *find(number);
+    if (seen.info.flags & O_PATH) // reopening would give rights that were not asked for
+        return -EBADF;
+    // A file of the base is never good enough, although no other table may use it now.
+    const bool own = slot(number)->own && seen.file.use_count() == 1;
+    if (own || seen.info.synthetic)
+        return seen.file->fd();
+    UniqueFd copy = private_copy(seen);
+    if (!copy)
+        return -(errno ? errno : EIO);
+    replace(number, std::move(copy), HandleInfo(seen.info));
+    return fd(number);
+}
+
+void HandleTable::set_append(std::int32_t number, bool append) {
+    const Handle* seen = find(number);
+    assert(seen);
+    auto own = std::make_unique<Handle>(*seen);
+    own->info.flags = append ? own->info.flags | O_APPEND : own->info.flags & ~static_cast<std::uint32_t>(O_APPEND);
+    put(number, std::move(own));
+}
+
+std::uint64_t HandleTable::memfd_bytes() const {
+    std::uint64_t total = 0;
+    for (const Slot& at : slots_) {
+        struct stat info {};
+        if (at.handle && at.handle->info.kind == HandleKind::memfd && at.handle->file &&
+            ::fstat(at.handle->file->fd(), &info) == 0)
+            total += static_cast<std::uint64_t>(info.st_blocks) * 512;
+    }
+    return total;
+}
+
+void HandleTable::reset() {
+    for (const std::int32_t number : changed_) {
+        Slot& at = *slot(number);
+        at.own.reset();
+        at.handle = base_ ? base_->find(number) : nullptr;
+        at.changed = false;
+        lowest_free_ = std::min(lowest_free_, number);
+    }
+    changed_.clear();
+}
+
+std::shared_ptr<const HandleBase> HandleTable::freeze() {
+    if (base_ && changed_.empty())
+        return base_;
+    auto base = std::make_shared<HandleBase>();
+    for (std::size_t n = 0; n < slots_.size(); ++n) {
+        if (!slots_[n].handle)
+            continue;
+        auto copy = std::make_unique<Handle>(*slots_[n].handle);
+        if (copy->info.kind == HandleKind::socket) {
+            copy->file.reset();
+            copy->lost = ECONNRESET;
+        }
+        base->handles_.resize(n + 1);
+        base->handles_[n] = std::move(copy);
+    }
+    base_ = std::move(base);
+    reset();
+    return base_;
+}
+
+} // namespace tinykvm

@@ -1,0 +1,177 @@
+// Host handles: what the guest's descriptors of files, folders, devices and sockets stand for.
+//
+// The guest kernel has the descriptor table and the offsets; the host has handles, small numbers given out
+// lowest first. A table is a *base*, immutable and shared by the machines cloned from one image, and an
+// overlay of what its machine changed since. reset() drops the overlay.
+//
+// Ownership: a base keeps its files open as long as any table uses it. Threads: a HandleTable belongs to one
+// machine; a HandleBase may be shared by threads. As open file descriptions in a base are shared, nothing
+// may use their offset, locks or status flags: files are read and written at explicit offsets, and what
+// needs state of its own asks private_fd().
+#pragma once
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/linux/path_rules.hpp"
+
+namespace tinykvm {
+
+class Policy;
+struct OpenedPath;
+struct SelfFacts;
+
+// The numbers are those of the snapshot file.
+enum class HandleKind : std::uint8_t {
+    stdio = 0,
+    file = 1,
+    directory = 2,
+    device = 3, // devices and FIFOs: streams
+    socket = 4,
+    memfd = 5,
+    event = 6, // readiness only; none are made today
+};
+
+struct FileIdentity {
+    std::uint64_t dev = 0, ino = 0, size = 0;
+    std::int64_t mtime_ns = 0;
+    bool operator==(const FileIdentity&) const = default;
+};
+FileIdentity identity_of(const struct stat& info);
+
+struct HandleInfo {
+    HandleKind kind = HandleKind::file;
+    std::string path;        // canonical guest path; of a memfd its name
+    std::uint32_t flags = 0; // as the guest asked for; O_APPEND is live
+    Rights rights = 0;       // of the path, when it was opened
+    bool synthetic = false;  // a made-up file
+    FileIdentity identity;
+    std::int32_t family = 0, type = 0, protocol = 0; // of a socket
+};
+
+// A handle as plain values, for the snapshot file.
+struct HandleState {
+    std::int32_t number = 0;
+    HandleKind kind = HandleKind::file;
+    std::string path;
+    std::uint32_t flags = 0;
+    FileIdentity identity;
+    std::int32_t family = 0, type = 0, protocol = 0;
+    std::vector<std::uint8_t> content; // of a memfd
+    bool operator==(const HandleState&) const = default;
+};
+
+// A descriptor of the host that several tables may hold.
+class HostFile {
+public:
+    explicit HostFile(UniqueFd fd) : fd_(std::move(fd)) {}
+    // One that this process does not close: its own stdio.
+    static std::shared_ptr<const HostFile> borrowed(int fd);
+    ~HostFile();
+    HostFile(const HostFile&) = delete;
+    HostFile& operator=(const HostFile&) = delete;
+    int fd() const { return fd_.get(); }
+
+private:
+    UniqueFd fd_;
+    bool borrowed_ = false;
+};
+
+struct Handle {
+    std::shared_ptr<const HostFile> file; // null when lost
+    HandleInfo info;
+    int lost = 0;         // the errno of every use: EIO, ECONNRESET
+    std::string lost_why; // one line for explain
+};
+
+// What a snapshot held.
+class HandleBase {
+public:
+    const Handle* find(std::int32_t number) const;
+
+private:
+    friend class HandleTable;
+    std::vector<std::unique_ptr<const Handle>> handles_; // by number
+};
+
+class HandleTable {
+public:
+    // A new machine's: 0, 1, 2 are the process's stdio, 3 is policy.facts().cwd. Throws UserError when there
+    // is no such folder. Writing to a closed pipe must not kill the process: SIGPIPE and SIGXFSZ are ignored
+    // from here on.
+    HandleTable(const Policy& policy, std::uint32_t limit);
+    // A clone's.
+    HandleTable(std::shared_ptr<const HandleBase> base, std::uint32_t limit);
+    // Reopens what a snapshot held, by path and through the policy; never creates or truncates. What cannot
+    // be reopened, or is another file now, is kept as lost, with a line in `warnings`. Sockets are always
+    // lost. Throws UserError (bad_snapshot) for states that no table can have given.
+    static HandleTable restore(const std::vector<HandleState>& states, const Policy& policy, std::uint32_t limit,
+                               std::vector<std::string>& warnings);
+
+    HandleTable(HandleTable&&) = default;
+    HandleTable& operator=(HandleTable&&) = default;
+
+    // The lowest free number, or -EMFILE.
+    std::int32_t add(UniqueFd fd, HandleInfo info);
+    // Another file under the same number (chdir). The number must be in use.
+    void replace(std::int32_t number, UniqueFd fd, HandleInfo info);
+    // 0 or -EBADF. A handle of the base is only hidden.
+    std::int32_t close(std::int32_t number);
+
+    // Null when the number is not in use. Valid until the handle is closed, replaced or reset.
+    const Handle* find(std::int32_t number) const;
+    // A descriptor of the host, or -1: not in use, or lost. A lost socket gives one that polls as hung up.
+    int fd(std::int32_t number) const;
+    // Why a use of the handle fails: 0, EBADF, or the errno of a lost one.
+    int error(std::int32_t number) const;
+    // A descriptor whose offset, locks and content are this machine's alone, made on first use and dropped by
+    // reset: a folder or file is reopened, a memfd copied. -errno.
+    int private_fd(std::int32_t number);
+    // fcntl(F_SETFL): only O_APPEND means something here.
+    void set_append(std::int32_t number, bool append);
+
+    // Bytes that memfds of this table hold, sparse parts not counted.
+    std::uint64_t memfd_bytes() const;
+    void set_memfd_limit(std::uint64_t bytes) { memfd_limit_ = bytes; }
+    std::uint64_t memfd_limit() const { return memfd_limit_; }
+
+    // Shows the base again. Cost: what was opened, closed or replaced since.
+    void reset();
+    // The contents become the base of this table and its clones. Sockets become lost (ECONNRESET): clones
+    // cannot share a connection, and a reset machine cannot go on with one.
+    std::shared_ptr<const HandleBase> freeze();
+    std::vector<HandleState> states() const;
+
+    std::size_t changed() const { return changed_.size(); } // since the base
+    std::uint32_t limit() const { return limit_; }
+
+private:
+    explicit HandleTable(std::uint32_t limit) : limit_(limit) {}
+    struct Slot {
+        const Handle* handle = nullptr;      // what is seen: own, of the base, or nothing
+        std::unique_ptr<const Handle> own;
+        bool changed = false; // noted in changed_
+    };
+    void put(std::int32_t number, std::unique_ptr<const Handle> handle); // null hides
+    Slot* slot(std::int32_t number);
+
+    std::shared_ptr<const HandleBase> base_;
+    std::vector<Slot> slots_;
+    std::vector<std::int32_t> changed_;
+    std::int32_t lowest_free_ = 0; // no number below is free
+    std::uint32_t limit_ = 0;
+    std::uint64_t memfd_limit_ = 1ull << 30;
+};
+
+// What a path that was opened becomes. Takes the descriptor's kind from fstat; an errno when that fails.
+int describe(const OpenedPath& opened, std::uint32_t flags, HandleInfo& info);
+
+// An O_PATH descriptor or another process-wide name of an open file: "/proc/self/fd/N", for the host's calls
+// that take no descriptor.
+std::string host_path_of(int fd);
+
+} // namespace tinykvm

@@ -1,0 +1,128 @@
+// What a program may reach, and the only way to the host's files.
+//
+// Rules of the file system, chosen once and followed everywhere:
+//  - Deny by default. --allow-read and --allow-write name canonical guest paths: a symlink inside an allowed
+//    folder leads only to what is allowed itself. Writing implies reading.
+//  - A denied place does not exist: looking there (stat, access, readlink, open for reading, execve-like
+//    probes) gives ENOENT, always, so that programs that probe many optional files go on as they do on a
+//    machine without them. EACCES would make many of them give up (OpenSSL's configuration, Node's
+//    package.json). Changing something there (open for writing, mkdir, unlink, rename ...) gives EACCES,
+//    always. Neither tells whether the path exists.
+//  - Folders on the way to an allowed place may be looked up but not listed (opening them for reading: EACCES),
+//    so that realpath and mkdir -p work. So may symlinks named in a permission.
+//  - In a readable place the true answers are given; a change there gives EEXIST or ENOENT where Linux would,
+//    and otherwise EACCES.
+//  - Following a symlink needs no permission where the link is, only where it leads.
+//  - An absolute symlink inside a volume is followed in the guest's tree, as with a bind mount.
+//  - Relative paths are taken from the path that the folder had when it was opened, not from the held
+//    descriptor: every open is checked anew, so a folder renamed away takes nothing with it.
+//  - The VMM's /proc/self and other processes do not exist (linux/synthetic.hpp), and nothing under /proc is
+//    writable, even with --allow-all.
+//  - The always readable: a few made-up files of /proc and /sys; /dev/null, zero, full, random, urandom.
+//
+// Rules of the network: see linux/net_rules.hpp. A refused address gives EACCES.
+//
+// Thread safety: const after construction, used by all machines at once.
+#pragma once
+#include <sys/socket.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/linux/file_tree.hpp"
+#include "tinykvm/linux/net_rules.hpp"
+#include "tinykvm/linux/path_rules.hpp"
+#include "tinykvm/linux/permissions.hpp"
+#include "tinykvm/linux/program_facts.hpp"
+#include "tinykvm/linux/synthetic.hpp"
+
+namespace tinykvm {
+
+// What came of opening a path.
+struct OpenedPath {
+    UniqueFd fd;
+    int error = 0;      // an errno when there is no fd
+    std::string path;   // canonical guest path, of what is not there too
+    Rights rights = 0;
+    bool synthetic = false; // a made-up file: fd is a sealed memfd, or O_PATH of some folder for a directory
+    bool stdio = false;     // /dev/stdin and its like
+    std::string link;       // the target of a made-up symlink, when that itself was asked for
+    std::string refused;    // not empty: a permission is missing, and the flag that would give it
+};
+
+// A name in a folder, for what creates, removes or renames.
+struct OpenedPlace {
+    UniqueFd folder; // O_PATH
+    std::string name;
+    int error = 0;
+    std::string path; // canonical guest path of the name
+    bool visible = false; // whether it exists may be told
+    bool exists = false;  // never set unless visible
+    bool is_directory = false;
+    bool ends_in_dot = false;    // the path as written ended in "." or ".."; there is no folder then
+    bool ends_in_dotdot = false;
+    bool must_be_directory = false;
+    std::string refused;
+};
+
+class Policy {
+public:
+    // Throws UserError when a volume's host folder is missing, HostError without openat2.
+    explicit Policy(Permissions permissions, ProgramFacts facts = {});
+
+    const Permissions& permissions() const { return permissions_; }
+    const ProgramFacts& facts() const { return facts_; }
+    // One line each of permissions that cannot mean anything (a host name without an address).
+    const std::vector<std::string>& warnings() const { return warnings_; }
+
+    // `path` is absolute. Flags are Linux's, O_PATH | O_NOFOLLOW included; the descriptor is O_CLOEXEC and
+    // O_NONBLOCK (a FIFO must not block the machine) and never O_APPEND (the caller appends by RWF_APPEND, as
+    // the descriptor may be shared).
+    OpenedPath open(std::string_view path, int flags, unsigned mode, const SelfFacts& self) const;
+    // With `follow`, a symlink as the last component is followed.
+    OpenedPlace place(std::string_view path, bool follow, const SelfFacts& self) const;
+
+    Rights rights_of(std::string_view canonical) const { return rules_.of(canonical); }
+    bool is_mount(std::string_view canonical) const { return tree_.is_mount(canonical); }
+
+    bool may_connect(const sockaddr* address, socklen_t length) const;
+    bool may_listen(const sockaddr* address, socklen_t length) const;
+    // A local address with port 0, for a socket that will only send.
+    bool may_bind_ephemeral() const { return !connect_.empty() || !listen_.empty(); }
+    // "--allow-connect=1.2.3.4:80"
+    static std::string net_flag(const char* flag, const sockaddr* address, socklen_t length);
+
+private:
+    struct Walk;
+    struct Cursor;
+
+    Walk walk(std::string_view path, bool follow, const SelfFacts& self) const;
+    Walk walk_once(std::string_view path, bool follow, const SelfFacts& self) const;
+    // Each takes one component; false when the walk ends there.
+    bool step(Walk& walk, Cursor& cursor, const SelfFacts& self) const;
+    bool step_synthetic(Walk& walk, Cursor& cursor) const;
+    bool step_host(Walk& walk, Cursor& cursor) const;
+
+    void add_rule(const std::string& path, Rights rights);
+    void add_lookup(const std::string& path);
+    void add_volumes();
+    bool open_quickly(OpenedPath& opened, std::string_view path, int flags, unsigned mode) const;
+    // False when something changed under way.
+    bool open_walked(OpenedPath& opened, const Walk& walk, int flags, unsigned mode) const;
+    void open_synthetic(OpenedPath& opened, const Walk& walk, int flags, const SelfFacts& self) const;
+    bool place_walked(OpenedPlace& place, const Walk& walk) const;
+    // 0, or the errno for lacking some of `need` with `refused` filled in.
+    int check(const std::string& path, Rights have, Rights need, std::string& refused) const;
+
+    Permissions permissions_;
+    ProgramFacts facts_;
+    std::vector<std::string> warnings_;
+    SyntheticFiles synthetic_;
+    FileTree tree_;
+    PathRules rules_;
+    NetRules connect_, listen_;
+};
+
+} // namespace tinykvm

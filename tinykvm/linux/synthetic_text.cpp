@@ -1,0 +1,156 @@
+#include "tinykvm/linux/synthetic_text.hpp"
+
+#include <cpuid.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/linux/path_text.hpp"
+
+namespace tinykvm::synthetic_text {
+
+namespace {
+
+constexpr std::uint64_t kKib = 1024;
+
+// The bytes and resident bytes in the lines of a maps file are not known here: the whole machine is told.
+std::uint64_t pages(const ProgramFacts& facts) { return facts.memory_bytes / kPageSize; }
+
+// TASK_COMM_LEN is 16 with the NUL.
+std::string name_of(const ProgramFacts& facts) { return split_last(facts.program).second.substr(0, 15); }
+
+double seconds_up() {
+    timespec now{};
+    ::clock_gettime(CLOCK_BOOTTIME, &now);
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+struct CpuModel {
+    std::string vendor = "unknown", name = "unknown";
+    unsigned family = 0, model = 0, stepping = 0;
+};
+
+// What the CPUID instruction says: not more than the guest can ask by itself.
+CpuModel cpu_model() {
+    CpuModel cpu;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid(0, &a, &b, &c, &d)) {
+        char vendor[13] = "";
+        std::memcpy(vendor, &b, 4);
+        std::memcpy(vendor + 4, &d, 4);
+        std::memcpy(vendor + 8, &c, 4);
+        cpu.vendor = vendor;
+    }
+    if (__get_cpuid(1, &a, &b, &c, &d)) {
+        // AMD64 Architecture Programmer's Manual 3, Fn0000_0001_EAX
+        cpu.stepping = a & 0xf;
+        cpu.model = ((a >> 4) & 0xf) | ((a >> 12) & 0xf0);
+        cpu.family = (a >> 8) & 0xf;
+        if (cpu.family == 0xf)
+            cpu.family += (a >> 20) & 0xff;
+    }
+    char name[49] = "";
+    for (unsigned leaf = 0; leaf < 3; ++leaf) {
+        unsigned words[4];
+        if (!__get_cpuid(0x80000002 + leaf, &words[0], &words[1], &words[2], &words[3]))
+            return cpu;
+        std::memcpy(name + leaf * sizeof words, words, sizeof words);
+    }
+    cpu.name = name;
+    return cpu;
+}
+
+} // namespace
+
+std::string self_maps(const ProgramFacts&, const SelfFacts& self) { return self.maps ? self.maps() : std::string(); }
+
+std::string self_status(const ProgramFacts& facts, const SelfFacts& self) {
+    return fmt::format("Name:\t{0}\nUmask:\t0022\nState:\tR (running)\nTgid:\t{1}\nNgid:\t0\nPid:\t{1}\nPPid:\t0\n"
+                       "TracerPid:\t0\nUid:\t{2}\t{2}\t{2}\t{2}\nGid:\t{3}\t{3}\t{3}\t{3}\nFDSize:\t64\nGroups:\t\n"
+                       "VmPeak:\t{4} kB\nVmSize:\t{4} kB\nVmHWM:\t{4} kB\nVmRSS:\t{4} kB\nThreads:\t1\n"
+                       "NoNewPrivs:\t1\nSeccomp:\t0\nCpus_allowed_list:\t{5}",
+                       name_of(facts), self.pid, facts.uid, facts.gid, facts.memory_bytes / kKib,
+                       cpu_list(facts, self));
+}
+
+std::string self_stat(const ProgramFacts& facts, const SelfFacts& self) {
+    // pid (comm) state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
+    // priority nice num_threads itrealvalue starttime vsize rss rsslim and 27 more
+    std::string text = fmt::format("{0} ({1}) R 0 {0} {0} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 {2} {3} {4}", self.pid,
+                                   name_of(facts), facts.memory_bytes, pages(facts), ~0ull);
+    for (int field = 26; field <= 52; ++field)
+        text += " 0";
+    return text + "\n";
+}
+
+std::string self_statm(const ProgramFacts& facts, const SelfFacts&) {
+    return fmt::format("{0} {0} 0 0 0 {0} 0\n", pages(facts));
+}
+
+std::string self_cmdline(const ProgramFacts& facts, const SelfFacts&) {
+    std::string text;
+    for (const std::string& argument : facts.arguments)
+        text.append(argument).push_back('\0');
+    return text;
+}
+
+std::string self_comm(const ProgramFacts& facts, const SelfFacts&) { return name_of(facts) + "\n"; }
+
+std::string cpuinfo(const ProgramFacts& facts, const SelfFacts&) {
+    const CpuModel cpu = cpu_model();
+    std::string text;
+    for (unsigned n = 0; n < facts.cpus; ++n)
+        text += fmt::format("processor\t: {0}\nvendor_id\t: {1}\ncpu family\t: {2}\nmodel\t\t: {3}\nmodel name\t: {4}\n"
+                            "stepping\t: {5}\ncpu MHz\t\t: 2000.000\nphysical id\t: 0\nsiblings\t: {6}\n"
+                            "core id\t\t: {0}\ncpu cores\t: {6}\nfpu\t\t: yes\nwp\t\t: yes\n\n",
+                            n, cpu.vendor, cpu.family, cpu.model, cpu.name, cpu.stepping, facts.cpus);
+    return text;
+}
+
+std::string meminfo(const ProgramFacts& facts, const SelfFacts&) {
+    const std::uint64_t total = facts.memory_bytes / kKib;
+    std::string text;
+    const auto line = [&](const char* name, std::uint64_t kib) {
+        text += fmt::format("{:<16}{:>8} kB\n", std::string(name) + ":", kib);
+    };
+    line("MemTotal", total);
+    line("MemFree", total);
+    line("MemAvailable", total);
+    for (const char* none : {"Buffers", "Cached", "SwapCached", "Active", "Inactive", "SwapTotal", "SwapFree", "Shmem"})
+        line(none, 0);
+    line("Hugepagesize", 2048);
+    return text;
+}
+
+std::string stat(const ProgramFacts& facts, const SelfFacts&) {
+    std::string text = "cpu  0 0 0 0 0 0 0 0 0 0\n";
+    for (unsigned n = 0; n < facts.cpus; ++n)
+        text += fmt::format("cpu{} 0 0 0 0 0 0 0 0 0 0\n", n);
+    const auto booted = static_cast<std::int64_t>(std::time(nullptr)) - static_cast<std::int64_t>(seconds_up());
+    return text + fmt::format("intr 0\nctxt 0\nbtime {}\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n", booted);
+}
+
+std::string loadavg(const ProgramFacts&, const SelfFacts& self) {
+    return fmt::format("0.00 0.00 0.00 1/1 {}\n", self.pid);
+}
+
+std::string uptime(const ProgramFacts&, const SelfFacts&) { return fmt::format("{:.2f} 0.00\n", seconds_up()); }
+
+std::string version(const ProgramFacts& facts, const SelfFacts&) {
+    return fmt::format("Linux version {} (kvmserver) #1 SMP\n", facts.kernel_release);
+}
+
+std::string osrelease(const ProgramFacts& facts, const SelfFacts&) { return facts.kernel_release + "\n"; }
+
+std::string overcommit_memory(const ProgramFacts&, const SelfFacts&) { return "1\n"; }
+
+std::string somaxconn(const ProgramFacts&, const SelfFacts&) { return "4096\n"; }
+
+std::string cpu_list(const ProgramFacts& facts, const SelfFacts&) {
+    return facts.cpus <= 1 ? "0\n" : fmt::format("0-{}\n", facts.cpus - 1);
+}
+
+} // namespace tinykvm::synthetic_text

@@ -1,0 +1,26 @@
+// The contents of the made-up files, one function each. Formats: proc(5).
+#pragma once
+#include <string>
+
+#include "tinykvm/linux/program_facts.hpp"
+
+namespace tinykvm::synthetic_text {
+
+std::string self_maps(const ProgramFacts&, const SelfFacts&);
+std::string self_status(const ProgramFacts&, const SelfFacts&);
+std::string self_stat(const ProgramFacts&, const SelfFacts&);
+std::string self_statm(const ProgramFacts&, const SelfFacts&);
+std::string self_cmdline(const ProgramFacts&, const SelfFacts&);
+std::string self_comm(const ProgramFacts&, const SelfFacts&);
+std::string cpuinfo(const ProgramFacts&, const SelfFacts&);
+std::string meminfo(const ProgramFacts&, const SelfFacts&);
+std::string stat(const ProgramFacts&, const SelfFacts&);
+std::string loadavg(const ProgramFacts&, const SelfFacts&);
+std::string uptime(const ProgramFacts&, const SelfFacts&);
+std::string version(const ProgramFacts&, const SelfFacts&);
+std::string osrelease(const ProgramFacts&, const SelfFacts&);
+std::string overcommit_memory(const ProgramFacts&, const SelfFacts&);
+std::string somaxconn(const ProgramFacts&, const SelfFacts&);
+std::string cpu_list(const ProgramFacts&, const SelfFacts&);
+
+} // namespace tinykvm::synthetic_text
