@@ -1,0 +1,29 @@
+// What a shell needs to complete our command line, and the three scripts made of it.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/cli/command.hpp"
+
+namespace kvmserver::cli {
+
+struct CompletedOption {
+    std::string name, letter, help;
+    std::string value; // placeholder: FILE and DIR complete as such
+    bool takes_value = false;
+    std::vector<std::string> choices;
+};
+
+struct Completed {
+    std::string name, summary;
+    Operands operands = Operands::none;
+    std::vector<std::string> choices; // of the operand
+    std::vector<CompletedOption> options;
+};
+
+std::string bash_completion(std::span<const Completed> commands);
+std::string zsh_completion(std::span<const Completed> commands);
+std::string fish_completion(std::span<const Completed> commands);
+
+} // namespace kvmserver::cli

@@ -1,0 +1,227 @@
+#include "src/cli/config_file.hpp"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "src/cli/nearest.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::cli {
+namespace {
+
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+
+std::string type_of(const toml::node& node) {
+    switch (node.type()) {
+    case toml::node_type::table: return "a table";
+    case toml::node_type::array: return "an array";
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "an integer";
+    case toml::node_type::floating_point: return "a float";
+    case toml::node_type::boolean: return "a boolean";
+    default: return "a date or time";
+    }
+}
+
+std::string_view wanted_type(Kind kind) {
+    switch (kind) {
+    case Kind::flag: return "true or false";
+    case Kind::optional_list: return "true, false, a string or an array of strings";
+    case Kind::repeated: return "a string or an array of strings";
+    case Kind::text: return "a string";
+    case Kind::count:
+    case Kind::mib: return "an integer";
+    case Kind::seconds: return "a number";
+    }
+    return "";
+}
+
+class Reader {
+public:
+    Reader(const std::string& shown, std::span<const OptionSpec> options) : shown_(shown), options_(options) {}
+
+    ConfigFile read(const toml::table& top, bool with_run) {
+        for (const auto& [key, node] : top) {
+            const std::string name(key.str());
+            const OptionSpec* spec = find_option(options_, std::string_view(name));
+            if (spec && spec->in_file)
+                file_.settings[name] = setting(*spec, node, where(key.source()));
+            else if (name == "run") {
+                if (with_run)
+                    file_.run = run_section(node, where(key.source()));
+            } else if (name == "function") {
+                if (!node.is_table() && !node.is_array_of_tables())
+                    wrong_type(where(key.source()), name, "a table", node);
+            } else {
+                unknown(name, where(key.source()), top_level_names());
+            }
+        }
+        return std::move(file_);
+    }
+
+private:
+    std::string where(const toml::source_region& source) const {
+        return fmt::format("{}:{}: ", shown_, source.begin.line);
+    }
+
+    [[noreturn]] static void wrong_type(const std::string& where, std::string_view name, std::string_view wanted,
+                                        const toml::node& node) {
+        throw UserError(ExitCode::usage, fmt::format("{}{} must be {}, not {}", where, name, wanted, type_of(node)));
+    }
+
+    static std::string string_value(const toml::value<std::string>& value, const std::string& where,
+                                    std::string_view name) {
+        if (value->find('\0') != std::string::npos)
+            throw UserError(ExitCode::usage, fmt::format("{}{} holds a NUL character", where, name));
+        return value.get();
+    }
+
+    static std::vector<std::string> strings(const toml::array& array, const std::string& where, std::string_view name,
+                                            std::string_view wanted) {
+        std::vector<std::string> values;
+        for (const toml::node& item : array) {
+            if (!item.is_string())
+                throw UserError(ExitCode::usage,
+                                fmt::format("{}{} must be {}; {} is in the array", where, name, wanted, type_of(item)));
+            values.push_back(string_value(*item.as_string(), where, name));
+        }
+        return values;
+    }
+
+    static Setting setting(const OptionSpec& spec, const toml::node& node, const std::string& where) {
+        const auto wrong = [&]() { wrong_type(where, spec.name, wanted_type(spec.kind), node); };
+        Setting result{.values = {}, .where = where};
+        switch (spec.kind) {
+        case Kind::flag:
+            if (!node.is_boolean())
+                wrong();
+            result.values = {node.as_boolean()->get() ? "true" : "false"};
+            break;
+        case Kind::count:
+        case Kind::mib:
+            if (!node.is_integer())
+                wrong();
+            result.values = {fmt::to_string(node.as_integer()->get())};
+            break;
+        case Kind::seconds:
+            if (!node.is_number())
+                wrong();
+            result.values = {node.is_integer() ? fmt::to_string(node.as_integer()->get())
+                                               : fmt::to_string(node.as_floating_point()->get())};
+            break;
+        case Kind::text:
+            if (!node.is_string())
+                wrong();
+            result.values = {string_value(*node.as_string(), where, spec.name)};
+            break;
+        case Kind::optional_list:
+            if (node.is_boolean()) {
+                if (node.as_boolean()->get())
+                    result.values = {std::string(spec.bare)};
+                break;
+            }
+            [[fallthrough]];
+        case Kind::repeated:
+            if (node.is_array())
+                result.values = strings(*node.as_array(), where, spec.name, wanted_type(spec.kind));
+            else if (!node.is_string())
+                wrong();
+            else if (spec.kind == Kind::repeated)
+                result.values = {string_value(*node.as_string(), where, spec.name)};
+            else
+                result.values = split_commas(string_value(*node.as_string(), where, spec.name));
+            break;
+        }
+        return result;
+    }
+
+    RunSection run_section(const toml::node& node, const std::string& at) {
+        if (!node.is_table())
+            wrong_type(at, "run", "a table", node);
+        RunSection run;
+        for (const auto& [key, value] : *node.as_table()) {
+            const std::string line = where(key.source());
+            if (key.str() == "program") {
+                if (!value.is_string())
+                    wrong_type(line, "run.program", "a string", value);
+                run.program = string_value(*value.as_string(), line, "run.program");
+            } else if (key.str() == "args") {
+                if (!value.is_array())
+                    wrong_type(line, "run.args", "an array of strings", value);
+                run.args = strings(*value.as_array(), line, "run.args", "an array of strings");
+            } else {
+                unknown(std::string(key.str()), line, {"program", "args"}, "run.");
+            }
+        }
+        return run;
+    }
+
+    void unknown(const std::string& name, const std::string& at, const std::vector<std::string>& known,
+                 std::string_view prefix = "") {
+        const OptionSpec* spec = find_option(options_, std::string_view(name));
+        if (spec && prefix.empty())
+            file_.warnings.push_back(fmt::format("{}'{}' is for the command line only; ignored", at, name));
+        else
+            file_.warnings.push_back(
+                fmt::format("{}unknown key '{}{}'; ignored{}", at, prefix, name, did_you_mean(name, known)));
+    }
+
+    std::vector<std::string> top_level_names() const {
+        std::vector<std::string> names{"run", "function"};
+        for (const OptionSpec& spec : options_)
+            if (spec.in_file && !spec.group.empty())
+                names.emplace_back(spec.name);
+        return names;
+    }
+
+    const std::string& shown_;
+    std::span<const OptionSpec> options_;
+    ConfigFile file_;
+};
+
+} // namespace
+
+ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,
+                        bool with_run) {
+    try {
+        const toml::table top = toml::parse(text);
+        return Reader(shown, options).read(top, with_run);
+    } catch (const toml::parse_error& error) {
+        throw UserError(ExitCode::usage, fmt::format("{}:{}: {}", shown, error.source().begin.line,
+                                                     std::string(error.description())));
+    }
+}
+
+ConfigFile read_config(const std::string& path, std::span<const OptionSpec> options, bool with_run) {
+    const auto fail = [&](int error) {
+        throw UserError(error == ENOENT || error == ENOTDIR ? ExitCode::not_found
+                        : error == EACCES                   ? ExitCode::not_permitted
+                                                            : ExitCode::failure,
+                        fmt::format("options file '{}': {}", path, std::strerror(error)));
+    };
+    constexpr std::size_t kLargest = 1 << 20; // far beyond any that a person writes
+    const tinykvm::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (fd.get() < 0)
+        fail(errno);
+    std::string text;
+    char buffer[4096];
+    ssize_t count;
+    while ((count = ::read(fd.get(), buffer, sizeof buffer)) > 0) {
+        text.append(buffer, static_cast<std::size_t>(count));
+        if (text.size() > kLargest)
+            fail(EFBIG);
+    }
+    if (count < 0)
+        fail(errno);
+    return parse_config(text, path, options, with_run);
+}
+
+} // namespace kvmserver::cli

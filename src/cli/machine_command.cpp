@@ -1,0 +1,107 @@
+#include "src/cli/machine_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include "src/cli/config_file.hpp"
+#include "src/cli/options_from.hpp"
+#include "src/cli/print_config.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli {
+namespace {
+
+constexpr const char* kDefaultFile = "kvmserver.toml";
+
+ConfigFile config_for(const Settings& line, bool with_run) {
+    if (const auto given = line.find("config"); given != line.end())
+        return read_config(given->second.values.front(), machine_options(), with_run);
+    std::error_code missing;
+    if (!std::filesystem::exists(kDefaultFile, missing))
+        return {};
+    return read_config(kDefaultFile, machine_options(), with_run);
+}
+
+std::string command_name(unsigned command) {
+    return command == kRun ? "run" : command == kSnapshot ? "snapshot" : "snaprun";
+}
+
+// A person who wrote `kvmserver snaprun --env A=1 app.snap` expects something; what merely stands in a shared file or comes from
+// the peer is worth a line in verbose mode only.
+void note_without_effect(unsigned command, const Settings& settings, bool verbose, std::ostream& err) {
+    std::vector<std::string> foreign, misplaced;
+    for (const OptionSpec& spec : machine_options()) {
+        const auto at = settings.find(spec.name);
+        if (at == settings.end() || !(spec.without_effect & command))
+            continue;
+        if (spec.group == kCompatibility)
+            foreign.push_back("--" + std::string(spec.name));
+        else if (verbose || !at->second.from_file())
+            misplaced.push_back("--" + std::string(spec.name));
+    }
+    if (verbose && !foreign.empty())
+        err << fmt::format("kvmserver: accepted without effect: {}\n", fmt::join(foreign, " "));
+    if (!misplaced.empty())
+        err << fmt::format("kvmserver: without effect on {}: {}\n", command_name(command),
+                           fmt::join(misplaced, " "));
+}
+
+// `--allow-read /usr/lib ./prog` makes /usr/lib the program.
+void check_swallowed(const Invocation& invocation) {
+    if (invocation.bare_before.empty() || invocation.operands.empty())
+        return;
+    const std::string& word = invocation.operands.front();
+    std::error_code error;
+    const auto status = std::filesystem::status(word, error);
+    const bool address = !std::filesystem::exists(status) &&
+                         (word.find(':') != word.npos || word.find_first_not_of("0123456789.") == word.npos);
+    if (address || std::filesystem::is_directory(status))
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 fmt::format("'{}' is not a program; --{} takes its value with '=': --{}={}", word,
+                                             invocation.bare_before, invocation.bare_before, word));
+}
+
+} // namespace
+
+std::vector<OptionSpec> options_of(unsigned command) {
+    std::vector<OptionSpec> options;
+    std::ranges::copy_if(machine_options(), std::back_inserter(options),
+                         [&](const OptionSpec& spec) { return (spec.offered & command) != 0; });
+    return options;
+}
+
+MachineJob prepare(unsigned command, const Invocation& invocation, Context& context) {
+    ConfigFile file = config_for(invocation.settings, !invocation.named);
+    for (const std::string& warning : file.warnings)
+        context.err << "kvmserver: " << warning << '\n';
+    check_swallowed(invocation);
+
+    Settings settings = merge(std::move(file.settings), invocation.settings);
+    bool print = false;
+    if (const auto at = settings.find("print-config"); at != settings.end())
+        print = at->second.values.front() == "true";
+    settings.erase("print-config");
+    settings.erase("config");
+
+    MachineJob job;
+    job.options = options_from(settings, context.folder, context.cpus);
+    if (!invocation.operands.empty()) {
+        job.program = invocation.operands.front();
+        job.args.assign(invocation.operands.begin() + 1, invocation.operands.end());
+    } else if (file.run) {
+        job.program = file.run->program;
+        job.args = file.run->args;
+    }
+    note_without_effect(command, settings, job.options.verbose.general, context.err);
+    if (print) {
+        const RunSection run = command == kRun ? RunSection{job.program, job.args} : RunSection{};
+        context.out << config_text(settings, command, run);
+        job.done = true;
+    }
+    return job;
+}
+
+} // namespace kvmserver::cli

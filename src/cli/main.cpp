@@ -1,0 +1,17 @@
+// kvmserver: only wires the commands to what they do.
+#include "src/cli/command.hpp"
+#include "src/runner/options.hpp"
+
+int main(int argc, char** argv) {
+    using namespace kvmserver::cli;
+    const Command commands[] = {
+        run_command(kvmserver::run_program),
+        snapshot_command(kvmserver::make_snapshot),
+        snaprun_command(kvmserver::run_snapshot),
+        inspect_command(),
+        doctor_command(),
+        completion_command(),
+        version_command(),
+    };
+    return run_cli(commands, {argv + (argc > 0), argv + argc}, host_context());
+}

@@ -1,0 +1,119 @@
+#include "src/cli/option_table.hpp"
+
+#include <algorithm>
+
+namespace kvmserver::cli {
+namespace {
+
+constexpr std::string_view kOptions = "Options";
+constexpr std::string_view kPermissions = "Permissions (none by default)";
+constexpr std::string_view kLimits = "Limits";
+constexpr std::string_view kServing = "Serving";
+constexpr std::string_view kDiagnostics = "Diagnostics";
+
+constexpr OptionSpec compatible(std::string_view name, Kind kind, std::string_view value = "",
+                                std::string_view fallback = "") {
+    return {.name = name, .kind = kind, .group = kCompatibility, .value = value, .fallback = fallback,
+            .without_effect = kAll};
+}
+
+constexpr OptionSpec kTable[] = {
+    {.name = "config", .letter = 'c', .kind = Kind::text, .group = kOptions, .value = "FILE",
+     .help = "options file (kvmserver.toml in the current folder, if it is there)", .in_file = false},
+    {.name = "print-config", .group = kOptions, .help = "print the effective options as TOML and stop",
+     .in_file = false},
+    {.name = "output", .letter = 'o', .kind = Kind::text, .group = kOptions, .value = "FILE",
+     .help = "the snapshot to write (required)", .offered = kSnapshot},
+    {.name = "cwd", .kind = Kind::text, .group = kOptions, .value = "DIR",
+     .help = "the program's current folder ($PWD)", .without_effect = kSnaprun},
+    {.name = "env", .kind = Kind::repeated, .group = kOptions, .value = "K=V",
+     .help = "set an environment variable (repeatable)", .without_effect = kSnaprun},
+    {.name = "warmup", .letter = 'w', .kind = Kind::count, .group = kOptions, .value = "N", .fallback = "0",
+     .help = "requests served before the image is taken"},
+    {.name = "warmup-path", .kind = Kind::text, .group = kOptions, .value = "PATH", .fallback = "/",
+     .help = "path of the warm-up requests"},
+    {.name = "cpu", .kind = Kind::text, .group = kOptions, .value = "native|x86-64-v2|x86-64-v3|x86-64-v4",
+     .fallback = "native", .help = "CPU features to show", .without_effect = kSnaprun},
+    {.name = "level", .kind = Kind::count, .group = kOptions, .value = "N",
+     .help = "zstd level of the snapshot, 1 to 22", .offered = kSnapshot},
+
+    {.name = "ephemeral", .letter = 'e', .group = kServing, .help = "reset the machine after each connection",
+     .without_effect = kSnapshot},
+    {.name = "threads", .letter = 't', .kind = Kind::count, .group = kServing, .value = "N", .fallback = "1",
+     .help = "request machines; 0 = number of CPUs", .without_effect = kSnapshot},
+    {.name = "listen", .kind = Kind::text, .group = kServing, .value = "ADDR",
+     .help = "listen here (:8080, 127.0.0.1:8080), not where the program asks",
+     .without_effect = kSnapshot},
+    {.name = "reset", .kind = Kind::text, .group = kServing, .value = "auto|dirty-bits|working-set",
+     .fallback = "auto", .help = "how a machine is reset", .without_effect = kSnapshot},
+    {.name = "http"}, // not built yet; refused by options_from
+
+    {.name = "allow-all", .group = kPermissions, .help = "everything; excludes the other permissions"},
+    {.name = "allow-read", .kind = Kind::optional_list, .group = kPermissions, .value = "PATHS",
+     .help = "read files and folders; alone: /", .bare = "/"},
+    {.name = "allow-write", .kind = Kind::optional_list, .group = kPermissions, .value = "PATHS",
+     .help = "read and write files and folders; alone: /", .bare = "/"},
+    {.name = "allow-env", .kind = Kind::optional_list, .group = kPermissions, .value = "NAMES",
+     .help = "see environment variables, as A,B_*; alone: all", .bare = "*"},
+    {.name = "allow-net", .kind = Kind::optional_list, .group = kPermissions, .value = "ADDRS",
+     .help = "connect and listen, as host:port or :port; alone: anywhere", .bare = "*"},
+    {.name = "allow-connect", .kind = Kind::optional_list, .group = kPermissions, .value = "ADDRS",
+     .help = "connect only", .bare = "*"},
+    {.name = "allow-listen", .kind = Kind::optional_list, .group = kPermissions, .value = "ADDRS",
+     .help = "listen only", .bare = "*"},
+    {.name = "volume", .kind = Kind::repeated, .group = kPermissions, .value = "HOST:GUEST[:rwx]",
+     .help = "show a host folder at another path (repeatable; r)"},
+
+    {.name = "max-boot-time", .kind = Kind::seconds, .group = kLimits, .value = "SECONDS", .fallback = "20",
+     .help = "until the program waits for its first connection", .without_effect = kSnaprun},
+    {.name = "max-request-time", .kind = Kind::seconds, .group = kLimits, .value = "SECONDS", .fallback = "8",
+     .help = "for one request"},
+    {.name = "max-main-memory", .kind = Kind::mib, .group = kLimits, .value = "MIB", .fallback = "8192",
+     .help = "all of a machine's memory"},
+    {.name = "max-address-space", .kind = Kind::mib, .group = kLimits, .value = "MIB", .fallback = "122880",
+     .help = "virtual addresses that may be mapped"},
+    {.name = "max-request-memory", .kind = Kind::mib, .group = kLimits, .value = "MIB", .fallback = "128",
+     .help = "memory that one request may change or add"},
+    {.name = "limit-request-memory", .kind = Kind::mib, .group = kLimits, .value = "MIB", .fallback = "128",
+     .help = "memory that a machine keeps between requests"},
+    {.name = "no-executable-heap", .group = kLimits, .help = "memory from brk is never executable"},
+    {.name = "no-ephemeral-keep-working-memory", .group = kLimits,
+     .help = "give all memory of a request back at the reset"},
+
+    {.name = "verbose", .letter = 'v', .group = kDiagnostics, .help = "say what happens, and each refusal"},
+    {.name = "verbose-syscalls", .group = kDiagnostics, .help = "trace system calls"},
+    {.name = "verbose-mmap-syscalls", .group = kDiagnostics, .help = "trace those of the memory map"},
+    {.name = "verbose-thread-syscalls", .group = kDiagnostics, .help = "trace those of threads"},
+    {.name = "verbose-pagetables", .group = kDiagnostics, .help = "trace page-table changes"},
+    {.name = "stats", .group = kDiagnostics, .help = "print counters to stderr at the end",
+     .without_effect = kSnapshot},
+    {.name = "check-reset", .group = kDiagnostics, .help = "compare the machine with its image after each reset",
+     .without_effect = kSnapshot},
+
+    compatible("shared-memory", Kind::mib, "MIB", "0"),
+    compatible("heap-address-hint", Kind::mib, "MIB", "256"),
+    compatible("dylink-address-hint", Kind::mib, "MIB", "2"),
+    compatible("hugepage-arena-size", Kind::mib, "MIB", "0"),
+    compatible("hugepage-requests-arena", Kind::mib, "MIB", "0"),
+    compatible("remapping", Kind::repeated, "VIRT:SIZE[:PHYS][:rwx]"),
+    compatible("no-mmap-backed-files", Kind::flag),
+    compatible("hugepages", Kind::flag),
+    compatible("no-split-hugepages", Kind::flag),
+    compatible("transparent-hugepages", Kind::flag),
+};
+
+} // namespace
+
+std::span<const OptionSpec> machine_options() { return kTable; }
+
+const OptionSpec* find_option(std::span<const OptionSpec> options, std::string_view name) {
+    const auto at = std::ranges::find(options, name, &OptionSpec::name);
+    return at == options.end() ? nullptr : &*at;
+}
+
+const OptionSpec* find_option(std::span<const OptionSpec> options, char letter) {
+    const auto at = std::ranges::find(options, letter, &OptionSpec::letter);
+    return letter == 0 || at == options.end() ? nullptr : &*at;
+}
+
+} // namespace kvmserver::cli

@@ -1,0 +1,48 @@
+// Every option of `run`, `snapshot` and `snaprun`, one row each: the one source of parsing, help, the options
+// file, --print-config and shell completion.
+#pragma once
+#include <span>
+#include <string_view>
+
+namespace kvmserver::cli {
+
+enum class Kind {
+    flag,          // --x, --x=true|false; in a file true or false
+    optional_list, // --x (means `bare`) or --x=A,B; never takes the next word; in a file true, false, "A,B" or [..]
+    repeated,      // --x V, as often as wanted, not split at commas; in a file "V" or [..]
+    text,          // --x V
+    count,         // a whole number
+    mib,           // a whole number of MiB
+    seconds,       // a number, fractions allowed
+};
+
+// Sets of commands.
+inline constexpr unsigned kRun = 1, kSnapshot = 2, kSnaprun = 4, kAll = 7;
+
+struct OptionSpec {
+    std::string_view name; // long, without dashes
+    char letter = 0;       // short, 0 for none
+    Kind kind = Kind::flag;
+    std::string_view group = ""; // in --help; "" is never shown
+    std::string_view value = ""; // placeholder; "a|b|c" are the only values
+    std::string_view fallback = "";
+    std::string_view help = "";
+    std::string_view bare = "";        // optional_list without a value
+    unsigned offered = kAll;           // commands whose command line has it (a file may always have it)
+    unsigned without_effect = 0;       // commands that accept it and do nothing with it
+    bool in_file = true;
+
+    bool takes_value() const { return kind != Kind::flag && kind != Kind::optional_list; }
+    bool is_list() const { return kind == Kind::optional_list || kind == Kind::repeated; }
+};
+
+// The group of options that the peer has and our design has no use for: shown by --help-all only.
+inline constexpr std::string_view kCompatibility = "Accepted for compatibility, without effect";
+
+std::span<const OptionSpec> machine_options();
+
+// nullptr when there is none.
+const OptionSpec* find_option(std::span<const OptionSpec> options, std::string_view name);
+const OptionSpec* find_option(std::span<const OptionSpec> options, char letter);
+
+} // namespace kvmserver::cli

@@ -1,0 +1,305 @@
+#include "src/cli/options_from.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+
+#include "src/cli/nearest.hpp"
+#include "src/cli/option_table.hpp"
+#include "src/cli/paths.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli {
+namespace {
+
+constexpr std::uint64_t kMaxMib = 128ull << 20; // 128 TiB, the lower half of the address space
+constexpr std::uint64_t kMaxThreads = 4096;
+constexpr std::uint64_t kMaxWarmup = 1'000'000;
+constexpr double kMaxSeconds = 366.0 * 86400;
+
+[[noreturn]] void usage(const std::string& message) {
+    throw tinykvm::UserError(tinykvm::ExitCode::usage, message);
+}
+
+class Converter {
+public:
+    Converter(Settings& settings, std::string folder, unsigned cpus)
+        : settings_(settings), folder_(std::move(folder)), cpus_(cpus) {}
+
+    Options convert() {
+        refuse_http();
+        refuse_mixed_permissions();
+        switches();
+        numbers();
+        texts();
+        permissions();
+        check_unused();
+        for (const auto& [name, setting] : settings_)
+            options_.given.push_back(name);
+        return std::move(options_);
+    }
+
+private:
+    Setting* find(std::string_view name) {
+        const auto at = settings_.find(name);
+        return at == settings_.end() ? nullptr : &at->second;
+    }
+
+    void refuse_http() {
+        bool http = false;
+        flag("http", http);
+        if (http)
+            usage(find("http")->label("http") + " is not built yet; without it each connection has a clean machine");
+    }
+
+    void refuse_mixed_permissions() {
+        if (!is_set(settings_, "allow-all"))
+            return;
+        for (const std::string_view name : narrow_permissions())
+            if (const Setting* narrow = find(name); narrow && !narrow->values.empty())
+                usage(fmt::format("{} excludes {}; give one of them", find("allow-all")->label("allow-all"),
+                                  narrow->label(name)));
+    }
+
+    void flag(std::string_view name, bool& target, bool when_set = true) {
+        const Setting* setting = find(name);
+        if (!setting)
+            return;
+        const std::string& value = setting->values.front();
+        if (value != "true" && value != "false")
+            usage(fmt::format("{}: '{}' is neither true nor false", setting->label(name), value));
+        target = (value == "true") == when_set;
+    }
+
+    std::uint64_t whole(std::string_view name, std::uint64_t lowest, std::uint64_t highest, std::uint64_t unset,
+                        std::string_view unit = "") {
+        const Setting* setting = find(name);
+        if (!setting)
+            return unset;
+        const std::string& text = setting->values.front();
+        std::uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
+            usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}", setting->label(name), text, unit,
+                              lowest, highest));
+        return value;
+    }
+
+    void mib(std::string_view name, std::uint64_t& bytes, std::uint64_t lowest) {
+        bytes = whole(name, lowest, kMaxMib, bytes >> 20, "of MiB ") << 20;
+    }
+
+    void seconds(std::string_view name, double& target) {
+        const Setting* setting = find(name);
+        if (!setting)
+            return;
+        const std::string& text = setting->values.front();
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value <= 0 ||
+            value > kMaxSeconds)
+            usage(fmt::format("{}: '{}' is not a number of seconds above 0", setting->label(name), text));
+        target = value;
+    }
+
+    void text(std::string_view name, std::string& target) {
+        const Setting* setting = find(name);
+        if (!setting)
+            return;
+        if (setting->values.front().empty())
+            usage(setting->label(name) + ": the value is empty");
+        target = setting->values.front();
+    }
+
+    // One of the words that the table names.
+    void choice(std::string_view name, std::string& target) {
+        text(name, target);
+        const Setting* setting = find(name);
+        if (!setting)
+            return;
+        std::string words(find_option(machine_options(), name)->value);
+        std::ranges::replace(words, '|', ',');
+        const std::vector<std::string> known = split_commas(words);
+        if (std::ranges::find(known, target) == known.end()) {
+            const std::string hint = did_you_mean(target, known);
+            usage(fmt::format("{}: '{}' is not {}{}", setting->label(name), target, fmt::join(known, ", "), hint));
+        }
+    }
+
+    void switches() {
+        flag("ephemeral", options_.ephemeral);
+        flag("stats", options_.stats);
+        flag("check-reset", options_.check_reset);
+        flag("no-ephemeral-keep-working-memory", options_.keep_working_memory, false);
+        flag("no-executable-heap", options_.executable_heap, false);
+        flag("verbose", options_.verbose.general);
+        flag("verbose-syscalls", options_.verbose.syscalls);
+        flag("verbose-mmap-syscalls", options_.verbose.mmap);
+        flag("verbose-thread-syscalls", options_.verbose.threads);
+        flag("verbose-pagetables", options_.verbose.pagetables);
+    }
+
+    void numbers() {
+        options_.threads = static_cast<unsigned>(whole("threads", 0, kMaxThreads, options_.threads));
+        if (options_.threads == 0) {
+            options_.threads = std::max(1u, cpus_);
+            find("threads")->values = {fmt::to_string(options_.threads)};
+        }
+        options_.warmup = static_cast<unsigned>(whole("warmup", 0, kMaxWarmup, options_.warmup));
+        options_.level = static_cast<int>(whole("level", 1, 22, 0));
+        tinykvm::Limits& limits = options_.limits;
+        seconds("max-boot-time", limits.boot_seconds);
+        seconds("max-request-time", limits.request_seconds);
+        mib("max-main-memory", limits.memory, 1);
+        mib("max-address-space", limits.address_space, 1);
+        mib("max-request-memory", limits.request_memory, 1);
+        mib("limit-request-memory", limits.keep_memory, 0);
+        if (!find("max-address-space")) // more memory than addresses is no use
+            limits.address_space = std::max(limits.address_space, limits.memory);
+    }
+
+    void texts() {
+        options_.cwd = folder_;
+        text("cwd", options_.cwd);
+        options_.cwd = absolute_path(folder_, options_.cwd);
+        if (Setting* cwd = find("cwd"))
+            cwd->values = {options_.cwd};
+        text("output", options_.snapshot_file);
+        choice("cpu", options_.cpu);
+        choice("reset", options_.reset);
+        text("warmup-path", options_.warmup_path);
+        if (!options_.warmup_path.starts_with('/'))
+            usage(fmt::format("{}: '{}' must start with '/'", find("warmup-path")->label("warmup-path"),
+                              options_.warmup_path));
+        if (std::ranges::any_of(options_.warmup_path, [](unsigned char c) { return c <= ' ' || c == 0x7f; }))
+            usage(find("warmup-path")->label("warmup-path") + " must not hold spaces or control characters");
+        text("listen", options_.listen);
+        if (const Setting* listen = find("listen"))
+            check_listen(listen->label("listen"));
+        environment();
+    }
+
+    void check_listen(const std::string& label) {
+        const std::string& address = options_.listen;
+        tinykvm::parse_net_rule(label, address);
+        const bool bare_ipv6 = address[0] != '[' && std::ranges::count(address, ':') > 1;
+        if (bare_ipv6 || address.ends_with(']') || address.find(':') == address.npos)
+            usage(fmt::format("{}={}: a port is missing; write {}:PORT", label, address,
+                              bare_ipv6 ? "[" + address + "]" : address));
+    }
+
+    // K=V; of the same name the last one counts.
+    void environment() {
+        const Setting* setting = find("env");
+        if (!setting)
+            return;
+        for (const std::string& item : setting->values) {
+            const auto equals = item.find('=');
+            if (equals == std::string::npos)
+                usage(fmt::format("{}: '{}' is not K=V; to pass the host's on: --allow-env={}",
+                                  setting->label("env"), item, item));
+            if (equals == 0)
+                usage(fmt::format("{}: '{}' has no name", setting->label("env"), item));
+            const std::string name = item.substr(0, equals + 1);
+            std::erase_if(options_.env, [&](const std::string& old) { return old.starts_with(name); });
+            options_.env.push_back(item);
+        }
+    }
+
+    template <typename Item> void items(std::string_view name, Item&& each) {
+        Setting* setting = find(name);
+        if (!setting)
+            return;
+        const std::string label = setting->label(name);
+        for (std::string& item : setting->values) {
+            if (item.empty())
+                usage(label + ": an item is empty");
+            each(label, item);
+        }
+    }
+
+    template <typename T> static void add(std::vector<T>& list, T item) {
+        if (std::ranges::find(list, item) == list.end())
+            list.push_back(std::move(item));
+    }
+
+    void permissions() {
+        tinykvm::Permissions& allowed = options_.permissions;
+        flag("allow-all", allowed.all);
+        items("allow-read", [&](const std::string&, std::string& item) { add(allowed.read, path(item)); });
+        items("allow-write", [&](const std::string&, std::string& item) { add(allowed.write, path(item)); });
+        items("allow-env", [&](const std::string& label, std::string& item) {
+            check_env_name(label, item);
+            add(allowed.env, item);
+        });
+        items("allow-net", [&](const std::string& label, std::string& item) {
+            add(allowed.connect, net_rule(label, item));
+            add(allowed.listen, net_rule(label, item));
+        });
+        items("allow-connect", [&](const std::string& label, std::string& item) {
+            add(allowed.connect, net_rule(label, item));
+        });
+        items("allow-listen", [&](const std::string& label, std::string& item) {
+            add(allowed.listen, net_rule(label, item));
+        });
+        items("volume", [&](const std::string&, std::string& item) { add(allowed.volumes, volume(item)); });
+    }
+
+    std::string path(std::string& item) const { return item = absolute_path(folder_, item); }
+
+    static void check_env_name(const std::string& label, const std::string& item) {
+        if (item.find('=') != item.npos)
+            usage(fmt::format("{}: '{}' is not a name; to set a variable: --env {}", label, item, item));
+        if (item.find('*') < item.size() - 1)
+            usage(fmt::format("{}: '*' may only end the name in '{}'", label, item));
+    }
+
+    static tinykvm::NetRule net_rule(const std::string& label, const std::string& item) {
+        return item == "*" ? tinykvm::NetRule() : tinykvm::parse_net_rule(label, item);
+    }
+
+    tinykvm::Volume volume(std::string& item) {
+        const Setting& setting = *find("volume");
+        try {
+            tinykvm::Volume result = tinykvm::parse_volume(item);
+            result.host = absolute_path(folder_, result.host);
+            result.guest = absolute_path("/", result.guest);
+            item = fmt::format("{}:{}:{}{}{}", result.host, result.guest, result.read ? "r" : "",
+                               result.write ? "w" : "", result.execute ? "x" : "");
+            return result;
+        } catch (const tinykvm::UserError& error) {
+            throw tinykvm::UserError(error.code(), setting.where + error.what());
+        }
+    }
+
+    // Options without effect are still checked: what is accepted is also well-formed.
+    void check_unused() {
+        for (const OptionSpec& spec : machine_options()) {
+            if (spec.group != kCompatibility)
+                continue;
+            bool ignored = false;
+            if (spec.kind == Kind::flag)
+                flag(spec.name, ignored);
+            else if (spec.kind == Kind::mib)
+                whole(spec.name, 0, kMaxMib, 0, "of MiB ");
+            else
+                items(spec.name, [](const std::string&, const std::string&) {});
+        }
+    }
+
+    Settings& settings_;
+    std::string folder_;
+    unsigned cpus_;
+    Options options_;
+};
+
+} // namespace
+
+Options options_from(Settings& settings, const std::string& folder, unsigned cpus) {
+    return Converter(settings, folder, cpus).convert();
+}
+
+} // namespace kvmserver::cli

@@ -1,0 +1,35 @@
+// kvmserver run: boots a program and serves it, or runs it to its end.
+#include "src/cli/machine_command.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli {
+namespace {
+
+int run(const MachineAction& action, const Invocation& invocation, Context& context) {
+    MachineJob job = prepare(kRun, invocation, context);
+    if (job.done)
+        return 0;
+    if (job.program.empty())
+        throw tinykvm::UserError(
+            tinykvm::ExitCode::usage,
+            invocation.named ? "run needs a PROGRAM; see kvmserver run --help"
+                             : "no command, and no program in a [run] section of kvmserver.toml; see kvmserver --help");
+    job.options.program = job.program;
+    job.options.args = job.args;
+    return action(job.options);
+}
+
+} // namespace
+
+Command run_command(MachineAction action) {
+    return {.name = "run",
+            .synopsis = "PROGRAM [ARGS...]",
+            .summary = "boot a program and serve it",
+            .operands = Operands::guest,
+            .options = options_of(kRun),
+            .action = [action](const Invocation& invocation, Context& context) {
+                return run(action, invocation, context);
+            }};
+}
+
+} // namespace kvmserver::cli

@@ -1,0 +1,91 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "src/cli/app.hpp"
+#include "src/cli/command.hpp"
+#include "src/cli/words.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli {
+namespace {
+
+using tinykvm::ExitCode;
+
+bool asks(const Words& words, std::string_view option) {
+    return std::ranges::find(words.options, option) != words.options.end();
+}
+
+std::string help_text(std::span<const Command> commands, const Command* command, bool everything) {
+    if (command) {
+        std::string text = make_app(*command, everything)->help();
+        if (!everything && command->options.size() > 20) // there is more to see
+            text += "\nMore: kvmserver " + command->name + " --help-all\n";
+        return text;
+    }
+    std::string text = overview(commands);
+    if (everything)
+        for (const Command& each : commands)
+            text += "\n---\n" + make_app(each, true)->help();
+    return text;
+}
+
+int dispatch(std::span<const Command> commands, const std::vector<std::string>& words, Context& context) {
+    const Words split = split_words(commands, words);
+    if (asks(split, "--help") || asks(split, "--help-all")) {
+        context.out << help_text(commands, split.command, asks(split, "--help-all"));
+        return 0;
+    }
+    if (asks(split, "--version")) {
+        context.out << version_line();
+        return 0;
+    }
+    const Command* command = split.command;
+    if (!command) {
+        const auto run = std::ranges::find(commands, "run", &Command::name);
+        if (run == commands.end())
+            throw tinykvm::UserError(ExitCode::usage, "no command given; see kvmserver --help");
+        command = &*run;
+    }
+    return command->action({.settings = parse_options(*command, split),
+                            .operands = split.operands,
+                            .named = split.command != nullptr,
+                            .bare_before = split.bare_before},
+                           context);
+}
+
+int fail(Context& context, ExitCode code, std::string message) {
+    std::ranges::replace(message, '\n', ' ');
+    context.err << "kvmserver: " << message << std::endl;
+    return static_cast<int>(code);
+}
+
+} // namespace
+
+Context host_context() {
+    std::error_code error;
+    const auto folder = std::filesystem::current_path(error); // gone: relative paths are then seen from /
+    return {.out = std::cout,
+            .err = std::cerr,
+            .folder = error ? "/" : folder.string(),
+            .cpus = std::max(1u, std::thread::hardware_concurrency())};
+}
+
+int run_cli(std::span<const Command> commands, const std::vector<std::string>& words, Context context) {
+    context.commands = commands;
+    try {
+        const int code = dispatch(commands, words, context);
+        if (!context.out.flush())
+            return fail(context, ExitCode::failure, "stdout cannot be written");
+        return code;
+    } catch (const tinykvm::UserError& error) {
+        return fail(context, error.code(), error.what());
+    } catch (const std::exception& error) { // HostError, and what we did not think of
+        return fail(context, ExitCode::failure, error.what());
+    }
+}
+
+} // namespace kvmserver::cli
