@@ -30,9 +30,9 @@ Runs COMMAND in an emulated machine with hardware virtualisation (AMD SVM) and e
   --env NAME=VALUE            set a variable for COMMAND (repeatable; nothing is inherited)
   --cwd DIR                   where COMMAND starts (this folder; made when missing)
   --with-python               add /usr/bin/python3, its standard library and pytest
-  --timeout SECONDS           for boot and command together (600)
-  --boot-timeout SECONDS      for the boot alone (120)
-  --smp N                     processors (2)
+  --timeout SECONDS           for the command, without the boot (600)
+  --boot-timeout SECONDS      for the boot (120)
+  --smp N                     processors (1); more take turns in one thread
   --memory MIB                memory; touched pages only cost anything here (4096)
   --disk-free MIB             free space on the root disk; sparse here (2048)
   --cpu MODEL                 QEMU processor (max,+svm,+npt)
@@ -43,7 +43,7 @@ Runs COMMAND in an emulated machine with hardware virtualisation (AMD SVM) and e
 USAGE
 }
 
-timeout=600 boot_timeout=120 smp=2 memory=4096 disk_free=2048 cpu=max,+svm,+npt
+timeout=600 boot_timeout=120 smp=1 memory=4096 disk_free=2048 cpu=max,+svm,+npt
 verbose=0 keep=0 with_python=0 action=run cwd=$PWD
 adds=() env_settings=() command=()
 
