@@ -12,7 +12,7 @@ inline constexpr std::uint32_t kVersion = 1;
 // I/O ports. Any other port ends the machine.
 inline constexpr std::uint16_t kPortHostCall = 0x5a0;  // CPL 3: Shared::call is filled in
 inline constexpr std::uint16_t kPortWait = 0x5a1;      // CPL 3: every thread is blocked, Shared::wait is filled in
-inline constexpr std::uint16_t kPortException = 0x5a2; // CPL 0: an ExceptionFrame is on the exception stack
+inline constexpr std::uint16_t kPortException = 0xe0;  // CPL 0: an ExceptionFrame is on the exception stack
 
 // Host calls beyond the numbers of Linux.
 enum Host : std::uint32_t {
@@ -38,6 +38,7 @@ enum Host : std::uint32_t {
     kConnFlush,            // (conn) send what the tx buffer holds without waiting; -> bytes left
     kPoll,                 // Shared::wait as in a wait, but returns at once
     kTrace,                // (number, result) with verbose system calls: one line
+    kPanic,                // (text) a bug of the guest kernel
     kThreadCount,          // (count) for --verbose-thread-syscalls and inspect
 };
 
@@ -132,8 +133,6 @@ enum Door : std::uint32_t { kDoorHardware = 0, kDoorPvm = 1 };
 struct Shared {
     HostCall call;
     Wait wait;
-    // The user's RIP at the last entry: written by the door stub, by the host for preemption and faults.
-    std::uint64_t entry_rip;
     // Set by the host when it wanted to preempt but found the guest kernel running.
     std::uint32_t preempt;
     // Set by the host before it resumes: a machine was reset or restored (identity changes, WIPEONFORK).
@@ -172,7 +171,7 @@ struct KernelHeader {
     std::uint64_t boot_entry;      // first instruction of a new machine (CPL 3)
     std::uint64_t syscall_entry;   // RCX user RIP, R11 RFLAGS (PVM door: LSTAR)
     std::uint64_t door_stub;       // hardware door: LSTAR, in the supervisor page
-    std::uint64_t preempt_entry;   // all registers the program's, RIP in Shared::entry_rip
+    std::uint64_t preempt_entry;   // all registers the program's, RIP in *entry_rip
     std::uint64_t fault_entry;     // the same, fault_* filled in
     std::uint64_t wait_resume;     // where a waiting machine goes on, whatever its registers
     std::uint64_t user_copy_begin, user_copy_end; // code that may touch bad user memory
@@ -182,6 +181,8 @@ struct KernelHeader {
     std::uint64_t text_begin, text_end; // code at CPL 3: a RIP in here is the guest kernel's
     std::uint64_t supervisor_begin, supervisor_end;
     std::uint64_t data_begin, data_end; // writable
+    std::uint64_t entry_rip; // address of the slot for the program's RIP: written by the doors, and by the host for
+                             // preemption and faults
 };
 inline constexpr std::uint64_t kKernelMagic = 0x314b'4d56'4b54'5647;
 

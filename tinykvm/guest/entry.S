@@ -1,0 +1,297 @@
+/* Entries of the guest kernel and the few instructions that run at CPL 0. */
+
+.section .header, "a"
+.globl gk_header
+gk_header:
+    .quad 0x314b4d564b545647        /* kKernelMagic */
+    .long 1                          /* abi::kVersion */
+    .long 0
+    .quad gk_boot_entry
+    .quad gk_syscall_entry
+    .quad gk_door_stub
+    .quad gk_preempt_entry
+    .quad gk_fault_entry
+    .quad gk_wait_resume
+    .quad gk_user_copy_begin
+    .quad gk_user_copy_end
+    .quad gk_user_copy_fixup
+    .quad gk_exception_stubs
+    .quad 16
+    .quad gk_text_begin
+    .quad gk_text_end
+    .quad gk_supervisor_begin
+    .quad gk_supervisor_end
+    .quad gk_data_begin
+    .quad gk_data_end
+    .quad gk_entry_rip
+
+/* ---- CPL 0 ------------------------------------------------------------------------------------------- */
+.section .supervisor, "ax"
+
+/* Hardware door. SYSCALL came here at CPL 0 with the program's RIP in RCX and RFLAGS in R11; SYSRET goes on in
+   the guest kernel at CPL 3 with everything else untouched. */
+.globl gk_door_stub
+gk_door_stub:
+    movq %rcx, gk_entry_rip(%rip)
+    leaq gk_syscall_common(%rip), %rcx
+    sysretq
+
+/* Exception stubs, 16 bytes each: make every frame look like one with an error code, then tell the host, which edits
+   the frame (abi::ExceptionFrame) to say where to go on. */
+.macro stub vector, has_error
+    .balign 16
+    .if \has_error == 0
+    pushq $0
+    .endif
+    pushq $\vector
+    jmp exception_common
+.endm
+.balign 16
+.globl gk_exception_stubs
+gk_exception_stubs:
+    stub 0,0
+    stub 1,0
+    stub 2,0
+    stub 3,0
+    stub 4,0
+    stub 5,0
+    stub 6,0
+    stub 7,0
+    stub 8,1
+    stub 9,0
+    stub 10,1
+    stub 11,1
+    stub 12,1
+    stub 13,1
+    stub 14,1
+    stub 15,0
+    stub 16,0
+    stub 17,1
+    stub 18,0
+    stub 19,0
+    stub 20,0
+    stub 21,1
+    stub 22,0
+    stub 23,0
+    stub 24,0
+    stub 25,0
+    stub 26,0
+    stub 27,0
+    stub 28,0
+    stub 29,1
+    stub 30,1
+    stub 31,0
+.balign 16
+exception_common:
+    /* The port is an immediate of one byte, so that no register of the program is touched: the host tells the
+       exception port from the others by this number. */
+    outl %eax, $0xe0
+    addq $16, %rsp
+    iretq
+
+/* ---- CPL 3 ------------------------------------------------------------------------------------------- */
+.text
+
+.globl gk_boot_entry
+gk_boot_entry:
+    leaq gk_boot_stack_top(%rip), %rsp
+    xorl %ebp, %ebp
+    call gk_boot
+    ud2
+
+/* PVM door: SYSCALL arrives here, still at CPL 3. */
+.globl gk_syscall_entry
+gk_syscall_entry:
+    movq %rcx, gk_entry_rip(%rip)
+.globl gk_syscall_common
+gk_syscall_common:
+    movq %rsp, gk_user_rsp(%rip)
+    movq gk_kernel_stack(%rip), %rsp
+    pushq gk_user_rsp(%rip)
+    pushq %r11
+    pushq gk_entry_rip(%rip)
+    pushq %rax                      /* orig_rax */
+    pushq %rdi
+    pushq %rsi
+    pushq %rdx
+    pushq %rcx
+    pushq %rax
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    pushq %rbx
+    pushq %rbp
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, %rdi
+    cld
+    call gk_syscall
+    movq %rax, %rdi
+    jmp gk_resume_user
+
+/* Preemption and faults: the host set RIP here; every register is the program's. Nothing may change RFLAGS before
+   they are saved. */
+.macro full_entry handler
+    movq %rsp, gk_user_rsp(%rip)
+    movq gk_kernel_stack(%rip), %rsp
+    pushq gk_user_rsp(%rip)
+    pushfq
+    pushq gk_entry_rip(%rip)
+    pushq $-1
+    pushq %rdi
+    pushq %rsi
+    pushq %rdx
+    pushq %rcx
+    pushq %rax
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    pushq %rbx
+    pushq %rbp
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, %rdi
+    cld
+    call \handler
+    movq %rax, %rdi
+    jmp gk_resume_user
+.endm
+.globl gk_preempt_entry
+gk_preempt_entry:
+    full_entry gk_preempt
+.globl gk_fault_entry
+gk_fault_entry:
+    full_entry gk_fault
+
+/* void gk_resume_user(Regs*): back to the program by a plain jump. A preemption in here finds RIP in the guest kernel
+   and only leaves a note, so the slot for the target is safe. */
+.globl gk_resume_user
+gk_resume_user:
+    movq %rdi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbp
+    popq %rbx
+    popq %r11
+    popq %r10
+    popq %r9
+    popq %r8
+    popq %rax
+    popq %rcx
+    popq %rdx
+    popq %rsi
+    popq %rdi
+    leaq 8(%rsp), %rsp
+    popq gk_resume_rip(%rip)
+    popfq
+    popq %rsp
+    jmp *gk_resume_rip(%rip)
+
+/* void gk_switch(u64* save_rsp, u64 load_rsp): switch kernel stacks. */
+.globl gk_switch
+gk_switch:
+    pushq %rbx
+    pushq %rbp
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbp
+    popq %rbx
+    ret
+
+/* First return of a new thread's kernel stack: its Regs are on top. */
+.globl gk_thread_start
+gk_thread_start:
+    call gk_thread_begin
+    movq %rax, %rdi
+    jmp gk_resume_user
+
+/* void gk_wait_out(): tells the host that every thread is blocked. A machine that was reset or restored goes on at
+   gk_wait_resume with nothing in its registers: all that is needed is in memory. */
+.globl gk_wait_out
+gk_wait_out:
+    pushq %rbx
+    pushq %rbp
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, gk_wait_rsp(%rip)
+    movl $0x5a1, %edx
+    xorl %eax, %eax
+    outl %eax, %dx
+.globl gk_wait_resume
+gk_wait_resume:
+    movq gk_wait_rsp(%rip), %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbp
+    popq %rbx
+    cld
+    ret
+
+/* void gk_host_out(): Shared::call is filled in. */
+.globl gk_host_out
+gk_host_out:
+    movl $0x5a0, %edx
+    outl %eax, %dx
+    ret
+
+/* u64 gk_copy_raw(void* to, const void* from, u64 bytes): bytes not copied; either side may be bad. */
+.globl gk_copy_raw
+gk_copy_raw:
+    movq %rdx, %rcx
+gk_user_copy_begin:
+    rep movsb
+gk_user_copy_end:
+gk_user_copy_fixup:
+    movq %rcx, %rax
+    ret
+
+.globl memcpy
+memcpy:
+    movq %rdi, %rax
+    movq %rdx, %rcx
+    rep movsb
+    ret
+.globl memset
+memset:
+    movq %rdi, %r8
+    movl %esi, %eax
+    movq %rdx, %rcx
+    rep stosb
+    movq %r8, %rax
+    ret
+
+.data
+.balign 8
+.globl gk_entry_rip, gk_user_rsp, gk_kernel_stack, gk_resume_rip, gk_wait_rsp
+gk_entry_rip: .quad 0
+gk_user_rsp: .quad 0
+gk_kernel_stack: .quad 0
+gk_resume_rip: .quad 0
+gk_wait_rsp: .quad 0
+
+.bss
+.balign 16
+gk_boot_stack: .skip 16384
+.globl gk_boot_stack_top
+gk_boot_stack_top:
+.section .note.GNU-stack,"",@progbits

@@ -1,0 +1,198 @@
+// futex(2): waiters are kept in one list a bucket, in order of arrival.
+#include "tinykvm/guest/calls.hpp"
+
+namespace gk {
+namespace {
+
+enum : u32 { kWait = 0, kWake = 1, kRequeue = 3, kCmpRequeue = 4, kWakeOp = 5, kWaitBitset = 9, kWakeBitset = 10 };
+constexpr u32 kPrivate = 128, kRealtime = 256, kCommand = 0x7f;
+constexpr u32 kBuckets = 64;
+
+struct Bucket { Thread* head; Thread* tail; };
+Bucket buckets[kBuckets];
+
+Bucket& bucket_of(u64 address) { return buckets[(address >> 2) * 0x9e3779b97f4a7c15ull >> 58]; }
+
+void enqueue(Thread* t) {
+    Bucket& b = bucket_of(t->futex_address);
+    t->futex_next = nullptr;
+    if (b.tail)
+        b.tail->futex_next = t;
+    else
+        b.head = t;
+    b.tail = t;
+}
+
+void dequeue(Thread* t) {
+    Bucket& b = bucket_of(t->futex_address);
+    Thread* previous = nullptr;
+    for (Thread* here = b.head; here; previous = here, here = here->futex_next) {
+        if (here != t)
+            continue;
+        (previous ? previous->futex_next : b.head) = t->futex_next;
+        if (b.tail == t)
+            b.tail = previous;
+        t->futex_next = nullptr;
+        return;
+    }
+}
+
+i64 wait(u64 at, u32 expected, u32 bits, u64 deadline) {
+    if (bits == 0)
+        return -EINVAL;
+    u32 value;
+    if (!get_user(value, at))
+        return -EFAULT;
+    if (value != expected)
+        return -EAGAIN;
+    if (deadline <= now_mono())
+        return -ETIMEDOUT;
+    current->futex_address = at;
+    current->futex_bits = bits;
+    current->futex_woken = false;
+    enqueue(current);
+    block(deadline);
+    if (current->futex_woken)
+        return 0;
+    dequeue(current);
+    current->futex_address = 0;
+    return current->timed_out ? -ETIMEDOUT : -ERESTARTSYS;
+}
+
+i64 requeue(u64 from, u32 wake_count, u32 move_count, u64 to) {
+    const i64 woken = futex_wake(from, wake_count, ~0u);
+    i64 moved = 0;
+    Bucket& b = bucket_of(from);
+    for (Thread* t = b.head; t && moved < move_count;) {
+        Thread* next = t->futex_next;
+        if (t->futex_address == from) {
+            dequeue(t);
+            t->futex_address = to;
+            enqueue(t);
+            ++moved;
+        }
+        t = next;
+        if (from == to)
+            break;
+    }
+    return woken + moved;
+}
+
+i64 wake_op(u64 first, u32 wake_first, u32 wake_second, u64 second, u32 op) {
+    u32 old;
+    if (!get_user(old, second))
+        return -EFAULT;
+    u32 operand = (op >> 12) & 0xfff;
+    if (op & 0x80000000u)
+        operand = u32{1} << (operand & 31);
+    const u32 compare = op & 0xfff;
+    u32 value = old;
+    switch ((op >> 28) & 7) {
+    case 0: value = operand; break;
+    case 1: value = old + operand; break;
+    case 2: value = old | operand; break;
+    case 3: value = old & ~operand; break;
+    case 4: value = old ^ operand; break;
+    default: return -ENOSYS;
+    }
+    if (!put_user(second, value))
+        return -EFAULT;
+    bool hit = false;
+    switch ((op >> 24) & 15) {
+    case 0: hit = old == compare; break;
+    case 1: hit = old != compare; break;
+    case 2: hit = static_cast<i32>(old) < static_cast<i32>(compare); break;
+    case 3: hit = static_cast<i32>(old) <= static_cast<i32>(compare); break;
+    case 4: hit = static_cast<i32>(old) > static_cast<i32>(compare); break;
+    case 5: hit = static_cast<i32>(old) >= static_cast<i32>(compare); break;
+    default: return -ENOSYS;
+    }
+    i64 woken = futex_wake(first, wake_first, ~0u);
+    if (hit)
+        woken += futex_wake(second, wake_second, ~0u);
+    return woken;
+}
+
+} // namespace
+
+i64 futex_wake(u64 at, u32 count, u32 bits) {
+    i64 woken = 0;
+    for (Thread* t = bucket_of(at).head; t && woken < count;) {
+        Thread* next = t->futex_next;
+        if (t->futex_address == at && (t->futex_bits & bits)) {
+            dequeue(t);
+            t->futex_address = 0;
+            t->futex_woken = true;
+            make_runnable(t);
+            ++woken;
+        }
+        t = next;
+    }
+    return woken;
+}
+
+i64 sys_futex(const Args& c) {
+    const u64 at = c.a[0];
+    const u32 op = static_cast<u32>(c.a[1]);
+    const u32 value = static_cast<u32>(c.a[2]);
+    const u32 command = op & kCommand;
+    if (at & 3)
+        return -EINVAL;
+    switch (command) {
+    case kWait:
+    case kWaitBitset: {
+        u64 deadline = kNever;
+        if (c.a[3] != 0) {
+            Timespec t;
+            if (!get_user(t, c.a[3]))
+                return -EFAULT;
+            if (!valid(t))
+                return -EINVAL;
+            // WAIT's time-out is relative; WAIT_BITSET's absolute, on the monotonic or the real-time clock.
+            deadline = deadline_of((op & kRealtime) ? 0 : 1, command == kWaitBitset, t);
+        }
+        return wait(at, value, command == kWait ? ~0u : static_cast<u32>(c.a[5]), deadline);
+    }
+    case kWake: return futex_wake(at, value == 0 ? 0 : value, ~0u);
+    case kWakeBitset: return c.a[5] ? futex_wake(at, value, static_cast<u32>(c.a[5])) : -EINVAL;
+    case kCmpRequeue: {
+        u32 now;
+        if (!get_user(now, at))
+            return -EFAULT;
+        if (now != static_cast<u32>(c.a[5]))
+            return -EAGAIN;
+        return requeue(at, value, static_cast<u32>(c.a[3]), c.a[4]);
+    }
+    case kRequeue: return requeue(at, value, static_cast<u32>(c.a[3]), c.a[4]);
+    case kWakeOp: return wake_op(at, value, static_cast<u32>(c.a[3]), c.a[4], static_cast<u32>(c.a[5]));
+    default: return -ENOSYS; // priority inheritance, futex2
+    }
+}
+
+// Robust list of a thread that exits (Documentation/locking/robust-futex-ABI.rst): marks what it held as ownerless.
+void robust_exit(Thread* t) {
+    struct { u64 next; i64 offset; u64 pending; } head;
+    if (t->robust_list == 0 || !get_user(head, t->robust_list))
+        return;
+    const auto give_up = [&](u64 entry) {
+        const u64 at = entry + static_cast<u64>(head.offset);
+        u32 word;
+        if ((at & 3) || !get_user(word, at) || (word & 0x3fffffff) != t->tid)
+            return;
+        put_user(at, (word & 0x80000000u) | 0x40000000u);
+        if (word & 0x80000000u)
+            futex_wake(at, 1, ~0u);
+    };
+    u64 entry = head.next;
+    for (u32 i = 0; i < 2048 && entry != t->robust_list && entry != 0; ++i) {
+        u64 next;
+        if (!get_user(next, entry & ~u64{1}))
+            break;
+        give_up(entry & ~u64{1});
+        entry = next;
+    }
+    if (head.pending)
+        give_up(head.pending & ~u64{1});
+}
+
+} // namespace gk

@@ -1,0 +1,245 @@
+// The guest kernel: small freestanding code at CPL 3 inside the machine that answers most system calls.
+// It holds no privilege: a program that corrupts it harms only itself. One vCPU, so no locks; it is never
+// preempted itself (the host only leaves a note in Shared::preempt when it finds it running).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/memory/layout.hpp"
+
+namespace gk {
+
+using u8 = std::uint8_t;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+using i32 = std::int32_t;
+using i64 = std::int64_t;
+namespace abi = tinykvm::abi;
+namespace layout = tinykvm::layout;
+
+inline constexpr u64 kNever = ~u64{0};
+
+enum Errno : i64 {
+    EPERM = 1, ENOENT = 2, ESRCH = 3, EINTR = 4, EIO = 5, EBADF = 9, ECHILD = 10, EAGAIN = 11, ENOMEM = 12, EACCES = 13,
+    EFAULT = 14, EBUSY = 16, EEXIST = 17, ENOTDIR = 20, EINVAL = 22, ENFILE = 23, EMFILE = 24, ENOTTY = 25, ESPIPE = 29, EPIPE = 32,
+    ERANGE = 34, ENAMETOOLONG = 36, ENOSYS = 38, ELOOP = 40, ENOTSOCK = 88, EDESTADDRREQ = 89, EMSGSIZE = 90,
+    ENOPROTOOPT = 92, EPROTONOSUPPORT = 93, EOPNOTSUPP = 95, EAFNOSUPPORT = 97, EADDRINUSE = 98, ENETUNREACH = 101,
+    ECONNRESET = 104, ENOBUFS = 105, EISCONN = 106, ENOTCONN = 107, ETIMEDOUT = 110, EALREADY = 114, EINPROGRESS = 115,
+    ERESTARTSYS = 512, // restart when the handler says SA_RESTART, else EINTR
+};
+
+// Registers of the program as the entries push them, lowest address first.
+struct Regs {
+    u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip, rflags, rsp;
+};
+
+extern "C" abi::Shared gk_shared_page;
+extern "C" const volatile abi::TimePage gk_time_page;
+extern "C" abi::Conn gk_conn_table[abi::kMaxConns];
+extern "C" u8 gk_conn_buffers[];
+extern "C" u8 gk_heap[];
+extern "C" u64 gk_entry_rip, gk_kernel_stack;
+extern "C" void gk_host_out();
+extern "C" void gk_wait_out();
+extern "C" void gk_switch(u64* save_rsp, u64 load_rsp);
+extern "C" void gk_thread_start();
+extern "C" u64 gk_copy_raw(void* to, const void* from, u64 bytes);
+extern "C" void* memcpy(void*, const void*, std::size_t);
+extern "C" void* memset(void*, int, std::size_t);
+
+// --- host calls (host.cpp) -----------------------------------------------------------------------------------------
+i64 host_call(u32 nr, u64 a0 = 0, u64 a1 = 0, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, u64 a5 = 0);
+template <class T>
+u64 address(T* p) { return reinterpret_cast<u64>(p); }
+[[noreturn]] void fatal(const char* what); // a bug of the guest kernel: ends the machine
+
+// --- memory of the program (user.cpp) --------------------------------------------------------------------------------
+// False when any byte is not accessible (the rest may have been copied).
+bool copy_from_user(void* to, u64 from, u64 bytes);
+bool copy_to_user(u64 to, const void* from, u64 bytes);
+bool clear_user(u64 to, u64 bytes);
+template <class T>
+bool get_user(T& to, u64 from) { return copy_from_user(&to, from, sizeof(T)); }
+template <class T>
+bool put_user(u64 to, const T& from) { return copy_to_user(to, &from, sizeof(T)); }
+// Length without the NUL, or -EFAULT / -ENAMETOOLONG; `to` gets a NUL.
+i64 string_from_user(char* to, u64 from, u64 room);
+
+// --- heap (heap.cpp): power-of-two blocks, never given back to the host -----------------------------------------------
+void* allocate(u64 bytes); // zeroed; null when the guest kernel's heap is full
+void release(void* p, u64 bytes);
+template <class T>
+T* make() {
+    void* p = allocate(sizeof(T));
+    return p ? new (p) T : nullptr;
+}
+template <class T>
+void destroy(T* p) { release(p, sizeof(T)); }
+
+// --- time (time.cpp) ---------------------------------------------------------------------------------------------------
+u64 now_mono(); // ns
+u64 now_real();
+struct Timespec { i64 sec, nsec; };
+bool valid(const Timespec& t);
+u64 to_ns(const Timespec& t); // saturating
+Timespec from_ns(u64 ns);
+// Absolute monotonic deadline of a relative or absolute time on a clock; 0 for "now".
+u64 deadline_of(i32 clock, bool absolute, const Timespec& t);
+
+// --- threads and scheduler (sched.cpp, thread.cpp) --------------------------------------------------------------------
+struct SigStack { u64 sp = 0; i32 flags = 2 /*SS_DISABLE*/; u32 pad = 0; u64 size = 0; };
+struct SigInfo { i32 signo = 0, error = 0, code = 0; u32 pad = 0; u64 f0 = 0, f1 = 0; }; // f0: pid/uid or address; f1: value
+
+struct HandleInterest { i32 handle; u32 events; };
+
+enum class ThreadState : u8 { free, runnable, blocked };
+struct Thread {
+    ThreadState state = ThreadState::free;
+    bool waits_for_io = false;  // woken by notify_io()
+    bool timed_out = false;
+    bool in_signal_wait = false; // sigsuspend restores saved_mask after delivery
+    bool restore_mask = false;
+    u32 tid = 0;
+    u64 stack = 0;              // kernel stack, kThreadStackBytes
+    u64 kernel_rsp = 0;         // while switched out
+    u64 fs_base = 0, gs_base = 0;
+    u8* xsave = nullptr;
+    u64 deadline = kNever;
+    u64 futex_address = 0;      // while it waits on one; 0 otherwise
+    u32 futex_bits = 0;
+    bool futex_woken = false;
+    Thread* futex_next = nullptr;
+    Thread* run_next = nullptr;
+    u64 sig_mask = 0, sig_pending = 0, saved_mask = 0;
+    SigInfo sig_info[65] = {};
+    SigStack alt_stack;
+    u64 clear_child_tid = 0, robust_list = 0;
+    HandleInterest interest[16] = {};
+    u32 interest_count = 0;
+    i32 awaited_conn = -1; // unused slot: -1
+    char name[16] = {};
+};
+inline constexpr u64 kThreadStackBytes = 16384;
+inline constexpr u32 kMaxThreads = 1024;
+extern Thread* current;
+extern Thread* threads[kMaxThreads];
+extern u32 thread_limit; // slots ever used
+extern u32 live_threads;
+extern u64 idle_ns;
+
+Thread* new_thread();  // null when there is no room
+void free_thread(Thread*);
+void make_runnable(Thread*);
+void yield();
+// Blocks the current thread until make_runnable(), its deadline (timed_out) or a signal that it does not mask.
+void block(u64 deadline);
+enum class Wake { event, timeout, signal };
+// Blocks until something may have become ready (notify_io), the deadline, or a signal.
+Wake wait_io(u64 deadline);
+void notify_io();
+void check_timers();
+void poll_host(bool force); // asks the host for new events without waiting
+[[noreturn]] void thread_exit_current();
+void vector_restore_current(); // after the memory copy of the current thread's vector state was changed
+void vector_save_current();
+Regs* user_regs(Thread*);
+Regs* leave(Regs*); // last step of every entry: signals, preemption, vector state
+
+// --- signals (signal.cpp) ----------------------------------------------------------------------------------------------
+inline constexpr i32 SIGILL_ = 4, SIGTRAP_ = 5, SIGABRT_ = 6, SIGBUS_ = 7, SIGFPE_ = 8, SIGKILL_ = 9, SIGSEGV_ = 11,
+                     SIGPIPE_ = 13, SIGALRM_ = 14, SIGCHLD_ = 17, SIGCONT_ = 18, SIGSTOP_ = 19, SIGTSTP_ = 20, SIGTTIN_ = 21,
+                     SIGTTOU_ = 22, SIGURG_ = 23, SIGWINCH_ = 28, SIGIO_ = 29;
+void send_signal(Thread* to, i32 signal, const SigInfo& info);   // to one thread
+void send_process_signal(i32 signal, const SigInfo& info);       // to any thread that does not mask it
+void force_signal(i32 signal, const SigInfo& info);              // a fault: not maskable
+bool signal_pending(const Thread*);
+void deliver_signals(Regs*);
+
+// --- files ----------------------------------------------------------------------------------------------------------------
+enum : u32 { POLLIN_ = 1, POLLPRI_ = 2, POLLOUT_ = 4, POLLERR_ = 8, POLLHUP_ = 0x10, POLLNVAL_ = 0x20, POLLRDHUP_ = 0x2000,
+             POLLRDNORM_ = 0x40, POLLWRNORM_ = 0x100 };
+enum : u32 { O_WRONLY_ = 1, O_RDWR_ = 2, O_ACCMODE_ = 3, O_CREAT_ = 0x40, O_APPEND_ = 0x400, O_NONBLOCK_ = 0x800, O_DIRECTORY_ = 0x10000,
+             O_CLOEXEC_ = 0x80000, O_PATH_ = 0x200000 };
+
+struct IoVec { u64 base, length; };
+// A walk over the program's buffers.
+struct Cursor {
+    const IoVec* vec;
+    u64 count;
+    u64 left;       // bytes
+    bool kernel = false; // the buffers are the guest kernel's own
+    u64 index = 0, offset = 0;
+    // Move up to `bytes` between the kernel and the program: bytes moved, or -EFAULT when none could be.
+    i64 put(const void* from, u64 bytes);
+    i64 get(void* to, u64 bytes);
+};
+
+struct File;
+struct EpollItem;
+struct FileOps {
+    i64 (*read)(File*, Cursor&, i64 offset);  // offset -1: the file's own
+    i64 (*write)(File*, Cursor&, i64 offset);
+    u32 (*poll)(File*);                        // POLL* that hold now
+    void (*close)(File*);                      // the last reference went: frees the object
+    const char* name;
+};
+enum class Kind : u8 { host, socket, pipe, event, timer, epoll, pair };
+struct File {
+    const FileOps* ops = nullptr;
+    Kind kind = Kind::host;
+    u32 refs = 1;
+    u32 flags = 0;        // O_* as F_GETFL gives them
+    u32 in_events = 0;    // grow with every arrival of data and of room: what edge-triggered epoll goes by
+    u32 out_events = 0;
+    EpollItem* watchers = nullptr;
+};
+inline bool nonblocking(const File* f) { return (f->flags & O_NONBLOCK_) != 0; }
+void event_in(File*);  // data arrived: count it and wake
+void event_out(File*); // room appeared
+
+struct Descriptor { File* file; bool cloexec; };
+File* file_of(i32 fd); // null: EBADF
+i32 install(File*, bool cloexec, i32 lowest = 0); // -EMFILE; does not take the reference on failure
+i32 install_or_release(File*, bool cloexec);      // releases it on failure
+void ref(File*);
+void unref(File*);
+void close_all_epoll_items(File*);
+i64 close_fd(i32 fd);
+
+struct HostFile : File {
+    i32 handle = abi::kNoHandle;
+    bool seekable = false;
+    u32 mode = 0;
+    u64 offset = 0;
+};
+HostFile* make_host_file(i32 handle, u32 flags, bool seekable, u32 mode);
+// The handle behind a descriptor for a host call, or -1 (EBADF or not a host file).
+i32 handle_of(File*);
+u32 poll_handle(i32 handle, u32 events); // asks the host now
+void add_interest(i32 handle, u32 events); // of the current thread, before wait_io
+void clear_interest();
+void collect_interest(File*, u32 events);  // adds what a poll on this file depends on
+
+i64 write_kernel(File*, const void* from, u64 bytes); // write_file from the guest kernel's own memory
+i64 read_file(File*, Cursor&, i64 offset);
+i64 write_file(File*, Cursor&, i64 offset);
+u32 poll_file(File*);
+
+void init_files();
+void init_time();
+void conns_updated(); // the host returned: connections may have changed
+
+// Armed timers' next expiry (timerfds, itimer).
+u64 next_timer();
+void fire_timers(u64 now);
+
+// --- system calls -----------------------------------------------------------------------------------------------------------
+struct Args { u64 a[6]; Regs* regs; };
+using Call = i64 (*)(const Args&);
+extern const Call* const call_table; // 512 rows
+
+} // namespace gk
+
+inline void* operator new(std::size_t, void* p) noexcept { return p; }

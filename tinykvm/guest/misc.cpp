@@ -1,0 +1,220 @@
+// Memory calls (which the host answers), identity, limits and the many calls with a short answer.
+#include "tinykvm/guest/calls.hpp"
+
+namespace gk {
+
+i64 sys_mmap(const Args& c) {
+    i32 handle = -1;
+    constexpr u64 kAnonymous = 0x20;
+    if (!(c.a[3] & kAnonymous)) {
+        File* f = file_of(static_cast<i32>(c.a[4]));
+        if (!f)
+            return -EBADF;
+        handle = handle_of(f);
+        if (handle < 0)
+            return -19; // ENODEV
+        const bool shared_write = (c.a[3] & 0xf) != 2 && (c.a[2] & 2);
+        if ((f->flags & O_ACCMODE_) == O_WRONLY_ || (shared_write && (f->flags & O_ACCMODE_) != O_RDWR_))
+            return -EACCES;
+    }
+    return host_call(9, c.a[0], c.a[1], c.a[2], c.a[3], static_cast<u64>(static_cast<i64>(handle)), c.a[5]);
+}
+
+i64 sys_zero(const Args&) { return 0; }
+i64 sys_one(const Args&) { return 1; }
+i64 sys_eperm(const Args&) { return -EPERM; }
+i64 sys_enosys_quiet(const Args&) { return -ENOSYS; }
+i64 sys_echild(const Args&) { return -ECHILD; }
+
+i64 sys_getuid(const Args&) { return gk_shared_page.uid; }
+i64 sys_getgid(const Args&) { return gk_shared_page.gid; }
+
+i64 sys_getresuid(const Args& c) {
+    const u32 id = gk_shared_page.uid;
+    return put_user(c.a[0], id) && put_user(c.a[1], id) && put_user(c.a[2], id) ? 0 : -EFAULT;
+}
+i64 sys_getresgid(const Args& c) {
+    const u32 id = gk_shared_page.gid;
+    return put_user(c.a[0], id) && put_user(c.a[1], id) && put_user(c.a[2], id) ? 0 : -EFAULT;
+}
+i64 sys_getgroups(const Args& c) {
+    if (c.a[0] == 0)
+        return 1;
+    const u32 id = gk_shared_page.gid;
+    return put_user(c.a[1], id) ? 1 : -EFAULT;
+}
+i64 sys_setid(const Args& c) { // setuid and the like to what it already is
+    const u32 nr = static_cast<u32>(c.regs->orig_rax);
+    const u32 own = nr == 105 || nr == 113 || nr == 117 ? gk_shared_page.uid : gk_shared_page.gid;
+    const u32 count = nr == 117 || nr == 119 ? 3 : nr == 113 || nr == 114 ? 2 : 1;
+    for (u32 i = 0; i < count; ++i)
+        if (static_cast<u32>(c.a[i]) != own && static_cast<i32>(c.a[i]) != -1)
+            return -EPERM;
+    return 0;
+}
+
+i64 sys_umask(const Args& c) {
+    static u32 mask = 022;
+    const u32 old = mask;
+    mask = static_cast<u32>(c.a[0]) & 0777;
+    host_call(95, mask);
+    return old;
+}
+
+i64 sys_uname(const Args& c) {
+    struct { char sysname[65], nodename[65], release[65], version[65], machine[65], domain[65]; } u{};
+    memcpy(u.sysname, "Linux", 6);
+    memcpy(u.nodename, "kvmserver", 10);
+    memcpy(u.release, "6.1.0-kvmserver", 16);
+    memcpy(u.version, "#1 SMP", 7);
+    memcpy(u.machine, "x86_64", 7);
+    memcpy(u.domain, "(none)", 7);
+    return put_user(c.a[0], u) ? 0 : -EFAULT;
+}
+
+i64 sys_sysinfo(const Args& c) {
+    struct { i64 uptime; u64 loads[3], total, free, shared, buffer, swap, swap_free; u16 procs, pad; u32 pad2; u64 high, high_free; u32 unit, pad3; } s{};
+    static_assert(sizeof(s) == 112);
+    s.uptime = static_cast<i64>(now_mono() / 1'000'000'000);
+    s.total = gk_shared_page.memory_bytes;
+    s.free = gk_shared_page.memory_bytes / 2;
+    s.procs = 1;
+    s.unit = 1;
+    return put_user(c.a[0], s) ? 0 : -EFAULT;
+}
+
+namespace {
+struct Limit { u64 soft, hard; };
+i64 get_limit(u32 resource, Limit& out) {
+    if (resource > 15)
+        return -EINVAL;
+    out = {~u64{0}, ~u64{0}};
+    if (resource == 7) // RLIMIT_NOFILE
+        out = {gk_shared_page.max_files, gk_shared_page.max_files};
+    else if (resource == 3) // RLIMIT_STACK
+        out = {layout::kStackBytes, ~u64{0}};
+    else if (resource == 4) // RLIMIT_CORE
+        out = {0, 0};
+    else if (resource == 6) // RLIMIT_NPROC
+        out = {kMaxThreads, kMaxThreads};
+    return 0;
+}
+} // namespace
+
+i64 sys_getrlimit(const Args& c) {
+    Limit l;
+    if (const i64 error = get_limit(static_cast<u32>(c.a[0]), l); error < 0)
+        return error;
+    return put_user(c.a[1], l) ? 0 : -EFAULT;
+}
+i64 sys_setrlimit(const Args& c) {
+    Limit now, fresh;
+    if (const i64 error = get_limit(static_cast<u32>(c.a[0]), now); error < 0)
+        return error;
+    if (!get_user(fresh, c.a[1]))
+        return -EFAULT;
+    if (fresh.soft > fresh.hard)
+        return -EINVAL;
+    return fresh.hard > now.hard ? -EPERM : 0;
+}
+i64 sys_prlimit64(const Args& c) {
+    if (c.a[0] != 0 && c.a[0] != gk_shared_page.pid)
+        return -ESRCH;
+    Args d = c;
+    d.a[0] = c.a[1];
+    d.a[1] = c.a[2];
+    if (c.a[3]) {
+        Args g = c;
+        g.a[0] = c.a[1];
+        g.a[1] = c.a[3];
+        if (const i64 error = sys_getrlimit(g); error < 0)
+            return error;
+    }
+    Limit l;
+    return c.a[2] ? sys_setrlimit(d) : get_limit(static_cast<u32>(c.a[1]), l);
+}
+
+i64 sys_sched_getaffinity(const Args& c) {
+    const u64 mask = gk_shared_page.cpus >= 64 ? ~u64{0} : (u64{1} << gk_shared_page.cpus) - 1;
+    if (c.a[1] < 8 || (c.a[1] & 7))
+        return -EINVAL;
+    return put_user(c.a[2], mask) ? 8 : -EFAULT;
+}
+i64 sys_getcpu(const Args& c) {
+    const u32 zero = 0;
+    if ((c.a[0] && !put_user(c.a[0], zero)) || (c.a[1] && !put_user(c.a[1], zero)))
+        return -EFAULT;
+    return 0;
+}
+i64 sys_sched_getparam(const Args& c) {
+    const u32 zero = 0;
+    return put_user(c.a[1], zero) ? 0 : -EFAULT;
+}
+
+i64 sys_prctl(const Args& c) {
+    switch (c.a[0]) {
+    case 15: { // PR_SET_NAME
+        char name[16];
+        const i64 n = string_from_user(name, c.a[1], 16);
+        if (n == -EFAULT)
+            return n;
+        name[15] = 0;
+        memcpy(current->name, name, 16);
+        return 0;
+    }
+    case 16: return copy_to_user(c.a[1], current->name, 16) ? 0 : -EFAULT;
+    case 1: case 4: case 38: case 0x53564d41: case 36: return 0; // PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SET_VMA, CHILD_SUBREAPER
+    case 3: return 1;
+    case 39: return 0;
+    case 23: return c.a[1] > 40 ? -EINVAL : 0; // CAPBSET_READ: none
+    default: return -EINVAL;
+    }
+}
+
+i64 sys_membarrier(const Args& c) {
+    // One vCPU and no preemption inside the guest kernel: every barrier has happened already.
+    constexpr u64 kOffered = 1 | 2 | 4 | 8 | 16 | 32 | 64;
+    if (c.a[1])
+        return -EINVAL;
+    if (c.a[0] == 0)
+        return kOffered;
+    return (c.a[0] & (c.a[0] - 1)) == 0 && (c.a[0] & kOffered) ? 0 : -EINVAL;
+}
+
+i64 sys_capget(const Args& c) {
+    struct { u32 version; i32 pid; } header;
+    if (!get_user(header, c.a[0]))
+        return -EFAULT;
+    if (header.version != 0x20080522) {
+        header.version = 0x20080522;
+        put_user(c.a[0], header);
+        return c.a[1] ? -EINVAL : 0;
+    }
+    return !c.a[1] || clear_user(c.a[1], 24) ? 0 : -EFAULT;
+}
+
+i64 sys_getpriority(const Args&) { return 20; }
+
+i64 sys_get_robust_list(const Args& c) {
+    const u64 size = 24;
+    return put_user(c.a[1], current->robust_list) && put_user(c.a[2], size) ? 0 : -EFAULT;
+}
+
+extern "C" Regs* gk_syscall(Regs* regs) {
+    const u64 nr = regs->orig_rax;
+    Args args{{regs->rdi, regs->rsi, regs->rdx, regs->r10, regs->r8, regs->r9}, regs};
+    i64 result;
+    const Call call = nr < 512 ? call_table[nr] : nullptr;
+    if (call) {
+        result = call(args);
+    } else {
+        host_call(abi::kUnknownCall, nr);
+        result = -ENOSYS;
+    }
+    regs->rax = static_cast<u64>(result);
+    if (gk_shared_page.trace & 1) [[unlikely]]
+        host_call(abi::kTrace, nr, static_cast<u64>(result), args.a[0], args.a[1], args.a[2], current->tid);
+    return leave(regs);
+}
+
+} // namespace gk

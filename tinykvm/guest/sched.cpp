@@ -1,0 +1,303 @@
+// Threads, the run queue, and waiting. Everything here runs on some thread's kernel stack; the last thread
+// that blocks waits for the host on its own.
+#include "tinykvm/guest/kernel.hpp"
+
+namespace gk {
+
+Thread* current;
+Thread* threads[kMaxThreads];
+u32 thread_limit;
+u32 live_threads;
+u64 idle_ns;
+
+namespace {
+
+Thread* run_head;
+Thread* run_tail;
+Thread* vector_owner;   // whose vector state, FS and GS are in the registers; null: nobody's
+Thread* zombie;         // exited; its stack is still in use until the next switch
+u32 next_tid;
+bool io_event;          // notify_io() was called since the flag was cleared
+
+void save_vector(Thread* t) {
+    const u64 mask = gk_shared_page.xsave_mask;
+    asm volatile("xsave64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32)) : "memory");
+    asm volatile("rdfsbase %0" : "=r"(t->fs_base));
+    asm volatile("rdgsbase %0" : "=r"(t->gs_base));
+}
+
+void load_vector(Thread* t) {
+    const u64 mask = gk_shared_page.xsave_mask;
+    asm volatile("xrstor64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32)) : "memory");
+    asm volatile("wrfsbase %0" ::"r"(t->fs_base));
+    asm volatile("wrgsbase %0" ::"r"(t->gs_base));
+}
+
+void own_vector() {
+    if (vector_owner == current)
+        return;
+    if (vector_owner)
+        save_vector(vector_owner);
+    load_vector(current);
+    vector_owner = current;
+}
+
+void reap() {
+    if (zombie && zombie != current) {
+        Thread* dead = zombie;
+        zombie = nullptr;
+        free_thread(dead);
+    }
+}
+
+void switch_to(Thread* next) {
+    gk_kernel_stack = next->stack + kThreadStackBytes;
+    if (next == current)
+        return;
+    Thread* previous = current;
+    current = next;
+    gk_switch(&previous->kernel_rsp, next->kernel_rsp);
+    reap();
+}
+
+Thread* pop_runnable() {
+    Thread* t = run_head;
+    if (t) {
+        run_head = t->run_next;
+        if (!run_head)
+            run_tail = nullptr;
+        t->run_next = nullptr;
+    }
+    return t;
+}
+
+// Fills Shared::wait with everything that could wake a thread.
+void describe_wait(bool runnable) {
+    abi::Wait& wait = gk_shared_page.wait;
+    u64 deadline = next_timer();
+    wait.handle_count = 0;
+    bool io = false;
+    for (u32 i = 0; i < thread_limit; ++i) {
+        Thread* t = threads[i];
+        if (!t || t->state != ThreadState::blocked)
+            continue;
+        if (t->deadline < deadline)
+            deadline = t->deadline;
+        io |= t->waits_for_io;
+        for (u32 k = 0; k < t->interest_count; ++k) {
+            const HandleInterest want = t->interest[k];
+            u32 at = 0;
+            while (at < wait.handle_count && wait.handles[at].handle != want.handle)
+                ++at;
+            if (at == wait.handle_count) {
+                if (at == abi::kMaxWaitHandles)
+                    continue;
+                wait.handles[at] = {want.handle, 0, 0};
+                ++wait.handle_count;
+            }
+            wait.handles[at].events = static_cast<std::int16_t>(wait.handles[at].events | static_cast<std::int16_t>(want.events));
+        }
+    }
+    wait.deadline_ns = deadline;
+    wait.listeners = io ? ~u32{0} : 0;
+    wait.runnable = runnable ? 1 : 0;
+    wait.threads = live_threads;
+}
+
+void take_results() {
+    abi::Wait& wait = gk_shared_page.wait;
+    bool ready = false;
+    for (u32 i = 0; i < wait.handle_count && i < abi::kMaxWaitHandles; ++i)
+        ready |= wait.handles[i].revents != 0;
+    if (ready)
+        notify_io();
+    conns_updated();
+    check_timers();
+}
+
+void wait_for_host() {
+    if (vector_owner) {
+        save_vector(vector_owner);
+        vector_owner = nullptr;
+    }
+    describe_wait(false);
+    const u64 before = now_mono();
+    gk_wait_out();
+    idle_ns += now_mono() - before;
+    take_results();
+}
+
+// Leaves the current thread, which is blocked, dead, or at the end of the run queue.
+void reschedule() {
+    for (;;) {
+        if (Thread* next = pop_runnable()) {
+            switch_to(next);
+            return;
+        }
+        wait_for_host();
+    }
+}
+
+} // namespace
+
+Thread* new_thread() {
+    u32 slot = 0;
+    while (slot < kMaxThreads && threads[slot] && threads[slot]->state != ThreadState::free)
+        ++slot;
+    if (slot == kMaxThreads)
+        return nullptr;
+    Thread* t = threads[slot];
+    if (!t) {
+        t = make<Thread>();
+        if (!t)
+            return nullptr;
+        t->stack = address(allocate(kThreadStackBytes));
+        t->xsave = static_cast<u8*>(allocate(gk_shared_page.xsave_bytes));
+        if (!t->stack || !t->xsave)
+            return nullptr;
+        threads[slot] = t;
+        if (slot >= thread_limit)
+            thread_limit = slot + 1;
+    } else {
+        const u64 stack = t->stack;
+        u8* xsave = t->xsave;
+        new (t) Thread;
+        t->stack = stack;
+        t->xsave = xsave;
+        memset(xsave, 0, gk_shared_page.xsave_bytes);
+    }
+    if (next_tid == 0)
+        next_tid = gk_shared_page.pid;
+    t->tid = next_tid++;
+    t->state = ThreadState::blocked;
+    ++live_threads;
+    return t;
+}
+
+void free_thread(Thread* t) { t->state = ThreadState::free; }
+
+void make_runnable(Thread* t) {
+    if (t->state != ThreadState::blocked)
+        return;
+    t->state = ThreadState::runnable;
+    t->run_next = nullptr;
+    if (run_tail)
+        run_tail->run_next = t;
+    else
+        run_head = t;
+    run_tail = t;
+}
+
+void yield() {
+    if (!run_head)
+        return;
+    current->state = ThreadState::blocked;
+    make_runnable(current);
+    reschedule();
+}
+
+void block(u64 deadline) {
+    current->timed_out = false;
+    if (signal_pending(current))
+        return;
+    current->deadline = deadline;
+    current->state = ThreadState::blocked;
+    reschedule();
+    current->deadline = kNever;
+}
+
+Wake wait_io(u64 deadline) {
+    if (signal_pending(current)) {
+        clear_interest();
+        return Wake::signal;
+    }
+    current->waits_for_io = true;
+    block(deadline);
+    current->waits_for_io = false;
+    clear_interest();
+    if (signal_pending(current))
+        return Wake::signal;
+    return current->timed_out ? Wake::timeout : Wake::event;
+}
+
+void notify_io() {
+    io_event = true;
+    for (u32 i = 0; i < thread_limit; ++i)
+        if (threads[i] && threads[i]->waits_for_io)
+            make_runnable(threads[i]);
+}
+
+void check_timers() {
+    const u64 now = now_mono();
+    fire_timers(now);
+    for (u32 i = 0; i < thread_limit; ++i) {
+        Thread* t = threads[i];
+        if (t && t->state == ThreadState::blocked && t->deadline <= now) {
+            t->timed_out = true;
+            t->deadline = kNever;
+            make_runnable(t);
+        }
+    }
+}
+
+void poll_host(bool force) {
+    describe_wait(true);
+    if (!force && gk_shared_page.wait.listeners == 0 && gk_shared_page.wait.handle_count == 0) {
+        check_timers();
+        return;
+    }
+    host_call(abi::kPoll);
+    take_results();
+}
+
+void thread_exit_current() {
+    --live_threads;
+    if (vector_owner == current)
+        vector_owner = nullptr;
+    current->state = ThreadState::blocked; // not runnable, not reusable until its stack is left
+    current->deadline = kNever;
+    current->waits_for_io = false;
+    zombie = current;
+    // A zombie is only reaped by another thread; wait_for_host on its stack is fine.
+    reschedule();
+    fatal("a dead thread ran");
+}
+
+void vector_save_current() {
+    own_vector();
+    save_vector(current);
+}
+
+void vector_restore_current() {
+    if (vector_owner && vector_owner != current)
+        save_vector(vector_owner);
+    load_vector(current);
+    vector_owner = current;
+}
+
+Regs* user_regs(Thread* t) { return reinterpret_cast<Regs*>(t->stack + kThreadStackBytes) - 1; }
+
+Regs* leave(Regs* regs) {
+    if (gk_shared_page.preempt) {
+        gk_shared_page.preempt = 0;
+        poll_host(false);
+        yield();
+    }
+    own_vector();
+    if (signal_pending(current))
+        deliver_signals(regs);
+    own_vector();
+    return regs;
+}
+
+extern "C" Regs* gk_thread_begin() {
+    reap();
+    return leave(user_regs(current));
+}
+
+extern "C" Regs* gk_preempt(Regs* regs) {
+    gk_shared_page.preempt = 1;
+    return leave(regs);
+}
+
+} // namespace gk

@@ -1,0 +1,157 @@
+// Boot, clone, exit, identity of threads.
+#include "tinykvm/guest/calls.hpp"
+
+namespace gk {
+namespace {
+
+enum : u64 {
+    kCloneVm = 0x100, kCloneSighand = 0x800, kCloneThread = 0x10000, kCloneSettls = 0x80000,
+    kCloneParentSettid = 0x100000, kCloneChildCleartid = 0x200000, kCloneChildSettid = 0x1000000,
+    kCloneVfork = 0x4000,
+};
+
+constexpr u64 kUserFlags = 0x3202; // IF, IOPL 3 (see kvm/cpu_tables.hpp)
+
+// The least valid XSAVE area: default x87 control word and MXCSR, nothing in use.
+void init_xsave(u8* area) {
+    const u16 control = 0x37f;
+    const u32 mxcsr = 0x1f80;
+    memcpy(area, &control, sizeof(control));
+    memcpy(area + 24, &mxcsr, sizeof(mxcsr));
+}
+
+} // namespace
+
+extern "C" void gk_boot() {
+    init_files();
+    Thread* t = new_thread();
+    if (!t)
+        fatal("no room for the first thread");
+    init_xsave(t->xsave);
+    t->state = ThreadState::runnable;
+    current = t;
+    gk_kernel_stack = t->stack + kThreadStackBytes;
+    Regs* regs = user_regs(t);
+    memset(regs, 0, sizeof(*regs));
+    regs->rip = gk_shared_page.boot_entry;
+    regs->rsp = gk_shared_page.boot_stack;
+    regs->rflags = kUserFlags;
+    u64 discard;
+    t->kernel_rsp = address(regs) - 7 * 8;
+    u64* frame = reinterpret_cast<u64*>(t->kernel_rsp);
+    frame[6] = address(&gk_thread_start);
+    gk_switch(&discard, t->kernel_rsp);
+}
+
+i64 sys_clone(const Args& c) {
+    const u64 flags = c.a[0];
+    if ((flags & kCloneThread) == 0 || (flags & kCloneVm) == 0) {
+        host_call(abi::kRefused, (flags & kCloneVfork) ? 58 : 57);
+        return -EPERM;
+    }
+    if ((flags & kCloneSighand) == 0)
+        return -EINVAL;
+    Thread* t = new_thread();
+    if (!t)
+        return -EAGAIN;
+    vector_save_current();
+    memcpy(t->xsave, current->xsave, gk_shared_page.xsave_bytes);
+    t->fs_base = (flags & kCloneSettls) ? c.a[4] : current->fs_base;
+    t->gs_base = current->gs_base;
+    t->sig_mask = current->sig_mask;
+    memcpy(t->name, current->name, sizeof(t->name));
+    if (flags & kCloneChildCleartid)
+        t->clear_child_tid = c.a[3];
+    const u32 tid = t->tid;
+    if (((flags & kCloneParentSettid) && !put_user(c.a[2], tid)) || ((flags & kCloneChildSettid) && !put_user(c.a[3], tid))) {
+        --live_threads;
+        free_thread(t);
+        return -EFAULT;
+    }
+    Regs* regs = user_regs(t);
+    *regs = *c.regs;
+    regs->rax = 0;
+    if (c.a[1])
+        regs->rsp = c.a[1];
+    t->kernel_rsp = address(regs) - 7 * 8;
+    u64* frame = reinterpret_cast<u64*>(t->kernel_rsp);
+    for (u32 i = 0; i < 6; ++i)
+        frame[i] = 0;
+    frame[6] = address(&gk_thread_start);
+    make_runnable(t);
+    return tid;
+}
+
+i64 sys_fork(const Args& c) {
+    host_call(abi::kRefused, c.regs->orig_rax);
+    return -EPERM;
+}
+
+i64 sys_exit(const Args& c) {
+    if (live_threads == 1)
+        host_call(abi::kExit, c.a[0] & 0xff);
+    robust_exit(current);
+    if (current->clear_child_tid) {
+        const u32 zero = 0;
+        put_user(current->clear_child_tid, zero);
+        futex_wake(current->clear_child_tid, 1, ~0u);
+    }
+    thread_exit_current();
+}
+
+i64 sys_exit_group(const Args& c) {
+    host_call(abi::kExit, c.a[0] & 0xff);
+    fatal("the host went on after exit");
+}
+
+i64 sys_set_tid_address(const Args& c) {
+    current->clear_child_tid = c.a[0];
+    return current->tid;
+}
+
+i64 sys_set_robust_list(const Args& c) {
+    if (c.a[1] != 24)
+        return -EINVAL;
+    current->robust_list = c.a[0];
+    return 0;
+}
+
+i64 sys_gettid(const Args&) { return current->tid; }
+i64 sys_getpid(const Args&) { return gk_shared_page.pid; }
+i64 sys_sched_yield(const Args&) {
+    static u32 spins;
+    if ((++spins & 63) == 0)
+        poll_host(false);
+    yield();
+    return 0;
+}
+
+i64 sys_arch_prctl(const Args& c) {
+    switch (c.a[0]) {
+    case 0x1002: // ARCH_SET_FS
+        if (c.a[1] >= layout::kUserMax)
+            return -EPERM;
+        current->fs_base = c.a[1];
+        asm volatile("wrfsbase %0" ::"r"(c.a[1]));
+        return 0;
+    case 0x1001: // ARCH_SET_GS
+        if (c.a[1] >= layout::kUserMax)
+            return -EPERM;
+        current->gs_base = c.a[1];
+        asm volatile("wrgsbase %0" ::"r"(c.a[1]));
+        return 0;
+    case 0x1003: { // ARCH_GET_FS
+        u64 base;
+        asm volatile("rdfsbase %0" : "=r"(base));
+        return put_user(c.a[1], base) ? 0 : -EFAULT;
+    }
+    case 0x1004: {
+        u64 base;
+        asm volatile("rdgsbase %0" : "=r"(base));
+        return put_user(c.a[1], base) ? 0 : -EFAULT;
+    }
+    default: return -EINVAL;
+    }
+}
+
+} // namespace gk
