@@ -17,8 +17,9 @@ public:
 
     // CLI11 leaves two empty lines between groups.
     std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
-        const std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
-        return CLI::detail::rtrim_copy(CLI::detail::find_and_replace(text, "\n\n\n", "\n\n")) + "\n";
+        std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+        text = CLI::detail::find_and_replace(std::move(text), "\n\n\n", "\n\n");
+        return CLI::detail::rtrim(text) + "\n";
     }
     std::string make_usage(const CLI::App* app, std::string) const override {
         return fmt::format("\nUsage: {}\n", app->get_footer());
