@@ -8,13 +8,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 helpers=$here/hwhost
 cache=${here%/*}/build/hwhost
 
-# shellcheck source=hwhost/common.sh
+# shellcheck source=scripts/hwhost/common.sh
 source "$helpers/common.sh"
-# shellcheck source=hwhost/cache.sh
+# shellcheck source=scripts/hwhost/cache.sh
 source "$helpers/cache.sh"
-# shellcheck source=hwhost/stage.sh
+# shellcheck source=scripts/hwhost/stage.sh
 source "$helpers/stage.sh"
-# shellcheck source=hwhost/boot.sh
+# shellcheck source=scripts/hwhost/boot.sh
 source "$helpers/boot.sh"
 
 usage() {

@@ -37,7 +37,8 @@ start_machine() {
   touch "$run"/{console,out,err}
   exec {status_port}< <(
     exec 3>&1 >"$run/qemu.log" 2>&1 </dev/null
-    exec qemu-system-x86_64 -name hwhost -nodefaults -no-user-config -no-reboot -display none \
+    # QEMU must not outlive this script, however it ends.
+    exec setpriv --pdeathsig KILL qemu-system-x86_64 -name hwhost -nodefaults -no-user-config -no-reboot -display none \
       -machine q35 -accel "tcg,thread=$thread" -cpu "$cpu" -smp "$smp" -m "$memory" \
       -kernel "$cache/kernel" -initrd "$cache/initramfs" \
       -append "console=ttyS0 quiet loglevel=5 tsc=reliable panic=-1 oops=panic mitigations=off" \
@@ -51,7 +52,7 @@ start_machine() {
       -device virtserialport,nr=2,chardev=err \
       -device virtserialport,nr=3,chardev=status
   )
-  qemu_pid=$!
+  qemu_pid=$! out_pid='' err_pid=''
   tail -c +1 -f -s 0.05 --pid="$qemu_pid" "$run/out" {status_port}<&- &
   out_pid=$!
   tail -c +1 -f -s 0.05 --pid="$qemu_pid" "$run/err" {status_port}<&- >&2 &

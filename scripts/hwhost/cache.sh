@@ -5,7 +5,7 @@ readonly guest_modules=(irqbypass kvm kvm-amd virtio_ring virtio virtio_pci_lega
   virtio_pci_modern_dev virtio_pci virtio_blk virtio_console)
 
 # Bump when a change here must remake everything below.
-readonly cache_version=1
+readonly cache_version=2
 
 as_root() {
   if ((EUID == 0)); then "$@"; else sudo -n "$@"; fi
@@ -131,7 +131,7 @@ make_python() {
     --exclude=./tkinter --exclude=./ensurepip . | tar -C "$tree$stdlib" -x
   mkdir -p "$tree/usr/lib/python3/dist-packages"
   for module in pytest _pytest pluggy iniconfig packaging attr attrs py.py; do
-    cp -rL "/usr/lib/python3/dist-packages/$module" "$tree/usr/lib/python3/dist-packages/" 2>/dev/null || true
+    cp -rL --preserve=timestamps "/usr/lib/python3/dist-packages/$module" "$tree/usr/lib/python3/dist-packages/" 2>/dev/null || true
   done
   local stage=$tree
   add_dependencies_of_tree "$tree"

@@ -28,9 +28,10 @@ seconds_since() {
   printf '%d.%02d' $((ms / 1000)) $((ms % 1000 / 10))
 }
 
-# $run holds everything of this run and goes away with it.
+# $run holds everything of this run and goes away with it; its name says whose it is.
 make_run_folder() {
-  run=$(mktemp -d "$cache/run.XXXXXX")
+  remove_orphans
+  run=$(mktemp -d "$cache/run.$$.XXXXXX")
   stage=$run/root
   trap clean_up EXIT
   trap 'exit 130' INT
@@ -38,11 +39,26 @@ make_run_folder() {
   trap 'exit 129' HUP
 }
 
+# Folders of runs that were killed.
+remove_orphans() {
+  local folder owner
+  for folder in "$cache"/run.*; do
+    owner=${folder##*/run.}
+    owner=${owner%%.*}
+    [[ $owner =~ ^[0-9]+$ && ! -e /proc/$owner ]] && rm -rf "$folder"
+  done
+  return 0
+}
+
 clean_up() {
-  [[ -z ${qemu_pid-} ]] || kill -KILL "$qemu_pid" 2>/dev/null || true
+  if [[ ${qemu_pid-} ]]; then
+    kill -KILL "$qemu_pid" ${out_pid:+"$out_pid"} ${err_pid:+"$err_pid"} 2>/dev/null || true
+    wait "$qemu_pid" ${out_pid:+"$out_pid"} ${err_pid:+"$err_pid"} 2>/dev/null || true
+  fi
   if ((keep)); then
     rm -rf "$stage"
-    say "kept $run"
+    mv "$run" "$cache/kept.${run##*.}"
+    say "kept $cache/kept.${run##*.}"
   else
     rm -rf "$run"
   fi

@@ -41,6 +41,7 @@ check "nothing on stderr" "" "$(cat "$work/err")"
 mkdir -p "$work/folder/deep"
 head -c 3000000 /dev/urandom >"$work/folder/deep/random"
 ln -s deep/random "$work/folder/link"
+# shellcheck disable=SC2016
 printf '#!/bin/sh\necho script "$1"\n' >"$work/folder/script"
 chmod 750 "$work/folder/script"
 dynamic=$(type -P xz)
