@@ -11,9 +11,9 @@ namespace tinykvm {
 
 struct DynamicInfo {
     std::string soname;
-    std::vector<std::string> needed;  // in order, as written
-    std::string rpath, runpath;       // folders separated by ':', as written
-    bool no_default_folders = false;  // DF_1_NODEFLIB
+    std::vector<std::string> needed; // in order, as written
+    std::string rpath, runpath;      // folders separated by ':', as written
+    bool no_default_folders = false; // DF_1_NODEFLIB
 };
 
 // Empty values for a file without a dynamic section, nothing for one whose section is damaged.

@@ -38,12 +38,12 @@ struct ElfFile {
     // At least one. Ascending, no byte in two of them; two may share a page, and then the later one's file
     // contents and protection win for the whole page, as in Linux.
     std::vector<ElfSegment> segments;
-    std::uint64_t low = 0;        // first byte of the first segment
-    std::uint64_t high = 0;       // one past the last byte of the last segment
-    std::uint64_t alignment = 0;  // of the load base: a power of two, at least a page
-    std::uint64_t phdr = 0;       // program headers in memory (AT_PHDR), 0 when no segment holds them
-    std::uint16_t phnum = 0;      // AT_PHNUM; AT_PHENT is kElfPhent
-    std::string interpreter;      // absolute path, empty for a static program
+    std::uint64_t low = 0;       // first byte of the first segment
+    std::uint64_t high = 0;      // one past the last byte of the last segment
+    std::uint64_t alignment = 0; // of the load base: a power of two, at least a page
+    std::uint64_t phdr = 0;      // program headers in memory (AT_PHDR), 0 when no segment holds them
+    std::uint16_t phnum = 0;     // AT_PHNUM; AT_PHENT is kElfPhent
+    std::string interpreter;     // absolute path, empty for a static program
     bool executable_stack = false;
     std::uint64_t dynamic_offset = 0; // PT_DYNAMIC in the file, for read_dynamic; size 0 when there is none
     std::uint64_t dynamic_size = 0;

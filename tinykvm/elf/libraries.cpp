@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxObjects = 1024;
 constexpr std::size_t kMaxFolders = 64;
 constexpr std::size_t kMaxMissing = 1024;
-constexpr std::size_t kMaxText = 4096;     // of one path
-constexpr std::size_t kMaxReadings = 16;   // of one path with tokens such as $LIB
+constexpr std::size_t kMaxText = 4096;      // of one path
+constexpr std::size_t kMaxReadings = 16;    // of one path with tokens such as $LIB
 constexpr std::size_t kMaxExpansions = 512; // of tokens in one path
 constexpr std::size_t kMaxConfigBytes = 64 << 10;
 
@@ -63,7 +63,8 @@ struct Object {
     std::size_t loader = 0; // index of the object that first needed it; the program's own is 0
 };
 
-// ld-linux' _dl_map_object (glibc elf/dl-load.c) and musl's load_library (ldso/dynlink.c), without the mapping.
+// ld-linux' _dl_map_object (glibc elf/dl-load.c) and musl's load_library (ldso/dynlink.c), without the
+// mapping.
 class Finder {
 public:
     Finder(const std::string& program, const LibrarySearch& search) : program_(program), search_(search) {
@@ -76,7 +77,8 @@ public:
             return {};
         auto info = read_dynamic(FileSource(open.fd.get(), program_), open.elf);
         if (!info)
-            throw UserError(ExitCode::failure, printable(program_, 4096) + ": is damaged: its dynamic section is not sound");
+            throw UserError(ExitCode::failure,
+                            printable(program_, 4096) + ": is damaged: its dynamic section is not sound");
         std::error_code error;
         const fs::path canonical = fs::canonical(program_, error);
         objects_.push_back({absolute(program_), canonical.parent_path().string(), std::move(*info), 0});
@@ -119,8 +121,8 @@ private:
         }
         if (musl_) {
             // One file is interpreter and libc (ldso/dynlink.c, "reserved" names).
-            for (const char* name : {"libc.so", "libc.musl-x86_64.so.1", "libpthread.so", "librt.so", "libm.so",
-                                     "libdl.so", "libutil.so", "libxnet.so"})
+            for (const char* name : {"libc.so", "libc.musl-x86_64.so.1", "libpthread.so", "librt.so",
+                                     "libm.so", "libdl.so", "libutil.so", "libxnet.so"})
                 known_.insert(name);
             note_configuration(search_.musl_path_file);
             defaults_ = split(read_small_file(search_.musl_path_file), ":\n", false);
@@ -156,7 +158,8 @@ private:
         };
         std::vector<std::string> done;
         std::vector<std::pair<std::string, std::size_t>> open = {{text, 0}}; // text, expanded so far
-        for (std::size_t step = 0; step < kMaxExpansions && !open.empty() && done.size() < kMaxReadings; ++step) {
+        for (std::size_t step = 0; step < kMaxExpansions && !open.empty() && done.size() < kMaxReadings;
+             ++step) {
             auto [value, from] = std::move(open.back());
             open.pop_back();
             if (value.size() > kMaxText)
@@ -168,12 +171,14 @@ private:
             }
             bool known = false;
             for (const auto& [name, readings] : tokens)
-                for (const std::string& form : {std::string("$") += name, (std::string("${") += name) + "}"}) {
+                for (const std::string& form :
+                     {std::string("$") += name, (std::string("${") += name) + "}"}) {
                     if (known || value.compare(dollar, form.size(), form) != 0)
                         continue;
                     known = true;
                     for (auto r = readings.rbegin(); r != readings.rend(); ++r)
-                        open.emplace_back(std::string(value).replace(dollar, form.size(), *r), dollar + r->size());
+                        open.emplace_back(std::string(value).replace(dollar, form.size(), *r),
+                                          dollar + r->size());
                 }
             if (!known)
                 open.emplace_back(std::move(value), dollar + 1);
@@ -245,7 +250,8 @@ private:
         return found;
     }
 
-    std::vector<std::string> search_folder(const std::string& folder, const std::string& name, std::size_t for_object) {
+    std::vector<std::string> search_folder(const std::string& folder, const std::string& name,
+                                           std::size_t for_object) {
         std::vector<std::string> found;
         const std::string in = absolute(folder.empty() ? "." : folder);
         auto [at, fresh] = folder_exists_.try_emplace(in, false);
@@ -265,7 +271,8 @@ private:
         return found;
     }
 
-    // Adds the file to the list and to the objects to be walked. False when the interpreter would not take it.
+    // Adds the file to the list and to the objects to be walked. False when the interpreter would not take
+    // it.
     bool load(const std::string& path, std::size_t for_object) {
         if (!exists(path))
             return false;
@@ -305,7 +312,7 @@ private:
     bool musl_ = false;
     LdCache cache_;
     std::vector<std::string> defaults_, library_path_;
-    std::vector<Object> objects_; // the program first
+    std::vector<Object> objects_;  // the program first
     std::set<std::string> known_;  // names that need no search any more: asked for, or a DT_SONAME
     std::set<std::string> loaded_; // canonical paths
     std::set<std::string> listed_; // paths in list_.found
@@ -323,14 +330,17 @@ void require_libraries(const std::string& program, const LibraryList& list) {
     if (list.missing.empty())
         return;
     const MissingLibrary& first = list.missing.front();
-    const std::string more = list.missing.size() > 1 ? fmt::format(" and {} more", list.missing.size() - 1) : "";
+    const std::string more =
+        list.missing.size() > 1 ? fmt::format(" and {} more", list.missing.size() - 1) : "";
     const std::string shown = printable(program, 4096);
     if (first.name.starts_with('/'))
-        throw UserError(ExitCode::not_found,
-                        fmt::format("{}: missing {}{} (needed by {}); install it", shown, first.name, more, first.needed_by));
-    throw UserError(ExitCode::not_found,
-                    fmt::format("{}: missing library {}{} (needed by {}); install it or set LD_LIBRARY_PATH to its folder",
-                                shown, first.name, more, printable(first.needed_by, 4096)));
+        throw UserError(ExitCode::not_found, fmt::format("{}: missing {}{} (needed by {}); install it", shown,
+                                                         first.name, more, first.needed_by));
+    throw UserError(
+        ExitCode::not_found,
+        fmt::format(
+            "{}: missing library {}{} (needed by {}); install it or set LD_LIBRARY_PATH to its folder", shown,
+            first.name, more, printable(first.needed_by, 4096)));
 }
 
 } // namespace tinykvm

@@ -12,8 +12,8 @@ struct LibrarySearch {
     std::string cache = "/etc/ld.so.cache";
     std::string preload_file = "/etc/ld.so.preload";
     std::string musl_path_file = "/etc/ld-musl-x86_64.path";
-    std::vector<std::string> folders = {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64",
-                                        "/usr/lib64",            "/lib",                      "/usr/lib"};
+    std::vector<std::string> folders = {
+        "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"};
     std::string library_path; // LD_LIBRARY_PATH of the guest's environment
     std::string preload;      // LD_PRELOAD of the guest's environment
     std::string cwd;          // for relative paths; this process's own when empty
@@ -31,7 +31,8 @@ struct MissingLibrary {
 };
 
 struct LibraryList {
-    // The interpreter first, then libraries in the order of the search. Every variant for other CPUs is listed too.
+    // The interpreter first, then libraries in the order of the search. Every variant for other CPUs is
+    // listed too.
     std::vector<Library> found;
     std::vector<MissingLibrary> missing;
     // Files that the interpreter reads to find libraries, as far as they exist.

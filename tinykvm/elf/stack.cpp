@@ -72,10 +72,12 @@ std::uint64_t string_bytes(const std::vector<std::string>& texts, const char* wh
     return sum;
 }
 
-std::vector<std::uint64_t> auxiliary_vector(const StackInput& in, std::uint64_t random, std::uint64_t platform,
-                                            std::uint64_t execfn) {
+std::vector<std::uint64_t> auxiliary_vector(const StackInput& in, std::uint64_t random,
+                                            std::uint64_t platform, std::uint64_t execfn) {
     std::vector<std::uint64_t> words;
-    const auto add = [&](std::uint64_t type, std::uint64_t value) { words.insert(words.end(), {type, value}); };
+    const auto add = [&](std::uint64_t type, std::uint64_t value) {
+        words.insert(words.end(), {type, value});
+    };
     const auto add_if = [&](std::uint64_t type, std::uint64_t value) {
         if (value)
             add(type, value);
@@ -122,14 +124,16 @@ InitialStack build_stack(const StackInput& input, GuestVirt top, std::uint64_t m
 
     constexpr std::uint64_t kMaxAuxWords = 64;
     const std::uint64_t words = 1 + args.size() + 1 + input.env.size() + 1 + kMaxAuxWords;
-    const std::uint64_t need = string_bytes(args, "argument") + string_bytes(input.env, "environment variable") +
-                               string_bytes({input.execfn, input.platform}, "program name") + input.random.size() +
-                               words * sizeof(std::uint64_t) + 4 * kStackAlign;
+    const std::uint64_t need = string_bytes(args, "argument") +
+                               string_bytes(input.env, "environment variable") +
+                               string_bytes({input.execfn, input.platform}, "program name") +
+                               input.random.size() + words * sizeof(std::uint64_t) + 4 * kStackAlign;
     if (need > max_bytes)
-        throw UserError(ExitCode::usage,
-                        fmt::format("arguments and environment need {} bytes of stack but {} is the most; pass fewer "
-                                    "or shorter ones",
-                                    need, max_bytes));
+        throw UserError(
+            ExitCode::usage,
+            fmt::format("arguments and environment need {} bytes of stack but {} is the most; pass fewer "
+                        "or shorter ones",
+                        need, max_bytes));
 
     Builder build(top.value, need);
     InitialStack stack;

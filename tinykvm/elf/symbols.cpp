@@ -17,8 +17,8 @@ constexpr std::size_t kSymbolsAtOnce = 2048;
 
 std::optional<std::vector<Elf64_Shdr>> read_sections(const ByteSource& source) {
     const auto header = source.load<Elf64_Ehdr>(0);
-    if (!header || !is_elf(source) || header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != EM_X86_64 ||
-        header->e_shentsize != sizeof(Elf64_Shdr))
+    if (!header || !is_elf(source) || header->e_ident[EI_CLASS] != ELFCLASS64 ||
+        header->e_machine != EM_X86_64 || header->e_shentsize != sizeof(Elf64_Shdr))
         return std::nullopt;
     std::vector<Elf64_Shdr> sections(header->e_shnum);
     if (!source.read(header->e_shoff, std::as_writable_bytes(std::span(sections))))
@@ -34,8 +34,8 @@ bool names_code(const Elf64_Sym& s, const std::vector<Elf64_Shdr>& sections, std
     if (s.st_size != 0)
         return type == STT_FUNC || type == STT_GNU_IFUNC || type == STT_NOTYPE;
     const Elf64_Shdr& in = sections[s.st_shndx];
-    return (type == STT_FUNC || type == STT_NOTYPE) && (in.sh_flags & SHF_EXECINSTR) && address >= in.sh_addr &&
-           address - in.sh_addr < in.sh_size;
+    return (type == STT_FUNC || type == STT_NOTYPE) && (in.sh_flags & SHF_EXECINSTR) &&
+           address >= in.sh_addr && address - in.sh_addr < in.sh_size;
 }
 
 // Which of two symbols at or below an address says more: the nearer, then the sized, then the global one.

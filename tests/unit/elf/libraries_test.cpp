@@ -25,7 +25,8 @@ struct FromLoader {
 // What the system's own ELF interpreter says about a program.
 FromLoader ask_loader(const std::string& program) {
     FromLoader result;
-    const std::string command = "LD_TRACE_LOADED_OBJECTS=1 /lib64/ld-linux-x86-64.so.2 " + program + " 2>/dev/null";
+    const std::string command =
+        "LD_TRACE_LOADED_OBJECTS=1 /lib64/ld-linux-x86-64.so.2 " + program + " 2>/dev/null";
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
     REQUIRE(pipe);
     std::array<char, 4096> line;
@@ -111,7 +112,8 @@ TEST_CASE("the same libraries as the system's loader finds") {
     for (const std::string& program :
          {samples + "/elf_runpath", samples + "/elf_rpath", samples + "/elf_lost", std::string("/bin/ls"),
           std::string("/usr/bin/python3"), std::string("/usr/bin/node"), std::string("/usr/bin/git"),
-          std::string("/usr/bin/cmake"), std::string("/usr/bin/qemu-system-x86_64"), std::string("/usr/bin/gdb")}) {
+          std::string("/usr/bin/cmake"), std::string("/usr/bin/qemu-system-x86_64"),
+          std::string("/usr/bin/gdb")}) {
         if (!fs::exists(program))
             continue;
         INFO(program);
@@ -150,7 +152,9 @@ TEST_CASE("order of the search") {
     CHECK(tree.find(tree.program({{DT_NEEDED, "liba.so"}, {DT_RUNPATH, "$ORIGIN/../own"}})) == "env/liba.so");
     const std::string rpath = tree.program({{DT_NEEDED, "liba.so"}, {DT_RPATH, "$ORIGIN/../own"}});
     CHECK(tree.find(rpath) == "bin/../own/liba.so");
-    CHECK(tree.find(tree.program({{DT_NEEDED, "liba.so"}, {DT_RPATH, "/x"}, {DT_RUNPATH, "${ORIGIN}/../own"}})) == "env/liba.so");
+    CHECK(tree.find(
+              tree.program({{DT_NEEDED, "liba.so"}, {DT_RPATH, "/x"}, {DT_RUNPATH, "${ORIGIN}/../own"}})) ==
+          "env/liba.so");
     // One for another machine is passed over.
     tree.library("own/liba.so", {}, EM_AARCH64);
     CHECK(tree.find(rpath) == "env/liba.so");
@@ -178,7 +182,8 @@ TEST_CASE("libraries of libraries") {
               "/bin/../lib/liba.so); install it or set LD_LIBRARY_PATH to its folder");
 
     // By path, with the origin of the file that says so; and through a symbolic link to the program.
-    const std::string app = tree.program({{DT_NEEDED, "$ORIGIN/../lib/libb.so"}, {DT_NEEDED, "rel/x.so"}}, "real/app");
+    const std::string app =
+        tree.program({{DT_NEEDED, "$ORIGIN/../lib/libb.so"}, {DT_NEEDED, "rel/x.so"}}, "real/app");
     tree.library("rel/x.so");
     tree.search.cwd = tree.root;
     tree.library("lib/libb.so");
@@ -207,7 +212,8 @@ TEST_CASE("programs without libraries") {
     CHECK(find_libraries(tree.root + "/static", tree.search).found.empty());
     CHECK(error_of([&] { find_libraries(tree.root + "/none"); }) == tree.root + "/none: no such file");
     const std::string app = tree.program({{DT_NEEDED, ""}});
-    CHECK(error_of([&] { find_libraries(app, tree.search); }) == app + ": is damaged: its dynamic section is not sound");
+    CHECK(error_of([&] { find_libraries(app, tree.search); }) ==
+          app + ": is damaged: its dynamic section is not sound");
 }
 
 TEST_CASE("musl") {
@@ -229,7 +235,8 @@ TEST_CASE("hostile search paths end") {
     for (int i = 0; i < 100; ++i)
         path += "$LIB";
     CHECK(tree.find(tree.program({{DT_NEEDED, "liba.so"}, {DT_RPATH, path}})) == " !liba.so");
-    CHECK(tree.find(tree.program({{DT_NEEDED, "../$LIB/$PLATFORM/$NOTHING/${LIB"}})) == " !../$LIB/$PLATFORM/$NOTHING/${LIB");
+    CHECK(tree.find(tree.program({{DT_NEEDED, "../$LIB/$PLATFORM/$NOTHING/${LIB"}})) ==
+          " !../$LIB/$PLATFORM/$NOTHING/${LIB");
     CHECK(tree.find(tree.program({{DT_NEEDED, "a\nb"}})) == " !a?b");
 }
 
@@ -251,7 +258,8 @@ TEST_CASE("hand-made and hostile caches") {
         std::uint32_t key, value, os;
         std::uint64_t hwcap;
     };
-    const auto make = [](std::uint32_t count, std::uint8_t flags, std::vector<Entry> entries, const std::string& prefix = "") {
+    const auto make = [](std::uint32_t count, std::uint8_t flags, std::vector<Entry> entries,
+                         const std::string& prefix = "") {
         std::string text = "glibc-ld.so.cache1.1";
         text.append(reinterpret_cast<const char*>(&count), 4);
         text.append(4, '\0');
@@ -269,13 +277,13 @@ TEST_CASE("hand-made and hostile caches") {
     };
     CHECK(find(make(2, 2, {good, good})) == "/x/liba.so");
     CHECK(LdCache::parse(make(2, 0, {good, good})).find("liba.so").size() == 2);
-    CHECK(find(make(2, 3, {good, good})) == "");                                        // big-endian
-    CHECK(find(make(~0u, 2, {good, good})) == "/x/liba.so");                            // as far as the file goes
-    CHECK(find(make(2, 2, {{3, strings, strings + 8, 0, 0}, {}})) == "");               // 32-bit
-    CHECK(find(make(2, 2, {{0x303, ~0u, strings + 8, 0, 0}, {}})) == "");               // beyond the file
+    CHECK(find(make(2, 3, {good, good})) == "");                          // big-endian
+    CHECK(find(make(~0u, 2, {good, good})) == "/x/liba.so");              // as far as the file goes
+    CHECK(find(make(2, 2, {{3, strings, strings + 8, 0, 0}, {}})) == ""); // 32-bit
+    CHECK(find(make(2, 2, {{0x303, ~0u, strings + 8, 0, 0}, {}})) == ""); // beyond the file
     CHECK(find(make(2, 2, {{0x303, strings, ~0u, 0, 0}, {}})) == "");
-    CHECK(find(make(2, 2, {{0x303, strings, strings + 19, 0, 0}, {}})) == "");          // not absolute
-    CHECK(find(make(2, 2, {{0x303, strings, strings + 31, 0, 0}, {}})) == "");          // not terminated
+    CHECK(find(make(2, 2, {{0x303, strings, strings + 19, 0, 0}, {}})) == ""); // not absolute
+    CHECK(find(make(2, 2, {{0x303, strings, strings + 31, 0, 0}, {}})) == ""); // not terminated
 
     // The combined format: an old header, its entries, then the new one at a multiple of 8.
     std::string old = std::string("ld.so-1.7.0\0\1\0\0\0", 16) + std::string(12, 'x');

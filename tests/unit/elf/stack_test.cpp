@@ -79,11 +79,23 @@ TEST_CASE("what a program finds on its stack") {
     CHECK(reader.text(reader.aux.at(AT_PLATFORM)) == "x86_64");
     for (const std::uint64_t type : {AT_RANDOM, AT_EXECFN, AT_PLATFORM})
         reader.aux.erase(type);
-    const std::map<std::uint64_t, std::uint64_t> expected = {
-        {AT_PHDR, 0x400040},  {AT_PHENT, 56},      {AT_PHNUM, 9},         {AT_PAGESZ, 4096}, {AT_BASE, 0x7000'0000},
-        {AT_FLAGS, 0},        {AT_ENTRY, 0x400400}, {AT_UID, 1000},        {AT_EUID, 1000},   {AT_GID, 100},
-        {AT_EGID, 100},       {AT_SECURE, 0},       {AT_HWCAP, 0xbfebfbff}, {AT_HWCAP2, 2},    {AT_CLKTCK, 100},
-        {AT_SYSINFO_EHDR, layout::kVdso}, {51, 3632}};
+    const std::map<std::uint64_t, std::uint64_t> expected = {{AT_PHDR, 0x400040},
+                                                             {AT_PHENT, 56},
+                                                             {AT_PHNUM, 9},
+                                                             {AT_PAGESZ, 4096},
+                                                             {AT_BASE, 0x7000'0000},
+                                                             {AT_FLAGS, 0},
+                                                             {AT_ENTRY, 0x400400},
+                                                             {AT_UID, 1000},
+                                                             {AT_EUID, 1000},
+                                                             {AT_GID, 100},
+                                                             {AT_EGID, 100},
+                                                             {AT_SECURE, 0},
+                                                             {AT_HWCAP, 0xbfebfbff},
+                                                             {AT_HWCAP2, 2},
+                                                             {AT_CLKTCK, 100},
+                                                             {AT_SYSINFO_EHDR, layout::kVdso},
+                                                             {51, 3632}};
     CHECK(reader.aux == expected);
 
     const auto range = [&](std::uint64_t begin, std::uint64_t end) {
@@ -112,13 +124,16 @@ TEST_CASE("the stack is aligned whatever it holds") {
 TEST_CASE("a stack that is too small") {
     StackInput input;
     input.args = {"x", std::string(100'000, 'a')};
-    CHECK(error_of([&] { build_stack(input, GuestVirt(kTop), 65536); }).find("arguments and environment need 10") == 0);
+    CHECK(error_of([&] {
+              build_stack(input, GuestVirt(kTop), 65536);
+          }).find("arguments and environment need 10") == 0);
     CHECK_NOTHROW(build_stack(input, GuestVirt(kTop), 128 << 10));
     input.args[1] = std::string("a\0b", 3);
     CHECK(error_of([&] { build_stack(input, GuestVirt(kTop), 65536); }) == "argument 1 contains a NUL byte");
     input.args.clear();
     input.env = {std::string("A\0", 2)};
-    CHECK(error_of([&] { build_stack(input, GuestVirt(kTop), 65536); }) == "environment variable 0 contains a NUL byte");
+    CHECK(error_of([&] { build_stack(input, GuestVirt(kTop), 65536); }) ==
+          "environment variable 0 contains a NUL byte");
     input.env.clear();
     CHECK_FALSE(error_of([&] { build_stack(input, GuestVirt(kTop), 0); }).empty());
 }

@@ -29,9 +29,8 @@ std::string error_of(F&& call) {
 }
 
 inline Bytes bytes_of(const std::string& text) {
-    Bytes bytes(text.size());
-    std::memcpy(bytes.data(), text.data(), text.size());
-    return bytes;
+    const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+    return {begin, begin + text.size()};
 }
 
 inline Bytes read_whole(const std::string& path) {
@@ -41,8 +40,8 @@ inline Bytes read_whole(const std::string& path) {
 
 inline void write_whole(const std::filesystem::path& path, const Bytes& bytes) {
     std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()),
-                                                static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
 // A folder that goes with the test.

@@ -20,9 +20,11 @@ struct SymbolFile {
         sections[2] = {0, SHT_SYMTAB, 0, 0, 0x2000, 0, 3, 0, 8, sizeof(Elf64_Sym)};
         sections[3] = {0, SHT_STRTAB, 0, 0, 0x3000, 0, 0, 0, 1, 0};
     }
-    void add(const std::string& name, std::uint64_t at, std::uint64_t size, int type = STT_FUNC, std::uint16_t section = 1) {
+    void add(const std::string& name, std::uint64_t at, std::uint64_t size, int type = STT_FUNC,
+             std::uint16_t section = 1) {
         symbols.push_back({static_cast<std::uint32_t>(names.size()),
-                           static_cast<unsigned char>(ELF64_ST_INFO(STB_GLOBAL, type)), 0, section, at, size});
+                           static_cast<unsigned char>(ELF64_ST_INFO(STB_GLOBAL, type)), 0, section, at,
+                           size});
         names += name + '\0';
         sections[2].sh_size = symbols.size() * sizeof(Elf64_Sym);
         sections[3].sh_size = names.size();

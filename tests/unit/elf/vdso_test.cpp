@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -22,8 +23,8 @@ using namespace elf_test;
 
 namespace {
 
-constexpr const char* kNames[] = {"__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time", "__vdso_clock_getres",
-                                  "__vdso_getcpu"};
+constexpr const char* kNames[] = {"__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time",
+                                  "__vdso_clock_getres", "__vdso_getcpu"};
 
 std::uint64_t tsc() { return __builtin_ia32_rdtsc(); }
 
@@ -40,25 +41,46 @@ struct MappedVdso {
             if (segments[i].p_type == PT_DYNAMIC)
                 for (const auto* d = at<Elf64_Dyn>(segments[i].p_vaddr); d->d_tag != DT_NULL; ++d)
                     switch (d->d_tag) {
-                    case DT_STRTAB: strings = at<char>(d->d_un.d_ptr); break;
-                    case DT_SYMTAB: symbols = at<Elf64_Sym>(d->d_un.d_ptr); break;
-                    case DT_HASH: hash = at<std::uint32_t>(d->d_un.d_ptr); break;
-                    case DT_GNU_HASH: gnu_hash = at<std::uint32_t>(d->d_un.d_ptr); break;
-                    case DT_VERSYM: versions = at<std::uint16_t>(d->d_un.d_ptr); break;
-                    case DT_VERDEF: definitions = at<Elf64_Verdef>(d->d_un.d_ptr); break;
-                    case DT_RELA: case DT_REL: case DT_JMPREL: case DT_TEXTREL: relocations = true; break;
-                    default: break;
+                    case DT_STRTAB:
+                        strings = at<char>(d->d_un.d_ptr);
+                        break;
+                    case DT_SYMTAB:
+                        symbols = at<Elf64_Sym>(d->d_un.d_ptr);
+                        break;
+                    case DT_HASH:
+                        hash = at<std::uint32_t>(d->d_un.d_ptr);
+                        break;
+                    case DT_GNU_HASH:
+                        gnu_hash = at<std::uint32_t>(d->d_un.d_ptr);
+                        break;
+                    case DT_VERSYM:
+                        versions = at<std::uint16_t>(d->d_un.d_ptr);
+                        break;
+                    case DT_VERDEF:
+                        definitions = at<Elf64_Verdef>(d->d_un.d_ptr);
+                        break;
+                    case DT_RELA:
+                    case DT_REL:
+                    case DT_JMPREL:
+                    case DT_TEXTREL:
+                        relocations = true;
+                        break;
+                    default:
+                        break;
                     }
     }
     template <class T>
-    const T* at(std::uint64_t offset) const { return reinterpret_cast<const T*>(code.data() + offset); }
+    const T* at(std::uint64_t offset) const {
+        return reinterpret_cast<const T*>(code.data() + offset);
+    }
 
     // Version LINUX_2.6, by the hash that Go and musl compare.
     bool right_version(std::uint32_t symbol) const {
-        for (const Elf64_Verdef* d = definitions;; d = reinterpret_cast<const Elf64_Verdef*>(
-                                                       reinterpret_cast<const char*>(d) + d->vd_next)) {
+        for (const Elf64_Verdef* d = definitions;;
+             d = reinterpret_cast<const Elf64_Verdef*>(reinterpret_cast<const char*>(d) + d->vd_next)) {
             if (d->vd_ndx == (versions[symbol] & 0x7fff)) {
-                const auto* aux = reinterpret_cast<const Elf64_Verdaux*>(reinterpret_cast<const char*>(d) + d->vd_aux);
+                const auto* aux =
+                    reinterpret_cast<const Elf64_Verdaux*>(reinterpret_cast<const char*>(d) + d->vd_aux);
                 return d->vd_hash == 0x3ae75f6 && std::string("LINUX_2.6") == strings + aux->vda_name;
             }
             if (d->vd_next == 0)
@@ -133,13 +155,32 @@ struct MappedTime {
 
 using ClockGettime = int(int, timespec*);
 
-volatile abi::TimePage* g_page;
-void refresh_page(int) {
-    // As the host does at each entry: here the clocks show the TSC itself.
-    const std::uint64_t now = tsc();
-    g_page->mono_base_ns = now;
-    g_page->tsc_base = now;
-}
+// Runs code one instruction at a time and writes the time page before one of them, as a host does that
+// preempts a machine there. The monotonic clock of that page shows the TSC itself.
+struct Stepper {
+    static constexpr greg_t kTrapFlag = 0x100;
+    static inline volatile abi::TimePage* page;
+    static inline std::uintptr_t code_begin, code_end;
+    static inline int steps, refresh_before;
+
+    static void refresh() {
+        const std::uint64_t now = tsc();
+        page->mono_base_ns = now;
+        page->tsc_base = now;
+    }
+    static void on_trap(int, siginfo_t*, void* context) {
+        greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+        const auto rip = static_cast<std::uintptr_t>(registers[REG_RIP]);
+        if (rip < code_begin || rip >= code_end)
+            return;
+        if (steps++ != refresh_before)
+            return;
+        refresh();
+        registers[REG_EFL] &= ~kTrapFlag;
+    }
+    static void start() { asm volatile("pushfq\n\torq $0x100, (%%rsp)\n\tpopfq" ::: "memory", "cc"); }
+    static void stop() { asm volatile("pushfq\n\tandq $~0x100, (%%rsp)\n\tpopfq" ::: "memory", "cc"); }
+};
 
 } // namespace
 
@@ -204,7 +245,9 @@ TEST_CASE("clocks of the vDSO") {
         CHECK(read(CLOCK_REALTIME_COARSE) == kReal);
         CHECK(read(CLOCK_BOOTTIME) == kBoot);
         timeval tv{};
-        struct timezone zone { 5, 5 };
+        struct timezone zone {
+            5, 5
+        };
         const auto gettimeofday = vdso.function<int(timeval*, struct timezone*)>("__vdso_gettimeofday");
         CHECK(gettimeofday(&tv, &zone) == 0);
         CHECK(tv.tv_sec == 1'700'000'000);
@@ -251,13 +294,16 @@ TEST_CASE("clocks of the vDSO") {
             ::clock_gettime(CLOCK_MONOTONIC, &b);
         while ((b.tv_sec - a.tv_sec) * 1'000'000'000 + b.tv_nsec - a.tv_nsec < 20'000'000);
         const std::uint64_t ticks = tsc() - start;
-        const auto ns = static_cast<std::uint64_t>((b.tv_sec - a.tv_sec) * 1'000'000'000 + b.tv_nsec - a.tv_nsec);
+        const auto ns =
+            static_cast<std::uint64_t>((b.tv_sec - a.tv_sec) * 1'000'000'000 + b.tv_nsec - a.tv_nsec);
         const auto mult = static_cast<std::uint64_t>((static_cast<unsigned __int128>(ns) << 32) / ticks);
-        const auto mono = static_cast<std::uint64_t>(a.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(a.tv_nsec);
+        const auto mono =
+            static_cast<std::uint64_t>(a.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(a.tv_nsec);
         *time.page = {start, mono, kReal, kBoot, mult};
         const std::uint64_t mine = read(CLOCK_MONOTONIC);
         ::clock_gettime(CLOCK_MONOTONIC, &b);
-        const auto theirs = static_cast<std::uint64_t>(b.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(b.tv_nsec);
+        const auto theirs =
+            static_cast<std::uint64_t>(b.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(b.tv_nsec);
         CHECK(mine < theirs + 1'000'000);
         CHECK(mine + 1'000'000'000 > theirs); // a busy machine may stop us between the two
     }
@@ -279,32 +325,38 @@ TEST_CASE("clocks of the vDSO") {
     }
 }
 
-TEST_CASE("the time page may change in the middle of a call") {
+TEST_CASE("the time page may change before any instruction of a call") {
     const MappedTime time;
     if (!time.page)
         return;
     const MappedVdso vdso;
     const auto clock_gettime = vdso.function<ClockGettime>("__vdso_clock_gettime");
     *time.page = {0, 0, 0, 0, 1ull << 32};
-    g_page = time.page;
-    refresh_page(0);
-    struct sigaction action {}, before {};
-    action.sa_handler = refresh_page;
-    action.sa_flags = SA_RESTART;
-    REQUIRE(::sigaction(SIGALRM, &action, &before) == 0);
-    const itimerval often{{0, 50}, {0, 50}}, never{};
-    REQUIRE(::setitimer(ITIMER_REAL, &often, nullptr) == 0);
+    Stepper::page = time.page;
+    Stepper::code_begin = reinterpret_cast<std::uintptr_t>(vdso.code.data());
+    Stepper::code_end = Stepper::code_begin + vdso.code.size();
+    struct sigaction action {
+    }, before{};
+    action.sa_sigaction = Stepper::on_trap;
+    action.sa_flags = SA_SIGINFO;
+    REQUIRE(::sigaction(SIGTRAP, &action, &before) == 0);
     int wrong = 0;
-    for (int i = 0; i < 1'000'000; ++i) {
+    for (Stepper::refresh_before = 0;; ++Stepper::refresh_before) {
+        Stepper::steps = 0;
+        Stepper::refresh();
         timespec t{};
         const std::uint64_t first = tsc();
+        Stepper::start();
         clock_gettime(CLOCK_MONOTONIC, &t);
+        Stepper::stop();
         const std::uint64_t last = tsc();
         const std::uint64_t now =
             static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
         wrong += now < first || now > last;
+        if (Stepper::steps <= Stepper::refresh_before)
+            break;
     }
-    ::setitimer(ITIMER_REAL, &never, nullptr);
-    ::sigaction(SIGALRM, &before, nullptr);
+    ::sigaction(SIGTRAP, &before, nullptr);
     CHECK(wrong == 0);
+    CHECK(Stepper::steps > 20); // single stepping works here
 }

@@ -62,16 +62,20 @@ std::uint64_t now(std::uint64_t TimePage::*clock) {
     }
 }
 
-bool has_clock(int id) {
-    return id == kClockRealtime || id == kClockMonotonic || (id >= kClockMonotonicRaw && id <= kClockBoottime);
-}
-
-std::uint64_t clock_now(int id) {
+// The time page's field for a clock, null when only the kernel knows it.
+std::uint64_t TimePage::*field_of(int id) {
     switch (id) {
     case kClockRealtime:
-    case kClockRealtimeCoarse: return now(&TimePage::real_base_ns);
-    case kClockBoottime: return now(&TimePage::boot_base_ns);
-    default: return now(&TimePage::mono_base_ns);
+    case kClockRealtimeCoarse:
+        return &TimePage::real_base_ns;
+    case kClockMonotonic:
+    case kClockMonotonicRaw:
+    case kClockMonotonicCoarse:
+        return &TimePage::mono_base_ns;
+    case kClockBoottime:
+        return &TimePage::boot_base_ns;
+    default:
+        return nullptr;
     }
 }
 
@@ -80,9 +84,10 @@ std::uint64_t clock_now(int id) {
 extern "C" {
 
 int __vdso_clock_gettime(int id, Timespec* out) {
-    if (!has_clock(id))
+    const auto field = field_of(id);
+    if (!field)
         return static_cast<int>(system_call(kSysClockGettime, id, out));
-    const std::uint64_t ns = clock_now(id);
+    const std::uint64_t ns = now(field);
     out->seconds = static_cast<long>(ns / kSecond);
     out->nanoseconds = static_cast<long>(ns % kSecond);
     return 0;
@@ -109,7 +114,7 @@ long __vdso_time(long* out) {
 }
 
 int __vdso_clock_getres(int id, Timespec* out) {
-    if (!has_clock(id))
+    if (!field_of(id))
         return static_cast<int>(system_call(kSysClockGetres, id, out));
     if (out) {
         out->seconds = 0;
