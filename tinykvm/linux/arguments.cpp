@@ -14,10 +14,6 @@ namespace tinykvm {
 
 namespace {
 
-struct GuestIovec {
-    std::uint64_t base, length;
-};
-
 // Gathers a range of which the end may be inaccessible; false when that is so.
 bool gather_to_fault(GuestMemory& memory, GuestVirt at, std::uint64_t length, Access access, Buffers& out) {
     const std::size_t before = out.runs.size();
@@ -111,26 +107,30 @@ Target look_up(CallContext& call, const char* name, const AtPath& at, bool follo
     return target;
 }
 
-Buffers gather_vector(GuestMemory& memory, GuestVirt vector, std::uint64_t count, Access access, std::uint64_t most,
-                      Faults faults) {
-    Buffers out;
+Vector load_vector(GuestMemory& memory, GuestVirt at, std::uint64_t count) {
+    Vector vector;
     if (count > kMaxIov) {
-        out.error = -EINVAL;
-        return out;
+        vector.error = -EINVAL;
+        return vector;
     }
-    std::vector<GuestIovec> items(count);
-    if (!memory.read(vector, std::as_writable_bytes(std::span(items)))) {
-        out.error = -EFAULT;
-        return out;
+    vector.items.resize(count);
+    if (count != 0 && !memory.read(at, std::as_writable_bytes(std::span(vector.items)))) {
+        vector.error = -EFAULT;
+        return vector;
     }
     // All lengths are checked before any byte moves.
-    for (const GuestIovec& item : items)
-        if (item.length > static_cast<std::uint64_t>(INT64_MAX)) {
-            out.error = -EINVAL;
-            return out;
-        }
-    most = std::min(most, kMaxTransfer);
-    for (const GuestIovec& item : items) {
+    for (Vector::Item& item : vector.items) {
+        if (item.length > static_cast<std::uint64_t>(INT64_MAX))
+            vector.error = -EINVAL;
+        item.length = std::min(item.length, kMaxTransfer - vector.bytes);
+        vector.bytes += item.length;
+    }
+    return vector;
+}
+
+Buffers gather_vector(GuestMemory& memory, const Vector& vector, Access access, std::uint64_t most, Faults faults) {
+    Buffers out;
+    for (const Vector::Item& item : vector.items) {
         const std::uint64_t length = std::min(item.length, most - out.bytes);
         if (length == 0)
             continue;

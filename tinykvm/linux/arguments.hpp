@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,8 +22,8 @@ inline constexpr std::uint64_t kMaxTransfer = 0x7fff'f000;
 inline std::int32_t int_arg(std::uint64_t value) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(value)); }
 inline GuestVirt address_arg(std::uint64_t value) { return GuestVirt(value); }
 
-// The host call's value or -errno.
-inline std::int64_t result_of(std::int64_t value, int error) { return value < 0 ? -error : value; }
+// The value of a host call just made, or -errno.
+inline std::int64_t result_of(std::int64_t value) { return value < 0 ? -errno : value; }
 
 // A handle that can be used: null with `error` (a negative errno) otherwise. A lost one is explained.
 const Handle* use_handle(CallContext& call, std::uint64_t number, std::int64_t& error);
@@ -51,7 +52,18 @@ struct Target {
 };
 Target look_up(CallContext& call, const char* name, const AtPath& at, bool follow);
 
-// A guest's iovec array as host ranges, at most kMaxTransfer bytes.
+// A guest's iovec array, copied and checked: at most kMaxIov items of at most INT64_MAX bytes.
+struct Vector {
+    struct Item {
+        std::uint64_t base, length;
+    };
+    std::vector<Item> items;
+    std::uint64_t bytes = 0; // at most kMaxTransfer
+    std::int64_t error = 0;  // negative errno
+};
+Vector load_vector(GuestMemory& memory, GuestVirt at, std::uint64_t count);
+
+// The host ranges of guest buffers.
 struct Buffers {
     std::vector<iovec> runs;
     std::uint64_t bytes = 0;
@@ -61,9 +73,8 @@ enum class Faults {
     partial, // stop before the first byte that may not be accessed, as Linux does for files and streams
     whole,   // EFAULT for the whole, for datagrams
 };
-// At most `most` bytes.
-Buffers gather_vector(GuestMemory& memory, GuestVirt vector, std::uint64_t count, Access access, std::uint64_t most,
-                      Faults faults);
+// At most `most` bytes: what is not needed need not be populated.
+Buffers gather_vector(GuestMemory& memory, const Vector& vector, Access access, std::uint64_t most, Faults faults);
 Buffers gather_range(GuestMemory& memory, GuestVirt at, std::uint64_t length, Access access);
 
 // A guest's sockaddr. Linux copies at most sizeof(sockaddr_storage).

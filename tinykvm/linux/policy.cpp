@@ -71,7 +71,8 @@ void Policy::add_lookup(const std::string& path) {
         rules_.add_lookup(link);
 }
 
-int Policy::check(const std::string& path, Rights have, Rights need, std::string& refused) const {
+int Policy::check(const std::string& path, Rights need, std::string& refused) const {
+    const Rights have = rights_of(path);
     const Rights lacking = need & ~have;
     if (lacking == 0)
         return 0;

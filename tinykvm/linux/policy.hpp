@@ -85,6 +85,8 @@ public:
     OpenedPlace place(std::string_view path, bool follow, const SelfFacts& self) const;
 
     Rights rights_of(std::string_view canonical) const { return rules_.of(canonical); }
+    // 0, or the errno for lacking some of `need` with `refused` filled in: the rule of denied places.
+    int check(const std::string& canonical, Rights need, std::string& refused) const;
     bool is_mount(std::string_view canonical) const { return tree_.is_mount(canonical); }
 
     bool may_connect(const sockaddr* address, socklen_t length) const;
@@ -113,9 +115,6 @@ private:
     bool open_walked(OpenedPath& opened, const Walk& walk, int flags, unsigned mode) const;
     void open_synthetic(OpenedPath& opened, const Walk& walk, int flags, const SelfFacts& self) const;
     bool place_walked(OpenedPlace& place, const Walk& walk) const;
-    // 0, or the errno for lacking some of `need` with `refused` filled in.
-    int check(const std::string& path, Rights have, Rights need, std::string& refused) const;
-
     Permissions permissions_;
     ProgramFacts facts_;
     std::vector<std::string> warnings_;

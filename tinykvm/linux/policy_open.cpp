@@ -105,7 +105,7 @@ bool Policy::open_walked(OpenedPath& opened, const Walk& found, int flags, unsig
     const Rights have = opened.rights = rules_.of(found.path);
     Rights need = needed(flags);
     if (!(have & kLookup)) {
-        opened.error = check(found.path, have, need | (creating ? kChange : 0), opened.refused);
+        opened.error = check(found.path, need | (creating ? kChange : 0), opened.refused);
         return true;
     }
     if (!found.exists)
@@ -119,7 +119,7 @@ bool Policy::open_walked(OpenedPath& opened, const Walk& found, int flags, unsig
     else if (!creating && !found.exists)
         opened.error = ENOENT;
     else
-        opened.error = check(found.path, have, need, opened.refused);
+        opened.error = check(found.path, need, opened.refused);
     if (opened.error != 0)
         return true;
     if (found.is_virtual && !(flags & O_PATH)) {
@@ -213,7 +213,7 @@ bool Policy::place_walked(OpenedPlace& place, const Walk& found) const {
     else if (found.path == "/" || found.is_virtual)
         place.error = EBUSY;
     else
-        place.error = check(found.path, have, kChange, place.refused);
+        place.error = check(found.path, kChange, place.refused);
     if (place.error == 0 && tree_.is_mount(found.path))
         place.error = EBUSY;
     if (place.error != 0)

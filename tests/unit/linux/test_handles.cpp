@@ -1,0 +1,209 @@
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/unit/linux/world.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/guest/abi.hpp"
+
+using namespace tinykvm;
+using namespace tinykvm::test;
+
+TEST_CASE("a new table has stdio and the current folder") {
+    World world;
+    CHECK(world.handles->fd(0) == 0);
+    CHECK(world.handles->fd(2) == 2);
+    CHECK(world.handles->find(3)->info.path == world.tmp / "open");
+    CHECK(world.handles->find(3)->info.kind == HandleKind::directory);
+    CHECK(world.handles->find(4) == nullptr);
+    CHECK(world.handles->fd(4) == -1);
+    CHECK(world.handles->error(4) == EBADF);
+    CHECK(world.handles->find(-1) == nullptr);
+    CHECK(world.handles->fd(1 << 30) == -1);
+    CHECK(world.handles->private_fd(-5) == -EBADF);
+    CHECK(world.handles->close(-1) == -EBADF);
+    CHECK(world.handles->close(1 << 30) == -EBADF);
+}
+
+TEST_CASE("a current folder that is missing is the user's mistake") {
+    ProgramFacts facts;
+    facts.cwd = "/no/such/folder";
+    const Policy policy({}, facts);
+    CHECK_THROWS_AS(HandleTable(policy, 16), UserError);
+}
+
+TEST_CASE("numbers are given out lowest first") {
+    World world;
+    const std::string file = world.tmp / "open/file.txt";
+    CHECK(world.open(file, O_RDONLY) == 4);
+    CHECK(world.open(file, O_RDONLY) == 5);
+    CHECK(world.open(file, O_RDONLY) == 6);
+    CHECK(world.handles->close(5) == 0);
+    CHECK(world.handles->close(5) == -EBADF);
+    CHECK(world.handles->close(0) == 0);
+    CHECK(world.open(file, O_RDONLY) == 0);
+    CHECK(world.open(file, O_RDONLY) == 5);
+    CHECK(world.open(file, O_RDONLY) == 7);
+}
+
+TEST_CASE("a full table gives EMFILE and loses nothing") {
+    World world({}, 6);
+    const std::string file = world.tmp / "open/file.txt";
+    const std::size_t before = open_fds();
+    CHECK(world.open(file, O_RDONLY) == 4);
+    CHECK(world.open(file, O_RDONLY) == 5);
+    CHECK(world.open(file, O_RDONLY) == -EMFILE);
+    CHECK(open_fds() == before + 2);
+    world.handles->close(4);
+    CHECK(world.open(file, O_RDONLY) == 4);
+}
+
+TEST_CASE("reset of a dirty table shows the base again and closes what was opened") {
+    World world;
+    CHECK(world.open(world.tmp / "open/file.txt", O_RDONLY) == 4);
+    CHECK(world.open(world.tmp / "rw/old.txt", O_RDWR | O_APPEND) == 5);
+    world.handles->freeze();
+    CHECK(world.handles->changed() == 0);
+    const std::size_t before = open_fds();
+
+    for (int round = 0; round < 3; ++round) {
+        // Dirty everything: open, close base handles, reuse their numbers, change flags, copy, change folder.
+        CHECK(world.handles->close(4) == 0);
+        CHECK(world.handles->close(1) == 0);
+        CHECK(world.open(world.tmp / "rw/new", O_RDWR | O_CREAT) == 1);
+        CHECK(world.open(world.tmp / "open/sub/inner.txt", O_RDONLY) == 4);
+        CHECK(world.open(world.tmp / "open/sub", O_RDONLY) == 6);
+        CHECK(world.call(SYS_fcntl, 5, F_SETFL, 0) == 0);
+        CHECK(world.call(SYS_flock, 5, LOCK_EX) == 0);
+        CHECK(world.call(SYS_chdir, world.text(world.tmp / "rw")) == 0);
+        CHECK(world.call(SYS_socket, AF_INET, SOCK_STREAM, 0) == 7);
+        CHECK(world.handles->find(5)->info.flags == O_RDWR);
+        CHECK(world.handles->changed() > 0);
+
+        world.handles->reset();
+        CHECK(world.handles->changed() == 0);
+        CHECK(open_fds() == before);
+        CHECK(world.handles->fd(1) == 1);
+        CHECK(world.handles->find(3)->info.path == world.tmp / "open");
+        CHECK(world.handles->find(4)->info.path == world.tmp / "open/file.txt");
+        CHECK(world.handles->find(5)->info.flags == (O_RDWR | O_APPEND));
+        CHECK(world.handles->find(6) == nullptr);
+        CHECK(world.open(world.tmp / "open/file.txt", O_RDONLY) == 6);
+        world.handles->reset();
+    }
+    // The lock went with the private descriptor that held it.
+    const UniqueFd other(::open((world.tmp / "rw/old.txt").c_str(), O_RDWR));
+    CHECK(::flock(other.get(), LOCK_EX | LOCK_NB) == 0);
+}
+
+TEST_CASE("a base keeps its files open while any table uses it") {
+    World world;
+    CHECK(world.open(world.tmp / "open/file.txt", O_RDONLY) == 4);
+    auto base = world.handles->freeze();
+    HandleTable clone(base, 64);
+    base.reset();
+    world.handles.reset();
+    char byte = 0;
+    CHECK(::pread(clone.fd(4), &byte, 1, 0) == 1);
+    CHECK(byte == 'h');
+    const std::size_t before = open_fds();
+    HandleTable other(clone.freeze(), 64);
+    CHECK(open_fds() == before); // sharing, not duplicating
+}
+
+TEST_CASE("clones of a base do not see each other, on threads of their own") {
+    World world;
+    CHECK(world.open(world.tmp / "open/sub", O_RDONLY) == 4);
+    CHECK(world.open(world.tmp / "open/file.txt", O_RDONLY) == 5);
+    const auto base = world.handles->freeze();
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong = 0;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&] {
+            HandleTable table(base, 32);
+            for (int n = 0; n < 500; ++n) {
+                wrong += table.add(UniqueFd(::dup(0)), {}) != 6;
+                wrong += table.close(5) != 0;
+                wrong += table.find(5) != nullptr;
+                wrong += table.private_fd(4) < 0;
+                table.reset();
+                wrong += table.find(5) == nullptr || table.find(6) != nullptr;
+            }
+        });
+    for (std::thread& thread : threads)
+        thread.join();
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("state of a base handle is private to a machine") {
+    World world;
+    CHECK(world.open(world.tmp / "open/sub", O_RDONLY | O_DIRECTORY) == 4);
+    CHECK(world.open(world.tmp / "open/sub", O_PATH) == 5);
+    world.handles->freeze();
+    const int shared = world.handles->fd(4);
+    const int own = world.handles->private_fd(4);
+    CHECK(own >= 0);
+    CHECK(own != shared);
+    CHECK(world.handles->private_fd(4) == own); // made once
+    CHECK(world.handles->fd(4) == own);
+    CHECK(world.handles->private_fd(5) == -EBADF); // O_PATH gives no right to read
+    world.handles->reset();
+    CHECK(world.handles->fd(4) == shared);
+}
+
+TEST_CASE("a memfd of the base is copied before it is written") {
+    World world;
+    CHECK(world.call(SYS_memfd_create, world.text("m"), 0, World::kReply) == 4);
+    CHECK(world.write(4, "before", 0) == 6);
+    CHECK(world.call(SYS_ftruncate, 4, 3 << 20) == 0);
+    CHECK(world.write(4, "far", (3 << 20) - 3) == 3);
+    world.handles->freeze();
+    HandleTable clone(world.handles->freeze(), 64);
+
+    std::string text;
+    CHECK(world.write(4, "AFTER", 0) == 5);
+    CHECK(world.read(4, 6, 0, text) == 6);
+    CHECK(text == "AFTERe");
+    CHECK(world.read(4, 100, (3 << 20) - 3, text) == 3);
+    CHECK(text == "far");
+    char seen[7] = "";
+    CHECK(::pread(clone.fd(4), seen, 6, 0) == 6);
+    CHECK(std::string(seen) == "before");
+    CHECK(world.call(SYS_ftruncate, 4, 0) == 0);
+    world.handles->reset();
+    CHECK(world.read(4, 6, 0, text) == 6);
+    CHECK(text == "before");
+    CHECK(world.call(SYS_fstat, 4, World::kData) == 0);
+    CHECK(world.get<struct stat>(World::kData).st_size == 3 << 20);
+}
+
+TEST_CASE("memfds may not hold more than the limit") {
+    World world;
+    world.handles->set_memfd_limit(64 << 10);
+    CHECK(world.call(SYS_memfd_create, world.text("m"), 0, World::kReply) == 4);
+    CHECK(world.write(4, std::string(32 << 10, 'x'), 0) == 32 << 10);
+    CHECK(world.write(4, std::string(40 << 10, 'x'), 32 << 10) == -ENOSPC);
+    CHECK(world.call(SYS_fallocate, 4, 0, 0, 1ll << 40) == -ENOSPC);
+    CHECK(world.call(SYS_memfd_create, world.text("n"), 0, World::kReply) == 5);
+    CHECK(world.write(5, std::string(40 << 10, 'x'), 0) == -ENOSPC);
+}
+
+TEST_CASE("sockets do not outlive a snapshot: they poll as hung up and answer ECONNRESET") {
+    World world;
+    CHECK(world.call(SYS_socket, AF_INET, SOCK_STREAM, 0) == 4);
+    CHECK(world.handles->error(4) == 0);
+    world.handles->freeze();
+    CHECK(world.handles->error(4) == ECONNRESET);
+    CHECK(world.handles->fd(4) >= 0);
+    char byte = 0;
+    CHECK(::recv(world.handles->fd(4), &byte, 1, MSG_DONTWAIT) == 0); // end of file: ready
+    CHECK(world.call(SYS_connect, 4, World::kData, 16) == -ECONNRESET);
+    CHECK_FALSE(world.explained.empty());
+    CHECK(world.call(SYS_fstat, 4, World::kData) == 0);
+    CHECK(world.call(abi::kCloseHandle, 4) == 0);
+    CHECK(world.call(SYS_socket, AF_INET, SOCK_STREAM, 0) == 4);
+    CHECK(world.handles->error(4) == 0);
+}

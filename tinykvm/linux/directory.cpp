@@ -1,0 +1,164 @@
+// Entries of folders: listing, creating, removing, renaming.
+//
+// Each works on one name in a folder that Policy::place opened, so that no symlink is followed on the way.
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "tinykvm/linux/arguments.hpp"
+#include "tinykvm/linux/handlers.hpp"
+#include "tinykvm/linux/path_text.hpp"
+
+namespace tinykvm {
+
+namespace {
+
+constexpr std::uint64_t kListBytes = 64 << 10;
+
+struct Place {
+    OpenedPlace found;
+    std::string asked;
+    std::int64_t error = 0; // only of the argument
+};
+
+Place place_of(CallContext& call, std::uint64_t folder, std::uint64_t path, bool follow = false) {
+    Place place;
+    const AtPath at = at_path(call, folder, path, 0);
+    place.error = at.error;
+    place.asked = at.path;
+    if (place.error == 0)
+        place.found = call.policy.place(at.path, follow, call.self);
+    return place;
+}
+
+// For something new: that it is there already is said before that it may not be made (mkdir -p).
+std::int64_t check_new(CallContext& call, const char* name, const Place& place) {
+    if (place.error != 0)
+        return place.error;
+    if (place.found.exists || place.found.ends_in_dot || place.found.ends_in_dotdot)
+        return -EEXIST;
+    return refuse(call, name, place.asked, place.found.error, place.found.refused);
+}
+
+// For something that must be there. `dot` is the errno for a path that ends in "." or "..".
+std::int64_t check_old(CallContext& call, const char* name, const Place& place, int dot) {
+    if (place.error != 0)
+        return place.error;
+    if (place.found.ends_in_dot || place.found.ends_in_dotdot)
+        return -dot;
+    if (place.found.visible && !place.found.exists)
+        return -(place.found.error == ENOTDIR || place.found.error == ELOOP ? place.found.error : ENOENT);
+    return refuse(call, name, place.asked, place.found.error, place.found.refused);
+}
+
+std::int64_t rename_places(CallContext& call, const CallArgs& args, unsigned flags) {
+    if (flags & ~static_cast<unsigned>(RENAME_NOREPLACE | RENAME_EXCHANGE))
+        return -EINVAL;
+    const Place from = place_of(call, args.arg[0], args.arg[1]);
+    if (const std::int64_t error = check_old(call, "rename", from, EBUSY))
+        return error;
+    const Place to = place_of(call, args.arg[2], args.arg[3]);
+    if (to.error != 0)
+        return to.error;
+    if (to.found.ends_in_dot || to.found.ends_in_dotdot)
+        return -EBUSY;
+    if (to.found.error != 0)
+        return refuse(call, "rename", to.asked, to.found.error, to.found.refused);
+    if (to.found.must_be_directory && !from.found.is_directory)
+        return -ENOTDIR;
+    return result_of(::syscall(SYS_renameat2, from.found.folder.get(), from.found.name.c_str(),
+                               to.found.folder.get(), to.found.name.c_str(), flags));
+}
+
+} // namespace
+
+std::int64_t call_getdents64(CallContext& call, const CallArgs& args) {
+    std::int64_t error = 0;
+    const Handle* handle = use_handle(call, args.arg[0], error);
+    if (!handle)
+        return error;
+    if (handle->info.kind != HandleKind::directory)
+        return -ENOTDIR;
+    // The position is in the open file description: it must be this machine's.
+    const int fd = call.handles.private_fd(int_arg(args.arg[0]));
+    if (fd < 0)
+        return fd;
+    if (::lseek(fd, static_cast<off_t>(args.arg[3]), SEEK_SET) < 0)
+        return -errno;
+    std::vector<std::byte> entries(std::min<std::uint64_t>(static_cast<std::uint32_t>(args.arg[2]), kListBytes));
+    const long n = ::syscall(SYS_getdents64, fd, entries.data(), entries.size());
+    if (n < 0)
+        return -errno;
+    const auto after = static_cast<std::int64_t>(::lseek(fd, 0, SEEK_CUR));
+    if (!call.memory.write(address_arg(args.arg[1]), std::span(entries).first(static_cast<std::size_t>(n))) ||
+        !call.memory.store(address_arg(args.arg[4]), after))
+        return -EFAULT;
+    return n;
+}
+
+std::int64_t call_mkdirat(CallContext& call, const CallArgs& args) {
+    const Place place = place_of(call, args.arg[0], args.arg[1]);
+    if (const std::int64_t error = check_new(call, "mkdir", place))
+        return error;
+    const auto mode = static_cast<mode_t>(args.arg[2]) & 01777;
+    return result_of(::mkdirat(place.found.folder.get(), place.found.name.c_str(), mode));
+}
+
+std::int64_t call_unlinkat(CallContext& call, const CallArgs& args) {
+    const int flags = int_arg(args.arg[2]);
+    if (flags & ~AT_REMOVEDIR)
+        return -EINVAL;
+    const Place place = place_of(call, args.arg[0], args.arg[1]);
+    const int dot = !(flags & AT_REMOVEDIR) ? EISDIR : place.found.ends_in_dotdot ? ENOTEMPTY : EINVAL;
+    if (const std::int64_t error = check_old(call, "unlink", place, dot))
+        return error;
+    if (place.found.must_be_directory && !place.found.is_directory)
+        return -ENOTDIR;
+    return result_of(::unlinkat(place.found.folder.get(), place.found.name.c_str(), flags));
+}
+
+std::int64_t call_renameat(CallContext& call, const CallArgs& args) { return rename_places(call, args, 0); }
+
+std::int64_t call_renameat2(CallContext& call, const CallArgs& args) {
+    return rename_places(call, args, static_cast<unsigned>(args.arg[4]));
+}
+
+// Both ends need the right to change: a link into a writable folder would make what is only readable writable.
+std::int64_t call_linkat(CallContext& call, const CallArgs& args) {
+    const int flags = int_arg(args.arg[4]);
+    if (flags & ~AT_SYMLINK_FOLLOW)
+        return (flags & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)) ? -EINVAL : -ENOENT; // as without CAP_DAC_READ_SEARCH
+    const Place from = place_of(call, args.arg[0], args.arg[1], (flags & AT_SYMLINK_FOLLOW) != 0);
+    if (const std::int64_t error = check_old(call, "link", from, EPERM))
+        return error;
+    const Place to = place_of(call, args.arg[2], args.arg[3]);
+    if (const std::int64_t error = check_new(call, "link", to))
+        return error;
+    if (to.found.must_be_directory)
+        return -ENOENT;
+    return result_of(::linkat(from.found.folder.get(), from.found.name.c_str(), to.found.folder.get(),
+                              to.found.name.c_str(), 0));
+}
+
+// Any text may be a target: where it leads is checked when it is followed.
+std::int64_t call_symlinkat(CallContext& call, const CallArgs& args) {
+    const auto target = call.memory.load_string(address_arg(args.arg[0]), kMaxPath);
+    if (target.error != 0)
+        return -target.error;
+    if (target.value.empty())
+        return -ENOENT;
+    const Place place = place_of(call, args.arg[1], args.arg[2]);
+    if (const std::int64_t error = check_new(call, "symlink", place))
+        return error;
+    if (place.found.must_be_directory)
+        return -ENOENT;
+    return result_of(::symlinkat(target.value.c_str(), place.found.folder.get(), place.found.name.c_str()));
+}
+
+} // namespace tinykvm

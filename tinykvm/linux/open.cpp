@@ -1,0 +1,124 @@
+// Opening and closing handles, and the current folder.
+//
+// The current folder is handle kHandleCwd: chdir puts another folder under that number, so reset brings back
+// the old one and AT_FDCWD always means the same handle.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/linux/arguments.hpp"
+#include "tinykvm/linux/handlers.hpp"
+
+namespace tinykvm {
+
+namespace {
+
+// Adds the handle and tells the guest of it; the handle is closed again when it cannot be told.
+std::int64_t add_with_reply(CallContext& call, UniqueFd fd, HandleInfo info, std::uint64_t reply_at) {
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0)
+        return -errno;
+    const bool offset = S_ISREG(status.st_mode) || S_ISDIR(status.st_mode) || S_ISBLK(status.st_mode);
+    const bool keeps_offset = offset && info.kind != HandleKind::stdio;
+    const abi::OpenReply reply{status.st_mode, keeps_offset ? 1u : 0u};
+    const std::int32_t handle = call.handles.add(std::move(fd), std::move(info));
+    if (handle >= 0 && !call.memory.store(address_arg(reply_at), reply)) {
+        call.handles.close(handle);
+        return -EFAULT;
+    }
+    return handle;
+}
+
+std::int64_t set_cwd(CallContext& call, UniqueFd fd, HandleInfo info) {
+    if (!fd)
+        return -errno;
+    if (!call.handles.find(abi::kHandleCwd))
+        return -EBADF;
+    call.handles.replace(abi::kHandleCwd, std::move(fd), std::move(info));
+    return 0;
+}
+
+} // namespace
+
+std::int64_t call_openat(CallContext& call, const CallArgs& args) {
+    const AtPath at = at_path(call, args.arg[0], args.arg[1], 0);
+    if (at.error != 0)
+        return at.error;
+    const int flags = int_arg(args.arg[2]);
+    const unsigned mode = static_cast<unsigned>(args.arg[3]);
+    OpenedPath opened = call.policy.open(at.path, flags, mode, call.self);
+    if (opened.error != 0)
+        return refuse(call, "open", at.path, opened.error, opened.refused);
+    if (!opened.link.empty())
+        return -ELOOP; // a made-up symlink has no descriptor
+    HandleInfo info;
+    if (const int error = describe(opened, static_cast<std::uint32_t>(flags), info))
+        return -error;
+    return add_with_reply(call, std::move(opened.fd), std::move(info), args.arg[4]);
+}
+
+std::int64_t call_memfd_create(CallContext& call, const CallArgs& args) {
+    constexpr std::uint32_t kNoExecSeal = 8, kExec = 16; // MFD_NOEXEC_SEAL, MFD_EXEC: nothing is executed from it
+    constexpr std::size_t kMaxName = 249;
+    const auto name = call.memory.load_string(address_arg(args.arg[0]), kMaxName);
+    const auto flags = static_cast<std::uint32_t>(args.arg[1]);
+    if (name.error != 0)
+        return name.error == ENAMETOOLONG ? -EINVAL : -name.error;
+    if (flags & ~(MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecSeal | kExec))
+        return -EINVAL;
+    UniqueFd fd(::memfd_create(name.value.c_str(), MFD_CLOEXEC | (flags & MFD_ALLOW_SEALING)));
+    if (!fd)
+        return -errno;
+    HandleInfo info;
+    info.kind = HandleKind::memfd;
+    info.path = name.value;
+    info.flags = O_RDWR;
+    info.rights = kLookup | kRead | kWrite | kExecute;
+    return add_with_reply(call, std::move(fd), std::move(info), args.arg[2]);
+}
+
+std::int64_t call_close_handle(CallContext& call, const CallArgs& args) {
+    return call.handles.close(int_arg(args.arg[0]));
+}
+
+std::int64_t call_chdir(CallContext& call, const CallArgs& args) {
+    const AtPath at = at_path(call, static_cast<std::uint64_t>(AT_FDCWD), args.arg[0], 0);
+    if (at.error != 0)
+        return at.error;
+    OpenedPath opened = call.policy.open(at.path, O_PATH | O_DIRECTORY, 0, call.self);
+    if (opened.error != 0)
+        return refuse(call, "chdir", at.path, opened.error, opened.refused);
+    HandleInfo info;
+    if (const int error = describe(opened, O_PATH | O_DIRECTORY, info))
+        return -error;
+    return set_cwd(call, std::move(opened.fd), std::move(info));
+}
+
+std::int64_t call_fchdir(CallContext& call, const CallArgs& args) {
+    std::int64_t error = 0;
+    const Handle* handle = use_handle(call, args.arg[0], error);
+    if (!handle)
+        return error;
+    if (handle->info.kind != HandleKind::directory)
+        return -ENOTDIR;
+    return set_cwd(call, UniqueFd(::fcntl(handle->file->fd(), F_DUPFD_CLOEXEC, 3)), HandleInfo(handle->info));
+}
+
+std::int64_t call_getcwd(CallContext& call, const CallArgs& args) {
+    std::int64_t error = 0;
+    const Handle* handle = use_handle(call, abi::kHandleCwd, error);
+    if (!handle)
+        return error;
+    const std::string& path = handle->info.path;
+    if (args.arg[1] <= path.size())
+        return -ERANGE;
+    if (!call.memory.write(address_arg(args.arg[0]), std::as_bytes(std::span(path.c_str(), path.size() + 1))))
+        return -EFAULT;
+    return static_cast<std::int64_t>(path.size() + 1);
+}
+
+} // namespace tinykvm

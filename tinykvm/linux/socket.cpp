@@ -1,0 +1,129 @@
+// Outbound and datagram sockets. They never block on the host: EAGAIN and EINPROGRESS go to the guest kernel,
+// which waits. Listening sockets are the runner's, not made here.
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "tinykvm/linux/handlers.hpp"
+#include "tinykvm/linux/socket_address.hpp"
+
+namespace tinykvm {
+
+namespace {
+
+// 0 or an errno. Netlink and packet sockets would show the host's network, raw ones let packets be forged.
+int supported(int family, int type, int protocol) {
+    if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
+        return EAFNOSUPPORT;
+    if (type == SOCK_RAW)
+        return EPERM;
+    const bool stream_or_datagram = type == SOCK_STREAM || type == SOCK_DGRAM;
+    if (family == AF_UNIX) {
+        if (!stream_or_datagram && type != SOCK_SEQPACKET)
+            return ESOCKTNOSUPPORT;
+        return protocol == 0 || protocol == PF_UNIX ? 0 : EPROTONOSUPPORT;
+    }
+    if (!stream_or_datagram)
+        return ESOCKTNOSUPPORT;
+    return protocol == 0 || protocol == (type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP) ? 0 : EPROTONOSUPPORT;
+}
+
+using NameOf = int (*)(int, sockaddr*, socklen_t*);
+
+std::int64_t name_of_socket(CallContext& call, const CallArgs& args, NameOf name_of) {
+    std::int64_t error = 0;
+    const Handle* handle = use_socket(call, args.arg[0], error);
+    if (!handle)
+        return error;
+    SocketAddress address;
+    address.length = sizeof address.storage;
+    if (name_of(handle->file->fd(), address.get(), &address.length) != 0)
+        return -errno;
+    return store_address(call.memory, address, address_arg(args.arg[1]), address_arg(args.arg[2]));
+}
+
+// A source address for what is sent: any port of the host's choice, or one that may be listened on.
+std::int64_t check_source(CallContext& call, const SocketAddress& address) {
+    const auto local = net_address(address.get(), address.length);
+    if (!local)
+        return address.length < sizeof(sa_family_t) ? -EINVAL : -EAFNOSUPPORT;
+    if (call.policy.may_listen(address.get(), address.length) ||
+        (local->port == 0 && call.policy.may_bind_ephemeral()))
+        return 0;
+    return refuse(call, "bind", local->text(), EACCES,
+                  Policy::net_flag("--allow-listen", address.get(), address.length) + " would allow it");
+}
+
+} // namespace
+
+std::int64_t call_socket(CallContext& call, const CallArgs& args) {
+    constexpr int kTypeFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+    const int family = int_arg(args.arg[0]), type = int_arg(args.arg[1]) & ~kTypeFlags,
+              protocol = int_arg(args.arg[2]);
+    if (const int error = supported(family, type, protocol))
+        return -error;
+    UniqueFd fd(::socket(family, type | kTypeFlags, protocol));
+    if (!fd)
+        return -errno;
+    HandleInfo info;
+    info.kind = HandleKind::socket;
+    info.flags = O_RDWR;
+    info.family = family;
+    info.type = type;
+    info.protocol = protocol;
+    return call.handles.add(std::move(fd), std::move(info));
+}
+
+std::int64_t call_connect(CallContext& call, const CallArgs& args) {
+    std::int64_t error = 0;
+    const Handle* handle = use_socket(call, args.arg[0], error);
+    if (!handle)
+        return error;
+    const SocketAddress address = load_address(call.memory, address_arg(args.arg[1]), int_arg(args.arg[2]));
+    if (address.error != 0)
+        return address.error;
+    // AF_UNSPEC takes a peer away, which needs no permission.
+    if (address.length >= sizeof(sa_family_t) && address.storage.ss_family == AF_UNSPEC)
+        return result_of(::connect(handle->file->fd(), address.get(), address.length));
+    const Destination to = check_destination(call, "connect", *handle, address);
+    if (to.error != 0)
+        return to.error;
+    return result_of(::connect(handle->file->fd(), to.address.get(), to.address.length));
+}
+
+std::int64_t call_bind(CallContext& call, const CallArgs& args) {
+    std::int64_t error = 0;
+    const Handle* handle = use_socket(call, args.arg[0], error);
+    if (!handle)
+        return error;
+    const SocketAddress address = load_address(call.memory, address_arg(args.arg[1]), int_arg(args.arg[2]));
+    if (address.error != 0)
+        return address.error;
+    if (handle->info.family == AF_UNIX) {
+        // Only autobind: a name in the file system would outlive the reset.
+        if (address.length != sizeof(sa_family_t) || address.storage.ss_family != AF_UNIX)
+            return -EACCES;
+    } else if (const std::int64_t refused = check_source(call, address))
+        return refused;
+    return result_of(::bind(handle->file->fd(), address.get(), address.length));
+}
+
+std::int64_t call_getsockname(CallContext& call, const CallArgs& args) {
+    return name_of_socket(call, args, [](int fd, sockaddr* at, socklen_t* room) { return ::getsockname(fd, at, room); });
+}
+
+std::int64_t call_getpeername(CallContext& call, const CallArgs& args) {
+    return name_of_socket(call, args, [](int fd, sockaddr* at, socklen_t* room) { return ::getpeername(fd, at, room); });
+}
+
+std::int64_t call_shutdown(CallContext& call, const CallArgs& args) {
+    std::int64_t error = 0;
+    const Handle* handle = use_socket(call, args.arg[0], error);
+    return handle ? result_of(::shutdown(handle->file->fd(), int_arg(args.arg[1]))) : error;
+}
+
+} // namespace tinykvm
