@@ -22,7 +22,8 @@ void init_files() {
         u8 stat[144] = {};
         host_call(5 /*fstat*/, static_cast<u64>(i), address(stat));
         memcpy(&reply.mode, stat + 24, 4);
-        File* f = make_host_file(i, flags[i], (reply.mode & 0170000) == 0100000, reply.mode);
+        // Always streams: their offset is shared with whoever started us.
+        File* f = make_host_file(i, flags[i], false, reply.mode);
         install(f, false);
     }
 }

@@ -66,6 +66,13 @@ bool Vcpu::set_tsc_offset_zero() {
 #endif
 }
 
+std::uint32_t Vcpu::tsc_khz() const {
+    const int khz = ::ioctl(fd_.get(), KVM_GET_TSC_KHZ, 0);
+    if (khz <= 0)
+        throw_errno("KVM_GET_TSC_KHZ");
+    return static_cast<std::uint32_t>(khz);
+}
+
 ExitKind Vcpu::run() {
     const int result = ::ioctl(fd_.get(), KVM_RUN, 0);
     if (result < 0) {

@@ -36,6 +36,8 @@ public:
     // Makes the guest's TSC the host's; false when the host cannot (then it already is, as on PVM, or never will be).
     bool set_tsc_offset_zero();
 
+    std::uint32_t tsc_khz() const;
+
     // General registers as of the last exit; after writing to them call regs_changed() before run().
     kvm_regs& regs() { return run_->s.regs.regs; }
     kvm_sregs& special() { return run_->s.regs.sregs; }

@@ -86,6 +86,7 @@ public:
     void populate_files();
     const Regions& regions() const { return regions_; }
     PageTables& tables() { return tables_; }
+    const PageTables& tables() const { return tables_; }
     std::uint64_t brk_begin() const { return brk_begin_; }
     std::uint64_t brk_end() const { return brk_end_; }
     std::uint64_t address_space_bytes() const { return mapped_bytes_; }
@@ -97,6 +98,7 @@ public:
     bool has_wipe_on_fork() const;
     // Frames the host wrote to since the last take (for the dirty-bit reset).
     std::vector<Frame> take_host_dirty() { return std::exchange(host_dirty_, {}); }
+    void note_host_write(GuestVirt at, std::uint64_t bytes);
     void track_host_writes(bool on) { track_host_writes_ = on; }
     bool out_of_memory() const { return out_of_memory_; }
 

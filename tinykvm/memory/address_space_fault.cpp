@@ -188,6 +188,13 @@ bool AddressSpace::gather(GuestVirt at, std::uint64_t length, Access access, std
     return true;
 }
 
+void AddressSpace::note_host_write(GuestVirt at, std::uint64_t bytes) {
+    if (!track_host_writes_)
+        return;
+    for (std::uint64_t page = page_down(at.value); page < at.value + bytes; page += kPageSize)
+        host_dirty_.push_back(pte::frame(tables_.get(GuestVirt(page))));
+}
+
 void AddressSpace::populate(GuestVirt at, std::uint64_t bytes) {
     for (std::uint64_t page = page_down(at.value); page < at.value + bytes; page += kPageSize) {
         if (pte::mapped(tables_.get(GuestVirt(page))))

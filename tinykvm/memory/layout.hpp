@@ -19,22 +19,21 @@ inline constexpr std::uint64_t kStackTop = 0x7fef'f000'0000;
 inline constexpr std::uint64_t kStackBytes = 8ull << 20;
 inline constexpr std::uint64_t kUserMax = 0x7ff0'0000'0000; // exclusive; the guest kernel is above
 
-// Guest kernel region. The kernel image is linked at kKernelImage (tinykvm/guest/kernel.ld).
-inline constexpr std::uint64_t kKernelImage = 0x7ff0'0000'0000;
-inline constexpr std::uint64_t kKernelImageBytes = 64ull << 20; // room, mostly unused
+// Guest kernel region: all of it within 2 GiB, so that its code reaches everything relative to RIP.
+inline constexpr std::uint64_t kKernelImage = 0x7ff0'0000'0000; // linked here (tinykvm/guest/kernel.ld)
+inline constexpr std::uint64_t kKernelImageBytes = 32ull << 20; // room, mostly unused
 // Pages of the CPU (supervisor only): GDT, TSS with its I/O bitmap, IDT, exception stack.
-inline constexpr std::uint64_t kCpuTables = 0x7ff1'0000'0000;
+inline constexpr std::uint64_t kCpuTables = kKernelImage + 0x400'0000;
 // One page shared by host and guest kernel: abi::Shared.
-inline constexpr std::uint64_t kShared = 0x7ff2'0000'0000;
+inline constexpr std::uint64_t kShared = kKernelImage + 0x410'0000;
 // Time page, also read by the vDSO: abi::TimePage. Read-only for the guest.
-inline constexpr std::uint64_t kTimePage = 0x7ff3'0000'0000;
-// vDSO image.
-inline constexpr std::uint64_t kVdso = 0x7ff4'0000'0000;
-// Connection table and buffers: abi::Conn[kMaxConns], then the buffers.
-inline constexpr std::uint64_t kConnTable = 0x7ff5'0000'0000;
-inline constexpr std::uint64_t kConnBuffers = 0x7ff6'0000'0000;
+inline constexpr std::uint64_t kTimePage = kKernelImage + 0x420'0000;
+inline constexpr std::uint64_t kVdso = kKernelImage + 0x430'0000;
+// Connection table, abi::Conn[kMaxConns], then the buffers: for each slot rx, then tx.
+inline constexpr std::uint64_t kConnTable = kKernelImage + 0x440'0000;
+inline constexpr std::uint64_t kConnBuffers = kKernelImage + 0x800'0000;
 // Heap of the guest kernel: pipe buffers, thread stacks, tables that grow. Populated on touch.
-inline constexpr std::uint64_t kKernelHeap = 0x7ff7'0000'0000;
-inline constexpr std::uint64_t kKernelHeapBytes = 1ull << 30;
+inline constexpr std::uint64_t kKernelHeap = kKernelImage + 0x1000'0000;
+inline constexpr std::uint64_t kKernelHeapBytes = 256ull << 20;
 
 } // namespace tinykvm::layout

@@ -1,0 +1,407 @@
+#include "src/runner/driver.hpp"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr std::uint64_t kForever = ~std::uint64_t{0};
+// A timer that is due within this keeps a machine from being quiescent.
+constexpr std::uint64_t kTimerSoonNs = 20'000'000;
+
+std::span<const std::uint8_t> bytes_of(const sockaddr_storage& address, socklen_t bytes) {
+    return {reinterpret_cast<const std::uint8_t*>(&address), std::min<std::size_t>(bytes, abi::kAddressBytes)};
+}
+
+int stop_fd = -1;
+std::atomic<bool>* stop_flag = nullptr;
+void on_stop(int) {
+    const int saved = errno;
+    stop_flag->store(true, std::memory_order_relaxed);
+    const std::uint64_t one = 1;
+    (void)!::write(stop_fd, &one, sizeof(one));
+    errno = saved;
+}
+
+} // namespace
+
+StopSignal::StopSignal() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (!fd_)
+        throw_errno("eventfd");
+    stop_fd = fd_.get();
+    stop_flag = &requested_;
+    struct sigaction action {};
+    action.sa_handler = on_stop;
+    sigemptyset(&action.sa_mask);
+    ::sigaction(SIGTERM, &action, nullptr);
+    ::sigaction(SIGINT, &action, nullptr);
+}
+
+StopSignal& StopSignal::instance() {
+    static StopSignal signal;
+    return signal;
+}
+
+void StopSignal::request() { on_stop(0); }
+
+Driver::Driver(Listeners& listeners, std::function<void(const std::string&)> note)
+    : listeners_(listeners), note_(std::move(note)) {}
+Driver::~Driver() = default;
+
+int Driver::bind(std::uint32_t family, std::vector<std::uint8_t>& address) { return listeners_.bind(family, address); }
+int Driver::listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) {
+    return listeners_.listen(id, family, address, backlog);
+}
+void Driver::unlisten(std::uint32_t id) { listeners_.close(id); }
+
+bool Driver::should_stop() {
+    return StopSignal::instance().requested() || (run_deadline_ns_ != 0 && host_mono_ns() >= run_deadline_ns_);
+}
+
+Driver::Client& Driver::client(std::uint32_t slot) {
+    if (clients_.size() <= slot)
+        clients_.resize(slot + 1);
+    return clients_[slot];
+}
+
+bool Driver::attach(Machine& machine, UniqueFd fd, std::uint32_t listener) {
+    sockaddr_storage peer{}, local{};
+    socklen_t peer_bytes = sizeof(peer), local_bytes = sizeof(local);
+    if (::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &peer_bytes) < 0)
+        peer_bytes = 0;
+    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &local_bytes) < 0)
+        local_bytes = 0;
+    const auto slot = machine.connections().offer(listener, bytes_of(peer, peer_bytes), bytes_of(local, local_bytes));
+    if (!slot)
+        return false;
+    if (peer.ss_family != AF_UNIX) {
+        // What the guest sends leaves in as few pieces as it waits; Nagle would only delay the last one.
+        const int on = 1;
+        ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    }
+    Client& c = client(*slot);
+    c = Client{};
+    c.fd = std::move(fd);
+    c.listener = listener;
+    ++open_;
+    last_progress_ns_ = host_mono_ns();
+    ConnView view;
+    if (machine.connections().view(*slot, view))
+        receive(machine, *slot, view);
+    return true;
+}
+
+void Driver::close_client(Machine& machine, std::uint32_t slot, bool reset) {
+    Client& c = client(slot);
+    if (c.fd) {
+        if (reset) {
+            const linger now{1, 0};
+            ::setsockopt(c.fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+        }
+        c.fd.reset();
+        --open_;
+    }
+    machine.connections().free(slot);
+}
+
+void Driver::drop_connections(bool reset) {
+    for (Client& c : clients_) {
+        if (!c.fd)
+            continue;
+        if (reset) {
+            const linger now{1, 0};
+            ::setsockopt(c.fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+        }
+        c.fd.reset();
+    }
+    clients_.clear();
+    open_ = 0;
+}
+
+bool Driver::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) {
+    Client& c = client(slot);
+    bool news = false;
+    while (view.tx_pending() > 0 && !c.failed) {
+        std::vector<iovec> ranges;
+        if (!machine.connections().tx_ranges(slot, view, ranges)) {
+            contract_broken_ = true;
+            return false;
+        }
+        msghdr message{};
+        message.msg_iov = ranges.data();
+        message.msg_iovlen = std::min<std::size_t>(ranges.size(), 64);
+        const ssize_t n = ::sendmsg(c.fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0) {
+            if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
+                break;
+            machine.connections().set_error(slot, errno);
+            c.failed = true;
+            return true;
+        }
+        moved_ += static_cast<std::uint64_t>(n);
+        last_progress_ns_ = host_mono_ns();
+        machine.connections().sent(slot, view, static_cast<std::uint32_t>(n));
+        news |= view.want_tx;
+        if (!machine.connections().view(slot, view)) {
+            contract_broken_ = true;
+            return false;
+        }
+    }
+    if (view.tx_pending() == 0 && view.shut_write && !c.shut && !c.failed) {
+        ::shutdown(c.fd.get(), SHUT_WR);
+        c.shut = true;
+    }
+    return news;
+}
+
+bool Driver::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
+    Client& c = client(slot);
+    if (c.eof || c.failed || view.rx_room() == 0)
+        return false;
+    std::vector<iovec> ranges;
+    if (!machine.connections().rx_ranges(slot, view, ranges)) {
+        contract_broken_ = true;
+        return false;
+    }
+    msghdr message{};
+    message.msg_iov = ranges.data();
+    message.msg_iovlen = std::min<std::size_t>(ranges.size(), 64);
+    const ssize_t n = ::recvmsg(c.fd.get(), &message, MSG_DONTWAIT);
+    if (n > 0) {
+        machine.connections().received(slot, view, static_cast<std::uint32_t>(n));
+        moved_ += static_cast<std::uint64_t>(n);
+        last_progress_ns_ = host_mono_ns();
+        return true;
+    }
+    if (n == 0) {
+        c.eof = true;
+        machine.connections().set_eof(slot);
+        return true;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
+        return false;
+    machine.connections().set_error(slot, errno);
+    c.failed = true;
+    return true;
+}
+
+bool Driver::accept_some(Machine& machine) {
+    bool news = false;
+    for (const Listeners::Listening& l : listeners_.all()) {
+        for (int i = 0; i < 64 && open_ < abi::kMaxConns; ++i) {
+            UniqueFd fd(::accept4(l.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            if (!fd)
+                break;
+            if (!attach(machine, std::move(fd), l.id))
+                return news;
+            news = true;
+        }
+    }
+    return news;
+}
+
+bool Driver::exchange(Machine& machine) {
+    bool news = false;
+    for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
+        Client& c = clients_[slot];
+        if (!c.fd)
+            continue;
+        ConnView view;
+        if (!machine.connections().view(slot, view)) {
+            contract_broken_ = true;
+            return true;
+        }
+        if (view.state == abi::kConnFree) { // the guest freed what is not its to free
+            contract_broken_ = true;
+            return true;
+        }
+        news |= send_pending(machine, slot, view);
+        if (view.state == abi::kConnClosed && (view.tx_pending() == 0 || c.failed))
+            close_client(machine, slot, view.reset);
+    }
+    return news;
+}
+
+void Driver::flush(Machine& machine, std::uint32_t slot) {
+    ConnView view;
+    if (slot >= clients_.size() || !clients_[slot].fd)
+        return;
+    if (!machine.connections().view(slot, view)) {
+        contract_broken_ = true;
+        return;
+    }
+    send_pending(machine, slot, view);
+}
+
+void Driver::poll(Machine& machine) {
+    exchange(machine);
+    for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
+        ConnView view;
+        if (clients_[slot].fd && machine.connections().view(slot, view) && view.state != abi::kConnClosed)
+            receive(machine, slot, view);
+    }
+    if (accepting_)
+        accept_some(machine);
+    const auto handles = machine.wait_handles();
+    if (handles.empty())
+        return;
+    std::vector<pollfd> fds;
+    for (const auto& h : handles)
+        fds.push_back({h.fd, h.events, 0});
+    if (::poll(fds.data(), fds.size(), 0) < 0)
+        return;
+    for (std::uint32_t i = 0; i < fds.size(); ++i)
+        machine.handle_ready(i, handles[i].fd < 0 ? short{POLLERR} : fds[i].revents);
+}
+
+bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, DriveEnd& end) {
+    const Machine::Wait w = machine.wait();
+    const auto handles = machine.wait_handles();
+    for (;;) {
+        std::vector<pollfd> fds;
+        fds.push_back({StopSignal::instance().fd(), POLLIN, 0});
+        for (const auto& h : handles)
+            fds.push_back({h.fd, h.events, 0});
+        const std::size_t first_listener = fds.size();
+        if (until.accepting && open_ < abi::kMaxConns)
+            for (const Listeners::Listening& l : listeners_.all())
+                fds.push_back({l.fd, POLLIN, 0});
+        const std::size_t first_client = fds.size();
+        std::vector<std::uint32_t> slots;
+        for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
+            const Client& c = clients_[slot];
+            if (!c.fd)
+                continue;
+            ConnView view;
+            if (!machine.connections().view(slot, view)) {
+                contract_broken_ = true;
+                return true;
+            }
+            short events = 0;
+            if (view.state != abi::kConnClosed && view.rx_room() > 0 && !c.eof && !c.failed)
+                events |= POLLIN;
+            if (view.tx_pending() > 0 && !c.failed)
+                events |= POLLOUT;
+            // A connection that failed, or ended on both sides, has nothing more to tell: it would only spin.
+            if (events == 0 && (c.failed || (c.eof && c.shut)))
+                continue;
+            fds.push_back({c.fd.get(), events, 0});
+            slots.push_back(slot);
+        }
+        const std::uint64_t idle_end = until.idle_limit_ns ? last_progress_ns_ + until.idle_limit_ns : kForever;
+        const std::uint64_t stop_at = std::min({w.deadline_host_ns, limit_ns, idle_end});
+        timespec timeout{};
+        const std::uint64_t now = host_mono_ns();
+        if (stop_at != kForever && stop_at > now) {
+            timeout.tv_sec = static_cast<time_t>((stop_at - now) / 1'000'000'000);
+            timeout.tv_nsec = static_cast<long>((stop_at - now) % 1'000'000'000);
+        }
+        const int n = ::ppoll(fds.data(), fds.size(), stop_at == kForever ? nullptr : &timeout, nullptr);
+        if (n < 0 && errno != EINTR)
+            throw_errno("ppoll");
+        if (StopSignal::instance().requested()) {
+            end = DriveEnd::requested;
+            return false;
+        }
+        bool news = false;
+        if (n > 0) {
+            for (std::uint32_t i = 0; i < handles.size(); ++i) {
+                const short revents = handles[i].fd < 0 ? short{POLLERR} : fds[1 + i].revents;
+                machine.handle_ready(i, revents);
+                news |= revents != 0;
+            }
+            for (std::size_t i = first_listener; i < first_client; ++i)
+                if (fds[i].revents) {
+                    news |= accept_some(machine);
+                    break;
+                }
+            for (std::size_t i = 0; i < slots.size(); ++i) {
+                const short revents = fds[first_client + i].revents;
+                ConnView view;
+                if (revents == 0 || !clients_[slots[i]].fd || !machine.connections().view(slots[i], view))
+                    continue;
+                if (revents & POLLOUT)
+                    news |= send_pending(machine, slots[i], view);
+                if ((revents & (POLLIN | POLLHUP | POLLERR)) && view.state != abi::kConnClosed)
+                    news |= receive(machine, slots[i], view);
+                if (view.state == abi::kConnClosed && (revents & (POLLERR | POLLHUP)))
+                    clients_[slots[i]].failed = true;
+                if (view.state == abi::kConnClosed && (view.tx_pending() == 0 || clients_[slots[i]].failed)) {
+                    close_client(machine, slots[i], view.reset);
+                    if (until.one_connection && open_ == 0) {
+                        end = DriveEnd::closed;
+                        return false;
+                    }
+                }
+            }
+        }
+        const std::uint64_t later = host_mono_ns();
+        if (news || contract_broken_ || later >= w.deadline_host_ns)
+            return true;
+        if (later >= limit_ns || later >= idle_end) {
+            end = DriveEnd::timeout;
+            return false;
+        }
+    }
+}
+
+DriveEnd Driver::drive(Machine& machine, const Until& until) {
+    accepting_ = until.accepting;
+    contract_broken_ = false;
+    const std::uint64_t limit = until.deadline_ns ? until.deadline_ns : kForever;
+    std::uint64_t quiet_since = 0;
+    if (last_progress_ns_ == 0)
+        last_progress_ns_ = host_mono_ns();
+    for (;;) {
+        run_deadline_ns_ = until.idle_limit_ns ? std::min(limit, last_progress_ns_ + until.idle_limit_ns) : until.deadline_ns;
+        stop_ = machine.run();
+        if (stop_.kind == StopKind::interrupted)
+            return StopSignal::instance().requested() ? DriveEnd::requested : DriveEnd::timeout;
+        if (stop_.kind != StopKind::waiting) {
+            exchange(machine); // what the program sent before it ended
+            return DriveEnd::stopped;
+        }
+        const bool news = exchange(machine);
+        if (contract_broken_) {
+            stop_ = Stop{StopKind::broken, 0, "the connection table holds nonsense"};
+            return DriveEnd::stopped;
+        }
+        if (until.one_connection && open_ == 0)
+            return DriveEnd::closed;
+        if (news)
+            continue;
+        const Machine::Wait w = machine.wait();
+        if (until.quiescent && w.listening && !machine.listeners().empty() && open_ == 0) {
+            const std::uint64_t now = host_mono_ns();
+            if (quiet_since == 0)
+                quiet_since = now;
+            // Programs with a heartbeat never are quiet for long: after a second any moment will do.
+            if (w.deadline_host_ns == kForever || w.deadline_host_ns > now + kTimerSoonNs || now > quiet_since + 1'000'000'000)
+                return DriveEnd::quiescent;
+        }
+        DriveEnd end;
+        if (!wait(machine, until, limit, end))
+            return end;
+        if (contract_broken_) {
+            stop_ = Stop{StopKind::broken, 0, "the connection table holds nonsense"};
+            return DriveEnd::stopped;
+        }
+    }
+}
+
+} // namespace kvmserver

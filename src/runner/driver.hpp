@@ -1,0 +1,95 @@
+// Drives one machine: moves bytes between its connections and real sockets, waits for what it waits for.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/runner/listeners.hpp"
+#include "tinykvm/machine/machine.hpp"
+
+namespace kvmserver {
+
+// Asked by signal handlers to end the process in good order. The descriptor becomes readable.
+class StopSignal {
+public:
+    static StopSignal& instance(); // installs SIGTERM and SIGINT handlers on first use
+    bool requested() const { return requested_.load(std::memory_order_relaxed); }
+    int fd() const { return fd_.get(); }
+    void request();
+
+private:
+    StopSignal();
+    std::atomic<bool> requested_{false};
+    tinykvm::UniqueFd fd_;
+};
+
+enum class DriveEnd {
+    stopped,   // the machine stopped for good: see stop()
+    quiescent, // (only when asked for) every thread waits, the listener among what is waited for
+    closed,    // (one connection) the connection is over
+    timeout,   // deadline passed
+    requested, // SIGTERM, SIGINT
+};
+
+class Driver final : public tinykvm::MachineHost {
+public:
+    // `listeners` serves the program's bind and listen; connections are taken from it when `accepting`.
+    Driver(Listeners& listeners, std::function<void(const std::string&)> note);
+    ~Driver() override;
+
+    // Runs the machine until it stops, or until the listed ends.
+    struct Until {
+        bool quiescent = false;
+        bool accepting = false;
+        bool one_connection = false;      // until slot 0 is closed and sent
+        std::uint64_t idle_limit_ns = 0;  // without a byte moving; 0: none
+        std::uint64_t deadline_ns = 0;    // host monotonic; 0: none
+    };
+    DriveEnd drive(tinykvm::Machine& machine, const Until& until);
+    const tinykvm::Stop& stop() const { return stop_; }
+
+    // Gives the machine a connection; false when it has no free slot.
+    bool attach(tinykvm::Machine& machine, tinykvm::UniqueFd client, std::uint32_t listener);
+    void drop_connections(bool reset);
+    std::uint64_t bytes_moved() const { return moved_; }
+
+    int bind(std::uint32_t family, std::vector<std::uint8_t>& address) override;
+    int listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) override;
+    void unlisten(std::uint32_t id) override;
+    void flush(tinykvm::Machine& machine, std::uint32_t slot) override;
+    void poll(tinykvm::Machine& machine) override;
+    void note(const std::string& line) override { note_(line); }
+    bool should_stop() override;
+
+private:
+    struct Client {
+        tinykvm::UniqueFd fd;
+        std::uint32_t listener = 0;
+        bool eof = false;       // the guest has been told
+        bool failed = false;
+        bool shut = false;      // our FIN is out
+    };
+    // True when the guest has something new to see.
+    bool exchange(tinykvm::Machine& machine);
+    bool send_pending(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
+    bool receive(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
+    bool accept_some(tinykvm::Machine& machine);
+    bool wait(tinykvm::Machine& machine, const Until& until, std::uint64_t limit_ns, DriveEnd& end);
+    void close_client(tinykvm::Machine& machine, std::uint32_t slot, bool reset);
+    Client& client(std::uint32_t slot);
+
+    Listeners& listeners_;
+    std::function<void(const std::string&)> note_;
+    std::vector<Client> clients_; // by slot
+    std::size_t open_ = 0;
+    tinykvm::Stop stop_;
+    std::uint64_t moved_ = 0;
+    std::uint64_t last_progress_ns_ = 0;
+    std::uint64_t run_deadline_ns_ = 0;
+    bool accepting_ = false;
+    bool contract_broken_ = false;
+};
+
+} // namespace kvmserver

@@ -1,0 +1,170 @@
+#include "src/runner/listeners.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/linux/permissions.hpp"
+
+namespace kvmserver {
+
+using tinykvm::ExitCode;
+using tinykvm::UniqueFd;
+using tinykvm::UserError;
+
+SocketAddress parse_listen_address(const std::string& text) {
+    const tinykvm::NetRule rule = tinykvm::parse_net_rule("--listen", text);
+    SocketAddress out;
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
+    const std::string host = rule.host.empty() ? "0.0.0.0" : rule.host == "localhost" ? "127.0.0.1" : rule.host;
+    if (::inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons(rule.port);
+        out.bytes = sizeof(sockaddr_in);
+    } else if (::inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons(rule.port);
+        out.bytes = sizeof(sockaddr_in6);
+    } else {
+        throw UserError(ExitCode::usage, fmt::format("--listen={}: {} is no address; give a number such as 127.0.0.1:8080", text, host));
+    }
+    return out;
+}
+
+std::string to_string(const sockaddr* address, socklen_t bytes) {
+    char text[INET6_ADDRSTRLEN] = "";
+    if (address->sa_family == AF_INET && bytes >= sizeof(sockaddr_in)) {
+        const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+        ::inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text));
+        return fmt::format("{}:{}", text, ntohs(v4->sin_port));
+    }
+    if (address->sa_family == AF_INET6 && bytes >= sizeof(sockaddr_in6)) {
+        const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+        ::inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
+        return fmt::format("[{}]:{}", text, ntohs(v6->sin6_port));
+    }
+    if (address->sa_family == AF_UNIX && bytes > offsetof(sockaddr_un, sun_path)) {
+        const auto* un = reinterpret_cast<const sockaddr_un*>(address);
+        return std::string(un->sun_path, ::strnlen(un->sun_path, bytes - offsetof(sockaddr_un, sun_path)));
+    }
+    return "an address of family " + std::to_string(address->sa_family);
+}
+
+int Listeners::open_socket(std::uint32_t family, std::vector<std::uint8_t>& address, UniqueFd& out) {
+    SocketAddress where;
+    if (override_) {
+        where = *override_;
+        override_.reset();
+    } else {
+        where.bytes = static_cast<socklen_t>(std::min(address.size(), sizeof(where.storage)));
+        std::memcpy(&where.storage, address.data(), where.bytes);
+        where.storage.ss_family = static_cast<sa_family_t>(family);
+    }
+    UniqueFd fd(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd)
+        return -errno;
+    const int on = 1;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (where.storage.ss_family == AF_INET6) {
+        const int off = 0; // like the default of Linux: also IPv4
+        ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    }
+    if (::bind(fd.get(), where.get(), where.bytes) < 0)
+        return -errno;
+    // The program is told where it asked to be, with the port that the system chose.
+    sockaddr_storage real{};
+    socklen_t bytes = sizeof(real);
+    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&real), &bytes) == 0 && real.ss_family == family &&
+        (family == AF_INET || family == AF_INET6) && address.size() >= 4)
+        std::memcpy(address.data() + 2, reinterpret_cast<const char*>(&real) + 2, 2);
+    out = std::move(fd);
+    return 0;
+}
+
+int Listeners::bind(std::uint32_t family, std::vector<std::uint8_t>& address) {
+    const std::lock_guard lock(mutex_);
+    UniqueFd fd;
+    if (dry_) {
+        const bool inet = family == AF_INET || family == AF_INET6;
+        if (!inet || address.size() < 4 || address[2] != 0 || address[3] != 0)
+            return 0;
+        return open_socket(family, address, fd); // only to learn a free port
+    }
+    if (const int error = open_socket(family, address, fd); error < 0)
+        return error;
+    bound_.push_back({address, std::move(fd)});
+    return 0;
+}
+
+int Listeners::listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) {
+    const std::lock_guard lock(mutex_);
+    if (dry_)
+        return 0;
+    UniqueFd fd;
+    const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) { return b.asked == address; });
+    if (found != bound_.end()) {
+        fd = std::move(found->fd);
+        bound_.erase(found);
+    } else if (const int error = open_socket(family, address, fd); error < 0) {
+        return error;
+    }
+    if (::listen(fd.get(), std::clamp(backlog, 128, 4096)) < 0)
+        return -errno;
+    open_.push_back({id, std::move(fd)});
+    return 0;
+}
+
+void Listeners::close(std::uint32_t id) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(open_, [&](const Open& o) { return o.id == id; });
+}
+
+void Listeners::open(const std::vector<tinykvm::ListenerState>& states) {
+    for (const auto& state : states) {
+        std::vector<std::uint8_t> address = state.address;
+        std::string where;
+        {
+            const std::lock_guard lock(mutex_);
+            where = override_ ? to_string(override_->get(), override_->bytes)
+                              : to_string(reinterpret_cast<const sockaddr*>(address.data()), static_cast<socklen_t>(address.size()));
+        }
+        if (const int error = listen(state.id, state.family, address, 1024); error < 0) {
+            const bool used = error == -EADDRINUSE;
+            throw UserError(used ? ExitCode::conflict : error == -EACCES ? ExitCode::not_permitted : ExitCode::failure,
+                            fmt::format("cannot listen on {}: {}{}", where, std::strerror(-error),
+                                        used ? "; stop the other server or choose another address with --listen" : ""));
+        }
+    }
+}
+
+std::vector<Listeners::Listening> Listeners::all() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<Listening> out;
+    for (const Open& o : open_)
+        out.push_back({o.id, o.fd.get()});
+    return out;
+}
+
+std::vector<std::string> Listeners::addresses() const {
+    std::vector<std::string> out;
+    for (const Listening& l : all()) {
+        sockaddr_storage real{};
+        socklen_t bytes = sizeof(real);
+        if (::getsockname(l.fd, reinterpret_cast<sockaddr*>(&real), &bytes) == 0)
+            out.push_back(to_string(reinterpret_cast<sockaddr*>(&real), bytes));
+    }
+    return out;
+}
+
+} // namespace kvmserver

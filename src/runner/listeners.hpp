@@ -1,0 +1,55 @@
+// The real listening sockets behind the program's.
+#pragma once
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/machine/state.hpp"
+
+namespace kvmserver {
+
+struct SocketAddress {
+    sockaddr_storage storage{};
+    socklen_t bytes = 0;
+    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+// "host:port", ":port", "[::1]:80" to an address; throws UserError(usage). Names are "localhost" or numeric.
+SocketAddress parse_listen_address(const std::string& text);
+std::string to_string(const sockaddr* address, socklen_t bytes);
+
+// Sockets that were bound and that listen, by the guest's listener number. Thread-safe.
+class Listeners {
+public:
+    // Where the first listener really listens instead of where the program asked.
+    void override_first(const SocketAddress& address) { override_ = address; }
+    // Without sockets: addresses are only remembered (building a snapshot).
+    void set_dry(bool dry) { dry_ = dry; }
+
+    int bind(std::uint32_t family, std::vector<std::uint8_t>& address);  // 0 or -errno
+    int listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog);
+    void close(std::uint32_t id);
+    // Opens what a snapshot listened on; throws UserError naming the address.
+    void open(const std::vector<tinykvm::ListenerState>& states);
+
+    struct Listening { std::uint32_t id; int fd; };
+    std::vector<Listening> all() const;
+    std::vector<std::string> addresses() const; // "127.0.0.1:8080"
+
+private:
+    struct Bound { std::vector<std::uint8_t> asked; tinykvm::UniqueFd fd; };
+    struct Open { std::uint32_t id; tinykvm::UniqueFd fd; };
+    int open_socket(std::uint32_t family, std::vector<std::uint8_t>& address, tinykvm::UniqueFd& out);
+    mutable std::mutex mutex_;
+    std::vector<Bound> bound_;
+    std::vector<Open> open_;
+    std::optional<SocketAddress> override_;
+    bool dry_ = false;
+};
+
+} // namespace kvmserver

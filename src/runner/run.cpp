@@ -1,0 +1,46 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "src/runner/workers.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+// Scripts wait for this line.
+void announce(const Setup& setup, const Options& options, double seconds, const char* how) {
+    std::string where;
+    for (const std::string& address : setup.listeners->addresses())
+        where += (where.empty() ? "" : ", ") + address;
+    fmt::print("Program '{}' loaded. {} in {:.1f} ms, {} {}machine{} on {}\n", program_name(setup.program), how, seconds * 1000,
+               options.threads, options.ephemeral ? "request " : "", options.threads == 1 ? "" : "s", where);
+    std::fflush(stdout);
+}
+
+int run_program(const Options& options) {
+    StopSignal::instance();
+    const auto setup = set_up_program(options);
+    const bool cloned = options.ephemeral || options.threads > 1;
+    Booted booted = boot_program(*setup, options, cloned);
+    if (!booted.machine)
+        return booted.exit_code;
+    warm_up(booted, options);
+    if (cloned) {
+        const auto image = std::move(*booted.machine).into_image();
+        booted.machine.reset();
+        announce(*setup, options, booted.seconds, "booted");
+        return serve(*setup, options, image);
+    }
+    announce(*setup, options, booted.seconds, "booted");
+    Driver::Until until;
+    until.accepting = true;
+    const DriveEnd end = booted.driver->drive(*booted.machine, until);
+    if (end == DriveEnd::requested)
+        return 0;
+    return report_stop(program_name(setup->program), booted.driver->stop());
+}
+
+} // namespace kvmserver

@@ -1,0 +1,223 @@
+#include "src/runner/setup.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "tinykvm/base/error.hpp"
+
+extern char** environ;
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+// Host variables that the permissions let through, then those of --env.
+std::vector<std::string> guest_environment(const Options& options) {
+    std::vector<std::string> out;
+    for (char** entry = environ; *entry; ++entry) {
+        const std::string text = *entry;
+        const std::string name = text.substr(0, text.find('='));
+        if (options.permissions.all || env_allowed(options.permissions, name))
+            out.push_back(text);
+    }
+    for (const std::string& given : options.env) {
+        const std::string name = given.substr(0, given.find('=')) + "=";
+        std::erase_if(out, [&](const std::string& e) { return e.starts_with(name); });
+        out.push_back(given);
+    }
+    return out;
+}
+
+MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& options, const Limits& limits) {
+    MachineEnv env;
+    env.kvm = &kvm;
+    env.kind = kvm::host_kind(kvm);
+    env.cpu = kvm::guest_cpu(kvm.supported_cpuid(), options.cpu);
+    env.policy = policy;
+    env.limits = limits;
+    env.options.verbose = options.verbose.general;
+    env.options.trace_syscalls = options.verbose.syscalls;
+    env.options.trace_mmap = options.verbose.mmap;
+    env.options.trace_threads = options.verbose.threads;
+    return env;
+}
+
+void start_listeners(Setup& setup, const Options& options) {
+    setup.listeners = std::make_unique<Listeners>();
+    if (!options.listen.empty())
+        setup.listeners->override_first(parse_listen_address(options.listen));
+}
+
+ProgramFacts facts_of(const ProgramSpec& program, const Limits& limits) {
+    ProgramFacts facts;
+    facts.program = program.path;
+    facts.arguments = program.args;
+    facts.cwd = program.cwd;
+    facts.cpus = 1;
+    facts.memory_bytes = limits.memory;
+    facts.uid = static_cast<std::uint32_t>(::getuid());
+    facts.gid = static_cast<std::uint32_t>(::getgid());
+    facts.kernel_release = "6.1.0-kvmserver";
+    return facts;
+}
+
+} // namespace
+
+void note_line(const std::string& line) {
+    const std::string text = "kvmserver: " + line + "\n";
+    (void)!::write(STDERR_FILENO, text.data(), text.size());
+}
+
+std::string program_name(const ProgramSpec& program) {
+    const std::string& path = program.script.empty() ? program.path : program.script;
+    return path.substr(path.rfind('/') + 1);
+}
+
+std::unique_ptr<Setup> set_up_program(const Options& options) {
+    const char* path = std::getenv("PATH");
+    ProgramSpec program = resolve_program(options.program, options.args, options.cwd, path ? path : "/usr/local/bin:/usr/bin:/bin");
+    program.env = guest_environment(options);
+    Permissions permissions = options.permissions;
+    for (std::string& file : implied_files(program))
+        permissions.implied_read.push_back(std::move(file));
+    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr});
+    setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, options.limits));
+    for (const std::string& warning : setup->policy->warnings())
+        note_line(warning);
+    setup->env = make_env(setup->kvm, setup->policy.get(), options, options.limits);
+    start_listeners(*setup, options);
+    return setup;
+}
+
+std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineState& state) {
+    const auto given = [&](const char* name) {
+        return std::find(options.given.begin(), options.given.end(), name) != options.given.end();
+    };
+    ProgramSpec program;
+    program.path = state.program.path;
+    program.name = state.program.path;
+    program.args = state.program.args;
+    program.cwd = state.program.cwd;
+    Permissions permissions = state.permissions;
+    if (given("allow-all") || given("allow-read") || given("allow-write") || given("allow-connect") || given("allow-listen") ||
+        given("allow-net") || given("volume")) {
+        // What is given here replaces what was saved: a snapshot may be run with fewer or more rights.
+        const std::vector<std::string> implied = permissions.implied_read;
+        permissions = options.permissions;
+        permissions.implied_read = implied;
+    }
+    Limits limits = state.limits;
+    if (given("max-request-time"))
+        limits.request_seconds = options.limits.request_seconds;
+    if (given("max-main-memory"))
+        limits.memory = options.limits.memory;
+    if (given("max-address-space"))
+        limits.address_space = options.limits.address_space;
+    if (given("max-request-memory"))
+        limits.request_memory = options.limits.request_memory;
+    if (given("limit-request-memory"))
+        limits.keep_memory = options.limits.keep_memory;
+    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr});
+    setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, limits));
+    setup->env = make_env(setup->kvm, setup->policy.get(), options, limits);
+    start_listeners(*setup, options);
+    return setup;
+}
+
+int report_stop(const std::string& name, const Stop& stop) {
+    switch (stop.kind) {
+    case StopKind::exited: return stop.status;
+    case StopKind::killed: note_line(fmt::format("{}: {}", name, stop.report)); return 128 + stop.status;
+    case StopKind::no_memory: note_line(fmt::format("{}: {}; raise --max-main-memory", name, stop.report)); return 1;
+    default: note_line(fmt::format("{}: the machine broke: {}", name, stop.report)); return 1;
+    }
+}
+
+Booted boot_program(const Setup& setup, const Options& options, bool must_listen) {
+    Booted booted;
+    const std::string name = program_name(setup.program);
+    const std::uint64_t begin = host_mono_ns();
+    booted.driver = std::make_unique<Driver>(*setup.listeners, note_line);
+    booted.machine = Machine::boot(setup.env, setup.program, *booted.driver);
+    Driver::Until until;
+    until.quiescent = true;
+    if (must_listen)
+        until.deadline_ns = begin + static_cast<std::uint64_t>(options.limits.boot_seconds * 1e9);
+    const DriveEnd end = booted.driver->drive(*booted.machine, until);
+    booted.seconds = static_cast<double>(host_mono_ns() - begin) / 1e9;
+    if (end == DriveEnd::quiescent)
+        return booted;
+    booted.machine->space(); // still alive: its memory tells where it was
+    if (end == DriveEnd::requested) {
+        booted.exit_code = 0;
+    } else if (end == DriveEnd::timeout) {
+        note_line(fmt::format("{}: did not wait for a connection within {:.4g} s; it needs more time (--max-boot-time) or is no server",
+                              name, options.limits.boot_seconds));
+        booted.exit_code = static_cast<int>(ExitCode::unreachable);
+    } else {
+        booted.exit_code = report_stop(name, booted.driver->stop());
+        if (must_listen && booted.driver->stop().kind == StopKind::exited) {
+            note_line(fmt::format("{}: exited with status {} before it waited for a connection", name, booted.driver->stop().status));
+            booted.exit_code = booted.exit_code == 0 ? static_cast<int>(ExitCode::failure) : booted.exit_code;
+        }
+    }
+    booted.machine.reset();
+    return booted;
+}
+
+void warm_up(Booted& booted, const Options& options) {
+    for (unsigned i = 0; i < options.warmup; ++i) {
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+            throw_errno("socketpair");
+        UniqueFd ours(pair[0]), theirs(pair[1]);
+        const std::string request =
+            fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-warmup\r\nConnection: close\r\n\r\n", options.warmup_path);
+        if (::write(ours.get(), request.data(), request.size()) != static_cast<ssize_t>(request.size()))
+            throw_errno("write warm-up request");
+        const std::uint32_t listener = booted.machine->listeners().front().id;
+        if (!booted.driver->attach(*booted.machine, std::move(theirs), listener))
+            throw UserError(ExitCode::failure, "warm-up: the machine has no room for a connection");
+        // The answer is read aside, so that a large one cannot fill the socket.
+        std::thread reader([fd = ours.get()] {
+            char buffer[65536];
+            for (;;) {
+                pollfd p{fd, POLLIN, 0};
+                if (::poll(&p, 1, 60'000) <= 0)
+                    return;
+                const ssize_t n = ::read(fd, buffer, sizeof(buffer));
+                if (n == 0 || (n < 0 && errno != EAGAIN))
+                    return;
+            }
+        });
+        Driver::Until until;
+        until.one_connection = true;
+        until.idle_limit_ns = static_cast<std::uint64_t>(options.limits.request_seconds * 1e9);
+        const DriveEnd end = booted.driver->drive(*booted.machine, until);
+        if (end != DriveEnd::closed) {
+            ::shutdown(ours.get(), SHUT_RDWR);
+            booted.driver->drop_connections(true);
+        }
+        reader.join();
+        if (end == DriveEnd::stopped)
+            throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " + options.warmup_path + ": " +
+                                                   booted.driver->stop().report);
+        if (end == DriveEnd::timeout)
+            throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " + options.warmup_path + " and close within --max-request-time");
+        Driver::Until quiet;
+        quiet.quiescent = true;
+        quiet.deadline_ns = host_mono_ns() + static_cast<std::uint64_t>(options.limits.boot_seconds * 1e9);
+        if (booted.driver->drive(*booted.machine, quiet) != DriveEnd::quiescent)
+            throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
+    }
+}
+
+} // namespace kvmserver

@@ -1,0 +1,48 @@
+// From options to what machines need: KVM, the policy, the program.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "src/runner/driver.hpp"
+#include "src/runner/options.hpp"
+#include "tinykvm/machine/machine.hpp"
+
+namespace kvmserver {
+
+// Diagnostics to stderr, one whole line at a time.
+void note_line(const std::string& line);
+
+struct Setup {
+    tinykvm::kvm::Kvm kvm;
+    std::unique_ptr<tinykvm::Policy> policy;
+    tinykvm::MachineEnv env;
+    tinykvm::ProgramSpec program;
+    std::unique_ptr<Listeners> listeners;
+};
+
+// For a program (run, snapshot).
+std::unique_ptr<Setup> set_up_program(const Options& options);
+// For a restored machine: the snapshot's program, permissions and limits, with what the user gave instead.
+std::unique_ptr<Setup> set_up_restored(const Options& options, const tinykvm::MachineState& state);
+
+// Boots until the program waits for its first connection. Null when it ended instead, with the exit code of the
+// command (what happened has been told).
+struct Booted {
+    std::unique_ptr<Driver> driver;
+    std::unique_ptr<tinykvm::Machine> machine;
+    int exit_code = 0;
+    double seconds = 0;
+};
+// `must_listen`: ending before that is an error and boot time is limited.
+Booted boot_program(const Setup& setup, const Options& options, bool must_listen);
+
+// Serves `count` requests over connections of our own, so that what they warm is in the image.
+void warm_up(Booted& booted, const Options& options);
+
+// The exit code for a machine that stopped, having told why.
+int report_stop(const std::string& name, const tinykvm::Stop& stop);
+
+std::string program_name(const tinykvm::ProgramSpec& program);
+
+} // namespace kvmserver

@@ -1,0 +1,276 @@
+#include "src/runner/workers.hpp"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+struct Ready {
+    UniqueFd fd;
+    std::uint32_t listener = 0;
+};
+
+// Connections that have something to say, for whichever worker is free. A machine is only given to a client once its
+// first byte is here, so silent connections hold none.
+class Arrivals {
+public:
+    explicit Arrivals(const Listeners& listeners) : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+        if (!epoll_)
+            throw_errno("epoll_create1");
+        for (const Listeners::Listening& l : listeners.all()) {
+            listening_.push_back(l);
+            add(l.fd, EPOLLIN | EPOLLEXCLUSIVE, static_cast<std::uint64_t>(listening_.size() - 1));
+        }
+        add(StopSignal::instance().fd(), EPOLLIN, kStop);
+    }
+
+    // Blocks; false when the server is to stop.
+    bool next(Ready& out) {
+        for (;;) {
+            epoll_event event;
+            const int n = ::epoll_wait(epoll_.get(), &event, 1, -1);
+            if (n < 0 && errno != EINTR)
+                throw_errno("epoll_wait");
+            if (n <= 0)
+                continue;
+            if (event.data.u64 == kStop)
+                return false;
+            if (event.data.u64 < listening_.size()) {
+                if (accept(listening_[event.data.u64], out))
+                    return true;
+                continue;
+            }
+            if (take(event.data.u64 - kFirstSilent, out))
+                return true;
+        }
+    }
+
+private:
+    static constexpr std::uint64_t kStop = ~std::uint64_t{0};
+    static constexpr std::uint64_t kFirstSilent = 1 << 16;
+
+    void add(int fd, std::uint32_t events, std::uint64_t token) {
+        epoll_event event{};
+        event.events = events;
+        event.data.u64 = token;
+        if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
+            throw_errno("epoll_ctl");
+    }
+
+    bool accept(const Listeners::Listening& from, Ready& out) {
+        UniqueFd fd(::accept4(from.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!fd) {
+            if (errno == EMFILE || errno == ENFILE)
+                ::usleep(1000); // the backlog holds the client meanwhile
+            return false;
+        }
+        char byte;
+        if (::recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+            out = {std::move(fd), from.id};
+            return true;
+        }
+        const int raw = fd.get();
+        std::uint64_t token;
+        {
+            const std::lock_guard lock(mutex_);
+            std::size_t slot = 0;
+            while (slot < silent_.size() && silent_[slot].fd)
+                ++slot;
+            if (slot == silent_.size())
+                silent_.emplace_back();
+            silent_[slot] = {std::move(fd), from.id};
+            token = kFirstSilent + slot;
+        }
+        add(raw, EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, token);
+        return false;
+    }
+
+    bool take(std::uint64_t slot, Ready& out) {
+        const std::lock_guard lock(mutex_);
+        out = std::move(silent_[slot]);
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, out.fd.get(), nullptr);
+        char byte;
+        // Gone without a word: no machine is needed.
+        return ::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    }
+
+    UniqueFd epoll_;
+    std::vector<Listeners::Listening> listening_;
+    std::mutex mutex_;
+    std::vector<Ready> silent_;
+};
+
+class Worker {
+public:
+    Worker(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image, Arrivals& arrivals,
+           WorkerStats& stats)
+        : setup_(setup), options_(options), image_(std::move(image)), arrivals_(arrivals), stats_(stats),
+          driver_(*setup.listeners, note_line) {}
+
+    void prepare() {
+        const ResetStrategy strategy = options_.reset == "dirty-bits"                                       ? ResetStrategy::dirty_bits
+                                       : options_.reset == "working-set" || !setup_.env.kind.dirty_bits ? ResetStrategy::working_set
+                                                                                                        : ResetStrategy::dirty_bits;
+        machine_ = Machine::clone(setup_.env, image_, driver_, strategy);
+    }
+
+    // True until the server is to stop.
+    bool serve_one() {
+        Ready ready;
+        if (!arrivals_.next(ready))
+            return false;
+        const std::uint64_t exits = machine_->exits();
+        if (!driver_.attach(*machine_, std::move(ready.fd), ready.listener))
+            throw HostError(ENOSPC, "connection slot of a clean machine");
+        Driver::Until until;
+        until.one_connection = true;
+        until.idle_limit_ns = static_cast<std::uint64_t>(setup_.env.limits.request_seconds * 1e9);
+        const DriveEnd end = driver_.drive(*machine_, until);
+        finish(end);
+        stats_.connections.fetch_add(1, std::memory_order_relaxed);
+        stats_.exits.fetch_add(machine_->exits() - exits, std::memory_order_relaxed);
+        if (end == DriveEnd::requested)
+            return false;
+        clean();
+        return true;
+    }
+
+    bool difference_found() const { return difference_; }
+
+private:
+    void finish(DriveEnd end) {
+        const std::string name = program_name(setup_.program);
+        if (end == DriveEnd::stopped) {
+            const Stop& stop = driver_.stop();
+            stats_.failures.fetch_add(1, std::memory_order_relaxed);
+            if (stop.kind == StopKind::exited)
+                note_line(fmt::format("{}: exited with status {} during a request; the connection is closed, the machine reset", name,
+                                      stop.status));
+            else if (stop.kind == StopKind::no_memory)
+                note_line(fmt::format("{}: a request took more than --max-request-memory; the connection is closed, the machine reset", name));
+            else
+                report_stop(name, stop);
+            driver_.drop_connections(false);
+        } else if (end == DriveEnd::timeout) {
+            stats_.failures.fetch_add(1, std::memory_order_relaxed);
+            note_line(fmt::format("{}: a request made no progress for {:.4g} s (--max-request-time); the connection is closed, the machine "
+                                  "reset",
+                                  name, setup_.env.limits.request_seconds));
+            driver_.drop_connections(true);
+        } else if (end == DriveEnd::requested) {
+            driver_.drop_connections(false);
+        }
+    }
+
+    void clean() {
+        const std::uint64_t begin = host_mono_ns();
+        const ResetStats done = machine_->reset();
+        stats_.reset_ns.fetch_add(host_mono_ns() - begin, std::memory_order_relaxed);
+        stats_.pages_copied.fetch_add(done.pages_copied, std::memory_order_relaxed);
+        stats_.pages_dropped.fetch_add(done.pages_dropped, std::memory_order_relaxed);
+        if (options_.check_reset) {
+            const std::string difference = machine_->compare_with_image();
+            if (!difference.empty()) {
+                note_line("reset differs: " + difference);
+                difference_ = true;
+            }
+        }
+        machine_->prepare();
+    }
+
+    const Setup& setup_;
+    const Options& options_;
+    std::shared_ptr<const MachineImage> image_;
+    Arrivals& arrivals_;
+    WorkerStats& stats_;
+    Driver driver_;
+    std::unique_ptr<Machine> machine_;
+    bool difference_ = false;
+};
+
+// A machine that keeps its state: serves many connections until the program ends.
+int serve_persistent(const Setup& setup, std::shared_ptr<const MachineImage> image) {
+    Driver driver(*setup.listeners, note_line);
+    MachineEnv env = setup.env;
+    env.limits.request_memory = env.limits.memory;
+    const auto machine = Machine::clone(env, std::move(image), driver, ResetStrategy::working_set);
+    Driver::Until until;
+    until.accepting = true;
+    const DriveEnd end = driver.drive(*machine, until);
+    if (end == DriveEnd::requested)
+        return 0;
+    return report_stop(program_name(setup.program), driver.stop());
+}
+
+} // namespace
+
+void print_stats(const WorkerStats& s) {
+    const double n = std::max<double>(1, static_cast<double>(s.connections.load()));
+    note_line(fmt::format("{} connections, {} failed; per connection: {:.2f} exits, {:.1f} pages copied back, {:.1f} dropped, reset {:.1f} us",
+                          s.connections.load(), s.failures.load(), static_cast<double>(s.exits.load()) / n,
+                          static_cast<double>(s.pages_copied.load()) / n, static_cast<double>(s.pages_dropped.load()) / n,
+                          static_cast<double>(s.reset_ns.load()) / n / 1000));
+}
+
+int serve(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+    WorkerStats stats;
+    std::atomic<int> code{0};
+    std::vector<std::thread> threads;
+    const unsigned count = std::max(1u, options.threads);
+    const auto guard = [&](auto&& body) {
+        try {
+            body();
+        } catch (const std::exception& error) {
+            note_line(error.what());
+            code = 1;
+            StopSignal::instance().request();
+        }
+    };
+    if (!options.ephemeral) {
+        for (unsigned i = 0; i < count; ++i)
+            threads.emplace_back([&] {
+                guard([&] {
+                    if (const int result = serve_persistent(setup, image); result != 0)
+                        code = result;
+                    StopSignal::instance().request(); // one that ends ends all, like the threads of one process
+                });
+            });
+    } else {
+        Arrivals arrivals(*setup.listeners);
+        for (unsigned i = 0; i < count; ++i)
+            threads.emplace_back([&] {
+                guard([&] {
+                    Worker worker(setup, options, image, arrivals, stats);
+                    worker.prepare();
+                    while (worker.serve_one()) {
+                    }
+                    if (worker.difference_found())
+                        code = 1;
+                });
+            });
+        for (std::thread& t : threads)
+            t.join();
+        threads.clear();
+    }
+    for (std::thread& t : threads)
+        t.join();
+    if (options.stats)
+        print_stats(stats);
+    return code;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,31 @@
+// The guest's clocks: a time page that turns the TSC into nanoseconds, refreshed at every entry.
+#pragma once
+#include <cstdint>
+
+#include "tinykvm/guest/abi.hpp"
+
+namespace tinykvm {
+
+class GuestClock {
+public:
+    // `tsc_khz` is the guest's TSC rate; the guest's TSC is the host's.
+    explicit GuestClock(std::uint32_t tsc_khz);
+
+    // Writes what holds now. Monotonic time never goes back with respect to what the page said before.
+    void refresh(abi::TimePage& page);
+    // The guest's monotonic time as of now, and the host's monotonic time of a guest time.
+    std::uint64_t now_mono() const;
+    std::uint64_t to_host_mono(std::uint64_t guest_ns) const;
+    // After a restore: monotonic time goes on from at least `guest_ns`.
+    void continue_from(std::uint64_t guest_ns);
+
+private:
+    std::uint64_t mult_;      // ns a tick, 32.32 fixed point
+    std::uint64_t offset_ns_ = 0; // guest monotonic - host monotonic
+    std::uint64_t last_tsc_ = 0, last_mono_ = 0;
+};
+
+std::uint64_t host_mono_ns();
+std::uint64_t host_real_ns();
+
+} // namespace tinykvm

@@ -1,0 +1,49 @@
+// The host's side of the connection table (abi::Conn): every value is read once and checked before use.
+#pragma once
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/memory/address_space.hpp"
+
+namespace tinykvm {
+
+// A snapshot of one slot as the guest left it, validated: offsets are within the buffers.
+struct ConnView {
+    std::uint32_t state = abi::kConnFree;
+    std::uint32_t rx_off = 0, rx_len = 0, tx_off = 0, tx_len = 0;
+    bool eof = false, shut_write = false, want_rx = false, want_tx = false, reset = false;
+    std::uint32_t rx_room() const { return abi::kRxBytes - rx_len; }
+    std::uint32_t tx_pending() const { return tx_len - tx_off; }
+};
+
+class Connections {
+public:
+    Connections(AddressSpace& space, abi::Shared* shared, abi::Conn* table);
+
+    // A new connection in a free slot, to be accepted by the guest; nullopt when all are in use.
+    std::optional<std::uint32_t> offer(std::uint32_t listener, std::span<const std::uint8_t> peer,
+                                       std::span<const std::uint8_t> local);
+    // False when the guest has put nonsense into the slot: it broke the contract.
+    bool view(std::uint32_t slot, ConnView& out) const;
+    // Host ranges of the free part of rx (for one readv) and of the unsent part of tx.
+    bool rx_ranges(std::uint32_t slot, const ConnView& view, std::vector<iovec>& out) const;
+    bool tx_ranges(std::uint32_t slot, const ConnView& view, std::vector<iovec>& out) const;
+    void received(std::uint32_t slot, const ConnView& view, std::uint32_t bytes);
+    void sent(std::uint32_t slot, const ConnView& view, std::uint32_t bytes);
+    void set_eof(std::uint32_t slot) { table_[slot].rx_eof = 1; }
+    void set_error(std::uint32_t slot, int error) { table_[slot].error = static_cast<std::uint8_t>(error); }
+    void free(std::uint32_t slot);
+    std::uint32_t limit() const; // slots that may be in use are below
+
+private:
+    AddressSpace* space_;
+    abi::Shared* shared_;
+    abi::Conn* table_;
+};
+
+} // namespace tinykvm

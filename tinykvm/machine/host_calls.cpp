@@ -1,0 +1,238 @@
+// Host calls of the guest kernel: memory and the machine's own here, the rest in tinykvm/linux.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <asm/unistd_64.h>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/elf/symbols.hpp"
+#include "tinykvm/linux/call.hpp"
+#include "tinykvm/machine/machine.hpp"
+
+namespace tinykvm {
+namespace {
+
+const char* signal_name(int signal) {
+    switch (signal) {
+    case 4: return "SIGILL";
+    case 5: return "SIGTRAP";
+    case 6: return "SIGABRT";
+    case 7: return "SIGBUS";
+    case 8: return "SIGFPE";
+    case 9: return "SIGKILL";
+    case 11: return "SIGSEGV";
+    case 13: return "SIGPIPE";
+    case 14: return "SIGALRM";
+    case 15: return "SIGTERM";
+    default: return "signal";
+    }
+}
+
+} // namespace
+
+std::optional<Stop> Machine::on_host_call() {
+    abi::HostCall call;
+    std::memcpy(&call, &shared_->call, sizeof(call)); // once: what is checked is what is used
+    std::int64_t result = -ENOSYS;
+    switch (call.nr) {
+    case abi::kExit: return Stop{StopKind::exited, static_cast<int>(call.arg[0] & 0xff), {}};
+    case abi::kKilled:
+        return killed(static_cast<int>(call.arg[0] & 0x7f), call.arg[1], static_cast<std::int32_t>(call.arg[2]));
+    case abi::kPanic: {
+        const auto text = space_.load_string(GuestVirt(call.arg[0]), 200);
+        return broken("guest kernel: " + text.value);
+    }
+    case abi::kUnknownCall: {
+        const auto nr = static_cast<std::uint32_t>(call.arg[0]);
+        if (std::find(told_.begin(), told_.end(), nr) == told_.end() && told_.size() < 600) {
+            told_.push_back(nr);
+            if (env_->options.verbose)
+                host_->note(fmt::format("system call {} ({}) is not there: ENOSYS", call_name(nr), nr));
+        }
+        result = 0;
+        break;
+    }
+    case abi::kRefused:
+        host_->note(fmt::format("the program called {}: a machine is one process and cannot start another; refused (EPERM)",
+                                call_name(static_cast<std::uint32_t>(call.arg[0]))));
+        result = 0;
+        break;
+    case abi::kListen:
+    case abi::kBindAddress: result = listen_call(call); break;
+    case abi::kUnlisten:
+        std::erase_if(listeners_, [&](const ListenerState& l) { return l.id == call.arg[0]; });
+        host_->unlisten(static_cast<std::uint32_t>(call.arg[0]));
+        result = 0;
+        break;
+    case abi::kConnFlush:
+        if (call.arg[0] < abi::kMaxConns)
+            host_->flush(*this, static_cast<std::uint32_t>(call.arg[0]));
+        result = 0;
+        break;
+    case abi::kPoll:
+        host_->poll(*this);
+        result = 0;
+        break;
+    case abi::kTrace: trace_call(call); result = 0; break;
+    default: {
+        bool handled = false;
+        result = memory_call(call, handled);
+        if (handled)
+            break;
+        const CallRow* row = find_call(call.nr);
+        if (!row) {
+            host_->note(fmt::format("system call {} ({}) is not there: ENOSYS", call_name(call.nr), call.nr));
+            result = -ENOSYS;
+            break;
+        }
+        CallContext context{space_, handles_, *env_->policy,
+                            [this](const std::string& line) {
+                                if (env_->options.verbose)
+                                    host_->note(line);
+                            },
+                            SelfFacts{shared_->pid, {}}};
+        CallArgs args;
+        args.nr = call.nr;
+        std::copy(std::begin(call.arg), std::end(call.arg), args.arg.begin());
+        result = row->handler(context, args);
+        break;
+    }
+    }
+    shared_->call.result = result;
+    return std::nullopt;
+}
+
+std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
+    handled = true;
+    const auto& a = call.arg;
+    std::int64_t result;
+    switch (call.nr) {
+    case __NR_mmap: {
+        std::shared_ptr<const FileBacking> file;
+        const auto handle = static_cast<std::int32_t>(a[4]);
+        if (!(a[3] & MAP_ANONYMOUS)) {
+            const Handle* found = handles_.find(handle);
+            if (!found || handles_.fd(handle) < 0)
+                return -EBADF;
+            if (found->info.kind == HandleKind::directory || found->info.kind == HandleKind::stdio || found->info.kind == HandleKind::socket)
+                return -ENODEV;
+            const bool shared = (a[3] & 3) != MAP_PRIVATE;
+            if (found->info.kind == HandleKind::device) {
+                if (found->info.path != "/dev/zero" || shared)
+                    return -ENODEV; // no device memory
+            } else if (shared && (a[2] & PROT_WRITE)) {
+                // Nothing would write the pages back: refused rather than silently private.
+                if (env_->options.verbose)
+                    host_->note(fmt::format("mmap {}: writable shared mappings of files are not supported (ENODEV)", found->info.path));
+                return -ENODEV;
+            } else {
+                UniqueFd copy(::dup(handles_.fd(handle)));
+                if (!copy)
+                    return -ENFILE;
+                file = std::make_shared<FileBacking>(FileBacking{std::move(copy), found->info.path});
+            }
+        }
+        result = space_.mmap(a[0], a[1], static_cast<std::uint32_t>(a[2]) & ~0x01000000u, static_cast<std::uint32_t>(a[3]), std::move(file), a[5]);
+        break;
+    }
+    case __NR_munmap: result = space_.munmap(a[0], a[1]); break;
+    case __NR_mprotect: result = space_.mprotect(a[0], a[1], static_cast<std::uint32_t>(a[2])); break;
+    case __NR_mremap: result = space_.mremap(a[0], a[1], a[2], static_cast<std::uint32_t>(a[3]), a[4]); break;
+    case __NR_madvise: result = space_.madvise(a[0], a[1], static_cast<int>(a[2])); break;
+    case __NR_brk: result = space_.brk(a[0]); break;
+    case __NR_mincore: result = space_.mincore(a[0], a[1], GuestVirt(a[2])); break;
+    case __NR_umask: return 0; // the guest kernel keeps it; files are made with the host process's own
+    default: handled = false; return 0;
+    }
+    if (env_->options.trace_mmap)
+        host_->note(fmt::format("{}({:#x}, {:#x}, {:#x}, {:#x}) = {:#x}", call_name(call.nr), a[0], a[1], a[2], a[3],
+                                static_cast<std::uint64_t>(result)));
+    return result;
+}
+
+std::int64_t Machine::listen_call(const abi::HostCall& call) {
+    const bool bind = call.nr == abi::kBindAddress;
+    const std::uint64_t family = call.arg[bind ? 0 : 1];
+    const GuestVirt at(call.arg[bind ? 1 : 2]);
+    const std::uint64_t bytes = call.arg[bind ? 2 : 3];
+    if (bytes < 2 || bytes > 128 || (!bind && call.arg[0] >= abi::kMaxListeners))
+        return -EINVAL;
+    std::vector<std::uint8_t> address(bytes);
+    if (!space_.read(at, std::as_writable_bytes(std::span(address))))
+        return -EFAULT;
+    const auto* sa = reinterpret_cast<const sockaddr*>(address.data());
+    if (!env_->policy->may_listen(sa, static_cast<socklen_t>(bytes))) {
+        host_->note("the program wants to listen: " + Policy::net_flag("--allow-listen", sa, static_cast<socklen_t>(bytes)) +
+                    " would allow it; refused (EACCES)");
+        return -EACCES;
+    }
+    const int result = bind ? host_->bind(static_cast<std::uint32_t>(family), address)
+                            : host_->listen(static_cast<std::uint32_t>(call.arg[0]), static_cast<std::uint32_t>(family), address,
+                                            static_cast<int>(call.arg[4]));
+    if (result < 0)
+        return result;
+    address.resize(bytes);
+    if (!space_.write(at, std::as_bytes(std::span(address))))
+        return -EFAULT;
+    if (!bind) {
+        const auto id = static_cast<std::uint32_t>(call.arg[0]);
+        std::erase_if(listeners_, [&](const ListenerState& l) { return l.id == id; });
+        listeners_.push_back({id, static_cast<std::uint32_t>(family), address});
+    }
+    return 0;
+}
+
+std::string Machine::describe_address(std::uint64_t address) const {
+    const auto& regions = space_.regions();
+    auto it = regions.upper_bound(address);
+    if (it == regions.begin())
+        return "(not mapped)";
+    --it;
+    if (address >= it->second.end)
+        return "(not mapped)";
+    const std::string& name = it->second.name;
+    if (!name.starts_with('/'))
+        return name.empty() ? "(anonymous memory)" : "(" + name + ")";
+    // The file's load base: its lowest region, less that region's place in the file (right for the usual layouts).
+    std::uint64_t base = it->first;
+    for (const auto& [begin, region] : regions)
+        if (region.name == name) {
+            base = begin;
+            break;
+        }
+    std::uint64_t relative = address - base;
+    if (base < 0x10000000) // ET_EXEC: symbols are absolute
+        relative = address;
+    if (const auto symbol = nearest_symbol(name, relative))
+        return fmt::format("({}+{:#x} in {})", symbol->name, symbol->offset, name);
+    return fmt::format("({}+{:#x})", name, relative);
+}
+
+Stop Machine::killed(int signal, std::uint64_t address, std::int32_t code) {
+    const abi::Shared& s = *shared_;
+    std::string report = fmt::format("killed by {} ({})", signal_name(signal), signal);
+    const bool fault = signal == 11 || signal == 7 || signal == 4 || signal == 8;
+    if (fault && code > 0)
+        report += fmt::format(" at address {:#x}", address);
+    report += fmt::format("; rip {:#x} {}", s.crash_rip, describe_address(s.crash_rip));
+    static constexpr const char* names[15] = {"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8",
+                                              "r9",  "r10", "r11", "r12", "r13", "r14", "r15"};
+    report += fmt::format("; rsp {:#x} rflags {:#x}", s.crash_rsp, s.crash_rflags);
+    for (int i = 0; i < 15; ++i)
+        report += fmt::format(" {} {:#x}", names[i], s.crash_regs[i]);
+    return Stop{StopKind::killed, signal, report};
+}
+
+void Machine::trace_call(const abi::HostCall& call) {
+    const auto result = static_cast<std::int64_t>(call.arg[1]);
+    host_->note(fmt::format("[{}] {}({:#x}, {:#x}, {:#x}) = {}", call.arg[5], call_name(static_cast<std::uint32_t>(call.arg[0])),
+                            call.arg[2], call.arg[3], call.arg[4],
+                            result > 0xffff || result < -4095 ? fmt::format("{:#x}", static_cast<std::uint64_t>(result)) : std::to_string(result)));
+}
+
+} // namespace tinykvm

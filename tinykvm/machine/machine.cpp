@@ -1,0 +1,250 @@
+#include "tinykvm/machine/machine.hpp"
+
+#include <elf.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cassert>
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/guest/embed.hpp"
+#include "tinykvm/kvm/cpu_tables.hpp"
+#include "tinykvm/memory/layout.hpp"
+
+namespace tinykvm {
+namespace {
+
+std::uint64_t round_pages(std::uint64_t bytes) { return page_up(bytes); }
+
+std::uint64_t memory_limit(const MachineEnv& env, const MachineImage* image) {
+    if (!image)
+        return env.limits.memory & ~(kPageSize - 1);
+    return image->image->bytes().size() + round_pages(env.limits.request_memory);
+}
+
+// A process number that no other machine of this process has had: programs take a changed pid for a fork and
+// reseed. Small enough for pid_t, never 1.
+std::uint32_t fresh_pid() {
+    static std::atomic<std::uint32_t> next = [] {
+        std::uint32_t seed = 0;
+        (void)!::getrandom(&seed, sizeof(seed), 0);
+        return seed % 1'000'000 + 2;
+    }();
+    const std::uint32_t pid = next.fetch_add(1, std::memory_order_relaxed);
+    return 2 + pid % 4'000'000;
+}
+
+std::uint32_t leaf1_edx(const kvm::GuestCpu& cpu) {
+    for (std::uint32_t i = 0; i < cpu.table.nent; ++i)
+        if (cpu.table.entries[i].function == 1)
+            return cpu.table.entries[i].edx;
+    return 0;
+}
+
+} // namespace
+
+Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image)
+    : env_(&env), host_(&host), vm_(env.kvm->create_vm()), vcpu_(*env.kvm, vm_),
+      ram_(image ? GuestRam::clone(vm_, image->image, memory_limit(env, image.get()))
+                 : GuestRam::boot(vm_, memory_limit(env, nullptr))),
+      space_(image ? AddressSpace(ram_, image->root, image->regions, image->brk_begin, image->brk_end, env.limits.address_space)
+                   : AddressSpace(ram_, env.limits.address_space)),
+      handles_(image ? HandleTable(image->handles, env.limits.open_files) : HandleTable(*env.policy, env.limits.open_files)),
+      clock_(vcpu_.tsc_khz()), image_(std::move(image)), connections_(space_, nullptr, nullptr) {}
+
+Machine::~Machine() = default;
+
+void Machine::load_guest_kernel() {
+    // Our own file, made by the build: no need to distrust it.
+    const auto bytes = guest_kernel_image();
+    Elf64_Ehdr header;
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    for (unsigned i = 0; i < header.e_phnum; ++i) {
+        Elf64_Phdr s;
+        std::memcpy(&s, bytes.data() + header.e_phoff + i * sizeof(s), sizeof(s));
+        if (s.p_type != PT_LOAD)
+            continue;
+        const auto content = bytes.subspan(s.p_offset, s.p_filesz);
+        if (s.p_vaddr == layout::kKernelImage) {
+            std::memcpy(&kernel_, content.data(), sizeof(kernel_));
+            if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
+                throw HostError(EINVAL, "guest kernel image");
+        }
+        const bool supervisor = s.p_vaddr >= kernel_.supervisor_begin && s.p_vaddr < kernel_.supervisor_end;
+        const std::uint32_t prot = (s.p_flags & PF_R ? std::uint32_t{PROT_READ} : 0u) | (s.p_flags & PF_W ? std::uint32_t{PROT_WRITE} : 0u) |
+                                   (s.p_flags & PF_X ? std::uint32_t{PROT_EXEC} : 0u);
+        space_.place(GuestVirt(s.p_vaddr), s.p_memsz, prot, supervisor ? kRegionSupervisor : 0u, "[guest kernel]");
+        space_.fill(GuestVirt(s.p_vaddr), content);
+        space_.populate(GuestVirt(s.p_vaddr), page_up(s.p_memsz));
+    }
+    const auto place = [&](std::uint64_t at, std::uint64_t size, std::uint32_t prot, std::uint32_t flags, const char* name) {
+        space_.place(GuestVirt(at), size, prot, flags, name);
+        space_.populate(GuestVirt(at), round_pages(size));
+    };
+    constexpr std::uint32_t rw = PROT_READ | PROT_WRITE;
+    std::vector<std::byte> tables(kvm::kCpuTablesBytes);
+    kvm::CpuTablesPlan plan;
+    plan.base = GuestVirt(layout::kCpuTables);
+    plan.stubs = kernel_.exception_stubs;
+    plan.stride = kernel_.exception_stride;
+    plan.ports[0] = abi::kPortHostCall;
+    plan.ports[1] = abi::kPortWait;
+    kvm::build_cpu_tables(plan, tables);
+    place(layout::kCpuTables, tables.size(), rw, kRegionSupervisor, "[cpu tables]");
+    space_.fill(GuestVirt(layout::kCpuTables), tables);
+    place(layout::kShared, sizeof(abi::Shared), rw, 0, "[shared]");
+    place(layout::kTimePage, sizeof(abi::TimePage), PROT_READ, 0, "[time]");
+    place(layout::kConnTable, sizeof(abi::Conn) * abi::kMaxConns, rw, 0, "[connections]");
+    constexpr std::uint64_t pair = abi::kRxBytes + abi::kTxBytes;
+    space_.place(GuestVirt(layout::kConnBuffers), pair * abi::kMaxConns, rw, 0, "[connection buffers]");
+    space_.populate(GuestVirt(layout::kConnBuffers), pair); // the slot of request machines
+    space_.place(GuestVirt(layout::kKernelHeap), layout::kKernelHeapBytes, rw, 0, "[kernel heap]");
+}
+
+std::byte* Machine::page_bytes(std::uint64_t at) const {
+    const std::uint64_t entry = space_.tables().get(GuestVirt(page_down(at)));
+    assert(pte::mapped(entry));
+    return ram_.host(frame_address(pte::frame(entry))) + (at & (kPageSize - 1));
+}
+
+void Machine::find_pages() {
+    shared_ = page_pointer<abi::Shared>(layout::kShared);
+    time_ = page_pointer<abi::TimePage>(layout::kTimePage);
+    conns_ = page_pointer<abi::Conn>(layout::kConnTable);
+    for (std::uint64_t page = kPageSize; page < sizeof(abi::Conn) * abi::kMaxConns; page += kPageSize)
+        if (reinterpret_cast<std::byte*>(conns_) + page != page_pointer<std::byte>(layout::kConnTable + page))
+            throw HostError(EINVAL, "connection table is not contiguous");
+    if (image_)
+        std::memcpy(&kernel_, page_pointer<std::byte>(layout::kKernelImage), sizeof(kernel_));
+    connections_ = Connections(space_, shared_, conns_);
+}
+
+void Machine::set_up_vcpu() {
+    vcpu_.set_cpuid(env_->cpu.table);
+    if (!vcpu_.set_xcr0(env_->cpu.xcr0) && !env_->kind.pvm_door)
+        throw_errno("KVM_SET_XCRS");
+    kvm_sregs sregs = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root());
+    sregs.apic_base = vcpu_.get_special().apic_base;
+    vcpu_.set_special(sregs);
+    const std::uint64_t door = env_->kind.pvm_door ? kernel_.syscall_entry : kernel_.door_stub;
+    const std::array msrs{kvm::Msr{0xc0000081, kvm::kStar}, kvm::Msr{0xc0000082, door}, kvm::Msr{0xc0000084, kvm::kSyscallMask}};
+    vcpu_.set_msrs(msrs);
+    vcpu_.set_tsc_offset_zero();
+}
+
+void Machine::start_at(std::uint64_t rip) {
+    vcpu_.regs() = kvm_regs{};
+    vcpu_.regs().rip = rip;
+    vcpu_.regs().rflags = kvm::kUserFlags;
+    vcpu_.regs_changed();
+}
+
+std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec& program, MachineHost& host) {
+    std::unique_ptr<Machine> m(new Machine(env, host, nullptr));
+    m->load_guest_kernel();
+    m->find_pages();
+    LoadOptions options;
+    options.uid = static_cast<std::uint32_t>(::getuid());
+    options.gid = static_cast<std::uint32_t>(::getgid());
+    options.hwcap = leaf1_edx(env.cpu);
+    options.signal_frame_bytes = 1024 + env.cpu.xsave_bytes;
+    const LoadedProgram loaded = load_program(m->space_, program, options);
+    m->random_at_ = loaded.random_at;
+    abi::Shared& s = *m->shared_;
+    s.boot_entry = loaded.entry;
+    s.boot_stack = loaded.stack;
+    s.door = env.kind.pvm_door ? abi::kDoorPvm : abi::kDoorHardware;
+    s.xsave_bytes = (env.cpu.xsave_bytes + 63) & ~63u;
+    s.xsave_mask = env.cpu.xcr0;
+    s.pid = fresh_pid();
+    s.uid = options.uid;
+    s.gid = options.gid;
+    s.max_files = env.limits.open_files;
+    s.cpus = 1;
+    s.memory_bytes = env.limits.memory;
+    s.trace = env.options.trace_syscalls ? 1 : 0;
+    m->set_up_vcpu();
+    m->start_at(m->kernel_.boot_entry);
+    return m;
+}
+
+std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<const MachineImage> image,
+                                        MachineHost& host, ResetStrategy strategy) {
+    std::unique_ptr<Machine> m(new Machine(env, host, image));
+    m->strategy_ = strategy;
+    m->find_pages();
+    m->listeners_ = image->listeners;
+    m->random_at_ = image->random_at;
+    m->clock_.continue_from(image->mono_ns);
+    m->set_up_vcpu();
+    m->start_at(m->kernel_.wait_resume);
+    m->make_unique();
+    return m;
+}
+
+void Machine::make_unique() {
+    shared_->pid = fresh_pid();
+    shared_->generation = shared_->generation + 1;
+    shared_->trace = env_->options.trace_syscalls ? 1 : 0;
+    shared_->preempt = 0;
+    std::array<std::byte, 16> random;
+    if (::getrandom(random.data(), random.size(), 0) == static_cast<ssize_t>(random.size()))
+        space_.write(GuestVirt(random_at_), random);
+    if (space_.has_wipe_on_fork())
+        space_.wipe_on_fork();
+}
+
+Machine::Wait Machine::wait() const {
+    const volatile abi::Wait& w = shared_->wait;
+    Wait out{};
+    const std::uint64_t deadline = w.deadline_ns;
+    out.deadline_host_ns = deadline == ~std::uint64_t{0} ? deadline : clock_.to_host_mono(deadline);
+    out.listening = w.listeners != 0;
+    out.handle_count = std::min(std::uint32_t{w.handle_count}, abi::kMaxWaitHandles);
+    out.threads = w.threads;
+    return out;
+}
+
+std::vector<Machine::WaitHandle> Machine::wait_handles() const {
+    const volatile abi::Wait& w = shared_->wait;
+    const std::uint32_t count = std::min(std::uint32_t{w.handle_count}, abi::kMaxWaitHandles);
+    std::vector<WaitHandle> out;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const std::int32_t handle = w.handles[i].handle;
+        const std::int16_t events = w.handles[i].events;
+        out.push_back({handles_.fd(handle), events});
+    }
+    return out;
+}
+
+void Machine::handle_ready(std::uint32_t index, short revents) {
+    if (index < abi::kMaxWaitHandles)
+        shared_->wait.handles[index].revents = revents;
+}
+
+std::uint64_t Machine::memory_bytes() const { return ram_.bytes_in_use(); }
+
+std::shared_ptr<MachineImage> Machine::into_image() && {
+    space_.populate_files();
+    auto out = std::make_shared<MachineImage>();
+    auto regions = std::make_shared<AddressSpace::Regions>(space_.regions());
+    for (auto& [begin, region] : *regions) {
+        region.file = nullptr; // its contents are in the image now
+        region.file_offset = 0;
+    }
+    out->regions = std::move(regions);
+    out->handles = handles_.freeze();
+    out->root = space_.tables().root();
+    out->brk_begin = space_.brk_begin();
+    out->brk_end = space_.brk_end();
+    out->mono_ns = clock_.now_mono();
+    out->random_at = random_at_;
+    out->listeners = listeners_;
+    out->threads = wait().threads;
+    out->image = std::move(ram_).into_image();
+    return out;
+}
+
+} // namespace tinykvm

@@ -1,0 +1,186 @@
+// A machine: boot a program, run until the next event, make an image, clone, reset.
+//
+// A machine belongs to one thread at a time. What the outside world does for it (listening,
+// moving bytes of connections) is behind MachineHost, so that this library knows no sockets of its own.
+#pragma once
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tinykvm/kvm/cpuid.hpp"
+#include "tinykvm/kvm/probe.hpp"
+#include "tinykvm/kvm/vcpu.hpp"
+#include "tinykvm/linux/handles.hpp"
+#include "tinykvm/linux/policy.hpp"
+#include "tinykvm/machine/clock.hpp"
+#include "tinykvm/machine/connections.hpp"
+#include "tinykvm/machine/program.hpp"
+#include "tinykvm/machine/state.hpp"
+#include "tinykvm/memory/address_space.hpp"
+#include "tinykvm/memory/guest_ram.hpp"
+
+namespace tinykvm {
+
+class Machine;
+
+// What the guest kernel asks of the world while the machine runs. Called on the machine's thread.
+class MachineHost {
+public:
+    virtual ~MachineHost() = default;
+    // bind(2) and listen(2) of the program. `address` is replaced by the bound one. 0 or -errno.
+    virtual int bind(std::uint32_t family, std::vector<std::uint8_t>& address) = 0;
+    virtual int listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) = 0;
+    virtual void unlisten(std::uint32_t id) = 0;
+    virtual void flush(Machine& machine, std::uint32_t slot) = 0; // send what tx holds, without waiting
+    virtual void poll(Machine& machine) = 0;                      // deliver what has arrived, without waiting
+    // One line for people: a refused call, an unknown one (verbose).
+    virtual void note(const std::string& line) = 0;
+    // Asked about every 10 ms while the program computes: true ends run() with `interrupted`.
+    virtual bool should_stop() = 0;
+};
+
+enum class StopKind {
+    waiting,     // every thread is blocked: see wait()
+    exited,      // status
+    killed,      // by a signal: signal, report
+    no_memory,   // over its memory limit
+    broken,      // the guest did what no program may do: report
+    interrupted, // MachineHost::should_stop() said so
+};
+struct Stop {
+    StopKind kind = StopKind::waiting;
+    int status = 0; // exit status, or signal
+    std::string report;
+};
+
+// Verbosity and tuning that every machine of a process shares.
+struct MachineOptions {
+    bool verbose = false;
+    bool trace_syscalls = false, trace_mmap = false, trace_threads = false;
+    bool no_mapped_exec_heap = false;
+};
+
+// What machines of one kind share: KVM, the CPU they see, the policy.
+struct MachineEnv {
+    const kvm::Kvm* kvm = nullptr;
+    kvm::HostKind kind;
+    kvm::GuestCpu cpu;
+    const Policy* policy = nullptr;
+    Limits limits;
+    MachineOptions options;
+};
+
+// A quiescent machine to clone from: shared by all its clones, immutable.
+struct MachineImage {
+    std::shared_ptr<const Image> image;
+    std::shared_ptr<const AddressSpace::Regions> regions;
+    std::shared_ptr<const HandleBase> handles;
+    GuestPhys root;
+    std::uint64_t brk_begin = 0, brk_end = 0;
+    std::uint64_t mono_ns = 0;
+    std::uint64_t random_at = 0;
+    std::vector<ListenerState> listeners;
+    std::uint32_t threads = 0;
+    // Frames that the kernel side looks at by pointer.
+    GuestPhys shared, time_page, conn_table;
+};
+
+enum class ResetStrategy { working_set, dirty_bits };
+
+struct ResetStats {
+    std::uint64_t pages_copied = 0, pages_dropped = 0;
+};
+
+class Machine {
+public:
+    static std::unique_ptr<Machine> boot(const MachineEnv& env, const ProgramSpec& program, MachineHost& host);
+    static std::unique_ptr<Machine> clone(const MachineEnv& env, std::shared_ptr<const MachineImage> image,
+                                          MachineHost& host, ResetStrategy strategy);
+    ~Machine();
+
+    // Resumes until the next event.
+    Stop run();
+
+    // The wait that the last run() ended with, checked.
+    struct Wait {
+        std::uint64_t deadline_host_ns; // CLOCK_MONOTONIC of the host; ~0 for none
+        bool listening;                 // somebody waits for connections
+        std::uint32_t handle_count;
+        std::uint32_t threads;
+    };
+    Wait wait() const;
+    // The handles of that wait as host descriptors; set revents through handle_ready.
+    struct WaitHandle { int fd; short events; };
+    std::vector<WaitHandle> wait_handles() const;
+    void handle_ready(std::uint32_t index, short revents);
+
+    Connections& connections() { return connections_; }
+    HandleTable& handles() { return handles_; }
+    AddressSpace& space() { return space_; }
+    const std::vector<ListenerState>& listeners() const { return listeners_; }
+    std::uint64_t memory_bytes() const;   // frames in use beyond the image, or in all for a booted machine
+    std::uint64_t exits() const { return exits_; }
+
+    // Quiescent machine only: becomes an image. The machine must not be used afterwards.
+    std::shared_ptr<MachineImage> into_image() &&;
+    // Clone only: puts every bit back. Before the next invocation comes prepare().
+    ResetStats reset();
+    // Clone only, right after reset(): the first difference from the image, "" when there is none.
+    std::string compare_with_image();
+    // Clone only, after reset(): what must differ between invocations (pid, random bytes, WIPEONFORK pages).
+    void prepare();
+
+private:
+    Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image);
+    void load_guest_kernel();
+    void set_up_vcpu();
+    void start_at(std::uint64_t rip);
+    void make_unique();
+    void find_pages();
+    // Of a populated address of the guest kernel's; the pointer is good within its page.
+    std::byte* page_bytes(std::uint64_t at) const;
+    template <class T>
+    T* page_pointer(std::uint64_t at) const {
+        return reinterpret_cast<T*>(page_bytes(at));
+    }
+
+    std::optional<Stop> on_host_call();
+    std::optional<Stop> on_exception();
+    std::optional<Stop> on_interrupt();
+    std::int64_t memory_call(const abi::HostCall& call, bool& handled);
+    std::int64_t listen_call(const abi::HostCall& call);
+    Stop killed(int signal, std::uint64_t address, std::int32_t code);
+    Stop broken(const std::string& what);
+    std::string describe_address(std::uint64_t address) const;
+    void trace_call(const abi::HostCall& call);
+
+    const MachineEnv* env_;
+    MachineHost* host_;
+    kvm::Vm vm_;
+    kvm::Vcpu vcpu_;
+    GuestRam ram_;
+    AddressSpace space_;
+    HandleTable handles_;
+    GuestClock clock_;
+    std::shared_ptr<const MachineImage> image_;
+    ResetStrategy strategy_ = ResetStrategy::working_set;
+    abi::KernelHeader kernel_{};
+    abi::Shared* shared_ = nullptr;
+    abi::TimePage* time_ = nullptr;
+    abi::Conn* conns_ = nullptr;
+    Connections connections_;
+    std::vector<ListenerState> listeners_;
+    std::uint64_t random_at_ = 0;
+    std::uint64_t exits_ = 0;
+    std::uint64_t last_fault_ = 0;
+    std::uint32_t same_faults_ = 0;
+    std::vector<Frame> working_set_;    // sorted: frames of the image that this clone ever wrote to
+    long minor_faults_seen_ = -1;
+    std::vector<std::uint32_t> told_;   // unknown calls already named
+};
+
+} // namespace tinykvm

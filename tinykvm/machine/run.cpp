@@ -1,0 +1,132 @@
+// The exit loop: resume, answer what the machine asks, until something that the caller must decide.
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/kvm/cpu_tables.hpp"
+#include "tinykvm/machine/machine.hpp"
+#include "tinykvm/machine/ticker.hpp"
+#include "tinykvm/memory/layout.hpp"
+
+namespace tinykvm {
+namespace {
+
+constexpr std::uint32_t kPageFault = 14;
+// Page-fault error code (Intel SDM vol. 3, 4.7).
+constexpr std::uint64_t kFaultPresent = 1, kFaultWrite = 2, kFaultFetch = 16;
+// For the guest kernel's fault entry, above the bits of the CPU.
+constexpr std::uint32_t kAccessError = 0x80000000u, kPastFile = 0x40000000u;
+// A fault that comes back this often at one address although the tables allow it will never go away.
+constexpr std::uint32_t kMostSameFaults = 1000;
+
+} // namespace
+
+Stop Machine::run() {
+    clock_.refresh(*time_);
+    for (;;) {
+        kvm::ExitKind kind;
+        {
+            const RunningVcpu running(vcpu_);
+            kind = vcpu_.run();
+        }
+        ++exits_;
+        std::optional<Stop> stop;
+        switch (kind) {
+        case kvm::ExitKind::io:
+            switch (vcpu_.io_is_out() ? vcpu_.io_port() : 0) {
+            case abi::kPortWait: return Stop{};
+            case abi::kPortHostCall:
+                stop = on_host_call();
+                clock_.refresh(*time_);
+                break;
+            case abi::kPortException: stop = on_exception(); break;
+            default: stop = broken(fmt::format("used I/O port {:#x}", vcpu_.io_port())); break;
+            }
+            break;
+        case kvm::ExitKind::interrupted:
+            vcpu_.clear_exit_request();
+            clock_.refresh(*time_);
+            stop = on_interrupt();
+            break;
+        case kvm::ExitKind::shutdown: stop = broken("triple fault"); break;
+        case kvm::ExitKind::other:
+            stop = broken(fmt::format("KVM exit reason {} ({})", vcpu_.reason(), vcpu_.internal_error()));
+            break;
+        }
+        if (stop)
+            return *stop;
+    }
+}
+
+std::optional<Stop> Machine::on_interrupt() {
+    if (host_->should_stop())
+        return Stop{StopKind::interrupted, 0, {}};
+    const std::uint64_t rip = vcpu_.regs().rip;
+    const bool user = (vcpu_.special().cs.selector & 3) == 3;
+    const bool kernel = rip >= kernel_.text_begin && rip < kernel_.supervisor_end;
+    if (!user || kernel || rip >= layout::kUserMax) {
+        shared_->preempt = 1;
+        return std::nullopt;
+    }
+    // As if the program had been interrupted: the guest kernel finds all its registers and its RIP in the slot.
+    space_.store(GuestVirt(kernel_.entry_rip), rip);
+    vcpu_.regs().rip = kernel_.preempt_entry;
+    vcpu_.regs_changed();
+    return std::nullopt;
+}
+
+std::optional<Stop> Machine::on_exception() {
+    const std::uint64_t at = kvm::exception_stack_top(GuestVirt(layout::kCpuTables)).value - sizeof(abi::ExceptionFrame);
+    const std::uint64_t stub_rip = vcpu_.regs().rip;
+    if (stub_rip < kernel_.supervisor_begin || stub_rip > kernel_.supervisor_end)
+        return broken(fmt::format("used I/O port {:#x}", abi::kPortException));
+    auto* frame = page_pointer<abi::ExceptionFrame>(at);
+    abi::ExceptionFrame f;
+    std::memcpy(&f, frame, sizeof(f));
+    if ((f.cs & 3) != 3)
+        return broken(fmt::format("exception {} at {:#x} in privileged code", f.vector, f.rip));
+    const auto resume_at = [&](std::uint64_t rip) { frame->rip = rip; };
+    std::uint32_t error = static_cast<std::uint32_t>(f.error) & 0xffff;
+    std::uint64_t address = 0;
+    if (f.vector == kPageFault) {
+        address = vcpu_.special().cr2;
+        const FaultAccess access = (f.error & kFaultFetch) ? FaultAccess::execute
+                                   : (f.error & kFaultWrite) ? FaultAccess::write
+                                                             : FaultAccess::read;
+        const FaultOutcome outcome = space_.fault(GuestVirt(address), access);
+        switch (outcome) {
+        case FaultOutcome::done:
+            same_faults_ = last_fault_ == address ? same_faults_ + 1 : 0;
+            last_fault_ = address;
+            if (same_faults_ > kMostSameFaults)
+                return broken(fmt::format("page fault at {:#x} (error {:#x}) that does not go away", address, f.error));
+            return std::nullopt;
+        case FaultOutcome::no_memory:
+            return Stop{StopKind::no_memory, 0, fmt::format("out of memory: {} MiB in use", memory_bytes() >> 20)};
+        case FaultOutcome::not_allowed: error |= kAccessError; break;
+        case FaultOutcome::past_file: error |= kPastFile; break;
+        case FaultOutcome::not_mapped: break;
+        }
+        if (f.rip >= kernel_.user_copy_begin && f.rip < kernel_.user_copy_end) {
+            resume_at(kernel_.user_copy_fixup);
+            return std::nullopt;
+        }
+    }
+    if (f.rip >= kernel_.text_begin && f.rip < kernel_.text_end)
+        return broken(fmt::format("exception {} (error {:#x}, address {:#x}) at {:#x} in the guest kernel", f.vector, f.error,
+                                  address, f.rip));
+    space_.store(GuestVirt(kernel_.entry_rip), f.rip);
+    shared_->fault_address = address;
+    shared_->fault_vector = static_cast<std::uint32_t>(f.vector);
+    shared_->fault_error = error;
+    frame->rflags = f.rflags & ~std::uint64_t{0x100}; // no single-stepping of the guest kernel
+    resume_at(kernel_.fault_entry);
+    return std::nullopt;
+}
+
+Stop Machine::broken(const std::string& what) {
+    return Stop{StopKind::broken, 0, fmt::format("{}; rip {:#x} {}", what, vcpu_.regs().rip, describe_address(vcpu_.regs().rip))};
+}
+
+} // namespace tinykvm
