@@ -23,8 +23,8 @@ static_assert(kElfPhent == sizeof(Elf64_Phdr));
 constexpr std::uint64_t kMaxProgramHeaderBytes = 65536; // Linux: fs/binfmt_elf.c, load_elf_phdrs
 constexpr std::uint64_t kMaxAlignment = 1ull << 30;
 constexpr std::size_t kMaxInterpreter = 4095;
-// Where segments may end: below the stack for fixed addresses, and a size that surely finds room for the
-// others.
+// Where segments may end: below the stack for fixed addresses; for movable ones a size that surely finds
+// room.
 constexpr std::uint64_t kFixedEnd = layout::kStackTop - layout::kStackBytes;
 constexpr std::uint64_t kMovableEnd = layout::kMmapTop - layout::kPieBase;
 static_assert(kFixedEnd < layout::kUserMax && kMovableEnd < layout::kUserMax);

@@ -151,6 +151,8 @@ private:
 
     // $ORIGIN, $LIB and $PLATFORM, with or without braces: every reading that some interpreter may choose.
     static std::vector<std::string> expand(const std::string& text, const std::string& origin) {
+        if (text.size() <= kMaxText && text.find('$') == text.npos)
+            return {text};
         const std::vector<std::pair<std::string_view, std::vector<std::string>>> tokens = {
             {"ORIGIN", {origin}},
             {"LIB", {"lib/x86_64-linux-gnu", "lib64", "lib"}},

@@ -31,8 +31,7 @@ struct MissingLibrary {
 };
 
 struct LibraryList {
-    // The interpreter first, then libraries in the order of the search. Every variant for other CPUs is
-    // listed too.
+    // The interpreter first, then libraries in the order of the search, variants for other CPUs included.
     std::vector<Library> found;
     std::vector<MissingLibrary> missing;
     // Files that the interpreter reads to find libraries, as far as they exist.

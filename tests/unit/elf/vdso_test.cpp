@@ -158,7 +158,7 @@ using ClockGettime = int(int, timespec*);
 // Runs code one instruction at a time and writes the time page before one of them, as a host does that
 // preempts a machine there. The monotonic clock of that page shows the TSC itself.
 struct Stepper {
-    static constexpr greg_t kTrapFlag = 0x100;
+    static constexpr std::uint64_t kTrapFlag = 0x100; // of RFLAGS
     static inline volatile abi::TimePage* page;
     static inline std::uintptr_t code_begin, code_end;
     static inline int steps, refresh_before;
@@ -176,10 +176,10 @@ struct Stepper {
         if (steps++ != refresh_before)
             return;
         refresh();
-        registers[REG_EFL] &= ~kTrapFlag;
+        registers[REG_EFL] &= ~static_cast<greg_t>(kTrapFlag);
     }
-    static void start() { asm volatile("pushfq\n\torq $0x100, (%%rsp)\n\tpopfq" ::: "memory", "cc"); }
-    static void stop() { asm volatile("pushfq\n\tandq $~0x100, (%%rsp)\n\tpopfq" ::: "memory", "cc"); }
+    static void start() { __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() | kTrapFlag); }
+    static void stop() { __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() & ~kTrapFlag); }
 };
 
 } // namespace
