@@ -134,6 +134,10 @@ std::vector<HandleState> HandleTable::states() const {
         const bool changes = info.kind == HandleKind::file || info.kind == HandleKind::memfd;
         if (changes && handle->file && ::fstat(handle->file->fd(), &now) == 0)
             state.identity = identity_of(now);
+        if (info.kind == HandleKind::memfd)
+            state.identity = {0, 0, state.identity.size, 0}; // another one is made by every restore
+        if (info.synthetic)
+            state.identity = {};
         if (info.kind == HandleKind::memfd && handle->file)
             state.content = read_memfd(handle->file->fd(), state.identity.size, memfd_limit_);
         states.push_back(std::move(state));

@@ -281,7 +281,11 @@ std::shared_ptr<const HandleBase> HandleTable::freeze() {
         base->handles_[n] = std::move(copy);
     }
     base_ = std::move(base);
-    reset();
+    // Also what did not change is the new base's now: the old one may go.
+    for (std::size_t n = 0; n < slots_.size(); ++n)
+        slots_[n] = Slot{base_->find(static_cast<std::int32_t>(n)), nullptr, false};
+    changed_.clear();
+    lowest_free_ = 0;
     return base_;
 }
 

@@ -89,7 +89,8 @@ bool Policy::open_quickly(OpenedPath& opened, std::string_view path, int flags, 
     const Rights have = rules_.of(clean);
     if (text.dots || is_special(clean) || (need & ~have) != 0 || (creating && text.must_be_directory))
         return false;
-    const int asked = host_flags(flags) | (text.must_be_directory ? O_DIRECTORY : 0);
+    // "link/" is the folder that the link leads to, O_NOFOLLOW or not.
+    const int asked = text.must_be_directory ? (host_flags(flags) & ~O_NOFOLLOW) | O_DIRECTORY : host_flags(flags);
     const int fd = tree_.open(clean, asked, host_mode(mode));
     if (fd == -ELOOP || (fd == -ENOENT && tree_.leads_to_mount(clean)))
         return false;
@@ -110,10 +111,10 @@ bool Policy::open_walked(OpenedPath& opened, const Walk& found, int flags, unsig
     }
     if (!found.exists)
         need |= kChange;
-    if (found.error != 0)
-        opened.error = found.error;
-    else if (creating && found.must_be_directory)
+    if (creating && found.must_be_directory && (found.error == 0 || found.error == ENOTDIR))
         opened.error = EISDIR;
+    else if (found.error != 0)
+        opened.error = found.error;
     else if (creating && found.exists && is_exclusive(flags))
         opened.error = EEXIST;
     else if (!creating && !found.exists)

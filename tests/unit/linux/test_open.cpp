@@ -50,7 +50,7 @@ TEST_CASE("openat with hostile arguments") {
     CHECK(world.open(std::string(4096, 'x'), O_RDONLY) == -ENAMETOOLONG);
     // The reply cannot be written: the handle does not stay.
     const std::string file = world.tmp / "open/file.txt";
-    for (const std::uint64_t reply : {World::kHole, World::kReadOnly, ~0ull - 3, World::kDataEnd - 4})
+    for (const std::uint64_t reply : {World::kHole, World::kReadOnly, ~std::uint64_t{3}, World::kDataEnd - 4})
         CHECK(world.call(SYS_openat, AT_FDCWD, world.text(file), O_RDONLY, 0, reply) == -EFAULT);
     CHECK(world.handles->find(4) == nullptr);
     CHECK(open_fds() == before);

@@ -27,7 +27,7 @@ TEST_CASE("the made-up files tell of the machine, not of the host") {
     CHECK(slurp(world, "/proc/self/comm") == "file.txt\n");
     CHECK(slurp(world, "/proc/self/status").find("\nPid:\t77\n") != std::string::npos);
     CHECK(slurp(world, "/proc/self/stat").find("77 (file.txt) R ") == 0);
-    CHECK(slurp(world, "/proc/meminfo").find("MemTotal:         1048576 kB\n") == 0);
+    CHECK(slurp(world, "/proc/meminfo").find("MemTotal:        1048576 kB\n") == 0);
     CHECK(slurp(world, "/proc/cpuinfo").find("processor\t: 1\n") != std::string::npos);
     CHECK(slurp(world, "/proc/cpuinfo").find("processor\t: 2\n") == std::string::npos);
     CHECK(slurp(world, "/proc/stat").find("\ncpu1 ") != std::string::npos);
@@ -75,7 +75,7 @@ TEST_CASE("a permission for everything does not show the host's own") {
     Permissions everything;
     everything.all = true;
     World world(everything);
-    CHECK(slurp(world, "/proc/meminfo").find("MemTotal:         1048576 kB\n") == 0);
+    CHECK(slurp(world, "/proc/meminfo").find("MemTotal:        1048576 kB\n") == 0);
     CHECK(slurp(world, "/proc/self/comm") == "file.txt\n");
     CHECK(slurp(world, "/proc/self/environ") == "error 2");
 }
