@@ -1,0 +1,108 @@
+"""Options, and what the tests share. See README.md."""
+import os
+import shutil
+
+import harness
+import pytest
+
+HEAVY = {"c-epoll", "rust-tokio-multi", "python-http", "node-http", "deno-serve"}  # what --quick leaves
+
+
+def pytest_addoption(parser) -> None:
+    parser.addoption("--modes", default="", help="only these, as bare,run,run-e,snaprun-e,snaprun-e-t2")
+    parser.addoption("--programs", default="", help="only these, as c-epoll,node-http")
+    parser.addoption("--quick", action="store_true", help="fewer programs, fewer requests")
+
+
+def chosen_modes(config) -> list[harness.Mode]:
+    default = "bare,run,snaprun-e" if config.getoption("quick") else "bare,run,run-e,snaprun-e,snaprun-e-t2"
+    names = (config.getoption("modes") or default).split(",")
+    return [harness.MODES[name] for name in names]
+
+
+def chosen_programs(config) -> list[dict]:
+    every = harness.programs()
+    names = config.getoption("programs").split(",") if config.getoption("programs") else list(every)
+    unknown = [name for name in names if name not in every]
+    if unknown:
+        raise pytest.UsageError(f"not built: {' '.join(unknown)}: scripts/functions.sh {' '.join(unknown)}")
+    if config.getoption("quick") and not config.getoption("programs"):
+        names = [name for name in names if name in HEAVY]
+    return [every[name] for name in names]
+
+
+def pytest_configure(config) -> None:
+    config.addinivalue_line("markers", "bare: needs no kvmserver")
+
+
+def pytest_collection_modifyitems(config, items) -> None:
+    if harness.KVMSERVER.exists():
+        return
+    missing = pytest.mark.skip(reason=f"there is no {harness.KVMSERVER}")
+    for item in items:
+        pool = getattr(item, "callspec", None) and item.callspec.params.get("pool")
+        if not (pool and pool[1] == harness.BARE) and not item.get_closest_marker("bare"):
+            item.add_marker(missing)
+
+
+def pytest_generate_tests(metafunc) -> None:
+    if "pool" not in metafunc.fixturenames:
+        return
+    pairs = [(p, m) for p in chosen_programs(metafunc.config) for m in chosen_modes(metafunc.config)]
+    ids = [f"{program['name']}-{mode.name}" for program, mode in pairs]
+    metafunc.parametrize("pool", pairs, indirect=True, scope="module", ids=ids)
+
+
+@pytest.fixture(scope="session")
+def quick(request) -> bool:
+    return request.config.getoption("quick")
+
+
+@pytest.fixture(scope="session")
+def snapshots(tmp_path_factory) -> harness.Snapshots:
+    return harness.Snapshots(tmp_path_factory.mktemp("snapshots"))
+
+
+@pytest.fixture(scope="module")
+def pool(request, snapshots):
+    program, mode = request.param
+    pool = harness.ServerPool(program, mode, snapshots)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def start(snapshots):
+    """start(program, mode, options...): a server that ends with the test."""
+    servers = []
+
+    def started(program: dict, mode: harness.Mode, *options: str) -> harness.Server:
+        snapshot = snapshots.of(program) if mode.command == "snaprun" else None
+        servers.append(harness.Server(program, mode, *options, snapshot=snapshot))
+        return servers[-1]
+
+    yield started
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def program():
+    """program(name): one of functions/; the test is skipped, saying so, when it is not built."""
+
+    def named(name: str) -> dict:
+        every = harness.programs()
+        if name not in every:
+            pytest.skip(f"{name} is not built: scripts/functions.sh {name}")
+        return every[name]
+
+    return named
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder whose path holds no symlinks, for tests of paths."""
+    path = tmp_path.resolve()
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+    assert not os.path.exists(path)

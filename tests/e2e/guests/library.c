@@ -1,0 +1,1 @@
+int from_library(void) { return 0; }

@@ -1,0 +1,2 @@
+int from_library(void);
+int main(void) { return from_library(); }

@@ -1,0 +1,41 @@
+// Answers what must differ between clones of one machine: "name=value" pairs in one line.
+#include "server.h"
+
+#include <pthread.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+static int device;
+static char *wiped;
+
+static long long ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static void reply(const char *line, char *out, size_t size) {
+    (void)line;
+    uint64_t fresh = 0, read_one = 0;
+    if (getrandom(&fresh, sizeof fresh, 0) != sizeof fresh) fresh = 0;
+    if (read(device, &read_one, sizeof read_one) != sizeof read_one) read_one = 0;
+    uint64_t at_start[2];
+    memcpy(at_start, (void *)getauxval(AT_RANDOM), sizeof at_start);
+    snprintf(out, size, "pid=%d tid=%ld getrandom=%lx urandom=%lx at_random=%lx wiped=%d realtime=%lld monotonic=%lld\n",
+             getpid(), syscall(SYS_gettid), (unsigned long)fresh, (unsigned long)read_one, (unsigned long)at_start[0],
+             wiped[0], ns(CLOCK_REALTIME), ns(CLOCK_MONOTONIC));
+    wiped[0] = 7;
+}
+
+int main(int argc, char **argv) {
+    wiped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(wiped, 4096, MADV_WIPEONFORK);
+    wiped[0] = 1;  // must be 0 in every clone
+    device = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    uint64_t before;  // a library that keeps a seed would have one by now
+    if (getrandom(&before, sizeof before, 0) < 0) return 1;
+    serve(listen_on(argc > 1 ? atoi(argv[1]) : 8080), reply);
+}

@@ -1,0 +1,108 @@
+"""Requests that hang or crash: their client gets an answer or a closed connection, the next is served."""
+import contextlib
+import time
+
+import harness
+import pytest
+from harness import RUN, RUN_E, SNAPRUN_E, SNAPRUN_E2
+
+ONE_A_LANGUAGE = ["c-epoll", "c-thread", "rust-tokio-multi", "go-http", "python-http", "node-http", "deno-serve"]
+LIMIT = 1.0 * harness.SLOWNESS
+
+
+def ask_in_vain(server: harness.Server, path: str) -> float:
+    """Seconds until the connection is closed or an error is answered."""
+    started = time.monotonic()
+    with server.client() as client:
+        client.send(harness.request(path))
+        with contextlib.suppress(ConnectionError):
+            answer = client.reader.read()
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 5"), f"{path} answers {answer[:100]!r}"
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize("name", ONE_A_LANGUAGE)
+def test_endless_loop_is_stopped(start, program, name: str) -> None:
+    server = start(program(name), SNAPRUN_E, "--max-request-time", f"{LIMIT:.0f}", "--check-reset")
+    for _ in range(2):
+        took = ask_in_vain(server, "/spin")
+        assert 0.9 * LIMIT < took < LIMIT + 3 * harness.SLOWNESS, f"stopped after {took:.1f} s"
+        assert server.count() == 1
+    assert server.stop().status == 0
+
+
+def test_endless_loop_holds_only_its_machine(start, program) -> None:
+    server = start(program("node-http"), SNAPRUN_E2, "--max-request-time", f"{3 * LIMIT:.0f}")
+    with server.client() as hanging:
+        hanging.send(harness.request("/spin"))
+        started = time.monotonic()
+        for _ in range(20):
+            assert server.count() == 1
+        assert time.monotonic() - started < 3 * LIMIT, "the others waited for the endless one"
+    assert server.count() == 1
+
+
+@pytest.mark.parametrize("name", ONE_A_LANGUAGE)
+def test_crash_ends_one_connection(start, program, name: str) -> None:
+    server = start(program(name), SNAPRUN_E, "--check-reset")
+    for _ in range(5):
+        ask_in_vain(server, "/crash")
+        assert server.count() == 1
+    assert server.stop().status == 0
+
+
+def test_crash_under_run_ephemeral(start, program) -> None:
+    server = start(program("c-epoll"), RUN_E)
+    ask_in_vain(server, "/crash")
+    assert server.count() == 1
+    ended = server.stop()
+    assert ended.status == 0
+    assert "SIGSEGV" in ended.err, "the crash was not reported"
+
+
+@pytest.mark.parametrize(("name", "status"), [("c-epoll", 139), ("node-http", 3), ("rust-tokio", 3)])
+def test_crash_ends_a_program_that_keeps_its_state(start, program, name: str, status: int) -> None:
+    server = start(program(name), RUN)
+    ask_in_vain(server, "/crash")
+    ended = server.wait()
+    assert ended.status == status, ended.err[-1000:]
+
+
+def test_memory_of_a_request_is_limited(start, program) -> None:
+    server = start(program("c-epoll"), SNAPRUN_E, "--max-request-memory", "8", "--check-reset")
+    with server.client() as client, contextlib.suppress(ConnectionError):
+        client.send(harness.request("/bytes/20000000"))
+        answer = client.reader.read()
+        assert len(answer) < 20_000_000, "a request of 20 MB fits into 8"
+    assert server.count() == 1
+    assert server.stop().status == 0
+
+
+@pytest.mark.parametrize("mode", [RUN, SNAPRUN_E], ids=lambda mode: mode.name)
+def test_a_slow_client_is_not_an_endless_request(start, program, mode) -> None:
+    """Time spent waiting for a client that is slow but alive is the client's, not the program's."""
+    server = start(program("c-epoll"), mode, "--max-request-time", f"{LIMIT:.0f}")
+    data = harness.request("/bytes/7")
+    with server.client() as client:
+        for n, byte in enumerate(data):
+            client.send(bytes([byte]))
+            time.sleep(2.5 * LIMIT / len(data))
+        assert client.reply() == harness.letters(7)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_vanishing_clients_leave_nothing(start, program, count: int) -> None:
+    server = start(program("node-http"), SNAPRUN_E, "--check-reset")
+    for _ in range(count):
+        with server.client() as client:
+            client.send(harness.request("/echo", b"x" * 100_000)[:50_000])
+    assert server.count() == 1
+    assert server.stop().status == 0
+
+
+def test_stops_when_asked(start, program) -> None:
+    for how in (harness.signal.SIGTERM, harness.signal.SIGINT):
+        server = start(program("c-epoll"), SNAPRUN_E2)
+        with server.client() as idle:
+            idle.send(b"GET /")
+            assert server.stop(how).status == 0

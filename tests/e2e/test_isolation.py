@@ -1,0 +1,141 @@
+"""Requests do not see each other: what one changes is gone for the next."""
+import concurrent.futures
+import re
+
+import harness
+import pytest
+from harness import RUN, RUN_E, SNAPRUN_E, SNAPRUN_E2, Mode, guest
+
+ONE_A_LANGUAGE = ["c-epoll", "rust-tokio-multi", "go-http", "python-asyncio", "node-http", "deno-serve"]
+REQUESTS = int(1000 / harness.SLOWNESS) or 1
+
+
+def counts(server: harness.Server, requests: int, at_once: int = 1) -> list[int]:
+    if at_once == 1:
+        return [server.count() for _ in range(requests)]
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(lambda _: server.count(), range(requests)))
+
+
+def assert_all_one(seen: list[int]) -> None:
+    assert seen == [1] * len(seen), f"{sum(n != 1 for n in seen)} of {len(seen)} saw another request, first {seen[:20]}"
+
+
+def stop_well(server: harness.Server) -> harness.Ended:
+    assert server.running(), f"the server ended: {server.err[-2000:]}"
+    ended = server.stop()
+    assert "reset differs" not in ended.err, ended.err[-2000:]
+    assert ended.status == 0, f"status {ended.status}; {ended.err[-2000:]}"
+    return ended
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ONE_A_LANGUAGE)
+def test_counter_stays_one(start, program, quick, name: str, threads: int) -> None:
+    server = start(program(name), SNAPRUN_E if threads == 1 else SNAPRUN_E2)
+    assert_all_one(counts(server, 100 if quick else REQUESTS, 1 if threads == 1 else 4))
+    stop_well(server)
+
+
+@pytest.mark.parametrize("name", ONE_A_LANGUAGE)
+def test_machine_equals_its_image_after_each_reset(start, program, quick, name: str) -> None:
+    server = start(program(name), SNAPRUN_E, "--check-reset")
+    assert_all_one(counts(server, 50 if quick else REQUESTS))
+    stop_well(server)
+
+
+@pytest.mark.parametrize("reset", ["dirty-bits", "working-set"])
+@pytest.mark.parametrize("name", ["c-epoll", "node-http"])
+def test_each_way_to_reset(start, program, name: str, reset: str) -> None:
+    try:
+        server = start(program(name), SNAPRUN_E, "--check-reset", "--reset", reset)
+    except AssertionError as error:
+        if "kvmserver: " in str(error) and reset in str(error):
+            pytest.skip(f"this kind of host cannot reset by {reset}")
+        raise
+    for path in ("/", "/bytes/2000000", "/"):
+        server.get(path)
+    assert_all_one(counts(server, 50))
+    stop_well(server)
+
+
+@pytest.mark.parametrize("name", ["c-thread", "rust-tokio", "python-http", "python-uvicorn", "node-react"])
+def test_run_ephemeral(start, program, name: str) -> None:
+    server = start(program(name), RUN_E, "--check-reset")
+    assert_all_one(counts(server, 100))
+    stop_well(server)
+
+
+def test_run_keeps_its_state(start, program) -> None:
+    server = start(program("c-epoll"), RUN)
+    assert counts(server, 100) == list(range(1, 101))
+    stop_well(server)
+
+
+def test_two_machines_keep_a_state_each(start, program) -> None:
+    server = start(program("c-epoll"), Mode("run-t2", "run", threads=2))
+    seen = counts(server, 200, 4)
+    assert max(seen) >= 100 and all(seen.count(n) <= 2 for n in seen), sorted(seen)
+    stop_well(server)
+
+
+def test_restored_without_reset_keeps_its_state(start, program) -> None:
+    server = start(program("c-epoll"), harness.SNAPRUN)
+    assert counts(server, 20) == list(range(1, 21))
+    stop_well(server)
+
+
+def test_one_connection_is_one_machine(start, program) -> None:
+    server = start(program("node-http"), SNAPRUN_E)
+    for _ in range(10):
+        with server.client() as client:
+            assert [client.ask("/count") for _ in range(3)] == [b"1\n", b"2\n", b"3\n"]
+    stop_well(server)
+
+
+def test_slow_reader_holds_only_its_machine(start, program) -> None:
+    server = start(program("node-http"), SNAPRUN_E2)
+    with server.client() as slow:
+        slow.send(harness.request("/bytes/10000000"))
+        for _ in range(20):
+            assert server.get("/bytes/10") == harness.letters(10)
+        assert slow.reply() == harness.letters(10_000_000)
+    stop_well(server)
+
+
+@pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E], ids=lambda mode: mode.name)
+def test_all_that_a_process_has_is_reset(start, folder, mode: Mode, tmp_path_factory) -> None:
+    file = tmp_path_factory.mktemp("dirty") / "file"
+    file.write_bytes(bytes(range(200)))
+    server = start({**guest("dirty", "{port}", str(file)), "name": f"dirty-{mode.name}"}, mode, "--check-reset")
+    first = server.line()
+    assert "lowest fd" in first
+    for n in range(30):
+        assert server.line() == first, f"at connection {n + 2}"
+    stop_well(server)
+
+
+def test_a_rolled_back_machine_has_its_own_identity(start) -> None:
+    server = start(guest("unique", "{port}"), SNAPRUN_E2, "--check-reset")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        lines = list(pool.map(lambda _: server.line(), range(50)))
+    seen = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in lines]
+    assert all(one["pid"] == one["tid"] for one in seen)
+    for name in ("pid", "getrandom", "urandom", "at_random"):
+        values = [one[name] for one in seen]
+        assert len(set(values)) == len(values), f"{name} comes twice: {values[:10]}"
+    assert {one["wiped"] for one in seen} == {"0"}, "memory under MADV_WIPEONFORK was not wiped"
+    stop_well(server)
+
+
+def test_clocks_go_on(start) -> None:
+    server = start(guest("unique", "{port}"), SNAPRUN_E)
+    last_monotonic = 0
+    for _ in range(30):
+        before = harness.time.time_ns()
+        one = dict(re.findall(r"(\w+)=(\S+)", server.line()))
+        after = harness.time.time_ns()
+        assert before - 50_000_000 <= int(one["realtime"]) <= after + 50_000_000, "the guest's realtime is off"
+        assert int(one["monotonic"]) > last_monotonic
+        last_monotonic = int(one["monotonic"])
+    stop_well(server)

@@ -1,0 +1,102 @@
+"""Programs that never listen, the standard streams, the environment, the command line's words."""
+import harness
+import pytest
+from harness import BASE_ENVIRONMENT, RUN, SNAPRUN_E, guest, kvmserver
+
+
+@pytest.mark.parametrize(
+    ("argv", "status"),
+    [
+        (["/bin/true"], 0),
+        (["/bin/false"], 1),
+        (["/bin/sh", "-c", "exit 7"], 7),
+        (["sh", "-c", "exit 8"], 8),
+        (["/bin/sh", "-c", "kill -9 $$"], 137),
+        (["/bin/sh", "-c", "kill -11 $$"], 139),
+        (["/bin/busybox", "sh", "-c", "exit 9"], 9),
+        (["/usr/bin/python3", "-c", "import sys; sys.exit(10)"], 10),
+        (["/usr/bin/python3", "-c", "import os; os.abort()"], 134),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_exit_status(argv: list[str], status: int) -> None:
+    if not harness.pathlib.Path("/bin", argv[0]).exists():
+        pytest.skip(f"there is no {argv[0]}: scripts/setup.sh --tests")
+    ended = kvmserver("run", "--allow-all", *harness.LIMITS, *argv)
+    assert ended.status == status, ended
+    assert ended.out == "", "nothing but the program writes to stdout"
+
+
+def test_streams() -> None:
+    script = "import sys; sys.stdout.write(sys.stdin.read().upper()); sys.stderr.write('to stderr\\n')"
+    ended = kvmserver("run", "--allow-all", *harness.LIMITS, "/usr/bin/python3", "-c", script, stdin=b"to be read\n" * 1000)
+    assert ended == (0, "TO BE READ\n" * 1000, "to stderr\n")
+
+
+def test_options_after_the_program_are_its_own() -> None:
+    words = ["-e", "--allow-all", "-t", "5", "--", "++", "", "two words"]
+    script = "import sys; print(sys.argv[1:])"
+    ended = kvmserver("run", "--allow-all", *harness.LIMITS, "/usr/bin/python3", "-c", script, *words)
+    assert ended.out == f"{words}\n"
+
+
+def test_environment_and_folder(folder) -> None:
+    script = "import os; print(os.getcwd(), os.environ.get('GIVEN'), os.environ.get('INHERITED'))"
+    words = ["/usr/bin/python3", "-c", script]
+    read = ["--allow-read", *harness.LIMITS]
+    env = {"INHERITED": "yes"}
+    assert kvmserver("run", *read, "--env", "GIVEN=a b", *words, cwd=folder, env=env).out == f"{folder} a b None\n"
+    assert kvmserver("run", *read, "--allow-env", *words, cwd=folder, env=env).out == f"{folder} None yes\n"
+    assert kvmserver("run", *read, "--allow-env=OTHER,INH*", *words, cwd="/", env=env).out == "/ None yes\n"
+    assert kvmserver("run", *read, "--cwd", folder, *words, cwd="/", env=env).out == f"{folder} None None\n"
+    assert kvmserver("run", "--allow-all", *harness.LIMITS, *words, cwd=folder, env=env).out == f"{folder} None yes\n"
+
+
+@pytest.mark.parametrize("mode", [RUN, SNAPRUN_E], ids=lambda mode: mode.name)
+def test_readiness_line(start, program, mode) -> None:
+    server = start(program("c-epoll"), mode)
+    assert [line for line in server.out.splitlines() if line.startswith("Program 'c-epoll' loaded.")], server.out
+
+
+def test_output_of_a_server_passes_through(start, program) -> None:
+    server = start(program("node-http"), RUN)
+    assert server.out.startswith(f"listening on {server.port}\n"), server.out
+
+
+def test_warm_up(start, program) -> None:
+    """Requests served before the image is taken leave their mark in it; the options say which they are."""
+    server = start(program("c-epoll"), harness.RUN_E, "-w", "5", "--warmup-path", "/count")
+    assert [server.count() for _ in range(3)] == [6, 6, 6]
+
+
+@pytest.mark.parametrize("what", ["fork", "exec"])
+def test_new_processes_are_refused(what: str) -> None:
+    ended = kvmserver("run", "--allow-all", "-v", *guest("boot")["argv"], what)
+    assert ended.status in (21, 22), ended
+    assert f"{what}" in ended.error, "the refusal does not name the call"
+    assert f"{what}: " in ended.out and "made a child" not in ended.out
+
+
+def test_missing_calls_are_named_once() -> None:
+    script = "import ctypes; c = ctypes.CDLL(None); [print(c.syscall(999)) for _ in range(3)]"
+    ended = kvmserver("run", "--allow-all", "-v", *harness.LIMITS, "/usr/bin/python3", "-c", script)
+    assert ended.out == "-1\n" * 3
+    assert ended.err.count("999") == 1, ended.err
+
+
+@pytest.mark.parametrize("how", ["privileged", "port"])
+def test_hostile_instructions_end_the_program_only(how: str) -> None:
+    ended = kvmserver("run", "--allow-all", *guest("boot")["argv"], how)
+    assert ended.status == 139, ended
+
+
+def test_memory_limit() -> None:
+    ended = kvmserver("run", "--allow-all", "--max-main-memory", "256", *harness.LIMITS, *guest("boot")["argv"], "memory")
+    assert ended.status in (1, 23, 134, 137, 139), ended
+    assert ended.err.startswith("kvmserver: ") or "memory: ENOMEM" in ended.out or "Cannot allocate" in ended.out, ended
+
+
+def test_inherits_nothing_by_default() -> None:
+    ended = kvmserver("run", *harness.LIMITS, "/usr/bin/env", env={"SECRET": "x"})
+    assert ended.status == 0 and ended.out == "", ended
+    assert "PATH" in BASE_ENVIRONMENT

@@ -1,0 +1,148 @@
+"""Snapshot files: made, inspected, restored, small, whole in themselves."""
+import re
+import shutil
+import signal
+import time
+
+import check
+import harness
+import pytest
+from harness import SNAPRUN_E, Process, Server, guest, kvmserver, make_snapshot, wait_until
+
+
+def moved_program(program: dict, folder) -> dict:
+    """A copy of the program in a folder of its own."""
+    copy = folder / "program"
+    shutil.copytree(program["cwd"], copy, symlinks=True)
+    argv = [argument.replace(program["cwd"], str(copy)) for argument in program["argv"]]
+    return {**program, "cwd": str(copy), "argv": argv}
+
+
+@pytest.mark.parametrize(("name", "limit"), [("c-epoll", 300_000), ("c-epoll-static", 300_000), ("node-http", 30_000_000)])
+def test_size(snapshots, program, name: str, limit: int) -> None:
+    assert snapshots.of(program(name)).stat().st_size <= limit
+
+
+def test_last_line(folder, program) -> None:
+    path = folder / "app.snap"
+    made = make_snapshot(program("c-epoll"), path)
+    assert made.status == 0
+    assert re.match(r"Snapshot \S*app\.snap \d\S* [KM]i?B sha256:[0-9a-f]+", made.out.splitlines()[-1]), made.out
+    assert [entry.name for entry in folder.iterdir()] == ["app.snap"]
+
+
+def test_inspect(snapshots, program) -> None:
+    shown = kvmserver("inspect", snapshots.of(program("node-http")))
+    assert shown.status == 0 and shown.out.splitlines()[-1] == "compatible: yes", shown
+    for part in ("server.js", "127.0.0.1:", "node"):
+        assert part in shown.out, f"{part} is missing in {shown.out}"
+    verified = kvmserver("inspect", "--verify", snapshots.of(program("node-http")))
+    assert verified.status == 0 and verified.out.splitlines()[-1] == "compatible: yes", verified
+
+
+@pytest.mark.parametrize("name", ["c-epoll", "rust-tokio", "node-http"])
+def test_needs_no_files_of_the_program(folder, program, name: str) -> None:
+    copy = moved_program(program(name), folder)
+    path = folder / "app.snap"
+    assert make_snapshot(copy, path).status == 0
+    shutil.rmtree(folder / "program")
+    server = Server({**copy, "cwd": "/"}, SNAPRUN_E, snapshot=path)
+    try:
+        for one in (check.check_hello, check.check_bytes, check.check_pipeline):
+            one(server)
+    finally:
+        server.close()
+
+
+def test_listens_where_the_program_did(folder, program) -> None:
+    c_epoll, port, path = program("c-epoll"), harness.free_port(), folder / "app.snap"
+    words = ["snapshot", "--allow-all", "-o", path, *harness.LIMITS, *harness.arguments_of(c_epoll, port)]
+    assert kvmserver(*words).status == 0
+    process = Process([str(harness.KVMSERVER), "snaprun", "-e", str(path)], env=harness.BASE_ENVIRONMENT)
+    try:
+        wait_until(lambda: "Program 'c-epoll' loaded." in process.out or not process.running(), "it is loaded")
+        with harness.Client(port) as client:
+            assert client.ask("/count") == b"1\n"
+    finally:
+        process.close()
+
+
+def test_permissions_are_the_snapshots(folder, program) -> None:
+    """What the program may do is said when the snapshot is made; restoring needs no flag."""
+    c_epoll, port, path = program("c-epoll"), harness.free_port(), folder / "app.snap"
+    words = [f"--allow-listen=127.0.0.1:{port}", "-o", path, *harness.LIMITS, *harness.arguments_of(c_epoll, port)]
+    assert kvmserver("snapshot", *words).status == 0
+    server = Server(c_epoll, SNAPRUN_E, snapshot=path)
+    try:
+        assert server.count() == 1
+    finally:
+        server.close()
+
+
+def test_replaces_an_older_one_whole(folder, program) -> None:
+    path = folder / "app.snap"
+    path.write_text("older")
+    assert make_snapshot(program("c-epoll"), path).status == 0
+    assert kvmserver("inspect", path).status == 0
+
+
+def test_two_are_the_same_program(folder, program) -> None:
+    """The first reply of a restored server equals the first reply of any other restore."""
+    for n in range(2):
+        assert make_snapshot(program("c-epoll"), folder / f"{n}.snap").status == 0
+        server = Server(program("c-epoll"), SNAPRUN_E, snapshot=folder / f"{n}.snap")
+        try:
+            assert server.count() == 1
+        finally:
+            server.close()
+
+
+def test_failing_leaves_the_older_one(folder) -> None:
+    path = folder / "app.snap"
+    path.write_text("older")
+    assert make_snapshot(guest("boot", "exit"), path).status == 1
+    assert path.read_text() == "older" and len(list(folder.iterdir())) == 1
+
+
+def test_stopping_leaves_nothing(folder) -> None:
+    argv = [str(harness.KVMSERVER), "snapshot", "--allow-all", "-o", str(folder / "app.snap"), *guest("boot", "sleep")["argv"]]
+    process = Process(argv, env=harness.BASE_ENVIRONMENT)
+    try:
+        wait_until(lambda: "boot: sleep" in process.out + process.err, "the program boots")
+        started = time.monotonic()
+        ended = process.stop(signal.SIGTERM)
+        assert ended.status != 0 and time.monotonic() - started < 5 * harness.SLOWNESS
+        assert list(folder.iterdir()) == []
+    finally:
+        process.close()
+
+
+def test_starts_faster_than_the_bare_program(snapshots, program) -> None:
+    """From the start of the process to the first reply, best of five each."""
+    node = program("node-http")
+    snapshot = snapshots.of(node)
+
+    def seconds(argv: list[str], port: int, env: dict) -> float:
+        started = time.monotonic()
+        process = Process(argv, node["cwd"], env)
+        try:
+            while True:
+                try:
+                    with harness.Client(port) as client:
+                        assert client.ask("/") == b"Hello from Node\n"
+                        return time.monotonic() - started
+                except ConnectionError:
+                    assert process.running() and time.monotonic() - started < harness.PATIENCE, process.err
+                    time.sleep(0.0005)
+        finally:
+            process.close()
+
+    bare, restored = [], []
+    for _ in range(5):
+        port = harness.free_port()
+        bare.append(seconds(harness.arguments_of(node, port), port, node["env"]))
+        port = harness.free_port()
+        argv = [str(harness.KVMSERVER), "snaprun", "-e", "--listen", f"127.0.0.1:{port}", str(snapshot)]
+        restored.append(seconds(argv, port, harness.BASE_ENVIRONMENT))
+    print(f"bare node {min(bare) * 1000:.0f} ms, restored {min(restored) * 1000:.0f} ms")
+    assert min(restored) * 2 <= min(bare), f"restored {min(restored) * 1000:.0f} ms, bare {min(bare) * 1000:.0f} ms"

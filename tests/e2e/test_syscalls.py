@@ -1,0 +1,25 @@
+"""The programs of tests/syscalls do the same in a machine as natively."""
+import sys
+
+import harness
+import pytest
+
+sys.path.insert(0, str(harness.ROOT / "tests/syscalls"))
+import compare  # noqa: E402
+
+compare.PATIENCE *= harness.SLOWNESS
+CASES = compare.cases()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_transcript(case: compare.Case) -> None:
+    told = compare.differences(case, harness.LIMITS)
+    assert not told, "\n" + told
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_transcript_is_the_same_each_time(case: compare.Case, quick: bool) -> None:
+    if quick:
+        pytest.skip("--quick")
+    assert compare.is_repeatable(case, 3)
