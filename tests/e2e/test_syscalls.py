@@ -11,6 +11,11 @@ compare.PATIENCE *= harness.SLOWNESS
 CASES = compare.cases()
 
 
+@pytest.mark.bare
+def test_programs_are_built() -> None:
+    assert len(CASES) > 30, f"only {len(CASES)} programs in {compare.PROGRAMS}: scripts/build.sh"
+
+
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_transcript(case: compare.Case) -> None:
     told = compare.differences(case, harness.LIMITS)

@@ -178,9 +178,10 @@ static void *quick(void *unused) { return __sync_fetch_and_add(&counter, 1), unu
 static void endings(void) {
     section("cancelled, exited, detached");
     start_all(1, wait_forever);
-    SAY("cancel: %d", pthread_cancel(threads[0]));
+    int cancelled = pthread_cancel(threads[0]);
     void *result;
     pthread_join(threads[0], &result);
+    SAY("cancel: %d", cancelled);
     CHECK(result == PTHREAD_CANCELED);
     pthread_key_create(&key, cleaned);
     start_all(1, leave);
