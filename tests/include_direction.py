@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Rejects an #include that goes against the arrows of the design (docs, "Folders and who may know whom").
+
+    tests/include_direction.py              checks tinykvm/ and src/
+    tests/include_direction.py --self-test  checks this script
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SUFFIXES = {".hpp", ".cpp", ".h", ".c", ".S", ".inc"}
+
+# A folder may include itself and these.
+MAY_INCLUDE = {
+    "tinykvm/base": [],
+    "tinykvm/kvm": ["tinykvm/base"],
+    "tinykvm/memory": ["tinykvm/base", "tinykvm/kvm"],
+    "tinykvm/elf": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory"],
+    "tinykvm/guest": [],
+    "tinykvm/linux": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory"],
+    "tinykvm/machine": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory", "tinykvm/elf", "tinykvm/linux"],
+    "src/snapshot": ["tinykvm"],
+    "src/store": ["tinykvm/base"],  # it knows blobs, not machines
+    "src/runner": ["tinykvm", "src/snapshot"],
+    "src/cli": ["tinykvm", "src/snapshot", "src/store", "src/runner"],
+}
+# Single files beyond that. The guest kernel is a world of its own: others know its contract only,
+# and the machine also the bytes to load.
+ALSO = {
+    "tinykvm/guest/abi.hpp": ["tinykvm", "src"],
+    "tinykvm/guest/embed.hpp": ["tinykvm/machine"],
+    "tinykvm/memory/layout.hpp": ["tinykvm/guest"],
+}
+ONLY_IN = {"linux/kvm.h": "tinykvm/kvm/abi.hpp"}  # a system header for one file alone
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+
+
+def within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")
+
+
+def folder_of(path: str) -> str | None:
+    return next((folder for folder in MAY_INCLUDE if within(path, folder)), None)
+
+
+def problem(path: str, bracket: str, target: str, exists_beside: bool = False) -> str | None:
+    """Why `path` must not include `target`; None when it may."""
+    if target in ONLY_IN:
+        return None if path == ONLY_IN[target] else f"only {ONLY_IN[target]} may include <{target}>"
+    if bracket == "<":
+        return None
+    if exists_beside and "/" not in target:
+        return None  # a file of the same folder
+    mine, other = folder_of(path), folder_of(target)
+    if mine is None:
+        return f"{path} is in no folder of the design"
+    if any(within(path, folder) for folder in ALSO.get(target, [])):
+        return None
+    if other is None:
+        return f"\"{target}\" is in no folder that {mine} may include"
+    if other == mine or any(within(other, folder) for folder in MAY_INCLUDE[mine]) and other != "tinykvm/guest":
+        return None
+    return f"{mine} must not know {other}"
+
+
+def check_tree() -> list[str]:
+    wrong = []
+    files = [p for top in ("tinykvm", "src") for p in sorted((ROOT / top).rglob("*")) if p.suffix in SUFFIXES]
+    for file in files:
+        path = str(file.relative_to(ROOT))
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
+            if found := INCLUDE.match(line):
+                bracket, target = found.groups()
+                why = problem(path, bracket, target, (file.parent / target).exists())
+                if why:
+                    wrong.append(f"{path}:{number}: {why}")
+    if not files:
+        wrong.append("there is nothing to check")
+    return wrong
+
+
+def self_test() -> list[str]:
+    allowed = [
+        ("tinykvm/kvm/vm.cpp", '"', "tinykvm/base/error.hpp"), ("tinykvm/machine/run.cpp", '"', "tinykvm/linux/policy.hpp"),
+        ("tinykvm/elf/vdso/guest.cpp", '"', "tinykvm/guest/abi.hpp"), ("tinykvm/guest/time.cpp", '"', "tinykvm/memory/layout.hpp"),
+        ("tinykvm/machine/machine.cpp", '"', "tinykvm/guest/embed.hpp"), ("src/runner/run.cpp", '"', "tinykvm/machine/machine.hpp"),
+        ("src/cli/run.cpp", '"', "src/runner/options.hpp"), ("tinykvm/kvm/abi.hpp", "<", "linux/kvm.h"), ("src/cli/a.cpp", "<", "vector"),
+    ]  # fmt: skip
+    refused = [
+        ("tinykvm/base/error.cpp", '"', "tinykvm/kvm/kvm.hpp"), ("tinykvm/linux/files.cpp", '"', "tinykvm/machine/machine.hpp"),
+        ("tinykvm/linux/files.cpp", '"', "tinykvm/elf/elf_file.hpp"), ("tinykvm/machine/run.cpp", '"', "src/runner/options.hpp"),
+        ("tinykvm/guest/time.cpp", '"', "tinykvm/base/error.hpp"), ("tinykvm/machine/run.cpp", '"', "tinykvm/guest/kernel.hpp"),
+        ("src/runner/run.cpp", '"', "tinykvm/guest/embed.hpp"), ("src/snapshot/read.cpp", '"', "src/runner/options.hpp"),
+        ("src/store/index.cpp", '"', "tinykvm/machine/machine.hpp"), ("src/runner/a.cpp", "<", "linux/kvm.h"),
+        ("src/cli/a.cpp", '"', "tests/catch.hpp"), ("tinykvm/memory/a.cpp", '"', "tinykvm/elf/elf_file.hpp"),
+    ]  # fmt: skip
+    wrong = [f"{path} may include {target}, but: {why}" for path, b, target in allowed if (why := problem(path, b, target))]
+    return wrong + [f"{path} must not include {target}" for path, b, target in refused if not problem(path, b, target)]
+
+
+def main() -> int:
+    wrong = self_test() if sys.argv[1:] == ["--self-test"] else check_tree()
+    print("\n".join(wrong) if wrong else "ok")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
