@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Builds kvmserver and its tests into build/.
+#   scripts/build.sh [TARGET...]    all, or only these (kvmserver)
+# KVMSERVER_BUILD names another folder.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${KVMSERVER_BUILD:-$root/build}
+mkdir -p "$build"
+if ! cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$build/configure.log" 2>&1; then
+    cat "$build/configure.log" >&2
+    exit 1
+fi
+exec ninja -C "$build" "$@"
