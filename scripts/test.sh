@@ -74,14 +74,14 @@ step e2e 1500 $python "${e2e[@]}" --junitxml "$results/e2e.xml"
 # The hardware kind of host, emulated: the same harness, the same programs.
 emulated_host() {
     local programs=c-epoll,c-thread,rust-tokio-multi,node-http name adds=() node
-    for name in ${programs//,/ }; do adds+=(--add "$build/functions/$name"); done
+    for name in ${programs//,/ }; do adds+=(--add "$root/build/functions/$name"); done
     node=$($python -c "
 import json
 print([p for p in json.load(open('$root/build/functions/programs.json')) if p['name'] == 'node-http'][0]['argv'][0])")
     scripts/hwhost.sh --timeout 1200 --with-python --cwd "$root" --env "KVMSERVER_BUILD=$build" --env E2E_SLOWNESS=20 \
         "${adds[@]}" --add "$node" --add "$root/build/functions/programs.json" --add "$build/bin" \
-        --add "$root/tests" --add "$root/functions/check.py" --add "$build/tests" --add /bin/dash:/bin/sh -- \
-        sh -c "python3 -m pytest -q -p no:cacheprovider -o junit_family=xunit1 tests/e2e --hwhost --programs $programs \
+        --add "$root/tests" --add "$root/functions/check.py" --add "$build/tests" -- \
+        sh -c "python3 -m pytest -q -p no:cacheprovider -o junit_family=xunit1 tests/e2e --emulated --programs $programs \
                --junitxml=/tmp/results.xml >&2; status=\$?; cat /tmp/results.xml; exit \$status" >"$results/hwhost.xml"
 }
 

@@ -11,11 +11,16 @@ HEAVY = {"c-epoll", "rust-tokio-multi", "python-http", "node-http", "deno-serve"
 def pytest_addoption(parser) -> None:
     parser.addoption("--modes", default="", help="only these, as bare,run,run-e,snaprun-e,snaprun-e-t2")
     parser.addoption("--programs", default="", help="only these, as c-epoll,node-http")
+    parser.addoption("--emulated", action="store_true", help="only what the emulated host has the time for")
     parser.addoption("--quick", action="store_true", help="fewer programs, fewer requests")
 
 
 def chosen_modes(config) -> list[harness.Mode]:
-    default = "bare,run,snaprun-e" if config.getoption("quick") else "bare,run,run-e,snaprun-e,snaprun-e-t2"
+    default = "bare,run,run-e,snaprun-e,snaprun-e-t2"
+    if config.getoption("quick"):
+        default = "bare,run,snaprun-e"
+    if config.getoption("emulated"):
+        default = "run,snaprun-e"
     names = (config.getoption("modes") or default).split(",")
     return [harness.MODES[name] for name in names]
 
@@ -33,14 +38,31 @@ def chosen_programs(config) -> list[dict]:
 
 def pytest_configure(config) -> None:
     config.addinivalue_line("markers", "bare: needs no kvmserver")
+    config.addinivalue_line("markers", "emulated: runs in the emulated hardware host too")
+
+
+def params_of(item) -> dict:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def deselect(config, items, keep) -> None:
+    dropped = [item for item in items if not keep(item)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if keep(item)]
 
 
 def pytest_collection_modifyitems(config, items) -> None:
+    if config.getoption("programs"):
+        unwanted = set(harness.programs()) - set(config.getoption("programs").split(","))
+        deselect(config, items, lambda item: params_of(item).get("name") not in unwanted)
+    if config.getoption("emulated"):
+        deselect(config, items, lambda item: item.get_closest_marker("emulated"))
     if harness.KVMSERVER.exists():
         return
     missing = pytest.mark.skip(reason=f"there is no {harness.KVMSERVER}")
     for item in items:
-        pool = getattr(item, "callspec", None) and item.callspec.params.get("pool")
+        pool = params_of(item).get("pool")
         if not (pool and pool[1] == harness.BARE) and not item.get_closest_marker("bare"):
             item.add_marker(missing)
 

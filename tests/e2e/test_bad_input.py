@@ -85,6 +85,7 @@ def test_exits_before_it_listens(folder) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize(
     ("how", "status", "parts"),
     [
@@ -103,6 +104,7 @@ def test_crashes_before_it_listens(attempt, how: str, status: int, parts: list[s
         assert "rip" in ended.err.lower() and "rsp" in ended.err.lower(), f"no registers: {ended.err}"
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("how", ["sleep", "spin"])
 def test_boots_too_long(folder, how: str) -> None:
     ended = make_snapshot(guest("boot", how), folder / "app.snap", "--max-boot-time", "1")

@@ -3,6 +3,7 @@ import check
 import harness
 import pytest
 
+pytestmark = pytest.mark.emulated
 CHECKS = [one for one in check.SERVING if one is not check.check_count]
 
 

@@ -21,6 +21,7 @@ def ask_in_vain(server: harness.Server, path: str) -> float:
     return time.monotonic() - started
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("name", ONE_A_LANGUAGE)
 def test_endless_loop_is_stopped(start, program, name: str) -> None:
     server = start(program(name), SNAPRUN_E, "--max-request-time", f"{LIMIT:.0f}", "--check-reset")
@@ -42,6 +43,7 @@ def test_endless_loop_holds_only_its_machine(start, program) -> None:
     assert server.count() == 1
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("name", ONE_A_LANGUAGE)
 def test_crash_ends_one_connection(start, program, name: str) -> None:
     server = start(program(name), SNAPRUN_E, "--check-reset")
@@ -68,6 +70,7 @@ def test_crash_ends_a_program_that_keeps_its_state(start, program, name: str, st
     assert ended.status == status, ended.err[-1000:]
 
 
+@pytest.mark.emulated
 def test_memory_of_a_request_is_limited(start, program) -> None:
     server = start(program("c-epoll"), SNAPRUN_E, "--max-request-memory", "8", "--check-reset")
     with server.client() as client, contextlib.suppress(ConnectionError):
@@ -100,6 +103,7 @@ def test_vanishing_clients_leave_nothing(start, program, count: int) -> None:
     assert server.stop().status == 0
 
 
+@pytest.mark.emulated
 def test_stops_when_asked(start, program) -> None:
     for how in (harness.signal.SIGTERM, harness.signal.SIGINT):
         server = start(program("c-epoll"), SNAPRUN_E2)

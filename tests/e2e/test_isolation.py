@@ -29,6 +29,7 @@ def stop_well(server: harness.Server) -> harness.Ended:
     return ended
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", ONE_A_LANGUAGE)
 def test_counter_stays_one(start, program, quick, name: str, threads: int) -> None:
@@ -37,6 +38,7 @@ def test_counter_stays_one(start, program, quick, name: str, threads: int) -> No
     stop_well(server)
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("name", ONE_A_LANGUAGE)
 def test_machine_equals_its_image_after_each_reset(start, program, quick, name: str) -> None:
     server = start(program(name), SNAPRUN_E, "--check-reset")
@@ -44,6 +46,7 @@ def test_machine_equals_its_image_after_each_reset(start, program, quick, name: 
     stop_well(server)
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("reset", ["dirty-bits", "working-set"])
 @pytest.mark.parametrize("name", ["c-epoll", "node-http"])
 def test_each_way_to_reset(start, program, name: str, reset: str) -> None:
@@ -66,6 +69,7 @@ def test_run_ephemeral(start, program, name: str) -> None:
     stop_well(server)
 
 
+@pytest.mark.emulated
 def test_run_keeps_its_state(start, program) -> None:
     server = start(program("c-epoll"), RUN)
     assert counts(server, 100) == list(range(1, 101))
@@ -103,6 +107,7 @@ def test_slow_reader_holds_only_its_machine(start, program) -> None:
     stop_well(server)
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E], ids=lambda mode: mode.name)
 def test_all_that_a_process_has_is_reset(start, folder, mode: Mode, tmp_path_factory) -> None:
     file = tmp_path_factory.mktemp("dirty") / "file"
@@ -115,6 +120,7 @@ def test_all_that_a_process_has_is_reset(start, folder, mode: Mode, tmp_path_fac
     stop_well(server)
 
 
+@pytest.mark.emulated
 def test_a_rolled_back_machine_has_its_own_identity(start) -> None:
     server = start(guest("unique", "{port}"), SNAPRUN_E2, "--check-reset")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -128,6 +134,7 @@ def test_a_rolled_back_machine_has_its_own_identity(start) -> None:
     stop_well(server)
 
 
+@pytest.mark.emulated
 def test_clocks_go_on(start) -> None:
     server = start(guest("unique", "{port}"), SNAPRUN_E)
     last_monotonic = 0

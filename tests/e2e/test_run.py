@@ -27,6 +27,7 @@ def test_exit_status(argv: list[str], status: int) -> None:
     assert ended.out == "", "nothing but the program writes to stdout"
 
 
+@pytest.mark.emulated
 def test_streams() -> None:
     script = "import sys; sys.stdout.write(sys.stdin.read().upper()); sys.stderr.write('to stderr\\n')"
     ended = kvmserver("run", "--allow-all", *harness.LIMITS, "/usr/bin/python3", "-c", script, stdin=b"to be read\n" * 1000)
@@ -69,6 +70,7 @@ def test_warm_up(start, program) -> None:
     assert [server.count() for _ in range(3)] == [6, 6, 6]
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("what", ["fork", "exec"])
 def test_new_processes_are_refused(what: str) -> None:
     ended = kvmserver("run", "--allow-all", "-v", *guest("boot")["argv"], what)
@@ -84,12 +86,14 @@ def test_missing_calls_are_named_once() -> None:
     assert ended.err.count("999") == 1, ended.err
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("how", ["privileged", "port"])
 def test_hostile_instructions_end_the_program_only(how: str) -> None:
     ended = kvmserver("run", "--allow-all", *guest("boot")["argv"], how)
     assert ended.status == 139, ended
 
 
+@pytest.mark.emulated
 def test_memory_limit() -> None:
     ended = kvmserver("run", "--allow-all", "--max-main-memory", "256", *harness.LIMITS, *guest("boot")["argv"], "memory")
     assert ended.status in (1, 23, 134, 137, 139), ended

@@ -16,7 +16,12 @@ def test_programs_are_built() -> None:
     assert len(CASES) > 30, f"only {len(CASES)} programs in {compare.PROGRAMS}: scripts/build.sh"
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+EMULATED = [pytest.mark.emulated]  # the dynamic variants are enough there
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=EMULATED if "-dynamic" in case.program else []) for case in CASES]
+)
 def test_transcript(case: compare.Case) -> None:
     told = compare.differences(case, harness.LIMITS)
     assert not told, "\n" + told
