@@ -1,0 +1,155 @@
+// Which fields of each plain value are saved, and under which name. A new field of tinykvm/machine/state.hpp needs
+// one line here and a new format::kVersion (a test counts the fields).
+#pragma once
+#include <tuple>
+
+#include "src/snapshot/metadata.hpp"
+
+namespace kvmserver {
+
+template <class T>
+struct Fields; // all(): a tuple of Field
+
+template <class Owner, class T>
+struct Field {
+    const char* name;
+    T Owner::*member;
+};
+template <class Owner, class T>
+Field(const char*, T Owner::*) -> Field<Owner, T>;
+
+template <>
+struct Fields<MadeWith> {
+    static constexpr auto all() { return std::tuple{Field{"kvmserver", &MadeWith::kvmserver}, Field{"zstd", &MadeWith::zstd}}; }
+};
+
+template <>
+struct Fields<tinykvm::RegionState> {
+    using T = tinykvm::RegionState;
+    static constexpr auto all() {
+        return std::tuple{Field{"begin", &T::begin}, Field{"end", &T::end}, Field{"prot", &T::prot},
+                          Field{"flags", &T::flags}, Field{"name", &T::name}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::FrameRun> {
+    using T = tinykvm::FrameRun;
+    static constexpr auto all() { return std::tuple{Field{"first", &T::first}, Field{"count", &T::count}}; }
+};
+
+template <>
+struct Fields<tinykvm::ListenerState> {
+    using T = tinykvm::ListenerState;
+    static constexpr auto all() {
+        return std::tuple{Field{"id", &T::id}, Field{"family", &T::family}, Field{"address", &T::address}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::CpuidLeaf> {
+    using T = tinykvm::CpuidLeaf;
+    static constexpr auto all() {
+        return std::tuple{Field{"function", &T::function}, Field{"index", &T::index}, Field{"flags", &T::flags},
+                          Field{"eax", &T::eax},           Field{"ebx", &T::ebx},     Field{"ecx", &T::ecx},
+                          Field{"edx", &T::edx}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::CpuState> {
+    using T = tinykvm::CpuState;
+    static constexpr auto all() { return std::tuple{Field{"xcr0", &T::xcr0}, Field{"cpuid", &T::cpuid}}; }
+};
+
+template <>
+struct Fields<tinykvm::FileIdentity> {
+    using T = tinykvm::FileIdentity;
+    static constexpr auto all() {
+        return std::tuple{Field{"dev", &T::dev}, Field{"ino", &T::ino}, Field{"size", &T::size},
+                          Field{"mtime_ns", &T::mtime_ns}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::HandleState> { // but `content`, which follows the JSON (FORMAT.md)
+    using T = tinykvm::HandleState;
+    static constexpr auto all() {
+        return std::tuple{Field{"number", &T::number}, Field{"kind", &T::kind},         Field{"path", &T::path},
+                          Field{"flags", &T::flags},   Field{"identity", &T::identity}, Field{"family", &T::family},
+                          Field{"type", &T::type},     Field{"protocol", &T::protocol}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::Volume> {
+    using T = tinykvm::Volume;
+    static constexpr auto all() {
+        return std::tuple{Field{"host", &T::host}, Field{"guest", &T::guest}, Field{"read", &T::read},
+                          Field{"write", &T::write}, Field{"execute", &T::execute}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::NetRule> {
+    using T = tinykvm::NetRule;
+    static constexpr auto all() { return std::tuple{Field{"host", &T::host}, Field{"port", &T::port}}; }
+};
+
+template <>
+struct Fields<tinykvm::Permissions> {
+    using T = tinykvm::Permissions;
+    static constexpr auto all() {
+        return std::tuple{Field{"all", &T::all},         Field{"read", &T::read},
+                          Field{"write", &T::write},     Field{"env", &T::env},
+                          Field{"connect", &T::connect}, Field{"listen", &T::listen},
+                          Field{"volumes", &T::volumes}, Field{"implied_read", &T::implied_read}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::Limits> {
+    using T = tinykvm::Limits;
+    static constexpr auto all() {
+        return std::tuple{Field{"boot_seconds", &T::boot_seconds},     Field{"request_seconds", &T::request_seconds},
+                          Field{"memory", &T::memory},                 Field{"address_space", &T::address_space},
+                          Field{"request_memory", &T::request_memory}, Field{"keep_memory", &T::keep_memory},
+                          Field{"open_files", &T::open_files}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::ProgramState> {
+    using T = tinykvm::ProgramState;
+    static constexpr auto all() {
+        return std::tuple{Field{"path", &T::path}, Field{"args", &T::args}, Field{"env_names", &T::env_names},
+                          Field{"cwd", &T::cwd}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::MachineState> {
+    using T = tinykvm::MachineState;
+    static constexpr auto all() {
+        return std::tuple{Field{"guest_abi", &T::guest_abi},
+                          Field{"guest_kernel_digest", &T::guest_kernel_digest},
+                          Field{"door", &T::door},
+                          Field{"page_table_root", &T::page_table_root},
+                          Field{"frames", &T::frames},
+                          Field{"free_frames", &T::free_frames},
+                          Field{"regions", &T::regions},
+                          Field{"brk_begin", &T::brk_begin},
+                          Field{"brk_end", &T::brk_end},
+                          Field{"mono_ns", &T::mono_ns},
+                          Field{"real_ns", &T::real_ns},
+                          Field{"threads", &T::threads},
+                          Field{"cpu", &T::cpu},
+                          Field{"listeners", &T::listeners},
+                          Field{"handles", &T::handles},
+                          Field{"program", &T::program},
+                          Field{"permissions", &T::permissions},
+                          Field{"limits", &T::limits}};
+    }
+};
+
+} // namespace kvmserver

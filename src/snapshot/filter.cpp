@@ -1,0 +1,91 @@
+#include "src/snapshot/filter.hpp"
+
+#include <cstring>
+
+namespace kvmserver {
+
+namespace {
+
+// Targets up to this far either way are code of the same program; other values after an E8 or E9 byte are data.
+constexpr std::uint32_t kReach = 1u << 26;
+
+// Adds (or takes away) an operand's own end, modulo the reach: the map is one to one on [-kReach, kReach) and
+// leaves all else alone, and operands are skipped, so that both directions see the same opcodes.
+template <bool to_absolute>
+void convert_branches(std::byte* bytes, std::size_t size) {
+    auto* p = reinterpret_cast<unsigned char*>(bytes);
+    for (std::size_t i = 0; i + 5 <= size;) {
+        if ((p[i] & 0xfe) != 0xe8) {
+            ++i;
+            continue;
+        }
+        std::uint32_t operand;
+        std::memcpy(&operand, p + i + 1, sizeof operand);
+        i += 5;
+        if (operand + kReach < 2 * kReach) {
+            const auto end = static_cast<std::uint32_t>(i);
+            const std::uint32_t moved = operand + kReach + (to_absolute ? end : 0u - end);
+            operand = (moved & (2 * kReach - 1)) - kReach;
+            std::memcpy(p + i - 4, &operand, sizeof operand);
+        }
+    }
+}
+
+template <std::size_t unit>
+void split_planes(std::span<const std::byte> from, std::byte* __restrict to) {
+    const std::size_t units = from.size() / unit;
+    const std::byte* __restrict in = from.data();
+    for (std::size_t i = 0; i < units; ++i)
+        for (std::size_t k = 0; k < unit; ++k)
+            to[k * units + i] = in[i * unit + k];
+}
+
+template <std::size_t unit>
+void join_planes(std::span<const std::byte> from, std::byte* __restrict to) {
+    const std::size_t units = from.size() / unit;
+    const std::byte* __restrict in = from.data();
+    for (std::size_t i = 0; i < units; ++i)
+        for (std::size_t k = 0; k < unit; ++k)
+            to[i * unit + k] = in[k * units + i];
+}
+
+} // namespace
+
+const char* name_of(Filter filter) {
+    constexpr std::array names{"none", "x86", "planes2", "planes4", "planes8"};
+    return names[static_cast<std::size_t>(filter)];
+}
+
+void apply_filter(Filter filter, std::span<const std::byte> from, std::byte* to) {
+    switch (filter) {
+    case Filter::planes2:
+        return split_planes<2>(from, to);
+    case Filter::planes4:
+        return split_planes<4>(from, to);
+    case Filter::planes8:
+        return split_planes<8>(from, to);
+    case Filter::none:
+    case Filter::x86:
+        std::memcpy(to, from.data(), from.size());
+        if (filter == Filter::x86)
+            convert_branches<true>(to, from.size());
+    }
+}
+
+void undo_filter(Filter filter, std::span<const std::byte> from, std::byte* to) {
+    switch (filter) {
+    case Filter::planes2:
+        return join_planes<2>(from, to);
+    case Filter::planes4:
+        return join_planes<4>(from, to);
+    case Filter::planes8:
+        return join_planes<8>(from, to);
+    case Filter::none:
+    case Filter::x86:
+        std::memcpy(to, from.data(), from.size());
+        if (filter == Filter::x86)
+            convert_branches<false>(to, from.size());
+    }
+}
+
+} // namespace kvmserver

@@ -1,0 +1,145 @@
+#include "src/snapshot/plan.hpp"
+
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <unordered_map>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/guest_addr.hpp"
+
+namespace kvmserver {
+
+namespace {
+
+constexpr std::size_t kPage = tinykvm::kPageSize;
+
+std::span<const std::byte> page_of(std::span<const std::byte> memory, std::uint32_t frame) {
+    return memory.subspan(std::size_t{frame} * kPage, kPage);
+}
+
+bool is_zero(std::span<const std::byte> page) {
+    return page[0] == std::byte{0} && std::memcmp(page.data(), page.data() + 1, page.size() - 1) == 0;
+}
+
+// Per frame whether something is stored for it.
+std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
+    std::vector<bool> data(memory.size() / kPage);
+    const auto scan = [&](std::size_t begin, std::size_t end) {
+        for (std::size_t frame = begin; frame < end; ++frame)
+            data[frame] = !is_zero(page_of(memory, static_cast<std::uint32_t>(frame)));
+    };
+    if (fd < 0) {
+        scan(0, data.size());
+        return data;
+    }
+    for (off_t at = 0; (at = ::lseek(fd, at, SEEK_DATA)) >= 0;) {
+        const off_t end = ::lseek(fd, at, SEEK_HOLE);
+        if (end < 0)
+            break;
+        const auto limit = std::min<std::size_t>((static_cast<std::size_t>(end) + kPage - 1) / kPage, data.size());
+        scan(std::min(static_cast<std::size_t>(at) / kPage, limit), limit);
+        at = end;
+    }
+    if (errno != ENXIO) // behind the last data
+        tinykvm::throw_errno("lseek guest memory");
+    return data;
+}
+
+// Gathers the frames of one temperature into chunks.
+class Gatherer {
+public:
+    Gatherer(std::span<const std::byte> memory, bool hot, Plan& plan)
+        : memory_(memory), hot_(hot), max_pages_(hot ? kHotChunkPages : kColdChunkPages), plan_(plan) {}
+
+    void add(std::uint32_t frame) {
+        const auto page = page_of(memory_, frame);
+        const auto [known, is_new] = by_content_.try_emplace(XXH3_64bits(page.data(), page.size()), frame);
+        if (!is_new && std::memcmp(page.data(), page_of(memory_, known->second).data(), kPage) == 0) {
+            copies_[known->second].push_back(frame);
+            ++plan_.copied_pages;
+            return;
+        }
+        frames_.push_back(frame);
+        ++plan_.stored_pages;
+    }
+
+    void finish() {
+        for (std::size_t at = 0; at < frames_.size(); at += max_pages_)
+            close_chunk(std::span(frames_).subspan(at, std::min<std::size_t>(max_pages_, frames_.size() - at)));
+    }
+
+private:
+    static void append(std::vector<ChunkRun>& runs, std::uint32_t frame, std::uint32_t page) {
+        if (!runs.empty()) {
+            ChunkRun& last = runs.back();
+            if (last.first + last.count == frame && last.page + last.count == page) {
+                ++last.count;
+                return;
+            }
+        }
+        runs.push_back({frame, 1, page});
+    }
+
+    void close_chunk(std::span<std::uint32_t> frames) {
+        std::sort(frames.begin(), frames.end());
+        ChunkInfo chunk;
+        chunk.hot = hot_;
+        chunk.pages = static_cast<std::uint32_t>(frames.size());
+        std::vector<std::pair<std::uint32_t, std::uint32_t>> copies; // frame, page
+        for (std::uint32_t page = 0; page < chunk.pages; ++page) {
+            append(chunk.runs, frames[page], page);
+            if (const auto found = copies_.find(frames[page]); found != copies_.end())
+                for (const std::uint32_t frame : found->second)
+                    copies.emplace_back(frame, page);
+        }
+        std::sort(copies.begin(), copies.end());
+        const auto own = chunk.runs.size();
+        std::vector<ChunkRun> more;
+        for (const auto& [frame, page] : copies)
+            append(more, frame, page);
+        chunk.runs.reserve(own + more.size());
+        chunk.runs.insert(chunk.runs.end(), more.begin(), more.end());
+        plan_.chunks.push_back(std::move(chunk));
+    }
+
+    std::span<const std::byte> memory_;
+    bool hot_;
+    std::uint32_t max_pages_;
+    Plan& plan_;
+    std::vector<std::uint32_t> frames_; // of different content
+    std::unordered_map<std::uint64_t, std::uint32_t> by_content_;
+    std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> copies_; // by the frame that is stored
+};
+
+} // namespace
+
+Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> hot_frames, int memory_fd) {
+    Plan plan;
+    std::vector<bool> open = find_data(memory, memory_fd); // not yet in a chunk
+    plan.zero_pages = static_cast<std::uint32_t>(std::count(open.begin(), open.end(), false));
+    Gatherer hot(memory, true, plan), cold(memory, false, plan);
+    for (const std::uint32_t frame : hot_frames)
+        if (frame < open.size() && open[frame]) {
+            hot.add(frame);
+            open[frame] = false;
+        }
+    hot.finish();
+    for (std::uint32_t frame = 0; frame < open.size(); ++frame)
+        if (open[frame])
+            cold.add(frame);
+    cold.finish();
+    return plan;
+}
+
+void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, std::vector<std::byte>& raw) {
+    raw.resize(chunk.raw_bytes());
+    for (const ChunkRun& run : chunk.runs)
+        std::memcpy(raw.data() + std::size_t{run.page} * kPage, memory.data() + std::size_t{run.first} * kPage,
+                    std::size_t{run.count} * kPage);
+}
+
+} // namespace kvmserver

@@ -1,0 +1,168 @@
+#include "src/snapshot/reader.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
+#include "src/snapshot/codec.hpp"
+#include "src/snapshot/text.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/guest_addr.hpp"
+
+namespace kvmserver {
+
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+
+namespace {
+
+constexpr std::size_t kPage = tinykvm::kPageSize;
+
+// Buffers of each thread: chunks are small, and there are many.
+std::span<std::byte> stored_buffer(std::size_t bytes) {
+    thread_local std::vector<std::byte> buffer;
+    buffer.resize(std::max(buffer.size(), bytes));
+    return std::span(buffer).first(bytes);
+}
+
+std::span<std::byte> raw_buffer(unsigned which, std::size_t bytes) {
+    thread_local std::vector<std::byte> buffers[2];
+    buffers[which].resize(std::max(buffers[which].size(), bytes));
+    return std::span(buffers[which]).first(bytes);
+}
+
+} // namespace
+
+void SnapshotReader::bad(const std::string& why) const {
+    throw UserError(ExitCode::bad_snapshot, fmt::format("{}: {}", printable(path_.native()), why));
+}
+
+SnapshotReader SnapshotReader::open(const std::filesystem::path& path) {
+    SnapshotReader reader;
+    reader.path_ = path;
+    // Not to wait for the writer of a FIFO.
+    reader.fd_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat info {};
+    if (!reader.fd_ || ::fstat(reader.fd_.get(), &info) != 0) {
+        const int error = errno;
+        const std::string why = fmt::format("{}: {}", printable(path.native()), std::strerror(error));
+        if (error == ENOENT || error == ENOTDIR)
+            throw UserError(ExitCode::not_found, why);
+        if (error == EACCES || error == EPERM)
+            throw UserError(ExitCode::not_permitted, why);
+        throw tinykvm::HostError(error, fmt::format("open {}", printable(path.native())));
+    }
+    if (!S_ISREG(info.st_mode))
+        reader.bad(S_ISDIR(info.st_mode) ? "not a snapshot: it is a folder" : "not a snapshot: it is no regular file");
+    try {
+        std::array<std::byte, format::kHeaderBytes> bytes;
+        const auto size = static_cast<std::uint64_t>(info.st_size);
+        const auto header = std::span(bytes).first(std::min<std::uint64_t>(size, bytes.size()));
+        reader.read_at(0, header);
+        reader.header_ = format::decode_header(header, size);
+        reader.parse();
+    } catch (const FormatError& error) {
+        reader.bad(error.what());
+    } catch (const std::bad_alloc&) {
+        reader.bad("needs more memory than there is");
+    }
+    return reader;
+}
+
+void SnapshotReader::parse() {
+    const auto metadata = read_section(header_.metadata, header_.metadata_at(), "metadata");
+    metadata_ = decode_metadata(metadata);
+    if (metadata_.machine.guest_abi != header_.prefix.guest_abi)
+        throw FormatError("header is inconsistent: the metadata has another guest kernel ABI");
+    const auto index = read_section(header_.index, header_.index_at(), "index");
+    chunks_ = decode_index(index, header_, metadata_.machine.frames);
+    frames_ = FrameMap(chunks_);
+}
+
+void SnapshotReader::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
+    while (!bytes.empty()) {
+        const ssize_t n = ::pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            tinykvm::throw_errno(fmt::format("read {}", printable(path_.native())));
+        if (n == 0)
+            throw FormatError(fmt::format("truncated while it was in use: it ends at {} bytes", offset));
+        offset += static_cast<std::uint64_t>(n);
+        bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+}
+
+std::vector<std::byte> SnapshotReader::read_section(const format::Section& section, std::uint64_t offset,
+                                                    const char* name) const {
+    std::vector<std::byte> stored(section.stored);
+    read_at(offset, stored);
+    if (format::checksum_of(stored) != section.checksum)
+        throw FormatError(fmt::format("altered: the {} does not match its checksum", name));
+    std::vector<std::byte> raw(section.raw);
+    if (!decompress(stored, raw))
+        throw FormatError(fmt::format("{} is inconsistent: it does not decompress to its length", name));
+    return raw;
+}
+
+void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> raw) const {
+    const ChunkInfo& chunk = chunks_[number];
+    const auto stored = stored_buffer(chunk.stored);
+    read_at(chunk.offset, stored);
+    if (format::checksum_of(stored) != chunk.checksum)
+        throw FormatError(fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
+    if (!decompress(stored, raw))
+        throw FormatError(fmt::format("chunk {} of guest memory does not decompress to its length", number));
+}
+
+void SnapshotReader::load_chunk(std::size_t number, std::span<std::byte> image) const {
+    const ChunkInfo& chunk = chunks_[number];
+    if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage)
+        throw std::logic_error("load_chunk: the image has not the size of guest memory");
+    try {
+        const auto place = [&](const ChunkRun& run) {
+            return image.subspan(std::size_t{run.first} * kPage, std::size_t{run.count} * kPage);
+        };
+        if (chunk.filter == Filter::none && chunk.runs.size() == 1)
+            return decompress_chunk(number, place(chunk.runs[0]));
+        auto raw = raw_buffer(0, chunk.raw_bytes());
+        decompress_chunk(number, raw);
+        if (chunk.filter != Filter::none) {
+            const auto unfiltered = chunk.runs.size() == 1 ? place(chunk.runs[0]) : raw_buffer(1, raw.size());
+            undo_filter(chunk.filter, raw, unfiltered.data());
+            if (chunk.runs.size() == 1)
+                return;
+            raw = unfiltered;
+        }
+        for (const ChunkRun& run : chunk.runs)
+            std::memcpy(place(run).data(), raw.data() + std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
+    } catch (const FormatError& error) {
+        bad(error.what());
+    }
+}
+
+void SnapshotReader::verify() const {
+    try {
+        for (std::size_t i = 0; i < chunks_.size(); ++i)
+            decompress_chunk(i, raw_buffer(0, chunks_[i].raw_bytes()));
+    } catch (const FormatError& error) {
+        bad(error.what());
+    }
+}
+
+void require_guest_abi(const SnapshotReader& reader, std::uint32_t abi) {
+    const std::uint32_t made_for = reader.state().guest_abi;
+    if (made_for != abi)
+        throw UserError(ExitCode::bad_snapshot,
+                        fmt::format("{}: made for guest kernel ABI {}, and this kvmserver has {}; make the snapshot again",
+                                    printable(reader.path().native()), made_for, abi));
+}
+
+} // namespace kvmserver

@@ -1,0 +1,65 @@
+// Reads snapshot files, which may come from anybody.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/snapshot/index.hpp"
+#include "src/snapshot/metadata.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver {
+
+// An opened snapshot: immutable, to be used by any number of threads. HostError when the host cannot read the file;
+// all other failures are UserErrors of one line
+// that begins with the file's name: not_found, not_permitted, or bad_snapshot for what is wrong with its bytes.
+class SnapshotReader {
+public:
+    // Checks all but the content of the chunks.
+    static SnapshotReader open(const std::filesystem::path& path);
+
+    const std::filesystem::path& path() const { return path_; }
+    std::uint64_t file_bytes() const { return header_.prefix.file_bytes; }
+    std::uint32_t format_version() const { return header_.prefix.version; }
+    const MadeWith& made_with() const { return metadata_.made_with; }
+    const tinykvm::MachineState& state() const { return metadata_.machine; }
+
+    // Hot chunks first, in order of first use.
+    std::span<const ChunkInfo> chunks() const { return chunks_; }
+    // Which chunk fills the frame; nothing when its page is zero.
+    std::optional<std::uint32_t> chunk_of(std::uint32_t frame) const { return frames_.find(frame); }
+
+    // Puts the pages of a chunk where its runs say. `image` is all of guest memory, state().frames * 4096 bytes.
+    // Nothing else of `image` is touched; on failure the chunk's frames may be half filled. Two threads must not load
+    // the same chunk at once.
+    void load_chunk(std::size_t chunk, std::span<std::byte> image) const;
+
+    // Checks the content of all chunks.
+    void verify() const;
+
+private:
+    SnapshotReader() = default;
+    void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
+    std::vector<std::byte> read_section(const format::Section& section, std::uint64_t offset, const char* name) const;
+    void parse();
+    // Decompresses a chunk into `raw`, its filter still applied.
+    void decompress_chunk(std::size_t chunk, std::span<std::byte> raw) const;
+    [[noreturn]] void bad(const std::string& why) const;
+
+    std::filesystem::path path_;
+    tinykvm::UniqueFd fd_;
+    format::Header header_;
+    Metadata metadata_;
+    std::vector<ChunkInfo> chunks_;
+    FrameMap frames_;
+};
+
+// Throws UserError (bad_snapshot) when the snapshot's guest kernel speaks another ABI than `abi`
+// (tinykvm abi::kVersion).
+void require_guest_abi(const SnapshotReader& reader, std::uint32_t abi);
+
+} // namespace kvmserver
