@@ -149,6 +149,11 @@ public:
         return true;
     }
 
+    void add_reasons() {
+        const std::lock_guard lock(stats_.mutex);
+        for (const auto& [reason, count] : machine_->exit_reasons())
+            stats_.reasons[reason] += count;
+    }
     bool difference_found() const { return difference_; }
 
 private:
@@ -218,12 +223,18 @@ int serve_persistent(const Setup& setup, std::shared_ptr<const MachineImage> ima
 
 } // namespace
 
-void print_stats(const WorkerStats& s) {
+void print_stats(WorkerStats& s) {
     const double n = std::max<double>(1, static_cast<double>(s.connections.load()));
     note_line(fmt::format("{} connections, {} failed; per connection: {:.2f} exits, {:.1f} pages copied back, {:.1f} dropped, reset {:.1f} us",
                           s.connections.load(), s.failures.load(), static_cast<double>(s.exits.load()) / n,
                           static_cast<double>(s.pages_copied.load()) / n, static_cast<double>(s.pages_dropped.load()) / n,
                           static_cast<double>(s.reset_ns.load()) / n / 1000));
+    const std::lock_guard lock(s.mutex);
+    std::string line;
+    for (const auto& [reason, count] : s.reasons)
+        line += fmt::format("{}{} {:.2f}", line.empty() ? "" : ", ", Machine::reason_name(reason), static_cast<double>(count) / n);
+    if (!line.empty())
+        note_line("exits per connection: " + line);
 }
 
 int serve(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
@@ -258,6 +269,7 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
                     worker.prepare();
                     while (worker.serve_one()) {
                     }
+                    worker.add_reasons();
                     if (worker.difference_found())
                         code = 1;
                 });

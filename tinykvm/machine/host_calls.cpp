@@ -38,6 +38,7 @@ const char* signal_name(int signal) {
 std::optional<Stop> Machine::on_host_call() {
     abi::HostCall call;
     std::memcpy(&call, &shared_->call, sizeof(call)); // once: what is checked is what is used
+    ++exit_reasons_[call.nr < 0x2000 ? call.nr : 0x1fffu];
     std::int64_t result = -ENOSYS;
     switch (call.nr) {
     case abi::kExit: return Stop{StopKind::exited, static_cast<int>(call.arg[0] & 0xff), {}};
@@ -105,6 +106,19 @@ std::optional<Stop> Machine::on_host_call() {
     }
     shared_->call.result = result;
     return std::nullopt;
+}
+
+std::string Machine::reason_name(std::uint32_t reason) {
+    switch (reason) {
+    case kWaits: return "wait";
+    case kFaults: return "page fault";
+    case kInterrupts: return "tick";
+    case abi::kCloseHandle: return "close";
+    case abi::kConnFlush: return "flush";
+    case abi::kPoll: return "poll host";
+    case abi::kUnknownCall: return "unknown call";
+    default: return call_name(reason);
+    }
 }
 
 std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {

@@ -36,6 +36,18 @@ std::uint32_t fresh_pid() {
     return 2 + pid % 4'000'000;
 }
 
+// CPython before 3.12 takes another pid for a fork and forgets its running event loop (Modules/_asynciomodule.c,
+// get_running_loop): asyncio programs, whose image was taken inside that loop, would fail. They keep their pid; what
+// reseeds by pid (OpenSSL) then does not in them.
+bool must_keep_pid(const AddressSpace::Regions& regions) {
+    for (const auto& [begin, region] : regions) {
+        const std::size_t at = region.name.rfind("python3.");
+        if (at != std::string::npos && std::atoi(region.name.c_str() + at + 8) < 12)
+            return true;
+    }
+    return false;
+}
+
 std::uint32_t leaf1_edx(const kvm::GuestCpu& cpu) {
     for (std::uint32_t i = 0; i < cpu.table.nent; ++i)
         if (cpu.table.entries[i].function == 1)
@@ -185,7 +197,8 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
 }
 
 void Machine::make_unique() {
-    shared_->pid = fresh_pid();
+    if (!image_->keep_pid)
+        shared_->pid = fresh_pid();
     shared_->generation = shared_->generation + 1;
     shared_->trace = env_->options.trace_syscalls ? 1 : 0;
     shared_->preempt = 0;
@@ -228,6 +241,7 @@ std::uint64_t Machine::memory_bytes() const { return ram_.bytes_in_use(); }
 
 std::shared_ptr<MachineImage> Machine::into_image() && {
     space_.populate_files();
+    space_.populate_nearby();
     auto out = std::make_shared<MachineImage>();
     auto regions = std::make_shared<AddressSpace::Regions>(space_.regions());
     for (auto& [begin, region] : *regions) {
@@ -241,6 +255,7 @@ std::shared_ptr<MachineImage> Machine::into_image() && {
     out->brk_end = space_.brk_end();
     out->mono_ns = clock_.now_mono();
     out->random_at = random_at_;
+    out->keep_pid = must_keep_pid(*out->regions);
     out->listeners = listeners_;
     out->threads = wait().threads;
     out->image = std::move(ram_).into_image();

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,8 +86,7 @@ struct MachineImage {
     std::uint64_t random_at = 0;
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
-    // Frames that the kernel side looks at by pointer.
-    GuestPhys shared, time_page, conn_table;
+    bool keep_pid = false; // the program would not bear another process number
 };
 
 enum class ResetStrategy { working_set, dirty_bits };
@@ -124,6 +124,10 @@ public:
     const std::vector<ListenerState>& listeners() const { return listeners_; }
     std::uint64_t memory_bytes() const;   // frames in use beyond the image, or in all for a booted machine
     std::uint64_t exits() const { return exits_; }
+    // Why it left, by host call number; page faults and the like under the numbers of Reason.
+    enum Reason : std::uint32_t { kWaits = 0x2000, kFaults, kInterrupts };
+    const std::map<std::uint32_t, std::uint64_t>& exit_reasons() const { return exit_reasons_; }
+    static std::string reason_name(std::uint32_t reason);
 
     // Quiescent machine only: becomes an image. The machine must not be used afterwards.
     std::shared_ptr<MachineImage> into_image() &&;
@@ -176,6 +180,7 @@ private:
     std::vector<ListenerState> listeners_;
     std::uint64_t random_at_ = 0;
     std::uint64_t exits_ = 0;
+    std::map<std::uint32_t, std::uint64_t> exit_reasons_;
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
     std::vector<Frame> working_set_;    // sorted: frames of the image that this clone ever wrote to

@@ -35,16 +35,20 @@ Stop Machine::run() {
         switch (kind) {
         case kvm::ExitKind::io:
             switch (vcpu_.io_is_out() ? vcpu_.io_port() : 0) {
-            case abi::kPortWait: return Stop{};
+            case abi::kPortWait: ++exit_reasons_[kWaits]; return Stop{};
             case abi::kPortHostCall:
                 stop = on_host_call();
                 clock_.refresh(*time_);
                 break;
-            case abi::kPortException: stop = on_exception(); break;
+            case abi::kPortException:
+                ++exit_reasons_[kFaults];
+                stop = on_exception();
+                break;
             default: stop = broken(fmt::format("used I/O port {:#x}", vcpu_.io_port())); break;
             }
             break;
         case kvm::ExitKind::interrupted:
+            ++exit_reasons_[kInterrupts];
             vcpu_.clear_exit_request();
             clock_.refresh(*time_);
             stop = on_interrupt();

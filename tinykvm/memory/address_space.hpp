@@ -84,6 +84,9 @@ public:
     // --- image, clone, reset ----------------------------------------------------------------------------------
     // Reads in everything that files still owe, so that the memory stands alone.
     void populate_files();
+    // Gives frames to writable memory near what is in use already: clones of the image then touch it without a
+    // fault, and untouched frames cost nothing (they are holes of the image).
+    void populate_nearby();
     const Regions& regions() const { return regions_; }
     PageTables& tables() { return tables_; }
     const PageTables& tables() const { return tables_; }

@@ -20,6 +20,8 @@ constexpr std::uint64_t kAnonymousBlock = 128 << 10;
 constexpr std::uint64_t kFileBlock = 64 << 10;
 // Lazily restored pages next to each other came from one chunk: made present together.
 constexpr std::uint64_t kLazyBlock = 64 << 10;
+// What populate_nearby() reaches: whole regions up to this size, and this far around pages in use in larger ones.
+constexpr std::uint64_t kNearby = 1 << 20;
 
 bool allowed(std::uint32_t prot, FaultAccess access) {
     switch (access) {
@@ -232,6 +234,42 @@ void AddressSpace::populate_files() {
                 break; // behind the end of the file: SIGBUS before and after
         }
     }
+}
+
+void AddressSpace::populate_nearby() {
+    for (auto it = regions_.begin(); it != regions_.end(); ++it) {
+        if (it->second.file || !(it->second.prot & PROT_WRITE) || (it->second.flags & kRegionSupervisor))
+            continue;
+        // Blocks of the region to fill: all of a small one, else those next to a page in use.
+        std::vector<std::uint64_t> blocks;
+        const auto want = [&](std::uint64_t at) {
+            const std::uint64_t block = at & ~(kNearby / 4 - 1);
+            if (blocks.empty() || block > blocks.back())
+                blocks.push_back(block);
+        };
+        bool used = false;
+        if (it->second.name == "[connection buffers]")
+            continue; // those in use were populated when the machine was made
+        tables_.update(GuestVirt(it->first), GuestVirt(it->second.end), [&](GuestVirt page, std::uint64_t entry) {
+            used = true;
+            if (page.value >= kNearby / 4)
+                want(page.value - kNearby / 4);
+            want(page.value);
+            want(page.value + kNearby / 4);
+            return entry;
+        });
+        if (!used)
+            continue;
+        if (it->second.end - it->first <= kNearby)
+            for (std::uint64_t at = it->first & ~(kNearby / 4 - 1); at < it->second.end; at += kNearby / 4)
+                want(at);
+        for (const std::uint64_t block : blocks)
+            for (std::uint64_t page = std::max(block, it->first); page < std::min(block + kNearby / 4, it->second.end); page += kPageSize)
+                if (!pte::mapped(tables_.get(GuestVirt(page))) &&
+                    populate_around(it, page, kNearby / 4) != FaultOutcome::done)
+                    return; // out of memory: it was only for speed
+    }
+    out_of_memory_ = false;
 }
 
 bool AddressSpace::has_wipe_on_fork() const {
