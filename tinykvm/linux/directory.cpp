@@ -106,7 +106,7 @@ std::int64_t call_mkdirat(CallContext& call, const CallArgs& args) {
     const Place place = place_of(call, args.arg[0], args.arg[1]);
     if (const std::int64_t error = check_new(call, "mkdir", place))
         return error;
-    const auto mode = static_cast<mode_t>(args.arg[2]) & 01777;
+    const auto mode = static_cast<mode_t>(args.arg[2]) & 01777 & ~call.handles.umask();
     return result_of(::mkdirat(place.found.folder.get(), place.found.name.c_str(), mode));
 }
 

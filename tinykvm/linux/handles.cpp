@@ -150,6 +150,7 @@ HandleTable::HandleTable(std::shared_ptr<const HandleBase> base, std::uint32_t l
     : base_(std::move(base)), limit_(std::max<std::uint32_t>(limit, static_cast<std::uint32_t>(base_->handles_.size()))) {
     ignore_write_signals();
     slots_.resize(limit_);
+    umask_ = base_->umask_;
     for (std::size_t n = 0; n < base_->handles_.size(); ++n)
         slots_[n].handle = base_->handles_[n].get();
 }
@@ -254,6 +255,8 @@ std::uint64_t HandleTable::memfd_bytes() const {
     return total;
 }
 
+std::uint32_t HandleTable::set_umask(std::uint32_t mask) { return std::exchange(umask_, mask & 0777); }
+
 void HandleTable::reset() {
     for (const std::int32_t number : changed_) {
         Slot& at = *slot(number);
@@ -263,12 +266,15 @@ void HandleTable::reset() {
         lowest_free_ = std::min(lowest_free_, number);
     }
     changed_.clear();
+    if (base_)
+        umask_ = base_->umask_;
 }
 
 std::shared_ptr<const HandleBase> HandleTable::freeze() {
-    if (base_ && changed_.empty())
+    if (base_ && changed_.empty() && umask_ == base_->umask_)
         return base_;
     auto base = std::make_shared<HandleBase>();
+    base->umask_ = umask_;
     for (std::size_t n = 0; n < slots_.size(); ++n) {
         if (!slots_[n].handle)
             continue;

@@ -96,6 +96,7 @@ public:
 private:
     friend class HandleTable;
     std::vector<std::unique_ptr<const Handle>> handles_; // by number
+    std::uint32_t umask_ = 0;
 };
 
 class HandleTable {
@@ -134,6 +135,11 @@ public:
     // fcntl(F_SETFL): only O_APPEND means something here.
     void set_append(std::int32_t number, bool append);
 
+    // The program's file mode creation mask. It is no handle but of the same kind: of one machine, back at the
+    // base's with reset. The host process's own mask applies to what is created as well.
+    std::uint32_t umask() const { return umask_; }
+    std::uint32_t set_umask(std::uint32_t mask); // the old one
+
     // Bytes that memfds of this table hold, sparse parts not counted.
     std::uint64_t memfd_bytes() const;
     void set_memfd_limit(std::uint64_t bytes) { memfd_limit_ = bytes; }
@@ -164,6 +170,7 @@ private:
     std::vector<std::int32_t> changed_;
     std::int32_t lowest_free_ = 0; // no number below is free
     std::uint32_t limit_ = 0;
+    std::uint32_t umask_ = 022;
     std::uint64_t memfd_limit_ = 1ull << 30;
 };
 

@@ -49,7 +49,7 @@ std::int64_t call_openat(CallContext& call, const CallArgs& args) {
     if (at.error != 0)
         return at.error;
     const int flags = int_arg(args.arg[2]);
-    const unsigned mode = static_cast<unsigned>(args.arg[3]);
+    const unsigned mode = static_cast<unsigned>(args.arg[3]) & ~call.handles.umask();
     OpenedPath opened = call.policy.open(at.path, flags, mode, call.self);
     if (opened.error != 0)
         return refuse(call, "open", at.path, opened.error, opened.refused);
@@ -79,6 +79,10 @@ std::int64_t call_memfd_create(CallContext& call, const CallArgs& args) {
     info.flags = O_RDWR;
     info.rights = kLookup | kRead | kWrite | kExecute;
     return add_with_reply(call, std::move(fd), std::move(info), args.arg[2]);
+}
+
+std::int64_t call_umask(CallContext& call, const CallArgs& args) {
+    return call.handles.set_umask(static_cast<std::uint32_t>(args.arg[0]));
 }
 
 std::int64_t call_close_handle(CallContext& call, const CallArgs& args) {

@@ -15,7 +15,7 @@ struct ProgramFacts {
     unsigned cpus = 1;
     std::uint64_t memory_bytes = 1ull << 30;
     std::uint32_t uid = 0, gid = 0;
-    std::string kernel_release = "6.1.0"; // what uname says
+    std::string kernel_release = "6.1.0-kvmserver"; // what uname says (guest/misc.cpp)
 };
 
 // Of one machine, read when a file is opened.

@@ -77,6 +77,25 @@ TEST_CASE("set-user-ID files are not made") {
           fs::perms::none);
 }
 
+TEST_CASE("the file mode creation mask is the machine's, and reset") {
+    World world;
+    const auto mode = [&](const std::string& path) {
+        struct stat info {};
+        REQUIRE(::stat((world.tmp / path).c_str(), &info) == 0);
+        return info.st_mode & 0777;
+    };
+    CHECK(world.call(SYS_umask, 077) == 022);
+    world.open(world.tmp / "rw/private", O_WRONLY | O_CREAT, 0666);
+    CHECK(mode("rw/private") == 0600);
+    CHECK(world.call(SYS_mkdirat, AT_FDCWD, world.text(world.tmp / "rw/dir"), 0777) == 0);
+    CHECK(mode("rw/dir") == 0700);
+    CHECK(world.call(SYS_umask, ~0ull) == 077);
+    world.handles->reset();
+    CHECK(world.call(SYS_umask, 027) == 022);
+    HandleTable clone(world.handles->freeze(), 64);
+    CHECK(clone.umask() == 027);
+}
+
 TEST_CASE("memfd_create") {
     World world;
     CHECK(world.call(SYS_memfd_create, world.text("name"), 1 /* MFD_CLOEXEC */, World::kReply) == 4);

@@ -31,8 +31,8 @@ TEST_CASE("the made-up files tell of the machine, not of the host") {
     CHECK(slurp(world, "/proc/cpuinfo").find("processor\t: 1\n") != std::string::npos);
     CHECK(slurp(world, "/proc/cpuinfo").find("processor\t: 2\n") == std::string::npos);
     CHECK(slurp(world, "/proc/stat").find("\ncpu1 ") != std::string::npos);
-    CHECK(slurp(world, "/proc/version").find("Linux version 6.1.0 ") == 0);
-    CHECK(slurp(world, "/proc/sys/kernel/osrelease") == "6.1.0\n");
+    CHECK(slurp(world, "/proc/version").find("Linux version 6.1.0-kvmserver ") == 0);
+    CHECK(slurp(world, "/proc/sys/kernel/osrelease") == "6.1.0-kvmserver\n");
     CHECK(slurp(world, "/proc/sys/vm/overcommit_memory") == "1\n");
     CHECK(slurp(world, "/sys/devices/system/cpu/online") == "0-1\n");
     CHECK(slurp(world, "/sys/devices/system/cpu/possible") == "0-1\n");
