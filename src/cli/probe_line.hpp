@@ -3,7 +3,7 @@
 
 namespace kvmserver::cli {
 
-// Tries KVM for real: "/dev/kvm ok (...)"; throws UserError (no_kvm) whose text says what is wrong.
+// Runs the probe: "/dev/kvm ok (KIND)"; throws UserError (no_kvm) whose text says what is wrong.
 std::string probe_line(const std::string& device = "/dev/kvm");
 
 } // namespace kvmserver::cli
