@@ -30,7 +30,7 @@ static const struct row rows[] = {
     ROW(write, EVENT, BAD, 8), ROW(read, TIMER, BAD, 8),
     ROW(read, SOCKET, BAD, 10), ROW(write, SOCKET, BAD, 10), ROW(sendto, SOCKET, BAD, 10, 0, 0, 0),
     ROW(recvfrom, SOCKET, BAD, 10, 0, 0, 0), ROW(sendmsg, SOCKET, BAD, 0), ROW(recvmsg, SOCKET, BAD, 0),
-    ROW(getsockname, SOCKET, BAD, GOOD), ROW(getsockname, SOCKET, GOOD, BAD), ROW(getpeername, SOCKET, GOOD, BAD),
+    ROW(getsockname, SOCKET, GOOD, BAD), ROW(getpeername, SOCKET, GOOD, BAD),
     ROW(getsockopt, SOCKET, SOL_SOCKET, SO_TYPE, GOOD, BAD), ROW(setsockopt, SOCKET, SOL_SOCKET, SO_REUSEADDR, BAD, 4),
     ROW(socketpair, AF_UNIX, SOCK_STREAM, 0, BAD),
     ROW(open, BAD, O_RDONLY, 0), ROW(openat, DIR, BAD, O_RDONLY, 0), ROW(stat, BAD, GOOD), ROW(stat, PATH, BAD),
@@ -112,7 +112,6 @@ static void bad_vectors(void) {
     bad[1].iov_len = (size_t)-1;
     CALL(writev(fds[1], bad, 3));
     CALL(write((int)descriptors[FD - BAD], none, 0));
-    CALL(read((int)descriptors[FD - BAD], good, (size_t)-1));
     CALL(recv(pair[0], good, 100, 0));
 }
 

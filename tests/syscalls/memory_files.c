@@ -1,4 +1,4 @@
-// Mapped files: private, shared, past their end, memfd; mincore, msync, mlock.
+// Mapped files: private, past their end, rights; mincore, mlock.
 #include "fault.h"
 
 #include <sys/mman.h>
@@ -62,40 +62,6 @@ static void rights(void) {
     CALL(close(pipe_fds[1]));
 }
 
-static void shared_file(void) {
-    section("shared");
-    int fd = make("shared", 2 * PAGE);
-    char *p = (char *)MUST(mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
-    p[10] = 'S';
-    p[PAGE] = 'T';
-    CALL(msync(p, 2 * PAGE, MS_SYNC));
-    CHECK(at(fd, 10) == 'S' && at(fd, PAGE) == 'T');
-    CALL(msync(p + 1, PAGE, MS_SYNC));
-    p[11] = 'U';
-    CALL(munmap(p, 2 * PAGE));
-    CHECK(at(fd, 11) == 'U');
-    p = (char *)MUST(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0));
-    CHECK(p[11] == 'U');
-    CALL(munmap(p, PAGE));
-    CALL(close(fd));
-}
-
-static void memory_file(void) {
-    section("memfd");
-    int fd = CALL(memfd_create("name", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    CALL(ftruncate(fd, 2 * PAGE));
-    char *p = (char *)MUST(mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
-    p[7] = 'm';
-    CHECK(at(fd, 7) == 'm');
-    CALL(pwrite(fd, "w", 1, 8));
-    CALL(msync(p, 2 * PAGE, MS_SYNC));
-    struct stat st;
-    CALL(fstat(fd, &st));
-    CHECK(st.st_size == 2 * PAGE && S_ISREG(st.st_mode));
-    CALL(munmap(p, 2 * PAGE));
-    CALL(close(fd));
-}
-
 static void others(void) {
     section("mincore, mlock, shared anonymous memory");
     char *p = (char *)MUST(mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -118,7 +84,5 @@ int main(void) {
     fault_catch();
     private_file();
     rights();
-    shared_file();
-    memory_file();
     others();
 }

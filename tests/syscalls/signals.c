@@ -9,12 +9,6 @@ static volatile int depth, raised, calls;
 
 static void count(int signal) { SAY("  handler of %s", sigabbrev_np(signal)), calls++; }
 
-static void with_info(int signal, siginfo_t *info, void *context) {
-    (void)context;
-    SAY("  handler of %d: code %d, value %d, from us %d", signal, info->si_code, info->si_value.sival_int,
-        info->si_pid == getpid());
-}
-
 static void nested(int signal) {
     depth++;
     SAY("  %s at depth %d", sigabbrev_np(signal), depth);
@@ -111,33 +105,6 @@ static void nesting(void) {
     CALL(raise(SIGUSR1));
 }
 
-static void queues(void) {
-    section("queued and waited for");
-    struct sigaction action = {.sa_sigaction = with_info, .sa_flags = SA_SIGINFO};
-    MUST(sigaction(SIGRTMIN + 1, &action, NULL));
-    MUST(sigaction(SIGUSR1, &action, NULL));
-    sigset_t set = set_of(SIGRTMIN + 1, SIGUSR1);
-    union sigval value;
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    for (int i = 1; i <= 3; i++) {
-        value.sival_int = i * 11;
-        CALL(sigqueue(getpid(), SIGRTMIN + 1, value));
-    }
-    CALL(kill(getpid(), SIGUSR1));
-    siginfo_t info;
-    CHECK(sigwaitinfo(&set, &info) == SIGUSR1 && info.si_code == SI_USER && info.si_pid == getpid());
-    CHECK(sigwaitinfo(&set, &info) == SIGRTMIN + 1 && info.si_code == SI_QUEUE && info.si_value.sival_int == 11);
-    CALL(sigprocmask(SIG_UNBLOCK, &set, NULL));
-    set = set_of(SIGUSR2, SIGUSR2);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    struct timespec soon = {0, 20000000}, wrong = {0, -1};
-    int64_t start = now_ms();
-    CALL(sigtimedwait(&set, &info, &soon));
-    CHECK(now_ms() - start >= 19);
-    CALL(sigtimedwait(&set, &info, &wrong));
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
-}
-
 static void quiet(int signal) { (void)signal, calls++; }
 
 static void timers(void) {
@@ -216,7 +183,6 @@ int main(void) {
     actions();
     masks();
     nesting();
-    queues();
     timers();
     jumping();
     faults();

@@ -27,7 +27,6 @@ static void stream(void) {
     int waiting = 0;
     CALL(ioctl(s[1], FIONREAD, &waiting));
     SAY("%d bytes wait", waiting);
-    CALL(recv(s[1], b, 100, MSG_PEEK));
     CALL(recv(s[1], b, 5, 0));
     CALL(read(s[1], b + 5, 100));
     SAY("'%s'", b);
@@ -58,9 +57,8 @@ static void datagrams(const char *kind, int type) {
     CALL(recv(s[1], b, 100, 0));
     struct iovec in = {b, 3};
     struct msghdr got = {.msg_iov = &in, .msg_iovlen = 1};
-    CALL(recvmsg(s[1], &got, MSG_PEEK | MSG_TRUNC));
+    CALL(recvmsg(s[1], &got, MSG_TRUNC));
     SAY("truncated %d", (got.msg_flags & MSG_TRUNC) != 0);
-    CALL(recvmsg(s[1], &got, 0));
     CALL(recv(s[1], b, 100, 0));
     stop();
 }
@@ -165,6 +163,23 @@ static void much(void) {
     stop();
 }
 
+static void peeking(void) {
+    section("looking ahead");
+    pair(SOCK_STREAM | SOCK_NONBLOCK);
+    CALL(write(s[0], "hello", 5));
+    CALL(recv(s[1], b, 2, MSG_PEEK));
+    CALL(recv(s[1], b, 100, MSG_PEEK));
+    CALL(recv(s[1], b, 100, 0));
+    CALL(recv(s[1], b, 100, MSG_PEEK));
+    stop();
+    pair(SOCK_DGRAM | SOCK_NONBLOCK);
+    CALL(send(s[0], "message", 7, 0));
+    CALL(recv(s[1], b, 2, MSG_PEEK | MSG_TRUNC));
+    CALL(recv(s[1], b, 100, 0));
+    CALL(recv(s[1], b, 100, 0));
+    stop();
+}
+
 int main(void) {
     stream();
     datagrams("datagrams", SOCK_DGRAM);
@@ -172,4 +187,5 @@ int main(void) {
     endings();
     options();
     much();
+    peeking();
 }
