@@ -4,13 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "src/runner/announce.hpp"
 #include "src/runner/workers.hpp"
 
 namespace kvmserver {
 
 using namespace tinykvm;
 
-// Scripts wait for this line.
 void announce(const Setup& setup, const Options& options, double seconds, const char* how) {
     std::string where;
     for (const std::string& address : setup.listeners->addresses())

@@ -140,7 +140,7 @@ struct Fields<tinykvm::MachineState> {
                           Field{"regions", &T::regions},
                           Field{"brk_begin", &T::brk_begin},
                           Field{"brk_end", &T::brk_end},
-                          Field{"mono_ns", &T::mono_ns},
+                          Field{"mono_ns", &T::mono_ns}, Field{"random_at", &T::random_at},
                           Field{"real_ns", &T::real_ns},
                           Field{"threads", &T::threads},
                           Field{"cpu", &T::cpu},

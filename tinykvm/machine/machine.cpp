@@ -36,6 +36,15 @@ std::uint32_t fresh_pid() {
     return 2 + pid % 4'000'000;
 }
 
+std::uint32_t leaf1_edx(const kvm::GuestCpu& cpu) {
+    for (std::uint32_t i = 0; i < cpu.table.nent; ++i)
+        if (cpu.table.entries[i].function == 1)
+            return cpu.table.entries[i].edx;
+    return 0;
+}
+
+} // namespace
+
 // CPython before 3.12 takes another pid for a fork and forgets its running event loop (Modules/_asynciomodule.c,
 // get_running_loop): asyncio programs, whose image was taken inside that loop, would fail. They keep their pid; what
 // reseeds by pid (OpenSSL) then does not in them.
@@ -47,15 +56,6 @@ bool must_keep_pid(const AddressSpace::Regions& regions) {
     }
     return false;
 }
-
-std::uint32_t leaf1_edx(const kvm::GuestCpu& cpu) {
-    for (std::uint32_t i = 0; i < cpu.table.nent; ++i)
-        if (cpu.table.entries[i].function == 1)
-            return cpu.table.entries[i].edx;
-    return 0;
-}
-
-} // namespace
 
 Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image)
     : env_(&env), host_(&host), vm_(env.kvm->create_vm()), vcpu_(*env.kvm, vm_),
@@ -117,7 +117,8 @@ void Machine::load_guest_kernel() {
 
 std::byte* Machine::page_bytes(std::uint64_t at) const {
     const std::uint64_t entry = space_.tables().get(GuestVirt(page_down(at)));
-    assert(pte::mapped(entry));
+    if (!pte::mapped(entry)) // only a snapshot that was tampered with
+        throw UserError(ExitCode::bad_snapshot, "snapshot: a page of the guest kernel is missing; build it anew");
     return ram_.host(frame_address(pte::frame(entry))) + (at & (kPageSize - 1));
 }
 
@@ -128,8 +129,12 @@ void Machine::find_pages() {
     for (std::uint64_t page = kPageSize; page < sizeof(abi::Conn) * abi::kMaxConns; page += kPageSize)
         if (reinterpret_cast<std::byte*>(conns_) + page != page_pointer<std::byte>(layout::kConnTable + page))
             throw HostError(EINVAL, "connection table is not contiguous");
-    if (image_)
+    if (image_) {
+        // The image's own guest kernel goes on, which need not be the one of this build.
         std::memcpy(&kernel_, page_pointer<std::byte>(layout::kKernelImage), sizeof(kernel_));
+        if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
+            throw UserError(ExitCode::bad_snapshot, "snapshot: no guest kernel where one should be; build it anew");
+    }
     connections_ = Connections(space_, shared_, conns_);
 }
 

@@ -62,7 +62,8 @@ struct Stop {
 struct MachineOptions {
     bool verbose = false;
     bool trace_syscalls = false, trace_mmap = false, trace_threads = false;
-    bool no_mapped_exec_heap = false;
+    // A trial: the machine may read, but nothing that it writes, sends or prints leaves it.
+    bool trial = false;
 };
 
 // What machines of one kind share: KVM, the CPU they see, the policy.
@@ -88,6 +89,9 @@ struct MachineImage {
     std::uint32_t threads = 0;
     bool keep_pid = false; // the program would not bear another process number
 };
+
+// Whether a program with these regions would not bear to see its process number change.
+bool must_keep_pid(const AddressSpace::Regions& regions);
 
 enum class ResetStrategy { working_set, dirty_bits };
 
@@ -131,6 +135,10 @@ public:
 
     // Quiescent machine only: becomes an image. The machine must not be used afterwards.
     std::shared_ptr<MachineImage> into_image() &&;
+    // Clone only, before its first run: from now on accessed_frames() tells which frames the program uses, those of
+    // the guest kernel and the page tables first.
+    void forget_accessed();
+    std::vector<Frame> accessed_frames();
     // Clone only: puts every bit back. Before the next invocation comes prepare().
     ResetStats reset();
     // Clone only, right after reset(): the first difference from the image, "" when there is none.
@@ -156,6 +164,7 @@ private:
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();
     std::int64_t memory_call(const abi::HostCall& call, bool& handled);
+    bool trial_call(const abi::HostCall& call, std::int64_t& result);
     std::int64_t listen_call(const abi::HostCall& call);
     Stop killed(int signal, std::uint64_t address, std::int32_t code);
     Stop broken(const std::string& what);

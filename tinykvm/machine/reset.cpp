@@ -61,6 +61,29 @@ ResetStats Machine::reset() {
     return stats;
 }
 
+void Machine::forget_accessed() {
+    for (const auto& [begin, region] : space_.regions())
+        space_.tables().update(GuestVirt(begin), GuestVirt(region.end),
+                               [](GuestVirt, std::uint64_t entry) { return entry & ~pte::kAccessed; });
+}
+
+std::vector<Frame> Machine::accessed_frames() {
+    std::vector<Frame> tables, kernel, program;
+    space_.tables().for_each_table([&](Frame frame) { tables.push_back(frame); });
+    for (const auto& [begin, region] : space_.regions())
+        space_.tables().update(GuestVirt(begin), GuestVirt(region.end), [&](GuestVirt page, std::uint64_t entry) {
+            if (page.value >= layout::kUserMax)
+                kernel.push_back(pte::frame(entry));
+            else if (entry & pte::kAccessed)
+                program.push_back(pte::frame(entry));
+            return entry;
+        });
+    tables.insert(tables.end(), kernel.begin(), kernel.end());
+    tables.insert(tables.end(), program.begin(), program.end());
+    std::erase_if(tables, [&](Frame frame) { return frame >= ram_.image_frames(); });
+    return tables;
+}
+
 void Machine::prepare() { make_unique(); }
 
 std::string Machine::compare_with_image() {

@@ -78,6 +78,7 @@ struct MachineState {
     std::vector<RegionState> regions;
     std::uint64_t brk_begin = 0, brk_end = 0;
     std::uint64_t mono_ns = 0, real_ns = 0; // the guest's clocks at the snapshot
+    std::uint64_t random_at = 0;            // guest address of AT_RANDOM's 16 bytes, made fresh in each clone
     std::uint32_t threads = 0;
     CpuState cpu;
     std::vector<ListenerState> listeners;

@@ -30,7 +30,7 @@ std::optional<GuestPhys> PageTables::find(GuestVirt at) const {
     GuestPhys here = root_;
     for (int shift = kTopShift; shift > kLeafShift; shift -= 9) {
         const std::uint64_t entry = table(here)[index(at, shift)];
-        if (!(entry & pte::kPresent))
+        if (!(entry & pte::kPresent) || !ram_->valid(pte::frame(entry)))
             return std::nullopt;
         here = GuestPhys(entry & pte::kAddress);
     }
@@ -39,7 +39,10 @@ std::optional<GuestPhys> PageTables::find(GuestVirt at) const {
 
 std::uint64_t PageTables::get(GuestVirt at) const {
     const auto where = find(at);
-    return where ? *reinterpret_cast<std::uint64_t*>(ram_->host(*where)) : 0;
+    if (!where)
+        return 0;
+    const std::uint64_t entry = *reinterpret_cast<std::uint64_t*>(ram_->host(*where));
+    return ram_->valid(pte::frame(entry)) ? entry : 0;
 }
 
 void PageTables::write(GuestPhys at, std::uint64_t entry) {
@@ -62,6 +65,8 @@ bool PageTables::set(GuestVirt at, std::uint64_t entry) {
             next = frame_address(*frame).value | pte::kPresent | pte::kWrite | pte::kUser | pte::kAccessed;
             write(where, next);
         }
+        if (!ram_->valid(pte::frame(next)))
+            return false;
         here = GuestPhys(next & pte::kAddress);
     }
     write(entry_at(here, index(at, kLeafShift)), entry);
@@ -77,7 +82,7 @@ void PageTables::update(GuestVirt begin, GuestVirt end,
         bool absent = false;
         for (; shift > kLeafShift; shift -= 9) {
             const std::uint64_t entry = table(here)[index(GuestVirt(at), shift)];
-            if (!(entry & pte::kPresent)) {
+            if (!(entry & pte::kPresent) || !ram_->valid(pte::frame(entry))) {
                 absent = true;
                 break;
             }
@@ -91,13 +96,27 @@ void PageTables::update(GuestVirt begin, GuestVirt end,
         for (; at < stop; at += kPageSize) {
             const GuestPhys where = entry_at(here, index(GuestVirt(at), kLeafShift));
             const std::uint64_t entry = *reinterpret_cast<std::uint64_t*>(ram_->host(where));
-            if (!pte::mapped(entry))
+            if (!pte::mapped(entry) || !ram_->valid(pte::frame(entry)))
                 continue;
             const std::uint64_t changed = fn(GuestVirt(at), entry);
             if (changed != entry)
                 write(where, changed);
         }
     }
+}
+
+void PageTables::for_each_table(const std::function<void(Frame)>& fn) const {
+    const std::function<void(GuestPhys, int)> visit = [&](GuestPhys at, int shift) {
+        fn(frame_of(at));
+        if (shift == kLeafShift)
+            return;
+        for (std::uint64_t i = 0; i < 512; ++i) {
+            const std::uint64_t entry = table(at)[i];
+            if ((entry & pte::kPresent) && ram_->valid(pte::frame(entry)))
+                visit(GuestPhys(entry & pte::kAddress), shift - 9);
+        }
+    };
+    visit(root_, kTopShift);
 }
 
 void PageTables::set_present(GuestVirt at) {

@@ -1,5 +1,7 @@
 // Guest page tables: four levels of ordinary guest frames that the host writes.
 //
+// No program can write to them, but a snapshot file may hold any: an entry that points beyond memory counts as absent.
+//
 // A clone keeps a journal of the entries it changed, so that a reset can put them back and make the vCPU
 // forget what it derived from them.
 #pragma once
@@ -39,6 +41,9 @@ public:
     bool set(GuestVirt at, std::uint64_t entry);
     // Calls fn(address, entry) for each mapped leaf in [begin, end), in order; fn returns the new entry.
     void update(GuestVirt begin, GuestVirt end, const std::function<std::uint64_t(GuestVirt, std::uint64_t)>& fn);
+
+    // Calls fn with each frame that holds tables, the root first.
+    void for_each_table(const std::function<void(Frame)>& fn) const;
 
     void start_journal() { journaling_ = true; }
     struct Change {

@@ -1,0 +1,9 @@
+#pragma once
+#include "src/runner/setup.hpp"
+
+namespace kvmserver {
+
+// The line that scripts wait for: Program 'NAME' loaded. ...
+void announce(const Setup& setup, const Options& options, double seconds, const char* how);
+
+} // namespace kvmserver

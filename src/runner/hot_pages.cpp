@@ -1,0 +1,55 @@
+#include "src/runner/hot_pages.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr double kTrialSeconds = 3;
+
+} // namespace
+
+std::vector<std::uint32_t> find_hot_frames(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+    MachineEnv env = setup.env;
+    env.options.trial = true;
+    env.options.verbose = false;
+    env.options.trace_syscalls = env.options.trace_mmap = false;
+    Booted trial;
+    Options one = options;
+    one.warmup = 1;
+    one.limits.request_seconds = one.limits.boot_seconds = kTrialSeconds;
+    trial.driver = std::make_unique<Driver>(*setup.listeners, [](const std::string&) {});
+    trial.machine = Machine::clone(env, image, *trial.driver, ResetStrategy::working_set);
+    trial.machine->forget_accessed();
+    try {
+        warm_up(trial, one);
+    } catch (const UserError&) {
+        // Not a web server, or not for this path: what it touched until then is what is known.
+    }
+    return trial.machine->accessed_frames();
+}
+
+void check_output(const std::string& path) {
+    const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+    struct stat info{};
+    if (::stat(folder.c_str(), &info) < 0 || !S_ISDIR(info.st_mode))
+        throw UserError(ExitCode::not_found, fmt::format("{}: the folder {} does not exist; make it first", path, folder.string()));
+    if (::access(folder.c_str(), W_OK) < 0)
+        throw UserError(ExitCode::not_permitted, fmt::format("{}: {}: {}", path, folder.string(), std::strerror(errno)));
+    if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))
+        throw UserError(ExitCode::usage, fmt::format("{}: is a folder; give the name of a file", path));
+}
+
+} // namespace kvmserver

@@ -1,0 +1,41 @@
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "src/runner/hot_pages.hpp"
+#include "src/runner/setup.hpp"
+#include "src/snapshot/writer.hpp"
+#include "tinykvm/machine/restore.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+int make_snapshot(const Options& options) {
+    StopSignal::instance();
+    check_output(options.snapshot_file); // before the boot, which may take long
+    const auto setup = set_up_program(options);
+    setup->listeners->set_dry(true);
+    Booted booted = boot_program(*setup, options, true);
+    if (!booted.machine)
+        return booted.exit_code;
+    warm_up(booted, options);
+    const auto image = std::move(*booted.machine).into_image();
+    booted.machine.reset();
+    const std::vector<std::uint32_t> hot = find_hot_frames(*setup, options, image);
+    const MachineState state = to_state(*image, setup->env, setup->program);
+    const SnapshotSummary summary =
+        write_snapshot(options.snapshot_file, state, image->image->bytes(), hot, options.level, image->image->fd());
+    if (options.verbose.general)
+        note_line(fmt::format("{}: booted in {:.1f} ms; {} pages stored, {} zero, {} hot in {} of {} chunks", program_name(setup->program),
+                              booted.seconds * 1000, summary.stored_pages, summary.zero_pages, hot.size(), summary.hot_chunks, summary.chunks));
+    const double mib = static_cast<double>(summary.file_bytes) / (1 << 20);
+    fmt::print("Snapshot {} {} sha256:{}\n", options.snapshot_file,
+               mib >= 10 ? fmt::format("{:.0f} MiB", mib) : mib >= 1 ? fmt::format("{:.1f} MiB", mib)
+                                                                     : fmt::format("{:.0f} KiB", mib * 1024),
+               summary.sha256);
+    std::fflush(stdout);
+    return 0;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,66 @@
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "src/runner/announce.hpp"
+#include "src/runner/snapshot_image.hpp"
+#include "src/runner/workers.hpp"
+#include "src/snapshot/cpu_check.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/machine/restore.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+int run_snapshot(const Options& options) {
+    const std::uint64_t begin = host_mono_ns();
+    StopSignal::instance();
+    SnapshotReader reader = SnapshotReader::open(options.snapshot_file);
+    require_guest_abi(reader, abi::kVersion);
+    const auto setup = set_up_restored(options, reader.state());
+    const CpuDifference cpu = compare_cpu(reader.state().cpu, cpu_state(setup->env.cpu));
+    if (!cpu.compatible())
+        throw UserError(ExitCode::bad_snapshot,
+                        fmt::format("{}: {}; this host's CPU lacks them: build the snapshot here, or with --cpu x86-64-v2", options.snapshot_file, cpu.text()));
+    setup->env.cpu = guest_cpu(reader.state().cpu);
+    setup->listeners->open(reader.state().listeners); // a port in use is told before anything is unpacked
+
+    const MachineState state = reader.state();
+    auto memory = Image::create(state.frames);
+    auto loader = std::make_shared<SnapshotLoader>(std::move(reader), memory->bytes());
+    memory->set_loader(loader);
+    std::atomic<bool> stop{false};
+    loader->load_chunks(0, loader->hot_chunks(), stop);
+    std::vector<std::string> warnings;
+    const auto image = from_state(state, memory, *setup->policy, warnings);
+    for (const std::string& warning : warnings)
+        note_line(warning);
+    make_lazy(*image, *memory);
+    announce(*setup, options, static_cast<double>(host_mono_ns() - begin) / 1e9, "restored");
+
+    // The rest is filled in behind, so that later requests do not wait for it and a damaged file is found out.
+    std::atomic<bool> damaged{false};
+    std::thread filler([&] {
+        try {
+            loader->load_chunks(loader->hot_chunks(), loader->chunks(), stop);
+        } catch (const std::exception& error) {
+            note_line(error.what());
+            damaged = true;
+            StopSignal::instance().request();
+        }
+    });
+    int code;
+    try {
+        code = serve(*setup, options, image);
+    } catch (...) {
+        stop = true;
+        filler.join();
+        throw;
+    }
+    stop = true;
+    filler.join();
+    return damaged ? static_cast<int>(ExitCode::bad_snapshot) : code;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,148 @@
+#include "tinykvm/machine/restore.hpp"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/memory/layout.hpp"
+
+namespace tinykvm {
+namespace {
+
+[[noreturn]] void bad(const std::string& what) { throw UserError(ExitCode::bad_snapshot, "snapshot: " + what); }
+
+// Calls fn(leaf entry) for each leaf of the page tables in an image; entries that point beyond it are skipped.
+template <class Fn>
+void for_each_leaf(Image& memory, GuestPhys table, int level, std::uint64_t virt, Fn&& fn) {
+    memory.ensure(static_cast<std::uint32_t>(table.value / kPageSize));
+    auto* entries = reinterpret_cast<std::uint64_t*>(memory.data() + table.value);
+    for (std::uint64_t i = 0; i < 512; ++i) {
+        std::uint64_t& entry = entries[i];
+        if (!pte::mapped(entry) || pte::frame(entry) >= memory.frames())
+            continue;
+        const std::uint64_t at = virt | i << (12 + 9 * level);
+        if (level == 0)
+            fn(at, entry);
+        else
+            for_each_leaf(memory, GuestPhys(entry & pte::kAddress), level - 1, at, fn);
+    }
+}
+
+} // namespace
+
+CpuState cpu_state(const kvm::GuestCpu& cpu) {
+    CpuState state;
+    state.xcr0 = cpu.xcr0;
+    for (std::uint32_t i = 0; i < cpu.table.nent; ++i) {
+        const kvm_cpuid_entry2& e = cpu.table.entries[i];
+        state.cpuid.push_back({e.function, e.index, e.flags, e.eax, e.ebx, e.ecx, e.edx});
+    }
+    return state;
+}
+
+kvm::GuestCpu guest_cpu(const CpuState& state) {
+    kvm::GuestCpu cpu;
+    cpu.xcr0 = state.xcr0;
+    if (state.cpuid.empty() || state.cpuid.size() > kvm::kMaxCpuidEntries)
+        bad(fmt::format("{} CPUID leaves; build the snapshot anew", state.cpuid.size()));
+    for (const CpuidLeaf& leaf : state.cpuid) {
+        kvm_cpuid_entry2& e = cpu.table.entries[cpu.table.nent++];
+        e.function = leaf.function;
+        e.index = leaf.index;
+        e.flags = leaf.flags;
+        e.eax = leaf.eax;
+        e.ebx = leaf.ebx;
+        e.ecx = leaf.ecx;
+        e.edx = leaf.edx;
+        if (leaf.function == 0xd && leaf.index == 0)
+            cpu.xsave_bytes = leaf.ebx;
+    }
+    return cpu;
+}
+
+MachineState to_state(const MachineImage& image, const MachineEnv& env, const ProgramSpec& program) {
+    MachineState state;
+    state.guest_abi = abi::kVersion;
+    state.door = env.kind.pvm_door ? abi::kDoorPvm : abi::kDoorHardware;
+    state.page_table_root = image.root.value;
+    state.frames = image.image->frames();
+    for (const auto& [begin, region] : *image.regions)
+        state.regions.push_back({begin, region.end, region.prot, region.flags, region.name});
+    state.brk_begin = image.brk_begin;
+    state.brk_end = image.brk_end;
+    state.mono_ns = image.mono_ns;
+    state.real_ns = host_real_ns();
+    state.random_at = image.random_at;
+    state.threads = image.threads;
+    state.cpu = cpu_state(env.cpu);
+    state.listeners = image.listeners;
+    state.handles = HandleTable(image.handles, env.limits.open_files).states();
+    state.program.path = program.script.empty() ? program.path : program.script;
+    state.program.args = program.args;
+    for (const std::string& entry : program.env)
+        state.program.env_names.push_back(entry.substr(0, entry.find('=')));
+    state.program.cwd = program.cwd;
+    state.permissions = env.policy->permissions();
+    state.limits = env.limits;
+    return state;
+}
+
+std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_ptr<Image> memory, const Policy& policy,
+                                         std::vector<std::string>& warnings) {
+    if (state.guest_abi != abi::kVersion)
+        bad(fmt::format("made with guest kernel version {}, this is {}; build it anew", state.guest_abi, abi::kVersion));
+    if ((state.page_table_root & (kPageSize - 1)) != 0 || state.page_table_root / kPageSize >= state.frames ||
+        state.frames != memory->frames())
+        bad("its page tables are outside of its memory");
+    auto image = std::make_shared<MachineImage>();
+    AddressSpace::Regions regions;
+    std::uint64_t last = 0;
+    for (const RegionState& r : state.regions) {
+        if (r.begin < last || r.end <= r.begin || ((r.begin | r.end) & (kPageSize - 1)) != 0 ||
+            r.end > layout::kKernelHeap + layout::kKernelHeapBytes || (r.prot & ~7u) != 0)
+            bad(fmt::format("region {:#x}-{:#x} is not a region of an address space", r.begin, r.end));
+        last = r.end;
+        Region region;
+        region.end = r.end;
+        region.prot = r.prot;
+        region.flags = r.flags & (kRegionUser | kRegionSupervisor | kRegionWipeOnFork | kRegionShared);
+        region.name = r.name;
+        regions.emplace(r.begin, std::move(region));
+    }
+    for (const ListenerState& l : state.listeners)
+        if (l.id >= abi::kMaxListeners || l.address.size() < 2 || l.address.size() > 128)
+            bad("a listener without a sound address");
+    image->keep_pid = must_keep_pid(regions);
+    image->regions = std::make_shared<const AddressSpace::Regions>(std::move(regions));
+    image->root = GuestPhys(state.page_table_root);
+    image->brk_begin = state.brk_begin;
+    image->brk_end = state.brk_end;
+    image->mono_ns = state.mono_ns;
+    image->random_at = state.random_at;
+    image->listeners = state.listeners;
+    image->threads = state.threads;
+    HandleTable table = HandleTable::restore(state.handles, policy, state.limits.open_files, warnings);
+    image->handles = table.freeze();
+    image->image = memory;
+    return image;
+}
+
+std::uint64_t make_lazy(MachineImage& image, Image& memory) {
+    std::uint64_t lazy = 0;
+    // What the host reaches by pointer, and the guest kernel itself, must be there from the start.
+    for_each_leaf(memory, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
+        if (at >= layout::kUserMax)
+            memory.ensure(pte::frame(entry));
+    });
+    for_each_leaf(memory, image.root, 3, 0, [&](std::uint64_t, std::uint64_t& entry) {
+        if ((entry & pte::kPresent) && !memory.loaded(pte::frame(entry))) {
+            entry = (entry & ~pte::kPresent) | pte::kLazy;
+            ++lazy;
+        }
+    });
+    return lazy;
+}
+
+} // namespace tinykvm
