@@ -72,7 +72,7 @@ const FileTree::Mount* FileTree::mount_of(std::string_view path) const {
     return found == mounts_.end() ? nullptr : &*found;
 }
 
-int FileTree::open(const std::string& path, int flags, unsigned mode) const {
+int FileTree::open_unchecked(const std::string& path, int flags, unsigned mode) const {
     const Mount* mount = mount_of(path);
     std::string rest = path.substr(mount ? std::min(mount->guest.size(), path.size()) : 0);
     while (rest.starts_with('/'))
@@ -81,12 +81,18 @@ int FileTree::open(const std::string& path, int flags, unsigned mode) const {
         rest = rest.empty() ? mount->name : mount->name + '/' + rest;
     if (rest.empty())
         rest = ".";
-    UniqueFd fd(open_beneath(mount ? mount->folder.get() : root_.get(), rest, flags, mode));
+    return open_beneath(mount ? mount->folder.get() : root_.get(), rest, flags, mode);
+}
+
+int FileTree::look(const std::string& path) const { return open_unchecked(path, O_PATH | O_NOFOLLOW, 0); }
+
+int FileTree::open(const std::string& path, int flags, unsigned mode) const {
+    UniqueFd fd(open_unchecked(path, flags, mode));
     if (!fd)
         return fd.get();
     if (is_procfs(fd.get())) {
         const bool writing = !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY;
-        if (writing || mount || !is_beneath(path, "/proc"))
+        if (writing || mount_of(path) || !is_beneath(path, "/proc"))
             return -EACCES;
     }
     return fd.release();

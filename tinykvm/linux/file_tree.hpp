@@ -23,6 +23,9 @@ public:
     // Nothing of a procfs is opened for writing, and of one that is not at /proc nothing at all.
     int open(const std::string& path, int flags, unsigned mode) const;
 
+    // Opens with O_PATH to see what is there; of any file system. For walking only: what a guest gets comes from open.
+    int look(const std::string& path) const;
+
     bool is_mount(std::string_view path) const;
     // A folder that must exist for a volume to be reached.
     bool leads_to_mount(std::string_view path) const;
@@ -37,6 +40,7 @@ private:
         std::string name; // of the file in the folder when the volume is a file
     };
     const Mount* mount_of(std::string_view path) const;
+    int open_unchecked(const std::string& path, int flags, unsigned mode) const;
 
     UniqueFd root_;
     std::vector<Mount> mounts_; // longest guest path first

@@ -219,6 +219,22 @@ int HandleTable::error(std::int32_t number) const {
     return handle ? handle->lost : EBADF;
 }
 
+int HandleTable::map_error(std::int32_t number, int prot, bool shared) const {
+    if (const int why = error(number))
+        return why;
+    const HandleInfo& info = find(number)->info;
+    const auto access = info.flags & O_ACCMODE;
+    if (info.flags & O_PATH)
+        return EBADF;
+    if (info.kind != HandleKind::file && info.kind != HandleKind::memfd && info.kind != HandleKind::device)
+        return ENODEV;
+    if (access == O_WRONLY || (shared && (prot & PROT_WRITE) && access != O_RDWR))
+        return EACCES;
+    if ((prot & PROT_EXEC) && !(info.rights & kExecute))
+        return EPERM;
+    return 0;
+}
+
 int HandleTable::private_fd(std::int32_t number) {
     if (const int why = error(number))
         return -why;

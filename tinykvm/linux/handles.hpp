@@ -129,6 +129,9 @@ public:
     int fd(std::int32_t number) const;
     // Why a use of the handle fails: 0, EBADF, or the errno of a lost one.
     int error(std::int32_t number) const;
+    // Why mmap of the handle with PROT_* `prot` fails: 0, or EBADF, ENODEV, EACCES, EPERM (a volume without x), or
+    // the errno of a lost one. Devices are the caller's business: only /dev/zero makes sense.
+    int map_error(std::int32_t number, int prot, bool shared) const;
     // A descriptor whose offset, locks and content are this machine's alone, made on first use and dropped by
     // reset: a folder or file is reopened, a memfd copied. -errno.
     int private_fd(std::int32_t number);

@@ -180,6 +180,31 @@ TEST_CASE("a memfd of the base is copied before it is written") {
     CHECK(world.get<struct stat>(World::kData).st_size == 3 << 20);
 }
 
+TEST_CASE("what may be mapped") {
+    World world;
+    CHECK(world.open("file.txt", O_RDONLY) == 4);
+    CHECK(world.open(world.tmp / "rw/old.txt", O_RDWR) == 5);
+    CHECK(world.open(world.tmp / "rw/old.txt", O_WRONLY) == 6);
+    CHECK(world.open("file.txt", O_PATH) == 7);
+    CHECK(world.open("/proc/meminfo", O_RDONLY) == 8);
+    CHECK(world.call(SYS_socket, AF_INET, SOCK_STREAM, 0) == 9);
+    const auto error = [&](std::int32_t number, int prot, bool shared) {
+        return world.handles->map_error(number, prot, shared);
+    };
+    CHECK(error(4, PROT_READ | PROT_EXEC, false) == 0);
+    CHECK(error(4, PROT_READ | PROT_WRITE, false) == 0);
+    CHECK(error(4, PROT_READ | PROT_WRITE, true) == EACCES);
+    CHECK(error(5, PROT_READ | PROT_WRITE, true) == 0);
+    CHECK(error(6, PROT_READ, false) == EACCES);
+    CHECK(error(7, PROT_READ, false) == EBADF);
+    CHECK(error(8, PROT_READ, false) == 0);
+    CHECK(error(8, PROT_EXEC, false) == EPERM);
+    CHECK(error(9, PROT_READ, false) == ENODEV);
+    CHECK(error(3, PROT_READ, false) == EBADF); // the current folder is O_PATH
+    CHECK(error(0, PROT_READ, false) == ENODEV);
+    CHECK(error(-1, PROT_READ, false) == EBADF);
+}
+
 TEST_CASE("memfds may not hold more than the limit") {
     World world;
     world.handles->set_memfd_limit(64 << 10);
