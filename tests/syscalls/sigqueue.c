@@ -24,11 +24,10 @@ int main(void) {
     sigprocmask(SIG_BLOCK, &set, NULL);
     for (int i = 1; i <= 3; i++) {
         value.sival_int = i * 11;
-        CALL(sigqueue(getpid(), SIGRTMIN + 1, value));
+        if (CALL(sigqueue(getpid(), SIGRTMIN + 1, value)) < 0) return 1;
     }
     CALL(kill(getpid(), SIGUSR1));
     siginfo_t info;
-    if (errno) return 1;
     CHECK(sigwaitinfo(&set, &info) == SIGUSR1 && info.si_code == SI_USER && info.si_pid == getpid());
     CHECK(sigwaitinfo(&set, &info) == SIGRTMIN + 1 && info.si_code == SI_QUEUE && info.si_value.sival_int == 11);
     CALL(sigprocmask(SIG_UNBLOCK, &set, NULL));

@@ -1,4 +1,4 @@
-// Pairs of Unix sockets: streams, datagrams, flags, options, endings.
+// Pairs of Unix sockets, as streams: flags, options, endings.
 #include "transcript.h"
 
 #include <pthread.h>
@@ -44,22 +44,6 @@ static void stream(void) {
     CALL(fstat(s[0], &st));
     CHECK(S_ISSOCK(st.st_mode));
     say_ready("idle", s[0]);
-    stop();
-}
-
-static void datagrams(const char *kind, int type) {
-    section(kind);
-    pair(type | SOCK_NONBLOCK);
-    CALL(send(s[0], "first message", 13, 0));
-    CALL(send(s[0], "", 0, 0));
-    CALL(send(s[0], "third", 5, 0));
-    CALL(recv(s[1], b, 5, 0));
-    CALL(recv(s[1], b, 100, 0));
-    struct iovec in = {b, 3};
-    struct msghdr got = {.msg_iov = &in, .msg_iovlen = 1};
-    CALL(recvmsg(s[1], &got, MSG_TRUNC));
-    SAY("truncated %d", (got.msg_flags & MSG_TRUNC) != 0);
-    CALL(recv(s[1], b, 100, 0));
     stop();
 }
 
@@ -163,29 +147,9 @@ static void much(void) {
     stop();
 }
 
-static void peeking(void) {
-    section("looking ahead");
-    pair(SOCK_STREAM | SOCK_NONBLOCK);
-    CALL(write(s[0], "hello", 5));
-    CALL(recv(s[1], b, 2, MSG_PEEK));
-    CALL(recv(s[1], b, 100, MSG_PEEK));
-    CALL(recv(s[1], b, 100, 0));
-    CALL(recv(s[1], b, 100, MSG_PEEK));
-    stop();
-    pair(SOCK_DGRAM | SOCK_NONBLOCK);
-    CALL(send(s[0], "message", 7, 0));
-    CALL(recv(s[1], b, 2, MSG_PEEK | MSG_TRUNC));
-    CALL(recv(s[1], b, 100, 0));
-    CALL(recv(s[1], b, 100, 0));
-    stop();
-}
-
 int main(void) {
     stream();
-    datagrams("datagrams", SOCK_DGRAM);
-    datagrams("sequenced packets", SOCK_SEQPACKET);
     endings();
     options();
     much();
-    peeking();
 }
