@@ -36,7 +36,8 @@ struct Invocation {
     Settings settings; // of the command line
     std::vector<std::string> operands;
     bool named = true;       // false: no command was given
-    std::string bare_before; // long name of the option with an optional value, given without, directly before the first operand
+    std::string bare_before; // long name of the option with an optional value, given without, directly before
+                             // the first operand
 };
 
 struct Command {
@@ -49,8 +50,8 @@ struct Command {
     std::function<int(const Invocation&, Context&)> action;
 };
 
-// Parses the words (without the program's own name), runs the command, prints errors as one line each and returns the exit code.
-// Without a command the one named "run" is invoked with Invocation::named = false.
+// Parses the words (without the program's own name), runs the command, prints errors as one line each and
+// returns the exit code. Without a command the one named "run" is invoked with Invocation::named = false.
 int run_cli(std::span<const Command> commands, const std::vector<std::string>& words, Context context);
 
 // The commands. MachineAction is run_program, make_snapshot or run_snapshot (src/runner/options.hpp).

@@ -19,12 +19,16 @@ std::vector<std::string> words_of(std::string text) {
 std::vector<Completed> completed(std::span<const Command> commands) {
     std::vector<Completed> result;
     for (const Command& command : commands) {
-        Completed entry{.name = command.name, .summary = command.summary, .operands = command.operands, .choices = {},
+        Completed entry{.name = command.name,
+                        .summary = command.summary,
+                        .operands = command.operands,
+                        .choices = {},
                         .options = {}};
         if (command.synopsis.find('|') != command.synopsis.npos)
             entry.choices = words_of(command.synopsis);
         const auto app = make_app(command, true);
-        for (const CLI::Option* option : app->get_options([](const CLI::Option* o) { return !o->get_group().empty(); })) {
+        for (const CLI::Option* option :
+             app->get_options([](const CLI::Option* o) { return !o->get_group().empty(); })) {
             CompletedOption each;
             each.name = option->get_lnames().front();
             each.help = option->get_description();
@@ -54,8 +58,9 @@ int completion(const Invocation& invocation, Context& context) {
     else if (shell == "fish")
         context.out << fish_completion(commands);
     else
-        throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("no completion for '{}', only for bash, zsh and fish{}",
-                                                                       shell, did_you_mean(shell, shells)));
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 fmt::format("no completion for '{}', only for bash, zsh and fish{}", shell,
+                                             did_you_mean(shell, shells)));
     return 0;
 }
 

@@ -24,7 +24,8 @@ std::string escaped(const std::string& text, std::string_view special) {
 
 std::string joined(const std::set<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
 
-// Finds out where the cursor is: behind which command, in which option's value, among the program's arguments.
+// Finds out where the cursor is: behind which command, in which option's value, among the program's
+// arguments.
 constexpr const char* kBash = R"(_kvmserver() {{
     local cur=${{COMP_WORDS[COMP_CWORD]}} command= value= guest= i=1 word
     local with_value=' {0} '
@@ -72,8 +73,8 @@ std::string zsh_option(const CompletedOption& option) {
     const std::string help = escaped(option.help, "[]:\\");
     std::string value;
     if (!option.value.empty()) {
-        const std::string what = !option.choices.empty()   ? fmt::format("({})", fmt::join(option.choices, " "))
-                                 : option.value == "DIR"   ? "_files -/"
+        const std::string what = !option.choices.empty() ? fmt::format("({})", fmt::join(option.choices, " "))
+                                 : option.value == "DIR" ? "_files -/"
                                  : option.value == "FILE" || option.value == "PATHS" ? "_files"
                                                                                      : " ";
         const std::string message = escaped(option.value, "[]:\\|");
@@ -82,7 +83,8 @@ std::string zsh_option(const CompletedOption& option) {
     const char* glue = option.takes_value ? "=" : option.value.empty() ? "" : "=-";
     std::string line = fmt::format("      '*--{}{}[{}]{}'\n", option.name, glue, help, value);
     if (!option.letter.empty())
-        line += fmt::format("      '*-{}{}[{}]{}'\n", option.letter, option.takes_value ? "+" : "", help, value);
+        line +=
+            fmt::format("      '*-{}{}[{}]{}'\n", option.letter, option.takes_value ? "+" : "", help, value);
     return line;
 }
 
@@ -90,10 +92,14 @@ std::string zsh_operands(const Completed& command) {
     if (!command.choices.empty())
         return fmt::format("      '1: :({})'\n", fmt::join(command.choices, " "));
     switch (command.operands) {
-    case Operands::guest: return "      '1:program: _alternative \"files:file:_files\" \"commands:command:_command_names -e\"'\n"
-                                 "      '*::argument:_default'\n";
-    case Operands::ours: return "      '*:file:_files'\n";
-    case Operands::none: break;
+    case Operands::guest:
+        return "      '1:program: _alternative \"files:file:_files\" \"commands:command:_command_names "
+               "-e\"'\n"
+               "      '*::argument:_default'\n";
+    case Operands::ours:
+        return "      '*:file:_files'\n";
+    case Operands::none:
+        break;
     }
     return "";
 }
@@ -117,12 +123,14 @@ std::string bash_completion(std::span<const Completed> commands) {
             if (!option.letter.empty())
                 with_value.insert("-" + option.letter);
             if (!option.choices.empty() && described.insert(option.name).second)
-                values += fmt::format("            --{}) words='{}' ;;\n", option.name, fmt::join(option.choices, " "));
+                values += fmt::format("            --{}) words='{}' ;;\n", option.name,
+                                      fmt::join(option.choices, " "));
         }
         options += fmt::format("            {}) words='{}' ;;\n", command.name, joined(words));
         all.merge(words);
         if (!command.choices.empty())
-            operands += fmt::format("            {}) words='{}' ;;\n", command.name, fmt::join(command.choices, " "));
+            operands +=
+                fmt::format("            {}) words='{}' ;;\n", command.name, fmt::join(command.choices, " "));
     }
     options += fmt::format("            *) words='{}' ;;\n", joined(all));
     return "# bash completion: eval \"$(kvmserver completion bash)\"\n" +
@@ -166,7 +174,8 @@ std::string fish_completion(std::span<const Completed> commands) {
         text += fmt::format("complete -c kvmserver -f -n __fish_use_subcommand -a {} -d '{}'\n", command.name,
                             escaped(command.summary, "\\"));
     for (const Completed& command : commands) {
-        const std::string base = fmt::format("complete -c kvmserver -n '__fish_seen_subcommand_from {}'", command.name);
+        const std::string base =
+            fmt::format("complete -c kvmserver -n '__fish_seen_subcommand_from {}'", command.name);
         if (command.operands == Operands::none)
             text += base + " -f\n";
         if (!command.choices.empty())

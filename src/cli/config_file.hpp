@@ -1,4 +1,5 @@
-// The options file, kvmserver.toml: options by their long names at top level, [run], and tables of later commands.
+// The options file, kvmserver.toml: options by their long names at top level, [run], and tables of later
+// commands.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,10 +22,10 @@ struct ConfigFile {
     std::vector<std::string> warnings; // unknown keys, one line each
 };
 
-// Reads [run] only when `with_run`; otherwise it is not even looked at. `shown` is the name for messages. Throws UserError with
-// file and line for what is no TOML and for values of a wrong type.
-ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,
-                        bool with_run);
+// Reads [run] only when `with_run`; otherwise it is not even looked at. `shown` is the name for messages.
+// Throws UserError with file and line for what is no TOML and for values of a wrong type.
+ConfigFile parse_config(const std::string& text, const std::string& shown,
+                        std::span<const OptionSpec> options, bool with_run);
 ConfigFile read_config(const std::string& path, std::span<const OptionSpec> options, bool with_run);
 
 } // namespace kvmserver::cli

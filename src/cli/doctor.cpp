@@ -15,7 +15,9 @@ namespace kvmserver::cli {
 namespace {
 
 // Effective rights: what open(2) will ask.
-bool may_open(const std::string& device) { return ::faccessat(AT_FDCWD, device.c_str(), R_OK | W_OK, AT_EACCESS) == 0; }
+bool may_open(const std::string& device) {
+    return ::faccessat(AT_FDCWD, device.c_str(), R_OK | W_OK, AT_EACCESS) == 0;
+}
 
 int doctor(const std::string& device, Context& context) {
     const int unusable = static_cast<int>(tinykvm::ExitCode::no_kvm);
@@ -28,9 +30,10 @@ int doctor(const std::string& device, Context& context) {
     }
     context.out << device << " exists\n";
     if (!may_open(device)) {
-        context.out << fmt::format("{} not permitted ({}): add yourself to group kvm (sudo usermod -aG kvm $USER) and "
-                                   "log in again\n",
-                                   device, std::strerror(errno));
+        context.out << fmt::format(
+            "{} not permitted ({}): add yourself to group kvm (sudo usermod -aG kvm $USER) and "
+            "log in again\n",
+            device, std::strerror(errno));
         return unusable;
     }
     context.out << device << " permitted\n";

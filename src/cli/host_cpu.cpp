@@ -15,8 +15,13 @@ tinykvm::CpuState host_cpu() {
     state.xcr0 = cpu.xcr0;
     const auto count = std::min(cpu.table.nent, tinykvm::kvm::kMaxCpuidEntries);
     for (const kvm_cpuid_entry2& leaf : std::span(cpu.table.entries).first(count))
-        state.cpuid.push_back({.function = leaf.function, .index = leaf.index, .flags = leaf.flags,
-                               .eax = leaf.eax, .ebx = leaf.ebx, .ecx = leaf.ecx, .edx = leaf.edx});
+        state.cpuid.push_back({.function = leaf.function,
+                               .index = leaf.index,
+                               .flags = leaf.flags,
+                               .eax = leaf.eax,
+                               .ebx = leaf.ebx,
+                               .ecx = leaf.ecx,
+                               .edx = leaf.edx});
     return state;
 }
 

@@ -76,7 +76,8 @@ int inspect(const Invocation& invocation, Context& context) {
             context.out << fmt::format("{:<12} {}\n", "verified", "every chunk");
         context.out << (!known       ? fmt::format("compatible: unknown: {}\n", no_host)
                         : compatible ? std::string("compatible: yes\n")
-                                     : fmt::format("compatible: no: {}\n", facts["incompatible_because"].get<std::string>()));
+                                     : fmt::format("compatible: no: {}\n",
+                                                   facts["incompatible_because"].get<std::string>()));
     }
     return static_cast<int>(known && !compatible ? ExitCode::bad_snapshot : ExitCode::ok);
 }

@@ -29,8 +29,8 @@ std::string command_name(unsigned command) {
     return command == kRun ? "run" : command == kSnapshot ? "snapshot" : "snaprun";
 }
 
-// A person who wrote `kvmserver snaprun --env A=1 app.snap` expects something; what merely stands in a shared file or comes from
-// the peer is worth a line in verbose mode only.
+// A person who wrote `kvmserver snaprun --env A=1 app.snap` expects something; what merely stands in a shared
+// file or comes from the peer is worth a line in verbose mode only.
 void note_without_effect(unsigned command, const Settings& settings, bool verbose, std::ostream& err) {
     std::vector<std::string> foreign, misplaced;
     for (const OptionSpec& spec : machine_options()) {
@@ -60,8 +60,8 @@ void check_swallowed(const Invocation& invocation) {
                          (word.find(':') != word.npos || word.find_first_not_of("0123456789.") == word.npos);
     if (address || std::filesystem::is_directory(status))
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 fmt::format("'{}' is not a program; --{} takes its value with '=': --{}={}", word,
-                                             invocation.bare_before, invocation.bare_before, word));
+                                 fmt::format("'{}' is not a program; --{} takes its value with '=': --{}={}",
+                                             word, invocation.bare_before, invocation.bare_before, word));
 }
 
 } // namespace

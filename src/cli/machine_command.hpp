@@ -8,8 +8,8 @@ namespace kvmserver::cli {
 std::vector<OptionSpec> options_of(unsigned command);
 
 struct MachineJob {
-    Options options; // program, args and snapshot_file still empty, but for --output
-    bool done = false; // --print-config: nothing more to do
+    Options options;     // program, args and snapshot_file still empty, but for --output
+    bool done = false;   // --print-config: nothing more to do
     std::string program; // operands, or [run] of the file
     std::vector<std::string> args;
 };

@@ -13,10 +13,15 @@ constexpr std::string_view kDiagnostics = "Diagnostics";
 
 constexpr OptionSpec compatible(std::string_view name, Kind kind, std::string_view value = "",
                                 std::string_view fallback = "") {
-    return {.name = name, .kind = kind, .group = kCompatibility, .value = value, .fallback = fallback,
+    return {.name = name,
+            .kind = kind,
+            .group = kCompatibility,
+            .value = value,
+            .fallback = fallback,
             .without_effect = kAll};
 }
 
+// clang-format off
 constexpr OptionSpec kTable[] = {
     {.name = "config", .letter = 'c', .kind = Kind::text, .group = kOptions, .value = "FILE",
      .help = "options file (kvmserver.toml in the current folder, if it is there)", .in_file = false},
@@ -101,6 +106,7 @@ constexpr OptionSpec kTable[] = {
     compatible("no-split-hugepages", Kind::flag),
     compatible("transparent-hugepages", Kind::flag),
 };
+// clang-format on
 
 } // namespace
 

@@ -8,7 +8,8 @@ namespace kvmserver::cli {
 
 enum class Kind {
     flag,          // --x, --x=true|false; in a file true or false
-    optional_list, // --x (means `bare`) or --x=A,B; never takes the next word; in a file true, false, "A,B" or [..]
+    optional_list, // --x (means `bare`) or --x=A,B; never takes the next word; in a file true, false, "A,B"
+                   // or [..]
     repeated,      // --x V, as often as wanted, not split at commas; in a file "V" or [..]
     text,          // --x V
     count,         // a whole number
@@ -27,9 +28,9 @@ struct OptionSpec {
     std::string_view value = ""; // placeholder; "a|b|c" are the only values
     std::string_view fallback = "";
     std::string_view help = "";
-    std::string_view bare = "";        // optional_list without a value
-    unsigned offered = kAll;           // commands whose command line has it (a file may always have it)
-    unsigned without_effect = 0;       // commands that accept it and do nothing with it
+    std::string_view bare = "";  // optional_list without a value
+    unsigned offered = kAll;     // commands whose command line has it (a file may always have it)
+    unsigned without_effect = 0; // commands that accept it and do nothing with it
     bool in_file = true;
 
     bool takes_value() const { return kind != Kind::flag && kind != Kind::optional_list; }

@@ -52,7 +52,8 @@ private:
         bool http = false;
         flag("http", http);
         if (http)
-            usage(find("http")->label("http") + " is not built yet; without it each connection has a clean machine");
+            usage(find("http")->label("http") +
+                  " is not built yet; without it each connection has a clean machine");
     }
 
     void refuse_mixed_permissions() {
@@ -74,8 +75,8 @@ private:
         target = (value == "true") == when_set;
     }
 
-    std::uint64_t whole(std::string_view name, std::uint64_t lowest, std::uint64_t highest, std::uint64_t unset,
-                        std::string_view unit = "") {
+    std::uint64_t whole(std::string_view name, std::uint64_t lowest, std::uint64_t highest,
+                        std::uint64_t unset, std::string_view unit = "") {
         const Setting* setting = find(name);
         if (!setting)
             return unset;
@@ -83,8 +84,8 @@ private:
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
-            usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}", setting->label(name), text, unit,
-                              lowest, highest));
+            usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}", setting->label(name), text,
+                              unit, lowest, highest));
         return value;
     }
 
@@ -125,7 +126,8 @@ private:
         const std::vector<std::string> known = split_commas(words);
         if (std::ranges::find(known, target) == known.end()) {
             const std::string hint = did_you_mean(target, known);
-            usage(fmt::format("{}: '{}' is not {}{}", setting->label(name), target, fmt::join(known, ", "), hint));
+            usage(fmt::format("{}: '{}' is not {}{}", setting->label(name), target, fmt::join(known, ", "),
+                              hint));
         }
     }
 
@@ -209,7 +211,8 @@ private:
         }
     }
 
-    template <typename Item> void items(std::string_view name, Item&& each) {
+    template <typename Item>
+    void items(std::string_view name, Item&& each) {
         Setting* setting = find(name);
         if (!setting)
             return;
@@ -221,7 +224,8 @@ private:
         }
     }
 
-    template <typename T> static void add(std::vector<T>& list, T item) {
+    template <typename T>
+    static void add(std::vector<T>& list, T item) {
         if (std::ranges::find(list, item) == list.end())
             list.push_back(std::move(item));
     }

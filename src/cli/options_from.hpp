@@ -8,8 +8,9 @@
 
 namespace kvmserver::cli {
 
-// Checks every value and throws UserError (usage) naming the option, and the line when it is in the file. The program and its
-// arguments are not touched. Rewrites `settings` to what they mean here: paths absolute, -t 0 as a number.
+// Checks every value and throws UserError (usage) naming the option, and the line when it is in the file. The
+// program and its arguments are not touched. Rewrites `settings` to what they mean here: paths absolute, -t 0
+// as a number.
 Options options_from(Settings& settings, const std::string& folder, unsigned cpus);
 
 } // namespace kvmserver::cli

@@ -14,8 +14,12 @@ bool is_utf8(std::string_view text) {
             return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
         };
         const unsigned first = byte(i);
-        const std::size_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3
-                                   : first < 0xf5 ? 4 : 0;
+        const std::size_t length = first < 0x80   ? 1
+                                   : first < 0xc2 ? 0
+                                   : first < 0xe0 ? 2
+                                   : first < 0xf0 ? 3
+                                   : first < 0xf5 ? 4
+                                                  : 0;
         if (length == 0)
             return false;
         for (std::size_t k = 1; k < length; ++k)
@@ -77,7 +81,8 @@ std::string config_text(const Settings& settings, unsigned command, const RunSec
             continue;
         if (const auto at = settings.find(spec.name); at != settings.end())
             text += fmt::format("{} = {}\n", spec.name, literal(spec, at->second.values));
-        else if ((spec.offered & ~spec.without_effect & command) && (spec.is_list() || spec.kind == Kind::flag || !spec.fallback.empty()))
+        else if ((spec.offered & ~spec.without_effect & command) &&
+                 (spec.is_list() || spec.kind == Kind::flag || !spec.fallback.empty()))
             text += fmt::format("# {} = {}\n", spec.name, default_literal(spec));
     }
     if (!run.program.empty())

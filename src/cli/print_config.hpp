@@ -5,8 +5,8 @@
 
 namespace kvmserver::cli {
 
-// An options file that reads back to the same: what is set, defaults as comments. `settings` as options_from left them.
-// `command` is one of kRun, kSnapshot, kSnaprun.
+// An options file that reads back to the same: what is set, defaults as comments. `settings` as options_from
+// left them. `command` is one of kRun, kSnapshot, kSnaprun.
 std::string config_text(const Settings& settings, unsigned command, const RunSection& run);
 
 } // namespace kvmserver::cli

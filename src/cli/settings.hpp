@@ -21,8 +21,8 @@ struct Setting {
 // By long name.
 using Settings = std::map<std::string, Setting, std::less<>>;
 
-// The command line wins, option by option. Of --allow-all and the narrower permissions, which exclude each other,
-// those of the file give way when the command line has one of the other kind.
+// The command line wins, option by option. Of --allow-all and the narrower permissions, which exclude each
+// other, those of the file give way when the command line has one of the other kind.
 Settings merge(Settings file, const Settings& line);
 
 // "a,b" to "a" and "b"; empty items are kept.

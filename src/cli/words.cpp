@@ -46,7 +46,8 @@ public:
 
 private:
     // Before the command is known an option may be any command's.
-    template <typename Key> const OptionSpec* find(Key key) const {
+    template <typename Key>
+    const OptionSpec* find(Key key) const {
         if (const auto* spec = find_option(kCommon, key))
             return spec;
         if (result_.command)
@@ -79,7 +80,8 @@ private:
         for (std::size_t i = 1; i < word.size(); ++i) {
             const OptionSpec* spec = find(word[i]);
             if (!spec)
-                unknown_option(word.size() == 2 ? word : fmt::format("-{} in '{}'", word[i], word), word.substr(1));
+                unknown_option(word.size() == 2 ? word : fmt::format("-{} in '{}'", word[i], word),
+                               word.substr(1));
             if (!spec->takes_value()) {
                 add_bare(*spec);
                 continue;
@@ -162,9 +164,11 @@ private:
     }
 
     [[noreturn]] void unknown_option(const std::string& shown, const std::string& name) const {
-        std::string hint = name.size() > 1 ? did_you_mean(name, option_names(commands_, result_.command), "--") : "";
+        std::string hint =
+            name.size() > 1 ? did_you_mean(name, option_names(commands_, result_.command), "--") : "";
         if (hint.empty())
-            hint = fmt::format("; see kvmserver {}--help", result_.command ? result_.command->name + " " : "");
+            hint =
+                fmt::format("; see kvmserver {}--help", result_.command ? result_.command->name + " " : "");
         usage(fmt::format("unknown option {}{}", shown, hint));
     }
 

@@ -1,4 +1,5 @@
-// Finds out which words of the command line are whose: the command, our options, its operands, the guest's arguments.
+// Finds out which words of the command line are whose: the command, our options, its operands, the guest's
+// arguments.
 #pragma once
 #include <span>
 #include <string>
@@ -8,11 +9,12 @@
 
 namespace kvmserver::cli {
 
-// CLI11's subcommands cannot do this: options before and after the command, a program that is named like a command,
-// and everything after the program left alone. It gets our options afterwards, in one canonical form.
+// CLI11's subcommands cannot do this: options before and after the command, a program that is named like a
+// command, and everything after the program left alone. It gets our options afterwards, in one canonical
+// form.
 struct Words {
-    const Command* command = nullptr;  // nullptr: none was given
-    std::vector<std::string> options;  // "--name" or "--name=value", never empty values
+    const Command* command = nullptr; // nullptr: none was given
+    std::vector<std::string> options; // "--name" or "--name=value", never empty values
     std::vector<std::string> operands;
     std::string bare_before; // see Invocation
 };
@@ -20,7 +22,8 @@ struct Words {
 // Options that every command has.
 std::span<const OptionSpec> common_options(); // help, help-all, version
 
-// Throws UserError (usage) for unknown commands and options, missing and empty values, and options of another command.
+// Throws UserError (usage) for unknown commands and options, missing and empty values, and options of another
+// command.
 Words split_words(std::span<const Command> commands, const std::vector<std::string>& words);
 
 // Of one command, or of all when it is nullptr; without hidden ones.

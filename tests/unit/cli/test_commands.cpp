@@ -4,11 +4,11 @@
 #include "src/cli/probe_line.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/cli/harness.hpp"
+#include "tests/unit/cli/matchers.hpp"
 #include "tinykvm/base/error.hpp"
 
 using namespace kvmserver;
 using namespace kvmserver::cli;
-using Catch::Matchers::Contains;
 using Catch::Matchers::Matches;
 
 namespace {
@@ -17,7 +17,8 @@ Outcome failing(const std::function<int()>& what) {
     const Command commands[] = {run_command([&](const Options&) { return what(); })};
     std::ostringstream out, err;
     Outcome outcome;
-    outcome.code = run_cli(commands, {"-c", "/dev/null", "run", "p"}, {.out = out, .err = err, .folder = "/"});
+    outcome.code =
+        run_cli(commands, {"-c", "/dev/null", "run", "p"}, {.out = out, .err = err, .folder = "/"});
     outcome.err = err.str();
     return outcome;
 }
@@ -26,8 +27,11 @@ Outcome failing(const std::function<int()>& what) {
 
 TEST_CASE("an action's failure is one line and the documented code") {
     using tinykvm::ExitCode;
-    CHECK(failing([]() -> int { throw tinykvm::UserError(ExitCode::bad_snapshot, "a.snap is no snapshot"); }).code == 7);
-    CHECK(failing([]() -> int { throw tinykvm::UserError(ExitCode::no_kvm, "two\nlines"); }).err == "kvmserver: two lines\n");
+    CHECK(failing([]() -> int {
+              throw tinykvm::UserError(ExitCode::bad_snapshot, "a.snap is no snapshot");
+          }).code == 7);
+    CHECK(failing([]() -> int { throw tinykvm::UserError(ExitCode::no_kvm, "two\nlines"); }).err ==
+          "kvmserver: two lines\n");
     const Outcome host = failing([]() -> int { throw tinykvm::HostError(ENOSPC, "write a.snap"); });
     CHECK(host.code == 1);
     CHECK(host.err == "kvmserver: write a.snap: No space left on device\n");
@@ -39,20 +43,23 @@ TEST_CASE("help") {
     const Outcome top = kvmserver_line("--help");
     CHECK(top.code == 0);
     CHECK(top.err == "");
-    for (const char* name : {"run PROGRAM", "snapshot -o FILE", "snaprun FILE", "doctor", "completion", "version"})
-        CHECK_THAT(top.out, Contains(name));
-    CHECK_THAT(top.out, !Contains("deploy") && !Contains("storage"));
+    for (const char* name :
+         {"run PROGRAM", "snapshot -o FILE", "snaprun FILE", "doctor", "completion", "version"})
+        CHECK_THAT(top.out, contains(name));
+    CHECK_THAT(top.out, !contains("deploy") && !contains("storage"));
 
     const Outcome run = kvmserver_line("run --help");
     CHECK(run.code == 0);
-    CHECK_THAT(run.out, Contains("Usage: kvmserver run [OPTIONS] PROGRAM [ARGS...]") && Contains("--allow-read[=PATHS]") &&
-                            Contains("(8192)") && !Contains("--hugepages") && !Contains("--http") && !Contains("--output") &&
-                            Contains("--help-all"));
+    CHECK_THAT(run.out, contains("Usage: kvmserver run [OPTIONS] PROGRAM [ARGS...]") &&
+                            contains("--allow-read[=PATHS]") && contains("(8192)") &&
+                            !contains("--hugepages") && !contains("--http") && !contains("--output") &&
+                            contains("--help-all"));
     CHECK(kvmserver_line("-h run").out == run.out);
     CHECK(kvmserver_line("run -t 4 -h p").out == run.out); // before PROGRAM it is ours
-    CHECK_THAT(kvmserver_line("run --help-all").out, Contains("--hugepages") && Contains("--remapping VIRT:SIZE"));
-    CHECK_THAT(kvmserver_line("snapshot -h").out, Contains("-o, --output FILE") && Contains("--level"));
-    CHECK_THAT(kvmserver_line("--help-all").out, Contains("--hugepages") && Contains("kvmserver doctor"));
+    CHECK_THAT(kvmserver_line("run --help-all").out,
+               contains("--hugepages") && contains("--remapping VIRT:SIZE"));
+    CHECK_THAT(kvmserver_line("snapshot -h").out, contains("-o, --output FILE") && contains("--level"));
+    CHECK_THAT(kvmserver_line("--help-all").out, contains("--hugepages") && contains("kvmserver doctor"));
     std::istringstream lines(kvmserver_line("--help-all").out);
     for (std::string line; std::getline(lines, line);)
         CHECK(line.size() <= 112);
@@ -81,38 +88,41 @@ TEST_CASE("doctor: one line a check, 8 when machines cannot run") {
         return outcome;
     };
     CHECK(doctor("/nonexistent/kvm").code == 8);
-    CHECK_THAT(doctor("/nonexistent/kvm").out, Contains("/nonexistent/kvm missing: ") && Contains("modprobe"));
+    CHECK_THAT(doctor("/nonexistent/kvm").out,
+               contains("/nonexistent/kvm missing: ") && contains("modprobe"));
     const Outcome null = doctor("/dev/null");
     CHECK(null.code == 8);
-    CHECK_THAT(null.out, Contains("/dev/null exists\n/dev/null permitted\n/dev/null: "));
+    CHECK_THAT(null.out, contains("/dev/null exists\n/dev/null permitted\n/dev/null: "));
     CHECK(std::ranges::count(null.out, '\n') == 3);
     if (::geteuid() != 0) {
         const Folder folder;
         folder.write("kvm", "");
         std::filesystem::permissions(folder.path("kvm"), std::filesystem::perms::none);
         CHECK(doctor(folder.path("kvm")).code == 8);
-        CHECK_THAT(doctor(folder.path("kvm")).out, Contains("group kvm"));
+        CHECK_THAT(doctor(folder.path("kvm")).out, contains("group kvm"));
     }
     CHECK_THROWS_AS(probe_line("/dev/null"), tinykvm::UserError);
 }
 
 TEST_CASE("completion scripts hold the commands' options") {
     const std::string bash = kvmserver_line("completion bash").out;
-    CHECK_THAT(bash, Contains("complete -o default -F _kvmserver kvmserver") && Contains("--allow-read") &&
-                         Contains("auto dirty-bits working-set") && !Contains("--http "));
+    CHECK_THAT(bash, contains("complete -o default -F _kvmserver kvmserver") && contains("--allow-read") &&
+                         contains("auto dirty-bits working-set") && !contains("--http "));
     const std::string zsh = kvmserver_line("completion zsh").out;
-    CHECK_THAT(zsh, Contains("#compdef kvmserver") && Contains("'*--threads=[request machines; 0 = number of CPUs]:N: '") &&
-                        Contains("'*--allow-read=-["));
+    CHECK_THAT(zsh, contains("#compdef kvmserver") &&
+                        contains("'*--threads=[request machines; 0 = number of CPUs]:N: '") &&
+                        contains("'*--allow-read=-["));
     const std::string fish = kvmserver_line("completion fish").out;
-    CHECK_THAT(fish, Contains("complete -c kvmserver -n '__fish_seen_subcommand_from run' -l threads -s t -x"));
+    CHECK_THAT(fish,
+               contains("complete -c kvmserver -n '__fish_seen_subcommand_from run' -l threads -s t -x"));
 }
 
 #if __has_include(<spawn.h>)
 namespace {
 // What bash offers for a command line; the cursor is at the end of its last word.
 std::string bash_offers(const Folder& folder, const std::string& comp_words) {
-    folder.write("script", kvmserver_line("completion bash").out +
-                               "COMP_WORDS=(" + comp_words + "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _kvmserver; "
+    folder.write("script", kvmserver_line("completion bash").out + "COMP_WORDS=(" + comp_words +
+                               "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _kvmserver; "
                                "echo \"${COMPREPLY[*]}\" > offers\n");
     REQUIRE(std::system("bash --norc script") == 0);
     std::ifstream file(folder.path("offers"));

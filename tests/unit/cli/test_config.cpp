@@ -2,11 +2,11 @@
 #include "src/cli/config_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/cli/harness.hpp"
+#include "tests/unit/cli/matchers.hpp"
 
 using namespace kvmserver;
 using namespace kvmserver::cli;
 using Strings = std::vector<std::string>;
-using Catch::Matchers::Contains;
 
 TEST_CASE("the options file gives what the command line does") {
     const Folder folder;
@@ -22,8 +22,10 @@ TEST_CASE("the options file gives what the command line does") {
         {"env = ['A=1', 'B=2']\nvolume = 'd:/d:rw'", "--env A=1 --env B=2 --volume d:/d:rw"},
         {"max-boot-time = 1.5\nmax-request-time = 2\nmax-main-memory = 64",
          "--max-boot-time 1.5 --max-request-time 2 --max-main-memory 64"},
-        {"no-executable-heap = true\nverbose = true\nhugepages = true", "--no-executable-heap -v --hugepages"},
-        {"listen = ':1'\ncpu = 'native'\nreset = 'auto'\ncwd = 'x'", "--listen :1 --cpu native --reset auto --cwd x"},
+        {"no-executable-heap = true\nverbose = true\nhugepages = true",
+         "--no-executable-heap -v --hugepages"},
+        {"listen = ':1'\ncpu = 'native'\nreset = 'auto'\ncwd = 'x'",
+         "--listen :1 --cpu native --reset auto --cwd x"},
         {"allow-all = true", "--allow-all"},
     };
     for (const Row& row : rows) {
@@ -49,7 +51,8 @@ TEST_CASE("an array item is one path, commas and all") {
 
 TEST_CASE("the command line wins") {
     const Folder folder;
-    folder.write("kvmserver.toml", "threads = 4\nephemeral = true\nallow-read = ['/a']\nenv = ['A=1']\nwarmup = 3\n");
+    folder.write("kvmserver.toml",
+                 "threads = 4\nephemeral = true\nallow-read = ['/a']\nenv = ['A=1']\nwarmup = 3\n");
     const Options options = kvmserver_line("run -t 2 --ephemeral=false --allow-read=/b --env B=2 p").options;
     CHECK(options.threads == 2);
     CHECK_FALSE(options.ephemeral);
@@ -98,13 +101,16 @@ TEST_CASE("[run] is used only when no command is given") {
 
     folder.write("kvmserver.toml", "[run]\nprogram = 7\nnonsense = 1\n");
     CHECK(kvmserver_line("snaprun f").err == ""); // not even looked at
-    CHECK(kvmserver_line("").err == "kvmserver: kvmserver.toml:2: run.program must be a string, not an integer\n");
+    CHECK(kvmserver_line("").err ==
+          "kvmserver: kvmserver.toml:2: run.program must be a string, not an integer\n");
     folder.write("kvmserver.toml", "[run]\nprogram = 'p'\nargs = 'x'\n");
-    CHECK(kvmserver_line("").err == "kvmserver: kvmserver.toml:3: run.args must be an array of strings, not a string\n");
+    CHECK(kvmserver_line("").err ==
+          "kvmserver: kvmserver.toml:3: run.args must be an array of strings, not a string\n");
     folder.write("kvmserver.toml", "run = 'p'\n");
     CHECK(kvmserver_line("").err == "kvmserver: kvmserver.toml:1: run must be a table, not a string\n");
     folder.write("kvmserver.toml", "[run]\nprogram = 'p'\narg = ['x']\n");
-    CHECK(kvmserver_line("").err == "kvmserver: kvmserver.toml:3: unknown key 'run.arg'; ignored; did you mean args?\n");
+    CHECK(kvmserver_line("").err ==
+          "kvmserver: kvmserver.toml:3: unknown key 'run.arg'; ignored; did you mean args?\n");
     CHECK(kvmserver_line("").action == "run");
 }
 
@@ -122,10 +128,13 @@ TEST_CASE("unknown keys are warnings, with the nearest name") {
         std::string toml, warning;
     };
     const Row rows[] = {
-        {"\nalow-read = true", "kvmserver.toml:2: unknown key 'alow-read'; ignored; did you mean allow-read?"},
-        {"allow_read = true", "kvmserver.toml:1: unknown key 'allow_read'; ignored; did you mean allow-read?"},
+        {"\nalow-read = true",
+         "kvmserver.toml:2: unknown key 'alow-read'; ignored; did you mean allow-read?"},
+        {"allow_read = true",
+         "kvmserver.toml:1: unknown key 'allow_read'; ignored; did you mean allow-read?"},
         {"zzzzzzzz = 1", "kvmserver.toml:1: unknown key 'zzzzzzzz'; ignored"},
-        {"\n[functon]\nname = 'x'", "kvmserver.toml:2: unknown key 'functon'; ignored; did you mean function?"},
+        {"\n[functon]\nname = 'x'",
+         "kvmserver.toml:2: unknown key 'functon'; ignored; did you mean function?"},
         {"config = 'x'", "kvmserver.toml:1: 'config' is for the command line only; ignored"},
         {"print-config = true", "kvmserver.toml:1: 'print-config' is for the command line only; ignored"},
     };
@@ -154,15 +163,19 @@ TEST_CASE("bad files: one line with file and line, and a code") {
         {"cwd = 2020-01-01", "kvmserver.toml:1: cwd must be a string, not a date or time"},
         {"cwd = ''", "kvmserver.toml:1: cwd: the value is empty"},
         {"cwd = \"a\\u0000b\"", "kvmserver.toml:1: cwd holds a NUL character"},
-        {"allow-read = 1", "kvmserver.toml:1: allow-read must be true, false, a string or an array of strings, not an integer"},
-        {"allow-read = ['/a', 2]",
-         "kvmserver.toml:1: allow-read must be true, false, a string or an array of strings; an integer is in the array"},
+        {"allow-read = 1",
+         "kvmserver.toml:1: allow-read must be true, false, a string or an array of strings, not an integer"},
+        {"allow-read = ['/a', 2]", "kvmserver.toml:1: allow-read must be true, false, a string or an array "
+                                   "of strings; an integer is in the array"},
         {"allow-read = ''", "kvmserver.toml:1: allow-read: an item is empty"},
-        {"[allow-read]\nx = 1", "kvmserver.toml:1: allow-read must be true, false, a string or an array of strings, not a table"},
+        {"[allow-read]\nx = 1",
+         "kvmserver.toml:1: allow-read must be true, false, a string or an array of strings, not a table"},
         {"env = {A = '1'}", "kvmserver.toml:1: env must be a string or an array of strings, not a table"},
         {"env = ['A']", "kvmserver.toml:1: env: 'A' is not K=V; to pass the host's on: --allow-env=A"},
-        {"allow-all = true\nallow-env = true", "kvmserver.toml:1: allow-all excludes kvmserver.toml:2: allow-env; give one of them"},
-        {"http = true", "kvmserver.toml:1: http is not built yet; without it each connection has a clean machine"},
+        {"allow-all = true\nallow-env = true",
+         "kvmserver.toml:1: allow-all excludes kvmserver.toml:2: allow-env; give one of them"},
+        {"http = true",
+         "kvmserver.toml:1: http is not built yet; without it each connection has a clean machine"},
         {"function = 3", "kvmserver.toml:1: function must be a table, not an integer"},
     };
     for (const Row& row : rows) {
@@ -173,24 +186,27 @@ TEST_CASE("bad files: one line with file and line, and a code") {
         CHECK(outcome.code == 2);
         CHECK(outcome.action == "");
     }
-    for (const std::string toml : {"threads = 4\nthreads = 5\n", "a = [1", "= 3", "x", "cwd = \"\xff\"", "\"\"\""}) {
+    for (const std::string toml :
+         {"threads = 4\nthreads = 5\n", "a = [1", "= 3", "x", "cwd = \"\xff\"", "\"\"\""}) {
         CAPTURE(toml);
         folder.write("kvmserver.toml", toml);
         const Outcome outcome = kvmserver_line("run p");
         CHECK(one_line(outcome.err));
-        CHECK_THAT(outcome.err, Contains("kvmserver.toml:"));
+        CHECK_THAT(outcome.err, contains("kvmserver.toml:"));
         CHECK(outcome.code == 2);
     }
     folder.write("kvmserver.toml", "\nallow-listen = ['8080']\nvolume = 'x'\n");
-    CHECK_THAT(kvmserver_line("run p").err, Contains("kvmserver.toml:2: allow-listen=8080") && Contains(":8080?"));
+    CHECK_THAT(kvmserver_line("run p").err,
+               contains("kvmserver.toml:2: allow-listen=8080") && contains(":8080?"));
     folder.write("kvmserver.toml", "\nvolume = 'x'\n");
-    CHECK_THAT(kvmserver_line("run p").err, Contains("kvmserver.toml:2: --volume=x"));
+    CHECK_THAT(kvmserver_line("run p").err, contains("kvmserver.toml:2: --volume=x"));
 
     const Outcome missing = kvmserver_line("run -c no.toml p");
     CHECK(missing.err == "kvmserver: options file 'no.toml': No such file or directory\n");
     CHECK(missing.code == 3);
     CHECK(kvmserver_line("run -c . p").err == "kvmserver: options file '.': Is a directory\n");
-    CHECK(kvmserver_line("run -c /dev/zero p").err == "kvmserver: options file '/dev/zero': File too large\n");
+    CHECK(kvmserver_line("run -c /dev/zero p").err ==
+          "kvmserver: options file '/dev/zero': File too large\n");
     CHECK(kvmserver_line("run -c /dev/null p").action == "run");
 }
 
@@ -204,14 +220,16 @@ TEST_CASE("commands that need no options do not read the file") {
 
 TEST_CASE("--print-config reads back the same") {
     const Folder folder;
-    folder.write("kvmserver.toml", "allow-env = ['X']\nmax-request-time = 0.1\n[run]\nprogram = 'from-file'\n");
+    folder.write("kvmserver.toml",
+                 "allow-env = ['X']\nmax-request-time = 0.1\n[run]\nprogram = 'from-file'\n");
     const std::vector<Strings> lines = {
         words("run"),
         words("run -e -t 0 -w 3 ./prog --help -x"),
         words("run --allow-read --allow-write=a,/b/../c --allow-net=[::1]:80 --allow-listen ./p"),
         words("run --allow-all --cwd sub --listen :1 --cpu native --reset auto --warmup-path /x ./p"),
         words("run --volume a:/b --volume /c:/d:rwx --env A=1 --remapping 1:2 --hugepages -v --stats ./p"),
-        words("run --max-main-memory 1 --max-boot-time 1.25 --limit-request-memory 0 --no-executable-heap ./p"),
+        words(
+            "run --max-main-memory 1 --max-boot-time 1.25 --limit-request-memory 0 --no-executable-heap ./p"),
         {"run", "--env", "A=\"q\" \\ \t\n\x01'\xc3\xa4", "--allow-read=/with space", "pro\"g", "", "a\nb"},
         words("snapshot -o out.snap --level 3 -e ./prog x"),
         words("snaprun -e --max-request-time 9 app.snap"),
@@ -226,7 +244,8 @@ TEST_CASE("--print-config reads back the same") {
         CHECK(printed.action == "");
         folder.write("printed.toml", printed.out);
         const bool run = line[0] == "run" && line.size() > 1;
-        const Outcome again = kvmserver_main(run ? Strings{"-c", "printed.toml"} : Strings{"-c", "printed.toml", "--print-config", line[0]});
+        const Outcome again = kvmserver_main(run ? Strings{"-c", "printed.toml"}
+                                                 : Strings{"-c", "printed.toml", "--print-config", line[0]});
         CHECK(again.err == direct.err.substr(0, run ? std::string::npos : 0));
         if (run)
             CHECK(same(again.options, direct.options));
@@ -234,8 +253,9 @@ TEST_CASE("--print-config reads back the same") {
             CHECK(again.out == printed.out);
         CAPTURE(printed.out);
     }
-    CHECK_THAT(kvmserver_line("--print-config").out, Contains("program = \"from-file\"") && Contains("# threads = 1\n") &&
-                                                         Contains("max-request-time = 0.1\n"));
-    CHECK_THAT(kvmserver_line("--print-config snaprun x").out, !Contains("[run]") && !Contains("# env"));
+    CHECK_THAT(kvmserver_line("--print-config").out, contains("program = \"from-file\"") &&
+                                                         contains("# threads = 1\n") &&
+                                                         contains("max-request-time = 0.1\n"));
+    CHECK_THAT(kvmserver_line("--print-config snaprun x").out, !contains("[run]") && !contains("# env"));
     CHECK(kvmserver_main({"run", "--print-config", "\xff"}).code == 2);
 }

@@ -44,8 +44,14 @@ TEST_CASE("everything after PROGRAM is the guest's") {
 TEST_CASE("options stand before and after the command, in every form") {
     const Folder folder;
     const char* lines[] = {
-        "-t 4 -w 2 run p",           "run -t 4 -w 2 p",       "-t4 run -w2 p",       "run --threads=4 --warmup 2 p",
-        "-t 4 run --warmup=2 p",     "run -w2 -t4 p",         "run -t=4 -w=2 p",     "run -t 9 -w 2 -t 4 p",
+        "-t 4 -w 2 run p",
+        "run -t 4 -w 2 p",
+        "-t4 run -w2 p",
+        "run --threads=4 --warmup 2 p",
+        "-t 4 run --warmup=2 p",
+        "run -w2 -t4 p",
+        "run -t=4 -w=2 p",
+        "run -t 9 -w 2 -t 4 p",
         "--threads 4 --warmup 2 run p",
     };
     for (const char* line : lines) {
@@ -56,8 +62,9 @@ TEST_CASE("options stand before and after the command, in every form") {
         CHECK(outcome.options.warmup == 2);
         CHECK(outcome.options.given == Strings{"threads", "warmup"});
     }
-    for (const char* line : {"-e -o a.snap snapshot p x", "snapshot -e -o a.snap p x", "snapshot -oa.snap -e p x",
-                             "-o a.snap snapshot --ephemeral p x", "snapshot --output=a.snap -e=true p x"}) {
+    for (const char* line :
+         {"-e -o a.snap snapshot p x", "snapshot -e -o a.snap p x", "snapshot -oa.snap -e p x",
+          "-o a.snap snapshot --ephemeral p x", "snapshot --output=a.snap -e=true p x"}) {
         CAPTURE(line);
         const Outcome outcome = kvmserver_line(line);
         if (std::string(line).find("-e=true") != std::string::npos) { // no such short form
@@ -70,7 +77,8 @@ TEST_CASE("options stand before and after the command, in every form") {
         CHECK(outcome.options.args == Strings{"x"});
         CHECK(outcome.options.ephemeral);
     }
-    for (const char* line : {"snaprun -e app.snap", "snaprun app.snap -e", "-e snaprun app.snap", "snaprun -e -- app.snap"}) {
+    for (const char* line :
+         {"snaprun -e app.snap", "snaprun app.snap -e", "-e snaprun app.snap", "snaprun -e -- app.snap"}) {
         CAPTURE(line);
         const Outcome outcome = kvmserver_line(line);
         CHECK(outcome.action == "snaprun");
@@ -118,15 +126,18 @@ TEST_CASE("mistaken words: one line, exit code 2, and what was meant") {
         {"snapshot p", "snapshot needs -o FILE; see kvmserver snapshot --help"},
         {"snapshot -o f", "snapshot needs a PROGRAM; see kvmserver snapshot --help"},
         {"snaprun", "snaprun needs a snapshot FILE; see kvmserver snaprun --help"},
-        {"snaprun app.snap x", "snaprun takes one FILE, not also 'x'; a snapshot holds its program's arguments already"},
+        {"snaprun app.snap x",
+         "snaprun takes one FILE, not also 'x'; a snapshot holds its program's arguments already"},
         {"", "no command, and no program in a [run] section of kvmserver.toml; see kvmserver --help"},
         {"completion tcsh", "no completion for 'tcsh', only for bash, zsh and fish"},
         {"completion bsh", "no completion for 'bsh', only for bash, zsh and fish; did you mean bash?"},
         {"completion", "completion needs one SHELL: bash, zsh or fish"},
-        {"run --allow-listen 8080 p", "'8080' is not a program; --allow-listen takes its value with '=': --allow-listen=8080"},
+        {"run --allow-listen 8080 p",
+         "'8080' is not a program; --allow-listen takes its value with '=': --allow-listen=8080"},
         {"run --allow-connect ::1 p",
          "'::1' is not a program; --allow-connect takes its value with '=': --allow-connect=::1"},
-        {"run --allow-read / p", "'/' is not a program; --allow-read takes its value with '=': --allow-read=/"},
+        {"run --allow-read / p",
+         "'/' is not a program; --allow-read takes its value with '=': --allow-read=/"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.line);
