@@ -126,7 +126,6 @@ def test_a_rolled_back_machine_has_its_own_identity(start) -> None:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         lines = list(pool.map(lambda _: server.line(), range(50)))
     seen = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in lines]
-    assert all(one["pid"] == one["tid"] for one in seen)
     for name in ("pid", "getrandom", "urandom", "at_random"):
         values = [one[name] for one in seen]
         assert len(set(values)) == len(values), f"{name} comes twice: {values[:10]}"

@@ -1,11 +1,9 @@
 // Answers what must differ between clones of one machine: "name=value" pairs in one line.
 #include "server.h"
 
-#include <pthread.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 static int device;
@@ -24,8 +22,8 @@ static void reply(const char *line, char *out, size_t size) {
     if (read(device, &read_one, sizeof read_one) != sizeof read_one) read_one = 0;
     uint64_t at_start[2];
     memcpy(at_start, (void *)getauxval(AT_RANDOM), sizeof at_start);
-    snprintf(out, size, "pid=%d tid=%ld getrandom=%lx urandom=%lx at_random=%lx wiped=%d realtime=%lld monotonic=%lld\n",
-             getpid(), syscall(SYS_gettid), (unsigned long)fresh, (unsigned long)read_one, (unsigned long)at_start[0],
+    snprintf(out, size, "pid=%d getrandom=%lx urandom=%lx at_random=%lx wiped=%d realtime=%lld monotonic=%lld\n",
+             getpid(), (unsigned long)fresh, (unsigned long)read_one, (unsigned long)at_start[0],
              wiped[0], ns(CLOCK_REALTIME), ns(CLOCK_MONOTONIC));
     wiped[0] = 7;
 }
