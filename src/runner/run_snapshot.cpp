@@ -1,4 +1,7 @@
+#include <sched.h>
+
 #include <cstdio>
+#include <future>
 
 #include <fmt/format.h>
 
@@ -18,20 +21,27 @@ int run_snapshot(const Options& options) {
     StopSignal::instance();
     SnapshotReader reader = SnapshotReader::open(options.snapshot_file);
     require_guest_abi(reader, abi::kVersion);
-    const auto setup = set_up_restored(options, reader.state());
-    const CpuDifference cpu = compare_cpu(reader.state().cpu, cpu_state(setup->env.cpu));
-    if (!cpu.compatible())
-        throw UserError(ExitCode::bad_snapshot,
-                        fmt::format("{}: {}; this host's CPU lacks them: build the snapshot here, or with --cpu x86-64-v2", options.snapshot_file, cpu.text()));
-    setup->env.cpu = guest_cpu(reader.state().cpu);
-    setup->listeners->open(reader.state().listeners); // a port in use is told before anything is unpacked
-
     const MachineState state = reader.state();
     auto memory = Image::create(state.frames);
     auto loader = std::make_shared<SnapshotLoader>(std::move(reader), memory->bytes());
     memory->set_loader(loader);
     std::atomic<bool> stop{false};
-    loader->load_chunks(0, loader->hot_chunks(), stop);
+    // The hot part is unpacked by two threads while this one gets KVM, the VMs and the sockets ready.
+    const std::size_t hot = loader->hot_chunks();
+    auto front = std::async(std::launch::async, [&] { loader->load_chunks(0, hot / 2, stop); });
+    auto back = std::async(std::launch::async, [&] { loader->load_chunks(hot / 2, hot, stop); });
+
+    const auto setup = set_up_restored(options, state);
+    const CpuDifference cpu = compare_cpu(state.cpu, cpu_state(setup->env.cpu));
+    if (!cpu.compatible())
+        throw UserError(ExitCode::bad_snapshot,
+                        fmt::format("{}: {}; this host's CPU lacks them: build the snapshot here, or with --cpu x86-64-v2", options.snapshot_file, cpu.text()));
+    setup->env.cpu = guest_cpu(state.cpu);
+    setup->listeners->open(state.listeners);
+    setup->env.pool = &setup->pool;
+    setup->pool.fill(setup->kvm, setup->env.cpu, 1);
+    front.get();
+    back.get();
     std::vector<std::string> warnings;
     const auto image = from_state(state, memory, *setup->policy, warnings);
     for (const std::string& warning : warnings)
@@ -42,6 +52,8 @@ int run_snapshot(const Options& options) {
     // The rest is filled in behind, so that later requests do not wait for it and a damaged file is found out.
     std::atomic<bool> damaged{false};
     std::thread filler([&] {
+        const sched_param none{};
+        ::sched_setscheduler(0, SCHED_IDLE, &none); // only what the requests leave over
         try {
             loader->load_chunks(loader->hot_chunks(), loader->chunks(), stop);
         } catch (const std::exception& error) {

@@ -47,6 +47,7 @@ MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& op
     env.options.trace_syscalls = options.verbose.syscalls;
     env.options.trace_mmap = options.verbose.mmap;
     env.options.trace_threads = options.verbose.threads;
+    env.options.trace_pagetables = options.verbose.pagetables;
     return env;
 }
 
@@ -88,7 +89,7 @@ std::unique_ptr<Setup> set_up_program(const Options& options) {
     Permissions permissions = options.permissions;
     for (std::string& file : implied_files(program))
         permissions.implied_read.push_back(std::move(file));
-    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr});
+    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}});
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, options.limits));
     for (const std::string& warning : setup->policy->warnings())
         note_line(warning);
@@ -125,7 +126,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         limits.request_memory = options.limits.request_memory;
     if (given("limit-request-memory"))
         limits.keep_memory = options.limits.keep_memory;
-    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr});
+    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}});
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, limits));
     setup->env = make_env(setup->kvm, setup->policy.get(), options, limits);
     start_listeners(*setup, options);

@@ -19,6 +19,7 @@ struct Setup {
     tinykvm::MachineEnv env;
     tinykvm::ProgramSpec program;
     std::unique_ptr<Listeners> listeners;
+    tinykvm::kvm::VmPool pool;
 };
 
 // For a program (run, snapshot).

@@ -58,7 +58,9 @@ bool must_keep_pid(const AddressSpace::Regions& regions) {
 }
 
 Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image)
-    : env_(&env), host_(&host), vm_(env.kvm->create_vm()), vcpu_(*env.kvm, vm_),
+    : env_(&env), host_(&host),
+      kvm_(env.pool ? env.pool->take(*env.kvm, env.cpu) : std::make_unique<kvm::PreparedVm>(*env.kvm, env.cpu)),
+      vm_(kvm_->vm), vcpu_(kvm_->vcpu),
       ram_(image ? GuestRam::clone(vm_, image->image, memory_limit(env, image.get()))
                  : GuestRam::boot(vm_, memory_limit(env, nullptr))),
       space_(image ? AddressSpace(ram_, image->root, image->regions, image->brk_begin, image->brk_end, env.limits.address_space)
@@ -139,7 +141,6 @@ void Machine::find_pages() {
 }
 
 void Machine::set_up_vcpu() {
-    vcpu_.set_cpuid(env_->cpu.table);
     if (!vcpu_.set_xcr0(env_->cpu.xcr0) && !env_->kind.pvm_door)
         throw_errno("KVM_SET_XCRS");
     kvm_sregs sregs = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root());

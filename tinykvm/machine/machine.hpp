@@ -15,6 +15,7 @@
 #include "tinykvm/kvm/cpuid.hpp"
 #include "tinykvm/kvm/probe.hpp"
 #include "tinykvm/kvm/vcpu.hpp"
+#include "tinykvm/kvm/vm_pool.hpp"
 #include "tinykvm/linux/handles.hpp"
 #include "tinykvm/linux/policy.hpp"
 #include "tinykvm/machine/clock.hpp"
@@ -61,7 +62,7 @@ struct Stop {
 // Verbosity and tuning that every machine of a process shares.
 struct MachineOptions {
     bool verbose = false;
-    bool trace_syscalls = false, trace_mmap = false, trace_threads = false;
+    bool trace_syscalls = false, trace_mmap = false, trace_threads = false, trace_pagetables = false;
     // A trial: the machine may read, but nothing that it writes, sends or prints leaves it.
     bool trial = false;
 };
@@ -71,6 +72,7 @@ struct MachineEnv {
     const kvm::Kvm* kvm = nullptr;
     kvm::HostKind kind;
     kvm::GuestCpu cpu;
+    kvm::VmPool* pool = nullptr; // null: every machine makes its own VM
     const Policy* policy = nullptr;
     Limits limits;
     MachineOptions options;
@@ -135,6 +137,8 @@ public:
 
     // Quiescent machine only: becomes an image. The machine must not be used afterwards.
     std::shared_ptr<MachineImage> into_image() &&;
+    // Clone only, before its first run: its monotonic clock is this much later.
+    void skip_time(std::uint64_t ns) { clock_.continue_from(clock_.now_mono() + ns); }
     // Clone only, before its first run: from now on accessed_frames() tells which frames the program uses, those of
     // the guest kernel and the page tables first.
     void forget_accessed();
@@ -173,8 +177,9 @@ private:
 
     const MachineEnv* env_;
     MachineHost* host_;
-    kvm::Vm vm_;
-    kvm::Vcpu vcpu_;
+    std::unique_ptr<kvm::PreparedVm> kvm_;
+    kvm::Vm& vm_;
+    kvm::Vcpu& vcpu_;
     GuestRam ram_;
     AddressSpace space_;
     HandleTable handles_;

@@ -101,6 +101,8 @@ std::optional<Stop> Machine::on_exception() {
         const FaultOutcome outcome = space_.fault(GuestVirt(address), access);
         switch (outcome) {
         case FaultOutcome::done:
+            if (env_->options.trace_pagetables)
+                host_->note(fmt::format("page fault at {:#x} {} (error {:#x}, rip {:#x})", address, describe_address(address), f.error, f.rip));
             same_faults_ = last_fault_ == address ? same_faults_ + 1 : 0;
             last_fault_ = address;
             if (same_faults_ > kMostSameFaults)

@@ -1,0 +1,32 @@
+#include "tinykvm/kvm/vm_pool.hpp"
+
+namespace tinykvm::kvm {
+
+PreparedVm::PreparedVm(const Kvm& kvm, const GuestCpu& cpu) : vm(kvm.create_vm()), vcpu(kvm, vm) { vcpu.set_cpuid(cpu.table); }
+
+void VmPool::fill(const Kvm& kvm, const GuestCpu& cpu, unsigned count) {
+    for (;;) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (ready_.size() >= count)
+                return;
+        }
+        auto fresh = std::make_unique<PreparedVm>(kvm, cpu);
+        const std::lock_guard lock(mutex_);
+        ready_.push_back(std::move(fresh));
+    }
+}
+
+std::unique_ptr<PreparedVm> VmPool::take(const Kvm& kvm, const GuestCpu& cpu) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!ready_.empty()) {
+            auto out = std::move(ready_.back());
+            ready_.pop_back();
+            return out;
+        }
+    }
+    return std::make_unique<PreparedVm>(kvm, cpu);
+}
+
+} // namespace tinykvm::kvm
