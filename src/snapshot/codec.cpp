@@ -26,7 +26,7 @@ void configure(ZSTD_CCtx* context, const Effort& effort) {
     const bool small = effort.total_raw <= kSmallTotal;
     set(context, ZSTD_c_compressionLevel, small ? 22 : 15);
     set(context, ZSTD_c_strategy, small ? ZSTD_btultra2 : ZSTD_btopt);
-    set(context, ZSTD_c_windowLog, 19);
+    set(context, ZSTD_c_windowLog, 20);
     set(context, ZSTD_c_chainLog, 19);
     set(context, ZSTD_c_hashLog, 19);
     set(context, ZSTD_c_minMatch, 3);

@@ -1,5 +1,8 @@
 #include "src/snapshot/filter.hpp"
 
+#include <emmintrin.h>
+
+#include <bit>
 #include <cstring>
 
 namespace kvmserver {
@@ -9,16 +12,26 @@ namespace {
 // Targets up to this far either way are code of the same program; other values after an E8 or E9 byte are data.
 constexpr std::uint32_t kReach = 1u << 26;
 
+// The first E8 or E9 at or after `i`, or any place >= size - 4 when there is none.
+inline std::size_t next_branch(const unsigned char* p, std::size_t i, std::size_t size) {
+    const __m128i mask = _mm_set1_epi8(static_cast<char>(0xfe)), opcode = _mm_set1_epi8(static_cast<char>(0xe8));
+    for (; i + 16 <= size; i += 16) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i));
+        const int hits = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(bytes, mask), opcode));
+        if (hits != 0)
+            return i + static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(hits)));
+    }
+    while (i < size && (p[i] & 0xfe) != 0xe8)
+        ++i;
+    return i;
+}
+
 // Adds (or takes away) an operand's own end, modulo the reach: the map is one to one on [-kReach, kReach) and
 // leaves all else alone, and operands are skipped, so that both directions see the same opcodes.
 template <bool to_absolute>
 void convert_branches(std::byte* bytes, std::size_t size) {
     auto* p = reinterpret_cast<unsigned char*>(bytes);
-    for (std::size_t i = 0; i + 5 <= size;) {
-        if ((p[i] & 0xfe) != 0xe8) {
-            ++i;
-            continue;
-        }
+    for (std::size_t i = 0; (i = next_branch(p, i, size)) + 5 <= size;) {
         std::uint32_t operand;
         std::memcpy(&operand, p + i + 1, sizeof operand);
         i += 5;

@@ -2,6 +2,8 @@
 
 #include <zstd.h>
 
+#include <cmath>
+
 #include "src/snapshot/bytes.hpp"
 #include "src/snapshot/json_codec.hpp"
 #include "tinykvm/base/guest_addr.hpp"
@@ -59,8 +61,9 @@ void check_machine(const tinykvm::MachineState& state) {
         if (state.listeners[i].address.size() > kMaxAddressBytes)
             Place{&listeners, nullptr, i}.bad("has too long an address");
     const Place limits{&machine, "limits", 0};
-    if (!(state.limits.boot_seconds >= 0) || !(state.limits.request_seconds >= 0))
-        limits.bad("has a negative time");
+    for (const double seconds : {state.limits.boot_seconds, state.limits.request_seconds})
+        if (!std::isfinite(seconds) || seconds < 0)
+            limits.bad("has an impossible time");
 }
 
 Json parse(std::string_view text) {

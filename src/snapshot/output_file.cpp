@@ -18,7 +18,8 @@ namespace kvmserver {
 using tinykvm::ExitCode;
 using tinykvm::UserError;
 
-OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)), folder_(path_.parent_path()) {
+OutputFile::OutputFile(std::filesystem::path path, Naming naming)
+    : path_(std::move(path)), folder_(path_.parent_path()) {
     if (folder_.empty())
         folder_ = ".";
     struct stat there {};
@@ -28,7 +29,7 @@ OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)), fol
     folder_fd_.reset(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder_fd_)
         fail("open the folder of");
-    if (!open_nameless())
+    if (naming == Naming::hidden || !open_nameless())
         open_hidden();
 }
 

@@ -10,7 +10,7 @@
 
 namespace kvmserver {
 
-// The file has no name until publish() (or, where the file system has no O_TMPFILE, a hidden one that the
+// The file has no name until publish() (or, where the file system has no O_TMPFILE, a hidden one, which the
 // destructor removes); what was under the name before stays until then. Not to be used by two threads.
 // Throws UserError when the place cannot be written to, HostError for everything else.
 class OutputFile {
@@ -18,7 +18,8 @@ public:
     // Only the owner may read it: a snapshot is the memory of a process, with all its secrets.
     static constexpr unsigned kMode = 0600;
 
-    explicit OutputFile(std::filesystem::path path);
+    enum class Naming { nameless, hidden }; // until it is published; a nameless one falls back to hidden
+    explicit OutputFile(std::filesystem::path path, Naming naming = Naming::nameless);
     ~OutputFile();
     OutputFile(const OutputFile&) = delete;
     OutputFile& operator=(const OutputFile&) = delete;
