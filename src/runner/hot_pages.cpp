@@ -23,7 +23,7 @@ constexpr std::uint64_t kTrialLaterNs = 86'400'000'000'000;
 
 } // namespace
 
-std::vector<std::uint32_t> find_hot_frames(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+TrialPages trial_invocation(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
     MachineEnv env = setup.env;
     env.options.trial = true;
     env.options.verbose = false;
@@ -41,7 +41,7 @@ std::vector<std::uint32_t> find_hot_frames(const Setup& setup, const Options& op
     } catch (const UserError&) {
         // Not a web server, or not for this path: what it touched until then is what is known.
     }
-    return trial.machine->accessed_frames();
+    return {trial.machine->accessed_frames(), trial.machine->written_frames()};
 }
 
 void check_output(const std::string& path) {

@@ -22,7 +22,9 @@ int make_snapshot(const Options& options) {
     warm_up(booted, options);
     const auto image = std::move(*booted.machine).into_image();
     booted.machine.reset();
-    const std::vector<std::uint32_t> hot = find_hot_frames(*setup, options, image);
+    TrialPages trial = trial_invocation(*setup, options, image);
+    const std::vector<std::uint32_t>& hot = trial.hot;
+    image->working_set = std::move(trial.written);
     const MachineState state = to_state(*image, setup->env, setup->program);
     const SnapshotSummary summary =
         write_snapshot(options.snapshot_file, state, image->image->bytes(), hot, options.level, image->image->fd());

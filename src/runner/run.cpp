@@ -6,6 +6,7 @@
 
 #include "src/runner/announce.hpp"
 #include "src/runner/workers.hpp"
+#include "tinykvm/machine/restore.hpp"
 
 namespace kvmserver {
 
@@ -31,6 +32,8 @@ int run_program(const Options& options) {
     if (cloned) {
         const auto image = std::move(*booted.machine).into_image();
         booted.machine.reset();
+        if (uses_dirty_bits(*setup, options))
+            clear_marks(*image, *image->image);
         announce(*setup, options, booted.seconds, "booted");
         return serve(*setup, options, image);
     }

@@ -47,6 +47,8 @@ int run_snapshot(const Options& options) {
     for (const std::string& warning : warnings)
         note_line(warning);
     make_lazy(*image, *memory);
+    if (uses_dirty_bits(*setup, options))
+        clear_marks(*image, *memory);
     announce(*setup, options, static_cast<double>(host_mono_ns() - begin) / 1e9, "restored");
 
     // The rest is filled in behind, so that later requests do not wait for it and a damaged file is found out.

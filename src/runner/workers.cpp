@@ -122,9 +122,7 @@ public:
           driver_(*setup.listeners, note_line) {}
 
     void prepare() {
-        const ResetStrategy strategy = options_.reset == "dirty-bits"                                       ? ResetStrategy::dirty_bits
-                                       : options_.reset == "working-set" || !setup_.env.kind.dirty_bits ? ResetStrategy::working_set
-                                                                                                        : ResetStrategy::dirty_bits;
+        const ResetStrategy strategy = uses_dirty_bits(setup_, options_) ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
         machine_ = Machine::clone(setup_.env, image_, driver_, strategy);
     }
 
@@ -222,6 +220,12 @@ int serve_persistent(const Setup& setup, std::shared_ptr<const MachineImage> ima
 }
 
 } // namespace
+
+bool uses_dirty_bits(const Setup& setup, const Options& options) {
+    if (options.reset == "dirty-bits" && !setup.env.kind.dirty_bits)
+        throw UserError(ExitCode::usage, "--reset=dirty-bits: this KVM host does not set dirty bits anew (shadow paging); use working-set");
+    return options.reset == "dirty-bits" || (options.reset != "working-set" && setup.env.kind.dirty_bits);
+}
 
 void print_stats(WorkerStats& s) {
     const double n = std::max<double>(1, static_cast<double>(s.connections.load()));

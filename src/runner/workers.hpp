@@ -16,6 +16,9 @@ struct WorkerStats {
     std::map<std::uint32_t, std::uint64_t> reasons; // of exits, see Machine::exit_reasons; by mutex
 };
 
+// Which reset request machines of this host use, by --reset or by what the host can do.
+bool uses_dirty_bits(const Setup& setup, const Options& options);
+
 // Serves until SIGTERM or SIGINT. With `ephemeral` each connection gets a clean machine; else the machines keep
 // their state and take connections side by side. Returns the exit code.
 int serve(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image);

@@ -136,7 +136,7 @@ struct Fields<tinykvm::MachineState> {
                           Field{"door", &T::door},
                           Field{"page_table_root", &T::page_table_root},
                           Field{"frames", &T::frames},
-                          Field{"free_frames", &T::free_frames},
+                          Field{"free_frames", &T::free_frames}, Field{"working_set", &T::working_set},
                           Field{"regions", &T::regions},
                           Field{"brk_begin", &T::brk_begin},
                           Field{"brk_end", &T::brk_end},

@@ -65,6 +65,8 @@ struct MachineOptions {
     bool trace_syscalls = false, trace_mmap = false, trace_threads = false, trace_pagetables = false;
     // A trial: the machine may read, but nothing that it writes, sends or prints leaves it.
     bool trial = false;
+    // Between invocations a machine keeps its copies of the pages it wrote to; false gives them back each time.
+    bool keep_working_memory = true;
 };
 
 // What machines of one kind share: KVM, the CPU they see, the policy.
@@ -80,7 +82,7 @@ struct MachineEnv {
 
 // A quiescent machine to clone from: shared by all its clones, immutable.
 struct MachineImage {
-    std::shared_ptr<const Image> image;
+    std::shared_ptr<Image> image;
     std::shared_ptr<const AddressSpace::Regions> regions;
     std::shared_ptr<const HandleBase> handles;
     GuestPhys root;
@@ -89,6 +91,7 @@ struct MachineImage {
     std::uint64_t random_at = 0;
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
+    std::vector<FrameRun> working_set; // frames that an invocation is known to write to
     bool keep_pid = false; // the program would not bear another process number
 };
 
@@ -143,6 +146,8 @@ public:
     // the guest kernel and the page tables first.
     void forget_accessed();
     std::vector<Frame> accessed_frames();
+    // Clone only: frames of the image that it has written to so far.
+    std::vector<FrameRun> written_frames() const;
     // Clone only: puts every bit back. Before the next invocation comes prepare().
     ResetStats reset();
     // Clone only, right after reset(): the first difference from the image, "" when there is none.
@@ -158,12 +163,16 @@ private:
     void make_unique();
     void find_pages();
     // Of a populated address of the guest kernel's; the pointer is good within its page.
+    Frame frame_at(std::uint64_t at) const;
     std::byte* page_bytes(std::uint64_t at) const;
     template <class T>
     T* page_pointer(std::uint64_t at) const {
         return reinterpret_cast<T*>(page_bytes(at));
     }
 
+    std::uint64_t restore_working_set();
+    std::uint64_t restore_dirty(std::vector<Frame> dirty);
+    void restore_frames(const std::vector<Frame>& frames);
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();
@@ -199,6 +208,7 @@ private:
     std::uint32_t same_faults_ = 0;
     std::vector<Frame> working_set_;    // sorted: frames of the image that this clone ever wrote to
     long minor_faults_seen_ = -1;
+    std::vector<Frame> host_pages_;     // frames that the host writes to by pointer
     std::vector<std::uint32_t> told_;   // unknown calls already named
 };
 

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -21,21 +22,60 @@ long minor_faults() {
     return usage.ru_minflt;
 }
 
+// Page tables count as equal when they differ in accessed and dirty bits only, which the CPU sets as it walks them.
+bool same_table(const std::byte* a, const std::byte* b) {
+    for (std::size_t at = 0; at < kPageSize; at += 8) {
+        std::uint64_t x, y;
+        std::memcpy(&x, a + at, 8);
+        std::memcpy(&y, b + at, 8);
+        if ((x ^ y) & ~(pte::kAccessed | pte::kDirty))
+            return false;
+    }
+    return true;
+}
+
 } // namespace
 
-ResetStats Machine::reset() {
-    ResetStats stats;
-    space_.reset();
-    // A page that this clone wrote to for the first time cost a minor fault; without one the set is what it was.
+// Working set: the kernel tells which pages of the image this clone has a copy of. A page written for the first time
+// cost a minor fault; without one the set is what it was.
+std::uint64_t Machine::restore_working_set() {
     const long faults = minor_faults();
     if (faults != minor_faults_seen_) {
         working_set_ = private_pages(ram_.host(GuestPhys(0)), ram_.image_frames());
         minor_faults_seen_ = faults;
     }
+    restore_frames(working_set_);
+    return working_set_.size();
+}
+
+// Dirty bits: what the CPU marked in the page tables, and what the host wrote itself.
+std::uint64_t Machine::restore_dirty(std::vector<Frame> dirty) {
+    const std::vector<Frame> by_host = space_.take_host_dirty();
+    dirty.insert(dirty.end(), by_host.begin(), by_host.end());
+    dirty.insert(dirty.end(), host_pages_.begin(), host_pages_.end());
+    std::erase_if(dirty, [&](Frame frame) { return frame >= ram_.image_frames(); });
+    std::sort(dirty.begin(), dirty.end());
+    dirty.erase(std::unique(dirty.begin(), dirty.end()), dirty.end());
+    restore_frames(dirty);
+    // The TLB may hold translations that say "dirty already". A changed CR3 (its ignored PWT bit) makes KVM flush it.
+    vcpu_.special().cr3 ^= 8;
+    vcpu_.special_changed();
+    return dirty.size();
+}
+
+void Machine::restore_frames(const std::vector<Frame>& frames) {
     const std::byte* pristine = image_->image->data();
-    for (const Frame frame : working_set_)
+    for (const Frame frame : frames)
         std::memcpy(ram_.host(frame_address(frame)), pristine + frame_address(frame).value, kPageSize);
-    stats.pages_copied = working_set_.size();
+}
+
+ResetStats Machine::reset() {
+    ResetStats stats;
+    std::vector<Frame> dirty;
+    if (strategy_ == ResetStrategy::dirty_bits)
+        space_.tables().take_dirty([&](Frame frame) { dirty.push_back(frame); });
+    space_.reset();
+    stats.pages_copied = strategy_ == ResetStrategy::dirty_bits ? restore_dirty(std::move(dirty)) : restore_working_set();
     stats.pages_dropped = ram_.drop_growth();
     handles_.reset();
     listeners_ = image_->listeners;
@@ -48,10 +88,11 @@ ResetStats Machine::reset() {
         now.gs.selector != kvm::kUserData) {
         kvm_sregs fresh = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root());
         fresh.apic_base = now.apic_base;
+        fresh.cr3 = now.cr3;
         vcpu_.special() = fresh;
         vcpu_.special_changed();
     }
-    if (working_set_.size() * kPageSize > env_->limits.keep_memory) {
+    if (!env_->options.keep_working_memory || working_set_.size() * kPageSize > env_->limits.keep_memory) {
         // More than a machine may keep: the copies go back to the kernel, and the set is learned anew.
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");
@@ -59,6 +100,17 @@ ResetStats Machine::reset() {
         minor_faults_seen_ = -1;
     }
     return stats;
+}
+
+std::vector<FrameRun> Machine::written_frames() const {
+    std::vector<FrameRun> runs;
+    for (const Frame frame : private_pages(ram_.host(GuestPhys(0)), ram_.image_frames())) {
+        if (!runs.empty() && runs.back().first + runs.back().count == frame)
+            ++runs.back().count;
+        else
+            runs.push_back({frame, 1});
+    }
+    return runs;
 }
 
 void Machine::forget_accessed() {
@@ -88,12 +140,17 @@ void Machine::prepare() { make_unique(); }
 
 std::string Machine::compare_with_image() {
     const std::byte* pristine = image_->image->data();
+    std::vector<bool> is_table(ram_.image_frames());
+    space_.tables().for_each_table([&](Frame frame) {
+        if (frame < is_table.size())
+            is_table[frame] = true;
+    });
     for (Frame frame = 0; frame < ram_.image_frames(); ++frame) {
         if (!image_->image->loaded(frame))
             continue;
         const std::byte* own = ram_.host(frame_address(frame));
         const std::byte* want = pristine + frame_address(frame).value;
-        if (std::memcmp(own, want, kPageSize) == 0)
+        if (std::memcmp(own, want, kPageSize) == 0 || (is_table[frame] && same_table(own, want)))
             continue;
         std::size_t at = 0;
         while (own[at] == want[at])

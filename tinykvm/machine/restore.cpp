@@ -76,6 +76,7 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     state.real_ns = host_real_ns();
     state.random_at = image.random_at;
     state.threads = image.threads;
+    state.working_set = image.working_set;
     state.cpu = cpu_state(env.cpu);
     state.listeners = image.listeners;
     state.handles = HandleTable(image.handles, env.limits.open_files).states();
@@ -123,10 +124,32 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     image->random_at = state.random_at;
     image->listeners = state.listeners;
     image->threads = state.threads;
+    for (const FrameRun& run : state.working_set) {
+        if (run.first > state.frames || run.count > state.frames - run.first)
+            bad("its working set is outside of its memory");
+        image->working_set.push_back(run);
+    }
     HandleTable table = HandleTable::restore(state.handles, policy, state.limits.open_files, warnings);
     image->handles = table.freeze();
     image->image = memory;
     return image;
+}
+
+void clear_marks(const MachineImage& image, Image& memory) {
+    const auto visit = [&](auto&& self, GuestPhys table, int level) -> void {
+        auto* entries = reinterpret_cast<std::uint64_t*>(memory.data() + table.value);
+        for (std::uint64_t i = 0; i < 512; ++i) {
+            if (!pte::mapped(entries[i]) || pte::frame(entries[i]) >= memory.frames())
+                continue;
+            if (level == 0) {
+                entries[i] &= ~pte::kDirty;
+            } else {
+                entries[i] &= ~pte::kAccessed;
+                self(self, GuestPhys(entries[i] & pte::kAddress), level - 1);
+            }
+        }
+    };
+    visit(visit, image.root, 3);
 }
 
 std::uint64_t make_lazy(MachineImage& image, Image& memory) {

@@ -75,6 +75,7 @@ struct MachineState {
     std::uint64_t page_table_root = 0;
     std::uint32_t frames = 0;    // the image is frames * 4096 bytes
     std::vector<FrameRun> free_frames;
+    std::vector<FrameRun> working_set; // frames that the first invocation wrote to: made private before the next ones
     std::vector<RegionState> regions;
     std::uint64_t brk_begin = 0, brk_end = 0;
     std::uint64_t mono_ns = 0, real_ns = 0; // the guest's clocks at the snapshot

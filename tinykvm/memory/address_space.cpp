@@ -247,8 +247,9 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
         region.prot = prot;
         const std::uint64_t flags = leaf_flags(region);
         tables_.update(GuestVirt(it->first), GuestVirt(region.end), [&](GuestVirt, std::uint64_t entry) {
+            // Whether it was written to must not be forgotten (dirty-bit reset).
             // A page that is not readable any more keeps its frame under the lazy mark: absent for the CPU only.
-            std::uint64_t next = (entry & pte::kAddress) | flags;
+            std::uint64_t next = (entry & (pte::kAddress | pte::kDirty)) | flags;
             if (!(next & pte::kPresent) || (entry & (pte::kPresent | pte::kLazy)) == pte::kLazy)
                 next = (next & ~pte::kPresent) | pte::kLazy;
             const bool shrinks = (entry & pte::kPresent) && (!(next & pte::kPresent) ||

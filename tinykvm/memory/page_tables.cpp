@@ -119,6 +119,27 @@ void PageTables::for_each_table(const std::function<void(Frame)>& fn) const {
     visit(root_, kTopShift);
 }
 
+void PageTables::take_dirty(const std::function<void(Frame)>& fn) {
+    const std::function<void(GuestPhys, int)> visit = [&](GuestPhys at, int shift) {
+        std::uint64_t* entries = table(at);
+        for (std::uint64_t i = 0; i < 512; ++i) {
+            const std::uint64_t entry = entries[i];
+            if (!(entry & pte::kPresent) || !ram_->valid(pte::frame(entry)))
+                continue;
+            if (shift == kLeafShift) {
+                if (entry & pte::kDirty) {
+                    entries[i] = entry & ~pte::kDirty;
+                    fn(pte::frame(entry));
+                }
+            } else if (entry & pte::kAccessed) {
+                entries[i] = entry & ~pte::kAccessed;
+                visit(GuestPhys(entry & pte::kAddress), shift - 9);
+            }
+        }
+    };
+    visit(root_, kTopShift);
+}
+
 void PageTables::set_present(GuestVirt at) {
     const auto where = find(at);
     if (!where)

@@ -45,6 +45,10 @@ public:
     // Calls fn with each frame that holds tables, the root first.
     void for_each_table(const std::function<void(Frame)>& fn) const;
 
+    // Calls fn with the frame of each leaf whose dirty bit the CPU (or set()) has set, and clears the bit. Goes only where
+    // the CPU's accessed bits lead, and clears those too; so both must have been clear before (clear_marks).
+    void take_dirty(const std::function<void(Frame)>& fn);
+
     void start_journal() { journaling_ = true; }
     struct Change {
         GuestPhys at;          // of the entry
