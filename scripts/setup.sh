@@ -7,11 +7,11 @@ set -euo pipefail
 build_packages=(
     g++ cmake ninja-build pkg-config git
     libcurl4-openssl-dev libsqlite3-dev libzstd-dev libcli11-dev nlohmann-json3-dev libfmt-dev
-    libxxhash-dev libspdlog-dev libtomlplusplus-dev catch2
+    libxxhash-dev libspdlog-dev libssl-dev libtomlplusplus-dev catch2
     python3 curl ca-certificates
 )
 test_packages=(
-    clang python3-pytest python3-pip wrk
+    clang musl-tools python3-pytest python3-pip wrk
     qemu-system-x86 busybox-static cpio e2fsprogs linux-perf strace
 )
 
