@@ -52,8 +52,8 @@ std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
 // Gathers the frames of one temperature into chunks.
 class Gatherer {
 public:
-    Gatherer(std::span<const std::byte> memory, bool hot, Plan& plan)
-        : memory_(memory), hot_(hot), max_pages_(hot ? kHotChunkPages : kColdChunkPages), plan_(plan) {}
+    Gatherer(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks, bool hot, Plan& plan)
+        : memory_(memory), ranks_(ranks), hot_(hot), max_pages_(hot ? kHotChunkPages : kColdChunkPages), plan_(plan) {}
 
     void add(std::uint32_t frame) {
         const auto page = page_of(memory_, frame);
@@ -85,7 +85,7 @@ private:
     }
 
     void close_chunk(std::span<std::uint32_t> frames) {
-        std::sort(frames.begin(), frames.end());
+        std::sort(frames.begin(), frames.end(), [&](auto a, auto b) { return ranks_[a] < ranks_[b]; });
         ChunkInfo chunk;
         chunk.hot = hot_;
         chunk.pages = static_cast<std::uint32_t>(frames.size());
@@ -107,6 +107,7 @@ private:
     }
 
     std::span<const std::byte> memory_;
+    std::span<const std::uint32_t> ranks_;
     bool hot_;
     std::uint32_t max_pages_;
     Plan& plan_;
@@ -117,18 +118,22 @@ private:
 
 } // namespace
 
-Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> hot_frames, int memory_fd) {
+Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks,
+                 std::span<const std::uint32_t> hot_frames, int memory_fd) {
     Plan plan;
     std::vector<bool> open = find_data(memory, memory_fd); // not yet in a chunk
     plan.zero_pages = static_cast<std::uint32_t>(std::count(open.begin(), open.end(), false));
-    Gatherer hot(memory, true, plan), cold(memory, false, plan);
+    Gatherer hot(memory, ranks, true, plan), cold(memory, ranks, false, plan);
     for (const std::uint32_t frame : hot_frames)
         if (frame < open.size() && open[frame]) {
             hot.add(frame);
             open[frame] = false;
         }
     hot.finish();
-    for (std::uint32_t frame = 0; frame < open.size(); ++frame)
+    std::vector<std::uint32_t> by_rank(ranks.size());
+    for (std::uint32_t frame = 0; frame < ranks.size(); ++frame)
+        by_rank[ranks[frame]] = frame;
+    for (const std::uint32_t frame : by_rank)
         if (open[frame])
             cold.add(frame);
     cold.finish();

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/snapshot/address_order.hpp"
 #include "src/snapshot/codec.hpp"
 #include "src/snapshot/digest.hpp"
 #include "src/snapshot/format.hpp"
@@ -129,7 +130,7 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
                                  fmt::format("compression level {}: must be 1 to 22, or 0 for the default", level));
     const auto metadata = metadata_of(path, state);
     OutputFile file(path); // before the slow part, which would be in vain
-    Plan plan = plan_chunks(memory, hot_frames, memory_fd);
+    Plan plan = plan_chunks(memory, address_ranks(memory, state.page_table_root), hot_frames, memory_fd);
     const Effort effort{level, std::uint64_t{plan.stored_pages} * tinykvm::kPageSize};
 
     format::Header header;

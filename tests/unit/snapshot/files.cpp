@@ -7,7 +7,6 @@
 
 #include "src/snapshot/codec.hpp"
 #include "src/snapshot/reader.hpp"
-#include "tests/catch.hpp"
 
 namespace kvmserver::test {
 
@@ -42,7 +41,8 @@ Bytes read_file(const std::filesystem::path& path) {
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
     file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    REQUIRE(file.flush());
+    if (!file.flush())
+        throw std::runtime_error("write " + path.string());
 }
 
 Bytes make_memory(std::uint32_t frames, unsigned seed) {

@@ -1,23 +1,19 @@
-// Writes a raw memory image as a snapshot and reads it back: sizes and times (not run by the tests).
-//   snapshot_bench IMAGE [LEVEL [HOT_FRAMES]]
-#include <fcntl.h>
-#include <sys/mman.h>
+// Writes a snapshot anew and reads it back: sizes and times (not run by the tests).
+//   snapshot_bench SNAPSHOT [LEVEL]      SNAPSHOT may also be a raw image of guest memory
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <numeric>
-#include <thread>
 #include <vector>
 
 #include "src/snapshot/reader.hpp"
 #include "src/snapshot/writer.hpp"
+#include "tests/unit/snapshot/files.hpp"
 #include "tests/unit/snapshot/sample_state.hpp"
-#include "tinykvm/base/mapping.hpp"
+#include "tinykvm/base/error.hpp"
 
 namespace {
 
@@ -29,12 +25,39 @@ double cpu_seconds() {
     return static_cast<double>(usage.ru_utime.tv_sec) + static_cast<double>(usage.ru_utime.tv_usec) / 1e6;
 }
 
-tinykvm::Mapping map_image(const char* path) {
-    const tinykvm::UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
-    const off_t size = fd ? ::lseek(fd.get(), 0, SEEK_END) : 0;
-    if (size <= 0 || size % 4096 != 0)
-        throw std::runtime_error("the image must have whole pages");
-    return tinykvm::Mapping::map(static_cast<std::size_t>(size), PROT_READ, MAP_PRIVATE, fd.get(), 0, path);
+struct Input {
+    tinykvm::MachineState state;
+    std::vector<std::byte> memory;
+    std::vector<std::uint32_t> hot;
+};
+
+Input read_snapshot(const kvmserver::SnapshotReader& reader) {
+    Input input;
+    input.state = reader.state();
+    input.memory.resize(std::size_t{input.state.frames} * 4096);
+    for (std::size_t i = 0; i < reader.chunks().size(); ++i) {
+        reader.load_chunk(i, input.memory);
+        for (const kvmserver::ChunkRun& run : reader.chunks()[i].runs)
+            for (std::uint32_t frame = run.first; reader.chunks()[i].hot && frame < run.first + run.count; ++frame)
+                input.hot.push_back(frame);
+    }
+    return input;
+}
+
+Input read_image(const char* path) {
+    Input input;
+    input.memory = kvmserver::test::read_file(path);
+    input.memory.resize((input.memory.size() + 4095) / 4096 * 4096);
+    input.state = kvmserver::test::sample_state(static_cast<std::uint32_t>(input.memory.size() / 4096));
+    return input;
+}
+
+Input read_input(const char* path) {
+    try {
+        return read_snapshot(kvmserver::SnapshotReader::open(path));
+    } catch (const tinykvm::UserError&) {
+        return read_image(path);
+    }
 }
 
 void measure_chunks(const kvmserver::SnapshotReader& reader, std::span<std::byte> image, bool hot) {
@@ -63,20 +86,18 @@ void measure_chunks(const kvmserver::SnapshotReader& reader, std::span<std::byte
 } // namespace
 
 int main(int argc, char** argv) {
+    if (argc < 2)
+        return 2;
     const int level = argc > 2 ? std::atoi(argv[2]) : 0;
-    const auto hot_frames = static_cast<std::uint32_t>(argc > 3 ? std::atoi(argv[3]) : 0);
-    const auto memory = map_image(argv[1]);
-    auto state = kvmserver::test::sample_state(static_cast<std::uint32_t>(memory.size() / 4096));
-    std::vector<std::uint32_t> hot;
-    for (std::uint32_t i = 0; i < hot_frames; ++i) // runs of 4 all over the image
-        hot.push_back((i / 4 * 61 % (state.frames / 4)) * 4 + i % 4);
-    const std::string path = std::string(argv[1]) + ".snap";
+    const Input input = read_input(argv[1]);
+    const kvmserver::test::TempFolder folder;
+    const auto path = folder / "bench.snap";
 
     auto start = Clock::now();
     double cpu = cpu_seconds();
-    const auto summary = kvmserver::write_snapshot(path, state, memory.bytes(), hot, level);
+    const auto summary = kvmserver::write_snapshot(path, input.state, input.memory, input.hot, level);
     std::printf("level %d: %.3f MB of %.1f MB (%u pages, %u zero, %u copies) in %u chunks; %.1f s, %.1f s of CPU\n", level,
-                static_cast<double>(summary.file_bytes) / 1e6, static_cast<double>(memory.size()) / 1e6,
+                static_cast<double>(summary.file_bytes) / 1e6, static_cast<double>(input.memory.size()) / 1e6,
                 summary.stored_pages, summary.zero_pages, summary.copied_pages, summary.chunks, seconds_since(start),
                 cpu_seconds() - cpu);
     double open_time = 1e9;
@@ -86,14 +107,12 @@ int main(int argc, char** argv) {
         open_time = std::min(open_time, seconds_since(start));
     }
     const auto reader = kvmserver::SnapshotReader::open(path);
-    const auto image = tinykvm::Mapping::map(memory.size(), PROT_READ | PROT_WRITE,
-                                             MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, "image");
     start = Clock::now();
     reader.verify();
     std::printf("open %.2f ms, verify %.0f ms\n", open_time * 1e3, seconds_since(start) * 1e3);
-    measure_chunks(reader, image.bytes(), true);
-    measure_chunks(reader, image.bytes(), false);
-    const bool same = std::memcmp(memory.data(), image.data(), memory.size()) == 0;
-    std::puts(same ? "same memory" : "MEMORY DIFFERS");
-    return same ? 0 : 1;
+    std::vector<std::byte> image(input.memory.size());
+    measure_chunks(reader, image, true);
+    measure_chunks(reader, image, false);
+    std::puts(image == input.memory ? "same memory" : "MEMORY DIFFERS");
+    return image == input.memory ? 0 : 1;
 }
