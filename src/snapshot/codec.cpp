@@ -25,13 +25,13 @@ void configure(ZSTD_CCtx* context, const Effort& effort) {
         return set(context, ZSTD_c_compressionLevel, effort.level);
     const bool small = effort.total_raw <= kSmallTotal;
     set(context, ZSTD_c_compressionLevel, small ? 22 : 15);
-    set(context, ZSTD_c_strategy, small ? ZSTD_btultra2 : ZSTD_btopt);
+    set(context, ZSTD_c_strategy, small ? ZSTD_btultra2 : ZSTD_btultra);
     set(context, ZSTD_c_windowLog, 20);
     set(context, ZSTD_c_chainLog, 19);
     set(context, ZSTD_c_hashLog, 19);
     set(context, ZSTD_c_minMatch, 3);
-    set(context, ZSTD_c_searchLog, small ? 8 : 4);
-    set(context, ZSTD_c_targetLength, small ? 512 : 64);
+    set(context, ZSTD_c_searchLog, small ? 8 : 5);
+    set(context, ZSTD_c_targetLength, small ? 512 : 96);
 }
 
 std::size_t checked(std::size_t result) {

@@ -10,6 +10,16 @@ namespace kvmserver {
 template <class T>
 struct Fields; // all(): a tuple of Field
 
+// Values that come in long lists are arrays of their fields, in this order, rather than objects.
+template <class T>
+inline constexpr bool kAsRow = false;
+template <>
+inline constexpr bool kAsRow<tinykvm::RegionState> = true;
+template <>
+inline constexpr bool kAsRow<tinykvm::FrameRun> = true;
+template <>
+inline constexpr bool kAsRow<tinykvm::CpuidLeaf> = true;
+
 template <class Owner, class T>
 struct Field {
     const char* name;

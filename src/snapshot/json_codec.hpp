@@ -64,10 +64,15 @@ Json to_json_value(const std::vector<T>& values) {
 }
 template <WithFields T>
 Json to_json_value(const T& value) {
-    Json object = Json::object();
-    std::apply([&](const auto&... field) { ((object[field.name] = to_json_value(value.*field.member)), ...); },
-               Fields<T>::all());
-    return object;
+    Json json = kAsRow<T> ? Json::array() : Json::object();
+    const auto add = [&](const auto& field) {
+        if constexpr (kAsRow<T>)
+            json.push_back(to_json_value(value.*field.member));
+        else
+            json[field.name] = to_json_value(value.*field.member);
+    };
+    std::apply([&](const auto&... field) { (add(field), ...); }, Fields<T>::all());
+    return json;
 }
 
 // --- decode
@@ -143,7 +148,22 @@ void field_from_json(const Json& object, const Place& place, const char* name, M
     from_json_value(*found, here, member);
 }
 template <WithFields T>
+    requires kAsRow<T>
+void row_from_json(const Json& json, const Place& place, T& value) {
+    constexpr auto fields = Fields<T>::all();
+    if (!json.is_array() || json.size() != std::tuple_size_v<decltype(fields)>)
+        place.bad(fmt::format("is not a list of {} values", std::tuple_size_v<decltype(fields)>));
+    std::size_t i = 0;
+    std::apply(
+        [&](const auto&... field) {
+            (from_json_value(json[i++], Place{&place, field.name, 0}, value.*field.member), ...);
+        },
+        fields);
+}
+template <WithFields T>
 void from_json_value(const Json& json, const Place& place, T& value) {
+    if constexpr (kAsRow<T>)
+        return row_from_json(json, place, value);
     if (!json.is_object())
         place.bad("is not an object");
     constexpr auto fields = Fields<T>::all();

@@ -43,18 +43,20 @@ void check_regions(const std::vector<tinykvm::RegionState>& regions, const Place
     }
 }
 
+void check_runs(const std::vector<tinykvm::FrameRun>& runs, const Place& list, std::uint32_t frames) {
+    for (std::size_t i = 0; i < runs.size(); ++i)
+        if (runs[i].count == 0 || runs[i].first >= frames || runs[i].count > frames - runs[i].first)
+            Place{&list, nullptr, i}.bad("is outside of guest memory");
+}
+
 void check_machine(const tinykvm::MachineState& state) {
     const Place machine{&kRoot, "machine", 0};
     if (state.frames == 0 || state.frames > format::kMaxFrames)
         Place{&machine, "frames", 0}.bad("is out of range");
     if (state.page_table_root / tinykvm::kPageSize >= state.frames)
         Place{&machine, "page_table_root", 0}.bad("is outside of guest memory");
-    const Place free{&machine, "free_frames", 0};
-    for (std::size_t i = 0; i < state.free_frames.size(); ++i) {
-        const tinykvm::FrameRun& run = state.free_frames[i];
-        if (run.count == 0 || run.first >= state.frames || run.count > state.frames - run.first)
-            Place{&free, nullptr, i}.bad("is outside of guest memory");
-    }
+    check_runs(state.free_frames, Place{&machine, "free_frames", 0}, state.frames);
+    check_runs(state.working_set, Place{&machine, "working_set", 0}, state.frames);
     check_regions(state.regions, machine);
     const Place listeners{&machine, "listeners", 0};
     for (std::size_t i = 0; i < state.listeners.size(); ++i)
@@ -66,15 +68,30 @@ void check_machine(const tinykvm::MachineState& state) {
             limits.bad("has an impossible time");
 }
 
+// The parser itself does not recurse, but code that walks its result does.
+bool is_shallow(std::string_view text) {
+    std::size_t depth = 0;
+    bool quoted = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (c == '"')
+            quoted = !quoted;
+        else if (quoted)
+            i += c == '\\' ? 1 : 0;
+        else if (c == '[' || c == '{') {
+            if (++depth > kMaxDepth)
+                return false;
+        } else if ((c == ']' || c == '}') && depth > 0)
+            --depth;
+    }
+    return true;
+}
+
 Json parse(std::string_view text) {
-    // The parser itself does not recurse, but code that walks the result does.
-    const auto shallow = [](int depth, Json::parse_event_t, Json&) {
-        if (depth > static_cast<int>(kMaxDepth))
-            throw FormatError("metadata is inconsistent: it is nested too deep");
-        return true;
-    };
+    if (!is_shallow(text))
+        throw FormatError("metadata is inconsistent: it is nested too deep");
     try {
-        return Json::parse(text, shallow);
+        return Json::parse(text);
     } catch (const Json::exception&) {
         throw FormatError("metadata is inconsistent: it is not JSON");
     }

@@ -47,6 +47,8 @@ MachineState sample_state(std::uint32_t frames) {
     s.page_table_root = 0x1000;
     s.frames = frames;
     s.free_frames = {{2, 1}, {frames - 1, 1}};
+    s.working_set = {{1, 1}, {0, frames}};
+    s.random_at = 0x7feff000fff0;
     s.regions = {{0x400000, 0x500000, 5, 1, "/usr/bin/prog"},
                  {0x7fe000000000, 0x7fe000010000, 3, 2, ""},
                  {0x7feff0000000, 0x7feff0010000, 3, 4, "[stack]"}};

@@ -170,6 +170,7 @@ TEST_CASE("metadata that does not fit the chunks") {
     Sample sample;
     sample.state.frames = 10;
     sample.state.free_frames.clear();
+    sample.state.working_set.clear();
     CHECK_THAT(message_of(sample.parts()), Contains("outside of guest memory"));
 }
 

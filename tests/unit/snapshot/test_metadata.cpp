@@ -83,6 +83,7 @@ TEST_CASE("metadata round trip") {
     const auto &a = after.machine, &b = before.machine;
     CHECK(a.guest_kernel_digest == b.guest_kernel_digest);
     CHECK(a.free_frames == b.free_frames);
+    CHECK(a.working_set == b.working_set);
     CHECK(a.regions == b.regions);
     CHECK(a.cpu == b.cpu);
     CHECK(a.listeners == b.listeners);
@@ -91,8 +92,8 @@ TEST_CASE("metadata round trip") {
     CHECK(a.permissions == b.permissions);
     CHECK(a.limits == b.limits);
     CHECK(std::tie(a.guest_abi, a.door, a.page_table_root, a.frames, a.brk_begin, a.brk_end, a.mono_ns, a.real_ns,
-                   a.threads) == std::tie(b.guest_abi, b.door, b.page_table_root, b.frames, b.brk_begin, b.brk_end,
-                                          b.mono_ns, b.real_ns, b.threads));
+                   a.random_at, a.threads) == std::tie(b.guest_abi, b.door, b.page_table_root, b.frames, b.brk_begin,
+                                                       b.brk_end, b.mono_ns, b.real_ns, b.random_at, b.threads));
     CHECK(encode_metadata(after) == bytes);
 }
 
@@ -138,8 +139,10 @@ TEST_CASE("metadata is parsed strictly") {
     }
     SECTION("elements of lists") {
         Json changed = document;
-        changed["machine"]["regions"][1]["prot"] = "rw";
+        changed["machine"]["regions"][1][2] = "rw";
         CHECK_THAT(error_of_document(changed), Contains("document.machine.regions[1].prot is not a whole number of 32 bits"));
+        changed["machine"]["regions"][1].erase(2);
+        CHECK_THAT(error_of_document(changed), Contains("document.machine.regions[1] is not a list of 5 values"));
     }
     SECTION("numbers that do not fit") {
         for (const auto& [at, value] :
@@ -162,10 +165,10 @@ TEST_CASE("metadata is parsed strictly") {
     SECTION("values that no machine has") {
         for (const auto& [at, value] :
              {std::pair{"/machine/frames", Json(0)}, {"/machine/frames", Json(format::kMaxFrames + 1)},
-              {"/machine/page_table_root", Json(100 * 4096)}, {"/machine/free_frames/0/count", Json(0)},
-              {"/machine/free_frames/0/count", Json(99)}, {"/machine/free_frames/0/first", Json(0xffffffff)},
-              {"/machine/regions/0/begin", Json(0x400001)}, {"/machine/regions/0/end", Json(0x400000)},
-              {"/machine/regions/0/end", Json(1ull << 48)}, {"/machine/regions/0/prot", Json(8)},
+              {"/machine/page_table_root", Json(100 * 4096)}, {"/machine/free_frames/0/1", Json(0)},
+              {"/machine/free_frames/0/1", Json(99)}, {"/machine/free_frames/0/0", Json(0xffffffff)},
+              {"/machine/working_set/1/1", Json(101)}, {"/machine/regions/0/0", Json(0x400001)}, {"/machine/regions/0/1", Json(0x400000)},
+              {"/machine/regions/0/1", Json(1ull << 48)}, {"/machine/regions/0/2", Json(8)},
               {"/machine/listeners/0/address", Json(std::string(258, '0'))},
               {"/machine/limits/boot_seconds", Json(-0.5)}}) {
             CAPTURE(at);
