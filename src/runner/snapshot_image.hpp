@@ -20,6 +20,7 @@ public:
 
     void load(std::uint32_t frame) override;
     bool loaded(std::uint32_t frame) const override;
+    bool is_hole(std::uint32_t frame) const override { return !reader_.chunk_of(frame); }
     // Loads chunks [first, last) of the file's order; for threads that fill behind.
     void load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop);
     std::size_t chunks() const { return states_.size(); }

@@ -16,6 +16,8 @@
 namespace tinykvm {
 namespace {
 
+constexpr int kMadvPopulateWrite = 23; // linux/mman.h since 5.14
+
 std::uint64_t round_pages(std::uint64_t bytes) { return page_up(bytes); }
 
 std::uint64_t memory_limit(const MachineEnv& env, const MachineImage* image) {
@@ -204,9 +206,21 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
         for (std::uint64_t at = 0; at < sizeof(abi::Conn) * abi::kMaxConns; at += kPageSize)
             m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
     }
+    const auto make_private = [&](const FrameRun& run) {
+        (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, kMadvPopulateWrite);
+    };
+    // Under shadow paging each page costs a fault of some 10 us, and KVM maps the neighbours along with it only where the
+    // host's mapping is writable, as that of a private copy is.
+    if (env.kind.pvm_door) {
+        m->read_only_copies_.resize(image->image->frames());
+        for (const FrameRun& run : image->hot_read_only) {
+            make_private(run);
+            std::fill_n(m->read_only_copies_.begin() + run.first, run.count, true);
+        }
+    }
     // Copies of the pages it is known to write to, made in one go: cheaper than a fault for each.
     for (const FrameRun& run : image->working_set)
-        (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, 23 /* MADV_POPULATE_WRITE */);
+        make_private(run);
     m->set_up_vcpu();
     m->start_at(m->kernel_.wait_resume);
     m->make_unique();

@@ -92,6 +92,7 @@ struct MachineImage {
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
     std::vector<FrameRun> working_set; // frames that an invocation is known to write to
+    std::vector<FrameRun> hot_read_only; // read-only frames that the first invocation uses
     bool keep_pid = false; // the program would not bear another process number
 };
 
@@ -207,6 +208,7 @@ private:
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
     std::vector<Frame> working_set_;    // sorted: frames of the image that this clone ever wrote to
+    std::vector<bool> read_only_copies_; // frames that are this clone's own only to be mapped faster: never written to
     long minor_faults_seen_ = -1;
     std::vector<Frame> host_pages_;     // frames that the host writes to by pointer
     std::vector<std::uint32_t> told_;   // unknown calls already named

@@ -39,9 +39,16 @@ bool same_table(const std::byte* a, const std::byte* b) {
 // Working set: the kernel tells which pages of the image this clone has a copy of. A page written for the first time
 // cost a minor fault; without one the set is what it was.
 std::uint64_t Machine::restore_working_set() {
+    for (const Frame frame : space_.take_made_writable())
+        if (frame < read_only_copies_.size() && read_only_copies_[frame]) {
+            read_only_copies_[frame] = false;
+            minor_faults_seen_ = -1;
+        }
     const long faults = minor_faults();
     if (faults != minor_faults_seen_) {
         working_set_ = private_pages(ram_.host(GuestPhys(0)), ram_.image_frames());
+        if (!read_only_copies_.empty())
+            std::erase_if(working_set_, [&](Frame frame) { return read_only_copies_[frame]; });
         minor_faults_seen_ = faults;
     }
     restore_frames(working_set_);
@@ -97,6 +104,7 @@ ResetStats Machine::reset() {
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");
         working_set_.clear();
+        read_only_copies_.clear();
         minor_faults_seen_ = -1;
     }
     return stats;

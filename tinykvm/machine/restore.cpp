@@ -159,10 +159,19 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory) {
         if (at >= layout::kUserMax)
             memory.ensure(pte::frame(entry));
     });
-    for_each_leaf(memory, image.root, 3, 0, [&](std::uint64_t, std::uint64_t& entry) {
-        if ((entry & pte::kPresent) && !memory.loaded(pte::frame(entry))) {
+    for_each_leaf(memory, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
+        if (!(entry & pte::kPresent))
+            return;
+        const Frame frame = pte::frame(entry);
+        if (!memory.loaded(frame)) {
             entry = (entry & ~pte::kPresent) | pte::kLazy;
             ++lazy;
+        } else if (!(entry & pte::kWrite) && at < layout::kUserMax && !memory.is_hole(frame)) {
+            auto& runs = image.hot_read_only;
+            if (!runs.empty() && runs.back().first + runs.back().count == frame)
+                ++runs.back().count;
+            else
+                runs.push_back({frame, 1});
         }
     });
     return lazy;

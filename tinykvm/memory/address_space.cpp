@@ -14,6 +14,8 @@ namespace tinykvm {
 namespace {
 
 constexpr std::uint32_t kProtMask = PROT_READ | PROT_WRITE | PROT_EXEC;
+// As Linux's vm.max_map_count: regions take memory of the host that no limit of the machine counts.
+constexpr std::size_t kMostRegions = 65530;
 
 bool mergeable(const Region& a, const Region& b, std::uint64_t a_begin) {
     if (a.prot != b.prot || a.flags != b.flags || a.file != b.file || a.name != b.name)
@@ -152,7 +154,7 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
                 return -EEXIST;
         }
     }
-    if (mapped_bytes_ + bytes > max_bytes_)
+    if (mapped_bytes_ + bytes > max_bytes_ || regions_.size() + 2 > kMostRegions)
         return -ENOMEM;
     if (!fixed) {
         const std::uint64_t hint = page_down(at);
@@ -192,8 +194,11 @@ std::int64_t AddressSpace::munmap(std::uint64_t at, std::uint64_t bytes) {
         return -EINVAL;
     const std::uint64_t end = at + bytes;
     auto it = regions_.lower_bound(at);
-    if (region_of(at) == regions_.end() && (it == regions_.end() || it->first >= end))
+    const auto first = region_of(at);
+    if (first == regions_.end() && (it == regions_.end() || it->first >= end))
         return 0;
+    if (first != regions_.end() && first->first < at && end < first->second.end && regions_.size() >= kMostRegions)
+        return -ENOMEM;
     split(at);
     split(end);
     for (it = regions_.lower_bound(at); it != regions_.end() && it->first < end;) {
@@ -238,6 +243,8 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
         different |= it->second.prot != prot;
     if (!different)
         return 0;
+    if (regions_.size() + 2 > kMostRegions)
+        return -ENOMEM;
     split(at);
     split(end);
     std::vector<std::pair<Frame, std::uint32_t>> lost; // frames whose rights shrink
@@ -251,7 +258,9 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
             // A page that is not readable any more keeps its frame under the lazy mark: absent for the CPU only.
             std::uint64_t next = (entry & (pte::kAddress | pte::kDirty)) | flags;
             if (!(next & pte::kPresent) || (entry & (pte::kPresent | pte::kLazy)) == pte::kLazy)
-                next = (next & ~pte::kPresent) | pte::kLazy;
+                next = (next & ~(pte::kPresent | pte::kDirty)) | pte::kLazy | (entry & pte::kDirty);
+            if ((next & pte::kWrite) && !(entry & pte::kWrite))
+                made_writable_.push_back(pte::frame(entry));
             const bool shrinks = (entry & pte::kPresent) && (!(next & pte::kPresent) ||
                                                             ((entry & pte::kWrite) && !(next & pte::kWrite)) ||
                                                             (!(entry & pte::kNoExecute) && (next & pte::kNoExecute)));
@@ -294,11 +303,19 @@ std::int64_t AddressSpace::madvise(std::uint64_t at, std::uint64_t bytes, int ad
     const std::uint64_t end = at + bytes;
     switch (advice) {
     case MADV_DONTNEED:
+        // Shared memory keeps what it holds (madvise(2)).
+        for (auto it = region_of(at) != regions_.end() ? region_of(at) : regions_.lower_bound(at);
+             it != regions_.end() && it->first < end; ++it)
+            if (!(it->second.flags & kRegionShared))
+                drop_pages(std::max(at, it->first), std::min(end, it->second.end));
+        break;
     case MADV_REMOVE:
         drop_pages(at, end);
         break;
     case MADV_WIPEONFORK:
     case MADV_KEEPONFORK:
+        if (regions_.size() + 2 > kMostRegions)
+            return -ENOMEM;
         split(at);
         split(end);
         for (auto it = regions_.lower_bound(at); it != regions_.end() && it->first < end; ++it) {
@@ -402,10 +419,13 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         pages.emplace_back(page.value, entry);
         return 0;
     });
-    for (const auto& [page, entry] : pages) {
-        ram_->drop_translations(pte::frame(entry), 1);
-        if (!tables_.set(GuestVirt(new_at + (page - at)), entry))
-            return -ENOMEM;
+    for (std::size_t i = 0; i < pages.size();) {
+        const Frame first = pte::frame(pages[i].second);
+        std::uint32_t count = 0;
+        for (; i < pages.size() && pte::frame(pages[i].second) == first + count; ++i, ++count)
+            if (!tables_.set(GuestVirt(new_at + (pages[i].first - at)), pages[i].second))
+                return -ENOMEM;
+        ram_->drop_translations(first, count);
     }
     munmap(at, old_bytes);
     region.end = new_at + new_bytes;
@@ -420,7 +440,7 @@ std::int64_t AddressSpace::brk(std::uint64_t end) {
     const std::uint64_t new_top = page_up(end);
     if (new_top > old_top) {
         const auto next = regions_.lower_bound(old_top);
-        if ((next != regions_.end() && next->first < new_top) || mapped_bytes_ + (new_top - old_top) > max_bytes_)
+        if (region_of(old_top) != regions_.end() || (next != regions_.end() && next->first < new_top) || mapped_bytes_ + (new_top - old_top) > max_bytes_)
             return static_cast<std::int64_t>(brk_end_);
         Region region;
         region.end = new_top;

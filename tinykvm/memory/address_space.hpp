@@ -101,6 +101,8 @@ public:
     bool has_wipe_on_fork() const;
     // Frames the host wrote to since the last take (for the dirty-bit reset).
     std::vector<Frame> take_host_dirty() { return std::exchange(host_dirty_, {}); }
+    // Frames of read-only pages that became writable since the last take (working-set reset).
+    std::vector<Frame> take_made_writable() { return std::exchange(made_writable_, {}); }
     void note_host_write(GuestVirt at, std::uint64_t bytes);
     void track_host_writes(bool on) { track_host_writes_ = on; }
     bool out_of_memory() const { return out_of_memory_; }
@@ -128,6 +130,7 @@ private:
     std::uint64_t max_bytes_;
     std::uint64_t mapped_bytes_ = 0, pristine_mapped_ = 0;
     std::vector<Frame> host_dirty_;
+    std::vector<Frame> made_writable_;
     bool track_host_writes_ = false;
     bool out_of_memory_ = false;
 };

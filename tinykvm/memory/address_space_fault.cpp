@@ -38,7 +38,7 @@ FaultOutcome AddressSpace::fault(GuestVirt at, FaultAccess access) {
     const auto region = region_of(at.value);
     if (region == regions_.end())
         return FaultOutcome::not_mapped;
-    if (!allowed(region->second.prot, access))
+    if ((region->second.flags & kRegionSupervisor) || !allowed(region->second.prot, access))
         return FaultOutcome::not_allowed;
     const GuestVirt page(page_down(at.value));
     const std::uint64_t entry = tables_.get(page);
@@ -285,6 +285,8 @@ void AddressSpace::wipe_on_fork() {
             if (ram_->valid(frame)) {
                 if (track_host_writes_)
                     host_dirty_.push_back(frame);
+                if (!(entry & pte::kWrite))
+                    made_writable_.push_back(frame);
                 std::memset(ram_->host(frame_address(frame)), 0, kPageSize);
             }
             return entry;

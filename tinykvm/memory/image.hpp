@@ -18,6 +18,7 @@ public:
     // Returns once the frame's bytes are in the image. Throws UserError(bad_snapshot) when they cannot be had.
     virtual void load(std::uint32_t frame) = 0;
     virtual bool loaded(std::uint32_t frame) const = 0;
+    virtual bool is_hole(std::uint32_t frame) const = 0; // zero: nothing to load
 };
 
 class Image {
@@ -34,6 +35,7 @@ public:
 
     void set_loader(std::shared_ptr<ImageLoader> loader) { loader_ = std::move(loader); }
     // Before anything looks at the bytes of a frame of an image that may still be filling.
+    bool is_hole(std::uint32_t frame) const { return loader_ && loader_->is_hole(frame); }
     bool loaded(std::uint32_t frame) const { return !loader_ || loader_->loaded(frame); }
     void ensure(std::uint32_t frame) const {
         if (loader_ && !loader_->loaded(frame))

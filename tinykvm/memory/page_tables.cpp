@@ -48,9 +48,19 @@ std::uint64_t PageTables::get(GuestVirt at) const {
 void PageTables::write(GuestPhys at, std::uint64_t entry) {
     auto* where = reinterpret_cast<std::uint64_t*>(ram_->host(at));
     // Tables that the machine itself added vanish with its growth; only those of the image need undoing.
-    if (journaling_ && frame_of(at) < ram_->image_frames())
+    if (journaling_ && frame_of(at) < ram_->image_frames()) {
+        if (journal_.size() >= journal_room_)
+            compact_journal();
         journal_.push_back({at, *where});
+    }
     *where = entry;
+}
+
+void PageTables::compact_journal() {
+    std::stable_sort(journal_.begin(), journal_.end(), [](const Change& a, const Change& b) { return a.at < b.at; });
+    journal_.erase(std::unique(journal_.begin(), journal_.end(), [](const Change& a, const Change& b) { return a.at == b.at; }),
+                   journal_.end());
+    journal_room_ = std::max(kJournalRoom, journal_.size() * 2);
 }
 
 bool PageTables::set(GuestVirt at, std::uint64_t entry) {
@@ -64,6 +74,9 @@ bool PageTables::set(GuestVirt at, std::uint64_t entry) {
                 return false;
             next = frame_address(*frame).value | pte::kPresent | pte::kWrite | pte::kUser | pte::kAccessed;
             write(where, next);
+        } else if (!(next & pte::kAccessed)) {
+            // The entry may bring a dirty bit of its own (a page that moved): take_dirty must find the way to it.
+            *reinterpret_cast<std::uint64_t*>(ram_->host(where)) = next | pte::kAccessed;
         }
         if (!ram_->valid(pte::frame(next)))
             return false;
@@ -106,7 +119,11 @@ void PageTables::update(GuestVirt begin, GuestVirt end,
 }
 
 void PageTables::for_each_table(const std::function<void(Frame)>& fn) const {
+    Frame left = ram_->high();
     const std::function<void(GuestPhys, int)> visit = [&](GuestPhys at, int shift) {
+        if (left == 0)
+            return;
+        --left;
         fn(frame_of(at));
         if (shift == kLeafShift)
             return;
@@ -120,18 +137,23 @@ void PageTables::for_each_table(const std::function<void(Frame)>& fn) const {
 }
 
 void PageTables::take_dirty(const std::function<void(Frame)>& fn) {
+    Frame left = ram_->high();
     const std::function<void(GuestPhys, int)> visit = [&](GuestPhys at, int shift) {
+        if (left == 0)
+            return;
+        --left;
         std::uint64_t* entries = table(at);
         for (std::uint64_t i = 0; i < 512; ++i) {
             const std::uint64_t entry = entries[i];
-            if (!(entry & pte::kPresent) || !ram_->valid(pte::frame(entry)))
+            if (!ram_->valid(pte::frame(entry)))
                 continue;
             if (shift == kLeafShift) {
-                if (entry & pte::kDirty) {
+                // Also of a page that has lost its rights since it was written to (PROT_NONE).
+                if (pte::mapped(entry) && (entry & pte::kDirty)) {
                     entries[i] = entry & ~pte::kDirty;
                     fn(pte::frame(entry));
                 }
-            } else if (entry & pte::kAccessed) {
+            } else if ((entry & pte::kPresent) && (entry & pte::kAccessed)) {
                 entries[i] = entry & ~pte::kAccessed;
                 visit(GuestPhys(entry & pte::kAddress), shift - 9);
             }

@@ -23,7 +23,11 @@ inline constexpr std::uint64_t kNone = 1ull << 10; // PROT_NONE: tells such an e
 inline constexpr std::uint64_t kNoExecute = 1ull << 63;
 inline constexpr std::uint64_t kAddress = 0x000f'ffff'ffff'f000;
 inline bool mapped(std::uint64_t entry) { return (entry & (kPresent | kLazy)) != 0; }
-inline Frame frame(std::uint64_t entry) { return static_cast<Frame>((entry & kAddress) / kPageSize); }
+// A frame no memory has where the address does not fit a Frame: cut off, it would look like a sound one.
+inline Frame frame(std::uint64_t entry) {
+    const std::uint64_t number = (entry & kAddress) / kPageSize;
+    return number < ~Frame{0} ? static_cast<Frame>(number) : ~Frame{0};
+}
 } // namespace pte
 
 class PageTables {
@@ -42,7 +46,8 @@ public:
     // Calls fn(address, entry) for each mapped leaf in [begin, end), in order; fn returns the new entry.
     void update(GuestVirt begin, GuestVirt end, const std::function<std::uint64_t(GuestVirt, std::uint64_t)>& fn);
 
-    // Calls fn with each frame that holds tables, the root first.
+    // Calls fn with each frame that holds tables, the root first. (Tables of a tampered snapshot may lead to each other in
+    // a circle: no walk looks at more tables than there are frames.)
     void for_each_table(const std::function<void(Frame)>& fn) const;
 
     // Calls fn with the frame of each leaf whose dirty bit the CPU (or set()) has set, and clears the bit. Goes only where
@@ -55,7 +60,10 @@ public:
         std::uint64_t before;
     };
     const std::vector<Change>& journal() const { return journal_; }
-    void clear_journal() { journal_.clear(); }
+    void clear_journal() {
+        journal_.clear();
+        journal_room_ = kJournalRoom;
+    }
     // Makes a lazy entry present. Where the image's own entry is the same one, this is no change of the
     // machine (the frame's bytes arrived): it is made in the image too and no reset undoes it.
     void set_present(GuestVirt at);
@@ -65,11 +73,15 @@ private:
     // Address of the leaf entry, or nullopt.
     std::optional<GuestPhys> find(GuestVirt at) const;
     void write(GuestPhys at, std::uint64_t entry);
+    // Keeps the oldest change of each entry: a program that changes the same pages over and over takes no more memory.
+    void compact_journal();
+    static constexpr std::size_t kJournalRoom = 64 << 10;
 
     GuestRam* ram_;
     GuestPhys root_;
     bool journaling_ = false;
     std::vector<Change> journal_;
+    std::size_t journal_room_ = kJournalRoom;
 };
 
 } // namespace tinykvm
