@@ -67,9 +67,18 @@ for program in "${unit_tests[@]}"; do
     step "$name" 600 "$program" -r junit -o "$results/$name.xml"
 done
 
-e2e=(-m pytest -q -p no:cacheprovider -o junit_family=xunit1 -o "junit_suite_name=e2e" tests/e2e)
-((quick)) && e2e+=(--quick)
-step e2e 1500 $python "${e2e[@]}" --junitxml "$results/e2e.xml"
+# End to end: the contract beside the rest, then what measures time by itself.
+e2e() {  # NAME LIMIT ARGUMENTS...
+    local name=$1 limit=$2 quickly=()
+    shift 2
+    ((quick)) && quickly=(--quick)
+    step "$name" "$limit" $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short "${quickly[@]}" \
+        --junitxml "$results/$name.xml" "$@"
+}
+e2e contract 1200 tests/e2e/test_contract.py &
+e2e e2e 1200 tests/e2e --ignore tests/e2e/test_contract.py -m "not alone"
+wait
+e2e timing 120 tests/e2e -m alone
 
 # The hardware kind of host, emulated: the same harness, the same programs.
 emulated_host() {

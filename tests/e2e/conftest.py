@@ -5,7 +5,8 @@ import shutil
 import harness
 import pytest
 
-HEAVY = {"c-epoll", "rust-tokio-multi", "python-http", "node-http", "deno-serve"}  # what --quick leaves
+# One of each kind: what --quick leaves, and what is also tested in the rarer modes.
+SOME = {"c-epoll", "rust-tokio-multi", "python-http", "node-http", "deno-serve"}
 
 
 def pytest_addoption(parser) -> None:
@@ -32,12 +33,13 @@ def chosen_programs(config) -> list[dict]:
     if unknown:
         raise pytest.UsageError(f"not built: {' '.join(unknown)}: scripts/functions.sh {' '.join(unknown)}")
     if config.getoption("quick") and not config.getoption("programs"):
-        names = [name for name in names if name in HEAVY]
+        names = [name for name in names if name in SOME]
     return [every[name] for name in names]
 
 
 def pytest_configure(config) -> None:
     config.addinivalue_line("markers", "bare: needs no kvmserver")
+    config.addinivalue_line("markers", "alone: measures time, so nothing else should run")
     config.addinivalue_line("markers", "emulated: runs in the emulated hardware host too")
 
 
@@ -71,6 +73,8 @@ def pytest_generate_tests(metafunc) -> None:
     if "pool" not in metafunc.fixturenames:
         return
     pairs = [(p, m) for p in chosen_programs(metafunc.config) for m in chosen_modes(metafunc.config)]
+    if not metafunc.config.getoption("modes"):
+        pairs = [(p, m) for p, m in pairs if m != harness.SNAPRUN_E2 or p["name"] in SOME]
     ids = [f"{program['name']}-{mode.name}" for program, mode in pairs]
     metafunc.parametrize("pool", pairs, indirect=True, scope="module", ids=ids)
 

@@ -239,7 +239,7 @@ def test_flipped_bits_never_serve_nonsense(snapshots, program, folder) -> None:
         try:
             harness.wait_until(lambda: "loaded" in process.out or not process.running(), "it is loaded or refused")
             if process.running():
-                with harness.Client(port) as client, contextlib.suppress(ConnectionError):
+                with contextlib.suppress(ConnectionError), harness.Client(port) as client:
                     client.send(harness.request("/bytes/30", None, "Connection: close"))
                     answer = client.reader.read()
                     assert answer == b"" or answer.endswith(b"\r\n\r\n" + harness.letters(30)), f"byte {at}: {answer!r}"

@@ -117,6 +117,7 @@ def test_stopping_leaves_nothing(folder) -> None:
         process.close()
 
 
+@pytest.mark.alone
 def test_starts_faster_than_the_bare_program(snapshots, program) -> None:
     """From the start of the process to the first reply, best of five each."""
     node = program("node-http")
