@@ -171,9 +171,9 @@ void from_json_value(const Json& json, const Place& place, T& value) {
                fields);
     if (json.size() == std::tuple_size_v<decltype(fields)>)
         return;
-    for (const auto& [name, unused] : json.items()) {
-        const bool known =
-            std::apply([&](const auto&... field) { return ((name == field.name) || ...); }, fields);
+    for (auto item = json.begin(); item != json.end(); ++item) {
+        const std::string& name = item.key();
+        const bool known = std::apply([&](const auto&... field) { return ((name == field.name) || ...); }, fields);
         if (!known)
             place.bad(fmt::format("has an unknown field \"{}\"", printable(name)));
     }
