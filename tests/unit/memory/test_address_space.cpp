@@ -1,0 +1,438 @@
+#include <sys/stat.h>
+
+#include "tests/unit/memory/world.hpp"
+
+using namespace tinykvm;
+using namespace tinykvm::test;
+
+namespace {
+constexpr std::uint64_t kAt = 0x10000000;
+std::int64_t map(AddressSpace& space, std::uint64_t at, std::uint64_t pages, std::uint32_t prot = kRw, std::uint32_t flags = MAP_FIXED) {
+    return space.mmap(at, pages * kPageSize, prot, kAnon | flags, nullptr, 0);
+}
+std::uint64_t pages(std::uint64_t n) { return n * kPageSize; }
+} // namespace
+
+TEST_CASE("mmap: hint, fixed, noreplace") {
+    BootWorld w;
+    CHECK(map(w.space, kAt, 4, kRw, 0) == kAt); // a free hint is taken
+    const std::int64_t other = map(w.space, kAt + pages(2), 4, kRw, 0);
+    CHECK(other > 0);
+    CHECK(static_cast<std::uint64_t>(other) >= kAt + pages(4));
+    CHECK(map(w.space, kAt + pages(3), 4, kRw, MAP_FIXED_NOREPLACE) == -EEXIST);
+    CHECK(map(w.space, kAt - pages(1), 2, kRw, MAP_FIXED_NOREPLACE) == -EEXIST);
+    CHECK(map(w.space, kAt - pages(1), 6, kRw, MAP_FIXED_NOREPLACE) == -EEXIST);
+    CHECK(map(w.space, kAt + pages(4), 1, PROT_READ, MAP_FIXED_NOREPLACE) == static_cast<std::int64_t>(kAt + pages(4)));
+    REQUIRE(w.space.store(GuestVirt(kAt), 5ull));
+    CHECK(map(w.space, kAt, 1) == kAt); // replaces: zero again
+    CHECK(load(w.space, kAt) == 0);
+    CHECK(canonical(w.space));
+    // The search goes down from the top.
+    const std::int64_t top = map(w.space, 0, 1, kRw, 0);
+    CHECK(map(w.space, 0, 1, kRw, 0) == top - static_cast<std::int64_t>(kPageSize));
+    CHECK(map(w.space, 1, 1, kRw, 0) == top - static_cast<std::int64_t>(pages(2))); // page 0 is no hint to follow
+}
+
+TEST_CASE("mmap: arguments of no sense") {
+    BootWorld w;
+    AddressSpace& s = w.space;
+    CHECK(s.mmap(0, 0, kRw, kAnon, nullptr, 0) == -EINVAL);
+    CHECK(s.mmap(0, ~0ull, kRw, kAnon, nullptr, 0) == -ENOMEM);
+    CHECK(s.mmap(0, ~0ull - 100, kRw, kAnon | MAP_FIXED, nullptr, 0) == -ENOMEM);
+    CHECK(s.mmap(kAt, layout::kUserMax, kRw, kAnon | MAP_FIXED, nullptr, 0) == -ENOMEM);
+    CHECK(s.mmap(kAt + 1, kPageSize, kRw, kAnon | MAP_FIXED, nullptr, 0) == -EINVAL);
+    CHECK(s.mmap(layout::kUserMax - kPageSize, pages(2), kRw, kAnon | MAP_FIXED, nullptr, 0) == -ENOMEM);
+    CHECK(s.mmap(layout::kShared, kPageSize, kRw, kAnon | MAP_FIXED, nullptr, 0) == -ENOMEM);
+    CHECK(s.mmap(~0ull << 12, kPageSize, kRw, kAnon | MAP_FIXED, nullptr, 0) == -ENOMEM);
+    CHECK(s.mmap(0x1000, kPageSize, kRw, kAnon | MAP_FIXED, nullptr, 0) == -EPERM);
+    CHECK(s.mmap(0, kPageSize, kRw, kAnon, nullptr, 1) == -EINVAL);
+    CHECK(s.mmap(0, kPageSize, 0x100, kAnon, nullptr, 0) == -EINVAL);
+    CHECK(s.mmap(layout::kShared, kPageSize, kRw, kAnon, nullptr, 0) > 0); // a hint only
+    CHECK(s.mmap(~0ull, kPageSize, kRw, kAnon, nullptr, 0) > 0);
+    CHECK(s.regions().rbegin()->second.end <= layout::kMmapTop);
+    CHECK(canonical(s));
+}
+
+TEST_CASE("mmap: the address space's limit") {
+    BootWorld w(8 * kMiB, 4 * kMiB);
+    CHECK(w.space.mmap(0, 3 * kMiB, kRw, kAnon, nullptr, 0) > 0);
+    CHECK(w.space.mmap(0, 2 * kMiB, kRw, kAnon, nullptr, 0) == -ENOMEM);
+    const std::int64_t at = w.space.mmap(0, 1 * kMiB, kRw, kAnon, nullptr, 0);
+    CHECK(at > 0);
+    CHECK(w.space.mmap(0, kPageSize, kRw, kAnon, nullptr, 0) == -ENOMEM);
+    CHECK(w.space.mremap(static_cast<std::uint64_t>(at), kMiB, 2 * kMiB, MREMAP_MAYMOVE, 0) == -ENOMEM);
+    w.space.set_brk(0x20000000);
+    CHECK(w.space.brk(0x20001000) == 0x20000000);
+    CHECK(w.space.munmap(static_cast<std::uint64_t>(at), kMiB) == 0);
+    CHECK(w.space.address_space_bytes() == 3 * kMiB);
+    CHECK(w.space.brk(0x20001000) == 0x20001000);
+}
+
+TEST_CASE("regions have a limit, as they have in Linux") {
+    BootWorld w(8 * kMiB, 1ull << 40);
+    std::uint64_t at = kAt, made = 0;
+    while (map(w.space, at, 1) > 0 && made < 100'000) {
+        at += pages(2);
+        ++made;
+    }
+    CHECK(made > 60'000);
+    CHECK(made < 66'000);
+    CHECK(map(w.space, at, 1) == -ENOMEM);
+    CHECK(w.space.mprotect(kAt, kPageSize, PROT_READ) == -ENOMEM);
+    CHECK(w.space.munmap(kAt, kPageSize) == 0); // giving back is always possible
+    CHECK(w.space.munmap(kAt, pages(20)) == 0);
+    CHECK(map(w.space, at, 3) > 0);
+    CHECK(w.space.munmap(at + kPageSize, kPageSize) == 0);
+}
+
+TEST_CASE("munmap: holes, parts, nothing") {
+    BootWorld w;
+    REQUIRE(map(w.space, kAt, 3) > 0);
+    REQUIRE(map(w.space, kAt + pages(5), 3) > 0);
+    for (const std::uint64_t p : {0, 1, 2, 5, 6, 7})
+        REQUIRE(w.space.store(GuestVirt(kAt + pages(p)), p + 1));
+    CHECK(w.space.munmap(kAt + pages(3), pages(2)) == 0); // only a hole
+    CHECK(w.space.regions().size() == 2);
+    CHECK(w.space.munmap(kAt + pages(1), pages(5)) == 0); // over both
+    CHECK(load(w.space, kAt) == 1);
+    CHECK_FALSE(w.space.load<char>(GuestVirt(kAt + pages(1))));
+    CHECK_FALSE(w.space.load<char>(GuestVirt(kAt + pages(5))));
+    CHECK(load(w.space, kAt + pages(6)) == 7);
+    CHECK(w.space.address_space_bytes() == pages(3));
+    CHECK(w.space.munmap(kAt + pages(6) + 1, kPageSize) == -EINVAL);
+    CHECK(w.space.munmap(kAt, 0) == -EINVAL);
+    CHECK(w.space.munmap(kAt, ~0ull) == -EINVAL);
+    CHECK(w.space.munmap(layout::kUserMax, kPageSize) == -EINVAL);
+    CHECK(w.space.munmap(layout::kUserMax - kPageSize, pages(2)) == -EINVAL);
+    CHECK(w.space.munmap(kAt + pages(7), 1) == 0); // a byte is a page
+    CHECK_FALSE(w.space.load<char>(GuestVirt(kAt + pages(7))));
+    CHECK(w.space.munmap(0, layout::kUserMax) == 0);
+    CHECK(w.space.regions().empty());
+    CHECK(w.space.address_space_bytes() == 0);
+    std::uint64_t tables = 0;
+    w.space.tables().for_each_table([&](Frame) { ++tables; });
+    CHECK(w.ram.bytes_in_use() == pages(tables)); // no frame was lost
+}
+
+TEST_CASE("mprotect: parts of regions, joined again") {
+    BootWorld w;
+    REQUIRE(map(w.space, kAt, 8) > 0);
+    for (std::uint64_t p = 0; p < 8; ++p)
+        REQUIRE(w.space.store(GuestVirt(kAt + pages(p)), p));
+    CHECK(w.space.mprotect(kAt + pages(2), pages(3), PROT_READ) == 0);
+    CHECK(w.space.regions().size() == 3);
+    CHECK_FALSE(w.space.store(GuestVirt(kAt + pages(2)), 9ull));
+    CHECK(w.space.store(GuestVirt(kAt + pages(5)), 5ull));
+    CHECK(load(w.space, kAt + pages(3)) == 3);
+    CHECK(w.space.mprotect(kAt + pages(1), pages(6), PROT_NONE) == 0);
+    CHECK_FALSE(w.space.load<char>(GuestVirt(kAt + pages(3))));
+    CHECK(w.space.fault(GuestVirt(kAt + pages(3)), FaultAccess::read) == FaultOutcome::not_allowed);
+    CHECK(w.space.mprotect(kAt, pages(8), kRw) == 0);
+    CHECK(w.space.regions().size() == 1);
+    for (std::uint64_t p = 0; p < 8; ++p)
+        CHECK(load(w.space, kAt + pages(p)) == p); // none was lost
+    CHECK(w.space.fault(GuestVirt(kAt), FaultAccess::execute) == FaultOutcome::not_allowed);
+    CHECK(w.space.mprotect(kAt, pages(1), PROT_READ | PROT_EXEC) == 0);
+    CHECK(w.space.fault(GuestVirt(kAt), FaultAccess::execute) == FaultOutcome::done);
+    CHECK(w.space.mprotect(kAt + pages(7), pages(2), PROT_READ) == -ENOMEM); // a hole behind it
+    CHECK(w.space.mprotect(kAt + 1, 1, PROT_READ) == -EINVAL);
+    CHECK(w.space.mprotect(kAt, 0, PROT_READ) == 0);
+    CHECK(w.space.mprotect(kAt, ~0ull, PROT_READ) == -ENOMEM);
+    CHECK(w.space.mprotect(kAt, kPageSize, 0x40) == -EINVAL);
+    CHECK(w.space.mprotect(layout::kShared, kPageSize, PROT_READ) == -ENOMEM);
+    CHECK(canonical(w.space));
+}
+
+TEST_CASE("mremap: in place, moved, fixed, shrunk; contents stay") {
+    BootWorld w;
+    AddressSpace& s = w.space;
+    REQUIRE(map(s, kAt, 4) > 0);
+    for (std::uint64_t p = 0; p < 4; ++p)
+        REQUIRE(s.store(GuestVirt(kAt + pages(p)), p + 100));
+    CHECK(s.mremap(kAt, pages(4), pages(6), 0, 0) == kAt);
+    CHECK(load(s, kAt + pages(5)) == 0);
+    REQUIRE(map(s, kAt + pages(6), 1, PROT_READ) > 0); // in the way
+    CHECK(s.mremap(kAt, pages(6), pages(9), 0, 0) == -ENOMEM);
+    const std::int64_t moved = s.mremap(kAt, pages(6), pages(9), MREMAP_MAYMOVE, 0);
+    REQUIRE(moved > 0);
+    const auto to = static_cast<std::uint64_t>(moved);
+    CHECK(to != kAt);
+    for (std::uint64_t p = 0; p < 4; ++p)
+        CHECK(load(s, to + pages(p)) == p + 100);
+    CHECK(load(s, to + pages(8)) == 0);
+    CHECK_FALSE(s.load<char>(GuestVirt(kAt)));
+    // Onto a place of its own, over what was there.
+    const std::uint64_t there = kAt + pages(64);
+    REQUIRE(map(s, there - pages(1), 8, PROT_READ) > 0);
+    CHECK(s.mremap(to, pages(9), pages(3), MREMAP_MAYMOVE | MREMAP_FIXED, there) == static_cast<std::int64_t>(there));
+    for (std::uint64_t p = 0; p < 3; ++p)
+        CHECK(load(s, there + pages(p)) == p + 100);
+    CHECK(s.store(GuestVirt(there), 1ull));
+    CHECK_FALSE(s.store(GuestVirt(there - 8), 1ull)); // what is left of the old one
+    CHECK_FALSE(s.store(GuestVirt(there + pages(3)), 1ull));
+    CHECK(s.mremap(there, pages(3), pages(1), 0, 0) == static_cast<std::int64_t>(there));
+    CHECK_FALSE(s.load<char>(GuestVirt(there + pages(1))));
+    // Refused.
+    CHECK(s.mremap(there + 1, pages(1), pages(2), 0, 0) == -EINVAL);
+    CHECK(s.mremap(there, 0, pages(2), MREMAP_MAYMOVE, 0) == -EINVAL);
+    CHECK(s.mremap(there, pages(1), 0, 0, 0) == -EINVAL);
+    CHECK(s.mremap(there, pages(1), ~0ull, MREMAP_MAYMOVE, 0) == -EINVAL);
+    CHECK(s.mremap(there, ~0ull, pages(1), MREMAP_MAYMOVE, 0) == -EINVAL);
+    CHECK(s.mremap(there, pages(9), pages(20), MREMAP_MAYMOVE, 0) == -EFAULT);
+    CHECK(s.mremap(0x7000000, pages(1), pages(2), MREMAP_MAYMOVE, 0) == -EFAULT);
+    CHECK(s.mremap(there, pages(1), pages(1), MREMAP_FIXED, kAt) == -EINVAL);
+    CHECK(s.mremap(there, pages(1), pages(1), MREMAP_MAYMOVE | MREMAP_FIXED, there) == -EINVAL);
+    CHECK(s.mremap(there, pages(1), pages(1), MREMAP_MAYMOVE | MREMAP_FIXED, layout::kShared) == -EINVAL);
+    CHECK(s.mremap(layout::kShared, pages(1), pages(2), MREMAP_MAYMOVE, 0) == -EINVAL);
+    CHECK(canonical(s));
+    CHECK(w.ram.bytes_in_use() == pages(reachable_frames(s)));
+}
+
+TEST_CASE("madvise: DONTNEED is zero again, of shared memory it is not; holes are told") {
+    BootWorld w;
+    AddressSpace& s = w.space;
+    REQUIRE(map(s, kAt, 4) > 0);
+    for (std::uint64_t p = 0; p < 4; ++p)
+        REQUIRE(s.store(GuestVirt(kAt + pages(p)), 7ull));
+    CHECK(s.madvise(kAt + pages(1), pages(2), MADV_DONTNEED) == 0);
+    CHECK(load(s, kAt) == 7);
+    CHECK(load(s, kAt + pages(1)) == 0);
+    CHECK(load(s, kAt + pages(2)) == 0);
+    CHECK(load(s, kAt + pages(3)) == 7);
+    CHECK(s.madvise(kAt + pages(3), pages(2), MADV_DONTNEED) == -ENOMEM); // done, and the hole told
+    CHECK(load(s, kAt + pages(3)) == 0);
+    CHECK(s.madvise(kAt + 1, kPageSize, MADV_DONTNEED) == -EINVAL);
+    CHECK(s.madvise(kAt, ~0ull, MADV_DONTNEED) == -EINVAL);
+    CHECK(s.madvise(kAt, 0, MADV_DONTNEED) == 0);
+    CHECK(s.madvise(kAt, kPageSize, 12345) == -EINVAL);
+    CHECK(s.madvise(layout::kShared, kPageSize, MADV_DONTNEED) == -EINVAL);
+    CHECK(s.madvise(kAt, kPageSize, MADV_FREE) == 0);
+    CHECK(load(s, kAt) == 7);
+    const std::int64_t shared = s.mmap(0, pages(2), kRw, MAP_SHARED | MAP_ANONYMOUS, nullptr, 0);
+    REQUIRE(shared > 0);
+    REQUIRE(s.store(GuestVirt(static_cast<std::uint64_t>(shared)), 8ull));
+    CHECK(s.madvise(static_cast<std::uint64_t>(shared), pages(2), MADV_DONTNEED) == 0);
+    CHECK(load(s, static_cast<std::uint64_t>(shared)) == 8);
+}
+
+TEST_CASE("brk: grows, shrinks, stops at what is in the way") {
+    BootWorld w;
+    AddressSpace& s = w.space;
+    const std::uint64_t base = 0x20000000;
+    s.set_brk(base);
+    CHECK(s.brk(0) == base);
+    CHECK(s.brk(base - 1) == base);
+    CHECK(s.brk(base + 100) == base + 100);
+    REQUIRE(s.store(GuestVirt(base + 8), 3ull));
+    CHECK(s.brk(base + pages(4)) == static_cast<std::int64_t>(base + pages(4)));
+    CHECK(load(s, base + 8) == 3);
+    REQUIRE(s.store(GuestVirt(base + pages(3)), 4ull));
+    CHECK(s.brk(base + 8) == base + 8);
+    CHECK(s.brk(base + pages(4)) == static_cast<std::int64_t>(base + pages(4)));
+    CHECK(load(s, base + pages(3)) == 0);
+    CHECK(s.brk(layout::kUserMax + 1) == static_cast<std::int64_t>(base + pages(4)));
+    CHECK(s.brk(~0ull) == static_cast<std::int64_t>(base + pages(4)));
+    REQUIRE(map(s, base + pages(6), 1) > 0);
+    CHECK(s.brk(base + pages(7)) == static_cast<std::int64_t>(base + pages(4)));
+    CHECK(s.brk(base + pages(6)) == static_cast<std::int64_t>(base + pages(6)));
+    CHECK(canonical(s));
+}
+
+TEST_CASE("brk does not grow into a mapping that begins below it") {
+    BootWorld w;
+    const std::uint64_t base = 0x20000000;
+    w.space.set_brk(base);
+    REQUIRE(w.space.brk(base + pages(4)) > 0);
+    REQUIRE(map(w.space, base + pages(2), 6, PROT_READ) > 0); // over the heap's end
+    CHECK(w.space.brk(base + pages(6)) == static_cast<std::int64_t>(base + pages(4)));
+    CHECK(canonical(w.space));
+    CHECK(w.space.address_space_bytes() == pages(8));
+}
+
+TEST_CASE("files: contents, the last partial page, behind the end") {
+    BootWorld w;
+    AddressSpace& s = w.space;
+    std::string text(2 * kPageSize + 100, 'x');
+    for (std::size_t i = 0; i < text.size(); ++i)
+        text[i] = static_cast<char>('a' + i % 23);
+    const auto file = file_of(text);
+    REQUIRE(s.mmap(kAt, pages(5), PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0) == kAt);
+    std::string got(text.size(), 0);
+    REQUIRE(s.read(GuestVirt(kAt), std::as_writable_bytes(std::span(got))));
+    CHECK(got == text);
+    for (std::uint64_t i = 100; i < kPageSize; i += 8)
+        REQUIRE(s.load<std::uint8_t>(GuestVirt(kAt + pages(2) + i)) == 0);
+    CHECK(s.fault(GuestVirt(kAt + pages(3)), FaultAccess::read) == FaultOutcome::past_file);
+    CHECK(s.fault(GuestVirt(kAt + pages(4)), FaultAccess::read) == FaultOutcome::past_file);
+    CHECK_FALSE(s.load<char>(GuestVirt(kAt + pages(3))));
+    // From the middle, and from beyond the end.
+    const std::uint64_t b = kAt + pages(16);
+    REQUIRE(s.mmap(b, pages(2), kRw, MAP_PRIVATE | MAP_FIXED, file, pages(2)) > 0);
+    CHECK(s.load<char>(GuestVirt(b)) == text[pages(2)]);
+    CHECK(s.fault(GuestVirt(b + pages(1)), FaultAccess::read) == FaultOutcome::past_file);
+    for (const std::uint64_t offset : {pages(3), std::uint64_t{1} << 40, ~std::uint64_t{0} << 12, std::uint64_t{1} << 63}) {
+        REQUIRE(s.mmap(b, pages(2), kRw, MAP_PRIVATE | MAP_FIXED, file, offset) > 0);
+        CHECK(s.fault(GuestVirt(b), FaultAccess::read) == FaultOutcome::past_file);
+        CHECK(s.fault(GuestVirt(b + pages(1)), FaultAccess::read) == FaultOutcome::past_file);
+    }
+    // Private: writes do not reach the file; DONTNEED brings its bytes back.
+    REQUIRE(s.mmap(b, pages(2), kRw, MAP_PRIVATE | MAP_FIXED, file, 0) > 0);
+    REQUIRE(s.store(GuestVirt(b), 'Z'));
+    CHECK(s.load<char>(GuestVirt(kAt)) == text[0]);
+    CHECK(s.madvise(b, pages(1), MADV_DONTNEED) == 0);
+    CHECK(s.load<char>(GuestVirt(b)) == text[0]);
+    // Parts keep their place in the file.
+    CHECK(s.munmap(b, pages(1)) == 0);
+    CHECK(s.load<char>(GuestVirt(b + pages(1))) == text[pages(1)]);
+    const std::int64_t moved = s.mremap(b + pages(1), pages(1), pages(2), MREMAP_MAYMOVE | MREMAP_FIXED, b + pages(8));
+    REQUIRE(moved > 0);
+    CHECK(s.load<char>(GuestVirt(static_cast<std::uint64_t>(moved) + pages(1))) == text[pages(2)]);
+    CHECK(canonical(s));
+}
+
+TEST_CASE("a file that shrinks or cannot be read is the program's trouble") {
+    BootWorld w;
+    const auto file = file_of(std::string(3 * kPageSize, 'q'));
+    REQUIRE(w.space.mmap(kAt, pages(3), PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0) > 0);
+    REQUIRE(::ftruncate(file->fd.get(), 10) == 0);
+    CHECK(w.space.load<char>(GuestVirt(kAt)) == 'q');
+    CHECK(w.space.load<char>(GuestVirt(kAt + 10)) == 0);
+    CHECK(w.space.fault(GuestVirt(kAt + pages(1)), FaultAccess::read) == FaultOutcome::past_file);
+    int pipe[2];
+    REQUIRE(::pipe(pipe) == 0);
+    ::close(pipe[1]);
+    const auto unreadable = std::make_shared<FileBacking>(FileBacking{UniqueFd(pipe[0]), "pipe"});
+    REQUIRE(w.space.mmap(kAt + pages(8), pages(1), PROT_READ, MAP_PRIVATE | MAP_FIXED, unreadable, 0) > 0);
+    CHECK(w.space.fault(GuestVirt(kAt + pages(8)), FaultAccess::read) == FaultOutcome::past_file);
+}
+
+TEST_CASE("gather: one run over what is contiguous, nothing over holes or rights") {
+    BootWorld w;
+    AddressSpace& s = w.space;
+    REQUIRE(map(s, kAt, 4) > 0);
+    REQUIRE(map(s, kAt + pages(4), 2, PROT_READ) > 0);
+    REQUIRE(map(s, kAt + pages(8), 1) > 0);
+    s.place(GuestVirt(layout::kShared), kPageSize, kRw, 0, "[shared]");
+    s.place(GuestVirt(layout::kCpuTables), kPageSize, kRw, kRegionSupervisor, "[cpu tables]");
+    const auto gather = [&](std::uint64_t at, std::uint64_t length, Access access) {
+        std::vector<iovec> out;
+        if (!s.gather(GuestVirt(at), length, access, out))
+            return std::int64_t{-1};
+        std::uint64_t total = 0;
+        for (const iovec& r : out) {
+            const auto* p = static_cast<std::byte*>(r.iov_base);
+            REQUIRE(p >= w.ram.host(GuestPhys(0)));
+            REQUIRE(p + r.iov_len <= w.ram.host(frame_address(w.ram.high())));
+            total += r.iov_len;
+        }
+        return static_cast<std::int64_t>(total);
+    };
+    CHECK(gather(kAt + 5, pages(4) - 5, Access::write) == static_cast<std::int64_t>(pages(4) - 5));
+    CHECK(gather(kAt + 5, pages(6) - 5, Access::read) == static_cast<std::int64_t>(pages(6) - 5));
+    CHECK(gather(kAt, pages(4) + 1, Access::write) == -1);
+    CHECK(gather(kAt, pages(6) + 1, Access::read) == -1);
+    CHECK(gather(kAt + pages(7), 8, Access::read) == -1);
+    CHECK(gather(kAt - 1, 2, Access::read) == -1);
+    CHECK(gather(kAt + pages(6) - 1, pages(2) + 2, Access::read) == -1); // over a hole
+    CHECK(gather(kAt, 0, Access::read) == 0);
+    CHECK(gather(0, 0, Access::read) == 0);
+    CHECK(gather(0, 1, Access::read) == -1);
+    CHECK(gather(~0ull, 1, Access::read) == -1);
+    CHECK(gather(~0ull, 2, Access::read) == -1);
+    CHECK(gather(kAt, ~0ull, Access::read) == -1);
+    CHECK(gather(kAt, ~0ull - kAt + 1, Access::read) == -1);
+    CHECK(gather(1ull << 63, 1ull << 63, Access::read) == -1);
+    CHECK(gather(layout::kShared, 100, Access::write) == 100);
+    CHECK(gather(layout::kCpuTables, 1, Access::read) == -1);
+    CHECK(gather(layout::kCpuTables, 1, Access::write) == -1);
+    std::vector<iovec> out;
+    REQUIRE(s.gather(GuestVirt(kAt), pages(4), Access::read, out));
+    CHECK(out.size() == 1);
+}
+
+TEST_CASE("gather over more memory than there is: refused, and nothing is lost") {
+    BootWorld w(1 * kMiB);
+    REQUIRE(w.space.mmap(kAt, 64 * kMiB, kRw, kAnon | MAP_FIXED, nullptr, 0) > 0);
+    std::vector<iovec> out;
+    CHECK_FALSE(w.space.gather(GuestVirt(kAt), 64 * kMiB, Access::write, out));
+    CHECK(w.space.out_of_memory());
+    CHECK(w.space.fault(GuestVirt(kAt + 32 * kMiB), FaultAccess::write) == FaultOutcome::no_memory);
+    CHECK(w.space.munmap(kAt, 64 * kMiB) == 0);
+    REQUIRE(map(w.space, kAt, 1) > 0);
+    CHECK(w.space.store(GuestVirt(kAt), 1ull));
+}
+
+TEST_CASE("strings end before what cannot be read") {
+    BootWorld w;
+    AddressSpace& s = w.space;
+    REQUIRE(map(s, kAt, 1) > 0);
+    const std::string word = "word";
+    REQUIRE(s.write(GuestVirt(kAt + kPageSize - 5), std::as_bytes(std::span(word.c_str(), 5))));
+    CHECK(s.load_string(GuestVirt(kAt + kPageSize - 5), 100).value == "word");
+    CHECK(s.load_string(GuestVirt(kAt + kPageSize - 5), 3).error == ENAMETOOLONG);
+    CHECK(s.load_string(GuestVirt(kAt + kPageSize - 5), 4).error == 0);
+    REQUIRE(s.store(GuestVirt(kAt + kPageSize - 1), 'x'));
+    CHECK(s.load_string(GuestVirt(kAt + kPageSize - 5), 100).error == EFAULT);
+    CHECK(s.load_string(GuestVirt(0), 100).error == EFAULT);
+    CHECK(s.load_string(GuestVirt(~0ull - 3), 100).error == EFAULT);
+}
+
+TEST_CASE("faults: the guest kernel's own pages are not for the program") {
+    BootWorld w;
+    w.space.place(GuestVirt(layout::kCpuTables), kPageSize, kRw, kRegionSupervisor, "[cpu tables]");
+    w.space.populate(GuestVirt(layout::kCpuTables), kPageSize);
+    CHECK(w.space.fault(GuestVirt(layout::kCpuTables), FaultAccess::read) == FaultOutcome::not_allowed);
+    CHECK(w.space.fault(GuestVirt(layout::kCpuTables), FaultAccess::write) == FaultOutcome::not_allowed);
+    CHECK(w.space.fault(GuestVirt(0), FaultAccess::read) == FaultOutcome::not_mapped);
+    CHECK(w.space.fault(GuestVirt(~0ull), FaultAccess::read) == FaultOutcome::not_mapped);
+}
+
+TEST_CASE("mincore") {
+    BootWorld w;
+    REQUIRE(map(w.space, kAt, 256) > 0);
+    REQUIRE(map(w.space, 0x40000000, 1) > 0);
+    REQUIRE(w.space.store(GuestVirt(kAt), 1ull));
+    CHECK(w.space.mincore(kAt, pages(256), GuestVirt(0x40000000)) == 0);
+    CHECK(w.space.load<std::uint8_t>(GuestVirt(0x40000000)) == 1);
+    CHECK(w.space.load<std::uint8_t>(GuestVirt(0x40000000 + 255)) == 0);
+    CHECK(w.space.mincore(kAt + 1, 1, GuestVirt(0x40000000)) == -EINVAL);
+    CHECK(w.space.mincore(kAt, pages(257), GuestVirt(0x40000000)) == -ENOMEM);
+    CHECK(w.space.mincore(kAt, ~0ull, GuestVirt(0x40000000)) == -ENOMEM);
+    CHECK(w.space.mincore(kAt, 1, GuestVirt(0)) == -EFAULT);
+}
+
+TEST_CASE("WIPEONFORK pages are wiped, others are not") {
+    BootWorld w;
+    AddressSpace& s = w.space;
+    REQUIRE(map(s, kAt, 4) > 0);
+    for (std::uint64_t p = 0; p < 4; ++p)
+        REQUIRE(s.store(GuestVirt(kAt + pages(p)), 9ull));
+    CHECK_FALSE(s.has_wipe_on_fork());
+    CHECK(s.madvise(kAt + pages(1), pages(2), MADV_WIPEONFORK) == 0);
+    CHECK(s.madvise(kAt + pages(2), pages(1), MADV_KEEPONFORK) == 0);
+    CHECK(s.has_wipe_on_fork());
+    REQUIRE(s.mprotect(kAt + pages(1), pages(1), PROT_NONE) == 0); // hidden, and wiped all the same
+    CloneWorld clone(w.freeze());
+    clone.space.wipe_on_fork();
+    REQUIRE(clone.space.mprotect(kAt, pages(4), kRw) == 0);
+    CHECK(load(clone.space, kAt) == 9);
+    CHECK(load(clone.space, kAt + pages(1)) == 0);
+    CHECK(load(clone.space, kAt + pages(2)) == 9);
+    clone.reset();
+    CHECK_FALSE(clone.difference());
+}
+
+TEST_CASE("what the host writes is told, for the dirty-bit reset") {
+    BootWorld w;
+    REQUIRE(map(w.space, kAt, 4) > 0);
+    w.space.populate(GuestVirt(kAt), pages(4));
+    CloneWorld clone(w.freeze());
+    clone.space.track_host_writes(true);
+    REQUIRE(clone.space.store(GuestVirt(kAt + pages(2) - 4), 1ull)); // over a border
+    (void)load(clone.space, kAt);
+    const auto dirty = clone.space.take_host_dirty();
+    CHECK(dirty.size() == 2);
+    CHECK(clone.space.take_host_dirty().empty());
+    clone.space.note_host_write(GuestVirt(kAt + pages(3) + 5), 10);
+    CHECK(clone.space.take_host_dirty().size() == 1);
+}

@@ -1,0 +1,160 @@
+#include "tests/unit/memory/world.hpp"
+
+using namespace tinykvm;
+using namespace tinykvm::test;
+
+namespace {
+bool all_zero(std::span<const std::byte> bytes) {
+    return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+std::shared_ptr<Image> image_of(std::uint32_t frames) {
+    auto image = Image::create(frames);
+    for (std::uint32_t f = 0; f < frames; ++f)
+        std::memset(image->data() + f * kPageSize, static_cast<int>(f + 1), kPageSize);
+    return image;
+}
+} // namespace
+
+TEST_CASE("frames are given out in order and counted") {
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::boot(vm, 1 * kMiB);
+    CHECK(ram.allocate(3) == Frame{0});
+    CHECK(ram.allocate(1) == Frame{3});
+    CHECK(ram.high() == 4);
+    CHECK(ram.bytes_in_use() == 4 * kPageSize);
+    CHECK(ram.valid(3));
+    CHECK_FALSE(ram.valid(4));
+    CHECK_FALSE(ram.valid(~Frame{0}));
+}
+
+TEST_CASE("frames that come back are zero, are given out again and grow together") {
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::boot(vm, 1 * kMiB);
+    REQUIRE(ram.allocate(8) == Frame{0});
+    for (Frame f = 0; f < 8; ++f)
+        std::memset(ram.frame_bytes(f).data(), 0xaa, kPageSize);
+    ram.release(1, 1);
+    ram.release(3, 1);
+    CHECK(ram.free_runs() == std::map<Frame, std::uint32_t>{{1, 1}, {3, 1}});
+    ram.release(2, 1); // between both
+    CHECK(ram.free_runs() == std::map<Frame, std::uint32_t>{{1, 3}});
+    ram.release(5, 2);
+    ram.release(4, 1);
+    CHECK(ram.free_runs() == std::map<Frame, std::uint32_t>{{1, 6}});
+    CHECK(ram.bytes_in_use() == 2 * kPageSize);
+    CHECK(ram.allocate(4) == Frame{1});
+    CHECK(all_zero({ram.frame_bytes(1).data(), 4 * kPageSize}));
+    CHECK(ram.frame_bytes(7)[0] == std::byte{0xaa});
+    CHECK(ram.allocate(3) == Frame{8}); // the rest of the run is too short
+    CHECK(ram.allocate(2) == Frame{5});
+    CHECK(ram.free_runs().empty());
+}
+
+TEST_CASE("the limit is an answer, not a failure") {
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::boot(vm, 16 * kPageSize);
+    CHECK_FALSE(ram.allocate(17));
+    CHECK_FALSE(ram.allocate(0xffffffff));
+    CHECK(ram.allocate(10) == Frame{0});
+    CHECK_FALSE(ram.allocate(7));
+    CHECK(ram.allocate(6) == Frame{10});
+    CHECK_FALSE(ram.allocate(1));
+    ram.release(4, 2);
+    CHECK_FALSE(ram.allocate(3));
+    CHECK(ram.allocate(2) == Frame{4});
+    CHECK(ram.bytes_in_use() == 16 * kPageSize);
+}
+
+TEST_CASE("a lowered limit holds, and cannot be raised over what was reserved") {
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::boot(vm, 32 * kPageSize);
+    ram.set_limit(8 * kPageSize);
+    CHECK_FALSE(ram.allocate(9));
+    CHECK(ram.allocate(8));
+    ram.set_limit(1 << 30);
+    CHECK_FALSE(ram.allocate(25));
+    CHECK(ram.allocate(24));
+}
+
+TEST_CASE("slots follow the memory as it grows") {
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::boot(vm, 512 * kMiB);
+    Frame expected = 0;
+    while (const auto first = ram.allocate(4096)) { // 16 MiB at a time, over many slots
+        CHECK(*first == expected);
+        expected += 4096;
+        *ram.frame_bytes(*first + 4095).data() = std::byte{1};
+    }
+    CHECK(expected == 512 * kMiB / kPageSize);
+}
+
+TEST_CASE("a clone writes to its own copy only") {
+    const auto image = image_of(4);
+    kvm::Vm vm_a = kvm_device().create_vm(), vm_b = kvm_device().create_vm();
+    GuestRam a = GuestRam::clone(vm_a, image, 1 * kMiB);
+    GuestRam b = GuestRam::clone(vm_b, image, 1 * kMiB);
+    CHECK(a.image_frames() == 4);
+    CHECK(a.high() == 4);
+    CHECK(a.bytes_in_use() == 0);
+    std::memset(a.frame_bytes(2).data(), 0x55, kPageSize);
+    CHECK(image->data()[2 * kPageSize] == std::byte{3});
+    CHECK(b.frame_bytes(2)[7] == std::byte{3});
+    CHECK(a.frame_bytes(2)[7] == std::byte{0x55});
+    // Given back, it is the image's again; but nobody else gets the frame.
+    a.release(2, 1);
+    CHECK(a.frame_bytes(2)[7] == std::byte{3});
+    CHECK(a.free_runs().empty());
+    CHECK(a.allocate(1) == Frame{4});
+}
+
+TEST_CASE("a run across the image's end is given back by halves") {
+    const auto image = image_of(4);
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::clone(vm, image, 1 * kMiB);
+    REQUIRE(ram.allocate(3) == Frame{4});
+    std::memset(ram.frame_bytes(3).data(), 0x77, 4 * kPageSize);
+    ram.release(3, 3); // 3 is the image's, 4 and 5 are grown
+    CHECK(ram.frame_bytes(3)[0] == std::byte{4});
+    CHECK(ram.free_runs() == std::map<Frame, std::uint32_t>{{4, 2}});
+    CHECK(ram.bytes_in_use() == 1 * kPageSize);
+    CHECK(ram.allocate(2) == Frame{4});
+    CHECK(all_zero({ram.frame_bytes(4).data(), 2 * kPageSize}));
+}
+
+TEST_CASE("growth that is dropped is zero when it comes again") {
+    const auto image = image_of(2);
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::clone(vm, image, 64 * kMiB);
+    for (int round = 0; round < 3; ++round) {
+        const std::uint32_t count = 4000; // more than the first slot
+        const auto first = ram.allocate(count);
+        REQUIRE(first == Frame{2});
+        REQUIRE(all_zero({ram.frame_bytes(*first).data(), count * kPageSize}));
+        std::memset(ram.frame_bytes(*first).data(), 0xcc, count * kPageSize);
+        ram.release(*first + 10, 5);
+        CHECK(ram.drop_growth() == count);
+        CHECK(ram.high() == 2);
+        CHECK(ram.bytes_in_use() == 0);
+        CHECK(ram.free_runs().empty());
+        CHECK(ram.drop_growth() == 0);
+    }
+}
+
+TEST_CASE("a clone has room for its image whatever the limit says") {
+    const auto image = image_of(4);
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::clone(vm, image, kPageSize);
+    CHECK(ram.frame_bytes(3)[0] == std::byte{4});
+    CHECK_FALSE(ram.allocate(1));
+}
+
+TEST_CASE("dropping translations keeps contents") {
+    const auto image = image_of(4);
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::clone(vm, image, 1 * kMiB);
+    ram.frame_bytes(1)[0] = std::byte{0x99};
+    ram.drop_translations(0, 4);
+    CHECK(ram.frame_bytes(0)[0] == std::byte{1});
+    CHECK(ram.frame_bytes(1)[0] == std::byte{0x99});
+    ram.frame_bytes(3)[0] = std::byte{0x98}; // still writable
+}
