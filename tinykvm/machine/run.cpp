@@ -24,6 +24,7 @@ constexpr std::uint32_t kMostSameFaults = 1000;
 
 Stop Machine::run() {
     clock_.refresh(*time_);
+    std::uint64_t next_tick = host_mono_ns() + kTickNs;
     for (;;) {
         kvm::ExitKind kind;
         {
@@ -37,6 +38,7 @@ Stop Machine::run() {
             switch (vcpu_.io_is_out() ? vcpu_.io_port() : 0) {
             case abi::kPortWait: ++exit_reasons_[kWaits]; return Stop{};
             case abi::kPortHostCall:
+                same_faults_ = 0; // it may have unmapped what it touches next
                 stop = on_host_call();
                 clock_.refresh(*time_);
                 break;
@@ -60,6 +62,15 @@ Stop Machine::run() {
         }
         if (stop)
             return *stop;
+        // The ticker leaves a program alone that comes out by itself all the time.
+        if (const std::uint64_t now = host_mono_ns(); now >= next_tick) {
+            next_tick = now + kTickNs;
+            if (kind == kvm::ExitKind::io) {
+                if (host_->should_stop())
+                    return Stop{StopKind::interrupted, 0, {}};
+                shared_->preempt = 1;
+            }
+        }
     }
 }
 
