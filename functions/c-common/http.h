@@ -158,15 +158,27 @@ static int http_request(struct http_conn *c) {
     return 1;
 }
 
+// One record with its buffers is kept ready, so that a usual request allocates nothing.
+static struct http_conn *http_spare;
+
 static inline struct http_conn *http_open(int fd) {
-    struct http_conn *c = calloc(1, sizeof *c);
+    struct http_conn *c = http_spare ? http_spare : calloc(1, sizeof *c);
     if (!c) abort();
+    http_spare = NULL;
+    http_reserve(&c->in, HTTP_MAX_HEAD);
+    http_reserve(&c->out, HTTP_MAX_HEAD);
     c->fd = fd;
     return c;
 }
 
 static inline void http_close(struct http_conn *c) {
-    close(c->fd);
+    if (c->fd >= 0) close(c->fd);
+    if (!http_spare && c->in.cap <= HTTP_KEEP && c->out.cap <= HTTP_KEEP) {
+        c->in.len = c->out.len = c->sent = 0;
+        c->continued = c->closing = 0;
+        http_spare = c;
+        return;
+    }
     free(c->in.data);
     free(c->out.data);
     free(c);
@@ -210,6 +222,7 @@ static inline int http_listen(int argc, char **argv, int socket_flags) {
         perror("cannot listen");
         exit(1);
     }
+    http_close(http_open(-1)); // the spare record
     printf("listening on %d\n", port);
     fflush(stdout);
     return fd;
