@@ -39,6 +39,7 @@ enum Host : std::uint32_t {
     kPoll,                 // Shared::wait as in a wait, but returns at once
     kTrace,                // (number, result) with verbose system calls: one line
     kPanic,                // (text) a bug of the guest kernel
+    kHandlePath,   // (handle, buffer, bytes) -> bytes of the path that the handle was opened by
     kThreadCount,          // (count) for --verbose-thread-syscalls and inspect
 };
 

@@ -7,13 +7,24 @@ namespace gk {
 i64 futex_wake(u64 at, u32 count, u32 bits);
 void robust_exit(Thread*);
 u64 cpu_ns();
+i32 file_limit(); // RLIMIT_NOFILE, at most the size of the table
+void set_file_limit(u64);
+u32 creation_mask(); // umask
+i64 record_lock(File*, u32 command, u64 at); // fcntl
 i64 bytes_ready(File*);      // FIONREAD; -1 when the host knows
 i64 pipe_bytes_ready(File*);
-i64 pair_shutdown(File*, u64 how);
+i64 pair_bytes_ready(File*);
+i64 install_two(File*, File*, bool cloexec, u64 to); // two new descriptors, their numbers into the program's int[2]
 i32 offered_to(u32 listener); // slot of a connection that waits for accept, or -1
 void collect_conn_interest(File*, u32 events);
+u64 deadline_ms(i64 ms); // of poll and epoll_wait: kNever when negative, 0 for now
+bool always_ready(const HostFile*); // regular files and folders
+bool no_poll(HostFile*);            // epoll_ctl says EPERM
+void pass_on_event(const File*);    // epoll: those who watch it, and those who watch them
 bool use_temporary_mask(u64 at, u64 bytes, i64& error);
-void drop_temporary_mask();
+// To be called with the result of the call that used it: passes it on.
+i64 drop_temporary_mask(i64 result);
+void init_xsave(u8* area); // the least valid XSAVE area
 
 i64 sys_accept(const Args&);
 i64 sys_accept4(const Args&);
@@ -31,11 +42,13 @@ i64 sys_clone(const Args&);
 i64 sys_close(const Args&);
 i64 sys_close_range(const Args&);
 i64 sys_connect(const Args&);
+i64 sys_copy_file_range(const Args&);
 i64 sys_creat(const Args&);
 i64 sys_dup(const Args&);
 i64 sys_dup2(const Args&);
 i64 sys_dup3(const Args&);
 i64 sys_echild(const Args&);
+i64 sys_einval(const Args&);
 i64 sys_enosys_quiet(const Args&);
 i64 sys_eperm(const Args&);
 i64 sys_epoll_create(const Args&);
@@ -49,6 +62,7 @@ i64 sys_eventfd2(const Args&);
 i64 sys_exit(const Args&);
 i64 sys_exit_group(const Args&);
 i64 sys_fcntl(const Args&);
+i64 sys_flock(const Args&);
 i64 sys_fork(const Args&);
 i64 sys_fstat(const Args&);
 i64 sys_futex(const Args&);
@@ -80,9 +94,11 @@ i64 sys_linkat(const Args&);
 i64 sys_listen(const Args&);
 i64 sys_lseek(const Args&);
 i64 sys_lstat(const Args&);
+i64 sys_madvise(const Args&);
 i64 sys_membarrier(const Args&);
 i64 sys_memfd_create(const Args&);
 i64 sys_mkdir(const Args&);
+i64 sys_mkdirat(const Args&);
 i64 sys_mmap(const Args&);
 i64 sys_nanosleep(const Args&);
 i64 sys_newfstatat(const Args&);
@@ -99,12 +115,15 @@ i64 sys_ppoll(const Args&);
 i64 sys_prctl(const Args&);
 i64 sys_pread64(const Args&);
 i64 sys_preadv(const Args&);
+i64 sys_preadv2(const Args&);
 i64 sys_prlimit64(const Args&);
 i64 sys_pselect6(const Args&);
 i64 sys_pwrite64(const Args&);
 i64 sys_pwritev(const Args&);
+i64 sys_pwritev2(const Args&);
 i64 sys_read(const Args&);
 i64 sys_readlink(const Args&);
+i64 sys_readlinkat(const Args&);
 i64 sys_readv(const Args&);
 i64 sys_recvfrom(const Args&);
 i64 sys_recvmmsg(const Args&);
@@ -115,6 +134,8 @@ i64 sys_renameat2(const Args&);
 i64 sys_rmdir(const Args&);
 i64 sys_rt_sigaction(const Args&);
 i64 sys_rt_sigpending(const Args&);
+i64 sys_rt_sigqueueinfo(const Args&);
+i64 sys_rt_tgsigqueueinfo(const Args&);
 i64 sys_rt_sigprocmask(const Args&);
 i64 sys_rt_sigreturn(const Args&);
 i64 sys_rt_sigsuspend(const Args&);

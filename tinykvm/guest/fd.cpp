@@ -1,17 +1,21 @@
 // The fd table and what every file shares.
-#include "tinykvm/guest/calls.hpp"
+#include "tinykvm/guest/transfer.hpp"
 
 namespace gk {
 namespace {
 
 Descriptor* table;
 i32 table_size;
+i32 soft_limit; // RLIMIT_NOFILE
 
 } // namespace
 
+i32 file_limit() { return soft_limit; }
+void set_file_limit(u64 limit) { soft_limit = limit < static_cast<u64>(table_size) ? static_cast<i32>(limit) : table_size; }
+
 void init_files() {
     init_time();
-    table_size = static_cast<i32>(gk_shared_page.max_files);
+    table_size = soft_limit = static_cast<i32>(gk_shared_page.max_files);
     table = static_cast<Descriptor*>(allocate(sizeof(Descriptor) * static_cast<u64>(table_size)));
     if (!table)
         fatal("no room for the fd table");
@@ -31,9 +35,9 @@ void init_files() {
 File* file_of(i32 fd) { return fd >= 0 && fd < table_size ? table[fd].file : nullptr; }
 
 i32 install(File* f, bool cloexec, i32 lowest) {
-    if (lowest < 0 || lowest >= table_size)
-        return lowest < 0 ? -EINVAL : -EMFILE;
-    for (i32 fd = lowest; fd < table_size; ++fd)
+    if (lowest < 0 || (lowest > 0 && lowest >= soft_limit))
+        return -EINVAL;
+    for (i32 fd = lowest; fd < soft_limit; ++fd)
         if (!table[fd].file) {
             table[fd] = {f, cloexec};
             return fd;
@@ -59,10 +63,12 @@ void unref(File* f) {
 
 void event_in(File* f) {
     ++f->in_events;
+    pass_on_event(f);
     notify_io();
 }
 void event_out(File* f) {
     ++f->out_events;
+    pass_on_event(f);
     notify_io();
 }
 
@@ -89,72 +95,17 @@ i64 close_fd(i32 fd) {
 
 namespace {
 
-// The program's iovecs, copied in; a few live on the stack.
-class Vectors {
-public:
-    ~Vectors() {
-        if (large_)
-            release(large_, count_ * sizeof(IoVec));
-    }
-    i64 take(u64 at, u64 count) {
-        if (count > 1024)
-            return -EINVAL;
-        count_ = count;
-        IoVec* to = small_;
-        if (count > kSmall) {
-            large_ = static_cast<IoVec*>(allocate(count * sizeof(IoVec)));
-            if (!large_)
-                return -ENOMEM;
-            to = large_;
-        }
-        if (!copy_from_user(to, at, count * sizeof(IoVec)))
-            return -EFAULT;
-        total_ = 0;
-        for (u64 i = 0; i < count; ++i) {
-            if (to[i].length > 0x7fffffffffffffff - total_)
-                return -EINVAL;
-            total_ += to[i].length;
-        }
-        return 0;
-    }
-    Cursor cursor() const { return {large_ ? large_ : small_, count_, total_}; }
-
-private:
-    static constexpr u64 kSmall = 8;
-    IoVec small_[kSmall];
-    IoVec* large_ = nullptr;
-    u64 count_ = 0, total_ = 0;
-};
-
-// A file that stays while a call on it blocks, though another thread may close it.
-class Hold {
-public:
-    explicit Hold(u64 fd) : file_(file_of(static_cast<i32>(fd))) {
-        if (file_)
-            ref(file_);
-    }
-    ~Hold() {
-        if (file_)
-            unref(file_);
-    }
-    Hold(const Hold&) = delete;
-    Hold& operator=(const Hold&) = delete;
-    File* get() const { return file_; }
-    explicit operator bool() const { return file_ != nullptr; }
-
-private:
-    File* file_;
-};
-
 using Move = i64 (*)(File*, Cursor&, i64);
 
 i64 move_one(const Args& c, Move move, i64 offset) {
     Hold f(c.a[0]);
     if (!f)
         return -EBADF;
-    const IoVec one{c.a[1], c.a[2] > 0x7ffff000 ? 0x7ffff000 : c.a[2]};
     if (static_cast<i64>(c.a[2]) < 0)
         return -EINVAL;
+    if (c.a[2] && !user_ok(c.a[1], c.a[2]))
+        return -EFAULT;
+    IoVec one{c.a[1], c.a[2] > kMostMoved ? kMostMoved : c.a[2]};
     Cursor cursor{&one, 1, one.length};
     return move(f.get(), cursor, offset);
 }
@@ -196,17 +147,17 @@ i64 sys_pwrite64(const Args& c) {
     return error < 0 ? error : move_one(c, write_file, static_cast<i64>(c.a[3]));
 }
 i64 sys_preadv(const Args& c) {
-    if (static_cast<i64>(c.a[3]) == -1)
-        return sys_readv(c);
     const i64 error = checked_offset(c.a[0], static_cast<i64>(c.a[3]));
     return error < 0 ? error : move_many(c, read_file, static_cast<i64>(c.a[3]));
 }
 i64 sys_pwritev(const Args& c) {
-    if (static_cast<i64>(c.a[3]) == -1)
-        return sys_writev(c);
     const i64 error = checked_offset(c.a[0], static_cast<i64>(c.a[3]));
     return error < 0 ? error : move_many(c, write_file, static_cast<i64>(c.a[3]));
 }
+
+// The flags RWF_*: none is needed where nothing is cached, but what is not known must not be ignored.
+i64 sys_preadv2(const Args& c) { return static_cast<u32>(c.a[5]) & ~0xfu ? -EOPNOTSUPP : c.a[3] == ~u64{0} ? sys_readv(c) : sys_preadv(c); }
+i64 sys_pwritev2(const Args& c) { return static_cast<u32>(c.a[5]) & ~0xfu ? -EOPNOTSUPP : c.a[3] == ~u64{0} ? sys_writev(c) : sys_pwritev(c); }
 
 i64 sys_close(const Args& c) { return close_fd(static_cast<i32>(c.a[0])); }
 
@@ -237,10 +188,10 @@ i64 sys_dup(const Args& c) {
 
 i64 sys_dup3(const Args& c) {
     const i32 from = static_cast<i32>(c.a[0]), to = static_cast<i32>(c.a[1]);
-    if (from == to || (c.a[2] & ~u64{O_CLOEXEC_}))
+    if (from == to || (static_cast<u32>(c.a[2]) & ~O_CLOEXEC_))
         return -EINVAL;
     File* f = file_of(from);
-    if (!f || to < 0 || to >= table_size)
+    if (!f || to < 0 || to >= soft_limit)
         return -EBADF;
     ref(f);
     close_fd(to);
@@ -249,8 +200,8 @@ i64 sys_dup3(const Args& c) {
 }
 
 i64 sys_dup2(const Args& c) {
-    if (c.a[0] == c.a[1])
-        return file_of(static_cast<i32>(c.a[0])) ? static_cast<i64>(c.a[0]) : -EBADF;
+    if (static_cast<i32>(c.a[0]) == static_cast<i32>(c.a[1]))
+        return file_of(static_cast<i32>(c.a[0])) ? static_cast<i32>(c.a[0]) : -EBADF;
     Args d = c;
     d.a[2] = 0;
     return sys_dup3(d);
@@ -261,12 +212,12 @@ i64 sys_fcntl(const Args& c) {
     File* f = file_of(fd);
     if (!f)
         return -EBADF;
-    switch (c.a[1]) {
+    const u32 command = static_cast<u32>(c.a[1]);
+    const bool path_only = (f->flags & O_PATH_) != 0;
+    switch (command) {
     case 0:      // F_DUPFD
     case 1030: { // F_DUPFD_CLOEXEC
-        if (c.a[2] >= static_cast<u64>(table_size))
-            return -EINVAL;
-        const i32 fresh = install(f, c.a[1] == 1030, static_cast<i32>(c.a[2]));
+        const i32 fresh = install(f, command == 1030, static_cast<i32>(c.a[2]));
         if (fresh >= 0)
             ref(f);
         return fresh;
@@ -275,71 +226,34 @@ i64 sys_fcntl(const Args& c) {
     case 2: table[fd].cloexec = (c.a[2] & 1) != 0; return 0;
     case 3: return f->flags; // F_GETFL
     case 4: {
+        if (path_only)
+            return -EBADF;
+        const u32 fresh = static_cast<u32>(c.a[2]);
+        const i32 handle = handle_of(f);
+        if (handle >= 0 && ((f->flags ^ fresh) & O_APPEND_))
+            if (const i64 error = host_call(72, static_cast<u64>(handle), 4, fresh & O_APPEND_); error < 0)
+                return error;
         constexpr u32 changeable = O_NONBLOCK_ | O_APPEND_;
-        f->flags = (f->flags & ~changeable) | (static_cast<u32>(c.a[2]) & changeable);
+        f->flags = (f->flags & ~changeable) | (fresh & changeable);
         return 0;
     }
-    case 8: return 0;    // F_SETOWN
-    case 9: return 0;
-    case 1031: return 0; // F_SETPIPE_SZ
-    case 1032: return 65536;
-    case 5: case 6: case 7: case 36: case 37: case 38: { // record locks
+    case 8:  // F_SETOWN: no SIGIO is ever sent
+    case 9:
+    case 10: // F_SETSIG
+    case 11: return path_only ? -EBADF : 0;
+    case 1031: // F_SETPIPE_SZ: larger than asked for is allowed
+    case 1032:
+        if (f->kind != Kind::pipe)
+            return -EBADF;
+        return command == 1031 && c.a[2] > 65536 ? -EPERM : 65536;
+    case 1033: // seals
+    case 1034: {
         const i32 handle = handle_of(f);
-        return handle >= 0 ? host_call(72, static_cast<u64>(handle), c.a[1], c.a[2]) : -EINVAL;
+        return handle >= 0 ? host_call(72, static_cast<u64>(handle), command, c.a[2]) : -EINVAL;
     }
-    default: return -EINVAL;
+    case 5: case 6: case 7: case 36: case 37: case 38: return path_only ? -EBADF : record_lock(f, command, c.a[2]);
+    default: return path_only ? -EBADF : -EINVAL;
     }
-}
-
-i64 sys_sendfile(const Args& c) {
-    Hold out(c.a[0]), in(c.a[1]);
-    if (!out || !in)
-        return -EBADF;
-    i64 offset = -1;
-    if (c.a[2] && !get_user(offset, c.a[2]))
-        return -EFAULT;
-    constexpr u64 kChunk = 32768;
-    u8* buffer = static_cast<u8*>(allocate(kChunk));
-    if (!buffer)
-        return -ENOMEM;
-    const auto host = [&](File* f, u64 bytes, i64 at) -> i64 { // reads into kernel memory
-        auto* h = static_cast<HostFile*>(f);
-        const IoVec v{address(buffer), bytes};
-        const i64 n = host_call(295, static_cast<u64>(h->handle), address(&v), 1, static_cast<u64>(at >= 0 ? at : static_cast<i64>(h->offset)));
-        if (n > 0 && at < 0)
-            h->offset += static_cast<u64>(n);
-        return n;
-    };
-    if (in.get()->kind != Kind::host || !static_cast<HostFile*>(in.get())->seekable) {
-        release(buffer, kChunk);
-        return -EINVAL;
-    }
-    u64 done = 0;
-    i64 error = 0;
-    while (done < c.a[3]) {
-        const u64 want = c.a[3] - done < kChunk ? c.a[3] - done : kChunk;
-        const i64 n = host(in.get(), want, offset);
-        if (n <= 0) {
-            error = n;
-            break;
-        }
-        const i64 sent = write_kernel(out.get(), buffer, static_cast<u64>(n));
-        if (sent < n && offset < 0) // what was read but not sent is read again
-            static_cast<HostFile*>(in.get())->offset -= static_cast<u64>(n - (sent > 0 ? sent : 0));
-        if (sent <= 0) {
-            error = sent;
-            break;
-        }
-        done += static_cast<u64>(sent);
-        if (offset >= 0)
-            offset += sent;
-        if (sent < n)
-            break;
-    }
-    release(buffer, kChunk);
-    if (done && c.a[2] && !put_user(c.a[2], offset))
-        return -EFAULT;
-    return done ? static_cast<i64>(done) : error;
 }
 
 } // namespace gk

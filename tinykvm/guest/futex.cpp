@@ -51,16 +51,26 @@ i64 wait(u64 at, u32 expected, u32 bits, u64 deadline) {
     current->futex_bits = bits;
     current->futex_woken = false;
     enqueue(current);
-    block(deadline);
+    bool late = false;
+    // A signal may wake it that another thread then takes.
+    while (!current->futex_woken && !late && !signal_pending(current)) {
+        block(deadline);
+        late = current->timed_out;
+    }
     if (current->futex_woken)
         return 0;
     dequeue(current);
     current->futex_address = 0;
-    return current->timed_out ? -ETIMEDOUT : -ERESTARTSYS;
+    if (late)
+        return -ETIMEDOUT;
+    // With a time-out it is not started again: the time would start again too (ERESTART_RESTARTBLOCK).
+    return deadline == kNever ? -ERESTARTSYS : -EINTR;
 }
 
 i64 requeue(u64 from, u32 wake_count, u32 move_count, u64 to) {
-    const i64 woken = futex_wake(from, wake_count, ~0u);
+    if (static_cast<i32>(wake_count) < 0 || static_cast<i32>(move_count) < 0 || (to & 3))
+        return -EINVAL;
+    const i64 woken = wake_count ? futex_wake(from, wake_count, ~0u) : 0;
     i64 moved = 0;
     Bucket& b = bucket_of(from);
     for (Thread* t = b.head; t && moved < move_count;) {
@@ -82,10 +92,11 @@ i64 wake_op(u64 first, u32 wake_first, u32 wake_second, u64 second, u32 op) {
     u32 old;
     if (!get_user(old, second))
         return -EFAULT;
-    u32 operand = (op >> 12) & 0xfff;
+    const auto extended = [](u32 bits) { return static_cast<u32>(static_cast<i32>(bits << 20) >> 20); };
+    u32 operand = extended((op >> 12) & 0xfff);
     if (op & 0x80000000u)
         operand = u32{1} << (operand & 31);
-    const u32 compare = op & 0xfff;
+    const u32 compare = extended(op & 0xfff);
     u32 value = old;
     switch ((op >> 28) & 7) {
     case 0: value = operand; break;
@@ -117,7 +128,8 @@ i64 wake_op(u64 first, u32 wake_first, u32 wake_second, u64 second, u32 op) {
 
 i64 futex_wake(u64 at, u32 count, u32 bits) {
     i64 woken = 0;
-    for (Thread* t = bucket_of(at).head; t && woken < count;) {
+    const i64 most = static_cast<i32>(count) > 0 ? count : 1; // Linux counts after it woke
+    for (Thread* t = bucket_of(at).head; t && woken < most;) {
         Thread* next = t->futex_next;
         if (t->futex_address == at && (t->futex_bits & bits)) {
             dequeue(t);
@@ -138,6 +150,8 @@ i64 sys_futex(const Args& c) {
     const u32 command = op & kCommand;
     if (at & 3)
         return -EINVAL;
+    if (!user_ok(at, 4))
+        return -EFAULT;
     switch (command) {
     case kWait:
     case kWaitBitset: {
@@ -153,7 +167,7 @@ i64 sys_futex(const Args& c) {
         }
         return wait(at, value, command == kWait ? ~0u : static_cast<u32>(c.a[5]), deadline);
     }
-    case kWake: return futex_wake(at, value == 0 ? 0 : value, ~0u);
+    case kWake: return futex_wake(at, value, ~0u);
     case kWakeBitset: return c.a[5] ? futex_wake(at, value, static_cast<u32>(c.a[5])) : -EINVAL;
     case kCmpRequeue: {
         u32 now;
@@ -191,8 +205,14 @@ void robust_exit(Thread* t) {
         give_up(entry & ~u64{1});
         entry = next;
     }
-    if (head.pending)
+    if (head.pending) {
         give_up(head.pending & ~u64{1});
+        // It may have been about to take or to give back: who waits finds out.
+        const u64 at = (head.pending & ~u64{1}) + static_cast<u64>(head.offset);
+        u32 word;
+        if ((at & 3) == 0 && get_user(word, at) && word == 0)
+            futex_wake(at, 1, ~0u);
+    }
 }
 
 } // namespace gk

@@ -15,7 +15,11 @@ i64 host_call(u32 nr, u64 a0, u64 a1, u64 a2, u64 a3, u64 a4, u64 a5) {
     asm volatile("" ::: "memory");
     gk_host_out();
     asm volatile("" ::: "memory");
-    return call.result;
+    const i64 result = call.result;
+    if (nr != abi::kPoll)
+        forget_answers();
+    time_slice();
+    return result;
 }
 
 void fatal(const char* what) {
@@ -24,16 +28,14 @@ void fatal(const char* what) {
         asm volatile("ud2");
 }
 
-namespace {
-bool user_range(u64 at, u64 bytes) { return at + bytes >= at && at + bytes <= layout::kUserMax; }
-} // namespace
+bool user_ok(u64 at, u64 bytes) { return at + bytes >= at && at + bytes <= layout::kUserMax; }
 
 bool copy_from_user(void* to, u64 from, u64 bytes) {
-    return user_range(from, bytes) && gk_copy_raw(to, reinterpret_cast<const void*>(from), bytes) == 0;
+    return user_ok(from, bytes) && gk_copy_raw(to, reinterpret_cast<const void*>(from), bytes) == 0;
 }
 
 bool copy_to_user(u64 to, const void* from, u64 bytes) {
-    return user_range(to, bytes) && gk_copy_raw(reinterpret_cast<void*>(to), from, bytes) == 0;
+    return user_ok(to, bytes) && gk_copy_raw(reinterpret_cast<void*>(to), from, bytes) == 0;
 }
 
 bool clear_user(u64 to, u64 bytes) {
@@ -58,52 +60,58 @@ i64 string_from_user(char* to, u64 from, u64 room) {
     return -ENAMETOOLONG;
 }
 
-i64 Cursor::put(const void* from, u64 bytes) {
-    const u8* source = static_cast<const u8*>(from);
+void Cursor::advance(u64 bytes) {
+    left -= bytes;
+    while (bytes > 0) {
+        const u64 n = vec->length < bytes ? vec->length : bytes;
+        vec->base += n;
+        vec->length -= n;
+        bytes -= n;
+        if (vec->length == 0) {
+            ++vec;
+            --count;
+        }
+    }
+}
+
+namespace {
+// Moves up to `bytes` by `copy(address of the program's, offset, bytes)`.
+template <class Copy>
+i64 walk(Cursor& c, u64 bytes, Copy copy) {
     u64 moved = 0;
-    while (moved < bytes && index < count) {
-        const IoVec& v = vec[index];
-        u64 n = v.length - offset;
+    while (moved < bytes && c.count > 0) {
+        const IoVec& v = *c.vec;
+        const u64 n = v.length < bytes - moved ? v.length : bytes - moved;
         if (n == 0) {
-            ++index;
-            offset = 0;
+            ++c.vec;
+            --c.count;
             continue;
         }
-        if (n > bytes - moved)
-            n = bytes - moved;
-        if (kernel)
-            memcpy(reinterpret_cast<void*>(v.base + offset), source + moved, n);
-        else if (!copy_to_user(v.base + offset, source + moved, n))
+        if (!copy(v.base, moved, n))
             return moved ? static_cast<i64>(moved) : -EFAULT;
         moved += n;
-        offset += n;
-        left -= n;
+        c.advance(n);
     }
     return static_cast<i64>(moved);
+}
+} // namespace
+
+i64 Cursor::put(const void* from, u64 bytes) {
+    const u8* source = static_cast<const u8*>(from);
+    return walk(*this, bytes, [&](u64 at, u64 done, u64 n) {
+        if (kernel)
+            memcpy(reinterpret_cast<void*>(at), source + done, n);
+        return kernel || copy_to_user(at, source + done, n);
+    });
 }
 
 i64 Cursor::get(void* to, u64 bytes) {
     u8* target = static_cast<u8*>(to);
-    u64 moved = 0;
-    while (moved < bytes && index < count) {
-        const IoVec& v = vec[index];
-        u64 n = v.length - offset;
-        if (n == 0) {
-            ++index;
-            offset = 0;
-            continue;
-        }
-        if (n > bytes - moved)
-            n = bytes - moved;
+    return walk(*this, bytes, [&](u64 at, u64 done, u64 n) {
         if (kernel)
-            memcpy(target + moved, reinterpret_cast<const void*>(v.base + offset), n);
-        else if (!copy_from_user(target + moved, v.base + offset, n))
-            return moved ? static_cast<i64>(moved) : -EFAULT;
-        moved += n;
-        offset += n;
-        left -= n;
-    }
-    return static_cast<i64>(moved);
+            memcpy(target + done, reinterpret_cast<const void*>(at), n);
+        return kernel || copy_from_user(target + done, at, n);
+    });
 }
 
 // --- heap ---------------------------------------------------------------------------------------------------------------
@@ -115,20 +123,19 @@ FreeBlock* free_blocks[kClasses];
 u64 heap_used;
 u32 class_of(u64 bytes) {
     u32 c = 0;
-    while ((u64{1} << (c + kSmallest)) < bytes)
+    while (c < kClasses && (u64{1} << (c + kSmallest)) < bytes)
         ++c;
     return c;
 }
 } // namespace
 
-void* allocate(u64 bytes) {
+void* allocate_dirty(u64 bytes) {
     const u32 c = class_of(bytes);
     if (c >= kClasses)
         return nullptr;
     const u64 size = u64{1} << (c + kSmallest);
     if (FreeBlock* block = free_blocks[c]) {
         free_blocks[c] = block->next;
-        memset(block, 0, size < 4096 || bytes < 4096 ? size : bytes);
         return block;
     }
     const u64 align = size < 4096 ? size : 4096;
@@ -136,7 +143,15 @@ void* allocate(u64 bytes) {
     if (at + size > layout::kKernelHeapBytes)
         return nullptr;
     heap_used = at + size;
-    return gk_heap + at; // fresh: zero
+    return gk_heap + at;
+}
+
+void* allocate(u64 bytes) {
+    const u64 used = heap_used;
+    void* block = allocate_dirty(bytes);
+    if (block && heap_used == used) // else fresh from the host: zero
+        memset(block, 0, bytes);
+    return block;
 }
 
 void release(void* p, u64 bytes) {

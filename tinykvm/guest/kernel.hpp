@@ -27,7 +27,9 @@ enum Errno : i64 {
     ERANGE = 34, ENAMETOOLONG = 36, ENOSYS = 38, ELOOP = 40, ENOTSOCK = 88, EDESTADDRREQ = 89, EMSGSIZE = 90,
     ENOPROTOOPT = 92, EPROTONOSUPPORT = 93, EOPNOTSUPP = 95, EAFNOSUPPORT = 97, EADDRINUSE = 98, ENETUNREACH = 101,
     ECONNRESET = 104, ENOBUFS = 105, EISCONN = 106, ENOTCONN = 107, ETIMEDOUT = 110, EALREADY = 114, EINPROGRESS = 115,
-    ERESTARTSYS = 512, // restart when the handler says SA_RESTART, else EINTR
+    ERESTARTSYS = 512,    // restart when the handler says SA_RESTART, else EINTR
+    ERESTARTNOHAND = 514, // restart when no handler ran, else EINTR
+    ECONNREFUSED = 111, ENODEV = 19, EISDIR = 21, EFBIG = 27, EXDEV = 18,
 };
 
 // Registers of the program as the entries push them, lowest address first.
@@ -64,11 +66,13 @@ template <class T>
 bool get_user(T& to, u64 from) { return copy_from_user(&to, from, sizeof(T)); }
 template <class T>
 bool put_user(u64 to, const T& from) { return copy_to_user(to, &from, sizeof(T)); }
+bool user_ok(u64 at, u64 bytes); // the program's part of the address space (nothing is said about what is mapped there)
 // Length without the NUL, or -EFAULT / -ENAMETOOLONG; `to` gets a NUL.
 i64 string_from_user(char* to, u64 from, u64 room);
 
 // --- heap (heap.cpp): power-of-two blocks, never given back to the host -----------------------------------------------
 void* allocate(u64 bytes); // zeroed; null when the guest kernel's heap is full
+void* allocate_dirty(u64 bytes); // with anything in it: for buffers, whose untouched pages then stay untouched
 void release(void* p, u64 bytes);
 template <class T>
 T* make() {
@@ -91,15 +95,18 @@ u64 deadline_of(i32 clock, bool absolute, const Timespec& t);
 // --- threads and scheduler (sched.cpp, thread.cpp) --------------------------------------------------------------------
 struct SigStack { u64 sp = 0; i32 flags = 2 /*SS_DISABLE*/; u32 pad = 0; u64 size = 0; };
 struct SigInfo { i32 signo = 0, error = 0, code = 0; u32 pad = 0; u64 f0 = 0, f1 = 0; }; // f0: pid/uid or address; f1: value
+struct QueuedSignal;
+// Signals that wait for delivery: one of each standard one, any number of real-time ones, in order of arrival.
+struct Pending { u64 bits = 0; QueuedSignal* head = nullptr; };
 
 struct HandleInterest { i32 handle; u32 events; };
+inline constexpr u32 kMaxInterest = abi::kMaxWaitHandles;
 
-enum class ThreadState : u8 { free, runnable, blocked };
+enum class ThreadState : u8 { free, runnable, blocked, dead };
 struct Thread {
     ThreadState state = ThreadState::free;
     bool waits_for_io = false;  // woken by notify_io()
     bool timed_out = false;
-    bool in_signal_wait = false; // sigsuspend restores saved_mask after delivery
     bool restore_mask = false;
     u32 tid = 0;
     u64 stack = 0;              // kernel stack, kThreadStackBytes
@@ -112,13 +119,14 @@ struct Thread {
     bool futex_woken = false;
     Thread* futex_next = nullptr;
     Thread* run_next = nullptr;
-    u64 sig_mask = 0, sig_pending = 0, saved_mask = 0;
-    SigInfo sig_info[65] = {};
+    u64 sig_mask = 0, saved_mask = 0;
+    u64 sig_waited = 0;         // of sigtimedwait: wake although they are masked
+    Pending sig_pending;
     SigStack alt_stack;
     u64 clear_child_tid = 0, robust_list = 0;
-    HandleInterest interest[16] = {};
+    HandleInterest interest[kMaxInterest] = {};
     u32 interest_count = 0;
-    i32 awaited_conn = -1; // unused slot: -1
+    bool interest_overflow = false; // more than fit: looks again now and then
     char name[16] = {};
 };
 inline constexpr u64 kThreadStackBytes = 16384;
@@ -132,6 +140,7 @@ extern u64 idle_ns;
 Thread* new_thread();  // null when there is no room
 void free_thread(Thread*);
 void make_runnable(Thread*);
+inline bool alive(const Thread* t) { return t && t->state != ThreadState::free && t->state != ThreadState::dead; }
 void yield();
 // Blocks the current thread until make_runnable(), its deadline (timed_out) or a signal that it does not mask.
 void block(u64 deadline);
@@ -141,6 +150,10 @@ Wake wait_io(u64 deadline);
 void notify_io();
 void check_timers();
 void poll_host(bool force); // asks the host for new events without waiting
+// For what was asked without waiting and found nothing: true when the host was asked for news (at most once a
+// millisecond), so that programs that never wait see some, and looking again may help.
+bool poll_host_rarely();
+void time_slice(); // after the host was called: the ticks that preempt do not reach a thread that calls it all the time
 [[noreturn]] void thread_exit_current();
 void vector_restore_current(); // after the memory copy of the current thread's vector state was changed
 void vector_save_current();
@@ -151,8 +164,11 @@ Regs* leave(Regs*); // last step of every entry: signals, preemption, vector sta
 inline constexpr i32 SIGILL_ = 4, SIGTRAP_ = 5, SIGABRT_ = 6, SIGBUS_ = 7, SIGFPE_ = 8, SIGKILL_ = 9, SIGSEGV_ = 11,
                      SIGPIPE_ = 13, SIGALRM_ = 14, SIGCHLD_ = 17, SIGCONT_ = 18, SIGSTOP_ = 19, SIGTSTP_ = 20, SIGTTIN_ = 21,
                      SIGTTOU_ = 22, SIGURG_ = 23, SIGWINCH_ = 28, SIGIO_ = 29;
-void send_signal(Thread* to, i32 signal, const SigInfo& info);   // to one thread
-void send_process_signal(i32 signal, const SigInfo& info);       // to any thread that does not mask it
+bool send_signal(Thread* to, i32 signal, const SigInfo& info);   // to one thread; false: too many are queued
+bool send_process_signal(i32 signal, const SigInfo& info);       // to any thread that does not mask it
+void broken_pipe();                                              // SIGPIPE to the current thread
+void drop_pending(Pending&, u64 which);
+void retarget_process_signals(); // the current thread will not take some that it was woken for
 void force_signal(i32 signal, const SigInfo& info);              // a fault: not maskable
 bool signal_pending(const Thread*);
 void deliver_signals(Regs*);
@@ -166,11 +182,11 @@ enum : u32 { O_WRONLY_ = 1, O_RDWR_ = 2, O_ACCMODE_ = 3, O_CREAT_ = 0x40, O_APPE
 struct IoVec { u64 base, length; };
 // A walk over the program's buffers.
 struct Cursor {
-    const IoVec* vec;
+    IoVec* vec;     // used up as it goes
     u64 count;
     u64 left;       // bytes
     bool kernel = false; // the buffers are the guest kernel's own
-    u64 index = 0, offset = 0;
+    void advance(u64 bytes);
     // Move up to `bytes` between the kernel and the program: bytes moved, or -EFAULT when none could be.
     i64 put(const void* from, u64 bytes);
     i64 get(void* to, u64 bytes);
@@ -198,6 +214,9 @@ struct File {
 inline bool nonblocking(const File* f) { return (f->flags & O_NONBLOCK_) != 0; }
 void event_in(File*);  // data arrived: count it and wake
 void event_out(File*); // room appeared
+// For what lives on the host, whose arrivals are not seen: whoever took from it wants to hear of the next.
+inline void took_in(File* f) { ++f->in_events; }
+inline void took_out(File* f) { ++f->out_events; }
 
 struct Descriptor { File* file; bool cloexec; };
 File* file_of(i32 fd); // null: EBADF
@@ -217,7 +236,10 @@ struct HostFile : File {
 HostFile* make_host_file(i32 handle, u32 flags, bool seekable, u32 mode);
 // The handle behind a descriptor for a host call, or -1 (EBADF or not a host file).
 i32 handle_of(File*);
-u32 poll_handle(i32 handle, u32 events); // asks the host now
+u32 poll_handle(i32 handle, u32 events); // asks the host now, unless ask_handles() just did
+void ask_handles();                     // one call for all that the current thread is interested in
+void forget_answers();
+void note_answers(); // the host has answered a wait
 void add_interest(i32 handle, u32 events); // of the current thread, before wait_io
 void clear_interest();
 void collect_interest(File*, u32 events);  // adds what a poll on this file depends on

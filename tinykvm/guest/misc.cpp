@@ -6,13 +6,15 @@ namespace gk {
 i64 sys_mmap(const Args& c) {
     i32 handle = -1;
     constexpr u64 kAnonymous = 0x20;
+    if (c.a[5] & 0xfff || (c.a[3] & 0xf) == 0 || (c.a[3] & 0xf) > 3)
+        return -EINVAL;
     if (!(c.a[3] & kAnonymous)) {
         File* f = file_of(static_cast<i32>(c.a[4]));
         if (!f)
             return -EBADF;
         handle = handle_of(f);
         if (handle < 0)
-            return -19; // ENODEV
+            return -ENODEV;
         const bool shared_write = (c.a[3] & 0xf) != 2 && (c.a[2] & 2);
         if ((f->flags & O_ACCMODE_) == O_WRONLY_ || (shared_write && (f->flags & O_ACCMODE_) != O_RDWR_))
             return -EACCES;
@@ -23,6 +25,7 @@ i64 sys_mmap(const Args& c) {
 i64 sys_zero(const Args&) { return 0; }
 i64 sys_one(const Args&) { return 1; }
 i64 sys_eperm(const Args&) { return -EPERM; }
+i64 sys_einval(const Args&) { return -EINVAL; }
 i64 sys_enosys_quiet(const Args&) { return -ENOSYS; }
 i64 sys_echild(const Args&) { return -ECHILD; }
 
@@ -53,11 +56,13 @@ i64 sys_setid(const Args& c) { // setuid and the like to what it already is
     return 0;
 }
 
+namespace {
+u32 umask_now = 022;
+}
+u32 creation_mask() { return umask_now; }
 i64 sys_umask(const Args& c) {
-    static u32 mask = 022;
-    const u32 old = mask;
-    mask = static_cast<u32>(c.a[0]) & 0777;
-    host_call(95, mask);
+    const u32 old = umask_now;
+    umask_now = static_cast<u32>(c.a[0]) & 0777;
     return old;
 }
 
@@ -85,12 +90,13 @@ i64 sys_sysinfo(const Args& c) {
 
 namespace {
 struct Limit { u64 soft, hard; };
+Limit files_limit; // RLIMIT_NOFILE as the program set it; 0: not yet
 i64 get_limit(u32 resource, Limit& out) {
     if (resource > 15)
         return -EINVAL;
     out = {~u64{0}, ~u64{0}};
     if (resource == 7) // RLIMIT_NOFILE
-        out = {gk_shared_page.max_files, gk_shared_page.max_files};
+        out = files_limit.hard ? files_limit : Limit{gk_shared_page.max_files, gk_shared_page.max_files};
     else if (resource == 3) // RLIMIT_STACK
         out = {layout::kStackBytes, ~u64{0}};
     else if (resource == 4) // RLIMIT_CORE
@@ -115,23 +121,28 @@ i64 sys_setrlimit(const Args& c) {
         return -EFAULT;
     if (fresh.soft > fresh.hard)
         return -EINVAL;
-    return fresh.hard > now.hard ? -EPERM : 0;
+    if (fresh.hard > now.hard)
+        return -EPERM;
+    if (static_cast<u32>(c.a[0]) == 7) {
+        files_limit = fresh;
+        set_file_limit(fresh.soft);
+    }
+    return 0;
 }
 i64 sys_prlimit64(const Args& c) {
     if (c.a[0] != 0 && c.a[0] != gk_shared_page.pid)
         return -ESRCH;
-    Args d = c;
-    d.a[0] = c.a[1];
-    d.a[1] = c.a[2];
-    if (c.a[3]) {
-        Args g = c;
-        g.a[0] = c.a[1];
-        g.a[1] = c.a[3];
-        if (const i64 error = sys_getrlimit(g); error < 0)
+    Limit old;
+    if (const i64 error = get_limit(static_cast<u32>(c.a[1]), old); error < 0)
+        return error;
+    if (c.a[2]) {
+        Args d = c;
+        d.a[0] = c.a[1];
+        d.a[1] = c.a[2];
+        if (const i64 error = sys_setrlimit(d); error < 0)
             return error;
     }
-    Limit l;
-    return c.a[2] ? sys_setrlimit(d) : get_limit(static_cast<u32>(c.a[1]), l);
+    return !c.a[3] || put_user(c.a[3], old) ? 0 : -EFAULT;
 }
 
 i64 sys_sched_getaffinity(const Args& c) {
@@ -158,8 +169,9 @@ i64 sys_prctl(const Args& c) {
         const i64 n = string_from_user(name, c.a[1], 16);
         if (n == -EFAULT)
             return n;
-        name[15] = 0;
-        memcpy(current->name, name, 16);
+        const u64 used = n < 0 ? 15 : static_cast<u64>(n);
+        memset(current->name, 0, 16);
+        memcpy(current->name, name, used);
         return 0;
     }
     case 16: return copy_to_user(c.a[1], current->name, 16) ? 0 : -EFAULT;
@@ -169,6 +181,15 @@ i64 sys_prctl(const Args& c) {
     case 23: return c.a[1] > 40 ? -EINVAL : 0; // CAPBSET_READ: none
     default: return -EINVAL;
     }
+}
+
+// Advice that changes nothing here (no fork, no core dump, no huge pages, no read-ahead) needs no exit.
+i64 sys_madvise(const Args& c) {
+    constexpr u64 kIdle = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 3 | 1u << 8 | 1u << 10 | 1u << 11 | 1u << 12 | 1u << 13 | 1u << 14 |
+                          1u << 15 | 1u << 16 | 1u << 17 | 1u << 20 | 1u << 21;
+    if (c.a[2] < 32 && (kIdle >> c.a[2] & 1))
+        return (c.a[0] & 4095) || c.a[0] + c.a[1] < c.a[0] || c.a[0] + c.a[1] > layout::kUserMax ? -EINVAL : 0;
+    return host_call(28, c.a[0], c.a[1], c.a[2]);
 }
 
 i64 sys_membarrier(const Args& c) {

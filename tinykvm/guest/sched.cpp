@@ -17,7 +17,11 @@ Thread* run_tail;
 Thread* vector_owner;   // whose vector state, FS and GS are in the registers; null: nobody's
 Thread* zombie;         // exited; its stack is still in use until the next switch
 u32 next_tid;
-bool io_event;          // notify_io() was called since the flag was cleared
+u64 slice_start;        // since when the current thread runs, guest monotonic
+u64 host_asked;         // when the host last told the news
+constexpr u64 kSliceNs = 10'000'000;
+constexpr u64 kRarelyNs = 1'000'000;
+constexpr u64 kLookAgainNs = 5'000'000; // for handles that had no room in Shared::wait
 
 void save_vector(Thread* t) {
     const u64 mask = gk_shared_page.xsave_mask;
@@ -52,6 +56,7 @@ void reap() {
 
 void switch_to(Thread* next) {
     gk_kernel_stack = next->stack + kThreadStackBytes;
+    slice_start = now_mono();
     if (next == current)
         return;
     Thread* previous = current;
@@ -76,7 +81,7 @@ void describe_wait(bool runnable) {
     abi::Wait& wait = gk_shared_page.wait;
     u64 deadline = next_timer();
     wait.handle_count = 0;
-    bool io = false;
+    bool io = false, overflow = false;
     for (u32 i = 0; i < thread_limit; ++i) {
         Thread* t = threads[i];
         if (!t || t->state != ThreadState::blocked)
@@ -84,20 +89,25 @@ void describe_wait(bool runnable) {
         if (t->deadline < deadline)
             deadline = t->deadline;
         io |= t->waits_for_io;
+        overflow |= t->interest_overflow;
         for (u32 k = 0; k < t->interest_count; ++k) {
             const HandleInterest want = t->interest[k];
             u32 at = 0;
             while (at < wait.handle_count && wait.handles[at].handle != want.handle)
                 ++at;
             if (at == wait.handle_count) {
-                if (at == abi::kMaxWaitHandles)
+                if (at == abi::kMaxWaitHandles) {
+                    overflow = true;
                     continue;
+                }
                 wait.handles[at] = {want.handle, 0, 0};
                 ++wait.handle_count;
             }
             wait.handles[at].events = static_cast<std::int16_t>(wait.handles[at].events | static_cast<std::int16_t>(want.events));
         }
     }
+    if (overflow && deadline > now_mono() + kLookAgainNs)
+        deadline = now_mono() + kLookAgainNs;
     wait.deadline_ns = deadline;
     wait.listeners = io ? ~u32{0} : 0;
     wait.runnable = runnable ? 1 : 0;
@@ -106,7 +116,11 @@ void describe_wait(bool runnable) {
 
 void take_results() {
     abi::Wait& wait = gk_shared_page.wait;
+    host_asked = now_mono();
+    note_answers();
     bool ready = false;
+    for (u32 i = 0; i < thread_limit; ++i)
+        ready |= threads[i] && threads[i]->interest_overflow && threads[i]->state == ThreadState::blocked;
     for (u32 i = 0; i < wait.handle_count && i < abi::kMaxWaitHandles; ++i)
         ready |= wait.handles[i].revents != 0;
     if (ready)
@@ -176,6 +190,18 @@ Thread* new_thread() {
 
 void free_thread(Thread* t) { t->state = ThreadState::free; }
 
+void time_slice() {
+    if (now_mono() - slice_start > kSliceNs)
+        gk_shared_page.preempt = 1;
+}
+
+bool poll_host_rarely() {
+    if (now_mono() - host_asked < kRarelyNs)
+        return false;
+    poll_host(true);
+    return true;
+}
+
 void make_runnable(Thread* t) {
     if (t->state != ThreadState::blocked)
         return;
@@ -189,8 +215,10 @@ void make_runnable(Thread* t) {
 }
 
 void yield() {
-    if (!run_head)
+    if (!run_head) {
+        slice_start = now_mono();
         return;
+    }
     current->state = ThreadState::blocked;
     make_runnable(current);
     reschedule();
@@ -221,7 +249,6 @@ Wake wait_io(u64 deadline) {
 }
 
 void notify_io() {
-    io_event = true;
     for (u32 i = 0; i < thread_limit; ++i)
         if (threads[i] && threads[i]->waits_for_io)
             make_runnable(threads[i]);
@@ -254,11 +281,13 @@ void thread_exit_current() {
     --live_threads;
     if (vector_owner == current)
         vector_owner = nullptr;
-    current->state = ThreadState::blocked; // not runnable, not reusable until its stack is left
+    current->state = ThreadState::dead; // not reusable until its stack is left
+    drop_pending(current->sig_pending, ~u64{0});
     current->deadline = kNever;
     current->waits_for_io = false;
     zombie = current;
     // A zombie is only reaped by another thread; wait_for_host on its stack is fine.
+    retarget_process_signals();
     reschedule();
     fatal("a dead thread ran");
 }
@@ -279,14 +308,18 @@ Regs* user_regs(Thread* t) { return reinterpret_cast<Regs*>(t->stack + kThreadSt
 
 Regs* leave(Regs* regs) {
     if (gk_shared_page.preempt) {
-        gk_shared_page.preempt = 0;
         poll_host(false);
+        gk_shared_page.preempt = 0;
         yield();
     }
+    forget_answers();
     own_vector();
     if (signal_pending(current))
         deliver_signals(regs);
     own_vector();
+    regs->rflags = (regs->rflags & ~u64{0x100}) | 0x200; // no single steps: the next would be the guest kernel's
+    if (regs->rip >> 47) // not canonical: the jump would fault in here
+        regs->rip = 0;
     return regs;
 }
 

@@ -37,7 +37,7 @@ struct Table {
         rows[25] = sys_host_call; // mremap
         rows[26] = sys_zero; // msync
         rows[27] = sys_host_call; // mincore
-        rows[28] = sys_host_call; // madvise
+        rows[28] = sys_madvise;
         rows[32] = sys_dup;
         rows[33] = sys_dup2;
         rows[34] = sys_pause;
@@ -71,7 +71,7 @@ struct Table {
         rows[62] = sys_kill;
         rows[63] = sys_uname;
         rows[72] = sys_fcntl;
-        rows[73] = sys_handle_call; // flock
+        rows[73] = sys_flock;
         rows[74] = sys_handle_call; // fsync
         rows[75] = sys_handle_call; // fdatasync
         rows[76] = sys_host_call; // truncate
@@ -118,13 +118,18 @@ struct Table {
         rows[119] = sys_setid; // setresgid
         rows[120] = sys_getresgid;
         rows[121] = sys_getpid; // getpgid
+        rows[122] = sys_getuid; // setfsuid
+        rows[123] = sys_getgid; // setfsgid
         rows[124] = sys_getpid; // getsid
         rows[125] = sys_capget;
         rows[126] = sys_eperm; // capset
         rows[127] = sys_rt_sigpending;
         rows[128] = sys_rt_sigtimedwait;
+        rows[129] = sys_rt_sigqueueinfo;
         rows[130] = sys_rt_sigsuspend;
         rows[131] = sys_sigaltstack;
+        rows[133] = sys_eperm; // mknod
+        rows[135] = sys_zero; // personality
         rows[137] = sys_host_call; // statfs
         rows[138] = sys_handle_call; // fstatfs
         rows[140] = sys_getpriority;
@@ -146,13 +151,19 @@ struct Table {
         rows[162] = sys_zero; // sync
         rows[165] = sys_eperm; // mount
         rows[186] = sys_gettid;
-        rows[187] = sys_zero; // readahead
+        rows[187] = sys_handle_call; // readahead
+        rows[188] = sys_host_call; // setxattr
+        rows[189] = sys_host_call; // lsetxattr
+        rows[190] = sys_handle_call; // fsetxattr
         rows[191] = sys_host_call; // getxattr
         rows[192] = sys_host_call; // lgetxattr
         rows[193] = sys_handle_call; // fgetxattr
         rows[194] = sys_host_call; // listxattr
         rows[195] = sys_host_call; // llistxattr
         rows[196] = sys_handle_call; // flistxattr
+        rows[197] = sys_host_call; // removexattr
+        rows[198] = sys_host_call; // lremovexattr
+        rows[199] = sys_handle_call; // fremovexattr
         rows[200] = sys_tkill;
         rows[201] = sys_time;
         rows[202] = sys_futex;
@@ -161,7 +172,7 @@ struct Table {
         rows[213] = sys_epoll_create;
         rows[217] = sys_getdents64;
         rows[218] = sys_set_tid_address;
-        rows[221] = sys_zero; // fadvise64
+        rows[221] = sys_handle_call; // fadvise64
         rows[222] = sys_enosys_quiet; // timer_create
         rows[227] = sys_eperm; // clock_settime
         rows[228] = sys_clock_gettime;
@@ -179,20 +190,25 @@ struct Table {
         rows[252] = sys_zero; // ioprio_get
         rows[253] = sys_enosys_quiet; // inotify_init
         rows[257] = sys_openat;
-        rows[258] = sys_path_call; // mkdirat
+        rows[258] = sys_mkdirat;
+        rows[259] = sys_eperm; // mknodat
         rows[260] = sys_path_call; // fchownat
         rows[262] = sys_newfstatat;
         rows[263] = sys_path_call; // unlinkat
         rows[264] = sys_renameat;
         rows[265] = sys_linkat;
         rows[266] = sys_symlinkat;
-        rows[267] = sys_path_call; // readlinkat
+        rows[267] = sys_readlinkat;
         rows[268] = sys_path_call; // fchmodat
         rows[269] = sys_path_call; // faccessat
         rows[270] = sys_pselect6;
         rows[271] = sys_ppoll;
         rows[273] = sys_set_robust_list;
         rows[274] = sys_get_robust_list;
+        rows[275] = sys_einval; // splice: programs copy instead
+        rows[276] = sys_einval; // tee
+        rows[277] = sys_handle_call; // sync_file_range
+        rows[278] = sys_einval; // vmsplice
         rows[280] = sys_path_call; // utimensat
         rows[281] = sys_epoll_pwait;
         rows[283] = sys_timerfd_create;
@@ -208,6 +224,7 @@ struct Table {
         rows[294] = sys_enosys_quiet; // inotify_init1
         rows[295] = sys_preadv;
         rows[296] = sys_pwritev;
+        rows[297] = sys_rt_tgsigqueueinfo;
         rows[299] = sys_recvmmsg;
         rows[302] = sys_prlimit64;
         rows[306] = sys_handle_call; // syncfs
@@ -219,7 +236,10 @@ struct Table {
         rows[319] = sys_memfd_create;
         rows[322] = sys_fork; // execveat
         rows[324] = sys_membarrier;
-        rows[326] = sys_enosys_quiet; // copy_file_range
+        rows[325] = sys_zero; // mlock2
+        rows[326] = sys_copy_file_range;
+        rows[327] = sys_preadv2;
+        rows[328] = sys_pwritev2;
         rows[330] = sys_enosys_quiet; // pkey_alloc
         rows[332] = sys_statx;
         rows[334] = sys_enosys_quiet; // rseq
@@ -230,6 +250,7 @@ struct Table {
         rows[437] = sys_openat2;
         rows[439] = sys_path_call; // faccessat2
         rows[441] = sys_epoll_pwait2;
+        rows[452] = sys_path_call; // fchmodat2
     }
 };
 constexpr Table table;

@@ -12,6 +12,8 @@ enum : u64 {
 
 constexpr u64 kUserFlags = 0x3202; // IF, IOPL 3 (see kvm/cpu_tables.hpp)
 
+} // namespace
+
 // The least valid XSAVE area: default x87 control word and MXCSR, nothing in use.
 void init_xsave(u8* area) {
     const u16 control = 0x37f;
@@ -20,6 +22,32 @@ void init_xsave(u8* area) {
     memcpy(area + 24, &mxcsr, sizeof(mxcsr));
 }
 
+namespace {
+// A new program's name is the last part of its path: AT_EXECFN at the end of the initial stack (System V ABI, 3.4.1).
+void name_from_stack(Thread* t) {
+    u64 at = gk_shared_page.boot_stack, count = 0, word = 0;
+    if (!get_user(count, at))
+        return;
+    at += 8 * (count + 2);
+    do { // the environment
+        if (!get_user(word, at))
+            return;
+        at += 8;
+    } while (word != 0);
+    struct { u64 type, value; } entry;
+    for (; get_user(entry, at) && entry.type != 0; at += sizeof(entry)) {
+        if (entry.type != 31)
+            continue;
+        char path[256];
+        const i64 length = string_from_user(path, entry.value, sizeof(path));
+        i64 begin = length;
+        while (begin > 0 && path[begin - 1] != '/')
+            --begin;
+        for (i64 i = 0; i < 15 && begin + i < length; ++i)
+            t->name[i] = path[begin + i];
+        return;
+    }
+}
 } // namespace
 
 extern "C" void gk_boot() {
@@ -36,6 +64,7 @@ extern "C" void gk_boot() {
     regs->rip = gk_shared_page.boot_entry;
     regs->rsp = gk_shared_page.boot_stack;
     regs->rflags = kUserFlags;
+    name_from_stack(t);
     u64 discard;
     t->kernel_rsp = address(regs) - 7 * 8;
     u64* frame = reinterpret_cast<u64*>(t->kernel_rsp);
@@ -49,7 +78,7 @@ i64 sys_clone(const Args& c) {
         host_call(abi::kRefused, (flags & kCloneVfork) ? 58 : 57);
         return -EPERM;
     }
-    if ((flags & kCloneSighand) == 0)
+    if ((flags & kCloneSighand) == 0 || ((flags & kCloneSettls) && c.a[4] >= layout::kUserMax))
         return -EINVAL;
     Thread* t = new_thread();
     if (!t)
@@ -58,7 +87,7 @@ i64 sys_clone(const Args& c) {
     memcpy(t->xsave, current->xsave, gk_shared_page.xsave_bytes);
     t->fs_base = (flags & kCloneSettls) ? c.a[4] : current->fs_base;
     t->gs_base = current->gs_base;
-    t->sig_mask = current->sig_mask;
+    t->sig_mask = current->restore_mask ? current->saved_mask : current->sig_mask;
     memcpy(t->name, current->name, sizeof(t->name));
     if (flags & kCloneChildCleartid)
         t->clear_child_tid = c.a[3];
@@ -88,8 +117,11 @@ i64 sys_fork(const Args& c) {
 }
 
 i64 sys_exit(const Args& c) {
+    static u32 status_of_first;
+    if (current == threads[0])
+        status_of_first = static_cast<u32>(c.a[0]) & 0xff;
     if (live_threads == 1)
-        host_call(abi::kExit, c.a[0] & 0xff);
+        host_call(abi::kExit, status_of_first);
     robust_exit(current);
     if (current->clear_child_tid) {
         const u32 zero = 0;

@@ -4,12 +4,19 @@
 namespace gk {
 namespace {
 
-u64 elapsed_ns() {
-    u32 low, high;
-    asm volatile("lfence\n rdtsc" : "=a"(low), "=d"(high)::"memory");
-    const u64 tsc = (u64{high} << 32) | low;
-    const u64 delta = tsc > gk_time_page.tsc_base ? tsc - gk_time_page.tsc_base : 0;
-    return static_cast<u64>((static_cast<unsigned __int128>(delta) * gk_time_page.mult) >> 32);
+// The host may refresh the page between any two of these instructions.
+u64 read_clock(const volatile u64& base) {
+    for (;;) {
+        const u64 tsc_base = gk_time_page.tsc_base;
+        const u64 base_ns = base, mult = gk_time_page.mult;
+        u32 low, high;
+        asm volatile("lfence\n rdtsc" : "=a"(low), "=d"(high)::"memory");
+        const u64 tsc = (u64{high} << 32) | low;
+        if (tsc_base != gk_time_page.tsc_base || base_ns != base)
+            continue;
+        const u64 delta = tsc > tsc_base ? tsc - tsc_base : 0;
+        return base_ns + static_cast<u64>((static_cast<unsigned __int128>(delta) * mult) >> 32);
+    }
 }
 
 enum : i32 { kRealtime = 0, kMonotonic = 1, kProcessCpu = 2, kThreadCpu = 3, kMonotonicRaw = 4, kRealtimeCoarse = 5,
@@ -25,7 +32,7 @@ bool clock_now(i32 clock, u64& ns) {
     case kMonotonicRaw:
     case kMonotonicCoarse: ns = now_mono(); return true;
     case kBoottime:
-    case kBoottimeAlarm: ns = gk_time_page.boot_base_ns + elapsed_ns(); return true;
+    case kBoottimeAlarm: ns = read_clock(gk_time_page.boot_base_ns); return true;
     case kProcessCpu:
     case kThreadCpu: ns = cpu_ns(); return true;
     default: break;
@@ -71,8 +78,10 @@ i64 timer_read(File* f, Cursor& out, i64) {
         settle(t, now_mono());
         if (t->expirations) {
             const u64 n = t->expirations;
-            t->expirations = 0;
-            return out.put(&n, 8);
+            const i64 put = out.put(&n, 8);
+            if (put > 0)
+                t->expirations = 0;
+            return put;
         }
         if (nonblocking(f))
             return -EAGAIN;
@@ -111,8 +120,8 @@ Timeval to_timeval(u64 ns) { return {static_cast<i64>(ns / 1'000'000'000), stati
 
 } // namespace
 
-u64 now_mono() { return gk_time_page.mono_base_ns + elapsed_ns(); }
-u64 now_real() { return gk_time_page.real_base_ns + elapsed_ns(); }
+u64 now_mono() { return read_clock(gk_time_page.mono_base_ns); }
+u64 now_real() { return read_clock(gk_time_page.real_base_ns); }
 u64 cpu_ns() {
     const u64 total = now_mono() - boot_mono;
     return total > idle_ns ? total - idle_ns : 0;
@@ -149,7 +158,7 @@ void fire_timers(u64 now) {
     for (TimerFile* t = timer_files; t; t = t->next)
         settle(t, now);
     if (itimer.expiry && itimer.expiry <= now) {
-        itimer.expiry = itimer.interval ? now + itimer.interval : 0;
+        itimer.expiry = itimer.interval ? itimer.expiry + ((now - itimer.expiry) / itimer.interval + 1) * itimer.interval : 0;
         send_process_signal(SIGALRM_, {SIGALRM_, 0, 0x80, 0, 0, 0});
     }
 }

@@ -34,12 +34,40 @@ const char* signal_name(int signal) {
     }
 }
 
+std::int64_t handle_path(const HandleTable& handles, AddressSpace& space, const abi::HostCall& call) {
+    const Handle* handle = handles.find(static_cast<std::int32_t>(call.arg[0]));
+    if (!handle)
+        return -EBADF;
+    const std::string& path = handle->info.path;
+    const std::size_t bytes = std::min<std::size_t>(path.size(), call.arg[2]);
+    if (!space.write(GuestVirt(call.arg[1]), std::as_bytes(std::span(path)).first(bytes)))
+        return -EFAULT;
+    return static_cast<std::int64_t>(bytes);
+}
+
+// /proc/self/maps as Linux writes it (fs/proc/task_mmu.c, show_map_vma). Device and inode are not known any more.
+std::string maps_text(const AddressSpace::Regions& regions) {
+    std::string out;
+    for (const auto& [begin, region] : regions) {
+        if (!(region.flags & kRegionUser))
+            continue;
+        const std::string line =
+            fmt::format("{:08x}-{:08x} {}{}{}{} {:08x} 00:00 0 ", begin, region.end, region.prot & PROT_READ ? 'r' : '-',
+                        region.prot & PROT_WRITE ? 'w' : '-', region.prot & PROT_EXEC ? 'x' : '-',
+                        region.flags & kRegionShared ? 's' : 'p', region.file_offset);
+        out += region.name.empty() ? line : fmt::format("{:<73}{}", line, region.name);
+        out += '\n';
+    }
+    return out;
+}
+
 } // namespace
 
 std::optional<Stop> Machine::on_host_call() {
     abi::HostCall call;
     std::memcpy(&call, &shared_->call, sizeof(call)); // once: what is checked is what is used
     ++exit_reasons_[call.nr < 0x2000 ? call.nr : 0x1fffu];
+    same_faults_ = 0; // the program goes on
     std::int64_t result = -ENOSYS;
     switch (call.nr) {
     case abi::kExit: return Stop{StopKind::exited, static_cast<int>(call.arg[0] & 0xff), {}};
@@ -81,6 +109,7 @@ std::optional<Stop> Machine::on_host_call() {
         result = 0;
         break;
     case abi::kTrace: trace_call(call); result = 0; break;
+    case abi::kHandlePath: result = handle_path(handles_, space_, call); break;
     default: {
         bool handled = false;
         result = memory_call(call, handled);
@@ -99,7 +128,8 @@ std::optional<Stop> Machine::on_host_call() {
                                 if (env_->options.verbose)
                                     host_->note(line);
                             },
-                            SelfFacts{shared_->pid, {}}};
+                            SelfFacts{shared_->pid, [this] { return maps_text(space_.regions()); }}};
+        handles_.set_umask(0); // the guest kernel has applied the program's, which is in its memory
         CallArgs args;
         args.nr = call.nr;
         std::copy(std::begin(call.arg), std::end(call.arg), args.arg.begin());
@@ -171,12 +201,10 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
         std::shared_ptr<const FileBacking> file;
         const auto handle = static_cast<std::int32_t>(a[4]);
         if (!(a[3] & MAP_ANONYMOUS)) {
-            const Handle* found = handles_.find(handle);
-            if (!found || handles_.fd(handle) < 0)
-                return -EBADF;
-            if (found->info.kind == HandleKind::directory || found->info.kind == HandleKind::stdio || found->info.kind == HandleKind::socket)
-                return -ENODEV;
             const bool shared = (a[3] & 3) != MAP_PRIVATE;
+            if (const int error = handles_.map_error(handle, static_cast<int>(a[2]), shared); error != 0)
+                return -error;
+            const Handle* found = handles_.find(handle);
             if (found->info.kind == HandleKind::device) {
                 if (found->info.path != "/dev/zero" || shared)
                     return -ENODEV; // no device memory
@@ -201,7 +229,6 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
     case __NR_madvise: result = space_.madvise(a[0], a[1], static_cast<int>(a[2])); break;
     case __NR_brk: result = space_.brk(a[0]); break;
     case __NR_mincore: result = space_.mincore(a[0], a[1], GuestVirt(a[2])); break;
-    case __NR_umask: return 0; // the guest kernel keeps it; files are made with the host process's own
     default: handled = false; return 0;
     }
     if (env_->options.trace_mmap)

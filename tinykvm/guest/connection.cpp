@@ -1,0 +1,183 @@
+// Connections of clients: bytes in buffers shared with the host.
+#include "tinykvm/guest/socket.hpp"
+
+namespace gk {
+namespace {
+
+Socket* active;            // listening ones and connections
+u32 seen_offered;
+
+u8* rx_buffer(u32 slot) { return gk_conn_buffers + static_cast<u64>(slot) * (abi::kRxBytes + abi::kTxBytes); }
+u8* tx_buffer(u32 slot) { return rx_buffer(slot) + abi::kRxBytes; }
+u32 tx_room(const abi::Conn& c) { return abi::kTxBytes - c.tx_len; }
+
+} // namespace
+
+void activate(Socket* s) {
+    s->previous = nullptr;
+    s->next = active;
+    if (active)
+        active->previous = s;
+    active = s;
+}
+void deactivate(Socket* s) {
+    (s->previous ? s->previous->next : active) = s->next;
+    if (s->next)
+        s->next->previous = s->previous;
+}
+
+i64 connection_receive(Socket* s, Cursor& to, u32 flags) {
+    abi::Conn& c = conn_of(s);
+    const bool wait = !nonblocking(s) && !(flags & MSG_DONTWAIT_);
+    if (to.left == 0)
+        return 0;
+    u64 done = 0;
+    const u64 deadline = until(s->receive_timeout);
+    for (;;) {
+        while (c.rx_off < c.rx_len && to.left > 0) {
+            const u64 n = c.rx_len - c.rx_off;
+            const i64 moved = to.put(rx_buffer(s->slot) + c.rx_off, n < to.left ? n : to.left);
+            if (moved < 0)
+                return done ? static_cast<i64>(done) : moved;
+            done += static_cast<u64>(moved);
+            if (flags & MSG_PEEK_)
+                return static_cast<i64>(done);
+            c.rx_off += static_cast<u32>(moved);
+            if (c.rx_off == c.rx_len)
+                c.rx_off = c.rx_len = s->seen_rx = 0;
+        }
+        if (to.left == 0 || (done && !(flags & MSG_WAITALL_)))
+            return static_cast<i64>(done);
+        if (c.error && !done) {
+            const i64 error = c.error;
+            c.error = 0;
+            return -error;
+        }
+        if (c.rx_eof || s->read_shut || c.error)
+            return static_cast<i64>(done);
+        if (!wait) {
+            if (done || !poll_host_rarely())
+                return done ? static_cast<i64>(done) : -EAGAIN;
+            if (c.rx_off == c.rx_len && !c.rx_eof && !c.error)
+                return -EAGAIN;
+            continue;
+        }
+        c.want_rx = 1;
+        const Wake wake = wait_io(deadline);
+        if (wake == Wake::signal)
+            return done ? static_cast<i64>(done) : s->receive_timeout ? -EINTR : -ERESTARTSYS;
+        if (wake == Wake::timeout)
+            return done ? static_cast<i64>(done) : -EAGAIN;
+    }
+}
+
+i64 connection_send(Socket* s, Cursor& from, u32 flags) {
+    abi::Conn& c = conn_of(s);
+    const bool wait = !nonblocking(s) && !(flags & MSG_DONTWAIT_);
+    u64 done = 0;
+    const u64 deadline = until(s->send_timeout);
+    while (from.left > 0) {
+        if (c.error || c.shut_write) {
+            if (done)
+                break;
+            const i64 error = c.shut_write ? i64{EPIPE} : i64{c.error};
+            if (!c.shut_write)
+                c.error = EPIPE;
+            if (!(flags & MSG_NOSIGNAL_) && error == EPIPE)
+                broken_pipe();
+            return -error;
+        }
+        if (tx_room(c) == 0) {
+            host_call(abi::kConnFlush, s->slot);
+            if (tx_room(c) > 0 || c.error)
+                continue;
+            if (!wait)
+                return done ? static_cast<i64>(done) : -EAGAIN;
+            c.want_tx = 1;
+            const Wake wake = wait_io(deadline);
+            if (wake == Wake::signal)
+                return done ? static_cast<i64>(done) : s->send_timeout ? -EINTR : -ERESTARTSYS;
+            if (wake == Wake::timeout)
+                return done ? static_cast<i64>(done) : -EAGAIN;
+            continue;
+        }
+        const u64 n = tx_room(c);
+        const i64 moved = from.get(tx_buffer(s->slot) + c.tx_len, n < from.left ? n : from.left);
+        if (moved < 0)
+            return done ? static_cast<i64>(done) : moved;
+        c.tx_len += static_cast<u32>(moved);
+        done += static_cast<u64>(moved);
+    }
+    return static_cast<i64>(done);
+}
+
+u32 connection_poll(Socket* s) {
+    const abi::Conn& c = conn_of(s);
+    u32 events = 0;
+    if (c.rx_off < c.rx_len || c.rx_eof || s->read_shut || c.error)
+        events |= POLLIN_ | POLLRDNORM_;
+    if (c.rx_eof || s->read_shut)
+        events |= POLLRDHUP_;
+    if (c.error)
+        events |= POLLERR_ | POLLHUP_ | POLLRDHUP_;
+    if ((c.rx_eof || s->read_shut) && c.shut_write)
+        events |= POLLHUP_;
+    // Like Linux, a third free counts as writable. A full buffer may be on its way: the host knows.
+    if (tx_room(c) < abi::kTxBytes / 3 && !c.error)
+        host_call(abi::kConnFlush, s->slot);
+    if (tx_room(c) >= abi::kTxBytes / 3 || c.error || c.shut_write)
+        events |= POLLOUT_ | POLLWRNORM_;
+    return events;
+}
+
+i32 offered_to(u32 listener) {
+    if (gk_shared_page.offered == 0)
+        return -1;
+    for (u32 i = 0; i < gk_shared_page.conn_limit && i < abi::kMaxConns; ++i)
+        if (gk_conn_table[i].state == abi::kConnOffered && gk_conn_table[i].listener == listener)
+            return static_cast<i32>(i);
+    return -1;
+}
+
+void noticed_offers() { seen_offered = gk_shared_page.offered; }
+
+void conns_updated() {
+    for (Socket* s = active; s; s = s->next) {
+        if (s->mode == Mode::listening) {
+            if (gk_shared_page.offered != seen_offered && offered_to(s->listener) >= 0)
+                event_in(s);
+            continue;
+        }
+        abi::Conn& c = conn_of(s);
+        const u32 flags = c.rx_eof | static_cast<u32>(c.error != 0) << 1;
+        const u32 rx = c.rx_len;
+        if (rx != s->seen_rx || flags != s->seen_flags) { // the host only ever appends
+            c.want_rx = 0;
+            event_in(s);
+            if (flags != s->seen_flags)
+                event_out(s);
+            s->seen_rx = rx;
+            s->seen_flags = flags;
+        }
+        if (c.want_tx && (tx_room(c) >= abi::kTxBytes / 3 || c.error)) {
+            c.want_tx = 0;
+            event_out(s);
+        }
+    }
+    seen_offered = gk_shared_page.offered;
+}
+
+void collect_conn_interest(File* f, u32 events) {
+    if (f->kind != Kind::socket)
+        return;
+    auto* s = static_cast<Socket*>(f);
+    if (s->mode != Mode::connection)
+        return;
+    abi::Conn& c = conn_of(s);
+    if (events & POLLIN_)
+        c.want_rx = 1;
+    if ((events & POLLOUT_) && tx_room(c) < abi::kTxBytes / 3)
+        c.want_tx = 1;
+}
+
+} // namespace gk

@@ -1,0 +1,141 @@
+// Calls that move bytes from one file to another: sendfile, copy_file_range.
+#include "tinykvm/guest/transfer.hpp"
+
+namespace gk {
+namespace {
+
+constexpr u64 kChunk = 32768;
+constexpr u32 kPreadv = 295, kPwritev = 296;
+
+class Buffer {
+public:
+    Buffer() : bytes_(static_cast<u8*>(allocate_dirty(kChunk))) {}
+    ~Buffer() {
+        if (bytes_)
+            release(bytes_, kChunk);
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    u8* get() const { return bytes_; }
+
+private:
+    u8* bytes_;
+};
+
+HostFile* seekable(File* f) {
+    auto* h = f->kind == Kind::host ? static_cast<HostFile*>(f) : nullptr;
+    return h && h->seekable ? h : nullptr;
+}
+
+i64 move_at(HostFile* f, u32 nr, u8* buffer, u64 bytes, u64 offset) {
+    const IoVec v{address(buffer), bytes};
+    return host_call(nr, static_cast<u64>(f->handle), address(&v), 1, offset);
+}
+
+bool readable(const File* f) { return (f->flags & O_ACCMODE_) != O_WRONLY_ && !(f->flags & O_PATH_); }
+bool writable(const File* f) { return (f->flags & O_ACCMODE_) != 0 && !(f->flags & O_PATH_); }
+
+// The offset in the program's memory, or the file's own.
+struct Place {
+    u64 user = 0;
+    HostFile* file = nullptr;
+    i64 offset = 0;
+    i64 open(u64 at, HostFile* f) {
+        user = at;
+        file = f;
+        if (user && !get_user(offset, user))
+            return -EFAULT;
+        if (!user)
+            offset = static_cast<i64>(file->offset);
+        return offset < 0 ? -EINVAL : 0;
+    }
+    bool close() {
+        if (!user)
+            file->offset = static_cast<u64>(offset);
+        return !user || put_user(user, offset);
+    }
+};
+
+} // namespace
+
+i64 sys_sendfile(const Args& c) {
+    Hold out(c.a[0]), in(c.a[1]);
+    if (!out || !in || !readable(in.get()) || !writable(out.get()))
+        return -EBADF;
+    HostFile* from = seekable(in.get());
+    if (!from)
+        return -EINVAL;
+    Place place;
+    if (const i64 error = place.open(c.a[2], from); error < 0)
+        return error;
+    Buffer buffer;
+    if (!buffer.get())
+        return -ENOMEM;
+    u64 done = 0;
+    i64 error = 0;
+    const u64 most = c.a[3] < kMostMoved ? c.a[3] : kMostMoved;
+    while (done < most) {
+        const i64 n = move_at(from, kPreadv, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(place.offset));
+        if (n <= 0) {
+            error = n;
+            break;
+        }
+        const i64 sent = write_kernel(out.get(), buffer.get(), static_cast<u64>(n));
+        if (sent <= 0) {
+            error = sent;
+            break;
+        }
+        done += static_cast<u64>(sent);
+        place.offset += sent;
+        if (sent < n)
+            break;
+    }
+    if (done && !place.close())
+        return -EFAULT;
+    return done ? static_cast<i64>(done) : error;
+}
+
+i64 sys_copy_file_range(const Args& c) {
+    Hold in(c.a[0]), out(c.a[2]);
+    if (!in || !out)
+        return -EBADF;
+    if (c.a[5])
+        return -EINVAL;
+    HostFile *from = seekable(in.get()), *to = seekable(out.get());
+    if (!from || !to)
+        return -EINVAL;
+    if ((from->mode & 0170000) == 0040000 || (to->mode & 0170000) == 0040000)
+        return -EISDIR;
+    if (!readable(from) || !writable(to) || (to->flags & O_APPEND_))
+        return -EBADF;
+    Place source, target;
+    i64 error = source.open(c.a[1], from);
+    if (error == 0)
+        error = target.open(c.a[3], to);
+    if (error < 0)
+        return error;
+    Buffer buffer;
+    if (!buffer.get())
+        return -ENOMEM;
+    u64 done = 0;
+    const u64 most = c.a[4] < kMostMoved ? c.a[4] : kMostMoved;
+    while (done < most) {
+        const i64 n = move_at(from, kPreadv, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(source.offset));
+        const i64 put = n <= 0 ? n : move_at(to, kPwritev, buffer.get(), static_cast<u64>(n), static_cast<u64>(target.offset));
+        if (put <= 0) {
+            error = put;
+            break;
+        }
+        done += static_cast<u64>(put);
+        source.offset += put;
+        target.offset += put;
+        if (put < n)
+            break;
+    }
+    if (!done)
+        return error;
+    const bool told = source.close();
+    return target.close() && told ? static_cast<i64>(done) : -EFAULT;
+}
+
+} // namespace gk

@@ -1,0 +1,27 @@
+// What the files of signals share.
+#pragma once
+#include "tinykvm/guest/kernel.hpp"
+
+namespace gk {
+
+enum : u64 { kSaSiginfo = 4, kSaOnstack = 0x08000000, kSaRestart = 0x10000000, kSaNodefer = 0x40000000, kSaResethand = 0x80000000 };
+constexpr u64 bit(i32 signal) { return u64{1} << (signal - 1); }
+inline constexpr u64 kUnmaskable = bit(SIGKILL_) | bit(SIGSTOP_);
+// Flags of alternate stacks.
+inline constexpr i32 kOnStack = 1, kDisable = 2, kAutoDisarm = i32(0x80000000u);
+
+struct Action { u64 handler, flags, restorer, mask; };
+extern Action actions[65];
+extern Pending process_pending;
+
+// A signal of this process to itself.
+inline SigInfo own_signal(i32 signal, i32 code, u64 value = 0) {
+    return {signal, 0, code, 0, gk_shared_page.pid | u64{gk_shared_page.uid} << 32, value};
+}
+// The next pending one among `of`, for the current thread.
+bool take_signal(u64 of, SigInfo& info);
+void forget_ignored(i32 signal); // after its action changed
+// False when the stack cannot take it.
+bool push_frame(Regs*, i32 signal, const Action&, const SigInfo&, u64 mask);
+
+} // namespace gk

@@ -1,0 +1,67 @@
+// What the files of sockets share. A socket becomes a listener or one of its connections (buffers shared with the host,
+// connection.cpp) or a socket of the host behind a handle (socket_host.cpp) by what the program does with it.
+#pragma once
+#include "tinykvm/guest/calls.hpp"
+
+namespace gk {
+
+enum : u32 { AF_UNIX_ = 1, AF_INET_ = 2, AF_INET6_ = 10 };
+enum : u32 { SOCK_STREAM_ = 1, SOCK_DGRAM_ = 2, SOCK_SEQPACKET_ = 5 };
+enum : u32 { MSG_PEEK_ = 2, MSG_TRUNC_ = 0x20, MSG_DONTWAIT_ = 0x40, MSG_WAITALL_ = 0x100, MSG_NOSIGNAL_ = 0x4000 };
+inline constexpr u64 kAddressRoom = 128; // sockaddr_storage
+
+enum class Mode : u8 { fresh, bound, listening, connection, host };
+
+// An integer option that the program set: the host hears of it once there is a host socket.
+struct SetOption { u32 level, name; i32 value; };
+inline constexpr u32 kMaxSetOptions = 12;
+
+struct Socket : File {
+    Mode mode = Mode::fresh;
+    u32 family = 0, type = 0, protocol = 0;
+    i32 handle = -1;
+    u32 listener = 0;
+    u32 slot = 0;             // of a connection
+    bool read_shut = false;   // of a listener: shut down, accepts no more
+    bool connected = false;   // host socket: connect() was told of success
+    i32 linger = -1;          // SO_LINGER seconds; -1: off
+    u64 receive_timeout = 0, send_timeout = 0; // ns, 0: none
+    u32 local_bytes = 0;
+    u8 local[kAddressRoom] = {};
+    SetOption options[kMaxSetOptions] = {};
+    u32 option_count = 0;
+    Socket* next = nullptr;   // listening sockets and connections, for conns_updated()
+    Socket* previous = nullptr;
+    u32 seen_rx = 0, seen_flags = 0;
+};
+
+inline u64 until(u64 timeout) { return timeout ? now_mono() + timeout : kNever; }
+inline abi::Conn& conn_of(const Socket* s) { return gk_conn_table[s->slot]; }
+
+// --- connections (connection.cpp)
+void activate(Socket*); // from now on conns_updated() looks after it
+void deactivate(Socket*);
+void noticed_offers(); // of connections, by accept
+i64 connection_receive(Socket*, Cursor&, u32 flags);
+i64 connection_send(Socket*, Cursor&, u32 flags);
+u32 connection_poll(Socket*);
+
+// --- sockets of the host (socket_host.cpp)
+i64 become_host(Socket*);
+i64 host_connect(Socket*, u64 at, u64 bytes);
+i64 host_message(Socket*, Cursor&, u32 flags, bool send, u64 name, u32* name_bytes, u32* out_flags);
+
+// --- socket pairs (pair.cpp)
+i64 pair_receive(File*, Cursor&, u32 flags, u32* out_flags);
+i64 pair_send(File*, Cursor&, u32 flags);
+i64 pair_shutdown(File*, u64 how);
+u32 pair_type(const File*);
+u64& pair_timeout(File*, bool receiving);
+
+// --- all of them
+Socket* socket_of(u64 fd, i64& error);
+bool is_pair(u64 fd);
+i64 receive(Socket*, Cursor&, u32 flags, u64 name, u32* name_bytes, u32* out_flags);
+i64 send(Socket*, Cursor&, u32 flags, u64 name, u32 name_bytes);
+
+} // namespace gk

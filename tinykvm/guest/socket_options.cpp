@@ -1,0 +1,188 @@
+// Options of sockets. Those of listeners and their connections shape traffic that the host carries: they are kept, so that
+// the program reads what it set, and handed over when the socket becomes one of the host.
+#include "tinykvm/guest/socket.hpp"
+
+namespace gk {
+namespace {
+
+enum : u32 { SOL_SOCKET_ = 1, IPPROTO_IP_ = 0, IPPROTO_TCP_ = 6, IPPROTO_IPV6_ = 41 };
+enum : u32 {
+    SO_REUSEADDR_ = 2, SO_TYPE_ = 3, SO_ERROR_ = 4, SO_DONTROUTE_ = 5, SO_BROADCAST_ = 6, SO_SNDBUF_ = 7, SO_RCVBUF_ = 8, SO_KEEPALIVE_ = 9,
+    SO_OOBINLINE_ = 10, SO_LINGER_ = 13, SO_REUSEPORT_ = 15, SO_PASSCRED_ = 16, SO_PEERCRED_ = 17, SO_RCVLOWAT_ = 18, SO_SNDLOWAT_ = 19,
+    SO_RCVTIMEO_ = 20, SO_SNDTIMEO_ = 21, SO_ACCEPTCONN_ = 30, SO_PROTOCOL_ = 38, SO_DOMAIN_ = 39, SO_RCVTIMEO_NEW_ = 66, SO_SNDTIMEO_NEW_ = 67,
+};
+constexpr u32 kBufferBytes = 212992;
+struct Timeval { i64 sec, usec; };
+struct Linger { i32 on, seconds; };
+
+bool receiving(u32 name) { return name == SO_RCVTIMEO_ || name == SO_RCVTIMEO_NEW_; }
+bool is_timeout(u32 level, u32 name) {
+    return level == SOL_SOCKET_ && (receiving(name) || name == SO_SNDTIMEO_ || name == SO_SNDTIMEO_NEW_);
+}
+
+i64 set_timeout(u64& timeout, u64 at, u64 bytes) {
+    Timeval t;
+    if (bytes < sizeof(t))
+        return -EINVAL;
+    if (!get_user(t, at))
+        return -EFAULT;
+    if (t.usec < 0 || t.usec >= 1'000'000)
+        return -33; // EDOM
+    timeout = t.sec < 0 ? 0 : to_ns(Timespec{t.sec, t.usec * 1000});
+    return 0;
+}
+
+// A value out to the program, cut to its room.
+i64 put_value(const void* value, u32 bytes, u64 at, u64 room_at) {
+    u32 room;
+    if (!get_user(room, room_at))
+        return -EFAULT;
+    if (static_cast<i32>(room) < 0)
+        return -EINVAL;
+    const u32 n = room < bytes ? room : bytes;
+    return copy_to_user(at, value, n) && put_user(room_at, n) ? 0 : -EFAULT;
+}
+
+i64 put_timeout(u64 ns, const Args& c) {
+    const Timeval t{static_cast<i64>(ns / 1'000'000'000), static_cast<i64>(ns % 1'000'000'000 / 1000)};
+    return put_value(&t, sizeof(t), c.a[3], c.a[4]);
+}
+
+SetOption* find_option(Socket* s, u32 level, u32 name) {
+    for (u32 i = 0; i < s->option_count; ++i)
+        if (s->options[i].level == level && s->options[i].name == name)
+            return &s->options[i];
+    return nullptr;
+}
+
+void keep_option(Socket* s, u32 level, u32 name, i32 value) {
+    SetOption* o = find_option(s, level, name);
+    if (!o) {
+        if (s->option_count == kMaxSetOptions)
+            return;
+        o = &s->options[s->option_count++];
+    }
+    *o = {level, name, value};
+}
+
+i64 option_of_pair(File* f, u32 name, i32& value) {
+    switch (name) {
+    case SO_TYPE_: value = static_cast<i32>(pair_type(f)); return 0;
+    case SO_DOMAIN_: value = AF_UNIX_; return 0;
+    case SO_SNDBUF_:
+    case SO_RCVBUF_: value = kBufferBytes; return 0;
+    case SO_ERROR_: case SO_PROTOCOL_: case SO_ACCEPTCONN_: case SO_REUSEADDR_: case SO_KEEPALIVE_: case SO_PASSCRED_:
+    case SO_BROADCAST_: case SO_REUSEPORT_: value = 0; return 0;
+    default: return -ENOPROTOOPT;
+    }
+}
+
+i64 option_of_socket(Socket* s, u32 name, i32& value) {
+    if (const SetOption* o = find_option(s, SOL_SOCKET_, name)) {
+        // The kernel doubles buffer sizes for its own needs (socket(7)).
+        value = name == SO_SNDBUF_ || name == SO_RCVBUF_ ? o->value * 2 : name == SO_RCVLOWAT_ ? o->value : o->value != 0;
+        return 0;
+    }
+    switch (name) {
+    case SO_TYPE_: value = static_cast<i32>(s->type); return 0;
+    case SO_DOMAIN_: value = static_cast<i32>(s->family); return 0;
+    case SO_PROTOCOL_: value = s->family == AF_UNIX_ ? 0 : s->type == SOCK_STREAM_ ? 6 : 17; return 0;
+    case SO_ACCEPTCONN_: value = s->mode == Mode::listening; return 0;
+    case SO_SNDBUF_:
+    case SO_RCVBUF_: value = kBufferBytes; return 0;
+    case SO_RCVLOWAT_:
+    case SO_SNDLOWAT_: value = 1; return 0;
+    case SO_ERROR_:
+        if (s->mode == Mode::connection) {
+            value = conn_of(s).error;
+            conn_of(s).error = 0;
+        }
+        return 0;
+    case SO_REUSEADDR_: case SO_KEEPALIVE_: case SO_DONTROUTE_: case SO_BROADCAST_: case SO_OOBINLINE_: case SO_REUSEPORT_:
+    case SO_PASSCRED_: return 0;
+    default: return -ENOPROTOOPT;
+    }
+}
+
+} // namespace
+
+i64 sys_setsockopt(const Args& c) {
+    const u32 level = static_cast<u32>(c.a[1]), name = static_cast<u32>(c.a[2]), bytes = static_cast<u32>(c.a[4]);
+    i64 error = 0;
+    File* pair = is_pair(c.a[0]) ? file_of(static_cast<i32>(c.a[0])) : nullptr;
+    Socket* s = pair ? nullptr : socket_of(c.a[0], error);
+    if (!pair && !s)
+        return error;
+    if (static_cast<i32>(bytes) < 0)
+        return -EINVAL;
+    if (is_timeout(level, name)) // the host never blocks: they are ours in every mode
+        return set_timeout(pair ? pair_timeout(pair, receiving(name)) : receiving(name) ? s->receive_timeout : s->send_timeout, c.a[3], bytes);
+    if (s && s->mode == Mode::host)
+        return host_call(54, static_cast<u64>(s->handle), c.a[1], c.a[2], c.a[3], c.a[4]);
+    if (pair && level != SOL_SOCKET_)
+        return -EOPNOTSUPP;
+    if (level != SOL_SOCKET_ && level != IPPROTO_TCP_ && level != IPPROTO_IPV6_ && level != IPPROTO_IP_)
+        return -ENOPROTOOPT;
+    if (level == SOL_SOCKET_ && name == SO_LINGER_) {
+        Linger linger;
+        if (bytes < sizeof(linger))
+            return -EINVAL;
+        if (!get_user(linger, c.a[3]))
+            return -EFAULT;
+        if (s)
+            s->linger = linger.on ? linger.seconds : -1;
+        return 0;
+    }
+    i32 value = 0;
+    if (bytes < sizeof(value)) {
+        if (level == SOL_SOCKET_ || level == IPPROTO_TCP_ || bytes == 0)
+            return -EINVAL;
+        u8 byte;
+        if (!get_user(byte, c.a[3]))
+            return -EFAULT;
+        value = byte;
+    } else if (!get_user(value, c.a[3])) {
+        return -EFAULT;
+    }
+    if (s)
+        keep_option(s, level, name, value);
+    return 0;
+}
+
+i64 sys_getsockopt(const Args& c) {
+    const u32 level = static_cast<u32>(c.a[1]), name = static_cast<u32>(c.a[2]);
+    i64 error = 0;
+    File* pair = is_pair(c.a[0]) ? file_of(static_cast<i32>(c.a[0])) : nullptr;
+    Socket* s = pair ? nullptr : socket_of(c.a[0], error);
+    if (!pair && !s)
+        return error;
+    if (is_timeout(level, name))
+        return put_timeout(pair ? pair_timeout(pair, receiving(name)) : receiving(name) ? s->receive_timeout : s->send_timeout, c);
+    if (s && s->mode == Mode::host)
+        return host_call(55, static_cast<u64>(s->handle), c.a[1], c.a[2], c.a[3], c.a[4]);
+    if (level == SOL_SOCKET_ && name == SO_LINGER_) {
+        const i32 seconds = s ? s->linger : -1;
+        const Linger linger{seconds >= 0, seconds >= 0 ? seconds : 0};
+        return put_value(&linger, sizeof(linger), c.a[3], c.a[4]);
+    }
+    if (pair && level == SOL_SOCKET_ && name == SO_PEERCRED_) {
+        const u32 who[3] = {gk_shared_page.pid, gk_shared_page.uid, gk_shared_page.gid};
+        return put_value(who, sizeof(who), c.a[3], c.a[4]);
+    }
+    i32 value = 0;
+    if (level == SOL_SOCKET_)
+        error = pair ? option_of_pair(pair, name, value) : option_of_socket(s, name, value);
+    else if (pair || (level != IPPROTO_TCP_ && level != IPPROTO_IPV6_ && level != IPPROTO_IP_))
+        return -EOPNOTSUPP;
+    else if (const SetOption* o = find_option(s, level, name))
+        value = o->value;
+    else if (level == IPPROTO_TCP_ && name == 2 /*TCP_MAXSEG*/)
+        value = 1460;
+    else if (level == IPPROTO_TCP_ && name == 11 /*TCP_INFO*/)
+        return -ENOPROTOOPT;
+    if (error < 0)
+        return error;
+    return put_value(&value, sizeof(value), c.a[3], c.a[4]);
+}
+
+} // namespace gk
