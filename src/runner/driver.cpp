@@ -1,6 +1,7 @@
 #include "src/runner/driver.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -63,9 +64,20 @@ Driver::Driver(Listeners& listeners, std::function<void(const std::string&)> not
     : listeners_(listeners), note_(std::move(note)) {}
 Driver::~Driver() = default;
 
-int Driver::bind(std::uint32_t family, std::vector<std::uint8_t>& address) { return listeners_.bind(family, address); }
+// The program gets the error as it would without us; people get a line too, as not every program says what happened.
+int Driver::tell_failure(int result, const std::vector<std::uint8_t>& address) {
+    if (result < 0)
+        note_(fmt::format("the program cannot listen on {}: {}",
+                          to_string(reinterpret_cast<const sockaddr*>(address.data()), static_cast<socklen_t>(address.size())),
+                          std::strerror(-result)));
+    return result;
+}
+
+int Driver::bind(std::uint32_t family, std::vector<std::uint8_t>& address) {
+    return tell_failure(listeners_.bind(family, address), address);
+}
 int Driver::listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) {
-    return listeners_.listen(id, family, address, backlog);
+    return tell_failure(listeners_.listen(id, family, address, backlog), address);
 }
 void Driver::unlisten(std::uint32_t id) { listeners_.close(id); }
 

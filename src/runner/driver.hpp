@@ -71,6 +71,7 @@ private:
         bool failed = false;
         bool shut = false;      // our FIN is out
     };
+    int tell_failure(int result, const std::vector<std::uint8_t>& address);
     // True when the guest has something new to see.
     bool exchange(tinykvm::Machine& machine);
     bool send_pending(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);

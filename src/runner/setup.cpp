@@ -40,7 +40,7 @@ MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& op
     MachineEnv env;
     env.kvm = &kvm;
     env.kind = kvm::host_kind(kvm);
-    env.cpu = kvm::guest_cpu(kvm.supported_cpuid(), options.cpu);
+    env.cpu = kvm::guest_cpu(options.cpu);
     env.policy = policy;
     env.limits = limits;
     env.options.verbose = options.verbose.general;

@@ -114,7 +114,7 @@ void narrow(Level level, Regs& leaf1, Regs& leaf7, std::uint64_t& xcr0) {
 
 } // namespace
 
-GuestCpu guest_cpu(const CpuidTable& supported, const std::string& baseline) {
+GuestCpu guest_cpu(const std::string& baseline) {
     const Level level = parse_baseline(baseline);
     GuestCpu cpu;
     Builder out(cpu.table);
@@ -126,7 +126,6 @@ GuestCpu guest_cpu(const CpuidTable& supported, const std::string& baseline) {
     if ((cpu.xcr0 & 0xe0) != 0xe0)
         cpu.xcr0 &= ~std::uint64_t{0xe0};
 
-    leaf1.a = leaf1.a;
     leaf1.b = (leaf1.b & 0x0000ff00) | (1u << 16); // one logical CPU, APIC id 0
     leaf1.c = (leaf1.c & ~kHide1C) | bit(27) | bit(31);
     leaf1.d &= ~(bit(7) | bit(9) | bit(12) | bit(18) | bit(21) | bit(22) | bit(28) | bit(29) | bit(31));
@@ -173,7 +172,6 @@ GuestCpu guest_cpu(const CpuidTable& supported, const std::string& baseline) {
 
     // XSAVE (Intel SDM vol. 1, 13.2): standard-format size by the enabled components.
     cpu.xsave_bytes = 576;
-    Regs d0 = host(0xd, 0);
     for (std::uint32_t i = 2; i < 8; ++i) {
         if (!(cpu.xcr0 & bit(i)))
             continue;
@@ -217,8 +215,6 @@ GuestCpu guest_cpu(const CpuidTable& supported, const std::string& baseline) {
         r.c = 0;
         out.add(0x80000008, r);
     }
-    (void)supported;
-    (void)d0;
     return cpu;
 }
 

@@ -19,6 +19,6 @@ struct GuestCpu {
 
 // `baseline` is "", "native", "x86-64-v2", "x86-64-v3" or "x86-64-v4": narrows the features of the host.
 // Throws UserError(usage) for another word or when the host lacks the baseline.
-GuestCpu guest_cpu(const CpuidTable& supported, const std::string& baseline);
+GuestCpu guest_cpu(const std::string& baseline);
 
 } // namespace tinykvm::kvm

@@ -45,9 +45,6 @@ Kvm Kvm::open(const char* path) {
     if (run_bytes < 0)
         throw_errno("KVM_GET_VCPU_MMAP_SIZE");
     kvm.run_bytes_ = static_cast<std::size_t>(run_bytes);
-    kvm.supported_.nent = kMaxCpuidEntries;
-    if (::ioctl(kvm.fd_.get(), kGetSupportedCpuid, &kvm.supported_) < 0)
-        throw_errno("KVM_GET_SUPPORTED_CPUID");
     return kvm;
 }
 

@@ -18,14 +18,12 @@ public:
     static Kvm open(const char* path = "/dev/kvm");
     Vm create_vm() const;
     std::size_t run_bytes() const { return run_bytes_; } // size of a vCPU's shared kvm_run mapping
-    const CpuidTable& supported_cpuid() const { return supported_; }
     int check(unsigned long capability) const;
 
 private:
     explicit Kvm(UniqueFd fd) : fd_(std::move(fd)) {}
     UniqueFd fd_;
     std::size_t run_bytes_ = 0;
-    CpuidTable supported_;
 };
 
 class Vm {

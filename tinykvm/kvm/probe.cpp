@@ -62,7 +62,7 @@ public:
         entry(kPt + kCode / kPageSize * 8) = kCode | kPresent | kUser | kAccessed;
         entry(kPt + kData / kPageSize * 8) = kData | kPresent | kWrite | kUser;
         vm_.set_slot(0, GuestPhys(0), kBytes, memory_.data());
-        const GuestCpu cpu = guest_cpu(kvm.supported_cpuid(), "");
+        const GuestCpu cpu = guest_cpu("");
         vcpu_.set_cpuid(cpu.table);
         kvm_sregs sregs = user_special_registers(GuestVirt(kTables), GuestPhys(kPml4));
         sregs.apic_base = vcpu_.get_special().apic_base;
