@@ -84,7 +84,9 @@ GuestVirt exception_stack_top(GuestVirt base) { return base + kStackAt + kPageSi
 kvm_sregs user_special_registers(GuestVirt tables, GuestPhys page_table_root) {
     kvm_sregs s{};
     s.cs = segment(kUserCode, true, 3);
-    s.ss = s.ds = s.es = s.fs = s.gs = segment(kUserData, false, 3);
+    s.ss = segment(kUserData, false, 3);
+    // Null selectors, as Linux programs see them in 64-bit mode.
+    s.ds.unusable = s.es.unusable = s.fs.unusable = s.gs.unusable = 1;
     s.gdt.base = tables.value + kGdtAt;
     s.gdt.limit = 10 * 8 - 1;
     s.idt.base = tables.value + kIdtAt;

@@ -53,6 +53,19 @@ kvm_sregs Vcpu::get_special() const {
     return sregs;
 }
 
+void Vcpu::clear_events() {
+    kvm_vcpu_events events{};
+    if (::ioctl(fd_.get(), KVM_SET_VCPU_EVENTS, &events) < 0)
+        throw_errno("KVM_SET_VCPU_EVENTS");
+}
+
+bool Vcpu::event_in_flight() const {
+    kvm_vcpu_events events{};
+    if (::ioctl(fd_.get(), KVM_GET_VCPU_EVENTS, &events) < 0)
+        throw_errno("KVM_GET_VCPU_EVENTS");
+    return events.exception.injected || events.exception.pending || events.interrupt.injected;
+}
+
 bool Vcpu::set_tsc_offset_zero() {
 #ifdef KVM_VCPU_TSC_CTRL
     std::uint64_t offset = 0;

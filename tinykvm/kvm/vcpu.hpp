@@ -33,6 +33,10 @@ public:
     void set_msrs(std::span<const Msr> msrs);
     void set_special(const kvm_sregs& sregs);
     kvm_sregs get_special() const;
+    // Forgets exceptions and interrupts that KVM was about to deliver.
+    void clear_events();
+    // Whether one is: then RIP must stay what it is.
+    bool event_in_flight() const;
     // Makes the guest's TSC the host's; false when the host cannot (then it already is, as on PVM, or never will be).
     bool set_tsc_offset_zero();
 

@@ -207,6 +207,10 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
             m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
     }
     const auto make_private = [&](const FrameRun& run) {
+        // A copy of what has not arrived yet would stay empty.
+        for (Frame f = run.first; f < run.first + run.count; ++f)
+            if (!image->image->loaded(f))
+                return;
         (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, kMadvPopulateWrite);
     };
     // Under shadow paging each page costs a fault of some 10 us, and KVM maps the neighbours along with it only where the

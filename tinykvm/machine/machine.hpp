@@ -205,6 +205,7 @@ private:
     std::uint64_t random_at_ = 0;
     std::uint64_t exits_ = 0;
     std::map<std::uint32_t, std::uint64_t> exit_reasons_;
+    bool in_door_ = true; // the vCPU is where a wait leaves it: CPL 3, no exception under way
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
     std::vector<Frame> working_set_;    // sorted: frames of the image that this clone ever wrote to

@@ -19,7 +19,7 @@ namespace {
 long minor_faults() {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
-    return usage.ru_minflt;
+    return usage.ru_minflt + usage.ru_majflt; // a page that had been swapped out is a major one
 }
 
 // Page tables count as equal when they differ in accessed and dirty bits only, which the CPU sets as it walks them.
@@ -91,8 +91,15 @@ ResetStats Machine::reset() {
     // Segment registers, if the program loaded other selectors; FS and GS bases and the vector state are set by the
     // guest kernel before the program goes on.
     const kvm_sregs& now = vcpu_.special();
-    if (now.ds.selector != kvm::kUserData || now.es.selector != kvm::kUserData || now.fs.selector != kvm::kUserData ||
-        now.gs.selector != kvm::kUserData) {
+    if (!in_door_) {
+        // Stopped somewhere else, perhaps within an exception at CPL 0 or by a triple fault.
+        const std::uint64_t cr3 = now.cr3;
+        vcpu_.clear_events();
+        set_up_vcpu();
+        vcpu_.special().cr3 = cr3;
+        vcpu_.special_changed();
+        in_door_ = true;
+    } else if (now.ds.selector != 0 || now.es.selector != 0 || now.fs.selector != 0 || now.gs.selector != 0) {
         kvm_sregs fresh = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root());
         fresh.apic_base = now.apic_base;
         fresh.cr3 = now.cr3;
@@ -177,8 +184,14 @@ std::string Machine::compare_with_image() {
         return fmt::format("{} frames were added and not given back", ram_.high() - ram_.image_frames());
     if (handles_.changed() != 0)
         return fmt::format("{} host handles differ", handles_.changed());
-    if (space_.regions().size() != image_->regions->size())
-        return "the address space differs";
+    auto want = image_->regions->begin();
+    for (auto here = space_.regions().begin(); here != space_.regions().end() || want != image_->regions->end(); ++here, ++want) {
+        if (here == space_.regions().end() || want == image_->regions->end() || here->first != want->first ||
+            here->second.end != want->second.end || here->second.prot != want->second.prot || here->second.flags != want->second.flags)
+            return fmt::format("the address space differs at {:#x}", here == space_.regions().end() ? want->first : here->first);
+    }
+    if (space_.brk_end() != image_->brk_end)
+        return fmt::format("the break is {:#x} instead of {:#x}", space_.brk_end(), image_->brk_end);
     return "";
 }
 

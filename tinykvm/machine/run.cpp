@@ -24,6 +24,7 @@ constexpr std::uint32_t kMostSameFaults = 1000;
 
 Stop Machine::run() {
     clock_.refresh(*time_);
+    in_door_ = false;
     std::uint64_t next_tick = host_mono_ns() + kTickNs;
     for (;;) {
         kvm::ExitKind kind;
@@ -36,7 +37,10 @@ Stop Machine::run() {
         switch (kind) {
         case kvm::ExitKind::io:
             switch (vcpu_.io_is_out() ? vcpu_.io_port() : 0) {
-            case abi::kPortWait: ++exit_reasons_[kWaits]; return Stop{};
+            case abi::kPortWait:
+                ++exit_reasons_[kWaits];
+                in_door_ = true;
+                return Stop{};
             case abi::kPortHostCall:
                 same_faults_ = 0; // it may have unmapped what it touches next
                 stop = on_host_call();
@@ -80,7 +84,7 @@ std::optional<Stop> Machine::on_interrupt() {
     const std::uint64_t rip = vcpu_.regs().rip;
     const bool user = (vcpu_.special().cs.selector & 3) == 3;
     const bool kernel = rip >= kernel_.text_begin && rip < kernel_.supervisor_end;
-    if (!user || kernel || rip >= layout::kUserMax) {
+    if (!user || kernel || rip >= layout::kUserMax || vcpu_.event_in_flight()) {
         shared_->preempt = 1;
         return std::nullopt;
     }

@@ -50,6 +50,18 @@ AddressSpace::Regions::const_iterator AddressSpace::region_of(std::uint64_t at) 
     return const_cast<AddressSpace*>(this)->region_of(at);
 }
 
+void AddressSpace::note_frame(std::vector<Frame>& frames, Frame frame) {
+    if (!frames.empty() && frames.back() == frame)
+        return;
+    if (frames.size() == frames.capacity() && frames.size() >= 4096) {
+        std::sort(frames.begin(), frames.end());
+        frames.erase(std::unique(frames.begin(), frames.end()), frames.end());
+        if (frames.size() > frames.capacity() / 2)
+            frames.reserve(frames.capacity() * 2);
+    }
+    frames.push_back(frame);
+}
+
 void AddressSpace::split(std::uint64_t at) {
     const auto here = region_of(at);
     if (here == regions_.end() || here->first == at)
@@ -179,11 +191,26 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
     region.file = std::move(file);
     region.file_offset = region.file ? offset : 0;
     insert(at, std::move(region));
+    populate_small(at, at + bytes);
     if (flags & MAP_POPULATE)
         for (std::uint64_t page = at; page < at + bytes; page += kPageSize)
             if (fault(GuestVirt(page), FaultAccess::read) != FaultOutcome::done)
                 break;
     return static_cast<std::int64_t>(at);
+}
+
+// Memory that is mapped in small pieces is about to be used: giving it frames now (which cost nothing until they are touched)
+// saves the exit of its first fault.
+void AddressSpace::populate_small(std::uint64_t begin, std::uint64_t end) {
+    constexpr std::uint64_t kSmall = 256 << 10;
+    const auto region = region_of(begin);
+    if (end - begin > kSmall || region->second.file || !(region->second.prot & PROT_WRITE))
+        return;
+    for (std::uint64_t page = begin; page < std::min(end, region->second.end); page += kPageSize)
+        if (!pte::mapped(tables_.get(GuestVirt(page))) && populate_around(region, page, kSmall) != FaultOutcome::done) {
+            out_of_memory_ = false; // told when the memory is touched
+            return;
+        }
 }
 
 std::int64_t AddressSpace::munmap(std::uint64_t at, std::uint64_t bytes) {
@@ -260,7 +287,7 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
             if (!(next & pte::kPresent) || (entry & (pte::kPresent | pte::kLazy)) == pte::kLazy)
                 next = (next & ~(pte::kPresent | pte::kDirty)) | pte::kLazy | (entry & pte::kDirty);
             if ((next & pte::kWrite) && !(entry & pte::kWrite))
-                made_writable_.push_back(pte::frame(entry));
+                note_frame(made_writable_, pte::frame(entry));
             const bool shrinks = (entry & pte::kPresent) && (!(next & pte::kPresent) ||
                                                             ((entry & pte::kWrite) && !(next & pte::kWrite)) ||
                                                             (!(entry & pte::kNoExecute) && (next & pte::kNoExecute)));
@@ -276,6 +303,7 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
     }
     for (const auto& [first, count] : lost)
         ram_->drop_translations(first, count);
+    populate_small(at, end);
     // Neighbours that became alike are merged again, or the map grows with every flip of a JIT's page.
     auto it = region_of(at);
     if (it != regions_.begin())
@@ -447,6 +475,7 @@ std::int64_t AddressSpace::brk(std::uint64_t end) {
         region.prot = PROT_READ | PROT_WRITE;
         region.name = "[heap]";
         insert(old_top, std::move(region));
+        populate_small(old_top, new_top);
     } else if (new_top < old_top) {
         munmap(new_top, old_top - new_top);
     }

@@ -112,6 +112,7 @@ private:
     Regions::const_iterator region_of(std::uint64_t at) const;
     void split(std::uint64_t at);
     void insert(std::uint64_t begin, Region region);
+    void populate_small(std::uint64_t begin, std::uint64_t end);
     void drop_pages(std::uint64_t begin, std::uint64_t end);
     FaultOutcome populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t most);
     bool fill_from_file(const Region& region, std::uint64_t region_begin, std::uint64_t at, Frame first,
@@ -120,6 +121,8 @@ private:
     bool user_range(std::uint64_t at, std::uint64_t bytes) const;
     std::uint64_t leaf_flags(const Region& region) const;
     void changed() { regions_changed_ = true; }
+    // Frames for the next reset. A machine may never be reset, and a program may do the same all day: each is kept once.
+    static void note_frame(std::vector<Frame>& frames, Frame frame);
 
     GuestRam* ram_;
     PageTables tables_;

@@ -142,7 +142,7 @@ bool AddressSpace::fill_from_file(const Region& region, std::uint64_t region_beg
     }
     if (track_host_writes_)
         for (std::uint32_t i = 0; i < count; ++i)
-            host_dirty_.push_back(first + i);
+            note_frame(host_dirty_, first + i);
     return true;
 }
 
@@ -177,7 +177,7 @@ bool AddressSpace::gather(GuestVirt at, std::uint64_t length, Access access, std
         if (!ram_->valid(frame))
             return false;
         if (access == Access::write && track_host_writes_)
-            host_dirty_.push_back(frame);
+            note_frame(host_dirty_, frame);
         const std::uint64_t inside = here - page.value;
         const std::uint64_t n = std::min(kPageSize - inside, end - here);
         std::byte* host = ram_->host(frame_address(frame)) + inside;
@@ -194,7 +194,7 @@ void AddressSpace::note_host_write(GuestVirt at, std::uint64_t bytes) {
     if (!track_host_writes_)
         return;
     for (std::uint64_t page = page_down(at.value); page < at.value + bytes; page += kPageSize)
-        host_dirty_.push_back(pte::frame(tables_.get(GuestVirt(page))));
+        note_frame(host_dirty_, pte::frame(tables_.get(GuestVirt(page))));
 }
 
 void AddressSpace::populate(GuestVirt at, std::uint64_t bytes) {
@@ -284,9 +284,9 @@ void AddressSpace::wipe_on_fork() {
             const Frame frame = pte::frame(entry);
             if (ram_->valid(frame)) {
                 if (track_host_writes_)
-                    host_dirty_.push_back(frame);
+                    note_frame(host_dirty_, frame);
                 if (!(entry & pte::kWrite))
-                    made_writable_.push_back(frame);
+                    note_frame(made_writable_, frame);
                 std::memset(ram_->host(frame_address(frame)), 0, kPageSize);
             }
             return entry;

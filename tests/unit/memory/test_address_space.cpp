@@ -1,5 +1,7 @@
 #include <sys/stat.h>
 
+#include <set>
+
 #include "tests/unit/memory/world.hpp"
 
 using namespace tinykvm;
@@ -435,4 +437,24 @@ TEST_CASE("what the host writes is told, for the dirty-bit reset") {
     CHECK(clone.space.take_host_dirty().empty());
     clone.space.note_host_write(GuestVirt(kAt + pages(3) + 5), 10);
     CHECK(clone.space.take_host_dirty().size() == 1);
+}
+
+TEST_CASE("a program that does the same all day does not fill the host's memory with notes") {
+    BootWorld w;
+    REQUIRE(map(w.space, kAt, 16) > 0);
+    w.space.populate(GuestVirt(kAt), pages(16));
+    CloneWorld clone(w.freeze());
+    clone.space.track_host_writes(true);
+    const std::vector<std::byte> bytes(pages(16));
+    for (int i = 0; i < 5000; ++i) {
+        REQUIRE(clone.space.write(GuestVirt(kAt), bytes));
+        REQUIRE(clone.space.mprotect(kAt, pages(16), PROT_READ) == 0);
+        REQUIRE(clone.space.mprotect(kAt, pages(16), kRw) == 0);
+    }
+    const auto dirty = clone.space.take_host_dirty();
+    CHECK(dirty.size() <= 8192);
+    CHECK(std::set<Frame>(dirty.begin(), dirty.end()).size() == 16);
+    const auto writable = clone.space.take_made_writable();
+    CHECK(writable.size() <= 8192);
+    CHECK(std::set<Frame>(writable.begin(), writable.end()).size() == 16);
 }

@@ -1,0 +1,199 @@
+// After each of many invocations that spoil all they can reach, and end in every way there is, the next one sees
+// the machine as it was.
+#include "tests/kvm/world.hpp"
+#include "tinykvm/memory/layout.hpp"
+
+using namespace tinykvm;
+using namespace tinykvm::test;
+
+namespace {
+
+enum End { kReply, kExit, kCrash, kSpin, kBomb, kScribble, kSilent, kPort, kHang, kTrap, kEnds }; // as guests/serve.cpp
+
+struct Server {
+    World world;
+    std::shared_ptr<const MachineImage> image;
+
+    Server() : world(permissions()) {
+        auto machine = world.boot("serve", {});
+        world.host.allow(60);
+        const Stop stop = machine->run();
+        CAPTURE(stop.report, stop.status, world.host.notes);
+        REQUIRE(stop.kind == StopKind::waiting);
+        REQUIRE(machine->wait().listening);
+        auto made = std::move(*machine).into_image();
+        clear_marks(*made, *made->image);
+        image = made;
+    }
+    static Permissions permissions() {
+        Permissions p;
+        p.read = {"/"};
+        p.listen = {NetRule{}};
+        return p;
+    }
+    std::unique_ptr<Machine> clone(ResetStrategy strategy) { return Machine::clone(world.env, image, world.host, strategy); }
+};
+
+std::vector<ResetStrategy> strategies() {
+    if (kvm::host_kind(kvm_device()).dirty_bits)
+        return {ResetStrategy::working_set, ResetStrategy::dirty_bits};
+    return {ResetStrategy::working_set};
+}
+
+// One connection; what the program said about itself (empty when it did not).
+std::vector<std::uint64_t> invoke(Server& server, Machine& machine, std::uint32_t seed, std::uint32_t end, Stop& stop) {
+    const std::uint32_t request[2] = {seed, end};
+    const std::uint32_t slot = connect_client(machine, {reinterpret_cast<const char*>(request), sizeof(request)});
+    server.world.host.allow(end == kSpin || end == kScribble ? 0.2 : 30);
+    {
+        const QuietStreams quiet; // a guest that has gone mad may write to them
+        stop = machine.run();
+    }
+    std::vector<std::uint64_t> facts;
+    if (stop.kind != StopKind::waiting || end != kReply)
+        return facts;
+    const std::string reply = take_reply(machine, slot);
+    facts.resize(reply.size() / 8);
+    std::memcpy(facts.data(), reply.data(), facts.size() * 8);
+    if (facts.size() == 30 && server.world.env.kind.pvm_door)
+        facts[16] &= ~std::uint64_t{0xffff}; // DS and ES, which mean nothing in 64-bit mode, PVM lets be the host's or null
+    return facts;
+}
+
+} // namespace
+
+TEST_CASE("every invocation sees the pristine machine, however the last one ended") {
+    Server server;
+    for (const ResetStrategy strategy : strategies()) {
+        CAPTURE(static_cast<int>(strategy));
+        const auto machine = server.clone(strategy);
+        Stop stop;
+        const auto want = invoke(server, *machine, 0, kReply, stop);
+        CAPTURE(stop.report);
+        REQUIRE(want.size() == 30);
+        CHECK(want[0] == 1);
+        machine->reset();
+        REQUIRE(machine->compare_with_image() == "");
+        machine->prepare();
+        std::mt19937 random(7);
+        for (std::uint32_t round = 1; round <= 200; ++round) {
+            // Every second one answers, so that each end is looked at from the next.
+            const std::uint32_t end = round % 2 ? static_cast<std::uint32_t>(kReply) : random() % kEnds;
+            CAPTURE(round, end);
+            const auto facts = invoke(server, *machine, random(), end, stop);
+            CAPTURE(stop.report, static_cast<int>(stop.kind));
+            if (end == kReply)
+                REQUIRE(facts == want);
+            machine->reset();
+            REQUIRE(machine->compare_with_image() == "");
+            machine->prepare();
+        }
+    }
+}
+
+TEST_CASE("each way to end, then a clean invocation at once") {
+    Server server;
+    for (const ResetStrategy strategy : strategies()) {
+        const auto machine = server.clone(strategy);
+        Stop stop;
+        const auto want = invoke(server, *machine, 0, kReply, stop);
+        machine->reset();
+        machine->prepare();
+        const StopKind kinds[kEnds] = {StopKind::waiting,     StopKind::exited, StopKind::killed,  StopKind::interrupted,
+                                       StopKind::no_memory,   StopKind::broken, StopKind::waiting, StopKind::waiting,
+                                       StopKind::waiting,     StopKind::killed};
+        for (std::uint32_t end = 0; end < kEnds; ++end) {
+            CAPTURE(end, static_cast<int>(strategy));
+            invoke(server, *machine, 0, end, stop);
+            CAPTURE(stop.report);
+            if (end != kScribble && end != kPort)
+                CHECK(stop.kind == kinds[end]);
+            machine->reset();
+            CHECK(machine->compare_with_image() == "");
+            machine->prepare();
+            CHECK(invoke(server, *machine, 0, kReply, stop) == want);
+            CAPTURE(stop.report, static_cast<int>(stop.kind));
+            machine->reset();
+            machine->prepare();
+        }
+    }
+}
+
+TEST_CASE("without a reset the state does stay") {
+    Server server;
+    const auto machine = server.clone(ResetStrategy::working_set);
+    Stop stop;
+    const auto first = invoke(server, *machine, 0, kReply, stop);
+    machine->connections().free(0);
+    const auto second = invoke(server, *machine, 0, kReply, stop);
+    REQUIRE(first.size() == 30);
+    REQUIRE(second.size() == 30);
+    CHECK(second[0] == 2);
+}
+
+TEST_CASE("compare_with_image finds what is not as it was") {
+    Server server;
+    for (const ResetStrategy strategy : strategies()) {
+        const auto machine = server.clone(strategy);
+        Stop stop;
+        REQUIRE(invoke(server, *machine, 0, kReply, stop).size() == 30);
+        CHECK(machine->compare_with_image() != ""); // before the reset
+        machine->reset();
+        REQUIRE(machine->compare_with_image() == "");
+        // One byte of the program's stack.
+        const GuestVirt at(layout::kStackTop - 64);
+        const auto byte = machine->space().load<std::uint8_t>(at);
+        REQUIRE(byte);
+        REQUIRE(machine->space().store(at, static_cast<std::uint8_t>(*byte ^ 1)));
+        const std::string difference = machine->compare_with_image();
+        CAPTURE(difference);
+        CHECK(difference.find("[stack]") != std::string::npos);
+        machine->reset();
+        CHECK(machine->compare_with_image() == "");
+        // A region, rights, the break: no byte of the image differs.
+        REQUIRE(machine->space().mmap(0, kPageSize, 1, 0x22, nullptr, 0) > 0);
+        CHECK(machine->compare_with_image() != "");
+        machine->reset();
+        const auto& [begin, region] = *machine->space().regions().begin();
+        REQUIRE(machine->space().mprotect(begin, region.end - begin, 0) == 0);
+        CHECK(machine->compare_with_image() != "");
+        machine->reset();
+        const std::uint64_t brk = machine->space().brk_end();
+        REQUIRE(machine->space().brk(brk + 1) == static_cast<std::int64_t>(brk + 1));
+        CHECK(machine->compare_with_image() != "");
+        machine->reset();
+        CHECK(machine->compare_with_image() == "");
+    }
+}
+
+TEST_CASE("a machine that may not keep copies gives them back, and is the same") {
+    Server server;
+    server.world.env.options.keep_working_memory = false;
+    for (const ResetStrategy strategy : strategies()) {
+        const auto machine = server.clone(strategy);
+        Stop stop;
+        const auto want = invoke(server, *machine, 0, kReply, stop);
+        for (std::uint32_t round = 1; round <= 20; ++round) {
+            machine->reset();
+            REQUIRE(machine->compare_with_image() == "");
+            CHECK(machine->written_frames().empty());
+            machine->prepare();
+            REQUIRE(invoke(server, *machine, round, kReply, stop) == want);
+        }
+    }
+}
+
+TEST_CASE("clones of one image do not see each other") {
+    Server server;
+    const auto a = server.clone(ResetStrategy::working_set);
+    const auto b = server.clone(ResetStrategy::working_set);
+    Stop stop;
+    const auto want = invoke(server, *a, 5, kReply, stop);
+    CHECK(invoke(server, *b, 6, kReply, stop) == want);
+    a->reset();
+    a->prepare();
+    CHECK(invoke(server, *a, 7, kReply, stop) == want);
+    // Nor does a clone that is made afterwards.
+    const auto c = server.clone(ResetStrategy::working_set);
+    CHECK(invoke(server, *c, 8, kReply, stop) == want);
+}
