@@ -46,6 +46,7 @@ enum Host : std::uint32_t {
 struct OpenReply {
     std::uint32_t mode;     // st_mode of what was opened
     std::uint32_t seekable; // 1 when the guest kernel keeps the offset
+    std::uint8_t stat[144]; // struct stat at the moment of opening
 };
 
 struct SocketMessage {
@@ -160,7 +161,9 @@ struct Shared {
     std::uint32_t cpus; // what sched_getaffinity says
     std::uint64_t memory_bytes; // what sysinfo says
     std::uint64_t brk_start;
-    std::uint64_t stats[16]; // counters of the guest kernel: see Stat
+    // Handles that the guest kernel has no descriptor for any more: the host closes them at the next exit.
+    std::uint32_t close_count;
+    std::int32_t closes[16];
 };
 static_assert(sizeof(Shared) <= 4096);
 

@@ -232,6 +232,8 @@ struct HostFile : File {
     bool seekable = false;
     u32 mode = 0;
     u64 offset = 0;
+    u64 fresh_until = 0; // until then `stat` is as good as asking the host (a file just opened for reading)
+    u8 stat[144] = {};
 };
 HostFile* make_host_file(i32 handle, u32 flags, bool seekable, u32 mode);
 // The handle behind a descriptor for a host call, or -1 (EBADF or not a host file).

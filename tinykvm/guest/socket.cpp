@@ -250,6 +250,18 @@ i64 sys_accept4(const Args& c) {
         return fd;
     }
     abi::Conn& conn = gk_conn_table[slot];
+    // A client that was gone before the host could ask who it is has an address all the same.
+    const u32 usual = fresh->family == AF_INET_ ? 16 : fresh->family == AF_INET6_ ? 28 : 2;
+    if (conn.peer_bytes < 2) {
+        memset(conn.peer, 0, sizeof(conn.peer));
+        conn.peer[0] = static_cast<u8>(fresh->family);
+        conn.peer_bytes = usual;
+    }
+    if (conn.local_bytes < 2) {
+        memset(conn.local, 0, sizeof(conn.local));
+        conn.local[0] = static_cast<u8>(fresh->family);
+        conn.local_bytes = usual;
+    }
     conn.state = abi::kConnOpen;
     if (gk_shared_page.offered)
         --gk_shared_page.offered;

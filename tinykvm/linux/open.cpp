@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/arguments.hpp"
@@ -24,7 +25,9 @@ std::int64_t add_with_reply(CallContext& call, UniqueFd fd, HandleInfo info, std
         return -errno;
     const bool offset = S_ISREG(status.st_mode) || S_ISDIR(status.st_mode) || S_ISBLK(status.st_mode);
     const bool keeps_offset = offset && info.kind != HandleKind::stdio;
-    const abi::OpenReply reply{status.st_mode, keeps_offset ? 1u : 0u};
+    abi::OpenReply reply{status.st_mode, keeps_offset ? 1u : 0u, {}};
+    static_assert(sizeof(reply.stat) == sizeof(status));
+    std::memcpy(reply.stat, &status, sizeof(status));
     const std::int32_t handle = call.handles.add(std::move(fd), std::move(info));
     if (handle >= 0 && !call.memory.store(address_arg(reply_at), reply)) {
         call.handles.close(handle);

@@ -63,7 +63,17 @@ std::string maps_text(const AddressSpace::Regions& regions) {
 
 } // namespace
 
+// What the guest kernel closed since the last exit.
+void Machine::close_handles() {
+    const std::uint32_t count = std::min(std::uint32_t{*static_cast<const volatile std::uint32_t*>(&shared_->close_count)}, std::uint32_t{16});
+    for (std::uint32_t i = 0; i < count; ++i)
+        handles_.close(*static_cast<const volatile std::int32_t*>(&shared_->closes[i]));
+    if (count != 0)
+        shared_->close_count = 0;
+}
+
 std::optional<Stop> Machine::on_host_call() {
+    close_handles();
     abi::HostCall call;
     std::memcpy(&call, &shared_->call, sizeof(call)); // once: what is checked is what is used
     ++exit_reasons_[call.nr < 0x2000 ? call.nr : 0x1fffu];

@@ -174,6 +174,7 @@ private:
     std::uint64_t restore_working_set();
     std::uint64_t restore_dirty(std::vector<Frame> dirty);
     void restore_frames(const std::vector<Frame>& frames);
+    void close_handles();
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();

@@ -39,6 +39,7 @@ Stop Machine::run() {
             switch (vcpu_.io_is_out() ? vcpu_.io_port() : 0) {
             case abi::kPortWait:
                 ++exit_reasons_[kWaits];
+                close_handles();
                 in_door_ = true;
                 return Stop{};
             case abi::kPortHostCall:
