@@ -245,6 +245,8 @@ class Snapshots:
 def make_snapshot(program: dict, path: pathlib.Path, *options: str) -> Ended:
     argv = arguments_of(program, free_port())
     environment = environment_options(program)
+    if SLOWNESS > 1:
+        options = ("--level", "1", *options)
     words = ["snapshot", "--allow-all", "-o", path, *environment, *LIMITS, *options, *argv]
     return kvmserver(*words, cwd=program["cwd"], patience=PATIENCE + 60)
 

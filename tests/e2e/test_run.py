@@ -34,6 +34,14 @@ def test_streams() -> None:
     assert ended == (0, "TO BE READ\n" * 1000, "to stderr\n")
 
 
+def test_nobody_reads_stdout_for_a_while() -> None:
+    argv = [str(harness.KVMSERVER), "run", "--allow-all", "/usr/bin/python3", "-c", "print('.' * 1_000_000)"]
+    with harness.subprocess.Popen(argv, stdout=harness.subprocess.PIPE, env=BASE_ENVIRONMENT) as process:
+        harness.time.sleep(1)
+        assert process.stdout.read() == b"." * 1_000_000 + b"\n"
+        assert process.wait(harness.PATIENCE) == 0
+
+
 def test_options_after_the_program_are_its_own() -> None:
     words = ["-e", "--allow-all", "-t", "5", "--", "++", "", "two words"]
     script = "import sys; print(sys.argv[1:])"
@@ -89,8 +97,9 @@ def test_missing_calls_are_named_once() -> None:
 @pytest.mark.emulated
 @pytest.mark.parametrize("how", ["privileged", "port"])
 def test_hostile_instructions_end_the_program_only(how: str) -> None:
+    """A fault of the program, or the end of its machine; never of more."""
     ended = kvmserver("run", "--allow-all", *guest("boot")["argv"], how)
-    assert ended.status == 139, ended
+    assert ended.status == 139 or (how == "port" and ended.status == 1 and "port 0x80" in ended.error), ended
 
 
 @pytest.mark.emulated
