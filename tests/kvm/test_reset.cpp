@@ -41,10 +41,11 @@ std::vector<ResetStrategy> strategies() {
 }
 
 // One connection; what the program said about itself (empty when it did not).
-std::vector<std::uint64_t> invoke(Server& server, Machine& machine, std::uint32_t seed, std::uint32_t end, Stop& stop) {
+std::vector<std::uint64_t> invoke(Server& server, Machine& machine, std::uint32_t seed, std::uint32_t end, Stop& stop,
+                                  double seconds = 30) {
     const std::uint32_t request[2] = {seed, end};
     const std::uint32_t slot = connect_client(machine, {reinterpret_cast<const char*>(request), sizeof(request)});
-    server.world.host.allow(end == kSpin || end == kScribble ? 0.2 : 30);
+    server.world.host.allow(end == kSpin || end == kScribble ? 0.2 : seconds);
     {
         const QuietStreams quiet; // a guest that has gone mad may write to them
         stop = machine.run();
@@ -80,7 +81,7 @@ TEST_CASE("every invocation sees the pristine machine, however the last one ende
             // Every second one answers, so that each end is looked at from the next.
             const std::uint32_t end = round % 2 ? static_cast<std::uint32_t>(kReply) : random() % kEnds;
             CAPTURE(round, end);
-            const auto facts = invoke(server, *machine, random(), end, stop);
+            const auto facts = invoke(server, *machine, random(), end, stop, end == kReply ? 30 : 0.3);
             CAPTURE(stop.report, static_cast<int>(stop.kind));
             if (end == kReply)
                 REQUIRE(facts == want);

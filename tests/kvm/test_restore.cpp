@@ -1,1 +1,269 @@
-int placeholder_restore;
+// Snapshots that somebody has tampered with: what from_state() can see is refused, what it cannot see harms nobody.
+#include "tests/kvm/world.hpp"
+#include "tinykvm/memory/layout.hpp"
+
+using namespace tinykvm;
+using namespace tinykvm::test;
+
+namespace {
+
+struct Snapshot {
+    World world;
+    MachineState state;
+    std::vector<std::byte> bytes;
+
+    Snapshot() : world(permissions()) {
+        auto machine = world.boot("serve", {});
+        world.host.allow(60);
+        REQUIRE(machine->run().kind == StopKind::waiting);
+        auto image = std::move(*machine).into_image();
+        state = to_state(*image, world.env, ProgramSpec{});
+        bytes.assign(image->image->bytes().begin(), image->image->bytes().end());
+    }
+    static Permissions permissions() {
+        Permissions p;
+        p.read = {"/"};
+        p.listen = {NetRule{}};
+        return p;
+    }
+    std::shared_ptr<Image> memory() const {
+        auto image = Image::create(static_cast<std::uint32_t>(bytes.size() / kPageSize));
+        std::memcpy(image->data(), bytes.data(), bytes.size());
+        return image;
+    }
+    std::shared_ptr<MachineImage> restore(const MachineState& s, std::shared_ptr<Image> from = nullptr) {
+        std::vector<std::string> warnings;
+        if (!from)
+            from = memory();
+        auto image = from_state(s, from, *world.policy, warnings);
+        make_lazy(*image, *from);
+        clear_marks(*image, *from);
+        return image;
+    }
+    // As a runner would use it; whatever happens, it comes back.
+    void use(std::shared_ptr<const MachineImage> image, ResetStrategy strategy) {
+        const auto machine = Machine::clone(world.env, image, world.host, strategy);
+        for (int i = 0; i < 2; ++i) {
+            world.host.allow(0.1);
+            const std::uint32_t request[2] = {0, 0};
+            (void)machine->connections().offer(0, {}, {});
+            ConnView view;
+            std::vector<iovec> room;
+            if (machine->connections().view(0, view) && machine->connections().rx_ranges(0, view, room) && !room.empty() &&
+                room[0].iov_len >= sizeof(request)) {
+                std::memcpy(room[0].iov_base, request, sizeof(request));
+                machine->connections().received(0, view, sizeof(request));
+            }
+            {
+                const QuietStreams quiet;
+                (void)machine->run();
+            }
+            (void)machine->wait_handles();
+            machine->reset();
+            (void)machine->compare_with_image();
+            machine->prepare();
+        }
+    }
+    std::uint64_t& word(Image& image, std::uint64_t at) const { return *reinterpret_cast<std::uint64_t*>(image.data() + at); }
+    // Where the entry for an address is, at a level (0: the leaf).
+    std::uint64_t entry_at(Image& image, std::uint64_t address, int level) const {
+        std::uint64_t table = state.page_table_root;
+        for (int l = 3; l > level; --l)
+            table = word(image, table + ((address >> (12 + 9 * l)) & 511) * 8) & pte::kAddress;
+        return table + ((address >> (12 + 9 * level)) & 511) * 8;
+    }
+};
+
+ResetStrategy any_strategy(unsigned seed) {
+    return kvm::host_kind(kvm_device()).dirty_bits && seed % 2 ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
+}
+
+// Refusals are UserErrors that name a bad snapshot; nothing else may come out.
+template <class Fn>
+void refused(const char* what, Fn&& fn) {
+    INFO(what);
+    try {
+        fn();
+        FAIL_CHECK("was not refused");
+    } catch (const UserError& error) {
+        CHECK(error.code() == ExitCode::bad_snapshot);
+    }
+}
+
+} // namespace
+
+TEST_CASE("a sound state comes back as it was and serves") {
+    Snapshot s;
+    const auto image = s.restore(s.state);
+    CHECK(image->regions->size() == s.state.regions.size());
+    CHECK(to_state(*image, s.world.env, ProgramSpec{}).regions == s.state.regions);
+    const auto machine = Machine::clone(s.world.env, image, s.world.host, ResetStrategy::working_set);
+    const std::uint32_t request[2] = {0, 0};
+    const std::uint32_t slot = connect_client(*machine, {reinterpret_cast<const char*>(request), sizeof(request)});
+    s.world.host.allow(30);
+    CHECK(machine->run().kind == StopKind::waiting);
+    CHECK(take_reply(*machine, slot).size() == 30 * 8);
+}
+
+TEST_CASE("values that no machine has are refused") {
+    Snapshot s;
+    const auto with = [&](const char* what, auto&& spoil) {
+        MachineState bad = s.state;
+        spoil(bad);
+        refused(what, [&] { s.restore(bad); });
+    };
+    with("guest ABI", [](MachineState& m) { m.guest_abi ^= 1; });
+    with("root not of a page", [](MachineState& m) { m.page_table_root += 8; });
+    with("root outside", [](MachineState& m) { m.page_table_root = std::uint64_t{m.frames} * kPageSize; });
+    with("root far outside", [](MachineState& m) { m.page_table_root = ~std::uint64_t{0} << 12; });
+    with("root whose frame number would be cut", [](MachineState& m) { m.page_table_root |= std::uint64_t{1} << 44; });
+    with("too few frames", [](MachineState& m) { --m.frames; });
+    with("too many frames", [](MachineState& m) { ++m.frames; });
+    with("no frames", [](MachineState& m) { m.frames = 0; });
+    with("regions overlap", [](MachineState& m) { m.regions[1].begin = m.regions[0].end - kPageSize; });
+    with("regions not in order", [](MachineState& m) { std::swap(m.regions[0], m.regions[1]); });
+    with("a region twice", [](MachineState& m) { m.regions.insert(m.regions.begin(), m.regions[0]); });
+    with("an empty region", [](MachineState& m) { m.regions[0].end = m.regions[0].begin; });
+    with("a region backwards", [](MachineState& m) { m.regions[0].end = m.regions[0].begin - kPageSize; });
+    with("a region of half a page", [](MachineState& m) { m.regions[0].end -= 1; });
+    with("a region from half a page", [](MachineState& m) { m.regions[0].begin += 1; });
+    with("a region beyond everything", [](MachineState& m) { m.regions.back().end = ~std::uint64_t{0} << 12; });
+    with("rights there are not", [](MachineState& m) { m.regions[0].prot = 0x80; });
+    with("a listener there is not", [](MachineState& m) { m.listeners[0].id = abi::kMaxListeners; });
+    with("a listener without an address", [](MachineState& m) { m.listeners[0].address.clear(); });
+    with("a listener with half an address", [](MachineState& m) { m.listeners[0].address.resize(1); });
+    with("a listener with too long an address", [](MachineState& m) { m.listeners[0].address.resize(129); });
+    with("a working set outside", [](MachineState& m) { m.working_set = {{m.frames, 1}}; });
+    with("a working set that ends outside", [](MachineState& m) { m.working_set = {{0, m.frames + 1}}; });
+    with("a working set that wraps", [](MachineState& m) { m.working_set = {{1, ~0u}}; });
+    with("a break outside", [](MachineState& m) { m.brk_end = ~std::uint64_t{0}; });
+    with("a break backwards", [](MachineState& m) { m.brk_end = m.brk_begin - kPageSize; });
+    MachineState no_cpu = s.state;
+    no_cpu.cpu.cpuid.clear();
+    refused("no CPUID", [&] { guest_cpu(no_cpu.cpu); });
+    no_cpu.cpu.cpuid.resize(kvm::kMaxCpuidEntries + 1);
+    refused("too much CPUID", [&] { guest_cpu(no_cpu.cpu); });
+}
+
+TEST_CASE("an image without its guest kernel is refused") {
+    Snapshot s;
+    const auto with = [&](const char* what, auto&& spoil) {
+        const auto memory = s.memory();
+        spoil(*memory);
+        refused(what, [&] { s.use(s.restore(s.state, memory), ResetStrategy::working_set); });
+    };
+    with("an empty image", [&](Image& m) { std::memset(m.data(), 0, m.bytes().size()); });
+    for (const std::uint64_t page : {layout::kKernelImage, layout::kShared, layout::kTimePage, layout::kConnTable,
+                                     layout::kConnTable + kPageSize})
+        for (int level = 0; level < 4; ++level) {
+            INFO("page " << std::hex << page << " level " << level);
+            with("an entry that is missing", [&](Image& m) { s.word(m, s.entry_at(m, page, level)) = 0; });
+            for (const std::uint64_t outside : {std::uint64_t{1} << 40, std::uint64_t{1} << 44, std::uint64_t{1} << 51})
+                with("an entry that points outside", [&](Image& m) { s.word(m, s.entry_at(m, page, level)) = outside | 0x67; });
+        }
+    with("a connection table in two pieces", [&](Image& m) {
+        std::swap(s.word(m, s.entry_at(m, layout::kConnTable + kPageSize, 0)),
+                  s.word(m, s.entry_at(m, layout::kConnTable + 2 * kPageSize, 0)));
+    });
+    const auto header = [&](Image& m) {
+        return reinterpret_cast<abi::KernelHeader*>(
+            m.data() + (s.word(m, s.entry_at(m, layout::kKernelImage, 0)) & pte::kAddress));
+    };
+    with("another magic", [&](Image& m) { header(m)->magic ^= 1; });
+    with("another version", [&](Image& m) { header(m)->version ^= 1; });
+    with("an entry that is no address", [&](Image& m) { header(m)->syscall_entry = std::uint64_t{1} << 60; });
+    with("a way on outside of the guest kernel", [&](Image& m) { header(m)->wait_resume = 0x1000; });
+}
+
+TEST_CASE("page tables in a circle are refused") {
+    Snapshot s;
+    for (int level = 1; level < 4; ++level) {
+        const auto memory = s.memory();
+        s.word(*memory, s.entry_at(*memory, 0x5555'5555'4000, level > 2 ? level : 3)) = s.state.page_table_root | 0x67;
+        refused("to the root", [&] { s.restore(s.state, memory); });
+    }
+    const auto memory = s.memory();
+    for (std::uint64_t i = 0; i < 512; ++i)
+        s.word(*memory, s.state.page_table_root + i * 8) = s.state.page_table_root | 0x67;
+    refused("all to the root", [&] { s.restore(s.state, memory); });
+}
+
+TEST_CASE("page tables with random changes harm nobody") {
+    Snapshot s;
+    // The frames that hold tables.
+    std::vector<std::uint64_t> tables;
+    {
+        kvm::Vm vm = kvm_device().create_vm();
+        GuestRam ram = GuestRam::clone(vm, s.memory(), 0);
+        PageTables(ram, GuestPhys(s.state.page_table_root)).for_each_table([&](Frame f) { tables.push_back(frame_address(f).value); });
+    }
+    int refusals = 0, uses = 0;
+    for (unsigned seed = 0; seed < 200; ++seed) {
+        CAPTURE(seed);
+        std::mt19937_64 random(seed);
+        const auto memory = s.memory();
+        for (unsigned i = 0, n = 1 + random() % 40; i < n; ++i) {
+            std::uint64_t& entry = s.word(*memory, tables[random() % tables.size()] + random() % 512 * 8);
+            switch (random() % 6) {
+            case 0: entry ^= std::uint64_t{1} << random() % 64; break;
+            case 1: entry = random(); break;
+            case 2: entry = (random() % (s.state.frames + 16)) << 12 | 0x67; break;
+            case 3: entry = tables[random() % tables.size()] | 0x67; break; // a page that is a table
+            case 4: entry = (std::uint64_t{1} << (12 + random() % 40)) | 0x267; break;
+            case 5: entry = 0; break;
+            }
+        }
+        try {
+            s.use(s.restore(s.state, memory), any_strategy(seed));
+            ++uses;
+        } catch (const UserError& error) {
+            REQUIRE(error.code() == ExitCode::bad_snapshot);
+            ++refusals;
+        }
+    }
+    CHECK(uses > 0);
+    CHECK(refusals > 0);
+}
+
+TEST_CASE("random bytes all over the image harm nobody") {
+    Snapshot s;
+    for (unsigned seed = 0; seed < 100; ++seed) {
+        CAPTURE(seed);
+        std::mt19937_64 random(seed);
+        const auto memory = s.memory();
+        for (int i = 0; i < 3000; ++i)
+            s.word(*memory, random() % (s.bytes.size() / 8) * 8) = random() % 2 ? random() : random() % s.bytes.size();
+        try {
+            s.use(s.restore(s.state, memory), any_strategy(seed));
+        } catch (const UserError& error) {
+            REQUIRE(error.code() == ExitCode::bad_snapshot);
+        }
+    }
+}
+
+TEST_CASE("values that only the program suffers from do not stop the process") {
+    Snapshot s;
+    const auto with = [&](auto&& spoil) {
+        MachineState bad = s.state;
+        spoil(bad);
+        s.use(s.restore(bad), ResetStrategy::working_set);
+    };
+    for (const std::uint64_t at : {std::uint64_t{0}, ~std::uint64_t{0}, layout::kShared, layout::kCpuTables, std::uint64_t{1} << 62})
+        with([&](MachineState& m) { m.random_at = at; });
+    with([](MachineState& m) { m.mono_ns = ~std::uint64_t{0}; });
+    with([](MachineState& m) { m.threads = ~0u; });
+    with([](MachineState& m) { m.regions.clear(); });
+    with([](MachineState& m) {
+        for (RegionState& r : m.regions)
+            r.flags = ~0u;
+    });
+    with([](MachineState& m) {
+        for (RegionState& r : m.regions)
+            r.prot = 7;
+    });
+    with([](MachineState& m) {
+        for (RegionState& r : m.regions)
+            r.name = "/dev/tty";
+    });
+    with([](MachineState& m) { m.listeners.assign(1000, m.listeners[0]); });
+}

@@ -134,12 +134,16 @@ void Machine::find_pages() {
     conns_ = page_pointer<abi::Conn>(layout::kConnTable);
     for (std::uint64_t page = kPageSize; page < sizeof(abi::Conn) * abi::kMaxConns; page += kPageSize)
         if (reinterpret_cast<std::byte*>(conns_) + page != page_pointer<std::byte>(layout::kConnTable + page))
-            throw HostError(EINVAL, "connection table is not contiguous");
+            throw UserError(ExitCode::bad_snapshot, "snapshot: its connection table is in pieces; build it anew");
     if (image_) {
         // The image's own guest kernel goes on, which need not be the one of this build.
         std::memcpy(&kernel_, page_pointer<std::byte>(layout::kKernelImage), sizeof(kernel_));
         if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
             throw UserError(ExitCode::bad_snapshot, "snapshot: no guest kernel where one should be; build it anew");
+        for (const std::uint64_t entry : {kernel_.syscall_entry, kernel_.door_stub, kernel_.preempt_entry, kernel_.fault_entry,
+                                          kernel_.wait_resume, kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip})
+            if (entry < layout::kKernelImage || entry >= layout::kKernelImage + layout::kKernelImageBytes)
+                throw UserError(ExitCode::bad_snapshot, "snapshot: its guest kernel has no sound entries; build it anew");
     }
     connections_ = Connections(space_, shared_, conns_);
 }

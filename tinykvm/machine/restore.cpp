@@ -13,9 +13,25 @@ namespace {
 
 [[noreturn]] void bad(const std::string& what) { throw UserError(ExitCode::bad_snapshot, "snapshot: " + what); }
 
+// The page tables that a walk has been to. Those of a machine are a tree.
+class Visited {
+public:
+    explicit Visited(const Image& memory) : seen_(memory.frames()) {}
+    void enter(GuestPhys table) {
+        const Frame frame = frame_of(table);
+        if (seen_[frame])
+            bad("its page tables lead to each other; build it anew");
+        seen_[frame] = true;
+    }
+
+private:
+    std::vector<bool> seen_;
+};
+
 // Calls fn(leaf entry) for each leaf of the page tables in an image; entries that point beyond it are skipped.
 template <class Fn>
-void for_each_leaf(Image& memory, GuestPhys table, int level, std::uint64_t virt, Fn&& fn) {
+void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, std::uint64_t virt, Fn&& fn) {
+    visited.enter(table);
     memory.ensure(static_cast<std::uint32_t>(table.value / kPageSize));
     auto* entries = reinterpret_cast<std::uint64_t*>(memory.data() + table.value);
     for (std::uint64_t i = 0; i < 512; ++i) {
@@ -26,7 +42,7 @@ void for_each_leaf(Image& memory, GuestPhys table, int level, std::uint64_t virt
         if (level == 0)
             fn(at, entry);
         else
-            for_each_leaf(memory, GuestPhys(entry & pte::kAddress), level - 1, at, fn);
+            for_each_leaf(memory, visited, GuestPhys(entry & pte::kAddress), level - 1, at, fn);
     }
 }
 
@@ -115,6 +131,8 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     for (const ListenerState& l : state.listeners)
         if (l.id >= abi::kMaxListeners || l.address.size() < 2 || l.address.size() > 128)
             bad("a listener without a sound address");
+    if (state.brk_begin > state.brk_end || state.brk_end > layout::kUserMax)
+        bad(fmt::format("its break is {:#x}-{:#x}", state.brk_begin, state.brk_end));
     image->keep_pid = must_keep_pid(regions);
     image->regions = std::make_shared<const AddressSpace::Regions>(std::move(regions));
     image->root = GuestPhys(state.page_table_root);
@@ -136,7 +154,9 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
 }
 
 void clear_marks(const MachineImage& image, Image& memory) {
+    Visited visited(memory);
     const auto visit = [&](auto&& self, GuestPhys table, int level) -> void {
+        visited.enter(table);
         auto* entries = reinterpret_cast<std::uint64_t*>(memory.data() + table.value);
         for (std::uint64_t i = 0; i < 512; ++i) {
             if (!pte::mapped(entries[i]) || pte::frame(entries[i]) >= memory.frames())
@@ -155,11 +175,12 @@ void clear_marks(const MachineImage& image, Image& memory) {
 std::uint64_t make_lazy(MachineImage& image, Image& memory) {
     std::uint64_t lazy = 0;
     // What the host reaches by pointer, and the guest kernel itself, must be there from the start.
-    for_each_leaf(memory, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
+    Visited first(memory), second(memory);
+    for_each_leaf(memory, first, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
         if (at >= layout::kUserMax)
             memory.ensure(pte::frame(entry));
     });
-    for_each_leaf(memory, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
+    for_each_leaf(memory, second, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
         if (!(entry & pte::kPresent))
             return;
         const Frame frame = pte::frame(entry);
