@@ -52,6 +52,8 @@ i64 poll_until(u64 fds, u64 count, u64 deadline) {
             result = -EINTR;
     }
     clear_interest();
+    if (result == 0 && signal_pending(current)) // even when there was no time to wait
+        result = -EINTR;
     for (u64 i = 0; i < count && result >= 0; ++i)
         if (!put_user(fds + i * sizeof(PollFd) + offsetof(PollFd, revents), list[i].revents))
             result = -EFAULT;
@@ -122,6 +124,8 @@ i64 select_until(i32 n, u64 in, u64 out, u64 except, u64 deadline) {
             result = -EINTR;
     }
     clear_interest();
+    if (result == 0 && signal_pending(current)) // even when there was no time to wait
+        result = -EINTR;
     if (result >= 0)
         for (u32 s = 0; s < 3; ++s)
             if (user[s] && !copy_to_user(user[s], sets + (3 + s) * kWords, bytes))

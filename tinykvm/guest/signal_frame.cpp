@@ -97,14 +97,32 @@ bool push_frame(Regs* regs, i32 signal, const Action& action, const SigInfo& inf
     return true;
 }
 
+namespace {
+// Which exceptions happened that are not masked, as Linux words it (arch/x86/kernel/fpu/core.c, fpu__exception_code).
+i32 float_code(bool x87) {
+    u32 happened;
+    if (x87) {
+        u16 status, control;
+        asm volatile("fnstsw %0" : "=m"(status));
+        asm volatile("fnstcw %0" : "=m"(control));
+        happened = status & ~u32{control};
+    } else {
+        u32 mxcsr;
+        asm volatile("stmxcsr %0" : "=m"(mxcsr));
+        happened = mxcsr & ~(mxcsr >> 7);
+    }
+    return happened & 1 ? 7 : happened & 4 ? 3 : happened & 8 ? 4 : happened & 0x12 ? 5 : happened & 0x20 ? 6 : 0;
+}
+} // namespace
+
 extern "C" Regs* gk_fault(Regs* regs) {
     const abi::Shared& s = gk_shared_page;
     SigInfo info;
     info.f0 = s.fault_address;
     switch (s.fault_vector) {
     case 0: info.signo = SIGFPE_; info.code = 1; info.f0 = regs->rip; break;
-    case 1:
-    case 3: info.signo = SIGTRAP_; info.code = 1; info.f0 = regs->rip; break;
+    case 1: info.signo = SIGTRAP_; info.code = 1; info.f0 = regs->rip; break;
+    case 3: info.signo = SIGTRAP_; info.code = 0x80; info.f0 = 0; break;
     case 6: info.signo = SIGILL_; info.code = 2; info.f0 = regs->rip; break;
     case 14:
         info.signo = SIGSEGV_;
@@ -117,7 +135,7 @@ extern "C" Regs* gk_fault(Regs* regs) {
         }
         break;
     case 16:
-    case 19: info.signo = SIGFPE_; info.code = 7; info.f0 = regs->rip; break;
+    case 19: info.signo = SIGFPE_; info.code = float_code(s.fault_vector == 16); info.f0 = regs->rip; break;
     case 17: info.signo = SIGBUS_; info.code = 1; break;
     default: info.signo = SIGSEGV_; info.code = 0x80; info.f0 = 0; break;
     }
