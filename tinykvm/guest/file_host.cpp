@@ -52,7 +52,7 @@ i64 host_move(HostFile* f, Cursor& c, i64 offset, u32 nr, u32 events) {
         memcpy(&f->offset, stat + 48, 8);
     }
     const u64 at = offset >= 0 ? static_cast<u64>(offset) : f->offset;
-    if (nr == kPreadv && f->fresh_until && now_mono() < f->fresh_until) {
+    if (nr == kPreadv && f->fresh()) {
         i64 size;
         memcpy(&size, f->stat + 48, sizeof(size));
         if (size > 0 && at >= static_cast<u64>(size)) // a size of 0 may be a made-up file's

@@ -53,6 +53,7 @@ extern "C" void* memset(void*, int, std::size_t);
 
 // --- host calls (host.cpp) -----------------------------------------------------------------------------------------
 i64 host_call(u32 nr, u64 a0 = 0, u64 a1 = 0, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, u64 a5 = 0);
+u64 file_changes(); // grows with every call that may have changed a file
 template <class T>
 u64 address(T* p) { return reinterpret_cast<u64>(p); }
 [[noreturn]] void fatal(const char* what); // a bug of the guest kernel: ends the machine
@@ -233,7 +234,9 @@ struct HostFile : File {
     u32 mode = 0;
     u64 offset = 0;
     u64 fresh_until = 0; // until then `stat` is as good as asking the host (a file just opened for reading)
+    u64 fresh_changes = 0; // file_changes() then
     u8 stat[144] = {};
+    bool fresh() const { return fresh_until != 0 && fresh_changes == file_changes() && now_mono() < fresh_until; }
 };
 HostFile* make_host_file(i32 handle, u32 flags, bool seekable, u32 mode);
 // The handle behind a descriptor for a host call, or -1 (EBADF or not a host file).

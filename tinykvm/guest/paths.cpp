@@ -43,6 +43,7 @@ i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
     constexpr u64 kFreshNs = 1'000'000;
     if ((flags & O_ACCMODE_) == 0 && (reply.mode & 0170000) == 0100000) {
         f->fresh_until = now_mono() + kFreshNs;
+        f->fresh_changes = file_changes();
         memcpy(f->stat, reply.stat, sizeof(f->stat));
     }
     return install_or_release(f, (flags & O_CLOEXEC_) != 0);
@@ -99,7 +100,7 @@ i64 sys_fstat(const Args& c) {
     const i32 handle = handle_of(f);
     if (f->kind == Kind::host) {
         const auto* h = static_cast<const HostFile*>(f);
-        if (h->fresh_until && now_mono() < h->fresh_until)
+        if (h->fresh())
             return copy_to_user(c.a[1], h->stat, sizeof(h->stat)) ? 0 : -EFAULT;
     }
     return handle >= 0 ? host_call(kFstat, static_cast<u64>(handle), c.a[1]) : stat_own(f, c.a[1]);
