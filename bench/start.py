@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""From the start of the process to its first reply: the bare program and `snaprun`, alternating in one run.
+
+    bench/start.py [--rounds 15] [--warmup N] [program...]
+
+Prints medians in ms and the ratio bare/snaprun. Needs build/ (scripts/build.sh, scripts/functions.sh). On a busy machine
+only the ratio means anything.
+"""
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def first_reply(argv, port, env, cwd):
+    start = time.perf_counter()
+    process = subprocess.Popen(argv, env=env, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while time.perf_counter() < start + 20:
+            try:
+                with socket.create_connection(("127.0.0.1", port)) as s:
+                    s.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    if s.recv(1000):
+                        return (time.perf_counter() - start) * 1000
+            except OSError:
+                time.sleep(0.0005)  # not listening yet
+        raise RuntimeError("no reply")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--warmup", type=int, default=0)
+    parser.add_argument("--binary", default=str(ROOT / "build/bin/kvmserver"))
+    parser.add_argument("programs", nargs="*", default=["c-epoll", "rust-tokio", "node-http", "deno-serve"])
+    options = parser.parse_args()
+    programs = {p["name"]: p for p in json.loads((ROOT / "build/functions/programs.json").read_text())}
+    for name in options.programs:
+        program, port = programs[name], free_port()
+        argv = [a.replace("{port}", str(port)) for a in program["argv"]]
+        env = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"), **program["env"]}
+        with tempfile.TemporaryDirectory() as folder:
+            snap = f"{folder}/app.snap"
+            subprocess.run([options.binary, "snapshot", "--allow-all", "-w", str(options.warmup), "-o", snap, *argv], env=env,
+                           cwd=program["cwd"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            bare, restored = [], []
+            for _ in range(options.rounds):
+                bare.append(first_reply(argv, port, env, program["cwd"]))
+                restored.append(first_reply([options.binary, "snaprun", "-e", snap], port, env, program["cwd"]))
+            b, r = statistics.median(bare), statistics.median(restored)
+            print(f"{name:18} bare {b:7.1f} ms   snaprun {r:7.1f} ms   {b / r:5.2f} times as fast   "
+                  f"{os.stat(snap).st_size / 1e6:.2f} MB", flush=True)
+
+
+if __name__ == "__main__":
+    main()
