@@ -116,6 +116,3 @@ def test_stopping_leaves_nothing(folder) -> None:
         assert list(folder.iterdir()) == []
     finally:
         process.close()
-
-
-@pytest.mark.alone
