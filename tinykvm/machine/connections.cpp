@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 
 #include "tinykvm/memory/layout.hpp"
 
@@ -41,8 +40,8 @@ std::optional<std::uint32_t> Connections::offer(std::uint32_t listener, std::spa
     conn.serial = serial;
     conn.peer_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(peer.size(), abi::kAddressBytes));
     conn.local_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(local.size(), abi::kAddressBytes));
-    std::memcpy(conn.peer, peer.data(), conn.peer_bytes);
-    std::memcpy(conn.local, local.data(), conn.local_bytes);
+    std::copy_n(peer.begin(), conn.peer_bytes, conn.peer);
+    std::copy_n(local.begin(), conn.local_bytes, conn.local);
     table_[slot] = conn;
     shared_->conn_limit = std::max(limit(), slot + 1);
     shared_->offered = shared_->offered + 1;
