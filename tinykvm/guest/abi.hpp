@@ -7,7 +7,7 @@
 namespace tinykvm::abi {
 
 // Changes whenever a layout or meaning in this file changes: a snapshot of another version is refused.
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 
 // I/O ports. Any other port ends the machine.
 inline constexpr std::uint16_t kPortHostCall = 0x5a0;  // CPL 3: Shared::call is filled in
@@ -77,7 +77,7 @@ struct WaitHandle {
     std::int16_t events;
     std::int16_t revents;
 };
-inline constexpr std::uint32_t kMaxWaitHandles = 64;
+inline constexpr std::uint32_t kMaxWaitHandles = 256;
 
 struct Wait {
     std::uint64_t deadline_ns;  // guest monotonic time; ~0 for none

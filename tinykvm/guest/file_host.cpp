@@ -175,7 +175,9 @@ void add_interest(i32 handle, u32 events) {
             t->interest[i].events |= events;
             return;
         }
-    if (t->interest_count < kMaxInterest)
+    if (!t->interest)
+        t->interest = static_cast<HandleInterest*>(allocate_dirty(kMaxInterest * sizeof(HandleInterest)));
+    if (t->interest && t->interest_count < kMaxInterest)
         t->interest[t->interest_count++] = {handle, events};
     else
         t->interest_overflow = true;

@@ -125,7 +125,7 @@ struct Thread {
     Pending sig_pending;
     SigStack alt_stack;
     u64 clear_child_tid = 0, robust_list = 0;
-    HandleInterest interest[kMaxInterest] = {};
+    HandleInterest* interest = nullptr; // kMaxInterest of them, made when needed
     u32 interest_count = 0;
     bool interest_overflow = false; // more than fit: looks again now and then
     char name[16] = {};

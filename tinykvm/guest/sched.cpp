@@ -20,7 +20,9 @@ u32 next_tid;
 u64 slice_start;        // since when the current thread runs, guest monotonic
 u64 host_asked;         // when the host last told the news
 constexpr u64 kSliceNs = 10'000'000;
+u32 asked_in_vain;      // since then
 constexpr u64 kRarelyNs = 1'000'000;
+constexpr u32 kRarelyTries = 8; // who looks once or twice between two waits need not pay an exit
 constexpr u64 kLookAgainNs = 5'000'000; // for handles that had no room in Shared::wait
 
 void save_vector(Thread* t) {
@@ -117,6 +119,7 @@ void describe_wait(bool runnable) {
 void take_results() {
     abi::Wait& wait = gk_shared_page.wait;
     host_asked = now_mono();
+    asked_in_vain = 0;
     note_answers();
     bool ready = false;
     for (u32 i = 0; i < thread_limit; ++i)
@@ -175,8 +178,10 @@ Thread* new_thread() {
     } else {
         const u64 stack = t->stack;
         u8* xsave = t->xsave;
+        HandleInterest* interest = t->interest;
         new (t) Thread;
         t->stack = stack;
+        t->interest = interest;
         t->xsave = xsave;
         memset(xsave, 0, gk_shared_page.xsave_bytes);
     }
@@ -196,7 +201,8 @@ void time_slice() {
 }
 
 bool poll_host_rarely() {
-    if (now_mono() - host_asked < kRarelyNs)
+    const u64 since = now_mono() - host_asked;
+    if (since < kRarelyNs || (++asked_in_vain < kRarelyTries && since < kSliceNs))
         return false;
     poll_host(true);
     return true;
