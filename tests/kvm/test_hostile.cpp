@@ -39,7 +39,7 @@ StopKind attack(World& world, const std::string& mode, unsigned seed, double sec
                 connections.received(slot, view, 1);
             connections.set_eof(slot);
         }
-        (void)connections.offer(turn % 20, {}, {});
+        (void)connections.offer(static_cast<std::uint32_t>(turn % 20), {}, {});
     }
     CHECK(stop.report.size() < 4096);
     return stop.kind;
