@@ -194,7 +194,9 @@ i64 write_kernel(File* f, const void* from, u64 bytes) {
 }
 // Calls on a path that go to the host unchanged.
 i64 sys_host_call(const Args& c) {
-    return host_call(static_cast<u32>(c.regs->orig_rax), c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
+    const u32 nr = static_cast<u32>(c.regs->orig_rax);
+    const bool memory = nr == 10 || nr == 11 || nr == 12 || nr == 25; // mprotect, munmap, brk, mremap: the host looks at the range
+    return (memory ? host_call : pass_call)(nr, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
 }
 // Calls whose first argument is a file of the host.
 i64 sys_handle_call(const Args& c) {
@@ -206,7 +208,7 @@ i64 sys_handle_call(const Args& c) {
         return -EINVAL;
     if (f->flags & O_PATH_ && c.regs->orig_rax != 138 && c.regs->orig_rax != 81) // fstatfs, fchdir
         return -EBADF;
-    return host_call(static_cast<u32>(c.regs->orig_rax), static_cast<u64>(handle), c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
+    return pass_call(static_cast<u32>(c.regs->orig_rax), static_cast<u64>(handle), c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
 }
 
 i64 sys_lseek(const Args& c) {
@@ -255,6 +257,8 @@ i64 sys_getdents64(const Args& c) {
         return -ENOTDIR;
     auto* h = static_cast<HostFile*>(f);
     i64 next = static_cast<i64>(h->offset);
+    if (!user_ok(c.a[1], 0))
+        return -EFAULT;
     const i64 n = host_call(kGetdents64, static_cast<u64>(h->handle), c.a[1], c.a[2], h->offset, address(&next));
     if (n > 0)
         h->offset = static_cast<u64>(next);
@@ -263,6 +267,8 @@ i64 sys_getdents64(const Args& c) {
 
 i64 sys_memfd_create(const Args& c) {
     abi::OpenReply reply{};
+    if (!user_ok(c.a[0], 0))
+        return -EFAULT;
     const i64 handle = host_call(319, c.a[0], c.a[1], address(&reply));
     if (handle < 0)
         return handle;
@@ -305,7 +311,7 @@ i64 sys_ioctl(const Args& c) {
     const i32 handle = handle_of(f);
     if (handle < 0)
         return -ENOTTY;
-    return host_call(kIoctl, static_cast<u64>(handle), c.a[1], c.a[2]);
+    return pass_call(kIoctl, static_cast<u64>(handle), c.a[1], c.a[2]);
 }
 
 } // namespace gk

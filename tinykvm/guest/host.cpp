@@ -43,6 +43,14 @@ i64 host_call(u32 nr, u64 a0, u64 a1, u64 a2, u64 a3, u64 a4, u64 a5) {
     return result;
 }
 
+i64 pass_call(u32 nr, u64 a0, u64 a1, u64 a2, u64 a3, u64 a4, u64 a5) {
+    const u64 all[] = {a0, a1, a2, a3, a4, a5};
+    for (const u64 a : all)
+        if (a >= layout::kUserMax && a < u64{1} << 47)
+            return -EFAULT;
+    return host_call(nr, a0, a1, a2, a3, a4, a5);
+}
+
 void fatal(const char* what) {
     host_call(abi::kPanic, address(what));
     for (;;)

@@ -53,6 +53,8 @@ extern "C" void* memset(void*, int, std::size_t);
 
 // --- host calls (host.cpp) -----------------------------------------------------------------------------------------
 i64 host_call(u32 nr, u64 a0 = 0, u64 a1 = 0, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, u64 a5 = 0);
+// The same with arguments of the program's that may be pointers: -EFAULT when one leads into the guest kernel.
+i64 pass_call(u32 nr, u64 a0, u64 a1 = 0, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, u64 a5 = 0);
 u64 file_changes(); // grows with every call that may have changed a file
 template <class T>
 u64 address(T* p) { return reinterpret_cast<u64>(p); }

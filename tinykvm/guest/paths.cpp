@@ -60,7 +60,7 @@ i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0) {
             return file_of(static_cast<i32>(dir)) ? -ENOTDIR : -EBADF;
         handle = cwd_handle;
     }
-    return host_call(nr, static_cast<u64>(static_cast<i64>(handle)), a1, a2, a3, a4);
+    return pass_call(nr, static_cast<u64>(static_cast<i64>(handle)), a1, a2, a3, a4);
 }
 
 constexpr u64 kCwd = static_cast<u64>(static_cast<i64>(kAtCwd));
@@ -103,7 +103,7 @@ i64 sys_fstat(const Args& c) {
         if (h->fresh())
             return copy_to_user(c.a[1], h->stat, sizeof(h->stat)) ? 0 : -EFAULT;
     }
-    return handle >= 0 ? host_call(kFstat, static_cast<u64>(handle), c.a[1]) : stat_own(f, c.a[1]);
+    return handle >= 0 ? pass_call(kFstat, static_cast<u64>(handle), c.a[1]) : stat_own(f, c.a[1]);
 }
 
 i64 sys_newfstatat(const Args& c) {
@@ -170,7 +170,7 @@ bool descriptor_link(u64 path, u64 to, u64 room, i64& result) {
         return true;
     }
     if (const i32 handle = handle_of(f); handle >= 0 && f->kind == Kind::host) {
-        result = host_call(abi::kHandlePath, static_cast<u64>(handle), to, room);
+        result = pass_call(abi::kHandlePath, static_cast<u64>(handle), to, room);
         return true;
     }
     // "pipe:[7]" and the like; the number is the one that fstat gives.
@@ -221,7 +221,7 @@ i64 two_paths(u32 nr, u64 d1, u64 p1, u64 d2, u64 p2, u64 flags) {
         h1 = cwd_handle;
     if (!directory_handle(d2, h2))
         h2 = cwd_handle;
-    return host_call(nr, static_cast<u64>(h1), p1, static_cast<u64>(h2), p2, flags);
+    return pass_call(nr, static_cast<u64>(h1), p1, static_cast<u64>(h2), p2, flags);
 }
 } // namespace
 i64 sys_rename(const Args& c) { return two_paths(316, kCwd, c.a[0], kCwd, c.a[1], 0); }
@@ -229,12 +229,12 @@ i64 sys_renameat(const Args& c) { return two_paths(316, c.a[0], c.a[1], c.a[2], 
 i64 sys_renameat2(const Args& c) { return two_paths(316, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]); }
 i64 sys_link(const Args& c) { return two_paths(265, kCwd, c.a[0], kCwd, c.a[1], 0); }
 i64 sys_linkat(const Args& c) { return two_paths(265, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]); }
-i64 sys_symlink(const Args& c) { return host_call(266, c.a[0], static_cast<u64>(cwd_handle), c.a[1]); }
+i64 sys_symlink(const Args& c) { return pass_call(266, c.a[0], static_cast<u64>(cwd_handle), c.a[1]); }
 i64 sys_symlinkat(const Args& c) {
     i32 handle;
     if (!directory_handle(c.a[1], handle))
         handle = cwd_handle;
-    return host_call(266, c.a[0], static_cast<u64>(handle), c.a[2]);
+    return pass_call(266, c.a[0], static_cast<u64>(handle), c.a[2]);
 }
 
 // Calls whose first argument is a directory and the rest is as the program gave it.

@@ -153,7 +153,7 @@ i64 sys_bind(const Args& c) {
         return error;
     const u32 bytes = static_cast<u32>(c.a[2]);
     if (s->mode == Mode::host)
-        return host_call(49, static_cast<u64>(s->handle), c.a[1], bytes);
+        return pass_call(49, static_cast<u64>(s->handle), c.a[1], bytes);
     if (s->mode != Mode::fresh || bytes < 2 || bytes > kAddressRoom)
         return -EINVAL;
     u8 address_bytes[kAddressRoom] = {};
@@ -311,7 +311,7 @@ i64 sys_getsockname(const Args& c) {
         return put_address(c.a[1], c.a[2], unnamed, 2);
     }
     if (s->mode == Mode::host)
-        return host_call(51, static_cast<u64>(s->handle), c.a[1], c.a[2]);
+        return pass_call(51, static_cast<u64>(s->handle), c.a[1], c.a[2]);
     if (s->mode == Mode::connection)
         return put_address(c.a[1], c.a[2], conn_of(s).local, conn_of(s).local_bytes);
     u8 none[28] = {static_cast<u8>(s->family)};
@@ -330,7 +330,7 @@ i64 sys_getpeername(const Args& c) {
         return put_address(c.a[1], c.a[2], unnamed, 2);
     }
     if (s->mode == Mode::host)
-        return host_call(52, static_cast<u64>(s->handle), c.a[1], c.a[2]);
+        return pass_call(52, static_cast<u64>(s->handle), c.a[1], c.a[2]);
     if (s->mode == Mode::connection)
         return put_address(c.a[1], c.a[2], conn_of(s).peer, conn_of(s).peer_bytes);
     return -ENOTCONN;

@@ -34,7 +34,7 @@ i64 host_connect(Socket* s, u64 at, u64 bytes) {
     if (s->connected && s->type == SOCK_STREAM_)
         return -EISCONN;
     const u64 deadline = until(s->send_timeout);
-    i64 result = host_call(kConnect, static_cast<u64>(s->handle), at, bytes);
+    i64 result = pass_call(kConnect, static_cast<u64>(s->handle), at, bytes);
     took_in(s);
     took_out(s);
     if (result == -EALREADY && !nonblocking(s))
@@ -58,6 +58,8 @@ i64 host_connect(Socket* s, u64 at, u64 bytes) {
 }
 
 i64 host_message(Socket* s, Cursor& c, u32 flags, bool send, u64 name, u32* name_bytes, u32* out_flags) {
+    if (name && !user_ok(name, 0))
+        return -EFAULT;
     const bool wait = !nonblocking(s) && !(flags & MSG_DONTWAIT_);
     const u64 deadline = until(send ? s->send_timeout : s->receive_timeout);
     const bool stream = s->type == SOCK_STREAM_;

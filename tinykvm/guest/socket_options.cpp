@@ -118,7 +118,7 @@ i64 sys_setsockopt(const Args& c) {
     if (is_timeout(level, name)) // the host never blocks: they are ours in every mode
         return set_timeout(pair ? pair_timeout(pair, receiving(name)) : receiving(name) ? s->receive_timeout : s->send_timeout, c.a[3], bytes);
     if (s && s->mode == Mode::host)
-        return host_call(54, static_cast<u64>(s->handle), c.a[1], c.a[2], c.a[3], c.a[4]);
+        return pass_call(54, static_cast<u64>(s->handle), c.a[1], c.a[2], c.a[3], c.a[4]);
     if (pair && level != SOL_SOCKET_)
         return -EOPNOTSUPP;
     if (level != SOL_SOCKET_ && level != IPPROTO_TCP_ && level != IPPROTO_IPV6_ && level != IPPROTO_IP_)
@@ -159,7 +159,7 @@ i64 sys_getsockopt(const Args& c) {
     if (is_timeout(level, name))
         return put_timeout(pair ? pair_timeout(pair, receiving(name)) : receiving(name) ? s->receive_timeout : s->send_timeout, c);
     if (s && s->mode == Mode::host)
-        return host_call(55, static_cast<u64>(s->handle), c.a[1], c.a[2], c.a[3], c.a[4]);
+        return pass_call(55, static_cast<u64>(s->handle), c.a[1], c.a[2], c.a[3], c.a[4]);
     if (level == SOL_SOCKET_ && name == SO_LINGER_) {
         const i32 seconds = s ? s->linger : -1;
         const Linger linger{seconds >= 0, seconds >= 0 ? seconds : 0};
