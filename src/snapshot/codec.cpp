@@ -44,7 +44,8 @@ std::size_t checked(std::size_t result) {
 
 void ChunkCompressor::Free::operator()(ZSTD_CCtx_s* context) const { ZSTD_freeCCtx(context); }
 
-ChunkCompressor::ChunkCompressor(const Effort& effort) : context_(ZSTD_createCCtx()), probe_(ZSTD_createCCtx()) {
+ChunkCompressor::ChunkCompressor(const Effort& effort)
+    : context_(ZSTD_createCCtx()), probe_(ZSTD_createCCtx()) {
     if (!context_ || !probe_)
         throw std::bad_alloc();
     configure(context_.get(), effort);
@@ -92,7 +93,8 @@ bool decompress(std::span<const std::byte> stored, std::span<std::byte> raw) {
     thread_local const std::unique_ptr<ZSTD_DCtx, Free> context(ZSTD_createDCtx());
     if (!context)
         throw std::bad_alloc();
-    return ZSTD_decompressDCtx(context.get(), raw.data(), raw.size(), stored.data(), stored.size()) == raw.size();
+    return ZSTD_decompressDCtx(context.get(), raw.data(), raw.size(), stored.data(), stored.size()) ==
+           raw.size();
 }
 
 } // namespace kvmserver

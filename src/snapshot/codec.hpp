@@ -14,8 +14,8 @@ namespace kvmserver {
 
 // How hard to compress. `level` 0 chooses by the size of the whole: see FORMAT.md, "Sizes and speeds".
 struct Effort {
-    int level = 0;                // a zstd level, 1..22, or 0
-    std::uint64_t total_raw = 0;  // bytes of all chunks together
+    int level = 0;               // a zstd level, 1..22, or 0
+    std::uint64_t total_raw = 0; // bytes of all chunks together
     bool operator==(const Effort&) const = default;
 };
 

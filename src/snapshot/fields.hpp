@@ -1,5 +1,5 @@
-// Which fields of each plain value are saved, and under which name. A new field of tinykvm/machine/state.hpp needs
-// one line here and a new format::kVersion (a test counts the fields).
+// Which fields of each plain value are saved, and under which name. A new field of tinykvm/machine/state.hpp
+// needs one line here and a new format::kVersion (a test counts the fields).
 #pragma once
 #include <tuple>
 
@@ -30,7 +30,9 @@ Field(const char*, T Owner::*) -> Field<Owner, T>;
 
 template <>
 struct Fields<MadeWith> {
-    static constexpr auto all() { return std::tuple{Field{"kvmserver", &MadeWith::kvmserver}, Field{"zstd", &MadeWith::zstd}}; }
+    static constexpr auto all() {
+        return std::tuple{Field{"kvmserver", &MadeWith::kvmserver}, Field{"zstd", &MadeWith::zstd}};
+    }
 };
 
 template <>
@@ -60,8 +62,12 @@ template <>
 struct Fields<tinykvm::CpuidLeaf> {
     using T = tinykvm::CpuidLeaf;
     static constexpr auto all() {
-        return std::tuple{Field{"function", &T::function}, Field{"index", &T::index}, Field{"flags", &T::flags},
-                          Field{"eax", &T::eax},           Field{"ebx", &T::ebx},     Field{"ecx", &T::ecx},
+        return std::tuple{Field{"function", &T::function},
+                          Field{"index", &T::index},
+                          Field{"flags", &T::flags},
+                          Field{"eax", &T::eax},
+                          Field{"ebx", &T::ebx},
+                          Field{"ecx", &T::ecx},
                           Field{"edx", &T::edx}};
     }
 };
@@ -85,9 +91,10 @@ template <>
 struct Fields<tinykvm::HandleState> { // but `content`, which follows the JSON (FORMAT.md)
     using T = tinykvm::HandleState;
     static constexpr auto all() {
-        return std::tuple{Field{"number", &T::number}, Field{"kind", &T::kind},         Field{"path", &T::path},
-                          Field{"flags", &T::flags},   Field{"identity", &T::identity}, Field{"family", &T::family},
-                          Field{"type", &T::type},     Field{"protocol", &T::protocol}};
+        return std::tuple{Field{"number", &T::number},     Field{"kind", &T::kind},
+                          Field{"path", &T::path},         Field{"flags", &T::flags},
+                          Field{"identity", &T::identity}, Field{"family", &T::family},
+                          Field{"type", &T::type},         Field{"protocol", &T::protocol}};
     }
 };
 
@@ -121,9 +128,12 @@ template <>
 struct Fields<tinykvm::Limits> {
     using T = tinykvm::Limits;
     static constexpr auto all() {
-        return std::tuple{Field{"boot_seconds", &T::boot_seconds},     Field{"request_seconds", &T::request_seconds},
-                          Field{"memory", &T::memory},                 Field{"address_space", &T::address_space},
-                          Field{"request_memory", &T::request_memory}, Field{"keep_memory", &T::keep_memory},
+        return std::tuple{Field{"boot_seconds", &T::boot_seconds},
+                          Field{"request_seconds", &T::request_seconds},
+                          Field{"memory", &T::memory},
+                          Field{"address_space", &T::address_space},
+                          Field{"request_memory", &T::request_memory},
+                          Field{"keep_memory", &T::keep_memory},
                           Field{"open_files", &T::open_files}};
     }
 };
@@ -146,11 +156,13 @@ struct Fields<tinykvm::MachineState> {
                           Field{"door", &T::door},
                           Field{"page_table_root", &T::page_table_root},
                           Field{"frames", &T::frames},
-                          Field{"free_frames", &T::free_frames}, Field{"working_set", &T::working_set},
+                          Field{"free_frames", &T::free_frames},
+                          Field{"working_set", &T::working_set},
                           Field{"regions", &T::regions},
                           Field{"brk_begin", &T::brk_begin},
                           Field{"brk_end", &T::brk_end},
-                          Field{"mono_ns", &T::mono_ns}, Field{"random_at", &T::random_at},
+                          Field{"mono_ns", &T::mono_ns},
+                          Field{"random_at", &T::random_at},
                           Field{"real_ns", &T::real_ns},
                           Field{"threads", &T::threads},
                           Field{"cpu", &T::cpu},

@@ -9,12 +9,14 @@ namespace kvmserver {
 
 namespace {
 
-// Targets up to this far either way are code of the same program; other values after an E8 or E9 byte are data.
+// Targets up to this far either way are code of the same program; other values after an E8 or E9 byte are
+// data.
 constexpr std::uint32_t kReach = 1u << 26;
 
 // The first E8 or E9 at or after `i`, or any place >= size - 4 when there is none.
 inline std::size_t next_branch(const unsigned char* p, std::size_t i, std::size_t size) {
-    const __m128i mask = _mm_set1_epi8(static_cast<char>(0xfe)), opcode = _mm_set1_epi8(static_cast<char>(0xe8));
+    const __m128i mask = _mm_set1_epi8(static_cast<char>(0xfe)),
+                  opcode = _mm_set1_epi8(static_cast<char>(0xe8));
     for (; i + 16 <= size; i += 16) {
         const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i));
         const int hits = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(bytes, mask), opcode));

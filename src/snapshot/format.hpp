@@ -60,7 +60,8 @@ struct Header {
 };
 
 std::array<std::byte, kHeaderBytes> encode(const Header& header);
-// `bytes` holds what there is of the file's beginning, `file_bytes` is the file's size. All of these throw FormatError.
+// `bytes` holds what there is of the file's beginning, `file_bytes` is the file's size. All of these throw
+// FormatError.
 Prefix decode_prefix(std::span<const std::byte> bytes, std::uint64_t file_bytes);
 Header decode_header(std::span<const std::byte> bytes, std::uint64_t file_bytes); // format kVersion only
 

@@ -34,8 +34,8 @@ struct ChunkInfo {
 
 std::vector<std::byte> encode_index(std::span<const ChunkInfo> chunks);
 
-// Throws FormatError unless the chunks' stored bytes add up to header.chunk_bytes, all runs lie in [0, frames)
-// and in their chunk, no frame has two, and every page of a chunk is used.
+// Throws FormatError unless the chunks' stored bytes add up to header.chunk_bytes, all runs lie in [0,
+// frames) and in their chunk, no frame has two, and every page of a chunk is used.
 std::vector<ChunkInfo> decode_index(std::span<const std::byte> bytes, const format::Header& header,
                                     std::uint32_t frames);
 

@@ -50,21 +50,24 @@ std::string permissions_text(const json& permissions) {
         if (!permissions[name].empty())
             text += fmt::format("{}{} {}", text.empty() ? "" : "; ", name, words(permissions[name]));
     for (const json& volume : permissions["volumes"]) {
-        const auto letter = [&](const char* right, const char* shown) { return volume[right].get<bool>() ? shown : ""; };
-        text += fmt::format("{}volume {}:{}:{}{}{}", text.empty() ? "" : "; ", volume["host"].get<std::string>(),
-                            volume["guest"].get<std::string>(), letter("read", "r"), letter("write", "w"),
-                            letter("execute", "x"));
+        const auto letter = [&](const char* right, const char* shown) {
+            return volume[right].get<bool>() ? shown : "";
+        };
+        text += fmt::format("{}volume {}:{}:{}{}{}", text.empty() ? "" : "; ",
+                            volume["host"].get<std::string>(), volume["guest"].get<std::string>(),
+                            letter("read", "r"), letter("write", "w"), letter("execute", "x"));
     }
     return text.empty() ? "none" : text;
 }
 
 std::string memory_text(const json& memory) {
-    return fmt::format("image {}, stored {} as {} in {} chunks, zero {}, duplicates {}; hot {} as {} in {} chunks",
-                       size_text(memory["image_bytes"]), size_text(memory["stored_raw_bytes"]),
-                       size_text(memory["stored_bytes"]), memory["chunks"].get<std::uint64_t>(),
-                       size_text(memory["zero_bytes"]), size_text(memory["duplicate_bytes"]),
-                       size_text(memory["hot_raw_bytes"]), size_text(memory["hot_bytes"]),
-                       memory["hot_chunks"].get<std::uint64_t>());
+    return fmt::format(
+        "image {}, stored {} as {} in {} chunks, zero {}, duplicates {}; hot {} as {} in {} chunks",
+        size_text(memory["image_bytes"]), size_text(memory["stored_raw_bytes"]),
+        size_text(memory["stored_bytes"]), memory["chunks"].get<std::uint64_t>(),
+        size_text(memory["zero_bytes"]), size_text(memory["duplicate_bytes"]),
+        size_text(memory["hot_raw_bytes"]), size_text(memory["hot_bytes"]),
+        memory["hot_chunks"].get<std::uint64_t>());
 }
 
 std::string time_text(const json& seconds) {
@@ -78,13 +81,16 @@ std::string time_text(const json& seconds) {
 std::string describe(const SnapshotReader& reader, const std::optional<tinykvm::CpuState>& host) {
     const json facts = describe_json(reader, host);
     std::string text;
-    const auto line = [&](const char* name, const std::string& value) { text += fmt::format("{:<12} {}\n", name, value); };
+    const auto line = [&](const char* name, const std::string& value) {
+        text += fmt::format("{:<12} {}\n", name, value);
+    };
     line("snapshot", fmt::format("{}, {}", facts["file"].get<std::string>(), size_text(facts["file_bytes"])));
-    line("made with", fmt::format("kvmserver {}, zstd {}, format {}, guest kernel ABI {} ({})",
-                                  facts["made_with"]["kvmserver"].get<std::string>(),
-                                  facts["made_with"]["zstd"].get<std::string>(), facts["format"].get<std::uint32_t>(),
-                                  facts["guest_abi"].get<std::uint32_t>(),
-                                  facts["guest_kernel_sha256"].get<std::string>().substr(0, 12)));
+    line("made with",
+         fmt::format("kvmserver {}, zstd {}, format {}, guest kernel ABI {} ({})",
+                     facts["made_with"]["kvmserver"].get<std::string>(),
+                     facts["made_with"]["zstd"].get<std::string>(), facts["format"].get<std::uint32_t>(),
+                     facts["guest_abi"].get<std::uint32_t>(),
+                     facts["guest_kernel_sha256"].get<std::string>().substr(0, 12)));
     line("taken", time_text(facts["taken_at"]));
     line("program", facts["program"].get<std::string>());
     line("arguments", quoted_words(facts["arguments"]));
@@ -95,8 +101,8 @@ std::string describe(const SnapshotReader& reader, const std::optional<tinykvm::
     line("threads", std::to_string(facts["threads"].get<std::uint32_t>()));
     line("memory", memory_text(facts["memory"]));
     for (const json& handle : facts["handles"])
-        line("handle", fmt::format("{} {} {}", handle["number"].get<std::int32_t>(), handle["kind"].get<std::string>(),
-                                   handle["path"].get<std::string>()));
+        line("handle", fmt::format("{} {} {}", handle["number"].get<std::int32_t>(),
+                                   handle["kind"].get<std::string>(), handle["path"].get<std::string>()));
     line("CPU", fmt::format("{} ({} features)", facts["cpu"]["baseline"].get<std::string>(),
                             facts["cpu"]["features"].size()));
     if (host)

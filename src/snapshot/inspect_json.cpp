@@ -28,7 +28,8 @@ json texts(const std::vector<std::string>& values) {
 json rules(const std::vector<tinykvm::NetRule>& values) {
     json list = json::array();
     for (const tinykvm::NetRule& rule : values)
-        list.push_back(rule.port == 0 ? printable(rule.host) : fmt::format("{}:{}", printable(rule.host), rule.port));
+        list.push_back(rule.port == 0 ? printable(rule.host)
+                                      : fmt::format("{}:{}", printable(rule.host), rule.port));
     return list;
 }
 
@@ -40,10 +41,14 @@ json permissions_of(const tinykvm::Permissions& permissions) {
                            {"read", volume.read},
                            {"write", volume.write},
                            {"execute", volume.execute}});
-    return {{"all", permissions.all},           {"read", texts(permissions.read)},
-            {"write", texts(permissions.write)}, {"env", texts(permissions.env)},
-            {"connect", rules(permissions.connect)}, {"listen", rules(permissions.listen)},
-            {"volumes", std::move(volumes)},     {"implied_read", texts(permissions.implied_read)}};
+    return {{"all", permissions.all},
+            {"read", texts(permissions.read)},
+            {"write", texts(permissions.write)},
+            {"env", texts(permissions.env)},
+            {"connect", rules(permissions.connect)},
+            {"listen", rules(permissions.listen)},
+            {"volumes", std::move(volumes)},
+            {"implied_read", texts(permissions.implied_read)}};
 }
 
 const char* kind_name(tinykvm::HandleKind kind) {
@@ -112,7 +117,8 @@ std::string unix_text(const std::vector<std::uint8_t>& bytes) {
 std::string listener_text(const tinykvm::ListenerState& listener) {
     char text[INET6_ADDRSTRLEN] = "";
     if (const auto in = as<sockaddr_in>(listener.address); listener.family == AF_INET && in)
-        return fmt::format("{}:{}", ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof text), ntohs(in->sin_port));
+        return fmt::format("{}:{}", ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof text),
+                           ntohs(in->sin_port));
     if (const auto in6 = as<sockaddr_in6>(listener.address); listener.family == AF_INET6 && in6)
         return fmt::format("[{}]:{}", ::inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof text),
                            ntohs(in6->sin6_port));
@@ -133,7 +139,8 @@ json describe_json(const SnapshotReader& reader, const std::optional<tinykvm::Cp
         {"guest_abi", state.guest_abi},
         {"guest_kernel_sha256", to_hex(state.guest_kernel_digest)},
         {"made_with",
-         {{"kvmserver", printable(reader.made_with().kvmserver)}, {"zstd", printable(reader.made_with().zstd)}}},
+         {{"kvmserver", printable(reader.made_with().kvmserver)},
+          {"zstd", printable(reader.made_with().zstd)}}},
         {"program", printable(state.program.path)},
         {"arguments", texts(state.program.args)},
         {"folder", printable(state.program.cwd)},

@@ -1,4 +1,5 @@
-// Plain values to JSON and back, by their Fields. Decoding is strict and names the place of the first mistake.
+// Plain values to JSON and back, by their Fields. Decoding is strict and names the place of the first
+// mistake.
 #pragma once
 #include <fmt/format.h>
 
@@ -33,17 +34,24 @@ using Json = nlohmann::json;
 template <class T>
 concept Number = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 template <class T>
-concept WithFields = requires { Fields<T>::all(); };
+concept WithFields = requires {
+    Fields<T>::all();
+};
 
 // --- encode
 
 inline Json to_json_value(bool value) { return value; }
 template <Number T>
-Json to_json_value(T value) { return value; }
-inline Json to_json_value(double value) { return value; } // what is not finite becomes null, and null is not accepted
+Json to_json_value(T value) {
+    return value;
+}
+inline Json to_json_value(double value) {
+    return value;
+} // what is not finite becomes null, and null is not accepted
 template <class T>
-    requires std::is_enum_v<T>
-Json to_json_value(T value) { return static_cast<std::underlying_type_t<T>>(value); }
+requires std::is_enum_v<T> Json to_json_value(T value) {
+    return static_cast<std::underlying_type_t<T>>(value);
+}
 // Linux's strings are any bytes; JSON's are UTF-8.
 inline Json to_json_value(const std::string& text) {
     if (is_utf8(text))
@@ -52,7 +60,9 @@ inline Json to_json_value(const std::string& text) {
 }
 inline Json to_json_value(const std::vector<std::uint8_t>& bytes) { return to_hex(bytes); }
 template <std::size_t n>
-Json to_json_value(const std::array<std::uint8_t, n>& bytes) { return to_hex(bytes); }
+Json to_json_value(const std::array<std::uint8_t, n>& bytes) {
+    return to_hex(bytes);
+}
 template <WithFields T>
 Json to_json_value(const T& value);
 template <class T>
@@ -97,7 +107,7 @@ inline void from_json_value(const Json& json, const Place& place, double& value)
     value = json.get<double>();
 }
 template <class T>
-    requires std::is_enum_v<T>
+requires std::is_enum_v<T>
 void from_json_value(const Json& json, const Place& place, T& value) {
     std::underlying_type_t<T> number;
     from_json_value(json, place, number);
@@ -148,7 +158,7 @@ void field_from_json(const Json& object, const Place& place, const char* name, M
     from_json_value(*found, here, member);
 }
 template <WithFields T>
-    requires kAsRow<T>
+requires kAsRow<T>
 void row_from_json(const Json& json, const Place& place, T& value) {
     constexpr auto fields = Fields<T>::all();
     if (!json.is_array() || json.size() != std::tuple_size_v<decltype(fields)>)
@@ -167,13 +177,15 @@ void from_json_value(const Json& json, const Place& place, T& value) {
     if (!json.is_object())
         place.bad("is not an object");
     constexpr auto fields = Fields<T>::all();
-    std::apply([&](const auto&... field) { (field_from_json(json, place, field.name, value.*field.member), ...); },
-               fields);
+    std::apply(
+        [&](const auto&... field) { (field_from_json(json, place, field.name, value.*field.member), ...); },
+        fields);
     if (json.size() == std::tuple_size_v<decltype(fields)>)
         return;
     for (auto item = json.begin(); item != json.end(); ++item) {
         const std::string& name = item.key();
-        const bool known = std::apply([&](const auto&... field) { return ((name == field.name) || ...); }, fields);
+        const bool known =
+            std::apply([&](const auto&... field) { return ((name == field.name) || ...); }, fields);
         if (!known)
             place.bad(fmt::format("has an unknown field \"{}\"", printable(name)));
     }

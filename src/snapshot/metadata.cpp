@@ -38,7 +38,8 @@ void check_regions(const std::vector<tinykvm::RegionState>& regions, const Place
     for (std::size_t i = 0; i < regions.size(); ++i) {
         const tinykvm::RegionState& region = regions[i];
         const bool aligned = tinykvm::page_down(region.begin | region.end) == (region.begin | region.end);
-        if (!aligned || region.begin >= region.end || region.end > kAddressEnd || region.prot > kAllProtections)
+        if (!aligned || region.begin >= region.end || region.end > kAddressEnd ||
+            region.prot > kAllProtections)
             Place{&list, nullptr, i}.bad("is not a range of user pages");
     }
 }

@@ -23,8 +23,9 @@ struct Metadata {
 // Throws FormatError for a state that decode_metadata would not accept.
 std::vector<std::byte> encode_metadata(const Metadata& metadata);
 
-// Strict: a field that is unknown, missing or of another type, and a value that no machine can have, throw FormatError
-// naming it. Whether paths, handles and regions mean something on this host is for the restore to find out.
+// Strict: a field that is unknown, missing or of another type, and a value that no machine can have, throw
+// FormatError naming it. Whether paths, handles and regions mean something on this host is for the restore to
+// find out.
 Metadata decode_metadata(std::span<const std::byte> bytes);
 
 } // namespace kvmserver

@@ -40,7 +40,8 @@ std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
         const off_t end = ::lseek(fd, at, SEEK_HOLE);
         if (end < 0)
             break;
-        const auto limit = std::min<std::size_t>((static_cast<std::size_t>(end) + kPage - 1) / kPage, data.size());
+        const auto limit =
+            std::min<std::size_t>((static_cast<std::size_t>(end) + kPage - 1) / kPage, data.size());
         scan(std::min(static_cast<std::size_t>(at) / kPage, limit), limit);
         at = end;
     }
@@ -53,7 +54,8 @@ std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
 class Gatherer {
 public:
     Gatherer(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks, bool hot, Plan& plan)
-        : memory_(memory), ranks_(ranks), hot_(hot), max_pages_(hot ? kHotChunkPages : kColdChunkPages), plan_(plan) {}
+        : memory_(memory), ranks_(ranks), hot_(hot), max_pages_(hot ? kHotChunkPages : kColdChunkPages),
+          plan_(plan) {}
 
     void add(std::uint32_t frame) {
         const auto page = page_of(memory_, frame);
@@ -69,7 +71,8 @@ public:
 
     void finish() {
         for (std::size_t at = 0; at < frames_.size(); at += max_pages_)
-            close_chunk(std::span(frames_).subspan(at, std::min<std::size_t>(max_pages_, frames_.size() - at)));
+            close_chunk(
+                std::span(frames_).subspan(at, std::min<std::size_t>(max_pages_, frames_.size() - at)));
     }
 
 private:
@@ -143,8 +146,8 @@ Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_
 void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, std::vector<std::byte>& raw) {
     raw.resize(chunk.raw_bytes());
     for (const ChunkRun& run : chunk.runs)
-        std::memcpy(raw.data() + std::size_t{run.page} * kPage, memory.data() + std::size_t{run.first} * kPage,
-                    std::size_t{run.count} * kPage);
+        std::memcpy(raw.data() + std::size_t{run.page} * kPage,
+                    memory.data() + std::size_t{run.first} * kPage, std::size_t{run.count} * kPage);
 }
 
 } // namespace kvmserver

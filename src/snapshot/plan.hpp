@@ -20,8 +20,9 @@ struct Plan {
 };
 
 // Hot frames in order of first use (by rank within a chunk), then the others by rank; ranks[f] is the rank of
-// frame f, all different (address_order.hpp). Hot frames that are out of range or there twice are ignored. When
-// `memory_fd` is a file of which `memory` is a shared mapping from offset 0, its holes are not even looked at.
+// frame f, all different (address_order.hpp). Hot frames that are out of range or there twice are ignored.
+// When `memory_fd` is a file of which `memory` is a shared mapping from offset 0, its holes are not even
+// looked at.
 Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks,
                  std::span<const std::uint32_t> hot_frames, int memory_fd = -1);
 

@@ -60,7 +60,8 @@ SnapshotReader SnapshotReader::open(const std::filesystem::path& path) {
         throw tinykvm::HostError(error, fmt::format("open {}", printable(path.native())));
     }
     if (!S_ISREG(info.st_mode))
-        reader.bad(S_ISDIR(info.st_mode) ? "not a snapshot: it is a folder" : "not a snapshot: it is no regular file");
+        reader.bad(S_ISDIR(info.st_mode) ? "not a snapshot: it is a folder"
+                                         : "not a snapshot: it is no regular file");
     try {
         std::array<std::byte, format::kHeaderBytes> bytes;
         const auto size = static_cast<std::uint64_t>(info.st_size);
@@ -117,7 +118,8 @@ void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> r
     const auto stored = stored_buffer(chunk.stored);
     read_at(chunk.offset, stored);
     if (format::checksum_of(stored) != chunk.checksum)
-        throw FormatError(fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
+        throw FormatError(
+            fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
     if (!decompress(stored, raw))
         throw FormatError(fmt::format("chunk {} of guest memory does not decompress to its length", number));
 }
@@ -142,7 +144,8 @@ void SnapshotReader::load_chunk(std::size_t number, std::span<std::byte> image) 
             raw = unfiltered;
         }
         for (const ChunkRun& run : chunk.runs)
-            std::memcpy(place(run).data(), raw.data() + std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
+            std::memcpy(place(run).data(), raw.data() + std::size_t{run.page} * kPage,
+                        std::size_t{run.count} * kPage);
     } catch (const FormatError& error) {
         bad(error.what());
     }
@@ -160,9 +163,11 @@ void SnapshotReader::verify() const {
 void require_guest_abi(const SnapshotReader& reader, std::uint32_t abi) {
     const std::uint32_t made_for = reader.state().guest_abi;
     if (made_for != abi)
-        throw UserError(ExitCode::bad_snapshot,
-                        fmt::format("{}: made for guest kernel ABI {}, and this kvmserver has {}; make the snapshot again",
-                                    printable(reader.path().native()), made_for, abi));
+        throw UserError(
+            ExitCode::bad_snapshot,
+            fmt::format(
+                "{}: made for guest kernel ABI {}, and this kvmserver has {}; make the snapshot again",
+                printable(reader.path().native()), made_for, abi));
 }
 
 } // namespace kvmserver

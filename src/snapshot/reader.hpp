@@ -14,9 +14,9 @@
 
 namespace kvmserver {
 
-// An opened snapshot: immutable, to be used by any number of threads. HostError when the host cannot read the file;
-// all other failures are UserErrors of one line
-// that begins with the file's name: not_found, not_permitted, or bad_snapshot for what is wrong with its bytes.
+// An opened snapshot: immutable, to be used by any number of threads. HostError when the host cannot read the
+// file; all other failures are UserErrors of one line that begins with the file's name: not_found,
+// not_permitted, or bad_snapshot for what is wrong with its bytes.
 class SnapshotReader {
 public:
     // Checks all but the content of the chunks.
@@ -33,9 +33,9 @@ public:
     // Which chunk fills the frame; nothing when its page is zero.
     std::optional<std::uint32_t> chunk_of(std::uint32_t frame) const { return frames_.find(frame); }
 
-    // Puts the pages of a chunk where its runs say. `image` is all of guest memory, state().frames * 4096 bytes.
-    // Nothing else of `image` is touched; on failure the chunk's frames may be half filled. Two threads must not load
-    // the same chunk at once.
+    // Puts the pages of a chunk where its runs say. `image` is all of guest memory, state().frames * 4096
+    // bytes. Nothing else of `image` is touched; on failure the chunk's frames may be half filled. Two
+    // threads must not load the same chunk at once.
     void load_chunk(std::size_t chunk, std::span<std::byte> image) const;
 
     // Checks the content of all chunks.
@@ -44,7 +44,8 @@ public:
 private:
     SnapshotReader() = default;
     void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
-    std::vector<std::byte> read_section(const format::Section& section, std::uint64_t offset, const char* name) const;
+    std::vector<std::byte> read_section(const format::Section& section, std::uint64_t offset,
+                                        const char* name) const;
     void parse();
     // Decompresses a chunk into `raw`, its filter still applied.
     void decompress_chunk(std::size_t chunk, std::span<std::byte> raw) const;

@@ -26,9 +26,7 @@ std::size_t sequence_length(std::string_view text) {
     return 0;
 }
 
-int digit_value(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
+int digit_value(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
 
 } // namespace
 

@@ -126,8 +126,9 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
     if (memory.size() != std::uint64_t{state.frames} * tinykvm::kPageSize)
         throw std::logic_error("write_snapshot: the memory is not that of the state");
     if (level < 0 || level > 22)
-        throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 fmt::format("compression level {}: must be 1 to 22, or 0 for the default", level));
+        throw tinykvm::UserError(
+            tinykvm::ExitCode::usage,
+            fmt::format("compression level {}: must be 1 to 22, or 0 for the default", level));
     const auto metadata = metadata_of(path, state);
     OutputFile file(path); // before the slow part, which would be in vain
     Plan plan = plan_chunks(memory, address_ranks(memory, state.page_table_root), hot_frames, memory_fd);
@@ -154,8 +155,8 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
     summary.zero_pages = plan.zero_pages;
     summary.copied_pages = plan.copied_pages;
     summary.chunks = header.chunks;
-    summary.hot_chunks =
-        static_cast<std::uint32_t>(std::count_if(plan.chunks.begin(), plan.chunks.end(), [](auto& c) { return c.hot; }));
+    summary.hot_chunks = static_cast<std::uint32_t>(
+        std::count_if(plan.chunks.begin(), plan.chunks.end(), [](auto& c) { return c.hot; }));
     file.publish();
     return summary;
 }

@@ -3,7 +3,8 @@
 // The input is: a byte that chooses what it stands for, then that part; the rest of the file is good.
 //   cmake -G Ninja -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DKVMSERVER_FUZZ=ON \
 //         -DKVMSERVER_SANITIZE=address,undefined,fuzzer-no-link
-//   ninja -C build-fuzz snapshot_fuzz && mkdir -p corpus && build-fuzz/tests/unit/snapshot/snapshot_fuzz corpus
+//   ninja -C build-fuzz snapshot_fuzz && mkdir -p corpus && build-fuzz/tests/unit/snapshot/snapshot_fuzz
+//   corpus
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -58,7 +58,7 @@ Bytes make_memory(std::uint32_t frames, unsigned seed) {
             continue;
         }
         for (std::size_t i = 0; i < 4096; i += 4) {
-            const std::uint32_t value = kind == 3 ? static_cast<std::uint32_t>(random())
+            const std::uint32_t value = kind == 3   ? static_cast<std::uint32_t>(random())
                                         : kind == 4 ? 0x0000e890u + (random() % 64 << 16)
                                                     : static_cast<std::uint32_t>(frame + i / 16);
             std::memcpy(page + i, &value, 4);

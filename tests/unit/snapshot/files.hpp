@@ -40,8 +40,8 @@ Bytes make_memory(std::uint32_t frames, unsigned seed = 1);
 
 // A snapshot file whose checksums are right, whatever it says.
 struct Parts {
-    Bytes chunks;                // as stored
-    Bytes metadata, index;       // before compression
+    Bytes chunks;          // as stored
+    Bytes metadata, index; // before compression
     std::uint32_t chunk_count = 0;
     std::function<void(format::Header&)> change_header = [](format::Header&) {};
 };

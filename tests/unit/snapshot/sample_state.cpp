@@ -77,7 +77,10 @@ MachineState sample_state(std::uint32_t frames) {
     memfd.path = "shm";
     memfd.content = {0, 1, 2, 255, 254};
     s.handles = {file, socket, memfd};
-    s.program = {"/usr/bin/prog", {"prog", "--x", "a b", "", "\xff\xfe bytes", "caf\xc3\xa9"}, {"PATH", "HOME"}, "/work"};
+    s.program = {"/usr/bin/prog",
+                 {"prog", "--x", "a b", "", "\xff\xfe bytes", "caf\xc3\xa9"},
+                 {"PATH", "HOME"},
+                 "/work"};
     s.permissions.all = true;
     s.permissions.read = {"/a", "/b"};
     s.permissions.write = {"/w"};

@@ -13,9 +13,9 @@
 #include "tinykvm/base/unique_fd.hpp"
 
 using namespace kvmserver;
+using test::Bytes;
 using test::Contains;
 using test::EndsWith;
-using test::Bytes;
 using tinykvm::ExitCode;
 
 namespace {
@@ -69,7 +69,8 @@ TEST_CASE("each bit of a small file matters") {
 TEST_CASE("random bits of a larger file") {
     const test::TempFolder folder;
     const auto path = folder / "app.snap";
-    write_snapshot(path, test::sample_state(300), test::make_memory(300), std::vector<std::uint32_t>{1, 2, 3, 50}, 1);
+    write_snapshot(path, test::sample_state(300), test::make_memory(300),
+                   std::vector<std::uint32_t>{1, 2, 3, 50}, 1);
     Flipper flipper(path);
     std::mt19937 random(7);
     for (int i = 0; i < 3000; ++i)
@@ -93,7 +94,8 @@ TEST_CASE("what is altered is named") {
     CHECK_THAT(message_at(40), EndsWith(": altered: the header does not match its checksum"));
     CHECK_THAT(message_at(127), EndsWith(": altered: the header does not match its checksum"));
     CHECK_THAT(message_at(128), EndsWith(": altered: chunk 0 of guest memory does not match its checksum"));
-    CHECK_THAT(message_at(header.metadata_at()), EndsWith(": altered: the metadata does not match its checksum"));
+    CHECK_THAT(message_at(header.metadata_at()),
+               EndsWith(": altered: the metadata does not match its checksum"));
     CHECK_THAT(message_at(header.index_at()), EndsWith(": altered: the index does not match its checksum"));
     // The part that is damaged does not matter to those that are not.
     Bytes bad = good;
@@ -111,8 +113,24 @@ TEST_CASE("a truncated file says how much is missing") {
     write_snapshot(path, test::sample_state(100), test::make_memory(100), {});
     const Bytes good = test::read_file(path);
     const auto header = format::decode_header(good, good.size());
-    std::vector<std::size_t> sizes{0, 1, 7, 8, 9, 12, 16, 24, 31, 32, 33, 64, 127, 128, 129, header.metadata_at(),
-                                   header.index_at(), good.size() - 1};
+    std::vector<std::size_t> sizes{0,
+                                   1,
+                                   7,
+                                   8,
+                                   9,
+                                   12,
+                                   16,
+                                   24,
+                                   31,
+                                   32,
+                                   33,
+                                   64,
+                                   127,
+                                   128,
+                                   129,
+                                   header.metadata_at(),
+                                   header.index_at(),
+                                   good.size() - 1};
     std::mt19937 random(8);
     for (int i = 0; i < 100; ++i)
         sizes.push_back(random() % good.size());
@@ -147,7 +165,10 @@ TEST_CASE("a file that is cut off while it is open") {
 TEST_CASE("files that are no snapshots") {
     const test::TempFolder folder;
     const auto path = folder / "file";
-    for (const char* text : {"#!/bin/sh\n", "\x7f" "ELF", "x", "\x89PNG\r\n\x1a\n and more than thirty-two bytes"}) {
+    for (const char* text : {"#!/bin/sh\n",
+                             "\x7f"
+                             "ELF",
+                             "x", "\x89PNG\r\n\x1a\n and more than thirty-two bytes"}) {
         test::write_file(path, test::to_bytes(text));
         const auto outcome = test::check_file(path);
         CHECK(outcome.code == ExitCode::bad_snapshot);

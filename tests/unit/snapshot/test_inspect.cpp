@@ -41,7 +41,8 @@ TEST_CASE("missing CPU features are named") {
         CHECK(compare_cpu(snapshot, host).text() == "needs CPU feature cpuid-7.0-edx-7");
     }
     SECTION("what only a kernel can use does not count") {
-        snapshot.cpuid[0].ecx |= 1u << 31 | 1u << 21 | 1u << 17 | 1u << 27; // hypervisor, x2apic, pcid, osxsave
+        snapshot.cpuid[0].ecx |=
+            1u << 31 | 1u << 21 | 1u << 17 | 1u << 27; // hypervisor, x2apic, pcid, osxsave
         snapshot.cpuid[1].edx |= 1u << 26;
         CHECK(compare_cpu(snapshot, host).compatible());
     }
@@ -79,13 +80,15 @@ TEST_CASE("inspect names what a snapshot holds") {
     write_snapshot(path, state, test::make_memory(300), std::vector<std::uint32_t>{5, 6, 7, 8});
     const auto reader = SnapshotReader::open(path);
     const std::string text = describe(reader);
-    for (const char* part :
-         {"app.snap, ", "format 1, guest kernel ABI 7 (01080f161d24)", "2025-10-09 08:53:20 UTC",
-          "program      /usr/bin/prog\n", "arguments    prog --x \"a b\" \"\" \"\\xff\\xfe bytes\" caf\xc3\xa9\n",
-          "folder       /work\n", "environment  PATH HOME\n",
-          "permissions  read /a /b; write /w; env LC_*; connect localhost:5432; listen :8080; volume /host:/guest:wx\n",
-          "listeners    127.0.0.1:8080 unix:/tmp/s\n", "threads      11\n", "image 1.2 MB, stored ", "in 1 chunks\n",
-          "handle       4 file /etc/passwd\n", "handle       6 memfd shm\n", "CPU          x86-64 ("})
+    for (const char* part : {"app.snap, ", "format 1, guest kernel ABI 7 (01080f161d24)",
+                             "2025-10-09 08:53:20 UTC", "program      /usr/bin/prog\n",
+                             "arguments    prog --x \"a b\" \"\" \"\\xff\\xfe bytes\" caf\xc3\xa9\n",
+                             "folder       /work\n", "environment  PATH HOME\n",
+                             "permissions  read /a /b; write /w; env LC_*; connect localhost:5432; listen "
+                             ":8080; volume /host:/guest:wx\n",
+                             "listeners    127.0.0.1:8080 unix:/tmp/s\n", "threads      11\n",
+                             "image 1.2 MB, stored ", "in 1 chunks\n", "handle       4 file /etc/passwd\n",
+                             "handle       6 memfd shm\n", "CPU          x86-64 ("})
         CHECK_THAT(text, Contains(part));
     CHECK(text.find("compatible") == std::string::npos);
     CHECK_THAT(describe(reader, state.cpu), EndsWith("\ncompatible: yes\n"));
@@ -97,7 +100,8 @@ TEST_CASE("inspect names what a snapshot holds") {
     CHECK(facts["memory"]["image_bytes"] == 300 * 4096);
     const auto& memory = facts["memory"];
     CHECK(memory["stored_raw_bytes"].get<std::uint64_t>() + memory["zero_bytes"].get<std::uint64_t>() +
-              memory["duplicate_bytes"].get<std::uint64_t>() == 300 * 4096);
+              memory["duplicate_bytes"].get<std::uint64_t>() ==
+          300 * 4096);
     CHECK(facts["permissions"]["volumes"][0]["guest"] == "/guest");
     CHECK_NOTHROW(facts.dump());
 }
@@ -123,7 +127,8 @@ TEST_CASE("names in a file cannot drive the terminal") {
 
 TEST_CASE("text") {
     CHECK(is_utf8("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"));
-    for (const char* bad : {"\x80", "\xc1\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8", "\xc3", "\xe2\x82"})
+    for (const char* bad :
+         {"\x80", "\xc1\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8", "\xc3", "\xe2\x82"})
         CHECK_FALSE(is_utf8(bad));
     CHECK(from_hex("00ff") == std::vector<std::uint8_t>{0, 255});
     CHECK_FALSE(from_hex("0"));

@@ -27,7 +27,9 @@ constexpr std::size_t member_count() {
         return sizeof...(Args);
 }
 template <class T>
-constexpr std::size_t saved_count() { return std::tuple_size_v<decltype(Fields<T>::all())>; }
+constexpr std::size_t saved_count() {
+    return std::tuple_size_v<decltype(Fields<T>::all())>;
+}
 
 Json document_of(std::span<const std::byte> metadata) {
     ByteReader in(metadata, "test");
@@ -54,7 +56,9 @@ std::string error_of(std::span<const std::byte> metadata) {
 }
 
 constexpr std::string_view kContent("\x00\x01\x02\xff\xfe", 5); // of the sample's memfd
-std::string error_of_document(const Json& document) { return error_of(metadata_of(document.dump(), kContent)); }
+std::string error_of_document(const Json& document) {
+    return error_of(metadata_of(document.dump(), kContent));
+}
 
 } // namespace
 
@@ -91,9 +95,10 @@ TEST_CASE("metadata round trip") {
     CHECK(a.program == b.program);
     CHECK(a.permissions == b.permissions);
     CHECK(a.limits == b.limits);
-    CHECK(std::tie(a.guest_abi, a.door, a.page_table_root, a.frames, a.brk_begin, a.brk_end, a.mono_ns, a.real_ns,
-                   a.random_at, a.threads) == std::tie(b.guest_abi, b.door, b.page_table_root, b.frames, b.brk_begin,
-                                                       b.brk_end, b.mono_ns, b.real_ns, b.random_at, b.threads));
+    CHECK(std::tie(a.guest_abi, a.door, a.page_table_root, a.frames, a.brk_begin, a.brk_end, a.mono_ns,
+                   a.real_ns, a.random_at, a.threads) == std::tie(b.guest_abi, b.door, b.page_table_root,
+                                                                  b.frames, b.brk_begin, b.brk_end, b.mono_ns,
+                                                                  b.real_ns, b.random_at, b.threads));
     CHECK(encode_metadata(after) == bytes);
 }
 
@@ -135,20 +140,25 @@ TEST_CASE("metadata is parsed strictly") {
     SECTION("unknown fields") {
         Json changed = document;
         changed["machine"]["limits"]["a\nb"] = 1;
-        CHECK(error_of_document(changed) == "metadata is inconsistent: document.machine.limits has an unknown field \"a\\x0ab\"");
+        CHECK(error_of_document(changed) ==
+              "metadata is inconsistent: document.machine.limits has an unknown field \"a\\x0ab\"");
     }
     SECTION("elements of lists") {
         Json changed = document;
         changed["machine"]["regions"][1][2] = "rw";
-        CHECK_THAT(error_of_document(changed), Contains("document.machine.regions[1].prot is not a whole number of 32 bits"));
+        CHECK_THAT(error_of_document(changed),
+                   Contains("document.machine.regions[1].prot is not a whole number of 32 bits"));
         changed["machine"]["regions"][1].erase(2);
-        CHECK_THAT(error_of_document(changed), Contains("document.machine.regions[1] is not a list of 5 values"));
+        CHECK_THAT(error_of_document(changed),
+                   Contains("document.machine.regions[1] is not a list of 5 values"));
     }
     SECTION("numbers that do not fit") {
-        for (const auto& [at, value] :
-             {std::pair{"/machine/threads", Json(1ull << 32)}, {"/machine/threads", Json(-1)},
-              {"/machine/mono_ns", Json(-1)}, {"/machine/permissions/connect/0/port", Json(65536)},
-              {"/machine/handles/0/kind", Json(256)}, {"/machine/handles/0/number", Json(2147483648)}}) {
+        for (const auto& [at, value] : {std::pair{"/machine/threads", Json(1ull << 32)},
+                                        {"/machine/threads", Json(-1)},
+                                        {"/machine/mono_ns", Json(-1)},
+                                        {"/machine/permissions/connect/0/port", Json(65536)},
+                                        {"/machine/handles/0/kind", Json(256)},
+                                        {"/machine/handles/0/number", Json(2147483648)}}) {
             Json changed = document;
             changed[Json::json_pointer(at)] = value;
             CHECK_THAT(error_of_document(changed), Contains("is not a whole number of"));
@@ -163,14 +173,19 @@ TEST_CASE("metadata is parsed strictly") {
         CHECK_THAT(error_of_document(changed), Contains("args[4] is not hexadecimal"));
     }
     SECTION("values that no machine has") {
-        for (const auto& [at, value] :
-             {std::pair{"/machine/frames", Json(0)}, {"/machine/frames", Json(format::kMaxFrames + 1)},
-              {"/machine/page_table_root", Json(100 * 4096)}, {"/machine/free_frames/0/1", Json(0)},
-              {"/machine/free_frames/0/1", Json(99)}, {"/machine/free_frames/0/0", Json(0xffffffff)},
-              {"/machine/working_set/1/1", Json(101)}, {"/machine/regions/0/0", Json(0x400001)}, {"/machine/regions/0/1", Json(0x400000)},
-              {"/machine/regions/0/1", Json(1ull << 48)}, {"/machine/regions/0/2", Json(8)},
-              {"/machine/listeners/0/address", Json(std::string(258, '0'))},
-              {"/machine/limits/boot_seconds", Json(-0.5)}}) {
+        for (const auto& [at, value] : {std::pair{"/machine/frames", Json(0)},
+                                        {"/machine/frames", Json(format::kMaxFrames + 1)},
+                                        {"/machine/page_table_root", Json(100 * 4096)},
+                                        {"/machine/free_frames/0/1", Json(0)},
+                                        {"/machine/free_frames/0/1", Json(99)},
+                                        {"/machine/free_frames/0/0", Json(0xffffffff)},
+                                        {"/machine/working_set/1/1", Json(101)},
+                                        {"/machine/regions/0/0", Json(0x400001)},
+                                        {"/machine/regions/0/1", Json(0x400000)},
+                                        {"/machine/regions/0/1", Json(1ull << 48)},
+                                        {"/machine/regions/0/2", Json(8)},
+                                        {"/machine/listeners/0/address", Json(std::string(258, '0'))},
+                                        {"/machine/limits/boot_seconds", Json(-0.5)}}) {
             CAPTURE(at);
             Json changed = document;
             changed[Json::json_pointer(at)] = value;

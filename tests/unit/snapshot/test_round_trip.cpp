@@ -156,19 +156,22 @@ TEST_CASE("holes of a memfd are skipped without filling them") {
         std::memset(mapping.data() + std::size_t{frame} * 4096, 7 + static_cast<int>(frame % 200), 4096);
     auto state = test::sample_state(frames);
     state.page_table_root = 3 * 4096; // page tables are read, and no holes
-    struct stat before {}, after {};
+    struct stat before {
+    }, after{};
     ::fstat(memfd.get(), &before);
     const auto summary = write_snapshot(folder / "a", state, mapping.bytes(), {}, 0, memfd.get());
     ::fstat(memfd.get(), &after);
     CHECK(summary.stored_pages == 4);
     CHECK(after.st_blocks == before.st_blocks);
-    CHECK(load_all(SnapshotReader::open(folder / "a")) == Bytes(mapping.data(), mapping.data() + mapping.size()));
+    CHECK(load_all(SnapshotReader::open(folder / "a")) ==
+          Bytes(mapping.data(), mapping.data() + mapping.size()));
 }
 
 TEST_CASE("memory of nothing but zeros") {
     const test::TempFolder folder;
     const Bytes memory(10 * 4096);
-    const auto summary = write_snapshot(folder / "a", test::sample_state(10), memory, std::vector<std::uint32_t>{1, 2});
+    const auto summary =
+        write_snapshot(folder / "a", test::sample_state(10), memory, std::vector<std::uint32_t>{1, 2});
     CHECK(summary.chunks == 0);
     CHECK(summary.zero_pages == 10);
     const auto reader = SnapshotReader::open(folder / "a");
