@@ -67,7 +67,7 @@ for program in "${unit_tests[@]}"; do
     step "$name" 600 "$program" -r junit -o "$results/$name.xml"
 done
 
-# End to end: the contract beside the rest, then what measures time by itself.
+# End to end: the contract beside the rest.
 e2e() {  # NAME LIMIT ARGUMENTS...
     local name=$1 limit=$2 quickly=()
     shift 2
@@ -76,9 +76,8 @@ e2e() {  # NAME LIMIT ARGUMENTS...
         --junitxml "$results/$name.xml" "$@"
 }
 e2e contract 1200 tests/e2e/test_contract.py &
-e2e e2e 1200 tests/e2e --ignore tests/e2e/test_contract.py -m "not alone"
+e2e e2e 1200 tests/e2e --ignore tests/e2e/test_contract.py
 wait
-e2e timing 120 tests/e2e -m alone
 
 # The hardware kind of host, emulated: the same harness, the same programs.
 emulated_host() {

@@ -39,7 +39,6 @@ def chosen_programs(config) -> list[dict]:
 
 def pytest_configure(config) -> None:
     config.addinivalue_line("markers", "bare: needs no kvmserver")
-    config.addinivalue_line("markers", "alone: measures time, so nothing else should run")
     config.addinivalue_line("markers", "emulated: runs in the emulated hardware host too")
 
 

@@ -227,7 +227,7 @@ class Server(Process):
 
 
 class Snapshots:
-    """One snapshot of each program, made when it is first wanted."""
+    """One snapshot of each program, made when it is first wanted, for speed at a low level."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -237,7 +237,7 @@ class Snapshots:
         name = program["name"]
         path = self.folder / f"{name}.snap"
         if name not in self.made:
-            self.made[name] = make_snapshot(program, path)
+            self.made[name] = make_snapshot(program, path, "--level", "1")
         assert path.exists(), f"no snapshot of {name}: {self.made[name]}"
         return path
 
@@ -245,10 +245,8 @@ class Snapshots:
 def make_snapshot(program: dict, path: pathlib.Path, *options: str) -> Ended:
     argv = arguments_of(program, free_port())
     environment = environment_options(program)
-    if SLOWNESS > 1:
-        options = ("--level", "1", *options)
     words = ["snapshot", "--allow-all", "-o", path, *environment, *LIMITS, *options, *argv]
-    return kvmserver(*words, cwd=program["cwd"], patience=PATIENCE + 60)
+    return kvmserver(*words, cwd=program["cwd"], patience=PATIENCE + 200)
 
 
 class ServerPool:

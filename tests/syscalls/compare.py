@@ -39,6 +39,8 @@ ARGUMENTS = {  # of programs that take some; the others run once without
     "identity": [["one", "", "two words", "-e", "--allow-all", "++"]],
     "sockets_out": [["{port}"]],
 }
+# What docs/LIMITS.md says is not there: a program, and what the machine's transcript holds instead.
+KNOWN = {"memory_shared": "failed: ENODEV"}
 
 
 class Ending(NamedTuple):
@@ -143,6 +145,8 @@ def differences(case: Case, options: list[str] = []) -> str:
         scratch = pathlib.Path(os.path.realpath(folder)) / "scratch"
         wanted = natively(case, scratch)
         got = in_machine(case, scratch, options)
+    if (known := KNOWN.get(case.program.rsplit("-", 1)[0])) and known in got.out:
+        return ""
     told = lines_that_differ(wanted.out, got.out, "stdout")
     if wanted.status < 128 and not options:  # else stderr holds the report of the crash, or what the options print
         told += lines_that_differ(wanted.err, got.err, "stderr")
