@@ -5,6 +5,7 @@
 #include "src/runner/hot_pages.hpp"
 #include "src/runner/setup.hpp"
 #include "src/snapshot/writer.hpp"
+#include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/restore.hpp"
 
 namespace kvmserver {
@@ -17,8 +18,10 @@ int make_snapshot(const Options& options) {
     const auto setup = set_up_program(options);
     setup->listeners->set_dry(true);
     Booted booted = boot_program(*setup, options, true);
-    if (!booted.machine)
-        return booted.exit_code;
+    if (!booted.machine) {
+        // The program's own status is not this command's: there is no snapshot.
+        return static_cast<int>(booted.end == DriveEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
+    }
     warm_up(booted, options);
     const auto image = std::move(*booted.machine).into_image();
     booted.machine.reset();

@@ -153,7 +153,7 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
     until.quiescent = true;
     if (must_listen)
         until.deadline_ns = begin + static_cast<std::uint64_t>(options.limits.boot_seconds * 1e9);
-    const DriveEnd end = booted.driver->drive(*booted.machine, until);
+    const DriveEnd end = booted.end = booted.driver->drive(*booted.machine, until);
     booted.seconds = static_cast<double>(host_mono_ns() - begin) / 1e9;
     if (end == DriveEnd::quiescent)
         return booted;

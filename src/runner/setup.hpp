@@ -33,6 +33,7 @@ struct Booted {
     std::unique_ptr<Driver> driver;
     std::unique_ptr<tinykvm::Machine> machine;
     int exit_code = 0;
+    DriveEnd end = DriveEnd::quiescent; // how the boot ended
     double seconds = 0;
 };
 // `must_listen`: ending before that is an error and boot time is limited.
