@@ -134,11 +134,13 @@ show() {
     port=$(free_port)
     say "\$ kvmserver snapshot --allow-all -o $name.snap $path $port"
     started=$(date +%s%N)
-    (cd "$work" && "$kvmserver" snapshot --allow-all -o "$snapshot" "${program[@]}" "$port") >"$work/$name.out" 2>"$work/$name.err" ||
+    "$kvmserver" snapshot -v --allow-all -o "$snapshot" "${program[@]}" "$port" >"$work/$name.out" 2>"$work/$name.err" ||
         { cat "$work/$name.err" >&2; die "no snapshot"; }
     milliseconds=$((($(date +%s%N) - started) / 1000000))
     say "$(tail -n 1 "$work/$name.out")"
-    say "boot and save took $milliseconds ms; the file has $(size_of "$snapshot")"
+    say "$(grep -o -m 1 'booted in [0-9.]* ms' "$work/$name.err" || echo booted) until it waited for its first connection;" \
+        "with saving (compression) $milliseconds ms"
+    say "the file has $(size_of "$snapshot")"
 
     title "$name: serve it, a clean machine for every connection"
     url=http://127.0.0.1:$port
