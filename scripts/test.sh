@@ -57,6 +57,42 @@ if ((quick == 0)); then
 fi
 must build 1200 scripts/build.sh
 
+# Two chains side by side, for two cores: the emulated host, which has one processor, and all that runs natively.
+
+# The hardware kind of host, emulated: the tests of machines, then the same end-to-end tests with some of the programs.
+emulated_host() {
+    local programs=c-epoll,c-thread,rust-tokio-multi,node-http name adds=() node
+    for name in ${programs//,/ }; do adds+=(--add "$root/build/functions/$name"); done
+    node=$($python -c '
+import json, sys
+for program in json.load(open(sys.argv[1])):
+    if program["name"] == "node-http":
+        print(program["argv"][0])' "$root/build/functions/programs.json")
+    scripts/hwhost.sh --timeout 1200 --with-python --cwd "$root" --env "KVMSERVER_BUILD=$build" --env E2E_SLOWNESS=20 \
+        "${adds[@]}" --add "$node" --add "$root/build/functions/programs.json" --add "$root/functions/check.py" \
+        --add "$root/tests" --add "$build/bin" --add "$build/tests/e2e" --add "$build/tests/syscalls" -- \
+        sh -c "python3 -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short tests/e2e --emulated \
+               --programs $programs --junitxml=/tmp/results.xml >&2
+               status=\$?; cat /tmp/results.xml; exit \$status" >"$results/hwhost.xml"
+}
+
+emulated_machine() {
+    scripts/hwhost.sh --timeout 500 --add "$build/tests/kvm" -- "$build/tests/kvm/test_machine" -r junit \
+        >"$results/hwhost-machine.xml"
+}
+export -f emulated_host emulated_machine
+export root build results python
+
+emulated_chain() {
+    if ((quick)); then
+        skip hwhost "--quick"
+        return
+    fi
+    step hwhost-machine 600 bash -c emulated_machine
+    step hwhost 1300 bash -c emulated_host
+}
+emulated_chain &
+
 step include-direction-self-test 60 $python tests/include_direction.py --self-test
 step include-direction 60 $python tests/include_direction.py
 
@@ -67,7 +103,6 @@ for program in "${unit_tests[@]}"; do
     step "$name" 600 "$program" -r junit -o "$results/$name.xml"
 done
 
-# End to end: the contract beside the rest.
 e2e() {  # NAME LIMIT ARGUMENTS...
     local name=$1 limit=$2 quickly=()
     shift 2
@@ -75,29 +110,8 @@ e2e() {  # NAME LIMIT ARGUMENTS...
     step "$name" "$limit" $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short "${quickly[@]}" \
         --junitxml "$results/$name.xml" "$@"
 }
-e2e contract 1200 tests/e2e/test_contract.py &
 e2e e2e 1200 tests/e2e --ignore tests/e2e/test_contract.py
+e2e contract 1200 tests/e2e/test_contract.py
+
 wait
-
-# The hardware kind of host, emulated: the same harness, the same programs.
-emulated_host() {
-    local programs=c-epoll,c-thread,rust-tokio-multi,node-http name adds=() node
-    for name in ${programs//,/ }; do adds+=(--add "$root/build/functions/$name"); done
-    node=$($python -c "
-import json
-print([p for p in json.load(open('$root/build/functions/programs.json')) if p['name'] == 'node-http'][0]['argv'][0])")
-    scripts/hwhost.sh --timeout 1200 --with-python --cwd "$root" --env "KVMSERVER_BUILD=$build" --env E2E_SLOWNESS=20 \
-        "${adds[@]}" --add "$node" --add "$root/build/functions/programs.json" --add "$build/bin" \
-        --add "$root/tests" --add "$root/functions/check.py" --add "$build/tests" -- \
-        sh -c "python3 -m pytest -q -p no:cacheprovider -o junit_family=xunit1 tests/e2e --emulated --programs $programs \
-               --junitxml=/tmp/results.xml >&2; status=\$?; cat /tmp/results.xml; exit \$status" >"$results/hwhost.xml"
-}
-
-if ((quick)); then
-    skip hwhost "--quick"
-else
-    export -f emulated_host
-    export root build results python
-    step hwhost 1500 bash -c emulated_host
-fi
 finish
