@@ -84,8 +84,10 @@ std::optional<Stop> Machine::on_interrupt() {
         return Stop{StopKind::interrupted, 0, {}};
     const std::uint64_t rip = vcpu_.regs().rip;
     const bool user = (vcpu_.special().cs.selector & 3) == 3;
+    // The vDSO is the program's code, and stands being preempted.
+    const bool in_vdso = rip >= layout::kVdso && rip < layout::kVdso + 2 * kPageSize;
     const bool kernel = rip >= kernel_.text_begin && rip < kernel_.supervisor_end;
-    if (!user || kernel || rip >= layout::kUserMax || vcpu_.event_in_flight()) {
+    if (!user || kernel || (rip >= layout::kUserMax && !in_vdso) || vcpu_.event_in_flight()) {
         shared_->preempt = 1;
         return std::nullopt;
     }
