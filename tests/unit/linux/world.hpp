@@ -163,7 +163,7 @@ struct World {
     static constexpr std::uint64_t kText = 0x10000;
     static constexpr std::uint64_t kData = 0x100000;
     static constexpr std::uint64_t kReadOnly = 0x300000;
-    static constexpr std::uint64_t kReply = kData + (1 << 20) - 64;
+    static constexpr std::uint64_t kReply = kData + (1 << 20) - 256;
     static constexpr std::uint64_t kHole = 0x400000;
     static constexpr std::uint64_t kDataEnd = kData + (1 << 20);
 
