@@ -92,7 +92,7 @@ write_command() {
   local word setting
   {
     echo '#!/bin/sh'
-    echo "cd $(quoted "$cwd") || exit 125"
+    echo "mkdir -p $(quoted "$cwd") && cd $(quoted "$cwd") || exit 125" # /tmp is a fresh tmpfs there
     for setting in "${env_settings[@]}"; do
       echo "export ${setting%%=*}=$(quoted "${setting#*=}")"
     done
