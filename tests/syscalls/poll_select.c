@@ -80,9 +80,9 @@ static void selects(void) {
     CHECK(t.tv_sec == 0 && t.tv_usec == 0 && !FD_ISSET(a[0], &r));
     t = (struct timeval){0, 10000};
     CALL(select(0, NULL, NULL, NULL, &t));
-    r = set_of(-1, 200);
-    CALL(select(201, &r, NULL, NULL, &t));
-    r = set_of(a[0], 200);
+    r = set_of(-1, 40);
+    CALL(select(41, &r, NULL, NULL, &t));
+    r = set_of(a[0], 40);
     CALL(select(a[0], &r, NULL, NULL, &t));
     CALL(select(-1, NULL, NULL, NULL, &t));
     t = (struct timeval){0, -1};

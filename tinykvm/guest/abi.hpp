@@ -7,7 +7,7 @@
 namespace tinykvm::abi {
 
 // Changes whenever a layout or meaning in this file changes: a snapshot of another version is refused.
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 
 // I/O ports. Any other port ends the machine.
 inline constexpr std::uint16_t kPortHostCall = 0x5a0;  // CPL 3: Shared::call is filled in
@@ -18,7 +18,8 @@ inline constexpr std::uint16_t kPortException = 0xe0;  // CPL 0: an ExceptionFra
 enum Host : std::uint32_t {
     // Numbers below 0x1000 are Linux x86-64 system calls with handles in place of file descriptors.
     // These differ from Linux in their arguments:
-    //   openat     (dir handle, path, flags, mode, OpenReply*) -> handle
+    //   openat     (dir handle, path, flags, mode, OpenReply*, content*) -> handle
+    //   readlinkat (dir handle, path, buffer, bytes, LinkReply* or 0) -> bytes
     //   preadv     (handle, iovec*, count, offset or -1 for a stream) -> bytes
     //   pwritev    (handle, iovec*, count, offset or -1 for a stream) -> bytes
     //   getdents64 (handle, buffer, bytes, offset, int64* new offset) -> bytes
@@ -47,6 +48,15 @@ struct OpenReply {
     std::uint32_t mode;     // st_mode of what was opened
     std::uint32_t seekable; // 1 when the guest kernel keeps the offset
     std::uint8_t stat[144]; // struct stat at the moment of opening
+    std::uint32_t content_bytes; // all of a small file opened for reading only, put at `content`; 0 when it was not
+    std::uint32_t reserved;
+};
+inline constexpr std::uint32_t kContentBytes = 4096;
+
+// What a program that resolves a path link by link asks next, told with the link it just read.
+struct LinkReply {
+    std::uint32_t bytes; // of plain; 0 for none
+    char plain[252];     // an absolute path: neither it nor anything above it is a symbolic link
 };
 
 struct SocketMessage {

@@ -241,6 +241,13 @@ struct HostFile : File {
     bool fresh() const { return fresh_until != 0 && fresh_changes == file_changes() && now_mono() < fresh_until; }
 };
 HostFile* make_host_file(i32 handle, u32 flags, bool seekable, u32 mode);
+// The bytes of the small file that was opened last, for as long as that file is fresh.
+struct Content {
+    const HostFile* owner;
+    u32 bytes;
+    u8 data[abi::kContentBytes];
+};
+extern Content last_content;
 // The handle behind a descriptor for a host call, or -1 (EBADF or not a host file).
 i32 handle_of(File*);
 u32 poll_handle(i32 handle, u32 events); // asks the host now, unless ask_handles() just did

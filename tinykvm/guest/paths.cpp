@@ -6,6 +6,7 @@ namespace {
 
 enum Nr : u32 { kFstat = 5, kOpenat = 257, kNewfstatat = 262 };
 constexpr i32 kAtCwd = -100;
+constexpr u64 kFreshNs = 1'000'000;
 constexpr i32 cwd_handle = abi::kHandleCwd; // chdir(2) puts another folder behind it
 
 bool directory_handle(u64 fd, i32& handle) {
@@ -29,7 +30,9 @@ i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
         handle = cwd_handle;
     }
     abi::OpenReply reply{};
-    const i64 opened = host_call(kOpenat, static_cast<u64>(handle), path, flags & ~u64{O_NONBLOCK_}, mode & 07777 & ~creation_mask(), address(&reply));
+    last_content.owner = nullptr;
+    const i64 opened = host_call(kOpenat, static_cast<u64>(handle), path, flags & ~u64{O_NONBLOCK_}, mode & 07777 & ~creation_mask(), address(&reply),
+                                 address(last_content.data));
     if (opened < 0)
         return opened;
     HostFile* f = make_host_file(static_cast<i32>(opened), static_cast<u32>(flags) & ~(O_CLOEXEC_ | O_CREAT_ | 0x80u | 0x100u | 0x200u),
@@ -38,19 +41,21 @@ i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
         host_call(abi::kCloseHandle, static_cast<u64>(opened));
         return -ENOMEM;
     }
-    // Programs ask for the status of a file right after they opened it, and read once more to see its end: for a
-    // millisecond both are answered from what the host said.
-    constexpr u64 kFreshNs = 1'000'000;
+    // Programs ask for the status of a file right after they opened it, read it, and read once more to see its end: for a
+    // millisecond all are answered from what the host said.
     if ((flags & O_ACCMODE_) == 0 && (reply.mode & 0170000) == 0100000) {
         f->fresh_until = now_mono() + kFreshNs;
         f->fresh_changes = file_changes();
         memcpy(f->stat, reply.stat, sizeof(f->stat));
+        last_content.owner = f;
+        last_content.bytes = reply.content_bytes < abi::kContentBytes ? reply.content_bytes : abi::kContentBytes;
     }
     return install_or_release(f, (flags & O_CLOEXEC_) != 0);
 }
 
-// Calls that Linux has with and without a directory: all become the form with one.
-i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0) {
+// Calls that Linux has with and without a directory: all become the form with one. `reply`: memory of the guest kernel, in
+// place of a4.
+i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, void* reply = nullptr) {
     i32 handle;
     if (!directory_handle(dir, handle)) {
         char first = 0;
@@ -60,6 +65,8 @@ i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0) {
             return file_of(static_cast<i32>(dir)) ? -ENOTDIR : -EBADF;
         handle = cwd_handle;
     }
+    if (reply)
+        return user_ok(a1, 0) && user_ok(a2, 0) ? host_call(nr, static_cast<u64>(static_cast<i64>(handle)), a1, a2, a3, address(reply)) : -EFAULT;
     return pass_call(nr, static_cast<u64>(static_cast<i64>(handle)), a1, a2, a3, a4);
 }
 
@@ -196,9 +203,43 @@ bool descriptor_link(u64 path, u64 to, u64 room, i64& result) {
     return true;
 }
 } // namespace
+
+namespace {
+// realpath(3) reads each folder above a path as if it were a link. With the first link that it finds the host tells which
+// path beneath its target holds no more of them: for a millisecond those questions need no exit.
+struct PlainPath {
+    u64 until;
+    u64 changes;
+    abi::LinkReply reply;
+} plain;
+
+bool known_plain(u64 path) {
+    char text[sizeof(plain.reply.plain)];
+    if (plain.reply.bytes == 0 || plain.changes != file_changes() || now_mono() >= plain.until)
+        return false;
+    const i64 length = string_from_user(text, path, sizeof(text));
+    if (length < 2 || static_cast<u64>(length) > plain.reply.bytes)
+        return false;
+    for (i64 i = 0; i < length; ++i)
+        if (text[i] != plain.reply.plain[i])
+            return false;
+    return static_cast<u64>(length) == plain.reply.bytes || plain.reply.plain[length] == '/';
+}
+} // namespace
+
 i64 sys_readlinkat(const Args& c) {
     i64 result = 0;
-    return descriptor_link(c.a[1], c.a[2], c.a[3], result) ? result : path_call(267, c.a[0], c.a[1], c.a[2], c.a[3]);
+    if (descriptor_link(c.a[1], c.a[2], c.a[3], result))
+        return result;
+    if (known_plain(c.a[1]))
+        return -EINVAL;
+    plain.reply.bytes = 0;
+    result = path_call(267, c.a[0], c.a[1], c.a[2], c.a[3], 0, &plain.reply);
+    plain.until = now_mono() + kFreshNs;
+    plain.changes = file_changes();
+    if (plain.reply.bytes > sizeof(plain.reply.plain))
+        plain.reply.bytes = 0;
+    return result;
 }
 i64 sys_readlink(const Args& c) {
     Args d = c;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -18,16 +19,30 @@ namespace tinykvm {
 
 namespace {
 
+// Puts all of a small file where the guest wants it; how many bytes that were, 0 when it is not small.
+std::uint32_t put_content(CallContext& call, int fd, const struct stat& status, std::uint64_t content_at) {
+    std::array<std::byte, abi::kContentBytes> content;
+    if (!S_ISREG(status.st_mode) || status.st_size <= 0 || status.st_size > static_cast<off_t>(content.size()))
+        return 0;
+    const auto bytes = static_cast<std::size_t>(status.st_size);
+    if (::pread(fd, content.data(), bytes, 0) != status.st_size || !call.memory.write(address_arg(content_at), std::span(content).first(bytes)))
+        return 0;
+    return static_cast<std::uint32_t>(bytes);
+}
+
 // Adds the handle and tells the guest of it; the handle is closed again when it cannot be told.
-std::int64_t add_with_reply(CallContext& call, UniqueFd fd, HandleInfo info, std::uint64_t reply_at) {
+// content_at: where the content of a small file goes that was opened for reading only; 0 for nowhere.
+std::int64_t add_with_reply(CallContext& call, UniqueFd fd, HandleInfo info, std::uint64_t reply_at, std::uint64_t content_at = 0) {
     struct stat status {};
     if (::fstat(fd.get(), &status) != 0)
         return -errno;
     const bool offset = S_ISREG(status.st_mode) || S_ISDIR(status.st_mode) || S_ISBLK(status.st_mode);
     const bool keeps_offset = offset && info.kind != HandleKind::stdio;
-    abi::OpenReply reply{status.st_mode, keeps_offset ? 1u : 0u, {}};
+    abi::OpenReply reply{status.st_mode, keeps_offset ? 1u : 0u, {}, 0, 0};
     static_assert(sizeof(reply.stat) == sizeof(status));
     std::memcpy(reply.stat, &status, sizeof(status));
+    if (keeps_offset && content_at != 0)
+        reply.content_bytes = put_content(call, fd.get(), status, content_at);
     const std::int32_t handle = call.handles.add(std::move(fd), std::move(info));
     if (handle >= 0 && !call.memory.store(address_arg(reply_at), reply)) {
         call.handles.close(handle);
@@ -61,7 +76,8 @@ std::int64_t call_openat(CallContext& call, const CallArgs& args) {
     HandleInfo info;
     if (const int error = describe(opened, static_cast<std::uint32_t>(flags), info))
         return -error;
-    return add_with_reply(call, std::move(opened.fd), std::move(info), args.arg[4]);
+    const bool reads = (flags & (O_ACCMODE | O_PATH | O_TRUNC | O_CREAT)) == O_RDONLY;
+    return add_with_reply(call, std::move(opened.fd), std::move(info), args.arg[4], reads ? args.arg[5] : 0);
 }
 
 std::int64_t call_memfd_create(CallContext& call, const CallArgs& args) {

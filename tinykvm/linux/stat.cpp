@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 
+#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/arguments.hpp"
 #include "tinykvm/linux/handlers.hpp"
 #include "tinykvm/linux/path_text.hpp"
@@ -151,6 +153,35 @@ std::int64_t call_faccessat(CallContext& call, const CallArgs& args) {
     return call_faccessat2(call, with_flags);
 }
 
+namespace {
+
+// The path that a link found at `link` leads to, by the letters alone.
+std::string link_target(const std::string& link, const std::string& text) {
+    return (text.starts_with('/') ? std::filesystem::path(text) : std::filesystem::path(link).parent_path() / text).lexically_normal();
+}
+
+// What abi::LinkReply tells: as much of `path` as is free of links, and may be looked at.
+void tell_plain(CallContext& call, const std::string& path, std::uint64_t reply_at) {
+    abi::LinkReply reply{};
+    CallContext quiet{call.memory, call.handles, call.policy, [](const std::string&) {}, call.self};
+    for (std::size_t end = path.find('/', 1); path.size() > 1 && path.size() <= sizeof(reply.plain); end = path.find('/', end + 1)) {
+        end = std::min(end, path.size());
+        AtPath at;
+        at.path = path.substr(0, end);
+        const Target target = look_up(quiet, "readlink", at, false);
+        struct stat info {};
+        if (target.error != 0 || !target.link.empty() || ::fstat(target.fd, &info) != 0 || S_ISLNK(info.st_mode))
+            break;
+        reply.bytes = static_cast<std::uint32_t>(end);
+        if (end == path.size())
+            break;
+    }
+    std::copy_n(path.data(), reply.bytes, reply.plain);
+    call.memory.store(address_arg(reply_at), reply); // only saves questions
+}
+
+} // namespace
+
 std::int64_t call_readlinkat(CallContext& call, const CallArgs& args) {
     const std::int32_t room = int_arg(args.arg[3]);
     if (room <= 0)
@@ -171,6 +202,8 @@ std::int64_t call_readlinkat(CallContext& call, const CallArgs& args) {
         if (n < 0)
             return -errno;
         text.resize(static_cast<std::size_t>(n));
+        if (args.arg[4] != 0 && !at.itself)
+            tell_plain(call, link_target(at.path, text), args.arg[4]);
     }
     const std::size_t bytes = std::min(text.size(), static_cast<std::size_t>(room));
     if (!call.memory.write(address_arg(args.arg[2]), std::as_bytes(std::span(text.data(), bytes))))

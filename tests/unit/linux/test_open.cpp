@@ -21,6 +21,28 @@ TEST_CASE("openat gives a handle and tells what it is") {
     CHECK(world.call(abi::kCloseHandle, -1) == -EBADF);
 }
 
+TEST_CASE("openat brings all of a small file that is opened for reading only") {
+    World world;
+    const auto content = [&](const std::string& path, int flags) {
+        CHECK(world.call(SYS_openat, AT_FDCWD, world.text(path), flags, 0, World::kReply, World::kData) >= 4);
+        return world.bytes(World::kData, world.get<abi::OpenReply>(World::kReply).content_bytes);
+    };
+    const auto file = [&](std::size_t bytes) {
+        std::ofstream(world.tmp / "open/content") << std::string(bytes, 'x');
+        return std::string("content");
+    };
+    CHECK(content(file(1), O_RDONLY) == "x");
+    CHECK(content(file(abi::kContentBytes), O_RDONLY).size() == abi::kContentBytes);
+    CHECK(content(file(abi::kContentBytes + 1), O_RDONLY).empty());
+    CHECK(content(file(0), O_RDONLY).empty());
+    CHECK(content(file(5), O_RDWR).empty());
+    CHECK(content(file(5), O_PATH).empty());
+    CHECK(content(world.tmp / "open/sub", O_RDONLY | O_DIRECTORY).empty());
+    // Nowhere to put it: the file is open all the same.
+    CHECK(world.call(SYS_openat, AT_FDCWD, world.text("content"), O_RDONLY, 0, World::kReply, World::kHole) >= 4);
+    CHECK(world.get<abi::OpenReply>(World::kReply).content_bytes == 0);
+}
+
 TEST_CASE("openat is relative to a folder, by the path that it had") {
     World world;
     CHECK(world.open("file.txt", O_RDONLY) == 4); // the current folder

@@ -126,6 +126,19 @@ TEST_CASE("readlink") {
     CHECK(link("link", 0) == std::to_string(-EINVAL));
     CHECK(link("link", 0x80000000u) == std::to_string(-EINVAL));
     CHECK(world.call(SYS_readlinkat, AT_FDCWD, world.text("link"), World::kHole, 10) == -EFAULT);
+    // What is free of links on the way to the target, as far as it may be looked at.
+    const auto plain = [&](const std::string& path) {
+        world.put(abi::LinkReply{}, World::kReply - World::kData);
+        CHECK(world.call(SYS_readlinkat, AT_FDCWD, world.text(path), World::kData, 4096, World::kReply) > 0);
+        const auto reply = world.get<abi::LinkReply>(World::kReply);
+        return std::string(reply.plain, reply.bytes);
+    };
+    CHECK(plain("link") == world.tmp / "open/file.txt");
+    CHECK(plain("dangling") == world.tmp / "open");
+    CHECK(plain("out") == world.tmp);
+    std::filesystem::create_symlink("link", world.tmp / "open/second");
+    CHECK(plain("second") == world.tmp / "open");
+    CHECK(world.call(SYS_readlinkat, AT_FDCWD, world.text("link"), World::kData, 4096, World::kHole) == 8);
     CHECK(world.call(SYS_openat, AT_FDCWD, world.text("link"), O_PATH | O_NOFOLLOW, 0, World::kReply) == 4);
     CHECK(world.call(SYS_readlinkat, 4, world.text(""), World::kData, 100) == 8);
     CHECK(world.call(SYS_readlinkat, 3, world.text(""), World::kData, 100) == -ENOENT);
