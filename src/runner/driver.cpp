@@ -91,16 +91,16 @@ Driver::Client& Driver::client(std::uint32_t slot) {
     return clients_[slot];
 }
 
-bool Driver::attach(Machine& machine, UniqueFd fd, std::uint32_t listener) {
-    sockaddr_storage peer{}, local{};
-    socklen_t peer_bytes = sizeof(peer), local_bytes = sizeof(local);
-    if (::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &peer_bytes) < 0)
-        peer_bytes = 0;
+bool Driver::attach(Machine& machine, Arrival arrival) {
+    UniqueFd fd = std::move(arrival.fd);
+    const std::uint32_t listener = arrival.listener;
+    sockaddr_storage peer = arrival.peer.storage, local{};
+    socklen_t peer_bytes = arrival.peer.bytes, local_bytes = sizeof(local);
     if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &local_bytes) < 0)
         local_bytes = 0;
     // A connection of our own making (warm-up) looks to the program like one from this host.
     for (const ListenerState& state : machine.listeners())
-        if (state.id == listener && state.family != AF_UNIX && peer.ss_family == AF_UNIX) {
+        if (state.id == listener && state.family != AF_UNIX && peer_bytes == 0) {
             local_bytes = static_cast<socklen_t>(std::min(state.address.size(), sizeof(local)));
             std::memcpy(&local, state.address.data(), local_bytes);
             peer = local;
@@ -233,10 +233,10 @@ bool Driver::accept_some(Machine& machine) {
     bool news = false;
     for (const Listeners::Listening& l : listeners_.all()) {
         for (int i = 0; i < 64 && open_ < abi::kMaxConns; ++i) {
-            UniqueFd fd(::accept4(l.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-            if (!fd)
+            Arrival client = accept_client(l.fd, l.id);
+            if (!client.fd)
                 break;
-            if (!attach(machine, std::move(fd), l.id))
+            if (!attach(machine, std::move(client)))
                 return news;
             news = true;
         }

@@ -51,7 +51,7 @@ public:
     const tinykvm::Stop& stop() const { return stop_; }
 
     // Gives the machine a connection; false when it has no free slot.
-    bool attach(tinykvm::Machine& machine, tinykvm::UniqueFd client, std::uint32_t listener);
+    bool attach(tinykvm::Machine& machine, Arrival client);
     void drop_connections(bool reset);
     std::uint64_t bytes_moved() const { return moved_; }
 

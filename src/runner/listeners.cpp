@@ -42,6 +42,14 @@ SocketAddress parse_listen_address(const std::string& text) {
     return out;
 }
 
+Arrival accept_client(int listening, std::uint32_t listener) {
+    Arrival client;
+    client.peer.bytes = sizeof(client.peer.storage);
+    client.listener = listener;
+    client.fd = UniqueFd(::accept4(listening, reinterpret_cast<sockaddr*>(&client.peer.storage), &client.peer.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    return client;
+}
+
 std::string to_string(const sockaddr* address, socklen_t bytes) {
     char text[INET6_ADDRSTRLEN] = "";
     if (address->sa_family == AF_INET && bytes >= sizeof(sockaddr_in)) {

@@ -19,6 +19,15 @@ struct SocketAddress {
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
+// A client: a connection that was accepted, or one of our own making (then peer.bytes is 0).
+struct Arrival {
+    tinykvm::UniqueFd fd;
+    std::uint32_t listener = 0;
+    SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none
+};
+// Takes one connection without waiting; without an fd, and with errno set, when there is none.
+Arrival accept_client(int listening, std::uint32_t listener);
+
 // "host:port", ":port", "[::1]:80" to an address; throws UserError(usage). Names are "localhost" or numeric.
 SocketAddress parse_listen_address(const std::string& text);
 std::string to_string(const sockaddr* address, socklen_t bytes);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
 
 extern char** environ;
@@ -74,7 +75,7 @@ ProgramFacts facts_of(const ProgramSpec& program, const Limits& limits) {
 } // namespace
 
 void note_line(const std::string& line) {
-    const std::string text = "kvmserver: " + line + "\n";
+    const std::string text = "kvmserver: " + printable(line) + "\n" /* names and texts of the guest may be in it */;
     (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -186,7 +187,7 @@ void warm_up(Booted& booted, const Options& options) {
         if (::write(ours.get(), request.data(), request.size()) != static_cast<ssize_t>(request.size()))
             throw_errno("write warm-up request");
         const std::uint32_t listener = booted.machine->listeners().front().id;
-        if (!booted.driver->attach(*booted.machine, std::move(theirs), listener))
+        if (!booted.driver->attach(*booted.machine, Arrival{std::move(theirs), listener, {}}))
             throw UserError(ExitCode::failure, "warm-up: the machine has no room for a connection");
         // The answer is read aside, so that a large one cannot fill the socket.
         std::thread reader([fd = ours.get()] {

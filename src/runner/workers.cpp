@@ -19,11 +19,6 @@ using namespace tinykvm;
 
 namespace {
 
-struct Ready {
-    UniqueFd fd;
-    std::uint32_t listener = 0;
-};
-
 // Connections that have something to say, for whichever worker is free. A machine is only given to a client once its
 // first byte is here, so silent connections hold none.
 class Arrivals {
@@ -39,7 +34,7 @@ public:
     }
 
     // Blocks; false when the server is to stop.
-    bool next(Ready& out) {
+    bool next(Arrival& out) {
         for (;;) {
             epoll_event event;
             const int n = ::epoll_wait(epoll_.get(), &event, 1, -1);
@@ -71,19 +66,19 @@ private:
             throw_errno("epoll_ctl");
     }
 
-    bool accept(const Listeners::Listening& from, Ready& out) {
-        UniqueFd fd(::accept4(from.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!fd) {
+    bool accept(const Listeners::Listening& from, Arrival& out) {
+        Arrival client = accept_client(from.fd, from.id);
+        if (!client.fd) {
             if (errno == EMFILE || errno == ENFILE)
                 ::usleep(1000); // the backlog holds the client meanwhile
             return false;
         }
         char byte;
-        if (::recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
-            out = {std::move(fd), from.id};
+        if (::recv(client.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+            out = std::move(client);
             return true;
         }
-        const int raw = fd.get();
+        const int raw = client.fd.get();
         std::uint64_t token;
         {
             const std::lock_guard lock(mutex_);
@@ -92,14 +87,14 @@ private:
                 ++slot;
             if (slot == silent_.size())
                 silent_.emplace_back();
-            silent_[slot] = {std::move(fd), from.id};
+            silent_[slot] = std::move(client);
             token = kFirstSilent + slot;
         }
         add(raw, EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, token);
         return false;
     }
 
-    bool take(std::uint64_t slot, Ready& out) {
+    bool take(std::uint64_t slot, Arrival& out) {
         const std::lock_guard lock(mutex_);
         out = std::move(silent_[slot]);
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, out.fd.get(), nullptr);
@@ -111,7 +106,7 @@ private:
     UniqueFd epoll_;
     std::vector<Listeners::Listening> listening_;
     std::mutex mutex_;
-    std::vector<Ready> silent_;
+    std::vector<Arrival> silent_;
 };
 
 class Worker {
@@ -128,11 +123,11 @@ public:
 
     // True until the server is to stop.
     bool serve_one() {
-        Ready ready;
-        if (!arrivals_.next(ready))
+        Arrival client;
+        if (!arrivals_.next(client))
             return false;
         const std::uint64_t exits = machine_->exits();
-        if (!driver_.attach(*machine_, std::move(ready.fd), ready.listener))
+        if (!driver_.attach(*machine_, std::move(client)))
             throw HostError(ENOSPC, "connection slot of a clean machine");
         Driver::Until until;
         until.one_connection = true;

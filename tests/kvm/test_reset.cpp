@@ -169,7 +169,8 @@ TEST_CASE("compare_with_image finds what is not as it was") {
 
 TEST_CASE("a machine that may not keep copies gives them back, and is the same") {
     Server server;
-    server.world.env.options.keep_working_memory = false;
+    SECTION("nothing") { server.world.env.options.keep_working_memory = false; }
+    SECTION("no more than a page") { server.world.env.limits.keep_memory = kPageSize; }
     for (const ResetStrategy strategy : strategies()) {
         const auto machine = server.clone(strategy);
         Stop stop;

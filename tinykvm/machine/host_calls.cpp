@@ -18,6 +18,8 @@
 namespace tinykvm {
 namespace {
 
+constexpr std::uint32_t kRefusedNote = 1u << 31; // apart from the calls that are not there
+
 const char* signal_name(int signal) {
     switch (signal) {
     case 4: return "SIGILL";
@@ -63,6 +65,15 @@ std::string maps_text(const AddressSpace::Regions& regions) {
 
 } // namespace
 
+// A program that asks in every request, or means to fill the log, is told of once.
+void Machine::tell_once(std::uint32_t what, const std::string& line) {
+    constexpr std::size_t kMost = 600;
+    if (told_.size() >= kMost || std::find(told_.begin(), told_.end(), what) != told_.end())
+        return;
+    told_.push_back(what);
+    host_->note(line);
+}
+
 // What the guest kernel closed since the last exit.
 void Machine::close_handles() {
     const std::uint32_t count = std::min(std::uint32_t{*static_cast<const volatile std::uint32_t*>(&shared_->close_count)}, std::uint32_t{16});
@@ -89,17 +100,15 @@ std::optional<Stop> Machine::on_host_call() {
     }
     case abi::kUnknownCall: {
         const auto nr = static_cast<std::uint32_t>(call.arg[0]);
-        if (std::find(told_.begin(), told_.end(), nr) == told_.end() && told_.size() < 600) {
-            told_.push_back(nr);
-            if (env_->options.verbose)
-                host_->note(fmt::format("system call {} ({}) is not there: ENOSYS", call_name(nr), nr));
-        }
+        if (env_->options.verbose)
+            tell_once(nr, fmt::format("system call {} ({}) is not there: ENOSYS", call_name(nr), nr));
         result = 0;
         break;
     }
     case abi::kRefused:
-        host_->note(fmt::format("the program called {}: a machine is one process and cannot start another; refused (EPERM)",
-                                call_name(static_cast<std::uint32_t>(call.arg[0]))));
+        tell_once(kRefusedNote | static_cast<std::uint32_t>(call.arg[0]),
+                  fmt::format("the program called {}: a machine is one process and cannot start another; refused (EPERM)",
+                              call_name(static_cast<std::uint32_t>(call.arg[0]))));
         result = 0;
         break;
     case abi::kListen:
@@ -129,7 +138,7 @@ std::optional<Stop> Machine::on_host_call() {
             break;
         const CallRow* row = find_call(call.nr);
         if (!row) {
-            host_->note(fmt::format("system call {} ({}) is not there: ENOSYS", call_name(call.nr), call.nr));
+            tell_once(call.nr, fmt::format("system call {} ({}) is not there: ENOSYS", call_name(call.nr), call.nr));
             result = -ENOSYS;
             break;
         }

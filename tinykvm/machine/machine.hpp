@@ -175,6 +175,7 @@ private:
     std::uint64_t restore_dirty(std::vector<Frame> dirty);
     void restore_frames(const std::vector<Frame>& frames);
     void close_handles();
+    void tell_once(std::uint32_t what, const std::string& line);
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();
@@ -210,10 +211,12 @@ private:
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
     std::vector<Frame> working_set_;    // sorted: frames of the image that this clone ever wrote to
+    std::vector<bool> own_;             // with dirty bits: the same set by frame
+    std::size_t own_count_ = 0;         // pages that this clone keeps between requests
     std::vector<bool> read_only_copies_; // frames that are this clone's own only to be mapped faster: never written to
     long minor_faults_seen_ = -1;
     std::vector<Frame> host_pages_;     // frames that the host writes to by pointer
-    std::vector<std::uint32_t> told_;   // unknown calls already named
+    std::vector<std::uint32_t> told_;   // what tell_once() has named
 };
 
 } // namespace tinykvm

@@ -52,6 +52,7 @@ std::uint64_t Machine::restore_working_set() {
         minor_faults_seen_ = faults;
     }
     restore_frames(working_set_);
+    own_count_ = working_set_.size();
     return working_set_.size();
 }
 
@@ -64,6 +65,12 @@ std::uint64_t Machine::restore_dirty(std::vector<Frame> dirty) {
     std::sort(dirty.begin(), dirty.end());
     dirty.erase(std::unique(dirty.begin(), dirty.end()), dirty.end());
     restore_frames(dirty);
+    own_.resize(ram_.image_frames());
+    for (const Frame frame : dirty)
+        if (!own_[frame]) {
+            own_[frame] = true;
+            ++own_count_;
+        }
     // The TLB may hold translations that say "dirty already". A changed CR3 (its ignored PWT bit) makes KVM flush it.
     vcpu_.special().cr3 ^= 8;
     vcpu_.special_changed();
@@ -86,7 +93,6 @@ ResetStats Machine::reset() {
     stats.pages_dropped = ram_.drop_growth();
     handles_.reset();
     listeners_ = image_->listeners;
-    told_.clear();
     start_at(kernel_.wait_resume);
     // Segment registers, if the program loaded other selectors; FS and GS bases and the vector state are set by the
     // guest kernel before the program goes on.
@@ -106,11 +112,13 @@ ResetStats Machine::reset() {
         vcpu_.special() = fresh;
         vcpu_.special_changed();
     }
-    if (!env_->options.keep_working_memory || working_set_.size() * kPageSize > env_->limits.keep_memory) {
+    if (!env_->options.keep_working_memory || own_count_ * kPageSize > env_->limits.keep_memory) {
         // More than a machine may keep: the copies go back to the kernel, and the set is learned anew.
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");
         working_set_.clear();
+        own_.clear();
+        own_count_ = 0;
         read_only_copies_.clear();
         minor_faults_seen_ = -1;
     }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/guest/embed.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -81,6 +82,7 @@ kvm::GuestCpu guest_cpu(const CpuState& state) {
 MachineState to_state(const MachineImage& image, const MachineEnv& env, const ProgramSpec& program) {
     MachineState state;
     state.guest_abi = abi::kVersion;
+    state.guest_kernel_digest = guest_kernel_sha256();
     state.door = env.kind.pvm_door ? abi::kDoorPvm : abi::kDoorHardware;
     state.page_table_root = image.root.value;
     state.frames = image.image->frames();
