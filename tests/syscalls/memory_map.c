@@ -67,8 +67,9 @@ static void invalid(void) {
     CALL(mmap((void *)1, PAGE, PROT_READ, flags | MAP_FIXED, -1, 0));
     CALL(syscall(SYS_mmap, NULL, PAGE, PROT_READ, MAP_PRIVATE, 0, 1));
     CALL(mmap(NULL, (size_t)1 << 62, PROT_READ, flags, -1, 0));
-    CALL(mmap((void *)((1ul << 47) - PAGE), 2 * PAGE, PROT_READ, flags | MAP_FIXED, -1, 0));
-    CALL(munmap((void *)(1ul << 47), PAGE));
+    // Beyond every address, also where the CPU has five levels of page tables.
+    CALL(mmap((void *)((1ul << 56) - PAGE), 2 * PAGE, PROT_READ, flags | MAP_FIXED, -1, 0));
+    CALL(munmap((void *)(1ul << 56), PAGE));
 }
 
 static void remapping(void) {

@@ -99,7 +99,9 @@ int main(void) {
     MUST(pthread_create(&threads[0], NULL, dies_with_it, NULL));
     pthread_join(threads[0], NULL);
     SAY("lock: %s", strerrorname_np(pthread_mutex_lock(&robust)));
-    SAY("consistent: %d, unlock %d, lock %d", pthread_mutex_consistent(&robust), pthread_mutex_unlock(&robust), pthread_mutex_lock(&robust));
+    SAY("consistent: %d", pthread_mutex_consistent(&robust));
+    SAY("unlock %d", pthread_mutex_unlock(&robust));
+    SAY("lock %d", pthread_mutex_lock(&robust));
     section("the stack of the main thread");
     pthread_attr_t mine;
     void *low;

@@ -85,6 +85,7 @@ i64 sys_gettid(const Args&);
 i64 sys_gettimeofday(const Args&);
 i64 sys_getuid(const Args&);
 i64 sys_handle_call(const Args&);
+Args only_arguments(const Args&); // of a call that is passed on: what it has no argument for is 0
 i64 sys_host_call(const Args&);
 i64 sys_ioctl(const Args&);
 i64 sys_kill(const Args&);

@@ -279,6 +279,9 @@ i64 sys_symlinkat(const Args& c) {
 }
 
 // Calls whose first argument is a directory and the rest is as the program gave it.
-i64 sys_path_call(const Args& c) { return path_call(static_cast<u32>(c.regs->orig_rax), c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]); }
+i64 sys_path_call(const Args& given) {
+    const Args c = only_arguments(given);
+    return path_call(static_cast<u32>(c.regs->orig_rax), c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]);
+}
 
 } // namespace gk

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -33,6 +34,51 @@ bool same_table(const std::byte* a, const std::byte* b) {
     }
     return true;
 }
+
+// Collects the pages that were accessed, and for read-only ones what lies before them in the same block of eight: on a fault
+// KVM's shadow paging maps such a block from its first page on, for as long as the pages are there (Linux
+// arch/x86/kvm/mmu/paging_tmpl.h, pte_prefetch). A page more to load costs about a third of a fault.
+class MappedAlong {
+public:
+    MappedAlong(std::vector<Frame>& out, bool read_only) : out_(&out), read_only_(read_only) {}
+    ~MappedAlong() { end_block(); }
+
+    void add(GuestVirt page, std::uint64_t entry) {
+        const std::uint64_t number = page.value / kPageSize;
+        if (number / kBlock != block_) {
+            end_block();
+            block_ = number / kBlock;
+        }
+        const Page found{pte::frame(entry), (entry & pte::kAccessed) != 0};
+        if (found.accessed) {
+            ++accessed_;
+            upto_ = count_ + 1;
+            whole_ = count_ == number % kBlock; // no hole before it
+        }
+        pages_[count_++] = found;
+    }
+
+private:
+    static constexpr std::size_t kBlock = 8, kWorth = 3;
+    struct Page {
+        Frame frame;
+        bool accessed;
+    };
+    void end_block() {
+        const bool fill = read_only_ && whole_ && accessed_ > 1 && upto_ - accessed_ <= kWorth * (accessed_ - 1);
+        for (std::size_t i = 0; i < upto_; ++i)
+            if (fill || pages_[i].accessed)
+                out_->push_back(pages_[i].frame);
+        count_ = accessed_ = upto_ = 0;
+        whole_ = false;
+    }
+    std::vector<Frame>* out_;
+    bool read_only_;
+    std::uint64_t block_ = 0;
+    std::array<Page, kBlock> pages_{};
+    std::size_t count_ = 0, accessed_ = 0, upto_ = 0;
+    bool whole_ = false;
+};
 
 } // namespace
 
@@ -145,14 +191,16 @@ void Machine::forget_accessed() {
 std::vector<Frame> Machine::accessed_frames() {
     std::vector<Frame> tables, kernel, program;
     space_.tables().for_each_table([&](Frame frame) { tables.push_back(frame); });
-    for (const auto& [begin, region] : space_.regions())
+    for (const auto& [begin, region] : space_.regions()) {
+        MappedAlong along(program, (region.prot & PROT_WRITE) == 0);
         space_.tables().update(GuestVirt(begin), GuestVirt(region.end), [&](GuestVirt page, std::uint64_t entry) {
             if (page.value >= layout::kUserMax)
                 kernel.push_back(pte::frame(entry));
-            else if (entry & pte::kAccessed)
-                program.push_back(pte::frame(entry));
+            else
+                along.add(page, entry);
             return entry;
         });
+    }
     tables.insert(tables.end(), kernel.begin(), kernel.end());
     tables.insert(tables.end(), program.begin(), program.end());
     std::erase_if(tables, [&](Frame frame) { return frame >= ram_.image_frames(); });
