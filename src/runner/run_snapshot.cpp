@@ -46,7 +46,7 @@ int run_snapshot(const Options& options) {
     const auto image = from_state(state, memory, *setup->policy, warnings);
     for (const std::string& warning : warnings)
         note_line(warning);
-    make_lazy(*image, *memory);
+    make_lazy(*image, *memory, setup->env.kind.pvm_door);
     if (uses_dirty_bits(*setup, options))
         clear_marks(*image, *memory);
     announce(*setup, options, static_cast<double>(host_mono_ns() - begin) / 1e9, "restored");

@@ -220,11 +220,17 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     // Under shadow paging each page costs a fault of some 10 us, and KVM maps the neighbours along with it only where the
     // host's mapping is writable, as that of a private copy is.
     if (env.kind.pvm_door) {
-        m->read_only_copies_.resize(image->image->frames());
+        m->clean_copies_.resize(image->image->frames());
         for (const FrameRun& run : image->hot_read_only) {
             make_private(run);
-            std::fill_n(m->read_only_copies_.begin() + run.first, run.count, true);
+            std::fill_n(m->clean_copies_.begin() + run.first, run.count, true);
         }
+        for (const UnwrittenPage& page : image->hot_unwritten) {
+            make_private({page.frame, 1});
+            m->clean_copies_[page.frame] = true;
+        }
+        m->unwritten_ = image->hot_unwritten;
+        m->space_.track_host_writes(!m->unwritten_.empty());
     }
     // Copies of the pages it is known to write to, made in one go: cheaper than a fault for each.
     for (const FrameRun& run : image->working_set)

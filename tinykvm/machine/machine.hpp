@@ -80,6 +80,14 @@ struct MachineEnv {
     MachineOptions options;
 };
 
+// A page that the first invocation reads and may yet write to. Its entry in the image is not marked dirty, so that the CPU
+// (or KVM, which walks these tables for it) marks it with the first write: until then a reset need not copy it.
+struct UnwrittenPage {
+    GuestPhys entry_at;  // of the leaf entry
+    std::uint64_t entry; // what it is in the image, but for the accessed bit
+    Frame frame;
+};
+
 // A quiescent machine to clone from: shared by all its clones, immutable.
 struct MachineImage {
     std::shared_ptr<Image> image;
@@ -92,7 +100,9 @@ struct MachineImage {
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
     std::vector<FrameRun> working_set; // frames that an invocation is known to write to
-    std::vector<FrameRun> hot_read_only; // read-only frames that the first invocation uses
+    // Under shadow paging only: other frames that the first invocation uses, the read-only ones and those it only reads.
+    std::vector<FrameRun> hot_read_only;
+    std::vector<UnwrittenPage> hot_unwritten;
     bool keep_pid = false; // the program would not bear another process number
 };
 
@@ -175,6 +185,7 @@ private:
     std::uint64_t restore_dirty(std::vector<Frame> dirty);
     void restore_frames(const std::vector<Frame>& frames);
     void close_handles();
+    void find_written();
     void tell_once(std::uint32_t what, const std::string& line);
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();
@@ -213,7 +224,8 @@ private:
     std::vector<Frame> working_set_;    // sorted: frames of the image that this clone ever wrote to
     std::vector<bool> own_;             // with dirty bits: the same set by frame
     std::size_t own_count_ = 0;         // pages that this clone keeps between requests
-    std::vector<bool> read_only_copies_; // frames that are this clone's own only to be mapped faster: never written to
+    std::vector<UnwrittenPage> unwritten_;
+    std::vector<bool> clean_copies_; // frames that are this clone's own only to be mapped faster: not written to yet
     long minor_faults_seen_ = -1;
     std::vector<Frame> host_pages_;     // frames that the host writes to by pointer
     std::vector<std::uint32_t> told_;   // what tell_once() has named

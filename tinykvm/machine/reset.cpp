@@ -35,12 +35,12 @@ bool same_table(const std::byte* a, const std::byte* b) {
     return true;
 }
 
-// Collects the pages that were accessed, and for read-only ones what lies before them in the same block of eight: on a fault
+// Collects the pages that were accessed, and what lies before them in the same block of eight: on a fault
 // KVM's shadow paging maps such a block from its first page on, for as long as the pages are there (Linux
 // arch/x86/kvm/mmu/paging_tmpl.h, pte_prefetch). A page more to load costs about a third of a fault.
 class MappedAlong {
 public:
-    MappedAlong(std::vector<Frame>& out, bool read_only) : out_(&out), read_only_(read_only) {}
+    explicit MappedAlong(std::vector<Frame>& out) : out_(&out) {}
     ~MappedAlong() { end_block(); }
 
     void add(GuestVirt page, std::uint64_t entry) {
@@ -65,7 +65,7 @@ private:
         bool accessed;
     };
     void end_block() {
-        const bool fill = read_only_ && whole_ && accessed_ > 1 && upto_ - accessed_ <= kWorth * (accessed_ - 1);
+        const bool fill = whole_ && accessed_ > 1 && upto_ - accessed_ <= kWorth * (accessed_ - 1);
         for (std::size_t i = 0; i < upto_; ++i)
             if (fill || pages_[i].accessed)
                 out_->push_back(pages_[i].frame);
@@ -73,7 +73,6 @@ private:
         whole_ = false;
     }
     std::vector<Frame>* out_;
-    bool read_only_;
     std::uint64_t block_ = 0;
     std::array<Page, kBlock> pages_{};
     std::size_t count_ = 0, accessed_ = 0, upto_ = 0;
@@ -82,19 +81,41 @@ private:
 
 } // namespace
 
+// Looks which of the pages that were only read so far have been written to since the last reset, by the program or by the host
+// for it, or have moved to other addresses: from now on they are copied back as the others are. The entries must still
+// be as the invocation left them.
+void Machine::find_written() {
+    const auto written = [&](Frame frame) {
+        if (frame < clean_copies_.size() && clean_copies_[frame]) {
+            clean_copies_[frame] = false;
+            minor_faults_seen_ = -1;
+        }
+    };
+    std::erase_if(unwritten_, [&](const UnwrittenPage& page) {
+        std::uint64_t entry;
+        std::memcpy(&entry, ram_.host(page.entry_at), sizeof(entry));
+        if (((entry ^ page.entry) & ~pte::kAccessed) == 0)
+            return false;
+        written(page.frame);
+        return true;
+    });
+    for (const Frame frame : space_.take_host_dirty())
+        written(frame);
+}
+
 // Working set: the kernel tells which pages of the image this clone has a copy of. A page written for the first time
 // cost a minor fault; without one the set is what it was.
 std::uint64_t Machine::restore_working_set() {
     for (const Frame frame : space_.take_made_writable())
-        if (frame < read_only_copies_.size() && read_only_copies_[frame]) {
-            read_only_copies_[frame] = false;
+        if (frame < clean_copies_.size() && clean_copies_[frame]) {
+            clean_copies_[frame] = false;
             minor_faults_seen_ = -1;
         }
     const long faults = minor_faults();
     if (faults != minor_faults_seen_) {
         working_set_ = private_pages(ram_.host(GuestPhys(0)), ram_.image_frames());
-        if (!read_only_copies_.empty())
-            std::erase_if(working_set_, [&](Frame frame) { return read_only_copies_[frame]; });
+        if (!clean_copies_.empty())
+            std::erase_if(working_set_, [&](Frame frame) { return clean_copies_[frame]; });
         minor_faults_seen_ = faults;
     }
     restore_frames(working_set_);
@@ -134,6 +155,8 @@ ResetStats Machine::reset() {
     std::vector<Frame> dirty;
     if (strategy_ == ResetStrategy::dirty_bits)
         space_.tables().take_dirty([&](Frame frame) { dirty.push_back(frame); });
+    else
+        find_written();
     space_.reset();
     stats.pages_copied = strategy_ == ResetStrategy::dirty_bits ? restore_dirty(std::move(dirty)) : restore_working_set();
     stats.pages_dropped = ram_.drop_growth();
@@ -165,7 +188,8 @@ ResetStats Machine::reset() {
         working_set_.clear();
         own_.clear();
         own_count_ = 0;
-        read_only_copies_.clear();
+        clean_copies_.clear();
+        unwritten_.clear();
         minor_faults_seen_ = -1;
     }
     return stats;
@@ -192,7 +216,7 @@ std::vector<Frame> Machine::accessed_frames() {
     std::vector<Frame> tables, kernel, program;
     space_.tables().for_each_table([&](Frame frame) { tables.push_back(frame); });
     for (const auto& [begin, region] : space_.regions()) {
-        MappedAlong along(program, (region.prot & PROT_WRITE) == 0);
+        MappedAlong along(program);
         space_.tables().update(GuestVirt(begin), GuestVirt(region.end), [&](GuestVirt page, std::uint64_t entry) {
             if (page.value >= layout::kUserMax)
                 kernel.push_back(pte::frame(entry));

@@ -174,7 +174,7 @@ void clear_marks(const MachineImage& image, Image& memory) {
     visit(visit, image.root, 3);
 }
 
-std::uint64_t make_lazy(MachineImage& image, Image& memory) {
+std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) {
     std::uint64_t lazy = 0;
     // What the host reaches by pointer, and the guest kernel itself, must be there from the start.
     Visited first(memory), second(memory);
@@ -182,21 +182,40 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory) {
         if (at >= layout::kUserMax)
             memory.ensure(pte::frame(entry));
     });
+    std::vector<bool> written(memory.frames()), seen(memory.frames());
+    for (const FrameRun& run : image.working_set)
+        std::fill_n(written.begin() + run.first, run.count, true);
+    std::vector<bool> twice(memory.frames()); // what has two addresses may be written to through either
+    std::vector<Frame> read_only;
     for_each_leaf(memory, second, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
         if (!(entry & pte::kPresent))
             return;
         const Frame frame = pte::frame(entry);
+        if (seen[frame])
+            twice[frame] = true;
+        seen[frame] = true;
         if (!memory.loaded(frame)) {
             entry = (entry & ~pte::kPresent) | pte::kLazy;
             ++lazy;
-        } else if (!(entry & pte::kWrite) && at < layout::kUserMax && !memory.is_hole(frame)) {
-            auto& runs = image.hot_read_only;
-            if (!runs.empty() && runs.back().first + runs.back().count == frame)
-                ++runs.back().count;
-            else
-                runs.push_back({frame, 1});
+        } else if (shadow_paging && at < layout::kUserMax && !memory.is_hole(frame)) {
+            const GuestPhys place(static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
+            if (!(entry & pte::kWrite))
+                read_only.push_back(frame);
+            else if (!written[frame])
+                image.hot_unwritten.push_back({place, entry & ~(pte::kDirty | pte::kAccessed), frame});
         }
     });
+    std::erase_if(read_only, [&](Frame frame) { return twice[frame]; });
+    for (const Frame frame : read_only) {
+        auto& runs = image.hot_read_only;
+        if (!runs.empty() && runs.back().first + runs.back().count == frame)
+            ++runs.back().count;
+        else
+            runs.push_back({frame, 1});
+    }
+    std::erase_if(image.hot_unwritten, [&](const UnwrittenPage& page) { return twice[page.frame]; });
+    for (const UnwrittenPage& page : image.hot_unwritten)
+        *reinterpret_cast<std::uint64_t*>(memory.data() + page.entry_at.value) &= ~pte::kDirty;
     return lazy;
 }
 
