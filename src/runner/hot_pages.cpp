@@ -41,7 +41,15 @@ TrialPages trial_invocation(const Setup& setup, const Options& options, std::sha
     } catch (const UserError&) {
         // Not a web server, or not for this path: what it touched until then is what is known.
     }
-    return {trial.machine->accessed_frames(), trial.machine->written_frames()};
+    auto used = trial.machine->accessed_frames();
+    TrialPages pages{std::move(used.machine), trial.machine->written_frames()};
+    // Those of the program that a clone needs as copies of its own from the start lie together.
+    std::vector<bool> written(image->image->frames());
+    for (const FrameRun& run : pages.written)
+        std::fill_n(written.begin() + run.first, run.count, true);
+    std::stable_partition(used.program.begin(), used.program.end(), [&](Frame frame) { return !written[frame]; });
+    pages.hot.insert(pages.hot.end(), used.program.begin(), used.program.end());
+    return pages;
 }
 
 void check_output(const std::string& path) {

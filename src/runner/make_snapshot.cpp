@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -6,6 +7,7 @@
 #include "src/runner/setup.hpp"
 #include "src/snapshot/writer.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/machine/renumber.hpp"
 #include "tinykvm/machine/restore.hpp"
 
 namespace kvmserver {
@@ -23,11 +25,14 @@ int make_snapshot(const Options& options) {
         return static_cast<int>(booted.end == DriveEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     }
     warm_up(booted, options);
-    const auto image = std::move(*booted.machine).into_image();
+    auto booted_image = std::move(*booted.machine).into_image();
     booted.machine.reset();
-    TrialPages trial = trial_invocation(*setup, options, image);
-    const std::vector<std::uint32_t>& hot = trial.hot;
-    image->working_set = std::move(trial.written);
+    TrialPages trial = trial_invocation(*setup, options, booted_image);
+    booted_image->working_set = std::move(trial.written);
+    const auto image = renumber(*booted_image, trial.hot);
+    booted_image.reset();
+    std::vector<std::uint32_t> hot(trial.hot.size());
+    std::iota(hot.begin(), hot.end(), 0);
     const MachineState state = to_state(*image, setup->env, setup->program);
     const SnapshotSummary summary =
         write_snapshot(options.snapshot_file, state, image->image->bytes(), hot, options.level, image->image->fd());

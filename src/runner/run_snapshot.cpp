@@ -23,7 +23,7 @@ int run_snapshot(const Options& options) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     auto memory = Image::create(state.frames);
-    auto loader = std::make_shared<SnapshotLoader>(std::move(reader), memory->bytes());
+    auto loader = std::make_shared<SnapshotLoader>(std::move(reader), *memory);
     memory->set_loader(loader);
     std::atomic<bool> stop{false};
     // The hot part is unpacked by two threads while this one gets KVM, the VMs and the sockets ready.

@@ -4,8 +4,8 @@
 
 namespace kvmserver {
 
-SnapshotLoader::SnapshotLoader(SnapshotReader reader, std::span<std::byte> image)
-    : reader_(std::move(reader)), image_(image), states_(reader_.chunks().size()) {
+SnapshotLoader::SnapshotLoader(SnapshotReader reader, const tinykvm::Image& image)
+    : reader_(std::move(reader)), image_(image.bytes()), memfd_(image.fd()), states_(reader_.chunks().size()) {
     while (hot_ < reader_.chunks().size() && reader_.chunks()[hot_].hot)
         ++hot_;
 }
@@ -24,7 +24,7 @@ void SnapshotLoader::load_chunk(std::size_t chunk) {
     std::uint8_t seen = absent;
     if (states_[chunk].compare_exchange_strong(seen, loading, std::memory_order_acquire)) {
         try {
-            reader_.load_chunk(chunk, image_);
+            reader_.load_chunk(chunk, image_, memfd_);
         } catch (...) {
             states_[chunk].store(failed, std::memory_order_release);
             const std::lock_guard lock(mutex_);

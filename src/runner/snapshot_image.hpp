@@ -15,8 +15,8 @@ namespace kvmserver {
 
 class SnapshotLoader final : public tinykvm::ImageLoader {
 public:
-    // `image` must outlive the loader's last use; the image holds the loader, not the other way round.
-    SnapshotLoader(SnapshotReader reader, std::span<std::byte> image);
+    // The bytes and the memfd of the image must outlive the loader's last use; the image holds the loader, not the other way round.
+    SnapshotLoader(SnapshotReader reader, const tinykvm::Image& image);
 
     void load(std::uint32_t frame) override;
     bool loaded(std::uint32_t frame) const override;
@@ -33,6 +33,7 @@ private:
 
     SnapshotReader reader_;
     std::span<std::byte> image_;
+    int memfd_;
     std::vector<std::atomic<std::uint8_t>> states_;
     std::size_t hot_ = 0;
     std::mutex mutex_;

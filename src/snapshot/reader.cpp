@@ -124,28 +124,24 @@ void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> r
         throw FormatError(fmt::format("chunk {} of guest memory does not decompress to its length", number));
 }
 
-void SnapshotReader::load_chunk(std::size_t number, std::span<std::byte> image) const {
+void SnapshotReader::load_chunk(std::size_t number, std::span<std::byte> image, int memfd) const {
     const ChunkInfo& chunk = chunks_[number];
     if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage)
         throw std::logic_error("load_chunk: the image has not the size of guest memory");
     try {
-        const auto place = [&](const ChunkRun& run) {
-            return image.subspan(std::size_t{run.first} * kPage, std::size_t{run.count} * kPage);
-        };
-        if (chunk.filter == Filter::none && chunk.runs.size() == 1)
-            return decompress_chunk(number, place(chunk.runs[0]));
         auto raw = raw_buffer(0, chunk.raw_bytes());
         decompress_chunk(number, raw);
         if (chunk.filter != Filter::none) {
-            const auto unfiltered = chunk.runs.size() == 1 ? place(chunk.runs[0]) : raw_buffer(1, raw.size());
+            const auto unfiltered = raw_buffer(1, raw.size());
             undo_filter(chunk.filter, raw, unfiltered.data());
-            if (chunk.runs.size() == 1)
-                return;
             raw = unfiltered;
         }
-        for (const ChunkRun& run : chunk.runs)
-            std::memcpy(place(run).data(), raw.data() + std::size_t{run.page} * kPage,
-                        std::size_t{run.count} * kPage);
+        for (const ChunkRun& run : chunk.runs) {
+            const auto pages = raw.subspan(std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
+            const std::size_t at = std::size_t{run.first} * kPage;
+            if (memfd < 0 || ::pwrite(memfd, pages.data(), pages.size(), static_cast<off_t>(at)) != static_cast<ssize_t>(pages.size()))
+                std::memcpy(image.data() + at, pages.data(), pages.size());
+        }
     } catch (const FormatError& error) {
         bad(error.what());
     }

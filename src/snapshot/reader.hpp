@@ -36,7 +36,8 @@ public:
     // Puts the pages of a chunk where its runs say. `image` is all of guest memory, state().frames * 4096
     // bytes. Nothing else of `image` is touched; on failure the chunk's frames may be half filled. Two
     // threads must not load the same chunk at once.
-    void load_chunk(std::size_t chunk, std::span<std::byte> image) const;
+    // `memfd`: the file that `image` maps, or -1. Pages are written through it: a page fault each costs more.
+    void load_chunk(std::size_t chunk, std::span<std::byte> image, int memfd = -1) const;
 
     // Checks the content of all chunks.
     void verify() const;

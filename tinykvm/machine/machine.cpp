@@ -225,10 +225,13 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
             make_private(run);
             std::fill_n(m->clean_copies_.begin() + run.first, run.count, true);
         }
+        std::vector<FrameRun> unwritten;
         for (const UnwrittenPage& page : image->hot_unwritten) {
-            make_private({page.frame, 1});
+            append_frame(unwritten, page.frame);
             m->clean_copies_[page.frame] = true;
         }
+        for (const FrameRun& run : unwritten)
+            make_private(run);
         m->unwritten_ = image->hot_unwritten;
         m->space_.track_host_writes(!m->unwritten_.empty());
     }

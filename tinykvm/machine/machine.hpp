@@ -153,10 +153,13 @@ public:
     std::shared_ptr<MachineImage> into_image() &&;
     // Clone only, before its first run: its monotonic clock is this much later.
     void skip_time(std::uint64_t ns) { clock_.continue_from(clock_.now_mono() + ns); }
-    // Clone only, before its first run: from now on accessed_frames() tells which frames the program uses, those of
-    // the guest kernel and the page tables first.
+    // Clone only, before its first run: from now on accessed_frames() tells which frames the program uses.
     void forget_accessed();
-    std::vector<Frame> accessed_frames();
+    struct AccessedFrames {
+        std::vector<Frame> machine; // all page tables, and all of the guest kernel by address
+        std::vector<Frame> program; // by address, read-only ones first
+    };
+    AccessedFrames accessed_frames();
     // Clone only: frames of the image that it has written to so far.
     std::vector<FrameRun> written_frames() const;
     // Clone only: puts every bit back. Before the next invocation comes prepare().

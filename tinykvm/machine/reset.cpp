@@ -198,10 +198,7 @@ ResetStats Machine::reset() {
 std::vector<FrameRun> Machine::written_frames() const {
     std::vector<FrameRun> runs;
     for (const Frame frame : private_pages(ram_.host(GuestPhys(0)), ram_.image_frames())) {
-        if (!runs.empty() && runs.back().first + runs.back().count == frame)
-            ++runs.back().count;
-        else
-            runs.push_back({frame, 1});
+        append_frame(runs, frame);
     }
     return runs;
 }
@@ -212,23 +209,24 @@ void Machine::forget_accessed() {
                                [](GuestVirt, std::uint64_t entry) { return entry & ~pte::kAccessed; });
 }
 
-std::vector<Frame> Machine::accessed_frames() {
-    std::vector<Frame> tables, kernel, program;
-    space_.tables().for_each_table([&](Frame frame) { tables.push_back(frame); });
+Machine::AccessedFrames Machine::accessed_frames() {
+    AccessedFrames found;
+    std::vector<Frame> writable;
+    space_.tables().for_each_table([&](Frame frame) { found.machine.push_back(frame); });
     for (const auto& [begin, region] : space_.regions()) {
-        MappedAlong along(program);
+        MappedAlong along(region.prot & PROT_WRITE ? writable : found.program);
         space_.tables().update(GuestVirt(begin), GuestVirt(region.end), [&](GuestVirt page, std::uint64_t entry) {
             if (page.value >= layout::kUserMax)
-                kernel.push_back(pte::frame(entry));
+                found.machine.push_back(pte::frame(entry));
             else
                 along.add(page, entry);
             return entry;
         });
     }
-    tables.insert(tables.end(), kernel.begin(), kernel.end());
-    tables.insert(tables.end(), program.begin(), program.end());
-    std::erase_if(tables, [&](Frame frame) { return frame >= ram_.image_frames(); });
-    return tables;
+    found.program.insert(found.program.end(), writable.begin(), writable.end());
+    for (auto* frames : {&found.machine, &found.program})
+        std::erase_if(*frames, [&](Frame frame) { return frame >= ram_.image_frames(); });
+    return found;
 }
 
 void Machine::prepare() { make_unique(); }

@@ -206,13 +206,8 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
         }
     });
     std::erase_if(read_only, [&](Frame frame) { return twice[frame]; });
-    for (const Frame frame : read_only) {
-        auto& runs = image.hot_read_only;
-        if (!runs.empty() && runs.back().first + runs.back().count == frame)
-            ++runs.back().count;
-        else
-            runs.push_back({frame, 1});
-    }
+    for (const Frame frame : read_only)
+        append_frame(image.hot_read_only, frame);
     std::erase_if(image.hot_unwritten, [&](const UnwrittenPage& page) { return twice[page.frame]; });
     for (const UnwrittenPage& page : image.hot_unwritten)
         *reinterpret_cast<std::uint64_t*>(memory.data() + page.entry_at.value) &= ~pte::kDirty;

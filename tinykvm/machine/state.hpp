@@ -27,6 +27,13 @@ struct FrameRun {
     std::uint32_t first = 0, count = 0; // in frames of 4096 bytes
     bool operator==(const FrameRun&) const = default;
 };
+// Lengthens the last run by a frame that follows it, or begins another.
+inline void append_frame(std::vector<FrameRun>& runs, std::uint32_t frame) {
+    if (!runs.empty() && runs.back().first + runs.back().count == frame)
+        ++runs.back().count;
+    else
+        runs.push_back({frame, 1});
+}
 
 struct ListenerState {
     std::uint32_t id = 0;     // the guest's listener number, < abi::kMaxListeners
