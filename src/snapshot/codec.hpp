@@ -27,7 +27,8 @@ public:
         Filter filter = Filter::none;
         std::vector<std::byte> stored;
     };
-    Result compress(std::span<const std::byte> raw);
+    // `hot`: read before anything can be served, so fast to decompress rather than small.
+    Result compress(std::span<const std::byte> raw, bool hot);
 
 private:
     struct Free {
@@ -36,6 +37,7 @@ private:
     using Context = std::unique_ptr<ZSTD_CCtx_s, Free>;
     Filter choose(std::span<const std::byte> raw);
 
+    bool fast_hot_;
     Context context_, probe_;
     std::vector<std::byte> filtered_, scratch_;
 };

@@ -59,7 +59,7 @@ private:
             std::vector<std::byte> raw;
             for (std::size_t i; (i = take()) < chunks_.size();) {
                 gather_pages(chunks_[i], memory_, raw);
-                deposit(i, compressor.compress(raw));
+                deposit(i, compressor.compress(raw, chunks_[i].hot));
             }
         } catch (...) {
             const std::lock_guard lock(mutex_);

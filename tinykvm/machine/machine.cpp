@@ -221,6 +221,10 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     // host's mapping is writable, as that of a private copy is.
     if (env.kind.pvm_door) {
         m->clean_copies_.resize(image->image->frames());
+        for (const FrameRun& run : image->hot_files) {
+            m->ram_.share(run.first, run.count);
+            make_private(run); // populates: there is nothing to copy
+        }
         for (const FrameRun& run : image->hot_read_only) {
             make_private(run);
             std::fill_n(m->clean_copies_.begin() + run.first, run.count, true);

@@ -100,8 +100,9 @@ struct MachineImage {
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
     std::vector<FrameRun> working_set; // frames that an invocation is known to write to
-    // Under shadow paging only: other frames that the first invocation uses, the read-only ones and those it only reads.
-    std::vector<FrameRun> hot_read_only;
+    // Under shadow paging only: other frames that the first invocation uses.
+    std::vector<FrameRun> hot_files;     // of files' read-only pages: shared by all clones
+    std::vector<FrameRun> hot_read_only; // of other read-only pages
     std::vector<UnwrittenPage> hot_unwritten;
     bool keep_pid = false; // the program would not bear another process number
 };

@@ -186,7 +186,14 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
     for (const FrameRun& run : image.working_set)
         std::fill_n(written.begin() + run.first, run.count, true);
     std::vector<bool> twice(memory.frames()); // what has two addresses may be written to through either
-    std::vector<Frame> read_only;
+    std::vector<Frame> files, read_only;
+    auto region = image.regions->begin(); // leaves come in the order of addresses
+    const auto of_file = [&](std::uint64_t at) {
+        while (region != image.regions->end() && region->second.end <= at)
+            ++region;
+        return region != image.regions->end() && at >= region->first && region->second.name.starts_with('/') &&
+               (region->second.flags & (kRegionWipeOnFork | kRegionSupervisor)) == 0;
+    };
     for_each_leaf(memory, second, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
         if (!(entry & pte::kPresent))
             return;
@@ -200,12 +207,22 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
         } else if (shadow_paging && at < layout::kUserMax && !memory.is_hole(frame)) {
             const GuestPhys place(static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
             if (!(entry & pte::kWrite))
-                read_only.push_back(frame);
+                (of_file(at) ? files : read_only).push_back(frame);
             else if (!written[frame])
                 image.hot_unwritten.push_back({place, entry & ~(pte::kDirty | pte::kAccessed), frame});
         }
     });
-    std::erase_if(read_only, [&](Frame frame) { return twice[frame]; });
+    for (auto* frames : {&files, &read_only})
+        std::erase_if(*frames, [&](Frame frame) { return twice[frame]; });
+    for (const Frame frame : files)
+        append_frame(image.hot_files, frame);
+    // A mapping each: few and long ones only.
+    constexpr std::uint32_t kWorthSharing = 64;
+    std::erase_if(image.hot_files, [&](const FrameRun& run) {
+        for (Frame frame = run.first; run.count < kWorthSharing && frame < run.first + run.count; ++frame)
+            read_only.push_back(frame);
+        return run.count < kWorthSharing;
+    });
     for (const Frame frame : read_only)
         append_frame(image.hot_read_only, frame);
     std::erase_if(image.hot_unwritten, [&](const UnwrittenPage& page) { return twice[page.frame]; });

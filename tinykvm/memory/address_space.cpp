@@ -272,6 +272,8 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
         return 0;
     if (regions_.size() + 2 > kMostRegions)
         return -ENOMEM;
+    if ((prot & PROT_WRITE) && !own_frames(at, end))
+        return -ENOMEM;
     split(at);
     split(end);
     std::vector<std::pair<Frame, std::uint32_t>> lost; // frames whose rights shrink
@@ -318,6 +320,32 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
         }
     }
     return 0;
+}
+
+bool AddressSpace::own_frames(std::uint64_t at, std::uint64_t end) {
+    std::vector<GuestVirt> pages;
+    tables_.update(GuestVirt(at), GuestVirt(end), [&](GuestVirt page, std::uint64_t entry) {
+        if (ram_->shared(pte::frame(entry)))
+            pages.push_back(page);
+        return entry;
+    });
+    if (pages.empty())
+        return true;
+    const auto first = ram_->allocate(static_cast<std::uint32_t>(pages.size()));
+    if (!first)
+        return false;
+    Frame own = *first;
+    for (const GuestVirt page : pages) {
+        const std::uint64_t entry = tables_.get(page);
+        const Frame shared = pte::frame(entry);
+        if (const Image* image = ram_->image())
+            image->ensure(shared);
+        std::memcpy(ram_->host(frame_address(own)), ram_->host(frame_address(shared)), kPageSize);
+        tables_.set(page, (entry & ~pte::kAddress) | frame_address(own).value); // the tables for it are there
+        ram_->drop_translations(shared, 1);
+        ++own;
+    }
+    return true;
 }
 
 std::int64_t AddressSpace::madvise(std::uint64_t at, std::uint64_t bytes, int advice) {

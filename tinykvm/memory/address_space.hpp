@@ -122,6 +122,8 @@ private:
     std::uint64_t leaf_flags(const Region& region) const;
     void changed() { regions_changed_ = true; }
     // Frames for the next reset. A machine may never be reset, and a program may do the same all day: each is kept once.
+    // Gives the pages in [at, end) that use the image's own frames copies of these; false when no frames are left.
+    bool own_frames(std::uint64_t at, std::uint64_t end);
     static void note_frame(std::vector<Frame>& frames, Frame frame);
 
     GuestRam* ram_;

@@ -47,6 +47,16 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
     return ram;
 }
 
+void GuestRam::share(Frame first, std::uint32_t count) {
+    assert(image_ && first + count <= image_frames_);
+    const auto at = static_cast<off_t>(frame_address(first).value);
+    const std::size_t bytes = std::size_t{count} * kPageSize;
+    if (::mmap(host(frame_address(first)), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, image_->fd(), at) == MAP_FAILED)
+        throw_errno("mmap image");
+    shared_.resize(image_frames_);
+    std::fill_n(shared_.begin() + first, count, true);
+}
+
 void GuestRam::grow_slots(Frame end) {
     while (slots_end_ < end) {
         const Frame minimum = image_frames_ ? kCloneSlotFrames : kFirstSlotFrames;

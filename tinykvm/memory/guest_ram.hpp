@@ -33,6 +33,10 @@ public:
     // Gives frames back: their content is dropped, and no vCPU can reach them through stale translations.
     // A clone does not hand frames of its image out again.
     void release(Frame first, std::uint32_t count);
+    // Clone only, before its first run: frames that nothing will write to are used in the image itself instead of being mapped
+    // copy-on-write. Whoever makes a page of theirs writable must give it another frame first.
+    void share(Frame first, std::uint32_t count);
+    bool shared(Frame frame) const { return frame < shared_.size() && shared_[frame]; }
     // Makes every vCPU look at the guest page tables again before it uses these frames. KVM does not watch guest page
     // tables that are edited from outside; changing the host mapping underneath makes it drop what it derived from them.
     void drop_translations(Frame first, std::uint32_t count);
@@ -68,6 +72,7 @@ private:
     std::uint32_t slots_ = 0;
     std::uint64_t max_frames_;
     std::uint64_t in_use_ = 0;
+    std::vector<bool> shared_;
     std::map<Frame, std::uint32_t> free_; // first -> count, coalesced
 };
 
