@@ -40,6 +40,7 @@ int run_snapshot(const Options& options) {
     setup->env.cpu = guest_cpu(state.cpu);
     setup->listeners->open(state.listeners);
     setup->env.pool = &setup->pool;
+    setup->env.options.spare_cpu = std::thread::hardware_concurrency() > std::max(1u, options.threads);
     setup->pool.fill(setup->kvm, setup->env.cpu, 1);
     front.get();
     back.get();

@@ -7,7 +7,7 @@
 namespace tinykvm::abi {
 
 // Changes whenever a layout or meaning in this file changes: a snapshot of another version is refused.
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 
 // I/O ports. Any other port ends the machine.
 inline constexpr std::uint16_t kPortHostCall = 0x5a0;  // CPL 3: Shared::call is filled in
@@ -197,6 +197,7 @@ struct KernelHeader {
     std::uint64_t data_begin, data_end; // writable
     std::uint64_t entry_rip; // address of the slot for the program's RIP: written by the doors, and by the host for
                              // preemption and faults
+    std::uint64_t touch_entry; // touches RSI pages, RDI points to their addresses (bit 0: as a write), and waits
 };
 inline constexpr std::uint64_t kKernelMagic = 0x314b'4d56'4b54'5647;
 

@@ -4,7 +4,7 @@
 .globl gk_header
 gk_header:
     .quad 0x314b4d564b545647        /* kKernelMagic */
-    .long 3                          /* abi::kVersion */
+    .long 4                          /* abi::kVersion */
     .long 0
     .quad gk_boot_entry
     .quad gk_syscall_entry
@@ -24,6 +24,7 @@ gk_header:
     .quad gk_data_begin
     .quad gk_data_end
     .quad gk_entry_rip
+    .quad gk_touch
 
 /* ---- CPL 0 ------------------------------------------------------------------------------------------- */
 .section .supervisor, "ax"
@@ -97,6 +98,21 @@ gk_boot_entry:
     leaq gk_boot_stack_top(%rip), %rsp
     xorl %ebp, %ebp
     call gk_boot
+    ud2
+
+/* Touches pages, so that KVM maps them (abi::KernelHeader::touch_entry). A write changes nothing. */
+gk_touch:
+    movq (%rdi), %rax
+    addq $8, %rdi
+    btrq $0, %rax
+    jc 1f
+    movb (%rax), %cl
+    jmp 2f
+1:  lock orb $0, (%rax)
+2:  decq %rsi
+    jnz gk_touch
+    movl $0x5a1, %edx               /* abi::kPortWait */
+    outb %al, %dx
     ud2
 
 /* PVM door: SYSCALL arrives here, still at CPL 3. */

@@ -71,8 +71,8 @@ void Vm::set_slot(std::uint32_t slot, GuestPhys at, std::uint64_t bytes, void* h
         throw_errno("KVM_SET_USER_MEMORY_REGION");
 }
 
-UniqueFd Vm::create_vcpu() const {
-    UniqueFd fd(::ioctl(fd_.get(), KVM_CREATE_VCPU, 0));
+UniqueFd Vm::create_vcpu(unsigned id) const {
+    UniqueFd fd(::ioctl(fd_.get(), KVM_CREATE_VCPU, id));
     if (!fd)
         throw_errno("KVM_CREATE_VCPU");
     return fd;

@@ -31,7 +31,7 @@ public:
     // Maps `bytes` at `host` (page-aligned, must outlive the slot) to guest-physical `at`.
     void set_slot(std::uint32_t slot, GuestPhys at, std::uint64_t bytes, void* host, std::uint32_t flags = 0);
     void remove_slot(std::uint32_t slot) { set_slot(slot, GuestPhys(0), 0, nullptr); }
-    UniqueFd create_vcpu() const;
+    UniqueFd create_vcpu(unsigned id) const;
     int fd() const { return fd_.get(); }
 
 private:

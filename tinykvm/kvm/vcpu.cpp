@@ -9,7 +9,7 @@
 
 namespace tinykvm::kvm {
 
-Vcpu::Vcpu(const Kvm& kvm, const Vm& vm) : fd_(vm.create_vcpu()) {
+Vcpu::Vcpu(const Kvm& kvm, const Vm& vm, unsigned id) : fd_(vm.create_vcpu(id)) {
     mapping_ = Mapping::map(kvm.run_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0, "kvm_run");
     run_ = reinterpret_cast<kvm_run*>(mapping_.data());
     run_->kvm_valid_regs = KVM_SYNC_X86_REGS | KVM_SYNC_X86_SREGS;

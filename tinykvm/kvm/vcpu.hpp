@@ -25,7 +25,7 @@ struct Msr {
 
 class Vcpu {
 public:
-    Vcpu(const Kvm& kvm, const Vm& vm);
+    explicit Vcpu(const Kvm& kvm, const Vm& vm, unsigned id = 0);
 
     void set_cpuid(const CpuidTable& table);
     // False when the host does not let XCR0 be set (PVM: the guest runs with the host's own).

@@ -1,4 +1,5 @@
 #include "tinykvm/machine/machine.hpp"
+#include "tinykvm/machine/ticker.hpp"
 
 #include <elf.h>
 #include <sys/mman.h>
@@ -7,6 +8,7 @@
 
 #include <cassert>
 #include <cstring>
+#include <thread>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/embed.hpp"
@@ -243,9 +245,65 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     for (const FrameRun& run : image->working_set)
         make_private(run);
     m->set_up_vcpu();
+    m->touch(image->hot_pages);
     m->start_at(m->kernel_.wait_resume);
     m->make_unique();
     return m;
+}
+
+namespace {
+
+// Runs the guest kernel's page toucher. False when it stopped in another way than by its end.
+bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size_t count) {
+    vcpu.regs() = kvm_regs{};
+    vcpu.regs().rip = entry.value;
+    vcpu.regs().rflags = kvm::kUserFlags;
+    vcpu.regs().rdi = list;
+    vcpu.regs().rsi = count;
+    vcpu.regs_changed();
+    kvm::ExitKind kind = kvm::ExitKind::interrupted;
+    // What a tampered snapshot has put there instead may not end.
+    for (int ticks = 0; kind == kvm::ExitKind::interrupted && ticks < 20; ++ticks) {
+        const RunningVcpu running(vcpu);
+        kind = vcpu.run();
+        vcpu.clear_exit_request();
+    }
+    return kind == kvm::ExitKind::io && vcpu.io_port() == abi::kPortWait;
+}
+
+} // namespace
+
+// Under shadow paging each fault costs some 23 us, which is most of a first invocation. So the pages that it is known to use
+// are touched before it, half of them by a second vCPU if there is a CPU for it: both use the same shadow pages.
+void Machine::touch(std::span<const std::uint64_t> pages) {
+    constexpr std::size_t kWorthTwo = 256;
+    // Where requests are received: it holds nothing yet.
+    const std::span list = pages.first(std::min(pages.size(), abi::kRxBytes / sizeof(pages[0])));
+    if (list.empty() || !space_.write(GuestVirt(layout::kConnBuffers), std::as_bytes(list)))
+        return;
+    const GuestVirt entry(kernel_.touch_entry);
+    const std::size_t half = env_->options.spare_cpu && list.size() >= kWorthTwo ? list.size() / 2 : 0;
+    std::thread other;
+    if (half != 0)
+        other = std::thread([&, special = vcpu_.special()]() mutable {
+            try {
+                kvm::Vcpu second(*env_->kvm, vm_, 1);
+                second.set_cpuid(env_->cpu.table);
+                special.apic_base = second.get_special().apic_base;
+                special.idt.limit = 0; // an exception ends it: the stack for them is the first vCPU's
+                second.set_special(special);
+                run_toucher(second, entry, layout::kConnBuffers, half);
+            } catch (const std::exception&) {
+                // It was only for speed.
+            }
+        });
+    const bool sound = run_toucher(vcpu_, entry, layout::kConnBuffers + half * sizeof(list[0]), list.size() - half);
+    if (other.joinable())
+        other.join();
+    if (!sound) {
+        vcpu_.clear_events();
+        set_up_vcpu();
+    }
 }
 
 void Machine::make_unique() {
