@@ -40,8 +40,8 @@ int run_snapshot(const Options& options) {
     setup->env.cpu = guest_cpu(state.cpu);
     setup->listeners->open(state.listeners);
     setup->env.pool = &setup->pool;
-    setup->env.options.spare_cpu = std::thread::hardware_concurrency() > std::max(1u, options.threads);
-    setup->pool.fill(setup->kvm, setup->env.cpu, 1);
+    const bool spare_cpu = std::thread::hardware_concurrency() > std::max(1u, options.threads);
+    setup->pool.fill(setup->kvm, setup->env.cpu, 1, spare_cpu && setup->env.kind.pvm_door);
     front.get();
     back.get();
     std::vector<std::string> warnings;

@@ -2,16 +2,20 @@
 
 namespace tinykvm::kvm {
 
-PreparedVm::PreparedVm(const Kvm& kvm, const GuestCpu& cpu) : vm(kvm.create_vm()), vcpu(kvm, vm) { vcpu.set_cpuid(cpu.table); }
+PreparedVm::PreparedVm(const Kvm& kvm, const GuestCpu& cpu, bool with_second) : vm(kvm.create_vm()), vcpu(kvm, vm) {
+    vcpu.set_cpuid(cpu.table);
+    if (with_second)
+        second.emplace(kvm, vm, 1).set_cpuid(cpu.table);
+}
 
-void VmPool::fill(const Kvm& kvm, const GuestCpu& cpu, unsigned count) {
+void VmPool::fill(const Kvm& kvm, const GuestCpu& cpu, unsigned count, bool with_second) {
     for (;;) {
         {
             const std::lock_guard lock(mutex_);
             if (ready_.size() >= count)
                 return;
         }
-        auto fresh = std::make_unique<PreparedVm>(kvm, cpu);
+        auto fresh = std::make_unique<PreparedVm>(kvm, cpu, with_second);
         const std::lock_guard lock(mutex_);
         ready_.push_back(std::move(fresh));
     }

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "tinykvm/kvm/cpuid.hpp"
@@ -13,14 +14,15 @@ namespace tinykvm::kvm {
 struct PreparedVm {
     Vm vm;
     Vcpu vcpu;
-    PreparedVm(const Kvm& kvm, const GuestCpu& cpu);
+    std::optional<Vcpu> second; // for work aside while the machine gets ready, if a CPU is to spare
+    PreparedVm(const Kvm& kvm, const GuestCpu& cpu, bool with_second = false);
 };
 
 // Thread-safe.
 class VmPool {
 public:
     // Makes VMs until `count` are ready.
-    void fill(const Kvm& kvm, const GuestCpu& cpu, unsigned count);
+    void fill(const Kvm& kvm, const GuestCpu& cpu, unsigned count, bool with_second);
     // A ready one, or a new one.
     std::unique_ptr<PreparedVm> take(const Kvm& kvm, const GuestCpu& cpu);
 

@@ -1,5 +1,4 @@
 #include "tinykvm/machine/machine.hpp"
-#include "tinykvm/machine/ticker.hpp"
 
 #include <elf.h>
 #include <sys/mman.h>
@@ -8,7 +7,6 @@
 
 #include <cassert>
 #include <cstring>
-#include <thread>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/embed.hpp"
@@ -18,7 +16,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr int kMadvPopulateWrite = 23; // linux/mman.h since 5.14
+constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23; // linux/mman.h since 5.14
 
 std::uint64_t round_pages(std::uint64_t bytes) { return page_up(bytes); }
 
@@ -212,21 +210,27 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
         for (std::uint64_t at = 0; at < sizeof(abi::Conn) * abi::kMaxConns; at += kPageSize)
             m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
     }
+    const auto populate = [&](const FrameRun& run, int advice) {
+        (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, advice);
+    };
     const auto make_private = [&](const FrameRun& run) {
         // A copy of what has not arrived yet would stay empty.
         for (Frame f = run.first; f < run.first + run.count; ++f)
             if (!image->image->loaded(f))
                 return;
-        (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, kMadvPopulateWrite);
+        populate(run, kMadvPopulateWrite);
     };
-    // Under shadow paging each page costs a fault of some 10 us, and KVM maps the neighbours along with it only where the
+    m->set_up_vcpu();
+    std::thread toucher;
+    // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it only where the
     // host's mapping is writable, as that of a private copy is.
     if (env.kind.pvm_door) {
         m->clean_copies_.resize(image->image->frames());
         for (const FrameRun& run : image->hot_files) {
             m->ram_.share(run.first, run.count);
-            make_private(run); // populates: there is nothing to copy
+            populate(run, kMadvPopulateRead);
         }
+        toucher = m->touch_aside(image->hot_file_pages);
         for (const FrameRun& run : image->hot_read_only) {
             make_private(run);
             std::fill_n(m->clean_copies_.begin() + run.first, run.count, true);
@@ -244,66 +248,14 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     // Copies of the pages it is known to write to, made in one go: cheaper than a fault for each.
     for (const FrameRun& run : image->working_set)
         make_private(run);
-    m->set_up_vcpu();
     m->touch(image->hot_pages);
+    if (toucher.joinable())
+        toucher.join();
+    else
+        m->touch(image->hot_file_pages);
     m->start_at(m->kernel_.wait_resume);
     m->make_unique();
     return m;
-}
-
-namespace {
-
-// Runs the guest kernel's page toucher. False when it stopped in another way than by its end.
-bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size_t count) {
-    vcpu.regs() = kvm_regs{};
-    vcpu.regs().rip = entry.value;
-    vcpu.regs().rflags = kvm::kUserFlags;
-    vcpu.regs().rdi = list;
-    vcpu.regs().rsi = count;
-    vcpu.regs_changed();
-    kvm::ExitKind kind = kvm::ExitKind::interrupted;
-    // What a tampered snapshot has put there instead may not end.
-    for (int ticks = 0; kind == kvm::ExitKind::interrupted && ticks < 20; ++ticks) {
-        const RunningVcpu running(vcpu);
-        kind = vcpu.run();
-        vcpu.clear_exit_request();
-    }
-    return kind == kvm::ExitKind::io && vcpu.io_port() == abi::kPortWait;
-}
-
-} // namespace
-
-// Under shadow paging each fault costs some 23 us, which is most of a first invocation. So the pages that it is known to use
-// are touched before it, half of them by a second vCPU if there is a CPU for it: both use the same shadow pages.
-void Machine::touch(std::span<const std::uint64_t> pages) {
-    constexpr std::size_t kWorthTwo = 256;
-    // Where requests are received: it holds nothing yet.
-    const std::span list = pages.first(std::min(pages.size(), abi::kRxBytes / sizeof(pages[0])));
-    if (list.empty() || !space_.write(GuestVirt(layout::kConnBuffers), std::as_bytes(list)))
-        return;
-    const GuestVirt entry(kernel_.touch_entry);
-    const std::size_t half = env_->options.spare_cpu && list.size() >= kWorthTwo ? list.size() / 2 : 0;
-    std::thread other;
-    if (half != 0)
-        other = std::thread([&, special = vcpu_.special()]() mutable {
-            try {
-                kvm::Vcpu second(*env_->kvm, vm_, 1);
-                second.set_cpuid(env_->cpu.table);
-                special.apic_base = second.get_special().apic_base;
-                special.idt.limit = 0; // an exception ends it: the stack for them is the first vCPU's
-                second.set_special(special);
-                run_toucher(second, entry, layout::kConnBuffers, half);
-            } catch (const std::exception&) {
-                // It was only for speed.
-            }
-        });
-    const bool sound = run_toucher(vcpu_, entry, layout::kConnBuffers + half * sizeof(list[0]), list.size() - half);
-    if (other.joinable())
-        other.join();
-    if (!sound) {
-        vcpu_.clear_events();
-        set_up_vcpu();
-    }
 }
 
 void Machine::make_unique() {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tinykvm/kvm/cpuid.hpp"
@@ -67,8 +68,6 @@ struct MachineOptions {
     bool trial = false;
     // Between invocations a machine keeps its copies of the pages it wrote to; false gives them back each time.
     bool keep_working_memory = true;
-    // A clone made now may use a second CPU to get ready.
-    bool spare_cpu = false;
 };
 
 // What machines of one kind share: KVM, the CPU they see, the policy.
@@ -106,7 +105,8 @@ struct MachineImage {
     std::vector<FrameRun> hot_files;     // of files' read-only pages: shared by all clones
     std::vector<FrameRun> hot_read_only; // of other read-only pages
     std::vector<UnwrittenPage> hot_unwritten;
-    std::vector<std::uint64_t> hot_pages; // addresses that the first invocation uses; bit 0: that it writes to
+    // Addresses of what the first invocation uses, those of hot_files apart; bit 0: that it writes to.
+    std::vector<std::uint64_t> hot_pages, hot_file_pages;
     bool keep_pid = false; // the program would not bear another process number
 };
 
@@ -194,6 +194,7 @@ private:
     void close_handles();
     void find_written();
     void touch(std::span<const std::uint64_t> pages);
+    std::thread touch_aside(std::span<const std::uint64_t> pages);
     void tell_once(std::uint32_t what, const std::string& line);
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();

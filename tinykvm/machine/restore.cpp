@@ -202,7 +202,8 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
             twice[frame] = true;
         seen[frame] = true;
         if (shadow_paging && (entry & pte::kUser) && memory.loaded(frame) && !memory.is_hole(frame))
-            image.hot_pages.push_back(at | (written[frame] && (entry & pte::kWrite) ? 1 : 0));
+            (!(entry & pte::kWrite) && at < layout::kUserMax ? image.hot_file_pages : image.hot_pages)
+                .push_back(at | (written[frame] && (entry & pte::kWrite) ? 1 : 0));
         if (!memory.loaded(frame)) {
             entry = (entry & ~pte::kPresent) | pte::kLazy;
             ++lazy;
