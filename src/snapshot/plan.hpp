@@ -10,7 +10,7 @@
 namespace kvmserver {
 
 inline constexpr std::uint32_t kHotChunkPages = 64;   // small: several threads decompress them at once
-inline constexpr std::uint32_t kColdChunkPages = 192; // FORMAT.md, "Sizes and speeds"
+inline constexpr std::uint32_t kColdChunkPages = 384; // FORMAT.md, "Sizes and speeds"
 
 struct Plan {
     std::vector<ChunkInfo> chunks; // runs, pages and hot are set; hot ones first

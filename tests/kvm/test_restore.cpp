@@ -36,7 +36,7 @@ struct Snapshot {
         if (!from)
             from = memory();
         auto image = from_state(s, from, *world.policy, warnings);
-        make_lazy(*image, *from, env.kind.pvm_door);
+        make_lazy(*image, *from, world.env.kind.pvm_door);
         clear_marks(*image, *from);
         return image;
     }

@@ -1,3 +1,4 @@
+#include "tinykvm/guest/abi.hpp"
 #include <sys/statfs.h>
 
 #include "tests/unit/linux/world.hpp"
