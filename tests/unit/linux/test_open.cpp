@@ -28,8 +28,8 @@ TEST_CASE("openat brings all of a small file that is opened for reading only") {
         return world.bytes(World::kData, world.get<abi::OpenReply>(World::kReply).content_bytes);
     };
     const auto file = [&](std::size_t bytes) {
-        std::ofstream(world.tmp / "open/content") << std::string(bytes, 'x');
-        return std::string("content");
+        std::ofstream(world.tmp / "rw/content") << std::string(bytes, 'x');
+        return world.tmp / "rw/content";
     };
     CHECK(content(file(1), O_RDONLY) == "x");
     CHECK(content(file(abi::kContentBytes), O_RDONLY).size() == abi::kContentBytes);
@@ -39,7 +39,7 @@ TEST_CASE("openat brings all of a small file that is opened for reading only") {
     CHECK(content(file(5), O_PATH).empty());
     CHECK(content(world.tmp / "open/sub", O_RDONLY | O_DIRECTORY).empty());
     // Nowhere to put it: the file is open all the same.
-    CHECK(world.call(SYS_openat, AT_FDCWD, world.text("content"), O_RDONLY, 0, World::kReply, World::kHole) >= 4);
+    CHECK(world.call(SYS_openat, AT_FDCWD, world.text(world.tmp / "rw/content"), O_RDONLY, 0, World::kReply, World::kHole) >= 4);
     CHECK(world.get<abi::OpenReply>(World::kReply).content_bytes == 0);
 }
 
