@@ -15,34 +15,29 @@ public:
     std::string_view view() const { return {data_.get() + begin_, end_ - begin_}; }
     std::size_t size() const { return end_ - begin_; }
     bool empty() const { return begin_ == end_; }
-    void consume(std::size_t bytes) {
-        begin_ += bytes;
-        if (begin_ == end_)
-            begin_ = end_ = 0;
-    }
-    void clear() { begin_ = end_ = 0; }
-    // Room to read into; views taken before are void. Empty when the bound is reached.
+    // A read may be under way into what room() returned: nothing moves here.
+    void consume(std::size_t bytes) { begin_ += bytes; }
+    // Room to read into, until the next call; views taken before are void. Empty when the bound is reached.
     std::span<char> room() {
-        if (begin_ > 0 && capacity_ - end_ < capacity_ / 2) {
+        if (begin_ == end_) {
+            begin_ = end_ = 0;
+            if (capacity_ > kFirst && last_ < kFirst / 2) { // a large buffer is not kept for small messages
+                data_.reset();
+                capacity_ = 0;
+            }
+        } else if (capacity_ - end_ < capacity_ / 2) {
             std::memmove(data_.get(), data_.get() + begin_, size());
             end_ -= begin_;
             begin_ = 0;
         }
-        if (end_ == capacity_ || (filled_ && capacity_ < max_))
+        if (end_ == capacity_ || filled_)
             grow();
         return {data_.get() + end_, capacity_ - end_};
     }
     void added(std::size_t bytes) {
         end_ += bytes;
+        last_ = bytes;
         filled_ = end_ == capacity_;
-    }
-    // After a request: a large buffer is not kept for an idle connection.
-    void shrink() {
-        if (empty() && capacity_ > kFirst) {
-            data_.reset();
-            capacity_ = begin_ = end_ = 0;
-            filled_ = false;
-        }
     }
 
 private:
@@ -63,6 +58,7 @@ private:
 
     std::unique_ptr<char[]> data_;
     std::size_t capacity_ = 0, begin_ = 0, end_ = 0, max_;
+    std::size_t last_ = 0; // bytes of the last read
     bool filled_ = false;
 };
 

@@ -67,7 +67,6 @@ void Connection::serve(Yield& yield) {
         exchange_ = &exchange;
         next = exchange.run(yield);
         exchange_ = nullptr;
-        in_.shrink();
     }
     if (next == Next::linger)
         linger(yield);

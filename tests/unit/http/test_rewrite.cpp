@@ -55,7 +55,8 @@ TEST_CASE("the client sees the program's bytes but for hop-by-hop headers") {
     CHECK(to_client("HTTP/1.1 204 No\r\nContent-Length: 9\r\n\r\n", ClientConnection::keep_1_0, {}) ==
           "HTTP/1.1 204 No\r\nConnection: keep-alive\r\n\r\n");
     ReplyHead head;
-    REQUIRE_FALSE(parse("HTTP/1.1 103 Early\r\nLink: x\r\nContent-Length: 5\r\nConnection: close\r\n\r\n", head));
+    const string early = "HTTP/1.1 103 Early\r\nLink: x\r\nContent-Length: 5\r\nConnection: close\r\n\r\n";
+    REQUIRE_FALSE(parse(early, head));
     string out;
     append_interim(out, head);
     CHECK(out == "HTTP/1.1 103 Early\r\nLink: x\r\n\r\n");
