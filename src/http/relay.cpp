@@ -88,7 +88,12 @@ ClientConnection Exchange::choose_connection(bool close_delimited) const {
 Next Exchange::relay_body(bool chunk, bool unpack, Yield& yield) {
     for (;;) {
         const std::size_t bytes = reply_body_.feed(program_in_.view(), unpack ? &payload_ : nullptr);
-        if (reply_body_.fault() || !send_part(bytes, chunk, unpack, yield))
+        if (reply_body_.fault()) {
+            reply_begun_ = out_.empty(); // the head is still here: the client can be told
+            out_.clear();
+            return broken({502, "bad-reply", reply_body_.fault().detail, "", {}}, yield);
+        }
+        if (!send_part(bytes, chunk, unpack, yield))
             return broken({}, yield);
         if (reply_body_.done())
             return Next::keep;

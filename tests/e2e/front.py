@@ -214,7 +214,7 @@ class Front(harness.Process):
         """Ends it; what it says last."""
         ended = self.stop(signal.SIGTERM)
         assert ended.status == 0, ended
-        return json.loads(ended.out.splitlines()[-1])
+        return json.loads(next(line for line in ended.out.splitlines() if "drained" in line))
 
 
 def slowly(peer: Peer, data: bytes, pause: float = 0.002) -> None:

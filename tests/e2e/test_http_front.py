@@ -410,6 +410,7 @@ BAD_REPLIES = {
     "huge": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70000,
     "unasked upgrade": SWITCHED,
     "interims": b"HTTP/1.1 102 Processing\r\n\r\n" * 10 + b"x",
+    "chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
     "status": b"HTTP/1.1 999 OK\r\n\r\n",
 }
 
@@ -422,6 +423,8 @@ def test_a_malformed_reply_is_502(serving, name: str) -> None:
     while reply.status == 102:
         reply = peer.reply()
     assert reply.status == 502 and reply.problem["code"] in ("bad-reply", "no-reply")
+    if name == "chunk":
+        return  # a reply to HEAD has no body
     assert peer.send(GET.replace(b"GET", b"HEAD")).head().startswith((b"HTTP/1.1 502", b"HTTP/1.1 102"))
     assert http.record()["outcome"] == "program_failed"
 
@@ -429,15 +432,17 @@ def test_a_malformed_reply_is_502(serving, name: str) -> None:
 CUT = {
     "length": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc",
     "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
-    "bad chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nz",
+    "bad chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n|z",
 }
 
 
 @pytest.mark.parametrize("name", CUT)
 def test_a_reply_cut_off_is_seen_to_be(serving, name: str) -> None:
     def program(peer: Peer) -> None:
-        answer(peer, CUT[name])
+        head, *rest = CUT[name].split(b"|")
+        answer(peer, head)
         time.sleep(0.1)
+        peer.send(b"".join(rest))
 
     http = serving(program)
     peer = http.connect().send(GET)
@@ -605,22 +610,6 @@ def test_bodies_are_held_back(serving) -> None:
     def program(peer: Peer) -> None:
         go.wait(harness.PATIENCE)
         peer.head()
-        received, left = hashlib.sha256(peer.exactly(len(peer.buffer))), total
-        left = total - 0
-        received = hashlib.sha256()
-        data = b""
-        while left:
-            data = peer.sock.recv(min(left, 1 << 20))
-            if not data:
-                return
-            received.update(data)
-            left -= len(data)
-        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (64 + total) + received.hexdigest().encode())
-        peer.send(b"y" * total)
-
-    def program_exact(peer: Peer) -> None:
-        go.wait(harness.PATIENCE)
-        peer.head()
         received = hashlib.sha256(peer.buffer)
         left = total - len(peer.buffer)
         while left:
@@ -630,7 +619,7 @@ def test_bodies_are_held_back(serving) -> None:
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (64 + total) + received.hexdigest().encode())
         peer.send(b"y" * total)
 
-    http = serving(program_exact)
+    http = serving(program)
     before = http.resident()
     peer = http.connect(receive_buffer=65536)
     sender = threading.Thread(
@@ -653,7 +642,8 @@ def test_bodies_are_held_back(serving) -> None:
 
 def test_many_connections_and_nothing_left(serving) -> None:
     http = serving(echo, "threads=2")
-    assert http.connect().send(GET).reply().status == 200
+    for _ in range(4):  # each thread opens what it needs
+        http.connect().send(GET).reply()
     time.sleep(0.1)
     before = http.descriptors()
     peers = [http.connect() for _ in range(200)]
@@ -689,8 +679,8 @@ def test_drain(serving) -> None:
     go.set()
     reply = busy.reply()
     assert reply.body == b"ok" and reply.closes and busy.at_end()
-    last = json.loads(http.wait().out.splitlines()[-1])
-    assert last == {"drained": True, "connections": 3, "requests": 2, "in_flight": 0}
+    http.wait()
+    assert http.drained() == {"drained": True, "connections": 3, "requests": 2, "in_flight": 0}
 
 
 def test_ends_with_requests_in_flight(serving) -> None:
@@ -740,9 +730,7 @@ def test_tls(serving, certificate, tmp_path) -> None:
     for _ in range(3):
         assert b"X-Forwarded-Proto: https" in peer.send(GET).reply().body
     large = b"z" * 5_000_000
-    sender = threading.Thread(
-        target=peer.send, args=(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(large) + large,))
-    sender.start()
+    peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(large) + large)
     assert peer.reply().body.endswith(large)
     assert peer.send(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").reply().status == 400
     assert peer.to_end() == b"", "with close_notify, else ssl raises"
