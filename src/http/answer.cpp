@@ -28,23 +28,31 @@ void Answer::publish() {
     }
     asio::dispatch(io_, [self = shared_from_this()] {
         self->arrived_ = true;
-        self->arrived_event_.notify();
+        if (self->arrived_event_)
+            self->arrived_event_->notify();
     });
 }
 
 void Answer::interrupt() {
     interrupted_ = true;
-    arrived_event_.notify();
+    if (arrived_event_)
+        arrived_event_->notify();
 }
 
 bool Answer::wait(Yield& yield) {
+    const bool answered = arrived_ || (arrived_event_ && wait_for_either(yield));
+    arrived_event_.reset();
+    return answered;
+}
+
+bool Answer::wait_for_either(Yield& yield) {
     while (!arrived_ && !interrupted_)
-        arrived_event_.wait(yield);
+        arrived_event_->wait(yield);
     if (arrived_)
         return true;
     if (state_.exchange(State::abandoned, std::memory_order_acq_rel) == State::answered) {
         while (!arrived_)
-            arrived_event_.wait(yield);
+            arrived_event_->wait(yield);
         return true;
     }
     if (on_abandon)

@@ -40,7 +40,7 @@ Exchange::~Exchange() {
     record.bytes_out = bytes_out_;
     record.queue_us = microseconds(connected_ - asked_);
     const Clock::time_point now = Clock::now();
-    record.exec_us = lease_ || program_in_.size() || program_ended_clean_ || reply_begun_ ? microseconds(now - connected_) : 0;
+    record.exec_us = has_program_ ? microseconds(now - connected_) : 0;
     record.total_us = microseconds(now - connection_.request_began());
     record.lease = lease_.get();
     connection_.worker().finished(record);
@@ -94,6 +94,7 @@ bool Exchange::connect(Yield& yield) {
     connected_ = Clock::now();
     if (!answered || abort_ != Abort::none || answer_->problem)
         return false;
+    has_program_ = true;
     phase_ = Phase::relaying;
     lease_ = std::move(answer_->lease);
     program_.assign(std::move(answer_->socket));
@@ -164,6 +165,10 @@ Next Exchange::broken(Problem what, Yield& yield) {
 void Exchange::finish(Next& next, Yield& yield) {
     phase_ = Phase::finishing;
     program_.close();
+    if (answer_) { // not waited for when Upstream::connect() threw
+        answer_->interrupt();
+        answer_->wait(yield);
+    }
     if (uploading_) {
         // The rest of a body that the program did not want is thrown away, so that the next request can be found.
         reply_done_ = true;

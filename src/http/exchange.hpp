@@ -78,7 +78,7 @@ private:
     std::unique_ptr<Lease> lease_;
     Stream program_;
     Buffer program_in_;
-    bool program_ended_clean_ = false;
+    bool has_program_ = false, program_ended_clean_ = false;
 
     Body body_; // of the request
     Problem body_problem_;
@@ -95,7 +95,6 @@ private:
     unsigned interims_ = 0;
     bool continued_ = false; // 100 was relayed
     bool reply_begun_ = false;
-    bool malformed_reply_ = false;
     Problem reply_problem_;
 
     Outcome outcome_ = Outcome::ok;

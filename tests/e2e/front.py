@@ -1,6 +1,6 @@
 """The HTTP front by itself (tests/http/http_front) between a client of raw bytes and a backend that a test writes.
 
-Used by test_http_front.py. Needs neither KVM nor kvmserver.
+Used by test_http_*.py. Needs neither KVM nor kvmserver.
 """
 import json
 import re
@@ -13,6 +13,12 @@ import time
 import harness
 
 PROGRAM = harness.BUILD / "tests/http/http_front"
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+UPGRADE = (b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
+           b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"
 
 
 class Backend:
@@ -221,3 +227,20 @@ def slowly(peer: Peer, data: bytes, pause: float = 0.002) -> None:
     for byte in data:
         peer.send(bytes([byte]))
         time.sleep(pause)
+
+
+def answer(peer: Peer, reply: bytes = OK) -> None:
+    """A program that looks at the head alone."""
+    peer.head()
+    peer.send(reply)
+
+
+def echo(peer: Peer) -> None:
+    """A program that replies with the head and the raw body that it was sent."""
+    head = peer.head()
+    length = re.search(rb"(?i)content-length: (\d+)", head)
+    if b"chunked" in head:
+        head += peer.raw_chunks()
+    elif length:
+        head += peer.exactly(int(length[1]))
+    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(head) + head)
