@@ -175,15 +175,19 @@ bool Connection::fill(Yield& yield) {
 }
 
 void Connection::watch() {
-    if (ended_ || reading_ || watching_)
+    if (in_.size() >= kReadAhead)
+        return watch_break();
+    if (ended_ || reading_)
         return;
-    if (in_.size() < kReadAhead) {
-        reading_ = true;
-        client_.start_read(in_.room(), std::shared_ptr<ReadSink>(shared_from_this(), this));
-    } else {
-        watching_ = true;
-        client_.start_watch(std::shared_ptr<ReadSink>(shared_from_this(), this));
-    }
+    reading_ = true;
+    client_.start_read(in_.room(), std::shared_ptr<ReadSink>(shared_from_this(), this));
+}
+
+void Connection::watch_break() {
+    if (ended_ || watching_)
+        return;
+    watching_ = true;
+    client_.start_watch(std::shared_ptr<ReadSink>(shared_from_this(), this));
 }
 
 void Connection::read_done(error_code error, std::size_t bytes) {

@@ -42,6 +42,8 @@ public:
     bool client_broke() const { return ended_ && !clean_end_; }
     // Reads ahead a little without anyone waiting, so that a client that vanishes is noticed.
     void watch();
+    // The same without reading: notices a reset only.
+    void watch_break();
 
 private:
     void run(Yield& yield);

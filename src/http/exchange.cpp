@@ -205,11 +205,15 @@ void Exchange::expire() {
 }
 
 void Exchange::client_moved() {
-    if (uploading_ || phase_ == Phase::finishing)
+    if (phase_ == Phase::finishing)
+        return;
+    if (connection_.client_broke())
+        abort(Abort::client_gone);
+    else if (uploading_)
         return; // whoever reads sees it
-    if (!connection_.client_ended())
+    else if (!connection_.client_ended())
         connection_.watch();
-    else if (connection_.client_broke() || !options_.half_close_is_alive)
+    else if (!options_.half_close_is_alive)
         abort(Abort::client_gone);
 }
 

@@ -42,6 +42,7 @@ bool Exchange::send_request(Yield& yield) {
 
 void Exchange::begin_upload() {
     uploading_ = true;
+    connection_.watch_break(); // nothing is read while the program takes no more
     connection_.worker().spawn(
         [this, alive = connection_.shared_from_this()](Yield yield) { upload(yield); });
 }
@@ -103,6 +104,7 @@ Next Exchange::tunnel(Yield& yield) {
     if (!send_client(out_, yield))
         return broken({}, yield);
     uploading_ = true;
+    connection_.watch_break(); // nothing is read while the program takes no more
     connection_.worker().spawn(
         [this, alive = connection_.shared_from_this()](Yield up) { tunnel_up(up); });
     while (!program_in_.empty() || fill_from_program(yield)) {

@@ -51,12 +51,15 @@ def test_timeouts_of_programs(serving) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-@pytest.mark.parametrize("when", ["waiting", "uploading", "receiving", "pipelined"])
+@pytest.mark.parametrize("when", ["waiting", "uploading", "blocked", "receiving", "pipelined"])
 def test_a_client_that_vanishes(serving, how: str, when: str) -> None:
-    seen = threading.Event()
+    seen, go = threading.Event(), threading.Event()
 
     def program(peer: Peer) -> None:
         peer.head()
+        if when == "blocked":
+            seen.set()
+            go.wait(harness.PATIENCE)
         if when == "receiving":
             peer.send(b"HTTP/1.1 200 OK\r\n\r\nsome")
         seen.set()
@@ -64,7 +67,13 @@ def test_a_client_that_vanishes(serving, how: str, when: str) -> None:
 
     http = serving(program)
     peer = http.connect()
-    if when == "uploading":
+    if when == "blocked":
+        peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")
+        peer.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            peer.send(b"x" * 100_000_000)
+        go.set() if how == "close" else None  # an end behind bytes that wait is seen when the program takes those
+    elif when == "uploading":
         peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nhello")
     else:
         peer.send(GET + (GET * 2000 if when == "pipelined" and how == "reset" else b""))
@@ -72,8 +81,9 @@ def test_a_client_that_vanishes(serving, how: str, when: str) -> None:
     if when == "receiving":
         peer.until(b"some")
     peer.close() if how == "close" else peer.reset()
-    harness.wait_until(lambda: http.backend.ended == 1, "the program's connection is closed at once")
     assert http.record()["outcome"] == "client_gone"
+    go.set()
+    harness.wait_until(lambda: http.backend.ended == 1, "the program's connection is closed at once")
 
 
 def test_half_closing_clients(serving) -> None:
