@@ -201,7 +201,7 @@ void Connection::read_done(error_code error, std::size_t bytes) {
 
 void Connection::watch_done(error_code error) {
     watching_ = false;
-    if (error)
+    if (error || !client_.broke()) // both sides have ended: whoever reads sees that
         return;
     note_end(asio::error::connection_reset);
     if (exchange_)

@@ -66,6 +66,12 @@ void Stream::start_watch(std::shared_ptr<ReadSink> sink) {
     socket_.async_wait(Socket::wait_error, [sink = std::move(sink)](error_code error) { sink->watch_done(error); });
 }
 
+bool Stream::broke() {
+    int pending = 0;
+    socklen_t size = sizeof pending;
+    return getsockopt(socket_.native_handle(), SOL_SOCKET, SO_ERROR, &pending, &size) == 0 && pending != 0;
+}
+
 void Stream::cancel() {
     error_code ignored;
     socket_.cancel(ignored);

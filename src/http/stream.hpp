@@ -35,6 +35,7 @@ public:
     // Until the connection breaks (not: ends); reads nothing.
     void start_watch(std::shared_ptr<ReadSink> sink);
 
+    bool broke(); // has an error pending, which this takes
     void cancel(); // what is under way ends with operation_aborted
     void close();
     void close_hard(); // the peer sees a reset
