@@ -1,7 +1,9 @@
 """Options, and what the tests share. See README.md."""
+import contextlib
 import os
 import shutil
 
+import front
 import harness
 import pytest
 
@@ -131,3 +133,25 @@ def folder(tmp_path):
     yield path
     shutil.rmtree(path, ignore_errors=True)
     assert not os.path.exists(path)
+
+
+@pytest.fixture
+def serving():
+    """serving(handle, *options): a Front before a Backend; the front must still run at the end of the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(handle, *options: str) -> front.Front:
+            backend = front.Backend(handle)
+            started = front.Front(backend.port, *options)
+            started.backend = backend
+            stack.callback(started.close)
+            stack.callback(backend.close)
+            stack.callback(lambda: still_runs(started))
+            return started
+
+        yield start
+
+
+def still_runs(started: front.Front) -> None:
+    if started.popen.returncode != 0:
+        assert started.running(), f"the front ended: {started.popen.returncode} {started.err}"

@@ -1,0 +1,92 @@
+#include "src/http/acceptor.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <boost/asio/post.hpp>
+
+namespace kvmserver::http {
+namespace {
+
+std::string ip_of(const sockaddr_storage& address) {
+    char text[INET6_ADDRSTRLEN] = "unix";
+    if (address.ss_family == AF_INET) {
+        sockaddr_in v4;
+        std::memcpy(&v4, &address, sizeof v4);
+        inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    } else if (address.ss_family == AF_INET6) {
+        sockaddr_in6 v6;
+        std::memcpy(&v6, &address, sizeof v6);
+        if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
+            inet_ntop(AF_INET, v6.sin6_addr.s6_addr + 12, text, sizeof text);
+        else
+            inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    }
+    return text;
+}
+
+} // namespace
+
+Acceptor::Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate, Deal deal)
+    : socket_(io), timer_(io), certificate_(certificate), deal_(std::move(deal)) {
+    socket_.assign(socket.get());
+    socket.release();
+    socket_.native_non_blocking(true);
+}
+
+void Acceptor::start() { wait(); }
+
+void Acceptor::stop() {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+        error_code ignored;
+        self->socket_.close(ignored);
+        self->timer_.cancel();
+        self->stopped_.store(true, std::memory_order_release);
+    });
+}
+
+void Acceptor::wait() {
+    socket_.async_wait(socket_.wait_read, [self = shared_from_this()](error_code error) {
+        if (!error)
+            self->accept_all();
+    });
+}
+
+void Acceptor::accept_all() {
+    while (socket_.is_open()) {
+        sockaddr_storage address{};
+        socklen_t size = sizeof address;
+        tinykvm::UniqueFd client(accept4(socket_.native_handle(), reinterpret_cast<sockaddr*>(&address), &size,
+                                         SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (!client) {
+            if (errno == EINTR || errno == ECONNABORTED)
+                continue;
+            if (errno == EAGAIN || errno == EWOULDBLOCK)
+                return wait();
+            return rest();
+        }
+        const int on = 1;
+        if (address.ss_family != AF_UNIX)
+            setsockopt(client.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        TlsContext tls = certificate_ ? certificate_->get() : nullptr;
+        if (certificate_ && !tls)
+            continue; // no certificate was given: nothing can be said to this client
+        deal_(std::move(client), ip_of(address), std::move(tls));
+    }
+}
+
+// No descriptors or memory left: the clients wait in the kernel, and trying again at once would only spin.
+void Acceptor::rest() {
+    timer_.expires_after(std::chrono::milliseconds(50));
+    timer_.async_wait([self = shared_from_this()](error_code error) {
+        if (!error)
+            self->accept_all();
+    });
+}
+
+} // namespace kvmserver::http

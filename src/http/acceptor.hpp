@@ -1,0 +1,55 @@
+// One listening socket: takes what waits there and hands it on.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <boost/asio/posix/basic_stream_descriptor.hpp>
+
+#include "src/http/net.hpp"
+#include "src/http/tls.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::http {
+
+// What new TLS connections use. Locked once for each of them, never for a request.
+class CurrentCertificate {
+public:
+    void set(TlsContext context) {
+        const std::lock_guard lock(mutex_);
+        context_ = std::move(context);
+    }
+    TlsContext get() const {
+        const std::lock_guard lock(mutex_);
+        return context_;
+    }
+
+private:
+    mutable std::mutex mutex_;
+    TlsContext context_;
+};
+
+class Acceptor : public std::enable_shared_from_this<Acceptor> {
+public:
+    using Deal = std::function<void(tinykvm::UniqueFd, std::string client_ip, TlsContext)>;
+    // `certificate` is null for a listener without TLS.
+    Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate, Deal deal);
+    void start();
+    void stop(); // from any thread
+    bool stopped() const { return stopped_.load(std::memory_order_acquire); }
+
+private:
+    void wait();
+    void accept_all();
+    void rest();
+
+    asio::posix::basic_stream_descriptor<Executor> socket_;
+    Timer timer_;
+    const CurrentCertificate* certificate_;
+    Deal deal_;
+    std::atomic<bool> stopped_ = false;
+};
+
+} // namespace kvmserver::http

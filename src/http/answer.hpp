@@ -1,0 +1,42 @@
+// An Upstream's answer on its way to the request that waits for it, from any thread, without a lock.
+#pragma once
+#include <atomic>
+#include <optional>
+
+#include "src/http/net.hpp"
+#include "src/http/upstream.hpp"
+
+namespace kvmserver::http {
+
+class Answer final : public Waiter, public std::enable_shared_from_this<Answer> {
+public:
+    explicit Answer(asio::io_context& io) : io_(io), arrived_event_(std::in_place, io) {}
+
+    void connected(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) override;
+    void failed(Problem problem) override;
+    bool abandoned() const override { return state_.load(std::memory_order_acquire) == State::abandoned; }
+
+    // The rest is for the request's own thread.
+    // Returns when there is an answer, or false when `interrupt` was called before there was one. After it an
+    // Upstream may keep this object for longer than the front lives.
+    bool wait(Yield& yield);
+    void interrupt();
+
+    tinykvm::UniqueFd socket;
+    std::unique_ptr<Lease> lease;
+    std::optional<Problem> problem;
+
+private:
+    bool wait_for_either(Yield& yield);
+    enum class State { waiting, answered, abandoned };
+    bool claim() { return !claimed_.exchange(true, std::memory_order_relaxed); }
+    void publish();
+
+    asio::io_context& io_;
+    std::optional<Event> arrived_event_; // until wait() has returned
+    std::atomic<bool> claimed_ = false; // one answer only
+    std::atomic<State> state_ = State::waiting;
+    bool arrived_ = false, interrupted_ = false;
+};
+
+} // namespace kvmserver::http

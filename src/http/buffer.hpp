@@ -1,0 +1,65 @@
+// Bytes that were read and not used yet. Grows when reads fill it, up to a bound; that bound is the back-pressure.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace kvmserver::http {
+
+class Buffer {
+public:
+    explicit Buffer(std::size_t max) : max_(max) {}
+
+    std::string_view view() const { return {data_.get() + begin_, end_ - begin_}; }
+    std::size_t size() const { return end_ - begin_; }
+    bool empty() const { return begin_ == end_; }
+    // A read may be under way into what room() returned: nothing moves here.
+    void consume(std::size_t bytes) { begin_ += bytes; }
+    // Room to read into, until the next call; views taken before are void. Empty when the bound is reached.
+    std::span<char> room() {
+        if (begin_ == end_) {
+            begin_ = end_ = 0;
+            if (capacity_ > kFirst && last_ < kFirst / 2) { // a large buffer is not kept for small messages
+                data_.reset();
+                capacity_ = 0;
+            }
+        } else if (capacity_ - end_ < capacity_ / 2) {
+            std::memmove(data_.get(), data_.get() + begin_, size());
+            end_ -= begin_;
+            begin_ = 0;
+        }
+        if (end_ == capacity_ || filled_)
+            grow();
+        return {data_.get() + end_, capacity_ - end_};
+    }
+    void added(std::size_t bytes) {
+        end_ += bytes;
+        last_ = bytes;
+        filled_ = end_ == capacity_;
+    }
+
+private:
+    static constexpr std::size_t kFirst = 8 * 1024;
+    void grow() {
+        const std::size_t bigger = std::min(max_, capacity_ ? capacity_ * 2 : kFirst);
+        if (bigger <= capacity_)
+            return;
+        std::unique_ptr<char[]> data(new char[bigger]); // not zeroed
+        if (!empty())
+            std::memcpy(data.get(), data_.get() + begin_, size());
+        end_ = size();
+        begin_ = 0;
+        data_ = std::move(data);
+        capacity_ = bigger;
+        filled_ = false;
+    }
+
+    std::unique_ptr<char[]> data_;
+    std::size_t capacity_ = 0, begin_ = 0, end_ = 0, max_;
+    std::size_t last_ = 0; // bytes of the last read
+    bool filled_ = false;
+};
+
+} // namespace kvmserver::http

@@ -1,0 +1,227 @@
+#include "src/http/connection.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <boost/asio/error.hpp>
+
+#include "src/http/exchange.hpp"
+#include "src/http/problem.hpp"
+#include "src/http/worker.hpp"
+
+namespace kvmserver::http {
+namespace {
+constexpr std::size_t kReadAhead = 16 * 1024;     // of pipelined requests, while one is served
+constexpr std::size_t kLingerBytes = 1024 * 1024; // thrown away for a client that is still sending
+constexpr std::size_t kSlack = 4096;              // beyond the longest head, so that it can be seen to be too long
+} // namespace
+
+Connection::Connection(Worker& worker, std::string client_ip, TlsContext tls)
+    : worker_(worker), client_(worker.io()), tls_(std::move(tls)), client_ip_(std::move(client_ip)),
+      in_(std::max<std::size_t>(64 * 1024, worker.options().limits.head_bytes + kSlack)), deadline_(worker.io()),
+      arrived_(worker.io()) {
+    worker_.add(*this);
+}
+
+Connection::~Connection() { worker_.remove(*this); }
+
+void Connection::start(tinykvm::UniqueFd socket) {
+    client_.assign(std::move(socket));
+    deadline_.begin(std::shared_ptr<Deadline::Owner>(shared_from_this(), this));
+    worker_.spawn([self = shared_from_this()](Yield yield) { self->run(yield); });
+}
+
+void Connection::stop() {
+    stopping_ = true;
+    if (exchange_)
+        exchange_->abort(Exchange::Abort::stopped);
+    client_.close();
+    arrived_.notify();
+}
+
+void Connection::close_if_idle() {
+    if (!idle_)
+        return;
+    stopping_ = true;
+    client_.cancel();
+}
+
+void Connection::run(Yield& yield) {
+    deadline_.set_in(worker_.options().header_timeout);
+    if (!tls_ || !client_.start_tls(tls_, yield))
+        serve(yield);
+    deadline_.end();
+    client_.close();
+}
+
+void Connection::serve(Yield& yield) {
+    Next next = Next::keep;
+    while (next == Next::keep && next_head(yield)) {
+        const Fault fault = parse_request_head(head_bytes_, worker_.options().limits, head_);
+        if (fault) {
+            head_.method = head_.path = head_.host = {}; // may be half read
+            next = refuse(fault, yield);
+            break;
+        }
+        Exchange exchange(*this, head_, head_bytes_.size());
+        exchange_ = &exchange;
+        next = exchange.run(yield);
+        exchange_ = nullptr;
+    }
+    if (next == Next::linger)
+        linger(yield);
+    else if (next == Next::cut)
+        client_.close_hard();
+    else if (client_.secure() && !stopping_ && client_.open()) {
+        deadline_.set_in(worker_.options().linger);
+        client_.finish_sending(yield);
+    }
+}
+
+// Between requests. One empty line is skipped: old clients send it after a body (RFC 9112 section 2.2).
+bool Connection::wait_first_byte(Yield& yield) {
+    bool skipped = false;
+    for (;;) {
+        if (!skipped && in_.view().starts_with("\r\n")) {
+            in_.consume(2);
+            skipped = true;
+        }
+        if (!in_.empty() && (skipped || in_.view() != "\r"))
+            return true;
+        if (worker_.draining() && in_.empty() && !reading_)
+            return false;
+        idle_ = in_.empty();
+        const bool more = fill(yield);
+        idle_ = false;
+        if (!more)
+            return false;
+    }
+}
+
+bool Connection::next_head(Yield& yield) {
+    const Options& options = worker_.options();
+    deadline_.set_in(options.idle_timeout);
+    if (!wait_first_byte(yield))
+        return false;
+    began_ = Clock::now();
+    deadline_.set_in(options.header_timeout);
+    HeadEnd end;
+    for (;;) {
+        const HeadEnd::State state = end.feed(in_.view(), options.limits);
+        if (state == HeadEnd::State::found)
+            break;
+        Fault fault = end.fault();
+        if (state == HeadEnd::State::more) {
+            if (fill(yield))
+                continue;
+            if (!expired_ || stopping_)
+                return false; // gone half way: nobody to answer to
+            fault = {408, "header-timeout", "The head of the request did not arrive in time."};
+        }
+        head_ = {};
+        head_bytes_.clear();
+        if (refuse(fault, yield) == Next::linger)
+            linger(yield);
+        return false;
+    }
+    head_bytes_.assign(in_.view().substr(0, end.size()));
+    in_.consume(end.size());
+    return true;
+}
+
+Next Connection::refuse(const Fault& fault, Yield& yield) {
+    Exchange exchange(*this, head_, head_bytes_.empty() ? in_.size() : head_bytes_.size());
+    expired_ = false;
+    exchange_ = &exchange;
+    const Next next = exchange.refuse(fault, yield);
+    exchange_ = nullptr;
+    return next;
+}
+
+// A socket closed with unread bytes resets the connection, and the client may never see the reply.
+void Connection::linger(Yield& yield) {
+    expired_ = false;
+    deadline_.set_in(worker_.options().linger);
+    client_.cancel();
+    while (reading_)
+        arrived_.wait(yield);
+    client_.finish_sending(yield);
+    std::array<char, 4096> scratch;
+    error_code error;
+    for (std::size_t thrown = 0; thrown < kLingerBytes && !error && !interrupted() && !ended_;)
+        thrown += client_.read_some(scratch, error, yield);
+}
+
+bool Connection::fill(Yield& yield) {
+    const std::size_t before = in_.size();
+    if (ended_ || interrupted())
+        return false;
+    if (reading_) {
+        while (reading_ && in_.size() == before && !ended_)
+            arrived_.wait(yield);
+        return in_.size() > before;
+    }
+    const std::span<char> room = in_.room();
+    if (room.empty())
+        return false;
+    reading_ = true;
+    error_code error;
+    const std::size_t bytes = client_.read_some(room, error, yield);
+    reading_ = false;
+    in_.added(bytes);
+    note_end(error);
+    arrived_.notify(); // linger() may wait
+    return bytes > 0;
+}
+
+void Connection::watch() {
+    if (in_.size() >= kReadAhead)
+        return watch_break();
+    if (ended_ || reading_)
+        return;
+    reading_ = true;
+    client_.start_read(in_.room(), std::shared_ptr<ReadSink>(shared_from_this(), this));
+}
+
+void Connection::watch_break() {
+    if (ended_ || watching_)
+        return;
+    watching_ = true;
+    client_.start_watch(std::shared_ptr<ReadSink>(shared_from_this(), this));
+}
+
+void Connection::read_done(error_code error, std::size_t bytes) {
+    reading_ = false;
+    in_.added(bytes);
+    note_end(error);
+    arrived_.notify();
+    if (exchange_ && error != asio::error::operation_aborted)
+        exchange_->client_moved();
+}
+
+void Connection::watch_done(error_code error) {
+    watching_ = false;
+    if (error || !client_.broke()) // both sides have ended: whoever reads sees that
+        return;
+    note_end(asio::error::connection_reset);
+    if (exchange_)
+        exchange_->client_moved();
+}
+
+void Connection::note_end(error_code error) {
+    if (!error || error == asio::error::operation_aborted)
+        return;
+    ended_ = true;
+    clean_end_ = error == asio::error::eof;
+}
+
+void Connection::deadline_passed() {
+    if (exchange_) {
+        exchange_->expire();
+        return;
+    }
+    expired_ = true;
+    client_.cancel();
+}
+
+} // namespace kvmserver::http

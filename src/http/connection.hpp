@@ -1,0 +1,77 @@
+// One client connection: reads heads, has each request served, goes on or closes.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "src/http/buffer.hpp"
+#include "src/http/deadline.hpp"
+#include "src/http/request_head.hpp"
+#include "src/http/stream.hpp"
+
+namespace kvmserver::http {
+
+class Worker;
+class Exchange;
+
+// How a connection goes on after a request.
+enum class Next {
+    keep,
+    linger, // the reply is complete, but the client may still be sending: let it read before the connection goes
+    cut,    // the client must not take what it has for a whole reply
+};
+
+class Connection final : public std::enable_shared_from_this<Connection>, private ReadSink, private Deadline::Owner {
+public:
+    Connection(Worker& worker, std::string client_ip, TlsContext tls);
+    ~Connection();
+    void start(tinykvm::UniqueFd socket);
+    // On the worker's thread:
+    void stop();          // cuts everything
+    void close_if_idle(); // between requests
+
+    // The rest is for Exchange.
+    Worker& worker() { return worker_; }
+    Stream& client() { return client_; }
+    Buffer& in() { return in_; }
+    Deadline& deadline() { return deadline_; }
+    const std::string& client_ip() const { return client_ip_; }
+    Clock::time_point request_began() const { return began_; }
+    // Waits for more bytes from the client. False: its side has ended, or cancel() was called.
+    bool fill(Yield& yield);
+    bool client_ended() const { return ended_; }
+    bool client_broke() const { return ended_ && !clean_end_; }
+    // Reads ahead a little without anyone waiting, so that a client that vanishes is noticed.
+    void watch();
+    // The same without reading: notices a reset only.
+    void watch_break();
+
+private:
+    void run(Yield& yield);
+    void serve(Yield& yield);
+    bool next_head(Yield& yield);
+    bool wait_first_byte(Yield& yield);
+    Next refuse(const Fault& fault, Yield& yield);
+    void linger(Yield& yield);
+    void read_done(error_code error, std::size_t bytes) override;
+    void watch_done(error_code error) override;
+    void deadline_passed() override;
+    void note_end(error_code error);
+    bool interrupted() const { return expired_ || stopping_; }
+
+    Worker& worker_;
+    Stream client_;
+    TlsContext tls_;
+    std::string client_ip_;
+    Buffer in_;
+    Deadline deadline_;
+    Event arrived_;
+    std::string head_bytes_; // what head_ points into
+    RequestHead head_;
+    Clock::time_point began_;
+    Exchange* exchange_ = nullptr; // while a request is served
+    bool reading_ = false, watching_ = false;
+    bool ended_ = false, clean_end_ = false;
+    bool idle_ = false, expired_ = false, stopping_ = false;
+};
+
+} // namespace kvmserver::http

@@ -1,0 +1,269 @@
+#include "src/http/exchange.hpp"
+
+#include <exception>
+
+#include <boost/asio/error.hpp>
+
+#include "src/http/problem.hpp"
+#include "src/http/worker.hpp"
+
+namespace kvmserver::http {
+namespace {
+
+constexpr std::size_t kProgramBuffer = 64 * 1024;
+
+std::uint64_t microseconds(Clock::duration time) {
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+}
+
+} // namespace
+
+Exchange::Exchange(Connection& connection, const RequestHead& head, std::size_t head_bytes)
+    : connection_(connection), head_(head), options_(connection.worker().options()),
+      request_id_(connection.worker().ids().request_id()), patience_(options_.progress_timeout),
+      program_(connection.worker().io()), program_in_(kProgramBuffer), body_(head.body),
+      upload_event_(connection.worker().io()), bytes_in_(head_bytes), asked_(Clock::now()), connected_(asked_) {
+    connection_.worker().began();
+}
+
+Exchange::~Exchange() {
+    RequestRecord record;
+    record.request_id = request_id_;
+    record.traceparent = traceparent_.empty() ? head_.traceparent : std::string_view(traceparent_);
+    record.client_ip = connection_.client_ip();
+    record.method = head_.method;
+    record.host = head_.host;
+    record.path = head_.path;
+    record.status = status_;
+    record.outcome = outcome_;
+    record.bytes_in = bytes_in_;
+    record.bytes_out = bytes_out_;
+    record.queue_us = microseconds(connected_ - asked_);
+    const Clock::time_point now = Clock::now();
+    record.exec_us = has_program_ ? microseconds(now - connected_) : 0;
+    record.total_us = microseconds(now - connection_.request_began());
+    record.lease = lease_.get();
+    connection_.worker().finished(record);
+}
+
+Next Exchange::run(Yield& yield) {
+    Next next = Next::cut;
+    try {
+        next = serve(yield);
+    } catch (const std::exception& error) { // of the Upstream, or no memory: the other coroutine must end first
+        outcome_ = Outcome::program_failed;
+        next = reply_begun_ ? Next::cut
+                            : answer({500, "internal", std::string("The front failed: ") + error.what(), "", {}},
+                                     Outcome::program_failed, yield);
+    }
+    finish(next, yield);
+    return next;
+}
+
+Next Exchange::refuse(const Fault& fault, Yield& yield) {
+    const Outcome outcome = fault.status == 408 ? Outcome::timed_out : Outcome::refused;
+    return answer({fault.status, fault.code, fault.detail, "", {}}, outcome, yield);
+}
+
+Next Exchange::serve(Yield& yield) {
+    if (options_.make_traceparent && head_.traceparent.empty())
+        traceparent_ = connection_.worker().ids().traceparent();
+    if (options_.max_body && head_.body.length > options_.max_body) {
+        refuse_body({413, "body-too-large", "The body of the request is too large."});
+        return answer(body_problem_, Outcome::refused, yield);
+    }
+    if (!connect(yield))
+        return not_connected(yield);
+    if (!send_request(yield))
+        return broken({}, yield);
+    return relay(yield);
+}
+
+bool Exchange::connect(Yield& yield) {
+    Worker& worker = connection_.worker();
+    answer_ = std::make_shared<Answer>(worker.io());
+    connection_.deadline().set_in(options_.connect_timeout);
+    connection_.watch();
+    worker.upstream().connect({.head = head_,
+                               .request_id = request_id_,
+                               .traceparent = traceparent_.empty() ? head_.traceparent : traceparent_,
+                               .client_ip = connection_.client_ip(),
+                               .secure = connection_.client().secure()},
+                              answer_);
+    const bool answered = answer_->wait(yield);
+    connected_ = Clock::now();
+    if (!answered || abort_ != Abort::none || answer_->problem)
+        return false;
+    has_program_ = true;
+    phase_ = Phase::relaying;
+    lease_ = std::move(answer_->lease);
+    program_.assign(std::move(answer_->socket));
+    progress();
+    return true;
+}
+
+Next Exchange::not_connected(Yield& yield) {
+    if (abort_ != Abort::none && abort_ != Abort::timed_out)
+        return broken({}, yield);
+    if (answer_->problem)
+        return answer(*answer_->problem, Outcome::upstream_failed, yield);
+    return answer({503, "queue-timeout", "No machine became free in time.", "", 1}, Outcome::timed_out, yield);
+}
+
+// A reply of our own. The connection goes on only when nothing of the request can be mistaken for the next one.
+Next Exchange::answer(const Problem& problem, Outcome outcome, Yield& yield) {
+    phase_ = Phase::finishing;
+    outcome_ = outcome;
+    status_ = problem.status;
+    const bool client_is_sound = outcome != Outcome::refused && abort_ != Abort::timed_out;
+    if (client_is_sound && !uploading_ && !body_.done()) {
+        const std::size_t bytes = body_.feed(connection_.in().view());
+        connection_.in().consume(bytes);
+        bytes_in_ += bytes;
+    }
+    const bool keep =
+        client_is_sound && head_.keep_alive && body_.done() && !body_.fault() && !connection_.worker().draining();
+    connection_.deadline().set_in(options_.linger);
+    send_client(problem_reply(problem, request_id_, !keep || head_.minor_version == 0, head_.method == "HEAD"), yield);
+    return keep && head_.minor_version > 0 ? Next::keep : Next::linger;
+}
+
+Problem Exchange::timeout_problem() const {
+    if (waits_for_client_)
+        return {408, "body-timeout", "The body of the request did not arrive in time.", "", {}};
+    return {504, "program-timeout", "The program did not answer in time.", "", {}};
+}
+
+// The exchange cannot go on: `what` says why, unless something else ended it.
+Next Exchange::broken(Problem what, Yield& yield) {
+    Outcome outcome = Outcome::program_failed;
+    switch (abort_) {
+    case Abort::client_gone:
+        outcome_ = Outcome::client_gone;
+        return Next::cut;
+    case Abort::stopped:
+        outcome_ = Outcome::stopped;
+        return Next::cut;
+    case Abort::refused:
+        what = body_problem_;
+        outcome = Outcome::refused;
+        break;
+    case Abort::timed_out:
+        what = timeout_problem();
+        outcome = Outcome::timed_out;
+        break;
+    case Abort::none:
+        if (lease_)
+            if (std::optional<Problem> failure = lease_->failure())
+                what = std::move(*failure);
+    }
+    outcome_ = outcome;
+    program_.close();
+    return reply_begun_ ? Next::cut : answer(what, outcome, yield);
+}
+
+void Exchange::finish(Next& next, Yield& yield) {
+    phase_ = Phase::finishing;
+    program_.close();
+    if (answer_) { // not waited for when Upstream::connect() threw
+        answer_->interrupt();
+        answer_->wait(yield);
+    }
+    if (uploading_) {
+        // The rest of a body that the program did not want is thrown away, so that the next request can be found.
+        reply_done_ = true;
+        connection_.deadline().set_in(options_.linger);
+        if (next != Next::keep) {
+            stop_upload_ = true;
+            connection_.client().cancel();
+        }
+        while (uploading_)
+            upload_event_.wait(yield);
+    }
+    if (next == Next::keep && !body_.done())
+        next = Next::linger;
+}
+
+void Exchange::abort(Abort why) {
+    if (abort_ != Abort::none)
+        return;
+    abort_ = why;
+    if (answer_)
+        answer_->interrupt();
+    program_.close();
+    if (why == Abort::client_gone || why == Abort::stopped || writes_to_client_)
+        connection_.client().cancel();
+}
+
+void Exchange::expire() {
+    if (phase_ == Phase::finishing) {
+        stop_upload_ = true;
+        connection_.client().cancel();
+    } else {
+        abort(Abort::timed_out);
+    }
+}
+
+void Exchange::client_moved() {
+    if (phase_ == Phase::finishing)
+        return;
+    if (connection_.client_broke())
+        abort(Abort::client_gone);
+    else if (uploading_)
+        return; // whoever reads sees it
+    else if (!connection_.client_ended())
+        connection_.watch();
+    else if (!options_.half_close_is_alive)
+        abort(Abort::client_gone);
+}
+
+bool Exchange::write_all(Stream& to, std::string_view bytes, Yield& yield) {
+    error_code error;
+    while (!bytes.empty() && !error) {
+        bytes.remove_prefix(to.write_some(bytes, error, yield));
+        if (phase_ != Phase::finishing)
+            progress();
+    }
+    return !error;
+}
+
+bool Exchange::send_client(std::string_view bytes, Yield& yield) {
+    writes_to_client_ = true;
+    const bool sent = write_all(connection_.client(), bytes, yield);
+    writes_to_client_ = false;
+    if (!sent)
+        abort(Abort::client_gone);
+    else
+        bytes_out_ += bytes.size();
+    return sent;
+}
+
+bool Exchange::send_program(std::string_view bytes, Yield& yield) { return write_all(program_, bytes, yield); }
+
+bool Exchange::fill_from_program(Yield& yield) {
+    error_code error;
+    const std::span<char> room = program_in_.room();
+    if (room.empty() || abort_ != Abort::none)
+        return false;
+    const std::size_t bytes = program_.read_some(room, error, yield);
+    program_in_.added(bytes);
+    program_ended_clean_ = error == asio::error::eof;
+    if (bytes)
+        progress();
+    return bytes > 0 && abort_ == Abort::none;
+}
+
+std::string_view to_string(Outcome outcome) {
+    switch (outcome) {
+    case Outcome::ok: return "ok";
+    case Outcome::refused: return "refused";
+    case Outcome::upstream_failed: return "upstream_failed";
+    case Outcome::program_failed: return "program_failed";
+    case Outcome::timed_out: return "timed_out";
+    case Outcome::client_gone: return "client_gone";
+    case Outcome::stopped: return "stopped";
+    }
+    return "?";
+}
+
+} // namespace kvmserver::http

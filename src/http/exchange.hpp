@@ -1,0 +1,106 @@
+// One request: its connection to a program, the bodies both ways, the record of it.
+//
+// The connection's coroutine runs the exchange and relays the reply; a body that has not arrived yet is relayed by a
+// second coroutine, so that each direction waits for itself alone. Each holds at most one buffer (64 KiB) of bytes.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "src/http/answer.hpp"
+#include "src/http/body.hpp"
+#include "src/http/connection.hpp"
+#include "src/http/observer.hpp"
+#include "src/http/options.hpp"
+#include "src/http/reply_head.hpp"
+#include "src/http/rewrite.hpp"
+
+namespace kvmserver::http {
+
+class Exchange {
+public:
+    enum class Abort { none, client_gone, timed_out, refused, stopped };
+
+    Exchange(Connection& connection, const RequestHead& head, std::size_t head_bytes);
+    ~Exchange(); // reports the request
+    Next run(Yield& yield);
+    // Answers a request that was not understood.
+    Next refuse(const Fault& fault, Yield& yield);
+
+    // Called while a coroutine is inside run():
+    void abort(Abort why); // the first reason stands
+    void expire();         // the deadline has passed
+    void client_moved();   // bytes came that nobody waits for, or the client's side ended
+
+private:
+    enum class Phase { connecting, relaying, tunnel, finishing };
+
+    // exchange.cpp
+    Next serve(Yield& yield);
+    bool connect(Yield& yield);
+    Next not_connected(Yield& yield);
+    Next answer(const Problem& problem, Outcome outcome, Yield& yield);
+    Next broken(Problem what, Yield& yield);
+    Problem timeout_problem() const;
+    void finish(Next& next, Yield& yield);
+    bool send_client(std::string_view bytes, Yield& yield);
+    bool send_program(std::string_view bytes, Yield& yield);
+    bool write_all(Stream& to, std::string_view bytes, Yield& yield);
+    bool fill_from_program(Yield& yield);
+    void progress() { connection_.deadline().set_in(patience_); }
+    bool body_too_large() const;
+    // upload.cpp
+    bool send_request(Yield& yield);
+    void begin_upload();
+    void upload(Yield& yield);
+    bool upload_some(Yield& yield);
+    bool too_much_to_discard(std::size_t bytes);
+    void refuse_body(const Fault& fault);
+    void upload_ended();
+    Next tunnel(Yield& yield);
+    void tunnel_up(Yield& yield);
+    // relay.cpp
+    Next relay(Yield& yield);
+    bool read_reply_head(Yield& yield);
+    bool relay_interim(Yield& yield);
+    ClientConnection choose_connection(bool close_delimited) const;
+    Next relay_body(bool chunk, bool unpack, Yield& yield);
+    bool send_part(std::size_t bytes, bool chunk, bool unpack, Yield& yield);
+
+    Connection& connection_;
+    const RequestHead& head_;
+    const Options& options_;
+    std::string request_id_, traceparent_;
+    Phase phase_ = Phase::connecting;
+    Abort abort_ = Abort::none;
+    std::chrono::milliseconds patience_;
+
+    std::shared_ptr<Answer> answer_;
+    std::unique_ptr<Lease> lease_;
+    Stream program_;
+    Buffer program_in_;
+    bool has_program_ = false, program_ended_clean_ = false;
+
+    Body body_; // of the request
+    Problem body_problem_;
+    Event upload_event_;
+    std::size_t discarded_ = 0;
+    bool uploading_ = false, stop_upload_ = false, discard_ = false, reply_done_ = false;
+    bool waits_for_client_ = false, writes_to_client_ = false;
+
+    std::string reply_bytes_; // what reply_ points into
+    ReplyHead reply_;
+    Body reply_body_;
+    std::string out_;
+    std::string payload_;
+    unsigned interims_ = 0;
+    bool continued_ = false; // 100 was relayed
+    bool reply_begun_ = false;
+    Problem reply_problem_;
+
+    Outcome outcome_ = Outcome::ok;
+    unsigned status_ = 0;
+    std::uint64_t bytes_in_, bytes_out_ = 0;
+    Clock::time_point asked_, connected_;
+};
+
+} // namespace kvmserver::http

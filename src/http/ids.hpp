@@ -1,0 +1,19 @@
+// Request ids and trace ids: unique, not secret. One source a thread.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace kvmserver::http {
+
+class Ids {
+public:
+    Ids(); // throws HostError when the system gives no random bytes
+    std::string request_id();  // 16 hexadecimal digits
+    std::string traceparent(); // W3C Trace Context, version 00, sampled
+
+private:
+    std::uint64_t next();
+    std::uint64_t state_;
+};
+
+} // namespace kvmserver::http

@@ -1,0 +1,52 @@
+// What the front tells about requests, for access logs and metrics.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+#include "src/http/upstream.hpp"
+
+namespace kvmserver::http {
+
+enum class Outcome {
+    ok,
+    refused,         // the client's message is not acceptable: 400, 413, 414, 431, 501, 505
+    upstream_failed, // no connection to a program: Upstream answered with a problem
+    program_failed,  // the program's reply is missing, malformed or cut off
+    timed_out,       // 408 or 504, or cut off for the same reason
+    client_gone,     // before its reply was complete
+    stopped,         // the front ended before the request
+};
+std::string_view to_string(Outcome outcome);
+
+// Valid during the call alone.
+struct RequestRecord {
+    std::string_view request_id, traceparent, client_ip, method, host, path; // "" where the head was not understood
+    unsigned status = 0; // that the client was sent; 0: none
+    Outcome outcome = Outcome::ok;
+    std::uint64_t bytes_in = 0;  // from the client, with the head
+    std::uint64_t bytes_out = 0; // to the client, with the head
+    std::uint64_t queue_us = 0;  // until Upstream answered
+    std::uint64_t exec_us = 0;   // from then until the end of the reply
+    std::uint64_t total_us = 0;  // from the request's first byte
+    const Lease* lease = nullptr;
+};
+
+class Observer {
+public:
+    virtual ~Observer() = default;
+    // Called on the front's threads, several at once. Must not block.
+    virtual void finished(const RequestRecord& record) = 0;
+};
+
+// Summed over threads.
+struct Counters {
+    std::uint64_t connections = 0;      // accepted
+    std::uint64_t open_connections = 0; // now
+    std::uint64_t requests = 0;         // finished
+    std::uint64_t in_flight = 0;        // now
+    std::uint64_t bytes_in = 0, bytes_out = 0;
+    std::uint64_t by_outcome[7] = {}; // by Outcome
+    std::uint64_t by_class[6] = {};   // by status / 100; [0]: none was sent
+};
+
+} // namespace kvmserver::http

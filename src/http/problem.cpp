@@ -1,0 +1,50 @@
+#include "src/http/problem.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace kvmserver::http {
+
+std::string_view status_title(unsigned status) {
+    switch (status) {
+    case 400: return "Bad Request";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 408: return "Request Timeout";
+    case 413: return "Content Too Large";
+    case 414: return "URI Too Long";
+    case 417: return "Expectation Failed";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 502: return "Bad Gateway";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
+    case 507: return "Insufficient Storage";
+    default: return "Error";
+    }
+}
+
+std::string problem_reply(const Problem& problem, std::string_view request_id, bool close, bool head_request) {
+    nlohmann::ordered_json document{{"title", status_title(problem.status)},
+                                    {"status", problem.status},
+                                    {"detail", problem.detail},
+                                    {"code", problem.code},
+                                    {"request_id", request_id}};
+    if (!problem.hint.empty())
+        document["hint"] = problem.hint;
+    // An upstream's words may hold a guest's bytes: what is no UTF-8 is replaced, never an exception.
+    const std::string body = document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    std::string out = "HTTP/1.1 " + std::to_string(problem.status) + " ";
+    out.append(status_title(problem.status)).append("\r\nContent-Type: application/problem+json\r\n");
+    out.append("Content-Length: ").append(std::to_string(body.size())).append("\r\nCache-Control: no-store\r\n");
+    if (problem.retry_after)
+        out.append("Retry-After: ").append(std::to_string(*problem.retry_after)).append("\r\n");
+    if (close)
+        out.append("Connection: close\r\n");
+    out.append("\r\n");
+    return head_request ? out : out + body;
+}
+
+} // namespace kvmserver::http

@@ -1,0 +1,14 @@
+// The error document that clients get (RFC 9457), and a whole reply with it.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "src/http/upstream.hpp"
+
+namespace kvmserver::http {
+
+std::string_view status_title(unsigned status);
+// A reply, head and document; the document is left out for HEAD. `close` adds Connection: close.
+std::string problem_reply(const Problem& problem, std::string_view request_id, bool close, bool head_request);
+
+} // namespace kvmserver::http

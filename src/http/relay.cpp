@@ -1,0 +1,134 @@
+// From the program to the client: interim replies, the reply's head, its body in the framing that the client knows.
+#include "src/http/exchange.hpp"
+
+#include <charconv>
+
+#include "src/http/worker.hpp"
+
+namespace kvmserver::http {
+namespace {
+constexpr unsigned kMaxInterims = 32;
+constexpr const char* kNoReply = "The program closed its connection before it replied.";
+} // namespace
+
+// Waits for one head. False: there is none, and reply_problem_ says why.
+bool Exchange::read_reply_head(Yield& yield) {
+    HeadEnd end;
+    for (;;) {
+        const HeadEnd::State state = end.feed(program_in_.view(), {.head_bytes = options_.limits.head_bytes,
+                                                                   .target_bytes = options_.limits.head_bytes,
+                                                                   .fields = options_.limits.fields});
+        if (state == HeadEnd::State::found)
+            break;
+        if (state == HeadEnd::State::bad) {
+            reply_problem_ = {502, "bad-reply", std::string("The program's reply is malformed: ") + end.fault().detail,
+                              "", {}};
+            return false;
+        }
+        if (!fill_from_program(yield)) {
+            reply_problem_ = {502, "no-reply", kNoReply, "The program may have crashed: see its log.", {}};
+            return false;
+        }
+    }
+    reply_bytes_.assign(program_in_.view().substr(0, end.size()));
+    program_in_.consume(end.size());
+    const Fault fault = parse_reply_head(reply_bytes_, options_.limits,
+                                         {.head_request = head_.method == "HEAD", .upgrade = head_.upgrade}, reply_);
+    if (fault)
+        reply_problem_ = {fault.status, fault.code, fault.detail, "", {}};
+    return !fault;
+}
+
+bool Exchange::relay_interim(Yield& yield) {
+    if (++interims_ > kMaxInterims) {
+        reply_problem_ = {502, "bad-reply", "The program sends interim replies without end.", "", {}};
+        return false;
+    }
+    if (head_.minor_version == 0)
+        return true; // HTTP/1.0 knows none
+    continued_ = continued_ || reply_.status == 100;
+    out_.clear();
+    append_interim(out_, reply_);
+    return send_client(out_, yield);
+}
+
+Next Exchange::relay(Yield& yield) {
+    for (;;) {
+        if (!read_reply_head(yield))
+            return broken(reply_problem_, yield);
+        if (!reply_.interim())
+            break;
+        out_.clear();
+        if (reply_.status == 101)
+            return tunnel(yield);
+        if (!relay_interim(yield))
+            return broken(reply_problem_, yield);
+    }
+    reply_body_ = Body(reply_.body);
+    const bool chunk = reply_.body.kind == BodyKind::until_close && head_.minor_version > 0;
+    const bool unpack = reply_.body.kind == BodyKind::chunked && head_.minor_version == 0;
+    const bool close_delimited = unpack || (reply_.body.kind == BodyKind::until_close && !chunk);
+    const ClientConnection connection = choose_connection(close_delimited);
+    out_.clear();
+    append_reply(out_, reply_, connection, {.chunked = chunk, .plain = unpack});
+    reply_begun_ = true;
+    status_ = reply_.status;
+    const Next next = relay_body(chunk, unpack, yield);
+    return next == Next::keep && connection == ClientConnection::close ? Next::linger : next;
+}
+
+ClientConnection Exchange::choose_connection(bool close_delimited) const {
+    // A client that waits for 100 will not send its body now, or will: nobody can tell what its next bytes are.
+    const bool body_uncertain = head_.expects_continue && !continued_ && !body_.done();
+    if (!head_.keep_alive || close_delimited || body_uncertain || connection_.worker().draining())
+        return ClientConnection::close;
+    return head_.minor_version == 0 ? ClientConnection::keep_1_0 : ClientConnection::keep;
+}
+
+Next Exchange::relay_body(bool chunk, bool unpack, Yield& yield) {
+    for (;;) {
+        const std::size_t bytes = reply_body_.feed(program_in_.view(), unpack ? &payload_ : nullptr);
+        if (reply_body_.fault()) {
+            reply_begun_ = out_.empty(); // the head is still here: the client can be told
+            out_.clear();
+            return broken({502, "bad-reply", reply_body_.fault().detail, "", {}}, yield);
+        }
+        if (!send_part(bytes, chunk, unpack, yield))
+            return broken({}, yield);
+        if (reply_body_.done())
+            return Next::keep;
+        if (fill_from_program(yield))
+            continue;
+        // The connection's end is the body's, but not when the machine was stopped.
+        if (reply_body_.kind() != BodyKind::until_close || !program_ended_clean_ || abort_ != Abort::none ||
+            (lease_ && lease_->failure()))
+            return broken({}, yield);
+        return !chunk || send_client("0\r\n\r\n", yield) ? Next::keep : broken({}, yield);
+    }
+}
+
+// `bytes` of the program's are sent on, after what is in out_ (the head).
+bool Exchange::send_part(std::size_t bytes, bool chunk, bool unpack, Yield& yield) {
+    const std::string_view part = program_in_.view().substr(0, bytes);
+    bool sent = true;
+    if (unpack) {
+        out_.append(payload_);
+        payload_.clear();
+    } else if (chunk && bytes) {
+        char size[16];
+        const auto end = std::to_chars(size, size + sizeof size, bytes, 16).ptr;
+        out_.append(size, end).append("\r\n").append(part).append("\r\n");
+    } else if (out_.empty()) {
+        sent = part.empty() || send_client(part, yield); // as it is, without a copy
+    } else {
+        out_.append(part);
+    }
+    if (!out_.empty()) {
+        sent = send_client(out_, yield);
+        out_.clear();
+    }
+    program_in_.consume(bytes);
+    return sent;
+}
+
+} // namespace kvmserver::http

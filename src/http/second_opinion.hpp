@@ -1,0 +1,14 @@
+// Boost.Beast's parser reads every head too. What it refuses is refused, and so is a head that it would frame
+// differently: a mistake in our own scanner alone does not let a request through.
+#pragma once
+#include <string_view>
+
+#include "src/http/fault.hpp"
+#include "src/http/fields.hpp"
+
+namespace kvmserver::http {
+
+Fault agree_on_request(std::string_view head, const Framing& ours);
+Fault agree_on_reply(std::string_view head, const Framing& ours, bool head_request);
+
+} // namespace kvmserver::http

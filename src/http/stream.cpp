@@ -1,0 +1,98 @@
+#include "src/http/stream.hpp"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include <boost/asio/ssl/stream.hpp>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::http {
+
+struct Stream::Tls {
+    Tls(Socket& socket, TlsContext with) : context(std::move(with)), stream(socket, *context) {}
+    TlsContext context; // may be replaced in the front meanwhile
+    asio::ssl::stream<Socket&> stream;
+};
+
+Stream::Stream(asio::io_context& io) : socket_(io) {}
+Stream::~Stream() = default;
+
+void Stream::assign(tinykvm::UniqueFd fd) {
+    int family = 0;
+    socklen_t size = sizeof family;
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &family, &size) != 0)
+        tinykvm::throw_errno("getsockopt of an upstream's socket");
+    error_code error;
+    close();
+    socket_.assign(asio::generic::stream_protocol(family, 0), fd.get(), error);
+    if (!error)
+        fd.release(); // the socket has it now
+    if (!error)
+        socket_.native_non_blocking(true, error);
+    if (error)
+        throw tinykvm::HostError(error.value(), "watch a socket");
+}
+
+error_code Stream::start_tls(TlsContext context, Yield& yield) {
+    tls_ = std::make_unique<Tls>(socket_, std::move(context));
+    error_code error;
+    tls_->stream.async_handshake(asio::ssl::stream_base::server, yield[error]);
+    return error;
+}
+
+std::size_t Stream::read_some(std::span<char> room, error_code& error, Yield& yield) {
+    const auto buffer = asio::buffer(room.data(), room.size());
+    return tls_ ? tls_->stream.async_read_some(buffer, yield[error]) : socket_.async_read_some(buffer, yield[error]);
+}
+
+std::size_t Stream::write_some(std::string_view bytes, error_code& error, Yield& yield) {
+    const auto buffer = asio::buffer(bytes.data(), bytes.size());
+    return tls_ ? tls_->stream.async_write_some(buffer, yield[error])
+                : socket_.async_write_some(buffer, yield[error]);
+}
+
+void Stream::start_read(std::span<char> room, std::shared_ptr<ReadSink> sink) {
+    const auto buffer = asio::buffer(room.data(), room.size());
+    auto done = [sink = std::move(sink)](error_code error, std::size_t bytes) { sink->read_done(error, bytes); };
+    if (tls_)
+        tls_->stream.async_read_some(buffer, std::move(done));
+    else
+        socket_.async_read_some(buffer, std::move(done));
+}
+
+void Stream::start_watch(std::shared_ptr<ReadSink> sink) {
+    socket_.async_wait(Socket::wait_error, [sink = std::move(sink)](error_code error) { sink->watch_done(error); });
+}
+
+bool Stream::broke() {
+    int pending = 0;
+    socklen_t size = sizeof pending;
+    return getsockopt(socket_.native_handle(), SOL_SOCKET, SO_ERROR, &pending, &size) == 0 && pending != 0;
+}
+
+void Stream::cancel() {
+    error_code ignored;
+    socket_.cancel(ignored);
+}
+
+void Stream::close() {
+    error_code ignored;
+    socket_.close(ignored);
+}
+
+void Stream::close_hard() {
+    error_code ignored;
+    socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    close();
+}
+
+void Stream::finish_sending(Yield& yield) {
+    error_code ignored;
+    if (tls_)
+        tls_->stream.async_shutdown(yield[ignored]);
+    socket_.shutdown(Socket::shutdown_send, ignored);
+}
+
+} // namespace kvmserver::http

@@ -1,0 +1,64 @@
+// Who serves the requests: given the head of one, provides a connected socket to a program for this request alone.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "src/http/request_head.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::http {
+
+// Why a request cannot be served, for the client.
+struct Problem {
+    unsigned status = 502;
+    std::string code; // stable, for programs: "upstream-failed"
+    std::string detail;
+    std::string hint;
+    std::optional<unsigned> retry_after; // seconds
+};
+
+// What an upstream holds for one request (a machine, a place in a count). The front destroys it on one of its
+// threads when the request is over and the socket is closed.
+class Lease {
+public:
+    virtual ~Lease() = default;
+    // Asked, on a thread of the front, when the program's connection ended: why, if that was not the program's own
+    // will (a time limit, a crash). The client then gets this problem, or a reply that is visibly cut off.
+    virtual std::optional<Problem> failure() const { return std::nullopt; }
+};
+
+struct RequestInfo {
+    const RequestHead& head; // with host and path, by which to choose
+    std::string_view request_id;
+    std::string_view traceparent; // what the program is sent; may be ""
+    std::string_view client_ip;
+    bool secure; // over TLS
+};
+
+// Where the answer goes. Any thread may answer, once; what comes after the first answer is dropped.
+class Waiter {
+public:
+    virtual ~Waiter() = default;
+    // A stream socket (AF_UNIX, AF_INET, AF_INET6), connected. Bytes already in it are part of the reply.
+    virtual void connected(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) = 0;
+    virtual void failed(Problem problem) = 0;
+    // The client is gone or the time is over: an answer is no longer wanted (one that comes all the same is
+    // dropped). Any thread may ask.
+    virtual bool abandoned() const = 0;
+    // Called at most once, on a thread of the front, when that happens before an answer. Set it within connect().
+    std::function<void()> on_abandon;
+};
+
+class Upstream {
+public:
+    virtual ~Upstream() = default;
+    // Called on a thread of the front and must not block it. `request` is valid during the call alone: copy what is
+    // needed later. Answers through `waiter` now or later. Calls for different connections overlap.
+    // The request has no timeout here but Options::connect_timeout.
+    virtual void connect(const RequestInfo& request, std::shared_ptr<Waiter> waiter) = 0;
+};
+
+} // namespace kvmserver::http

@@ -1,0 +1,81 @@
+// One thread of the front: its io_context, the connections dealt to it, its counters.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_set>
+
+#include <boost/asio/executor_work_guard.hpp>
+
+#include "src/http/connection.hpp"
+#include "src/http/ids.hpp"
+#include "src/http/observer.hpp"
+#include "src/http/options.hpp"
+#include "src/http/stack_pool.hpp"
+
+namespace kvmserver::http {
+
+// What all threads of a front know.
+struct Shared {
+    Shared(const Options& with, Upstream& asks, Observer* tells) : options(with), upstream(asks), observer(tells) {}
+    const Options options;
+    Upstream& upstream;
+    Observer* observer;
+    std::atomic<bool> draining = false;
+    std::mutex mutex; // for `gone` alone
+    std::condition_variable gone;
+};
+
+class Worker {
+public:
+    explicit Worker(Shared& shared);
+    ~Worker();
+    void start();
+    // From any thread:
+    void deal(tinykvm::UniqueFd socket, std::string client_ip, TlsContext tls);
+    void drain();
+    void stop();
+    void add_counters(Counters& sum) const;
+    std::uint64_t open_connections() const {
+        const std::uint64_t closed = counters_.closed.load(std::memory_order_acquire); // first: never above `dealt`
+        return counters_.dealt.load(std::memory_order_acquire) - closed;
+    }
+
+    // On its own thread:
+    asio::io_context& io() { return io_; }
+    const Options& options() const { return shared_.options; }
+    Upstream& upstream() { return shared_.upstream; }
+    Ids& ids() { return ids_; }
+    bool draining() const { return shared_.draining.load(std::memory_order_relaxed); }
+    void spawn(std::function<void(Yield)> coroutine);
+    void add(Connection& connection);
+    void remove(Connection& connection);
+    void began() { bump(counters_.in_flight, 1); }
+    void finished(const RequestRecord& record);
+
+private:
+    using Cell = std::atomic<std::uint64_t>;
+    // Written by this thread alone (`dealt` by the one that accepts), read by any: no read-modify-write is needed.
+    struct alignas(64) Cells {
+        Cell closed{0}, requests{0}, in_flight{0}, bytes_in{0}, bytes_out{0};
+        Cell by_outcome[7]{}, by_class[6]{};
+        alignas(64) Cell dealt{0};
+    };
+    static void bump(Cell& cell, std::uint64_t by) {
+        cell.store(cell.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+    }
+
+    Shared& shared_;
+    StackPool stacks_; // outlives what io_ holds
+    asio::io_context io_;
+    asio::executor_work_guard<Executor> guard_;
+    Ids ids_;
+    Cells counters_;
+    std::unordered_set<Connection*> connections_;
+    std::thread thread_;
+};
+
+} // namespace kvmserver::http

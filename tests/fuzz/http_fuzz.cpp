@@ -1,0 +1,82 @@
+// libFuzzer: heads and chunked bodies of any bytes, whole and in pieces. Both ways must agree, and what leaves the
+// front must read back as what came in.
+//
+//   cmake -G Ninja -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DKVMSERVER_FUZZ=ON \
+//         -DKVMSERVER_SANITIZE=address,undefined,fuzzer-no-link
+//   ninja -C build-fuzz http_fuzz && mkdir -p corpus && build-fuzz/tests/unit/http/http_fuzz corpus
+#include <cstdlib>
+#include <string>
+
+#include "src/http/chunked.hpp"
+#include "src/http/rewrite.hpp"
+
+using namespace kvmserver::http;
+
+namespace {
+
+void require(bool condition) {
+    if (!condition)
+        std::abort();
+}
+
+// The size of the head, or 0.
+std::size_t head_size(std::string_view bytes, std::size_t step) {
+    HeadEnd end;
+    for (std::size_t have = 0; have < bytes.size();) {
+        have = std::min(have + step, bytes.size());
+        const auto state = end.feed(bytes.substr(0, have), {});
+        if (state != HeadEnd::State::more)
+            return state == HeadEnd::State::found ? end.size() : 0;
+    }
+    return 0;
+}
+
+void fuzz_request(const std::string& bytes) {
+    const std::size_t size = head_size(bytes, bytes.size());
+    require(size == head_size(bytes, 1));
+    RequestHead head, again;
+    if (size == 0 || parse_request_head(std::string_view(bytes).substr(0, size), {}, head))
+        return;
+    std::string out;
+    append_request(out, head, {});
+    require(head_size(out, 7) == out.size());
+    require(!parse_request_head(out, {}, again));
+    require(again.method == head.method && again.target == head.target && again.host == head.host);
+    require(again.body.kind == head.body.kind && again.body.length == head.body.length);
+    require(again.upgrade == head.upgrade && (again.upgrade || !again.keep_alive));
+}
+
+void fuzz_reply(const std::string& bytes) {
+    const std::size_t size = head_size(bytes, bytes.size());
+    ReplyHead head, again;
+    if (size == 0 || parse_reply_head(std::string_view(bytes).substr(0, size), {}, {}, head))
+        return;
+    std::string out;
+    const bool chunked = head.body.kind == BodyKind::until_close;
+    append_reply(out, head, ClientConnection::close, {.chunked = chunked});
+    require(head_size(out, 7) == out.size());
+    require(!parse_reply_head(out, {}, {}, again));
+    require(again.status == head.status);
+    require(again.body.kind == (chunked ? BodyKind::chunked : head.body.kind) && again.body.length == head.body.length);
+}
+
+void fuzz_chunks(std::string_view bytes) {
+    ChunkedBody whole, parts;
+    std::string a, b;
+    const std::size_t used = whole.feed(bytes, &a);
+    std::size_t also = 0;
+    while (also < bytes.size() && !parts.done() && !parts.fault())
+        also += parts.feed(bytes.substr(also, 1), &b);
+    require(used == also && a == b && whole.done() == parts.done());
+    require(!(whole.done() && whole.fault()) && a.size() <= bytes.size());
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+    const std::string bytes(reinterpret_cast<const char*>(data), size);
+    fuzz_request(bytes);
+    fuzz_reply(bytes);
+    fuzz_chunks(bytes);
+    return 0;
+}
