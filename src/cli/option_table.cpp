@@ -50,7 +50,8 @@ constexpr OptionSpec kTable[] = {
      .help = "listen here (:8080, 127.0.0.1:8080), not where the program asks"},
     {.name = "reset", .kind = Kind::text, .group = kServing, .value = "auto|dirty-bits|working-set",
      .fallback = "auto", .help = "how a machine is reset", .without_effect = kSnapshot},
-    {.name = "http"}, // not built yet; refused by options_from
+    {.name = "http", .group = kServing, .help = "keep clients' connections, and reset the machine after each HTTP request",
+     .without_effect = kSnapshot},
 
     {.name = "allow-all", .group = kPermissions, .help = "everything; excludes the other permissions"},
     {.name = "allow-read", .kind = Kind::optional_list, .group = kPermissions, .value = "PATHS",

@@ -30,7 +30,6 @@ public:
         : settings_(settings), folder_(std::move(folder)), cpus_(cpus) {}
 
     Options convert() {
-        refuse_http();
         refuse_mixed_permissions();
         switches();
         numbers();
@@ -46,14 +45,6 @@ private:
     Setting* find(std::string_view name) {
         const auto at = settings_.find(name);
         return at == settings_.end() ? nullptr : &at->second;
-    }
-
-    void refuse_http() {
-        bool http = false;
-        flag("http", http);
-        if (http)
-            usage(find("http")->label("http") +
-                  " is not built yet; without it each connection has a clean machine");
     }
 
     void refuse_mixed_permissions() {
@@ -133,6 +124,8 @@ private:
 
     void switches() {
         flag("ephemeral", options_.ephemeral);
+        flag("http", options_.http);
+        options_.ephemeral |= options_.http; // every request gets a clean machine
         flag("stats", options_.stats);
         flag("check-reset", options_.check_reset);
         flag("no-ephemeral-keep-working-memory", options_.keep_working_memory, false);

@@ -29,39 +29,27 @@ std::span<const std::uint8_t> bytes_of(const sockaddr_storage& address, socklen_
     return {reinterpret_cast<const std::uint8_t*>(&address), std::min<std::size_t>(bytes, abi::kAddressBytes)};
 }
 
-int stop_fd = -1;
-std::atomic<bool>* stop_flag = nullptr;
-void on_stop(int) {
-    const int saved = errno;
-    stop_flag->store(true, std::memory_order_relaxed);
-    const std::uint64_t one = 1;
-    (void)!::write(stop_fd, &one, sizeof(one));
-    errno = saved;
+// Somebody on this host.
+socklen_t loopback(std::uint32_t family, sockaddr_storage& out) {
+    constexpr std::uint16_t kPort = 40000;
+    if (family == AF_INET) {
+        auto* in = reinterpret_cast<sockaddr_in*>(&out);
+        in->sin_family = AF_INET;
+        in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        in->sin_port = htons(kPort);
+        return sizeof(*in);
+    }
+    auto* in6 = reinterpret_cast<sockaddr_in6*>(&out);
+    in6->sin6_family = AF_INET6;
+    in6->sin6_addr = in6addr_loopback;
+    in6->sin6_port = htons(kPort);
+    return sizeof(*in6);
 }
 
 } // namespace
 
-StopSignal::StopSignal() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (!fd_)
-        throw_errno("eventfd");
-    stop_fd = fd_.get();
-    stop_flag = &requested_;
-    struct sigaction action {};
-    action.sa_handler = on_stop;
-    sigemptyset(&action.sa_mask);
-    ::sigaction(SIGTERM, &action, nullptr);
-    ::sigaction(SIGINT, &action, nullptr);
-}
-
-StopSignal& StopSignal::instance() {
-    static StopSignal signal;
-    return signal;
-}
-
-void StopSignal::request() { on_stop(0); }
-
-Driver::Driver(Listeners& listeners, std::function<void(const std::string&)> note)
-    : listeners_(listeners), note_(std::move(note)) {}
+Driver::Driver(Listeners& listeners, std::function<void(const std::string&)> note, const Stopper& stop)
+    : listeners_(listeners), stop_request_(stop), note_(std::move(note)) {}
 Driver::~Driver() = default;
 
 // The program gets the error as it would without us; people get a line too, as not every program says what happened.
@@ -82,7 +70,7 @@ int Driver::listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint
 void Driver::unlisten(std::uint32_t id) { listeners_.close(id); }
 
 bool Driver::should_stop() {
-    return StopSignal::instance().requested() || (run_deadline_ns_ != 0 && host_mono_ns() >= run_deadline_ns_);
+    return stop_request_.requested() || (run_deadline_ns_ != 0 && host_mono_ns() >= run_deadline_ns_);
 }
 
 Driver::Client& Driver::client(std::uint32_t slot) {
@@ -98,22 +86,13 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
     socklen_t peer_bytes = arrival.peer.bytes, local_bytes = sizeof(local);
     if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &local_bytes) < 0)
         local_bytes = 0;
-    // A connection of our own making (warm-up) looks to the program like one from this host.
+    // A connection of our own making (warm-up, HTTP mode) looks to the program like one to where it listens.
     for (const ListenerState& state : machine.listeners())
-        if (state.id == listener && state.family != AF_UNIX && peer_bytes == 0) {
+        if (state.id == listener && state.family != AF_UNIX && local.ss_family == AF_UNIX) {
             local_bytes = static_cast<socklen_t>(std::min(state.address.size(), sizeof(local)));
             std::memcpy(&local, state.address.data(), local_bytes);
-            peer = local;
-            peer_bytes = local_bytes;
-            if (state.family == AF_INET) {
-                auto* in = reinterpret_cast<sockaddr_in*>(&peer);
-                in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-                in->sin_port = htons(40000);
-            } else {
-                auto* in = reinterpret_cast<sockaddr_in6*>(&peer);
-                in->sin6_addr = in6addr_loopback;
-                in->sin6_port = htons(40000);
-            }
+            if (peer_bytes == 0)
+                peer_bytes = loopback(state.family, peer);
         }
     const auto slot = machine.connections().offer(listener, bytes_of(peer, peer_bytes), bytes_of(local, local_bytes));
     if (!slot)
@@ -303,7 +282,7 @@ bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, 
     const auto handles = machine.wait_handles();
     for (;;) {
         std::vector<pollfd> fds;
-        fds.push_back({StopSignal::instance().fd(), POLLIN, 0});
+        fds.push_back({stop_request_.fd(), POLLIN, 0});
         for (const auto& h : handles)
             fds.push_back({h.fd, h.events, 0});
         const std::size_t first_listener = fds.size();
@@ -343,7 +322,7 @@ bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, 
         const int n = ::ppoll(fds.data(), fds.size(), stop_at == kForever ? nullptr : &timeout, nullptr);
         if (n < 0 && errno != EINTR)
             throw_errno("ppoll");
-        if (StopSignal::instance().requested()) {
+        if (stop_request_.requested()) {
             end = DriveEnd::requested;
             return false;
         }
@@ -400,7 +379,7 @@ DriveEnd Driver::drive(Machine& machine, const Until& until) {
         run_deadline_ns_ = until.idle_limit_ns ? std::min(limit, last_progress_ns_ + until.idle_limit_ns) : until.deadline_ns;
         stop_ = machine.run();
         if (stop_.kind == StopKind::interrupted)
-            return StopSignal::instance().requested() ? DriveEnd::requested : DriveEnd::timeout;
+            return stop_request_.requested() ? DriveEnd::requested : DriveEnd::timeout;
         if (stop_.kind != StopKind::waiting) {
             exchange(machine); // what the program sent before it ended
             return DriveEnd::stopped;

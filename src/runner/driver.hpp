@@ -7,23 +7,10 @@
 #include <vector>
 
 #include "src/runner/listeners.hpp"
+#include "src/runner/stop.hpp"
 #include "tinykvm/machine/machine.hpp"
 
 namespace kvmserver {
-
-// Asked by signal handlers to end the process in good order. The descriptor becomes readable.
-class StopSignal {
-public:
-    static StopSignal& instance(); // installs SIGTERM and SIGINT handlers on first use
-    bool requested() const { return requested_.load(std::memory_order_relaxed); }
-    int fd() const { return fd_.get(); }
-    void request();
-
-private:
-    StopSignal();
-    std::atomic<bool> requested_{false};
-    tinykvm::UniqueFd fd_;
-};
 
 enum class DriveEnd {
     stopped,   // the machine stopped for good: see stop()
@@ -36,7 +23,7 @@ enum class DriveEnd {
 class Driver final : public tinykvm::MachineHost {
 public:
     // `listeners` serves the program's bind and listen; connections are taken from it when `accepting`.
-    Driver(Listeners& listeners, std::function<void(const std::string&)> note);
+    Driver(Listeners& listeners, std::function<void(const std::string&)> note, const Stopper& stop = StopSignal::instance());
     ~Driver() override;
 
     // Runs the machine until it stops, or until the listed ends.
@@ -82,6 +69,7 @@ private:
     Client& client(std::uint32_t slot);
 
     Listeners& listeners_;
+    const Stopper& stop_request_;
     std::function<void(const std::string&)> note_;
     std::vector<Client> clients_; // by slot
     std::size_t open_ = 0;

@@ -2,7 +2,9 @@
 #pragma once
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,10 +21,14 @@ struct SocketAddress {
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
+// How the connection of a request ended, for whoever handed it in.
+enum class Fate : int { running, program_failed, timed_out, out_of_memory, stopped };
+
 // A client: a connection that was accepted, or one of our own making (then peer.bytes is 0).
 struct Arrival {
     tinykvm::UniqueFd fd;
     std::uint32_t listener = 0;
+    std::shared_ptr<std::atomic<Fate>> fate; // null where nobody asks
     SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none
 };
 // Takes one connection without waiting; without an fd, and with errno set, when there is none.

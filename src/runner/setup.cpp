@@ -187,7 +187,7 @@ void warm_up(Booted& booted, const Options& options) {
         if (::write(ours.get(), request.data(), request.size()) != static_cast<ssize_t>(request.size()))
             throw_errno("write warm-up request");
         const std::uint32_t listener = booted.machine->listeners().front().id;
-        if (!booted.driver->attach(*booted.machine, Arrival{std::move(theirs), listener, {}}))
+        if (!booted.driver->attach(*booted.machine, Arrival{std::move(theirs), listener, nullptr, {}}))
             throw UserError(ExitCode::failure, "warm-up: the machine has no room for a connection");
         // The answer is read aside, so that a large one cannot fill the socket.
         std::thread reader([fd = ours.get()] {

@@ -1,9 +1,7 @@
 #include "src/runner/workers.hpp"
 
 #include <fmt/format.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "src/runner/arrivals.hpp"
+#include "src/runner/http_mode.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -19,102 +19,12 @@ using namespace tinykvm;
 
 namespace {
 
-// Connections that have something to say, for whichever worker is free. A machine is only given to a client once its
-// first byte is here, so silent connections hold none.
-class Arrivals {
-public:
-    explicit Arrivals(const Listeners& listeners) : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-        if (!epoll_)
-            throw_errno("epoll_create1");
-        for (const Listeners::Listening& l : listeners.all()) {
-            listening_.push_back(l);
-            add(l.fd, EPOLLIN | EPOLLEXCLUSIVE, static_cast<std::uint64_t>(listening_.size() - 1));
-        }
-        add(StopSignal::instance().fd(), EPOLLIN, kStop);
-    }
-
-    // Blocks; false when the server is to stop.
-    bool next(Arrival& out) {
-        for (;;) {
-            epoll_event event;
-            const int n = ::epoll_wait(epoll_.get(), &event, 1, -1);
-            if (n < 0 && errno != EINTR)
-                throw_errno("epoll_wait");
-            if (n <= 0)
-                continue;
-            if (event.data.u64 == kStop)
-                return false;
-            if (event.data.u64 < listening_.size()) {
-                if (accept(listening_[event.data.u64], out))
-                    return true;
-                continue;
-            }
-            if (take(event.data.u64 - kFirstSilent, out))
-                return true;
-        }
-    }
-
-private:
-    static constexpr std::uint64_t kStop = ~std::uint64_t{0};
-    static constexpr std::uint64_t kFirstSilent = 1 << 16;
-
-    void add(int fd, std::uint32_t events, std::uint64_t token) {
-        epoll_event event{};
-        event.events = events;
-        event.data.u64 = token;
-        if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
-            throw_errno("epoll_ctl");
-    }
-
-    bool accept(const Listeners::Listening& from, Arrival& out) {
-        Arrival client = accept_client(from.fd, from.id);
-        if (!client.fd) {
-            if (errno == EMFILE || errno == ENFILE)
-                ::usleep(1000); // the backlog holds the client meanwhile
-            return false;
-        }
-        char byte;
-        if (::recv(client.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
-            out = std::move(client);
-            return true;
-        }
-        const int raw = client.fd.get();
-        std::uint64_t token;
-        {
-            const std::lock_guard lock(mutex_);
-            std::size_t slot = 0;
-            while (slot < silent_.size() && silent_[slot].fd)
-                ++slot;
-            if (slot == silent_.size())
-                silent_.emplace_back();
-            silent_[slot] = std::move(client);
-            token = kFirstSilent + slot;
-        }
-        add(raw, EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, token);
-        return false;
-    }
-
-    bool take(std::uint64_t slot, Arrival& out) {
-        const std::lock_guard lock(mutex_);
-        out = std::move(silent_[slot]);
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, out.fd.get(), nullptr);
-        char byte;
-        // Gone without a word: no machine is needed.
-        return ::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-    }
-
-    UniqueFd epoll_;
-    std::vector<Listeners::Listening> listening_;
-    std::mutex mutex_;
-    std::vector<Arrival> silent_;
-};
-
 class Worker {
 public:
-    Worker(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image, Arrivals& arrivals,
-           WorkerStats& stats)
+    Worker(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image, ArrivalSource& arrivals,
+           WorkerStats& stats, const Stopper& stop)
         : setup_(setup), options_(options), image_(std::move(image)), arrivals_(arrivals), stats_(stats),
-          driver_(*setup.listeners, note_line) {}
+          driver_(*setup.listeners, note_line, stop) {}
 
     void prepare() {
         const ResetStrategy strategy = uses_dirty_bits(setup_, options_) ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
@@ -127,6 +37,7 @@ public:
         if (!arrivals_.next(client))
             return false;
         const std::uint64_t exits = machine_->exits();
+        fate_ = client.fate;
         if (!driver_.attach(*machine_, std::move(client)))
             throw HostError(ENOSPC, "connection slot of a clean machine");
         Driver::Until until;
@@ -150,6 +61,13 @@ public:
     bool difference_found() const { return difference_; }
 
 private:
+    void tell(Fate fate) {
+        if (fate_)
+            fate_->store(fate, std::memory_order_release);
+        fate_.reset();
+    }
+
+    // What became of the request is told before its connection is closed.
     void finish(DriveEnd end) {
         const std::string name = program_name(setup_.program);
         if (end == DriveEnd::stopped) {
@@ -162,14 +80,17 @@ private:
                 note_line(fmt::format("{}: a request took more than --max-request-memory; the connection is closed, the machine reset", name));
             else
                 report_stop(name, stop);
+            tell(stop.kind == StopKind::no_memory ? Fate::out_of_memory : Fate::program_failed);
             driver_.drop_connections(false);
         } else if (end == DriveEnd::timeout) {
             stats_.failures.fetch_add(1, std::memory_order_relaxed);
             note_line(fmt::format("{}: a request made no progress for {:.4g} s (--max-request-time); the connection is closed, the machine "
                                   "reset",
                                   name, setup_.env.limits.request_seconds));
+            tell(Fate::timed_out);
             driver_.drop_connections(true);
         } else if (end == DriveEnd::requested) {
+            tell(Fate::stopped);
             driver_.drop_connections(false);
         }
     }
@@ -193,10 +114,11 @@ private:
     const Setup& setup_;
     const Options& options_;
     std::shared_ptr<const MachineImage> image_;
-    Arrivals& arrivals_;
+    ArrivalSource& arrivals_;
     WorkerStats& stats_;
     Driver driver_;
     std::unique_ptr<Machine> machine_;
+    std::shared_ptr<std::atomic<Fate>> fate_;
     bool difference_ = false;
 };
 
@@ -236,6 +158,12 @@ void print_stats(WorkerStats& s) {
         note_line("exits per connection: " + line);
 }
 
+static void join(std::vector<std::thread>& threads) {
+    for (std::thread& t : threads)
+        t.join();
+    threads.clear();
+}
+
 int serve(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
     WorkerStats stats;
     std::atomic<int> code{0};
@@ -260,25 +188,32 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
                 });
             });
     } else {
-        Arrivals arrivals(*setup.listeners);
-        for (unsigned i = 0; i < count; ++i)
-            threads.emplace_back([&] {
-                guard([&] {
-                    Worker worker(setup, options, image, arrivals, stats);
-                    worker.prepare();
-                    while (worker.serve_one()) {
-                    }
-                    worker.add_reasons();
-                    if (worker.difference_found())
-                        code = 1;
+        const auto work = [&](ArrivalSource& arrivals, const Stopper& stop) {
+            for (unsigned i = 0; i < count; ++i)
+                threads.emplace_back([&] {
+                    guard([&] {
+                        Worker worker(setup, options, image, arrivals, stats, stop);
+                        worker.prepare();
+                        while (worker.serve_one()) {
+                        }
+                        worker.add_reasons();
+                        if (worker.difference_found())
+                            code = 1;
+                    });
                 });
-            });
-        for (std::thread& t : threads)
-            t.join();
-        threads.clear();
+        };
+        if (options.http) {
+            HttpMode http(setup, options);
+            work(http, http.hard_stop());
+            http.serve(); // until the signal, and until what was in flight then is answered
+            join(threads);
+        } else {
+            Arrivals arrivals(*setup.listeners);
+            work(arrivals, StopSignal::instance());
+            join(threads);
+        }
     }
-    for (std::thread& t : threads)
-        t.join();
+    join(threads);
     if (options.stats)
         print_stats(stats);
     return code;

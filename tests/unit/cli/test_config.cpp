@@ -174,8 +174,6 @@ TEST_CASE("bad files: one line with file and line, and a code") {
         {"env = ['A']", "kvmserver.toml:1: env: 'A' is not K=V; to pass the host's on: --allow-env=A"},
         {"allow-all = true\nallow-env = true",
          "kvmserver.toml:1: allow-all excludes kvmserver.toml:2: allow-env; give one of them"},
-        {"http = true",
-         "kvmserver.toml:1: http is not built yet; without it each connection has a clean machine"},
         {"function = 3", "kvmserver.toml:1: function must be a table, not an integer"},
     };
     for (const Row& row : rows) {

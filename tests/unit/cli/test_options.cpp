@@ -145,7 +145,6 @@ TEST_CASE("values that are refused: one line naming the option") {
          "--cpu: 'x86-64-v9' is not native, x86-64-v2, x86-64-v3, x86-64-v4; did you mean x86-64-v2?"},
         {"--reset dirtybits",
          "--reset: 'dirtybits' is not auto, dirty-bits, working-set; did you mean dirty-bits?"},
-        {"--http", "--http is not built yet; without it each connection has a clean machine"},
         {"--warmup-path ready", "--warmup-path: 'ready' must start with '/'"},
         {"--env A", "--env: 'A' is not K=V; to pass the host's on: --allow-env=A"},
         {"--env =1", "--env: '=1' has no name"},

@@ -1,0 +1,98 @@
+#include "src/runner/arrivals.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "src/runner/stop.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr std::uint64_t kStop = ~std::uint64_t{0};
+constexpr std::uint64_t kFirstSilent = 1 << 16;
+
+} // namespace
+
+Arrivals::Arrivals(const Listeners& listeners) : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_)
+        throw_errno("epoll_create1");
+    for (const Listeners::Listening& l : listeners.all()) {
+        listening_.push_back(l);
+        add(l.fd, EPOLLIN | EPOLLEXCLUSIVE, static_cast<std::uint64_t>(listening_.size() - 1));
+    }
+    add(StopSignal::instance().fd(), EPOLLIN, kStop);
+}
+
+bool Arrivals::next(Arrival& out) {
+    for (;;) {
+        epoll_event event;
+        const int n = ::epoll_wait(epoll_.get(), &event, 1, -1);
+        if (n < 0 && errno != EINTR)
+            throw_errno("epoll_wait");
+        if (n <= 0)
+            continue;
+        if (event.data.u64 == kStop)
+            return false;
+        if (event.data.u64 < listening_.size()) {
+            if (accept(listening_[event.data.u64], out))
+                return true;
+            continue;
+        }
+        if (take(event.data.u64 - kFirstSilent, out))
+            return true;
+    }
+}
+
+void Arrivals::add(int fd, std::uint32_t events, std::uint64_t token) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = token;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
+        throw_errno("epoll_ctl");
+}
+
+bool Arrivals::accept(const Listeners::Listening& from, Arrival& out) {
+    Arrival client = accept_client(from.fd, from.id);
+    if (!client.fd) {
+        if (errno == EMFILE || errno == ENFILE)
+            ::usleep(1000); // the backlog holds the client meanwhile
+        return false;
+    }
+    char byte;
+    if (::recv(client.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+        out = std::move(client);
+        return true;
+    }
+    const int raw = client.fd.get();
+    std::uint64_t token;
+    {
+        const std::lock_guard lock(mutex_);
+        std::size_t slot = 0;
+        while (slot < silent_.size() && silent_[slot].fd)
+            ++slot;
+        if (slot == silent_.size())
+            silent_.emplace_back();
+        silent_[slot] = std::move(client);
+        token = kFirstSilent + slot;
+    }
+    add(raw, EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, token);
+    return false;
+}
+
+bool Arrivals::take(std::uint64_t slot, Arrival& out) {
+    const std::lock_guard lock(mutex_);
+    out = std::move(silent_[slot]);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, out.fd.get(), nullptr);
+    char byte;
+    // Gone without a word: no machine is needed.
+    return ::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,36 @@
+// Where request machines get their clients from.
+#pragma once
+#include <mutex>
+#include <vector>
+
+#include "src/runner/listeners.hpp"
+
+namespace kvmserver {
+
+// One for all workers. Thread-safe.
+class ArrivalSource {
+public:
+    virtual ~ArrivalSource() = default;
+    // Blocks until a client has something to say; false when the server is to stop.
+    virtual bool next(Arrival& out) = 0;
+};
+
+// Clients of the real listening sockets. A machine is only given to a client once its first byte is here, so silent
+// connections hold none.
+class Arrivals final : public ArrivalSource {
+public:
+    explicit Arrivals(const Listeners& listeners);
+    bool next(Arrival& out) override;
+
+private:
+    void add(int fd, std::uint32_t events, std::uint64_t token);
+    bool accept(const Listeners::Listening& from, Arrival& out);
+    bool take(std::uint64_t slot, Arrival& out);
+
+    tinykvm::UniqueFd epoll_;
+    std::vector<Listeners::Listening> listening_;
+    std::mutex mutex_;
+    std::vector<Arrival> silent_;
+};
+
+} // namespace kvmserver

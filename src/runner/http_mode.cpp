@@ -1,0 +1,156 @@
+#include "src/runner/http_mode.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+// Requests that wait for a machine; beyond it clients are told to come again.
+constexpr std::size_t kMostWaiting = 1024;
+// A request's head is sent right after its connection is made.
+constexpr int kHeadPatienceMs = 10'000;
+constexpr std::chrono::seconds kDrainPatience{30};
+
+http::Options front_options(const Options& options) {
+    http::Options out;
+    out.threads = 1 + options.threads / 8; // a front thread serves some 10,000 requests a second
+    out.progress_timeout = {};             // --max-request-time is the worker's to enforce
+    return out;
+}
+
+SocketAddress address_of(const std::string& ip) {
+    SocketAddress address;
+    auto* in = reinterpret_cast<sockaddr_in*>(&address.storage);
+    auto* in6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+    if (::inet_pton(AF_INET, ip.c_str(), &in->sin_addr) == 1) {
+        in->sin_family = AF_INET;
+        address.bytes = sizeof(*in);
+    } else if (::inet_pton(AF_INET6, ip.c_str(), &in6->sin6_addr) == 1) {
+        in6->sin6_family = AF_INET6;
+        address.bytes = sizeof(*in6);
+    }
+    return address;
+}
+
+// Tells the front why a program's connection ended before its reply did.
+class MachineLease final : public http::Lease {
+public:
+    MachineLease(std::shared_ptr<std::atomic<Fate>> fate, double request_seconds)
+        : fate_(std::move(fate)), request_seconds_(request_seconds) {}
+
+    std::optional<http::Problem> failure() const override {
+        switch (fate_->load(std::memory_order_acquire)) {
+        case Fate::running: return std::nullopt;
+        case Fate::program_failed:
+            return http::Problem{502, "program-failed", "the program ended during the request", "its crash report is in the server's log", {}};
+        case Fate::timed_out:
+            return http::Problem{504, "request-timeout", fmt::format("the request made no progress for {:.4g} s", request_seconds_),
+                                 "--max-request-time sets the limit", {}};
+        case Fate::out_of_memory:
+            return http::Problem{507, "out-of-memory", "the request took more memory than it may", "--max-request-memory sets the limit", {}};
+        case Fate::stopped: return http::Problem{503, "stopping", "the server is stopping", "try again", 1};
+        }
+        return std::nullopt;
+    }
+
+private:
+    std::shared_ptr<std::atomic<Fate>> fate_;
+    double request_seconds_;
+};
+
+} // namespace
+
+HttpMode::HttpMode(const Setup& setup, const Options& options)
+    : request_seconds_(setup.env.limits.request_seconds), arrived_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)),
+      front_(front_options(options), *this, nullptr) {
+    if (!arrived_)
+        throw_errno("eventfd");
+    const auto listening = setup.listeners->all();
+    if (listening.empty())
+        throw UserError(ExitCode::failure, "--http: the program does not listen");
+    listener_ = listening.front().id;
+    if (listening.size() > 1)
+        note_line(fmt::format("--http serves the program's first address only, of {}", listening.size()));
+    UniqueFd socket(::fcntl(listening.front().fd, F_DUPFD_CLOEXEC, 0));
+    if (!socket)
+        throw_errno("dup listening socket");
+    front_.add_listener(std::move(socket));
+}
+
+void HttpMode::serve() {
+    front_.start();
+    pollfd stop{StopSignal::instance().fd(), POLLIN, 0};
+    while (::poll(&stop, 1, -1) < 0 && errno == EINTR) {
+    }
+    front_.drain();
+    front_.wait_drained(kDrainPatience);
+    hard_stop_.request();
+}
+
+void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (queue_.size() < kMostWaiting) {
+            queue_.push_back({std::move(waiter), std::string(request.client_ip)});
+            const std::uint64_t one = 1;
+            (void)!::write(arrived_.get(), &one, sizeof(one));
+            return;
+        }
+    }
+    waiter->failed({503, "queue-full", fmt::format("{} requests wait for a machine already", kMostWaiting), "more machines: --threads", 1});
+}
+
+bool HttpMode::pop(Waiting& out) {
+    std::uint64_t count;
+    if (::read(arrived_.get(), &count, sizeof(count)) != sizeof(count))
+        return false; // another worker was faster
+    const std::lock_guard lock(mutex_);
+    out = std::move(queue_.front());
+    queue_.pop_front();
+    return true;
+}
+
+bool HttpMode::next(Arrival& out) {
+    while (!hard_stop_.requested()) {
+        pollfd fds[2] = {{arrived_.get(), POLLIN, 0}, {hard_stop_.fd(), POLLIN, 0}};
+        if (::poll(fds, 2, -1) < 0 && errno != EINTR)
+            throw_errno("poll");
+        Waiting waiting;
+        if (!pop(waiting) || waiting.waiter->abandoned())
+            continue;
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+            waiting.waiter->failed({503, "no-socket", fmt::format("the server has no socket left: {}", std::strerror(errno)), "raise its open files", 1});
+            continue;
+        }
+        out.fd = UniqueFd(pair[0]);
+        out.listener = listener_;
+        out.peer = address_of(waiting.client_ip);
+        out.fate = std::make_shared<std::atomic<Fate>>(Fate::running);
+        waiting.waiter->connected(UniqueFd(pair[1]), std::make_unique<MachineLease>(out.fate, request_seconds_));
+        // A machine is resumed once, with the request in its hands.
+        pollfd head[2] = {{out.fd.get(), POLLIN, 0}, {hard_stop_.fd(), POLLIN, 0}};
+        ::poll(head, 2, kHeadPatienceMs);
+        char byte;
+        if (::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+            return true;
+    }
+    return false;
+}
+
+} // namespace kvmserver
