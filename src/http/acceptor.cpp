@@ -41,12 +41,13 @@ Acceptor::Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const Current
 
 void Acceptor::start() { wait(); }
 
-void Acceptor::stop() {
-    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+void Acceptor::stop(std::function<void()> then) {
+    asio::post(socket_.get_executor(), [self = shared_from_this(), then = std::move(then)] {
         error_code ignored;
         self->socket_.close(ignored);
         self->timer_.cancel();
         self->stopped_.store(true, std::memory_order_release);
+        then();
     });
 }
 

@@ -37,7 +37,7 @@ public:
     // `certificate` is null for a listener without TLS.
     Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate, Deal deal);
     void start();
-    void stop(); // from any thread
+    void stop(std::function<void()> then); // `then` on the thread of its io_context, once nothing more is accepted // from any thread
     bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
 private:

@@ -45,7 +45,10 @@ public:
         if (shared_.draining.exchange(true))
             return;
         for (const auto& acceptor : acceptors_)
-            acceptor->stop();
+            acceptor->stop([this] {
+                const std::lock_guard lock(shared_.mutex);
+                shared_.gone.notify_all();
+            });
         for (const auto& worker : workers_)
             worker->drain();
     }

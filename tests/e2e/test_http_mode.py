@@ -17,9 +17,9 @@ def test_every_request_of_a_connection_gets_a_clean_machine(start, program, name
     server = start(program(name), SNAPRUN_E, "--http", "--check-reset")
     with server.client() as client:
         for _ in range(10):
-            assert client.ask("/count") == b"1"
+            assert client.ask("/count") == b"1\n"
         client.send(b"".join(harness.request("/count") for _ in range(5)))  # pipelined
-        assert [client.reply() for _ in range(5)] == [b"1"] * 5
+        assert [client.reply() for _ in range(5)] == [b"1\n"] * 5
         assert client.ask("/echo", b"x" * 100_000) == b"x" * 100_000
         assert client.ask("/bytes/1000000") == harness.letters(1_000_000)
     assert server.stop().status == 0
@@ -28,7 +28,7 @@ def test_every_request_of_a_connection_gets_a_clean_machine(start, program, name
 def test_run_with_http(start, program) -> None:
     server = start(program("c-epoll"), RUN_E, "--http")
     with server.client() as client:
-        assert [client.ask("/count") for _ in range(3)] == [b"1"] * 3
+        assert [client.ask("/count") for _ in range(3)] == [b"1\n"] * 3
 
 
 def test_large_bodies_both_ways(start, program) -> None:
@@ -47,7 +47,7 @@ def test_many_clients_share_two_machines(start, program) -> None:
             return [client.ask("/count") for _ in range(20)]
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        assert all(counts == [b"1"] * 20 for counts in pool.map(counts, range(16)))
+        assert all(counts == [b"1\n"] * 20 for counts in pool.map(counts, range(16)))
     assert server.stop().status == 0
 
 
@@ -68,7 +68,7 @@ def test_a_crash_and_an_endless_loop_are_problems(start, program) -> None:
         document = problem(client, "/spin", 504)
         assert document["code"] == "request-timeout" and "--max-request-time" in document["hint"]
     with server.client() as client:
-        assert client.ask("/count") == b"1"
+        assert client.ask("/count") == b"1\n"
 
 
 def test_a_stop_lets_requests_in_flight_end(start, program) -> None:
@@ -82,7 +82,7 @@ def test_a_stop_lets_requests_in_flight_end(start, program) -> None:
             server.popen.send_signal(signal.SIGTERM)
             client.send(b"cd")
             assert client.reply() == b"abcd"
-            assert other.reply() == b"1"
+            assert other.reply() == b"1\n"
     assert server.wait().status == 0
 
 
@@ -93,4 +93,4 @@ def test_requests_that_are_not_http_are_refused(start, program) -> None:
             client.send(bad)
             assert client.reader.read().startswith(b"HTTP/1.1 400 ")
     with server.client() as client:
-        assert client.ask("/count") == b"1"
+        assert client.ask("/count") == b"1\n"

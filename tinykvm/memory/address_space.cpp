@@ -482,6 +482,8 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
             if (!tables_.set(GuestVirt(new_at + (pages[i].first - at)), pages[i].second))
                 return -ENOMEM;
         ram_->drop_translations(first, count);
+        if (first < ram_->image_frames())
+            moved_.emplace_back(first, count);
     }
     munmap(at, old_bytes);
     region.end = new_at + new_bytes;
@@ -535,6 +537,9 @@ bool AddressSpace::reset() {
         regions_changed_ = false;
     }
     out_of_memory_ = false;
+    // Frames of the image that were moved to addresses whose tables the machine added: no journal has these entries.
+    for (const auto& [first, count] : std::exchange(moved_, {}))
+        ram_->drop_translations(first, count);
     const auto& journal = tables_.journal();
     if (journal.empty())
         return false;
@@ -551,6 +556,7 @@ bool AddressSpace::reset() {
         *entry = change->before;
     }
     tables_.clear_journal();
+    tables_.forget_own_tables();
     return true;
 }
 

@@ -136,6 +136,7 @@ private:
     std::uint64_t mapped_bytes_ = 0, pristine_mapped_ = 0;
     std::vector<Frame> host_dirty_;
     std::vector<Frame> made_writable_;
+    std::vector<std::pair<Frame, std::uint32_t>> moved_; // by mremap, since the last reset
     bool track_host_writes_ = false;
     bool out_of_memory_ = false;
 };

@@ -15,6 +15,8 @@ namespace {
 // memory in proportion to its size, most of all under shadow paging).
 constexpr Frame kFirstSlotFrames = (32u << 20) / kPageSize;
 constexpr Frame kCloneSlotFrames = (8u << 20) / kPageSize;
+// Tables that a clone may add: each serves 2 MiB of addresses.
+constexpr std::uint32_t kMostTables = 1 << 15, kTableSlotFrames = 256;
 
 } // namespace
 
@@ -36,8 +38,9 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
     const std::uint64_t image_bytes = std::uint64_t{image->frames()} * kPageSize;
     max_bytes = std::max(max_bytes, image_bytes);
     GuestRam ram(vm, max_bytes);
-    ram.memory_ = Mapping::map(max_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0,
-                               "request machine memory");
+    ram.first_table_ = static_cast<Frame>(max_bytes / kPageSize);
+    ram.memory_ = Mapping::map(max_bytes + kMostTables * kPageSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                               -1, 0, "request machine memory");
     if (::mmap(ram.memory_.data(), image_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
                image->fd(), 0) == MAP_FAILED)
         throw_errno("mmap image");
@@ -88,6 +91,36 @@ std::optional<Frame> GuestRam::allocate(std::uint32_t count) {
     high_ += count;
     in_use_ += count;
     return first;
+}
+
+std::optional<Frame> GuestRam::allocate_table() {
+    if (!image_)
+        return allocate(1);
+    if (tables_ == kMostTables)
+        return std::nullopt;
+    if (tables_ == table_slots_used_ * kTableSlotFrames) {
+        if (table_slots_used_ == table_slots_.size())
+            table_slots_.push_back(slots_++);
+        const GuestPhys at = frame_address(first_table_ + tables_);
+        vm_->set_slot(table_slots_[table_slots_used_++], at, kTableSlotFrames * kPageSize, host(at));
+    }
+    return first_table_ + tables_++;
+}
+
+void GuestRam::clear_tables() {
+    if (::madvise(host(frame_address(first_table_)), tables_ * kPageSize, MADV_DONTNEED) < 0)
+        throw_errno("madvise(MADV_DONTNEED) page tables");
+}
+
+bool GuestRam::renew_tables() {
+    if (tables_ < kMostTables / 2)
+        return false;
+    clear_tables();
+    // Without their slot KVM forgets its shadow pages.
+    for (; table_slots_used_ > 0; --table_slots_used_)
+        vm_->remove_slot(table_slots_[table_slots_used_ - 1]);
+    tables_ = 0;
+    return true;
 }
 
 void GuestRam::release(Frame first, std::uint32_t count) {
@@ -152,7 +185,7 @@ std::uint32_t GuestRam::drop_growth() {
 }
 
 void GuestRam::set_limit(std::uint64_t max_bytes) {
-    max_frames_ = std::min<std::uint64_t>(memory_.size(), max_bytes) / kPageSize;
+    max_frames_ = std::min<std::uint64_t>(image_ ? frame_address(first_table_).value : memory_.size(), max_bytes) / kPageSize;
 }
 
 } // namespace tinykvm

@@ -30,6 +30,15 @@ public:
 
     // First frame of `count` contiguous zeroed frames; nullopt when the limit is reached.
     std::optional<Frame> allocate(std::uint32_t count);
+    // A zeroed frame for page tables; nullopt when there is none. In a clone such frames lie apart and never become anything
+    // else: KVM's shadow paging does not see that a table which the host edits is one no more, and would go on taking it
+    // for one.
+    std::optional<Frame> allocate_table();
+    // Clone only: the tables are zero again, and remain handed out.
+    void clear_tables();
+    // Clone only: takes all tables back, if so many have been handed out that there might soon be none; makes KVM forget all
+    // that it derived from them. Returns whether it did.
+    bool renew_tables();
     // Gives frames back: their content is dropped, and no vCPU can reach them through stale translations.
     // A clone does not hand frames of its image out again.
     void release(Frame first, std::uint32_t count);
@@ -43,7 +52,7 @@ public:
 
     std::byte* host(GuestPhys at) const { return memory_.data() + at.value; }
     std::span<std::byte> frame_bytes(Frame f) const { return {host(frame_address(f)), kPageSize}; }
-    bool valid(Frame f) const { return f < high_; }
+    bool valid(Frame f) const { return f < high_ || (f >= first_table_ && f - first_table_ < tables_); }
 
     Frame high() const { return high_; }               // frames below it have been handed out at some time
     Frame image_frames() const { return image_frames_; } // 0 for a boot memory
@@ -71,6 +80,10 @@ private:
     Frame slots_end_ = 0;
     std::uint32_t slots_ = 0;
     std::uint64_t max_frames_;
+    Frame first_table_ = ~Frame{0}; // clone only: behind the largest memory
+    std::uint32_t tables_ = 0;      // handed out
+    std::vector<std::uint32_t> table_slots_;
+    std::uint32_t table_slots_used_ = 0;
     std::uint64_t in_use_ = 0;
     std::vector<bool> shared_;
     std::map<Frame, std::uint32_t> free_; // first -> count, coalesced

@@ -63,13 +63,35 @@ void PageTables::compact_journal() {
     journal_room_ = std::max(kJournalRoom, journal_.size() * 2);
 }
 
+std::optional<Frame> PageTables::table_for(GuestVirt at, int shift) {
+    if (!journaling_)
+        return ram_->allocate_table();
+    own_tables_used_ = true;
+    const std::uint64_t key = (at.value >> shift) << 6 | static_cast<unsigned>(shift);
+    if (const auto known = own_tables_.find(key); known != own_tables_.end())
+        return known->second;
+    const auto frame = ram_->allocate_table();
+    if (frame)
+        own_tables_.emplace(key, *frame);
+    return frame;
+}
+
+void PageTables::forget_own_tables() {
+    if (!own_tables_used_)
+        return;
+    own_tables_used_ = false;
+    ram_->clear_tables();
+    if (ram_->renew_tables())
+        own_tables_.clear();
+}
+
 bool PageTables::set(GuestVirt at, std::uint64_t entry) {
     GuestPhys here = root_;
     for (int shift = kTopShift; shift > kLeafShift; shift -= 9) {
         const GuestPhys where = entry_at(here, index(at, shift));
         std::uint64_t next = *reinterpret_cast<std::uint64_t*>(ram_->host(where));
         if (!(next & pte::kPresent)) {
-            const auto frame = ram_->allocate(1);
+            const auto frame = table_for(at, shift);
             if (!frame)
                 return false;
             next = frame_address(*frame).value | pte::kPresent | pte::kWrite | pte::kUser | pte::kAccessed;

@@ -7,6 +7,8 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "tinykvm/base/guest_addr.hpp"
@@ -55,6 +57,8 @@ public:
     void take_dirty(const std::function<void(Frame)>& fn);
 
     void start_journal() { journaling_ = true; }
+    // Clone only: what was added since the journal began is gone.
+    void forget_own_tables();
     struct Change {
         GuestPhys at;          // of the entry
         std::uint64_t before;
@@ -77,8 +81,14 @@ private:
     void compact_journal();
     static constexpr std::size_t kJournalRoom = 64 << 10;
 
+    std::optional<Frame> table_for(GuestVirt at, int shift);
+
     GuestRam* ram_;
     GuestPhys root_;
+    // Of a clone, by what they map: the same addresses get the same table each time, because KVM's shadow pages keep the
+    // links between tables that a reset undoes.
+    std::unordered_map<std::uint64_t, Frame> own_tables_;
+    bool own_tables_used_ = false;
     bool journaling_ = false;
     std::vector<Change> journal_;
     std::size_t journal_room_ = kJournalRoom;
