@@ -80,7 +80,7 @@ TEST_CASE("random bits of a larger file") {
 TEST_CASE("what is altered is named") {
     const test::TempFolder folder;
     const auto path = folder / "app.snap";
-    write_snapshot(path, test::sample_state(300), test::make_memory(300), {});
+    write_snapshot(path, test::sample_state(1000), test::make_memory(1000), {});
     const Bytes good = test::read_file(path);
     const auto header = format::decode_header(good, good.size());
     const auto message_at = [&](std::uint64_t offset) {
@@ -102,7 +102,7 @@ TEST_CASE("what is altered is named") {
     bad[header.metadata_at() - 1] ^= std::byte{1};
     test::write_file(path, bad);
     const auto reader = SnapshotReader::open(path);
-    Bytes image(300 * 4096);
+    Bytes image(1000 * 4096);
     reader.load_chunk(0, image);
     CHECK_THROWS_AS(reader.load_chunk(reader.chunks().size() - 1, image), tinykvm::UserError);
 }
