@@ -11,6 +11,19 @@ u8* rx_buffer(u32 slot) { return gk_conn_buffers + static_cast<u64>(slot) * (abi
 u8* tx_buffer(u32 slot) { return rx_buffer(slot) + abi::kRxBytes; }
 u32 tx_room(const abi::Conn& c) { return abi::kTxBytes - c.tx_len; }
 
+void tell_room(Socket* s) {
+    abi::Conn& c = conn_of(s);
+    if (c.want_tx && (tx_room(c) >= abi::kTxBytes / 3 || c.error)) {
+        c.want_tx = 0;
+        event_out(s);
+    }
+}
+
+void flush(Socket* s) {
+    host_call(abi::kConnFlush, s->slot);
+    tell_room(s);
+}
+
 } // namespace
 
 void activate(Socket* s) {
@@ -88,12 +101,13 @@ i64 connection_send(Socket* s, Cursor& from, u32 flags) {
             return -error;
         }
         if (tx_room(c) == 0) {
-            host_call(abi::kConnFlush, s->slot);
+            flush(s);
             if (tx_room(c) > 0 || c.error)
                 continue;
+            // From now on, not only once somebody polls: whoever is told of edges must not miss the next one.
+            c.want_tx = 1;
             if (!wait)
                 return done ? static_cast<i64>(done) : -EAGAIN;
-            c.want_tx = 1;
             const Wake wake = wait_io(deadline);
             if (wake == Wake::signal)
                 return done ? static_cast<i64>(done) : s->send_timeout ? -EINTR : -ERESTARTSYS;
@@ -124,7 +138,7 @@ u32 connection_poll(Socket* s) {
         events |= POLLHUP_;
     // Like Linux, a third free counts as writable. A full buffer may be on its way: the host knows.
     if (tx_room(c) < abi::kTxBytes / 3 && !c.error)
-        host_call(abi::kConnFlush, s->slot);
+        flush(s);
     if (tx_room(c) >= abi::kTxBytes / 3 || c.error || c.shut_write)
         events |= POLLOUT_ | POLLWRNORM_;
     return events;
@@ -159,10 +173,7 @@ void conns_updated() {
             s->seen_rx = rx;
             s->seen_flags = flags;
         }
-        if (c.want_tx && (tx_room(c) >= abi::kTxBytes / 3 || c.error)) {
-            c.want_tx = 0;
-            event_out(s);
-        }
+        tell_room(s);
     }
     seen_offered = gk_shared_page.offered;
 }
