@@ -10,14 +10,19 @@ namespace kvmserver::store {
 namespace {
 
 [[noreturn]] void bad(const Folder& folder, const Digest& digest, const char* why) {
-    throw UserError(ExitCode::bad_snapshot, fmt::format("{}: {}: `kvmserver verify` says what needs it; deploy that again",
-                                                        folder.full(chunk_path(digest)), why));
+    throw UserError(ExitCode::bad_snapshot,
+                    fmt::format("{}: {}: `kvmserver verify` says what needs it; deploy that again",
+                                folder.full(chunk_path(digest)), why));
 }
 
 } // namespace
 
-std::string chunk_folder(const Digest& digest) { return fmt::format("{}/{}", kChunks, digest.hex().substr(0, 2)); }
-std::string chunk_path(const Digest& digest) { return fmt::format("{}/{}", chunk_folder(digest), digest.hex()); }
+std::string chunk_folder(const Digest& digest) {
+    return fmt::format("{}/{}", kChunks, digest.hex().substr(0, 2));
+}
+std::string chunk_path(const Digest& digest) {
+    return fmt::format("{}/{}", chunk_folder(digest), digest.hex());
+}
 
 std::optional<Digest> chunk_named(std::string_view folder, std::string_view name) {
     const auto digest = Digest::from_hex(name);
@@ -41,7 +46,8 @@ tinykvm::UniqueFd open_chunk(const Folder& folder, const Digest& digest, std::ui
 std::vector<std::byte> read_chunk(const Folder& folder, const Digest& digest, std::uint64_t length) {
     const auto file = open_chunk(folder, digest, length);
     std::vector<std::byte> bytes(static_cast<std::size_t>(length));
-    if (read_at(file.get(), bytes, 0, folder.full(chunk_path(digest))) != bytes.size() || sha256(bytes) != digest)
+    if (read_at(file.get(), bytes, 0, folder.full(chunk_path(digest))) != bytes.size() ||
+        sha256(bytes) != digest)
         bad(folder, digest, "is altered");
     return bytes;
 }

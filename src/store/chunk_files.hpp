@@ -11,7 +11,8 @@ namespace kvmserver::store {
 
 std::string chunk_folder(const Digest& digest); // chunks/ab
 std::string chunk_path(const Digest& digest);   // chunks/ab/abcdef...
-// The digest that the file of that name in chunks/`folder` must have; nothing when that is no place of a chunk.
+// The digest that the file of that name in chunks/`folder` must have; nothing when that is no place of a
+// chunk.
 std::optional<Digest> chunk_named(std::string_view folder, std::string_view name);
 
 // Whether a file of the chunk's size is there. (Its bytes are verify's matter.)

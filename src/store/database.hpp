@@ -43,7 +43,8 @@ private:
     struct Free {
         void operator()(sqlite3_stmt* statement) const;
     };
-    Statement(const Database& database, sqlite3_stmt* statement) : database_(&database), statement_(statement) {}
+    Statement(const Database& database, sqlite3_stmt* statement)
+        : database_(&database), statement_(statement) {}
     void expect(int column, int type) const;
     const Database* database_;
     std::unique_ptr<sqlite3_stmt, Free> statement_;
@@ -56,7 +57,7 @@ public:
     Database(const std::string& path, int busy_ms);
 
     Statement prepare(std::string_view sql) const;
-    void execute(const std::string& sql); // any number of statements
+    void execute(const std::string& sql);            // any number of statements
     std::int64_t number(std::string_view sql) const; // the only value of the only row
     std::int64_t last_id() const;
     std::int64_t changes() const; // rows that the last statement changed

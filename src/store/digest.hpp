@@ -17,7 +17,7 @@ namespace kvmserver::store {
 struct Digest {
     std::array<std::uint8_t, 32> bytes{};
     auto operator<=>(const Digest&) const = default;
-    std::string hex() const;                                     // 64 lower-case digits
+    std::string hex() const;                                      // 64 lower-case digits
     static std::optional<Digest> from_hex(std::string_view text); // exactly what hex() makes
 };
 

@@ -1,5 +1,5 @@
-// What can go wrong in the store that a caller may want to tell apart. All are UserErrors of one line; a failure of
-// the host (no space, input/output errors) is a HostError.
+// What can go wrong in the store that a caller may want to tell apart. All are UserErrors of one line; a
+// failure of the host (no space, input/output errors) is a HostError.
 #pragma once
 #include <cstdint>
 #include <string>

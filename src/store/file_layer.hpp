@@ -1,4 +1,5 @@
-// Everything that the store changes in the file system goes through here, so that tests can make any of it fail.
+// Everything that the store changes in the file system goes through here, so that tests can make any of it
+// fail.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,12 +9,12 @@
 
 namespace kvmserver::store {
 
-// Thin names for the system calls: each returns what the call returns, or -errno. Paths are relative to the folder
-// `at`. To be used by any number of threads. (SQLite writes its own files; it is not seen here.)
+// Thin names for the system calls: each returns what the call returns, or -errno. Paths are relative to the
+// folder `at`. To be used by any number of threads. (SQLite writes its own files; it is not seen here.)
 class FileLayer {
 public:
     virtual ~FileLayer() = default;
-    virtual int open(int at, const char* path, int flags, mode_t mode) = 0; // an fd
+    virtual int open(int at, const char* path, int flags, mode_t mode) = 0;                    // an fd
     virtual ssize_t write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) = 0; // may be short
     virtual int fsync(int fd) = 0;
     virtual int rename(int at, const char* from, const char* to) = 0;

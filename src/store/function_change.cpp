@@ -12,7 +12,8 @@
 
 namespace kvmserver::store {
 
-FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMatch& if_match, Missing missing)
+FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMatch& if_match,
+                               Missing missing)
     : store_(store), name_(name), naming_(store.naming()), index_(store.index()), transaction_(*index_) {
     check_function_name(name);
     auto found = index_->prepare("SELECT id, revision FROM function WHERE name = ?");
@@ -27,8 +28,13 @@ FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMa
     if (missing == Missing::error)
         function_id(*index_, name); // throws
     const std::int64_t now = now_ms();
-    index_->prepare("INSERT INTO function (name, revision, last_version, created, changed) VALUES (?, 1, 0, ?, ?)")
-        .bind(name).bind(now).bind(now).run();
+    index_
+        ->prepare(
+            "INSERT INTO function (name, revision, last_version, created, changed) VALUES (?, 1, 0, ?, ?)")
+        .bind(name)
+        .bind(now)
+        .bind(now)
+        .run();
     id_ = index_->last_id();
     made_ = true;
 }
@@ -45,7 +51,10 @@ void FunctionChange::add(const VersionRecord& version) {
 
 void FunctionChange::replace(const VersionRecord& version) {
     index_->prepare("UPDATE version SET state = ? WHERE function = ? AND number = ?")
-        .bind(name_of(version.state)).bind(id_).bind(version.number).run();
+        .bind(name_of(version.state))
+        .bind(id_)
+        .bind(version.number)
+        .run();
     put_.push_back(version);
 }
 
@@ -72,8 +81,10 @@ void FunctionChange::set_traffic(std::vector<Live> live) {
     std::sort(live.begin(), live.end(), [](const Live& a, const Live& b) { return a.version < b.version; });
     check_traffic(live);
     for (const Live& part : live)
-        if (const auto version = load_version(*index_, id_, part.version); version.state != VersionState::ready)
-            throw Conflict(fmt::format("{} v{} is {}, not ready: it cannot go live", name_, part.version, name_of(version.state)));
+        if (const auto version = load_version(*index_, id_, part.version);
+            version.state != VersionState::ready)
+            throw Conflict(fmt::format("{} v{} is {}, not ready: it cannot go live", name_, part.version,
+                                       name_of(version.state)));
     index_->prepare("DELETE FROM traffic WHERE function = ?").bind(id_).run();
     auto insert = index_->prepare("INSERT INTO traffic (function, number, percent) VALUES (?, ?, ?)");
     for (const Live& part : live)
@@ -82,7 +93,10 @@ void FunctionChange::set_traffic(std::vector<Live> live) {
 
 FunctionRecord FunctionChange::commit() {
     if (!made_)
-        index_->prepare("UPDATE function SET revision = revision + 1, changed = ? WHERE id = ?").bind(now_ms()).bind(id_).run();
+        index_->prepare("UPDATE function SET revision = revision + 1, changed = ? WHERE id = ?")
+            .bind(now_ms())
+            .bind(id_)
+            .run();
     FunctionRecord function = load_function(*index_, id_);
     Folder& folder = store_.folder();
     files_touched_ = true;
@@ -101,7 +115,9 @@ FunctionRecord FunctionChange::commit() {
 }
 
 void FunctionChange::commit_removal() {
-    index_->prepare("DELETE FROM traffic WHERE function = ?").bind(id_).run(); // its versions may go only without it
+    index_->prepare("DELETE FROM traffic WHERE function = ?")
+        .bind(id_)
+        .run(); // its versions may go only without it
     index_->prepare("DELETE FROM function WHERE id = ?").bind(id_).run();
     Folder& folder = store_.folder();
     files_touched_ = true;
@@ -122,7 +138,7 @@ void FunctionChange::undo() noexcept {
     }
 }
 
-std::vector<std::string> align_records(Folder& folder, const Database& database, const std::string& name, Extra extra) {
+std::vector<std::string> align_records(Folder& folder, const Database& database, const std::string& name) {
     std::vector<std::string> done;
     auto found = database.prepare("SELECT id FROM function WHERE name = ?");
     if (!found.bind(name).step()) {
@@ -130,7 +146,8 @@ std::vector<std::string> align_records(Folder& folder, const Database& database,
             return done;
         folder.remove_tree(function_folder(name));
         folder.sync_folder(kFunctions);
-        done.push_back(fmt::format("{}: removed: there is no such function", folder.full(function_folder(name))));
+        done.push_back(
+            fmt::format("{}: removed: there is no such function", folder.full(function_folder(name))));
         return done;
     }
     const std::int64_t id = found.integer(0);
@@ -151,7 +168,7 @@ std::vector<std::string> align_records(Folder& folder, const Database& database,
     }
     align(function_record_path(name), to_record(load_function(database, id)));
     for (const std::string& file : folder.list(function_folder(name))) {
-        if (expected.contains(file) || extra == Extra::keep)
+        if (expected.contains(file))
             continue;
         const std::string path = function_folder(name) + "/" + file;
         if (folder.remove(path))

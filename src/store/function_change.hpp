@@ -16,7 +16,8 @@ using IfMatch = std::optional<std::string>;
 class FunctionChange {
 public:
     enum class Missing { error, make }; // make: a function that is not there yet
-    FunctionChange(Store& store, const std::string& name, const IfMatch& if_match, Missing missing = Missing::error);
+    FunctionChange(Store& store, const std::string& name, const IfMatch& if_match,
+                   Missing missing = Missing::error);
     ~FunctionChange(); // undoes what was not committed
     FunctionChange(const FunctionChange&) = delete;
     FunctionChange& operator=(const FunctionChange&) = delete;
@@ -28,7 +29,7 @@ public:
     void replace(const VersionRecord& version); // its state
     void remove(std::uint64_t version);
     void take_routes(const std::vector<Route>& routes); // instead of those it has; throws RouteTaken
-    void set_traffic(std::vector<Live> live);           // instead of what it was; throws BadValue, NotFound, Conflict
+    void set_traffic(std::vector<Live> live); // instead of what it was; throws BadValue, NotFound, Conflict
 
     // Revision + 1; returns what the function is now.
     FunctionRecord commit();
@@ -48,10 +49,8 @@ private:
     std::vector<std::uint64_t> removed_;
 };
 
-// Makes the records of a function what the index says, or removes them when it knows no such function. Says what it
-// did, a line for each. The caller is naming() or sweeping().
-enum class Extra { remove, keep }; // records that belong to no version
-std::vector<std::string> align_records(Folder& folder, const Database& database, const std::string& name,
-                                       Extra extra = Extra::remove);
+// Makes the records of a function what the index says, or removes them when it knows no such function. Says
+// what it did, a line for each. The caller is naming() or sweeping().
+std::vector<std::string> align_records(Folder& folder, const Database& database, const std::string& name);
 
 } // namespace kvmserver::store

@@ -8,13 +8,19 @@ namespace kvmserver::store {
 
 namespace {
 
-constexpr std::string_view kVersionColumns =
-    "SELECT v.number, s.digest, s.size, v.manifest, v.created, v.state, coalesce(t.percent, 0) FROM version v "
-    "JOIN snapshot s ON s.id = v.snapshot LEFT JOIN traffic t ON t.function = v.function AND t.number = v.number "
-    "WHERE v.function = ? ";
+constexpr std::string_view kVersionColumns = "SELECT v.number, s.digest, s.size, v.manifest, v.created, "
+                                             "v.state, coalesce(t.percent, 0) FROM version v "
+                                             "JOIN snapshot s ON s.id = v.snapshot LEFT JOIN traffic t ON "
+                                             "t.function = v.function AND t.number = v.number "
+                                             "WHERE v.function = ? ";
 
 VersionInfo read_version(const Statement& row, const Database& database) {
-    VersionInfo version{row.natural(0), row.digest(1), row.natural(2), row.text(3), row.integer(4), {},
+    VersionInfo version{row.natural(0),
+                        row.digest(1),
+                        row.natural(2),
+                        row.text(3),
+                        row.integer(4),
+                        {},
                         static_cast<unsigned>(row.natural(6))};
     const std::string state = row.text(5);
     for (const VersionState known : {VersionState::pending, VersionState::ready, VersionState::failed})
@@ -54,7 +60,9 @@ std::vector<FunctionSummary> Functions::list() {
              function.live.push_back({row.natural(1), static_cast<unsigned>(row.natural(2))});
          });
     each("SELECT function, host, path FROM route ORDER BY function, host, path",
-         [](FunctionSummary& function, const Statement& row) { function.routes.push_back({row.text(1), row.text(2)}); });
+         [](FunctionSummary& function, const Statement& row) {
+             function.routes.push_back({row.text(1), row.text(2)});
+         });
     return functions;
 }
 
@@ -95,14 +103,16 @@ VersionInfo Functions::version(const std::string& name, std::uint64_t number) {
     const Transaction same_moment(*index, Transaction::Kind::read);
     auto row = index->prepare(std::string(kVersionColumns) + "AND v.number = ?");
     if (!row.bind(function_id(*index, name)).bind(number).step())
-        throw NotFound(fmt::format("{} has no version {}: `kvmserver versions {}` shows those that there are", name, number, name));
+        throw NotFound(fmt::format("{} has no version {}: `kvmserver versions {}` shows those that there are",
+                                   name, number, name));
     return read_version(row, *index);
 }
 
 std::vector<RouteOwner> Functions::routes() {
     auto index = store_.index();
     std::vector<RouteOwner> routes;
-    auto rows = index->prepare("SELECT r.host, r.path, f.name FROM route r JOIN function f ON f.id = r.function ORDER BY r.host, r.path");
+    auto rows = index->prepare("SELECT r.host, r.path, f.name FROM route r JOIN function f ON f.id = "
+                               "r.function ORDER BY r.host, r.path");
     while (rows.step())
         routes.push_back({{rows.text(0), rows.text(1)}, rows.text(2)});
     return routes;

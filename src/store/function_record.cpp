@@ -88,10 +88,16 @@ std::string to_record(const FunctionRecord& function) {
         routes.push_back(Json::array({route.host, route.path}));
     for (const auto& [name, secret] : function.secrets)
         secrets[name] = Json::array({secret.value, secret.changed});
-    const Json json{{"id", function.id}, {"name", function.name}, {"revision", function.revision},
-                    {"last_version", function.last_version}, {"created", function.created},
-                    {"changed", function.changed}, {"live", std::move(live)}, {"routes", std::move(routes)},
-                    {"env", function.env}, {"secrets", std::move(secrets)}};
+    const Json json{{"id", function.id},
+                    {"name", function.name},
+                    {"revision", function.revision},
+                    {"last_version", function.last_version},
+                    {"created", function.created},
+                    {"changed", function.changed},
+                    {"live", std::move(live)},
+                    {"routes", std::move(routes)},
+                    {"env", function.env},
+                    {"secrets", std::move(secrets)}};
     return seal_record("function", json.dump());
 }
 
@@ -106,7 +112,8 @@ FunctionRecord function_from_record(std::string_view file) {
     function.changed = time_field(json, "changed");
     for (const Json& part : list_field(json, "live")) {
         const std::uint64_t percent = natural(row(part, 2, "live")[1], "live");
-        function.live.push_back({natural(part[0], "live"), static_cast<unsigned>(std::min<std::uint64_t>(percent, 1000))});
+        function.live.push_back(
+            {natural(part[0], "live"), static_cast<unsigned>(std::min<std::uint64_t>(percent, 1000))});
     }
     for (const Json& route : list_field(json, "routes"))
         function.routes.push_back({text(row(route, 2, "routes")[0], "routes"), text(route[1], "routes")});
@@ -119,16 +126,18 @@ FunctionRecord function_from_record(std::string_view file) {
 }
 
 std::string to_record(const VersionRecord& version) {
-    const Json json{{"function", version.function}, {"name", version.name}, {"number", version.number},
-                    {"snapshot", version.snapshot.hex()}, {"manifest", version.manifest},
-                    {"created", version.created}, {"state", name_of(version.state)}};
+    const Json json{{"function", version.function},   {"name", version.name},
+                    {"number", version.number},       {"snapshot", version.snapshot.hex()},
+                    {"manifest", version.manifest},   {"created", version.created},
+                    {"state", name_of(version.state)}};
     return seal_record("version", json.dump());
 }
 
 VersionRecord version_from_record(std::string_view file) {
     const Json json = parse_record(open_record("version", file));
-    return checked(VersionRecord{time_field(json, "function"), text_field(json, "name"), natural_field(json, "number"),
-                                 digest_field(json, "snapshot"), text_field(json, "manifest"), time_field(json, "created"),
+    return checked(VersionRecord{time_field(json, "function"), text_field(json, "name"),
+                                 natural_field(json, "number"), digest_field(json, "snapshot"),
+                                 text_field(json, "manifest"), time_field(json, "created"),
                                  state_from(text_field(json, "state"))});
 }
 

@@ -66,12 +66,14 @@ VersionRecord version_from_record(std::string_view file);   // throws RecordErro
 
 std::int64_t function_id(const Database& database, std::string_view name); // throws NotFound
 FunctionRecord load_function(const Database& database, std::int64_t id);   // throws IndexDamaged
-VersionRecord load_version(const Database& database, std::int64_t function, std::uint64_t number); // throws NotFound
+VersionRecord load_version(const Database& database, std::int64_t function,
+                           std::uint64_t number); // throws NotFound
 std::vector<std::uint64_t> version_numbers(const Database& database, std::int64_t function);
 
 // Within a transaction. What is named must be there already (version: function and snapshot; live: versions).
 void insert_function_row(Database& database, const FunctionRecord& function);
-void insert_function_details(Database& database, const FunctionRecord& function); // traffic, routes, env, secrets
+void insert_function_details(Database& database,
+                             const FunctionRecord& function); // traffic, routes, env, secrets
 void insert_version(Database& database, const VersionRecord& version);
 
 } // namespace kvmserver::store

@@ -31,13 +31,15 @@ void require_sound(const Database& database, const Record& record) {
 std::int64_t function_id(const Database& database, std::string_view name) {
     auto found = database.prepare("SELECT id FROM function WHERE name = ?");
     if (!found.bind(name).step())
-        throw NotFound(fmt::format("there is no function {}: `kvmserver list` shows those that there are", printable(name)));
+        throw NotFound(fmt::format("there is no function {}: `kvmserver list` shows those that there are",
+                                   printable(name)));
     return found.integer(0);
 }
 
 FunctionRecord load_function(const Database& database, std::int64_t id) {
     FunctionRecord function;
-    auto head = database.prepare("SELECT name, revision, last_version, created, changed FROM function WHERE id = ?");
+    auto head =
+        database.prepare("SELECT name, revision, last_version, created, changed FROM function WHERE id = ?");
     if (!head.bind(id).step())
         database.damaged("a function is not there");
     function.id = id;
@@ -67,8 +69,15 @@ VersionRecord load_version(const Database& database, std::int64_t function, std:
                                   "JOIN function f ON f.id = v.function JOIN snapshot s ON s.id = v.snapshot "
                                   "WHERE v.function = ? AND v.number = ?");
     if (!found.bind(function).bind(number).step())
-        throw NotFound(fmt::format("there is no version {} of this function: `kvmserver versions` shows those that there are", number));
-    VersionRecord version{function, found.text(0), number, found.digest(1), found.text(2), found.integer(3),
+        throw NotFound(fmt::format(
+            "there is no version {} of this function: `kvmserver versions` shows those that there are",
+            number));
+    VersionRecord version{function,
+                          found.text(0),
+                          number,
+                          found.digest(1),
+                          found.text(2),
+                          found.integer(3),
                           state_in(database, found.text(4))};
     require_sound(database, version);
     return version;
@@ -83,9 +92,16 @@ std::vector<std::uint64_t> version_numbers(const Database& database, std::int64_
 }
 
 void insert_function_row(Database& database, const FunctionRecord& function) {
-    database.prepare("INSERT INTO function (id, name, revision, last_version, created, changed) VALUES (?, ?, ?, ?, ?, ?)")
-        .bind(function.id).bind(function.name).bind(function.revision).bind(function.last_version)
-        .bind(function.created).bind(function.changed).run();
+    database
+        .prepare("INSERT INTO function (id, name, revision, last_version, created, changed) VALUES (?, ?, ?, "
+                 "?, ?, ?)")
+        .bind(function.id)
+        .bind(function.name)
+        .bind(function.revision)
+        .bind(function.last_version)
+        .bind(function.created)
+        .bind(function.changed)
+        .run();
 }
 
 void insert_function_details(Database& database, const FunctionRecord& function) {
@@ -98,18 +114,26 @@ void insert_function_details(Database& database, const FunctionRecord& function)
     auto env = database.prepare("INSERT INTO env (function, name, value) VALUES (?, ?, ?)");
     for (const auto& [name, value] : function.env)
         env.bind(function.id).bind(name).bind(value).run();
-    auto secrets = database.prepare("INSERT INTO secret (function, name, value, changed) VALUES (?, ?, ?, ?)");
+    auto secrets =
+        database.prepare("INSERT INTO secret (function, name, value, changed) VALUES (?, ?, ?, ?)");
     for (const auto& [name, secret] : function.secrets)
         secrets.bind(function.id).bind(name).bind(secret.value).bind(secret.changed).run();
 }
 
 void insert_version(Database& database, const VersionRecord& version) {
-    auto insert = database.prepare("INSERT INTO version (function, number, snapshot, manifest, created, state) "
-                                   "SELECT ?, ?, id, ?, ?, ? FROM snapshot WHERE digest = ?");
-    insert.bind(version.function).bind(version.number).bind(version.manifest).bind(version.created)
-        .bind(name_of(version.state)).bind(version.snapshot).run();
+    auto insert =
+        database.prepare("INSERT INTO version (function, number, snapshot, manifest, created, state) "
+                         "SELECT ?, ?, id, ?, ?, ? FROM snapshot WHERE digest = ?");
+    insert.bind(version.function)
+        .bind(version.number)
+        .bind(version.manifest)
+        .bind(version.created)
+        .bind(name_of(version.state))
+        .bind(version.snapshot)
+        .run();
     if (database.changes() != 1)
-        throw NotFound(fmt::format("snapshot {} is not in the store: deploy or push it first", version.snapshot.hex()));
+        throw NotFound(
+            fmt::format("snapshot {} is not in the store: deploy or push it first", version.snapshot.hex()));
 }
 
 } // namespace kvmserver::store

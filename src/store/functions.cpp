@@ -15,7 +15,9 @@ namespace {
 
 std::uint64_t next_version(FunctionChange& change) {
     auto& database = change.database();
-    database.prepare("UPDATE function SET last_version = last_version + 1 WHERE id = ?").bind(change.id()).run();
+    database.prepare("UPDATE function SET last_version = last_version + 1 WHERE id = ?")
+        .bind(change.id())
+        .run();
     auto number = database.prepare("SELECT last_version FROM function WHERE id = ?");
     number.bind(change.id()).step();
     return number.natural(0);
@@ -39,7 +41,8 @@ DeployResult Functions::deploy(const DeployRequest& request) {
     DeployResult result;
     result.before = load_function(change.database(), change.id()).live;
     result.version = next_version(change);
-    change.add({change.id(), request.function, result.version, request.snapshot, request.manifest, now_ms(), request.state});
+    change.add({change.id(), request.function, result.version, request.snapshot, request.manifest, now_ms(),
+                request.state});
     if (request.routes)
         change.take_routes(*request.routes);
     if (request.env)
@@ -52,19 +55,23 @@ DeployResult Functions::deploy(const DeployRequest& request) {
     return result;
 }
 
-void Functions::set_state(const std::string& name, std::uint64_t version, VersionState state, const IfMatch& if_match) {
+void Functions::set_state(const std::string& name, std::uint64_t version, VersionState state,
+                          const IfMatch& if_match) {
     FunctionChange change(store_, name, if_match);
     VersionRecord record = load_version(change.database(), change.id(), version);
     const auto live = load_function(change.database(), change.id()).live;
-    const bool is_live = std::any_of(live.begin(), live.end(), [&](const Live& part) { return part.version == version; });
+    const bool is_live =
+        std::any_of(live.begin(), live.end(), [&](const Live& part) { return part.version == version; });
     if (is_live && state != VersionState::ready)
-        throw Conflict(fmt::format("{} v{} is live: move its traffic to another version first", name, version));
+        throw Conflict(
+            fmt::format("{} v{} is live: move its traffic to another version first", name, version));
     record.state = state;
     change.replace(record);
     change.commit();
 }
 
-Functions::Switched Functions::set_traffic(const std::string& name, const std::vector<Live>& live, const IfMatch& if_match) {
+Functions::Switched Functions::set_traffic(const std::string& name, const std::vector<Live>& live,
+                                           const IfMatch& if_match) {
     FunctionChange change(store_, name, if_match);
     Switched switched;
     switched.before = load_function(change.database(), change.id()).live;
@@ -75,20 +82,24 @@ Functions::Switched Functions::set_traffic(const std::string& name, const std::v
     return switched;
 }
 
-Functions::Switched Functions::rollback(const std::string& name, std::optional<std::uint64_t> version, const IfMatch& if_match) {
+Functions::Switched Functions::rollback(const std::string& name, std::optional<std::uint64_t> version,
+                                        const IfMatch& if_match) {
     FunctionChange change(store_, name, if_match);
     Switched switched;
     switched.before = load_function(change.database(), change.id()).live;
     if (!version) {
-        const auto most = std::max_element(switched.before.begin(), switched.before.end(),
-                                           [](const Live& a, const Live& b) { return a.percent <= b.percent; });
+        const auto most =
+            std::max_element(switched.before.begin(), switched.before.end(),
+                             [](const Live& a, const Live& b) { return a.percent <= b.percent; });
         if (most == switched.before.end())
             throw Conflict(fmt::format("{} has no live version to roll back from: name the version", name));
-        auto older = change.database().prepare("SELECT max(number) FROM version WHERE function = ? AND number < ? AND state = 'ready'");
+        auto older = change.database().prepare(
+            "SELECT max(number) FROM version WHERE function = ? AND number < ? AND state = 'ready'");
         older.bind(change.id()).bind(most->version).step();
         if (older.is_null(0))
-            throw NotFound(fmt::format("{} has no ready version before v{}: `kvmserver versions {}` shows those that there are",
-                                       name, most->version, name));
+            throw NotFound(fmt::format(
+                "{} has no ready version before v{}: `kvmserver versions {}` shows those that there are",
+                name, most->version, name));
         version = older.natural(0);
     }
     change.set_traffic({{*version, 100}});
@@ -98,7 +109,8 @@ Functions::Switched Functions::rollback(const std::string& name, std::optional<s
     return switched;
 }
 
-std::string Functions::set_routes(const std::string& name, const std::vector<Route>& routes, const IfMatch& if_match) {
+std::string Functions::set_routes(const std::string& name, const std::vector<Route>& routes,
+                                  const IfMatch& if_match) {
     FunctionChange change(store_, name, if_match);
     change.take_routes(routes);
     return change.commit().etag();
@@ -110,12 +122,21 @@ std::string Functions::set_env(const std::string& name, const std::string& varia
     if (value)
         check_variable_value(variable, *value);
     FunctionChange change(store_, name, if_match);
-    change.database().prepare("DELETE FROM env WHERE function = ? AND name = ?").bind(change.id()).bind(variable).run();
+    change.database()
+        .prepare("DELETE FROM env WHERE function = ? AND name = ?")
+        .bind(change.id())
+        .bind(variable)
+        .run();
     if (!value && change.database().changes() == 0)
-        throw NotFound(fmt::format("{} has no value {}: `kvmserver env list {}` shows those that there are", name, variable, name));
+        throw NotFound(fmt::format("{} has no value {}: `kvmserver env list {}` shows those that there are",
+                                   name, variable, name));
     if (value)
-        change.database().prepare("INSERT INTO env (function, name, value) VALUES (?, ?, ?)")
-            .bind(change.id()).bind(variable).bind(*value).run();
+        change.database()
+            .prepare("INSERT INTO env (function, name, value) VALUES (?, ?, ?)")
+            .bind(change.id())
+            .bind(variable)
+            .bind(*value)
+            .run();
     return change.commit().etag();
 }
 
@@ -129,7 +150,8 @@ void Functions::remove_version(const std::string& name, std::uint64_t version, c
     load_version(change.database(), change.id(), version); // throws NotFound
     for (const Live& part : load_function(change.database(), change.id()).live)
         if (part.version == version)
-            throw Conflict(fmt::format("{} v{} is live: move its traffic to another version first", name, version));
+            throw Conflict(
+                fmt::format("{} v{} is live: move its traffic to another version first", name, version));
     change.remove(version);
     change.commit();
 }

@@ -24,10 +24,12 @@ struct Plan {
 };
 
 void drop_versions(Database& database, unsigned keep, Plan& plan) {
-    auto old = database.prepare(
-        "SELECT v.id, f.name, v.number FROM (SELECT id, function, number, row_number() OVER "
-        "(PARTITION BY function ORDER BY number DESC) AS place FROM version) v JOIN function f ON f.id = v.function "
-        "WHERE v.place > ? AND NOT EXISTS (SELECT 1 FROM traffic t WHERE t.function = v.function AND t.number = v.number)");
+    auto old =
+        database.prepare("SELECT v.id, f.name, v.number FROM (SELECT id, function, number, row_number() OVER "
+                         "(PARTITION BY function ORDER BY number DESC) AS place FROM version) v JOIN "
+                         "function f ON f.id = v.function "
+                         "WHERE v.place > ? AND NOT EXISTS (SELECT 1 FROM traffic t WHERE t.function = "
+                         "v.function AND t.number = v.number)");
     std::vector<std::int64_t> ids;
     for (old.bind(std::int64_t{keep}); old.step();) {
         ids.push_back(old.integer(0));

@@ -10,8 +10,9 @@
 namespace kvmserver::store {
 
 struct GcOptions {
-    std::optional<unsigned> keep_versions; // of each function the newest ones, and those that are live; nothing: all
-    bool dry_run = false;                  // only say
+    std::optional<unsigned>
+        keep_versions;    // of each function the newest ones, and those that are live; nothing: all
+    bool dry_run = false; // only say
 };
 
 struct GcResult {
@@ -20,9 +21,10 @@ struct GcResult {
     std::vector<std::string> lines; // versions and snapshots that go, by name
 };
 
-// Runs beside deploys, imports, uploads and servers of any process. What is removed: versions (as told), snapshots that
-// no version names and nobody holds, chunks that no snapshot names, and what dead processes left behind. There is no
-// grace period: what is about to be named is protected by locks (live_mark.hpp, importer.hpp).
+// Runs beside deploys, imports, uploads and servers of any process. What is removed: versions (as told),
+// snapshots that no version names and nobody holds, chunks that no snapshot names, and what dead processes
+// left behind. There is no grace period: what is about to be named is protected by locks (live_mark.hpp,
+// importer.hpp).
 GcResult gc(Store& store, const GcOptions& options = {});
 
 } // namespace kvmserver::store

@@ -15,9 +15,9 @@
 
 namespace kvmserver::store {
 
-// The pieces, one after the other, are the file. Until commit() they lie in a folder of the import's own, new ones as
-// files and known ones as further links, so that no gc can take them away; what is not committed goes with the object
-// or, when the process dies, with the next gc. For one thread.
+// The pieces, one after the other, are the file. Until commit() they lie in a folder of the import's own, new
+// ones as files and known ones as further links, so that no gc can take them away; what is not committed goes
+// with the object or, when the process dies, with the next gc. For one thread.
 class Importer {
 public:
     explicit Importer(Store& store);
@@ -53,8 +53,8 @@ private:
     bool committed_ = false;
 };
 
-// Those that the store lacks, in the order given: what an upload must bring. A gc may take others away until they are
-// imported: then put_known() says MissingChunk.
+// Those that the store lacks, in the order given: what an upload must bring. A gc may take others away until
+// they are imported: then put_known() says MissingChunk.
 std::vector<Digest> missing(Store& store, std::span<const ChunkRef> chunks);
 
 } // namespace kvmserver::store

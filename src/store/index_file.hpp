@@ -1,5 +1,5 @@
-// The file index.db as a whole: what state it is in, making it, migrating it. All but look() need index.lock held
-// exclusively.
+// The file index.db as a whole: what state it is in, making it, migrating it. All but look() need index.lock
+// held exclusively.
 #pragma once
 #include <span>
 #include <string>
@@ -26,9 +26,9 @@ public:
     Database open() const;
 
     // A new one is filled under a name of its own and then takes the place of index.db, whole or not at all.
-    std::string begin_new();                        // the path below the store of an index without rows
+    std::string begin_new(); // the path below the store of an index without rows
     Database open_new(const std::string& path) const;
-    void publish_new(const std::string& path);      // nobody has it open
+    void publish_new(const std::string& path); // nobody has it open
 
     // Keeps a copy, index.db.vN.bak. Returns its name.
     std::string migrate_older();

@@ -1,5 +1,5 @@
-// Files in locks/ that say what a living process needs. The name says what; a lock on the file says that its owner
-// lives, and goes with the process however that ends. No clock is involved.
+// Files in locks/ that say what a living process needs. The name says what; a lock on the file says that its
+// owner lives, and goes with the process however that ends. No clock is involved.
 #pragma once
 #include <memory>
 #include <optional>
@@ -27,8 +27,8 @@ private:
     tinykvm::UniqueFd fd_;
 };
 
-std::string import_mark(const std::string& id);       // an import, whose files are in tmp/<id>/
-std::string snapshot_mark(const Digest& digest);       // a snapshot that somebody reads or is about to name
+std::string import_mark(const std::string& id);  // an import, whose files are in tmp/<id>/
+std::string snapshot_mark(const Digest& digest); // a snapshot that somebody reads or is about to name
 
 struct Marks {
     std::vector<std::string> imports; // their ids

@@ -8,7 +8,8 @@ namespace kvmserver::store {
 
 extern const char* const kSchemaSql; // schema.sql
 
-// Element n turns schema n into schema n + 1; schema 0 is an empty database. Once released, an element never changes.
+// Element n turns schema n into schema n + 1; schema 0 is an empty database. Once released, an element never
+// changes.
 std::span<const char* const> all_migrations();
 
 int schema_version(const Database& database);

@@ -36,11 +36,14 @@ inline const Json& field(const Json& object, const char* name) {
 }
 
 inline std::uint64_t natural(const Json& value, const char* name) {
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
+    if (!value.is_number_unsigned() ||
+        value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
         throw RecordError(std::string("\"") + name + "\" is no whole number");
     return value.get<std::uint64_t>();
 }
-inline std::uint64_t natural_field(const Json& object, const char* name) { return natural(field(object, name), name); }
+inline std::uint64_t natural_field(const Json& object, const char* name) {
+    return natural(field(object, name), name);
+}
 inline std::int64_t time_field(const Json& object, const char* name) {
     return static_cast<std::int64_t>(natural_field(object, name));
 }
@@ -50,7 +53,9 @@ inline std::string text(const Json& value, const char* name) {
         throw RecordError(std::string("\"") + name + "\" is no text");
     return value.get<std::string>();
 }
-inline std::string text_field(const Json& object, const char* name) { return text(field(object, name), name); }
+inline std::string text_field(const Json& object, const char* name) {
+    return text(field(object, name), name);
+}
 
 inline Digest digest(const Json& value, const char* name) {
     const auto read = Digest::from_hex(text(value, name));

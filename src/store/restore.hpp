@@ -1,6 +1,7 @@
 // Rows from records: of a whole index that is lost, or of single rows.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "src/store/database.hpp"
 #include "src/store/folder.hpp"
@@ -10,7 +11,8 @@
 
 namespace kvmserver::store {
 
-// Works within a transaction of the caller. What cannot be restored is a finding, and the next thing is tried.
+// Works within a transaction of the caller. What cannot be restored is a finding, and the next thing is
+// tried.
 class Restorer {
 public:
     Restorer(const Folder& folder, Database& database, Findings& findings)
@@ -18,10 +20,12 @@ public:
 
     void restore_all();
     // Whether it is in the index now.
-    bool restore_snapshot(const std::string& file);  // of snapshots/
-    bool restore_function(const std::string& name);  // with all its versions
+    bool restore_snapshot(const std::string& file); // of snapshots/
+    bool restore_function(const std::string& name); // with all its versions
     bool restore_version(const std::string& name, const std::string& file, std::int64_t function);
     void restore_settings();
+    // Functions that came back with less than their records say: these are out of date now.
+    const std::vector<std::string>& reduced() const { return reduced_; }
 
 private:
     template <class Action>
@@ -32,6 +36,7 @@ private:
     const Folder& folder_;
     Database& database_;
     Findings& findings_;
+    std::vector<std::string> reduced_;
 };
 
 // The record's text. Throws RecordError when there is none.

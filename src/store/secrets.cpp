@@ -13,17 +13,26 @@ namespace {
 
 void write(Database& database, std::optional<std::int64_t> function, const std::string& name,
            const std::optional<std::string>& value) {
-    database.prepare("DELETE FROM secret WHERE coalesce(function, 0) = ? AND name = ?").bind(function.value_or(0)).bind(name).run();
+    database.prepare("DELETE FROM secret WHERE coalesce(function, 0) = ? AND name = ?")
+        .bind(function.value_or(0))
+        .bind(name)
+        .run();
     if (!value && database.changes() == 0)
-        throw NotFound(fmt::format("there is no secret {}: `kvmserver secret list` shows those that there are", name));
+        throw NotFound(
+            fmt::format("there is no secret {}: `kvmserver secret list` shows those that there are", name));
     if (value)
         database.prepare("INSERT INTO secret (function, name, value, changed) VALUES (?, ?, ?, ?)")
-            .bind(function).bind(name).bind(*value).bind(now_ms()).run();
+            .bind(function)
+            .bind(name)
+            .bind(*value)
+            .bind(now_ms())
+            .run();
 }
 
 } // namespace
 
-void Secrets::set(const std::string& function, const std::string& name, const std::optional<std::string>& value) {
+void Secrets::set(const std::string& function, const std::string& name,
+                  const std::optional<std::string>& value) {
     check_variable_name(name);
     if (value)
         check_variable_value(name, *value);
@@ -41,7 +50,8 @@ void Secrets::set(const std::string& function, const std::string& name, const st
 std::vector<SecretInfo> Secrets::list(const std::string& function) {
     auto index = store_.index();
     std::vector<SecretInfo> secrets;
-    auto rows = index->prepare("SELECT name, changed FROM secret WHERE coalesce(function, 0) = ? ORDER BY name");
+    auto rows =
+        index->prepare("SELECT name, changed FROM secret WHERE coalesce(function, 0) = ? ORDER BY name");
     for (rows.bind(function.empty() ? 0 : function_id(*index, function)); rows.step();)
         secrets.push_back({rows.text(0), rows.integer(1)});
     return secrets;
@@ -50,7 +60,8 @@ std::vector<SecretInfo> Secrets::list(const std::string& function) {
 std::map<std::string, std::string> Secrets::values(const std::string& function) {
     auto index = store_.index();
     std::map<std::string, std::string> values;
-    auto rows = index->prepare("SELECT name, value FROM secret WHERE coalesce(function, 0) IN (0, ?) ORDER BY coalesce(function, 0)");
+    auto rows = index->prepare("SELECT name, value FROM secret WHERE coalesce(function, 0) IN (0, ?) ORDER "
+                               "BY coalesce(function, 0)");
     for (rows.bind(function_id(*index, function)); rows.step();)
         values[rows.text(0)] = rows.text(1);
     return values;

@@ -1,4 +1,5 @@
-// What belongs to no function: secrets for all, and tokens. One record, store.json, says the same as the rows.
+// What belongs to no function: secrets for all, and tokens. One record, store.json, says the same as the
+// rows.
 #pragma once
 #include <cstdint>
 #include <map>

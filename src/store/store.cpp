@@ -22,13 +22,16 @@ Store::Store(const std::filesystem::path& path, const StoreOptions& options) {
         in_use_.reset(); // two that wait for each other's shared lock to go would wait for ever
         const auto alone = FileLock::exclusive_within(*folder_, kIndexLock, options.busy_ms);
         if (!alone)
-            throw UserError(ExitCode::conflict,
-                            fmt::format("{}: it must be {} first, but other processes use the store: stop them and try again",
-                                        folder_->full(kIndex), look.state == IndexState::older ? "migrated" : "made anew"));
+            throw UserError(
+                ExitCode::conflict,
+                fmt::format(
+                    "{}: it must be {} first, but other processes use the store: stop them and try again",
+                    folder_->full(kIndex), look.state == IndexState::older ? "migrated" : "made anew"));
         const IndexLook again = file.look(); // somebody else may have been faster
         if (again.state == IndexState::older)
-            notes_.push_back(fmt::format("{}: migrated from schema {} to {}; a copy is kept in {}", folder_->full(kIndex),
-                                         again.version, options.migrations.size(), file.migrate_older()));
+            notes_.push_back(fmt::format("{}: migrated from schema {} to {}; a copy is kept in {}",
+                                         folder_->full(kIndex), again.version, options.migrations.size(),
+                                         file.migrate_older()));
         if (again.state == IndexState::absent)
             rebuild_index(*folder_, file, notes_);
     }

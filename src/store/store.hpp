@@ -1,10 +1,11 @@
 // An open store. Everything else in this folder works on one of these.
 //
-// Any number of processes may have a store open, and any number of threads may use one Store. It does not survive a
-// fork: a child that needs the store opens it again (exec closes it).
+// Any number of processes may have a store open, and any number of threads may use one Store. It does not
+// survive a fork: a child that needs the store opens it again (exec closes it).
 //
-// Who wins over whom: index.db is the authority on what there is. What its rows name is on the disk, fsynced, before
-// the transaction that names it. Records beside it (FORMAT.md) say the same, so that a lost index can be rebuilt.
+// Who wins over whom: index.db is the authority on what there is. What its rows name is on the disk, fsynced,
+// before the transaction that names it. Records beside it (FORMAT.md) say the same, so that a lost index can
+// be rebuilt.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -31,8 +32,8 @@ struct StoreOptions {
 
 class Store {
 public:
-    // Makes the store when there is none; migrates an older one (a copy is kept); rebuilds a missing index from the
-    // records. Throws UserError for a newer schema and IndexDamaged for an index that is none.
+    // Makes the store when there is none; migrates an older one (a copy is kept); rebuilds a missing index
+    // from the records. Throws UserError for a newer schema and IndexDamaged for an index that is none.
     explicit Store(const std::filesystem::path& path, const StoreOptions& options = {});
     Store(const Store&) = delete;
     Store& operator=(const Store&) = delete;

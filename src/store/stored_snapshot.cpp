@@ -47,15 +47,18 @@ void StoredSnapshot::read(std::uint64_t offset, std::span<std::byte> bytes) cons
     if (offset > size_ || bytes.size() > size_ - offset)
         throw BadValue("reading beyond the end of a snapshot");
     auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset,
-                                  [](std::uint64_t at, const Piece& p) { return at < p.offset; }) - pieces_.begin() - 1;
+                                  [](std::uint64_t at, const Piece& p) { return at < p.offset; }) -
+                 pieces_.begin() - 1;
     while (!bytes.empty()) {
         const Piece& from = pieces_[static_cast<std::size_t>(piece)];
         const auto file = open_piece(static_cast<std::size_t>(piece++));
         const std::uint64_t skipped = offset - from.offset;
-        const auto part = bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
+        const auto part = bytes.first(
+            static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
         const std::string path = folder_->full(chunk_path(from.chunk));
         if (read_at(file.get(), part, skipped, path) != part.size())
-            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: is cut short: deploy what needs it again", path));
+            throw UserError(ExitCode::bad_snapshot,
+                            fmt::format("{}: is cut short: deploy what needs it again", path));
         offset += part.size();
         bytes = bytes.subspan(part.size());
     }

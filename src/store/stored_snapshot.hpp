@@ -17,8 +17,9 @@ struct Piece {
     std::uint64_t offset = 0, length = 0; // in the snapshot's file
 };
 
-// The snapshot stays in the store while this lives, even when its function is deleted; it may outlive the Store. To be
-// used by any number of threads. What is wrong with the files on the disk is a UserError (bad_snapshot) naming one.
+// The snapshot stays in the store while this lives, even when its function is deleted; it may outlive the
+// Store. To be used by any number of threads. What is wrong with the files on the disk is a UserError
+// (bad_snapshot) naming one.
 class StoredSnapshot {
 public:
     StoredSnapshot(Store& store, const Digest& digest); // throws NotFound
@@ -26,8 +27,8 @@ public:
     const Digest& digest() const { return hold_.digest(); }
     std::uint64_t size() const { return size_; }
     std::span<const Piece> pieces() const { return pieces_; }
-    // The file that holds a piece and nothing else, for openat and pread; its length is checked, its bytes are not (a
-    // snapshot has checksums of its own). The descriptor may be kept.
+    // The file that holds a piece and nothing else, for openat and pread; its length is checked, its bytes
+    // are not (a snapshot has checksums of its own). The descriptor may be kept.
     tinykvm::UniqueFd open_piece(std::size_t piece) const;
     std::string piece_path(std::size_t piece) const;
     // Any part of the snapshot's file. Throws BadValue beyond its end.

@@ -22,8 +22,8 @@ void remove(Folder& folder, const Rubbish& rubbish);
 std::vector<Digest> chunk_files_but(const Folder& folder, const std::vector<Digest>& known);
 std::vector<Digest> known_chunks(const Database& database); // of the index, sorted
 
-// Removes those of `candidates` that the index still does not know, a batch at a time, so that deploys wait for
-// milliseconds only. Takes the sweep lock itself. Returns what was removed.
+// Removes those of `candidates` that the index still does not know, a batch at a time, so that deploys wait
+// for milliseconds only. Takes the sweep lock itself. Returns what was removed.
 struct Removed {
     std::uint64_t chunks = 0, bytes = 0;
 };

@@ -49,7 +49,8 @@ std::string printable(std::string_view text) {
         const std::size_t n = character(text);
         const auto byte = static_cast<unsigned char>(text[0]);
         // C1 controls are two bytes in UTF-8: C2 80 to C2 9F.
-        const bool control = byte < 0x20 || byte == 0x7f || (n == 2 && byte == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
+        const bool control = byte < 0x20 || byte == 0x7f ||
+                             (n == 2 && byte == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
         if (n == 0 || control) {
             shown += "\\x";
             shown += kDigits[byte >> 4];

@@ -12,11 +12,18 @@ namespace kvmserver::store {
 namespace {
 
 constexpr std::string_view kScopes[] = {"read", "invoke", "deploy", "admin"};
-constexpr std::string_view kColumns = "SELECT id, name, scopes, prefix, created, expires, last_used FROM token ";
+constexpr std::string_view kColumns =
+    "SELECT id, name, scopes, prefix, created, expires, last_used FROM token ";
 constexpr std::int64_t kUseStepMs = 60'000; // not a write for every request
 
 TokenInfo read_token(const Statement& row) {
-    TokenInfo token{row.integer(0), row.text(1), static_cast<unsigned>(row.natural(2)), row.text(3), row.integer(4), {}, {}};
+    TokenInfo token{row.integer(0),
+                    row.text(1),
+                    static_cast<unsigned>(row.natural(2)),
+                    row.text(3),
+                    row.integer(4),
+                    {},
+                    {}};
     if (!row.is_null(5))
         token.expires = row.integer(5);
     if (!row.is_null(6))
@@ -59,8 +66,15 @@ std::string Tokens::create(const std::string& name, unsigned scopes, const std::
     SettingsChange change(store_);
     if (change.database().prepare("SELECT 1 FROM token WHERE name = ?").bind(name).step())
         throw Conflict(fmt::format("there is a token {} already: choose another name or revoke it", name));
-    change.database().prepare("INSERT INTO token (name, hash, scopes, prefix, created, expires) VALUES (?, ?, ?, ?, ?, ?)")
-        .bind(name).bind(sha256(token)).bind(std::int64_t{scopes}).bind(prefix).bind(now_ms()).bind(expires).run();
+    change.database()
+        .prepare("INSERT INTO token (name, hash, scopes, prefix, created, expires) VALUES (?, ?, ?, ?, ?, ?)")
+        .bind(name)
+        .bind(sha256(token))
+        .bind(std::int64_t{scopes})
+        .bind(prefix)
+        .bind(now_ms())
+        .bind(expires)
+        .run();
     change.commit();
     return token;
 }

@@ -19,7 +19,8 @@ struct TokenInfo {
     std::int64_t id = 0;
     std::string name;
     unsigned scopes = 0;
-    std::string prefix; // good only for functions whose names begin with it; "": for all, and for the store itself
+    std::string
+        prefix; // good only for functions whose names begin with it; "": for all, and for the store itself
     std::int64_t created = 0;
     std::optional<std::int64_t> expires, last_used;
 

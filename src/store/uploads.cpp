@@ -44,8 +44,13 @@ UploadInfo Uploads::create(std::uint64_t size, const Digest& digest) {
     { const UniqueFd file = folder.create(path); }
     try {
         folder.sync_folder(kUploads);
-        store_.index()->prepare("INSERT INTO upload (id, size, digest, durable, created) VALUES (?, ?, ?, 0, ?)")
-            .bind(upload.id).bind(upload.size).bind(upload.digest).bind(upload.created).run();
+        store_.index()
+            ->prepare("INSERT INTO upload (id, size, digest, durable, created) VALUES (?, ?, ?, 0, ?)")
+            .bind(upload.id)
+            .bind(upload.size)
+            .bind(upload.digest)
+            .bind(upload.created)
+            .run();
     } catch (...) {
         try {
             folder.remove(path);
@@ -123,12 +128,15 @@ UniqueFd Uploads::complete(const std::string& id) {
 
 void Uploads::drop(const std::string& id) {
     const UniqueFd locked = open_locked(id);
-    delete_row(store_, id); // first: a row without a file would be wrong, a file without a row is only rubbish
+    delete_row(store_,
+               id); // first: a row without a file would be wrong, a file without a row is only rubbish
     store_.folder().remove(upload_path(id));
 }
 
-UploadWriter::UploadWriter(Store& store, std::string id, UniqueFd fd, std::uint64_t offset, std::uint64_t size)
-    : store_(&store), id_(std::move(id)), path_(upload_path(id_)), fd_(std::move(fd)), offset_(offset), size_(size) {}
+UploadWriter::UploadWriter(Store& store, std::string id, UniqueFd fd, std::uint64_t offset,
+                           std::uint64_t size)
+    : store_(&store), id_(std::move(id)), path_(upload_path(id_)), fd_(std::move(fd)), offset_(offset),
+      size_(size) {}
 
 void UploadWriter::write(std::span<const std::byte> bytes) {
     if (bytes.size() > size_ - offset_)

@@ -1,5 +1,5 @@
-// Bytes that arrive in parts, over connections that break. What they are is the caller's matter: a snapshot's file, or
-// its pieces that the store lacked, one after the other.
+// Bytes that arrive in parts, over connections that break. What they are is the caller's matter: a snapshot's
+// file, or its pieces that the store lacked, one after the other.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,14 +31,16 @@ public:
 
 private:
     friend class Uploads;
-    UploadWriter(Store& store, std::string id, tinykvm::UniqueFd fd, std::uint64_t offset, std::uint64_t size);
+    UploadWriter(Store& store, std::string id, tinykvm::UniqueFd fd, std::uint64_t offset,
+                 std::uint64_t size);
     Store* store_;
     std::string id_, path_;
     tinykvm::UniqueFd fd_; // locked
     std::uint64_t offset_, size_;
 };
 
-// Errors: NotFound, BadValue, Conflict ("somebody else is appending"), WrongOffset, DigestMismatch, HostError.
+// Errors: NotFound, BadValue, Conflict ("somebody else is appending"), WrongOffset, DigestMismatch,
+// HostError.
 class Uploads {
 public:
     explicit Uploads(Store& store) : store_(store) {}
@@ -50,8 +52,9 @@ public:
     // write() and sync() in one; returns the new offset.
     std::uint64_t append(const std::string& id, std::uint64_t offset, std::span<const std::byte> bytes);
 
-    // The complete bytes, checked, from offset 0. An upload that is not complete is WrongOffset; one of other bytes
-    // than announced is dropped (DigestMismatch). A good one stays until drop(), so that a crash costs no transfer.
+    // The complete bytes, checked, from offset 0. An upload that is not complete is WrongOffset; one of other
+    // bytes than announced is dropped (DigestMismatch). A good one stays until drop(), so that a crash costs
+    // no transfer.
     tinykvm::UniqueFd complete(const std::string& id);
     void drop(const std::string& id);
 

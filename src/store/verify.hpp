@@ -18,10 +18,13 @@ struct VerifyReport {
     Findings findings;
     std::uint64_t functions = 0, versions = 0, snapshots = 0, chunks = 0, bytes = 0; // bytes: of all chunks
     // Nothing is wrong (any more). Leftovers of a process that died are repaired, and no fault.
-    bool clean() const { return !has_kind(findings, Finding::Kind::broken) && !has_kind(findings, Finding::Kind::repairable); }
+    bool clean() const {
+        return !has_kind(findings, Finding::Kind::broken) && !has_kind(findings, Finding::Kind::repairable);
+    }
 };
 
-// Runs beside everything else; only an index that must be made anew needs the store for itself (UserError, conflict).
+// Runs beside everything else; only an index that must be made anew needs the store for itself (UserError,
+// conflict).
 VerifyReport verify(const std::filesystem::path& path, const VerifyOptions& options = {});
 
 // --- its parts

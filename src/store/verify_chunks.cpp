@@ -35,15 +35,17 @@ Look look_at(const Folder& folder, const ChunkRow& chunk, bool read) {
         return Look::missing;
     if (folder.size_of(path) != chunk.size)
         return Look::altered;
-    return !read || sha256_of_file(file.get(), folder.full(path)) == chunk.digest ? Look::good : Look::altered;
+    return !read || sha256_of_file(file.get(), folder.full(path)) == chunk.digest ? Look::good
+                                                                                  : Look::altered;
 }
 
 // "hello v1, hello v2"; "" when no version needs it.
 std::string users_of(const Database& database, std::int64_t chunk) {
     constexpr int kMost = 10;
     std::string users;
-    auto rows = database.prepare("SELECT DISTINCT f.name, v.number FROM piece p JOIN version v ON v.snapshot = p.snapshot "
-                                 "JOIN function f ON f.id = v.function WHERE p.chunk = ? ORDER BY f.name, v.number");
+    auto rows = database.prepare(
+        "SELECT DISTINCT f.name, v.number FROM piece p JOIN version v ON v.snapshot = p.snapshot "
+        "JOIN function f ON f.id = v.function WHERE p.chunk = ? ORDER BY f.name, v.number");
     rows.bind(chunk);
     for (int n = 0; rows.step(); ++n) {
         if (n == kMost)
@@ -59,7 +61,10 @@ void settle(Store& store, const ChunkRow& chunk, const VerifyOptions& options, F
     const FileLock sweeping = store.sweeping();
     auto index = store.index();
     Transaction transaction(*index);
-    if (!index->prepare("SELECT 1 FROM chunk WHERE id = ? AND digest = ?").bind(chunk.id).bind(chunk.digest).step())
+    if (!index->prepare("SELECT 1 FROM chunk WHERE id = ? AND digest = ?")
+             .bind(chunk.id)
+             .bind(chunk.digest)
+             .step())
         return; // a gc took it
     const Look look = look_at(folder, chunk, options.read_chunks);
     if (look == Look::good)
@@ -72,12 +77,16 @@ void settle(Store& store, const ChunkRow& chunk, const VerifyOptions& options, F
         folder.rename(path, fmt::format("{}/{}", kBroken, chunk.digest.hex()));
     }
     if (!users.empty()) {
-        findings.push_back({Finding::Kind::broken,
-                            fmt::format("{}: {}, and needed by {}: deploy that again from its .snap or its program", folder.full(path), what, users)});
+        findings.push_back(
+            {Finding::Kind::broken,
+             fmt::format("{}: {}, and needed by {}: deploy that again from its .snap or its program",
+                         folder.full(path), what, users)});
         return;
     }
     if (options.repair) { // only snapshots that no version names are hit
-        index->prepare("DELETE FROM snapshot WHERE id IN (SELECT snapshot FROM piece WHERE chunk = ?)").bind(chunk.id).run();
+        index->prepare("DELETE FROM snapshot WHERE id IN (SELECT snapshot FROM piece WHERE chunk = ?)")
+            .bind(chunk.id)
+            .run();
         index->prepare("DELETE FROM chunk WHERE id = ?").bind(chunk.id).run();
         transaction.commit();
     }
@@ -87,7 +96,8 @@ void settle(Store& store, const ChunkRow& chunk, const VerifyOptions& options, F
 
 void find_strangers(const Folder& folder, Findings& findings) {
     const auto note = [&](const std::string& path) {
-        findings.push_back({Finding::Kind::note, fmt::format("{}: is no part of a store; left alone", folder.full(path))});
+        findings.push_back(
+            {Finding::Kind::note, fmt::format("{}: is no part of a store; left alone", folder.full(path))});
     };
     for (const std::string& two : folder.list(kChunks)) {
         const std::string inner = fmt::format("{}/{}", kChunks, two);
@@ -113,12 +123,15 @@ void verify_chunks(Store& store, const VerifyOptions& options, VerifyReport& rep
     if (options.repair) {
         const Removed removed = remove_chunks(store, others);
         if (removed.chunks > 0)
-            report.findings.push_back({Finding::Kind::repaired, fmt::format("{}: {} chunks ({} bytes) that nothing names removed",
-                                                                            store.folder().full(kChunks), removed.chunks, removed.bytes)});
+            report.findings.push_back(
+                {Finding::Kind::repaired,
+                 fmt::format("{}: {} chunks ({} bytes) that nothing names removed",
+                             store.folder().full(kChunks), removed.chunks, removed.bytes)});
     } else if (!others.empty()) {
         // They may belong to a deploy that is under way: no fault.
-        report.findings.push_back({Finding::Kind::note, fmt::format("{}: {} chunks that nothing names: gc removes them",
-                                                                    store.folder().full(kChunks), others.size())});
+        report.findings.push_back(
+            {Finding::Kind::note, fmt::format("{}: {} chunks that nothing names: gc removes them",
+                                              store.folder().full(kChunks), others.size())});
     }
     find_strangers(store.folder(), report.findings);
 }

@@ -1,9 +1,9 @@
 // Works on a store until it is killed, and says what it is sure of. For tests/e2e/test_store_crash.py.
 //
 //     store_crash prepare STORE           functions "steady" and "changing"
-//     store_crash work STORE WHAT SEED    WHAT: deploy, gc, upload; endless; a line for all that is acknowledged
-//     store_crash finish STORE ID SEED    completes and drops an upload
-//     store_crash check STORE             verify, and a line for all that there is; status 1 when something is wrong
+//     store_crash work STORE WHAT SEED    WHAT: deploy, gc, upload; endless; a line for all that is
+//     acknowledged store_crash finish STORE ID SEED    completes and drops an upload store_crash check STORE
+//     verify, and a line for all that there is; status 1 when something is wrong
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -129,7 +129,8 @@ int check(const std::string& path) {
     for (const FunctionSummary& function : functions.list())
         for (const VersionInfo& version : functions.versions(function.name)) {
             unsigned seed = 0;
-            if (std::sscanf(version.manifest.c_str(), "{\"seed\":%u}", &seed) != 1 || version.snapshot != digest_of(seed))
+            if (std::sscanf(version.manifest.c_str(), "{\"seed\":%u}", &seed) != 1 ||
+                version.snapshot != digest_of(seed))
                 wrong(fmt::format("{} v{} is not what was deployed", function.name, version.number));
             try { // every byte is compared with its digest
                 const tinykvm::UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));

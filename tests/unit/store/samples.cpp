@@ -38,7 +38,8 @@ std::string read_text(const fs::path& path) {
 }
 
 void write_text(const fs::path& path, std::string_view text) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc).write(text.data(), static_cast<std::streamsize>(text.size()));
+    std::ofstream(path, std::ios::binary | std::ios::trunc)
+        .write(text.data(), static_cast<std::streamsize>(text.size()));
 }
 
 std::vector<fs::path> files_below(const fs::path& path) {
@@ -115,8 +116,9 @@ std::string picture(Store& store, const std::string& name) {
     for (const auto& [variable, value] : Secrets(store).values(name))
         text += fmt::format(" secret {}={}", variable, value);
     for (const VersionInfo& version : functions.versions(name))
-        text += fmt::format("\nv{} {} {}% {} {} {}", version.number, version.snapshot.hex(), version.percent, version.manifest,
-                            name_of(version.state), sha256(exported(store, version.snapshot)) == version.snapshot);
+        text += fmt::format("\nv{} {} {}% {} {} {}", version.number, version.snapshot.hex(), version.percent,
+                            version.manifest, name_of(version.state),
+                            sha256(exported(store, version.snapshot)) == version.snapshot);
     return text;
 }
 

@@ -48,7 +48,8 @@ std::vector<Bytes> sample_pieces(unsigned seed, unsigned pieces = 6);
 Bytes joined(const std::vector<Bytes>& pieces);
 SnapshotHold import(Store& store, const std::vector<Bytes>& pieces);
 // Imports sample_pieces(seed) and deploys it.
-DeployResult deploy(Store& store, const std::string& name, unsigned seed, std::vector<std::string> routes = {});
+DeployResult deploy(Store& store, const std::string& name, unsigned seed,
+                    std::vector<std::string> routes = {});
 Bytes exported(Store& store, const Digest& digest);
 
 // All that can be seen of a function, its bytes too; "" when it does not exist.
@@ -56,7 +57,8 @@ std::string picture(Store& store, const std::string& name);
 // Findings, a line each.
 std::string lines_of(const VerifyReport& report);
 
-// The process dies: nothing that runs afterwards reaches the disk. No std::exception: nobody catches it by mistake.
+// The process dies: nothing that runs afterwards reaches the disk. No std::exception: nobody catches it by
+// mistake.
 struct Died {};
 
 class FaultyFiles : public FileLayer {

@@ -15,7 +15,8 @@ std::size_t chunk_count(const fs::path& store) { return files_below(store / "chu
 } // namespace
 
 TEST_CASE("digests are those of FIPS 180-4") {
-    CHECK(sha256(std::string_view("abc")).hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK(sha256(std::string_view("abc")).hex() ==
+          "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     CHECK_FALSE(Digest::from_hex(std::string(64, 'A')));
     CHECK_FALSE(Digest::from_hex(std::string(63, 'a')));
 }
@@ -46,7 +47,8 @@ TEST_CASE("a snapshot is its pieces, and equal pieces are stored once") {
         CHECK(bytes_of(read_text(snapshot.piece_path(i))) == pieces[i]);
     }
     const Bytes whole = joined(pieces);
-    for (const std::size_t offset : {std::size_t{0}, std::size_t{499}, std::size_t{500}, std::size_t{1299}, whole.size() - 1})
+    for (const std::size_t offset :
+         {std::size_t{0}, std::size_t{499}, std::size_t{500}, std::size_t{1299}, whole.size() - 1})
         for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{2000}, whole.size()}) {
             Bytes part(std::min(length, whole.size() - offset));
             snapshot.read(offset, part);

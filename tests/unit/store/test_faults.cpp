@@ -1,8 +1,11 @@
 // The disk fails, or the process dies, at every single file operation of a deploy, a gc, an upload.
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <csignal>
 #include <functional>
+#include <map>
+#include <set>
 
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
@@ -30,8 +33,8 @@ void make_baseline(const fs::path& path) {
     import(store, sample_pieces(5)); // that no version names
 }
 
-// Runs `action` on a copy of the baseline with the fault at the 1st, 2nd, 3rd... operation until it is not reached any
-// more. `check` sees the store after it was opened again.
+// Runs `action` on a copy of the baseline with the fault at the 1st, 2nd, 3rd... operation until it is not
+// reached any more. `check` sees the store after it was opened again.
 void at_every_operation(Fault fault, const std::function<void(Store&)>& action,
                         const std::function<void(Store&, Outcome)>& check) {
     const TempFolder folder;
@@ -114,7 +117,8 @@ TEST_CASE("a deploy that fails anywhere changes nothing, one that dies is there 
         const Pictures pictures(name, action);
         REQUIRE(pictures.before != pictures.after);
         for (const Fault fault : kFaults)
-            at_every_operation(fault, action, [&](Store& store, Outcome outcome) { pictures.check(store, name, outcome); });
+            at_every_operation(fault, action,
+                               [&](Store& store, Outcome outcome) { pictures.check(store, name, outcome); });
     }
 }
 
@@ -133,8 +137,9 @@ TEST_CASE("changes and removals are all or nothing") {
         const Pictures pictures("alpha", change.action);
         REQUIRE(pictures.before != pictures.after);
         for (const Fault fault : {Fault::io_error, Fault::death})
-            at_every_operation(fault, change.action,
-                               [&](Store& store, Outcome outcome) { pictures.check(store, "alpha", outcome); });
+            at_every_operation(fault, change.action, [&](Store& store, Outcome outcome) {
+                pictures.check(store, "alpha", outcome);
+            });
     }
 }
 
@@ -162,7 +167,9 @@ TEST_CASE("an upload goes on where it was durable, whatever failed") {
         Uploads uploads(store);
         id = uploads.create(content.size(), digest).id;
         for (std::uint64_t offset = 0; offset < content.size();)
-            offset = uploads.append(id, offset, std::span(content).subspan(offset).first(std::min<std::size_t>(1000, content.size() - offset)));
+            offset = uploads.append(id, offset,
+                                    std::span(content).subspan(offset).first(
+                                        std::min<std::size_t>(1000, content.size() - offset)));
         uploads.complete(id);
     };
     for (const Fault fault : kFaults)
@@ -218,4 +225,122 @@ TEST_CASE("SQLite's own writes fail") {
     }
     REQUIRE(refused > 3);
     std::signal(SIGXFSZ, old_handler);
+}
+
+namespace {
+
+// Notes what a power failure could still take away: bytes of files, names in folders.
+class WatchedFiles : public FaultyFiles {
+public:
+    std::vector<std::string> wrong;
+    std::set<std::string> unflushed; // folders with names that are not durable
+
+    int open(int at, const char* path, int flags, mode_t mode) override {
+        const int fd = FaultyFiles::open(at, path, flags, mode);
+        paths_[fd] = path;
+        if (flags & O_CREAT && flags & O_EXCL)
+            named(path);
+        return fd;
+    }
+    ssize_t write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) override {
+        dirty_.insert(paths_[fd]);
+        return FaultyFiles::write(fd, bytes, offset);
+    }
+    int fsync(int fd) override {
+        dirty_.erase(paths_[fd]);
+        unflushed.erase(paths_[fd]);
+        return FaultyFiles::fsync(fd);
+    }
+    int rename(int at, const char* from, const char* to) override {
+        if (dirty_.contains(from))
+            wrong.push_back(std::string(from) + " was named " + to + " before its bytes were flushed");
+        named(to);
+        return FaultyFiles::rename(at, from, to);
+    }
+    int mkdir(int at, const char* path, mode_t mode) override {
+        const int result = FaultyFiles::mkdir(at, path, mode);
+        if (result == 0)
+            named(path);
+        return result;
+    }
+    int unlink(int at, const char* path) override {
+        // Chunks that are still there after a power failure are found by the next gc.
+        if (!std::string_view(path).starts_with("chunks/") && !std::string_view(path).starts_with("uploads/"))
+            named(path);
+        return FaultyFiles::unlink(at, path);
+    }
+
+    int rmdir(int at, const char* path) override {
+        unflushed.erase(path);
+        named(path);
+        return FaultyFiles::rmdir(at, path);
+    }
+
+private:
+    void named(std::string path) {
+        if (path.starts_with("tmp/") || path.starts_with("locks/")) // nothing there outlives its process
+            return;
+        const auto slash = path.rfind('/');
+        unflushed.insert(slash == path.npos ? "." : path.substr(0, slash));
+    }
+    std::map<int, std::string> paths_;
+    std::set<std::string> dirty_;
+};
+
+} // namespace
+
+TEST_CASE("what has a name was flushed, and so was its name") {
+    const TempFolder folder;
+    make_baseline(folder / "store");
+    const auto files = std::make_shared<WatchedFiles>();
+    StoreOptions options;
+    options.files = files;
+    Store store(folder / "store", options);
+    const auto durable = [&](const char* after) {
+        INFO(after);
+        CHECK(files->wrong == std::vector<std::string>{});
+        CHECK(files->unflushed == std::set<std::string>{});
+    };
+    deploy(store, "alpha", 20, {"/x"});
+    durable("a deploy");
+    deploy(store, "new", 21);
+    durable("a first deploy");
+    Secrets(store).set("", "NEW", "1");
+    durable("a secret");
+    Functions(store).remove_version("alpha", 1);
+    durable("a version removed");
+    Functions(store).remove("beta");
+    durable("a function removed");
+    const std::string id = Uploads(store).create(3, sha256("abc")).id;
+    durable("an upload begun");
+    Uploads(store).append(id, 0, bytes_of("abc"));
+    durable("an upload appended to");
+    gc(store);
+    durable("a gc");
+}
+
+TEST_CASE("a chunk that another import named, but did not commit, is made durable by the one that does") {
+    const TempFolder folder;
+    const fs::path path = folder / "store";
+    {
+        const auto files = std::make_shared<FaultyFiles>();
+        StoreOptions options;
+        options.files = files;
+        Store store(path, options);
+        Importer dies(store);
+        for (const Bytes& piece : sample_pieces(1))
+            dies.put(piece);
+        files->arm(FaultyFiles::Fault::io_error, 27); // the first flush of a folder
+        CHECK_THROWS_AS(dies.commit(), HostError);
+    }
+    REQUIRE(files_below(path / "chunks").size() == 6);
+    const auto files = std::make_shared<WatchedFiles>();
+    StoreOptions options;
+    options.files = files;
+    Store store(path, options);
+    for (const Bytes& piece : sample_pieces(1))
+        files->unflushed.insert("chunks/" + sha256(piece).hex().substr(0, 2));
+    files->unflushed.insert("chunks");
+    import(store, sample_pieces(1));
+    CHECK(files->unflushed == std::set<std::string>{});
 }
