@@ -142,8 +142,6 @@ std::vector<std::string> align_records(Folder& folder, const Database& database,
     std::vector<std::string> done;
     auto found = database.prepare("SELECT id FROM function WHERE name = ?");
     if (!found.bind(name).step()) {
-        if (folder.list(function_folder(name)).empty())
-            return done;
         folder.remove_tree(function_folder(name));
         folder.sync_folder(kFunctions);
         done.push_back(

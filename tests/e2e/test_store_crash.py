@@ -66,7 +66,8 @@ def check_uploads(store: str, checked: list[list[str]], said: list[list[str]], b
     there = {words[1]: int(words[2]) for words in checked if words[0] == "upload"}
     for upload in seeds:
         if upload not in dropped:
-            assert there.get(upload, -1) >= durable.get(upload, 0), f"upload {upload}: {durable.get(upload)} was durable, there is {there.get(upload)}"
+            was, now = durable.get(upload, 0), there.get(upload, -1)
+            assert now >= was, f"upload {upload}: {was} was durable, there is {now}"
             driver("finish", store, upload, seeds[upload])
     left = set(there) - set(seeds) | set(there) & dropped
     assert len(left - before - dropped) <= 1, "an upload that nobody began"  # one: the word of it came too late

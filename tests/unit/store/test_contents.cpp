@@ -222,4 +222,13 @@ TEST_CASE("uploads") {
     CHECK_THROWS_AS(uploads.complete(id), DigestMismatch);
     CHECK_THROWS_AS(uploads.info(id), NotFound);
     CHECK(fs::is_empty(folder / "store/uploads"));
+
+    id = uploads.create(10, sha256(content)).id; // no way out of the store
+    write_text(folder / "outside", "outside");
+    fs::remove(folder.path() / "store/uploads" / id);
+    fs::create_symlink(folder / "outside", folder.path() / "store/uploads" / id);
+    CHECK_THROWS_AS(uploads.append(id, 0, content), HostError);
+    CHECK(read_text(folder / "outside") == "outside");
+    CHECK(verify(folder / "store").clean());
+    CHECK_THROWS_AS(uploads.info(id), NotFound);
 }
