@@ -29,11 +29,4 @@ void rebuild_index(Folder& folder, IndexFile& file, Findings& findings) {
     file.publish_new(path);
 }
 
-void rebuild_index(Folder& folder, IndexFile& file, std::vector<std::string>& notes) {
-    Findings findings;
-    rebuild_index(folder, file, findings);
-    for (Finding& finding : findings)
-        notes.push_back(std::move(finding.line));
-}
-
 } // namespace kvmserver::store

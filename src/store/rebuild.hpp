@@ -1,8 +1,5 @@
 // A new index from the records, for one that is missing or damaged.
 #pragma once
-#include <string>
-#include <vector>
-
 #include "src/store/index_file.hpp"
 #include "src/store/report.hpp"
 
@@ -11,7 +8,5 @@ namespace kvmserver::store {
 // Puts an index in place that holds what the records say; of an empty store, an empty one. index.lock is held
 // exclusively, and there is no index.db.
 void rebuild_index(Folder& folder, IndexFile& file, Findings& findings);
-// The same; the findings as lines.
-void rebuild_index(Folder& folder, IndexFile& file, std::vector<std::string>& notes);
 
 } // namespace kvmserver::store

@@ -29,9 +29,10 @@ Store::Store(const std::filesystem::path& path, const StoreOptions& options) {
                     folder_->full(kIndex), look.state == IndexState::older ? "migrated" : "made anew"));
         const IndexLook again = file.look(); // somebody else may have been faster
         if (again.state == IndexState::older)
-            notes_.push_back(fmt::format("{}: migrated from schema {} to {}; a copy is kept in {}",
-                                         folder_->full(kIndex), again.version, options.migrations.size(),
-                                         file.migrate_older()));
+            notes_.push_back(
+                {Finding::Kind::repaired,
+                 fmt::format("{}: migrated from schema {} to {}; a copy is kept in {}", folder_->full(kIndex),
+                             again.version, options.migrations.size(), file.migrate_older())});
         if (again.state == IndexState::absent)
             rebuild_index(*folder_, file, notes_);
     }

@@ -21,6 +21,7 @@
 #include "src/store/folder.hpp"
 #include "src/store/lock.hpp"
 #include "src/store/migrations.hpp"
+#include "src/store/report.hpp"
 
 namespace kvmserver::store {
 
@@ -38,8 +39,8 @@ public:
     Store(const Store&) = delete;
     Store& operator=(const Store&) = delete;
 
-    // What opening it had to mend, a line each.
-    const std::vector<std::string>& notes() const { return notes_; }
+    // What opening it had to mend, and what that could not bring back.
+    const Findings& notes() const { return notes_; }
     // Another number than last time: some process changed the index since.
     std::int64_t data_version();
 
@@ -66,7 +67,7 @@ public:
 
 private:
     std::shared_ptr<Folder> folder_;
-    std::vector<std::string> notes_;
+    Findings notes_;
     std::optional<FileLock> in_use_;
     std::mutex mutex_;
     std::optional<Database> database_;

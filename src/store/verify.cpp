@@ -142,8 +142,7 @@ std::unique_ptr<Store> open_sound(const std::filesystem::path& path, const Verif
         std::string why;
         try {
             auto store = std::make_unique<Store>(path, options.store);
-            for (const std::string& note : store->notes())
-                findings.push_back({Finding::Kind::repaired, note});
+            findings.insert(findings.end(), store->notes().begin(), store->notes().end());
             const FileLock sweeping = store->sweeping();
             check_rows(store->folder(), *store->index());
             return store;

@@ -237,6 +237,7 @@ class WatchedFiles : public FaultyFiles {
 public:
     std::vector<std::string> wrong;
     std::set<std::string> unflushed; // folders with names that are not durable
+    std::set<std::string> dirty;     // files with bytes that are not
 
     int open(int at, const char* path, int flags, mode_t mode) override {
         const int fd = FaultyFiles::open(at, path, flags, mode);
@@ -246,16 +247,16 @@ public:
         return fd;
     }
     ssize_t write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) override {
-        dirty_.insert(paths_[fd]);
+        dirty.insert(paths_[fd]);
         return FaultyFiles::write(fd, bytes, offset);
     }
     int fsync(int fd) override {
-        dirty_.erase(paths_[fd]);
+        dirty.erase(paths_[fd]);
         unflushed.erase(paths_[fd]);
         return FaultyFiles::fsync(fd);
     }
     int rename(int at, const char* from, const char* to) override {
-        if (dirty_.contains(from))
+        if (dirty.contains(from))
             wrong.push_back(std::string(from) + " was named " + to + " before its bytes were flushed");
         named(to);
         return FaultyFiles::rename(at, from, to);
@@ -287,7 +288,6 @@ private:
         unflushed.insert(slash == path.npos ? "." : path.substr(0, slash));
     }
     std::map<int, std::string> paths_;
-    std::set<std::string> dirty_;
 };
 
 } // namespace
@@ -317,6 +317,7 @@ TEST_CASE("what has a name was flushed, and so was its name") {
     const std::string id = Uploads(store).create(3, sha256("abc")).id;
     durable("an upload begun");
     Uploads(store).append(id, 0, bytes_of("abc"));
+    CHECK_FALSE(files->dirty.contains("uploads/" + id));
     durable("an upload appended to");
     gc(store);
     durable("a gc");

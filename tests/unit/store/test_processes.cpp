@@ -64,6 +64,16 @@ TEST_CASE("processes that make, deploy to, read and clean one store at once") {
                 gc(store, options);
         }));
     }
+    children.push_back(in_child([&] {
+        Store store(path);
+        Uploads uploads(store);
+        for (unsigned round = 0; round < 4 * kRounds; ++round) {
+            const std::string id = uploads.create(3, sha256("abc")).id;
+            uploads.append(id, 0, bytes_of("abc"));
+            uploads.complete(id);
+            uploads.drop(id);
+        }
+    }));
     children.push_back(in_child([&] { // what it sees is always whole
         Store store(path);
         for (unsigned round = 0; round < 2 * kRounds; ++round)
