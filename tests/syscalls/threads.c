@@ -76,7 +76,7 @@ static void conditions(void) {
     pthread_mutex_lock(&mutex);
     SAY("timedwait: %s", strerrorname_np(pthread_cond_timedwait(&condition, &mutex, &until)));
     pthread_mutex_unlock(&mutex);
-    CHECK(now_ms() - start >= 28);
+    CHECK(now_ms() - start >= 20);
     clock_gettime(CLOCK_MONOTONIC, &until);
     SAY("clockwait in the past: %s", strerrorname_np((pthread_mutex_lock(&mutex), pthread_cond_clockwait(&condition, &mutex, CLOCK_MONOTONIC, &until))));
     pthread_mutex_unlock(&mutex);
