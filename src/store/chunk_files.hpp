@@ -1,0 +1,25 @@
+// Where chunks lie.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "src/store/digest.hpp"
+#include "src/store/folder.hpp"
+
+namespace kvmserver::store {
+
+std::string chunk_folder(const Digest& digest); // chunks/ab
+std::string chunk_path(const Digest& digest);   // chunks/ab/abcdef...
+// The digest that the file of that name in chunks/`folder` must have; nothing when that is no place of a
+// chunk.
+std::optional<Digest> chunk_named(std::string_view folder, std::string_view name);
+
+// Whether a file of the chunk's size is there. (Its bytes are verify's matter.)
+bool has_chunk(const Folder& folder, const Digest& digest, std::uint64_t length);
+// Reads a chunk and checks it. Throws UserError (bad_snapshot).
+std::vector<std::byte> read_chunk(const Folder& folder, const Digest& digest, std::uint64_t length);
+// Opens it; its size is checked, its bytes are not. Throws UserError (bad_snapshot).
+tinykvm::UniqueFd open_chunk(const Folder& folder, const Digest& digest, std::uint64_t length);
+
+} // namespace kvmserver::store

@@ -1,0 +1,47 @@
+#include "src/store/errors.hpp"
+
+#include <fmt/format.h>
+
+#include "src/store/text.hpp"
+
+namespace kvmserver::store {
+
+NotFound::NotFound(const std::string& message) : UserError(ExitCode::not_found, message) {}
+BadValue::BadValue(const std::string& message) : UserError(ExitCode::usage, message) {}
+Conflict::Conflict(const std::string& message) : UserError(ExitCode::conflict, message) {}
+
+RouteTaken::RouteTaken(const std::string& route, std::string owner)
+    : Conflict(fmt::format("route {} belongs to function {}: choose another one, or take it from {} first",
+                           printable(route), owner, owner)),
+      owner_(std::move(owner)) {}
+
+StaleEtag::StaleEtag(const std::string& function, std::string current)
+    : Conflict(
+          current.empty()
+              ? fmt::format("function {} does not exist (any more): deploy it without a condition", function)
+              : fmt::format("function {} was changed meanwhile (it is at {}): look at it again and repeat",
+                            function, current)),
+      current_(std::move(current)) {}
+
+WrongOffset::WrongOffset(const std::string& upload, std::uint64_t given, std::uint64_t expected)
+    : Conflict(
+          fmt::format("upload {}: offset {} is not where it stands: go on at {}", upload, given, expected)),
+      expected_(expected) {}
+
+DigestMismatch::DigestMismatch(const std::string& what, const Digest& announced, const Digest& actual)
+    : UserError(ExitCode::bad_snapshot,
+                fmt::format("{}: its SHA-256 is {}, not {} as announced: send it again", what, actual.hex(),
+                            announced.hex())) {}
+
+MissingChunk::MissingChunk(const Digest& digest)
+    : UserError(ExitCode::not_found,
+                fmt::format("chunk {} is not in the store: ask again which ones are missing and send them",
+                            digest.hex())),
+      digest_(digest) {}
+
+IndexDamaged::IndexDamaged(const std::string& path, const std::string& why)
+    : UserError(ExitCode::failure,
+                fmt::format("{}: {}: stop what uses the store and run `kvmserver verify`, which repairs it",
+                            printable(path), printable(why))) {}
+
+} // namespace kvmserver::store

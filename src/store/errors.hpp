@@ -1,0 +1,84 @@
+// What can go wrong in the store that a caller may want to tell apart. All are UserErrors of one line; a
+// failure of the host (no space, input/output errors) is a HostError.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "src/store/digest.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::store {
+
+using tinykvm::ExitCode;
+using tinykvm::HostError;
+using tinykvm::UserError;
+
+// There is no such function, version, snapshot, upload, token or secret.
+class NotFound : public UserError {
+public:
+    explicit NotFound(const std::string& message);
+};
+
+// A name, a route, a percentage... that the rules do not allow.
+class BadValue : public UserError {
+public:
+    explicit BadValue(const std::string& message);
+};
+
+// The state of the store does not allow it: the version is live, the name is taken.
+class Conflict : public UserError {
+public:
+    explicit Conflict(const std::string& message);
+};
+
+class RouteTaken : public Conflict {
+public:
+    RouteTaken(const std::string& route, std::string owner);
+    const std::string& owner() const { return owner_; }
+
+private:
+    std::string owner_;
+};
+
+// The function was changed by somebody else since the caller looked (HTTP: 412).
+class StaleEtag : public Conflict {
+public:
+    StaleEtag(const std::string& function, std::string current);
+    const std::string& current() const { return current_; } // "" when the function does not exist
+
+private:
+    std::string current_;
+};
+
+class WrongOffset : public Conflict {
+public:
+    WrongOffset(const std::string& upload, std::uint64_t given, std::uint64_t expected);
+    std::uint64_t expected() const { return expected_; }
+
+private:
+    std::uint64_t expected_;
+};
+
+// The bytes are not those that were announced.
+class DigestMismatch : public UserError {
+public:
+    DigestMismatch(const std::string& what, const Digest& announced, const Digest& actual);
+};
+
+// A piece that was to be taken from the store is not there (any more): send its bytes.
+class MissingChunk : public UserError {
+public:
+    explicit MissingChunk(const Digest& digest);
+    const Digest& digest() const { return digest_; }
+
+private:
+    Digest digest_;
+};
+
+// The index does not hold what an index must; `verify` rebuilds it.
+class IndexDamaged : public UserError {
+public:
+    IndexDamaged(const std::string& path, const std::string& why);
+};
+
+} // namespace kvmserver::store

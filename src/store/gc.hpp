@@ -1,0 +1,30 @@
+// Removing what nobody needs.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/store/store.hpp"
+
+namespace kvmserver::store {
+
+struct GcOptions {
+    std::optional<unsigned>
+        keep_versions;    // of each function the newest ones, and those that are live; nothing: all
+    bool dry_run = false; // only say
+};
+
+struct GcResult {
+    std::uint64_t bytes = 0; // freed
+    std::uint64_t versions = 0, snapshots = 0, chunks = 0, leftovers = 0;
+    std::vector<std::string> lines; // versions and snapshots that go, by name
+};
+
+// Runs beside deploys, imports, uploads and servers of any process. What is removed: versions (as told),
+// snapshots that no version names and nobody holds, chunks that no snapshot names, and what dead processes
+// left behind. There is no grace period: what is about to be named is protected by locks (live_mark.hpp,
+// importer.hpp).
+GcResult gc(Store& store, const GcOptions& options = {});
+
+} // namespace kvmserver::store

@@ -1,0 +1,116 @@
+#include "src/store/settings_record.hpp"
+
+#include "src/store/record_json.hpp"
+
+namespace kvmserver::store {
+
+std::string to_record(const Settings& settings) {
+    Json secrets = Json::object(), tokens = Json::array();
+    for (const auto& [name, secret] : settings.secrets)
+        secrets[name] = Json::array({secret.value, secret.changed});
+    for (const TokenRow& token : settings.tokens)
+        tokens.push_back({{"id", token.id},
+                          {"name", token.name},
+                          {"hash", token.hash.hex()},
+                          {"scopes", token.scopes},
+                          {"prefix", token.prefix},
+                          {"created", token.created},
+                          {"expires", token.expires ? Json(*token.expires) : Json()}});
+    return seal_record("store", Json{{"secrets", std::move(secrets)}, {"tokens", std::move(tokens)}}.dump());
+}
+
+Settings settings_from_record(std::string_view file) {
+    const Json json = parse_record(open_record("store", file));
+    Settings settings;
+    for (const auto& [name, value] : field(json, "secrets").items())
+        settings.secrets[name] = {text(row(value, 2, "secrets")[0], "secrets"),
+                                  static_cast<std::int64_t>(natural(value[1], "secrets"))};
+    for (const Json& token : list_field(json, "tokens")) {
+        TokenRow read{time_field(token, "id"),
+                      text_field(token, "name"),
+                      digest_field(token, "hash"),
+                      static_cast<unsigned>(natural_field(token, "scopes") & 15),
+                      text_field(token, "prefix"),
+                      time_field(token, "created"),
+                      {}};
+        if (!field(token, "expires").is_null())
+            read.expires = time_field(token, "expires");
+        settings.tokens.push_back(std::move(read));
+    }
+    return settings;
+}
+
+Settings load_settings(const Database& database) {
+    Settings settings;
+    auto secrets = database.prepare("SELECT name, value, changed FROM secret WHERE function IS NULL");
+    while (secrets.step())
+        settings.secrets[secrets.text(0)] = {secrets.text(1), secrets.integer(2)};
+    auto tokens =
+        database.prepare("SELECT id, name, hash, scopes, prefix, created, expires FROM token ORDER BY id");
+    while (tokens.step()) {
+        settings.tokens.push_back({tokens.integer(0),
+                                   tokens.text(1),
+                                   tokens.digest(2),
+                                   static_cast<unsigned>(tokens.natural(3)),
+                                   tokens.text(4),
+                                   tokens.integer(5),
+                                   {}});
+        if (!tokens.is_null(6))
+            settings.tokens.back().expires = tokens.integer(6);
+    }
+    return settings;
+}
+
+void insert_settings(Database& database, const Settings& settings) {
+    auto secret =
+        database.prepare("INSERT INTO secret (function, name, value, changed) VALUES (NULL, ?, ?, ?)");
+    for (const auto& [name, value] : settings.secrets)
+        secret.bind(name).bind(value.value).bind(value.changed).run();
+    auto token = database.prepare(
+        "INSERT INTO token (id, name, hash, scopes, prefix, created, expires) VALUES (?, ?, ?, ?, ?, ?, ?)");
+    for (const TokenRow& row : settings.tokens)
+        token.bind(row.id)
+            .bind(row.name)
+            .bind(row.hash)
+            .bind(std::int64_t{row.scopes})
+            .bind(row.prefix)
+            .bind(row.created)
+            .bind(row.expires)
+            .run();
+}
+
+SettingsChange::SettingsChange(Store& store)
+    : store_(store), naming_(store.naming()), index_(store.index()), transaction_(*index_) {}
+
+void SettingsChange::commit() {
+    file_touched_ = true;
+    align_settings(store_.folder(), *index_);
+    transaction_.commit();
+    done_ = true;
+}
+
+SettingsChange::~SettingsChange() {
+    if (done_)
+        return;
+    transaction_.roll_back();
+    if (!file_touched_)
+        return;
+    try {
+        align_settings(store_.folder(), *index_);
+    } catch (...) { // verify does the same later
+    }
+}
+
+bool align_settings(Folder& folder, const Database& database) {
+    const Settings settings = load_settings(database);
+    const std::string text = to_record(settings);
+    const auto size = folder.size_of(kSettings);
+    if (size ? size == text.size() && folder.read(kSettings, kMaxRecordBytes) == text
+             : settings == Settings{})
+        return false;
+    folder.put(kSettings, text);
+    folder.sync_folder(".");
+    return true;
+}
+
+} // namespace kvmserver::store

@@ -1,0 +1,85 @@
+#include "src/store/stored_snapshot.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "src/store/chunk_files.hpp"
+#include "src/store/errors.hpp"
+#include "src/store/snapshot_record.hpp"
+
+namespace kvmserver::store {
+
+namespace {
+
+SnapshotHold hold_of(Store& store, const Digest& digest) {
+    auto hold = SnapshotHold::take(store, digest);
+    if (!hold)
+        throw NotFound(fmt::format("snapshot {} is not in the store: deploy or push it first", digest.hex()));
+    return std::move(*hold);
+}
+
+} // namespace
+
+StoredSnapshot::StoredSnapshot(Store& store, const Digest& digest)
+    : folder_(store.shared_folder()), hold_(hold_of(store, digest)) {
+    auto index = store.index();
+    const Transaction same_moment(*index, Transaction::Kind::read);
+    const SnapshotRecord record = load_snapshot(*index, digest);
+    for (const ChunkRef& chunk : record.pieces) {
+        pieces_.push_back({chunk.digest, size_, chunk.length});
+        size_ += chunk.length;
+    }
+}
+
+tinykvm::UniqueFd StoredSnapshot::open_piece(std::size_t piece) const {
+    const Piece& which = pieces_.at(piece);
+    return open_chunk(*folder_, which.chunk, which.length);
+}
+
+std::string StoredSnapshot::piece_path(std::size_t piece) const {
+    return folder_->path_of(chunk_path(pieces_.at(piece).chunk));
+}
+
+void StoredSnapshot::read(std::uint64_t offset, std::span<std::byte> bytes) const {
+    if (offset > size_ || bytes.size() > size_ - offset)
+        throw BadValue("reading beyond the end of a snapshot");
+    auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset,
+                                  [](std::uint64_t at, const Piece& p) { return at < p.offset; }) -
+                 pieces_.begin() - 1;
+    while (!bytes.empty()) {
+        const Piece& from = pieces_[static_cast<std::size_t>(piece)];
+        const auto file = open_piece(static_cast<std::size_t>(piece++));
+        const std::uint64_t skipped = offset - from.offset;
+        const auto part = bytes.first(
+            static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
+        const std::string path = folder_->full(chunk_path(from.chunk));
+        if (read_at(file.get(), part, skipped, path) != part.size())
+            throw UserError(ExitCode::bad_snapshot,
+                            fmt::format("{}: is cut short: deploy what needs it again", path));
+        offset += part.size();
+        bytes = bytes.subspan(part.size());
+    }
+}
+
+void StoredSnapshot::export_to(int fd) const {
+    Sha256 sum;
+    for (const Piece& piece : pieces_) {
+        const std::vector<std::byte> bytes = read_chunk(*folder_, piece.chunk, piece.length);
+        sum.update(bytes);
+        for (std::size_t done = 0; done < bytes.size();) {
+            const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
+            if (n < 0 && errno == EINTR)
+                continue;
+            if (n < 0)
+                throw HostError(errno, "write the snapshot");
+            done += static_cast<std::size_t>(n);
+        }
+    }
+    if (const Digest actual = sum.finish(); actual != digest())
+        throw DigestMismatch("snapshot " + digest().hex(), digest(), actual);
+}
+
+} // namespace kvmserver::store

@@ -1,0 +1,234 @@
+// Snapshots, chunks, uploads, gc.
+#include <sys/stat.h>
+
+#include "src/store/chunk_files.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/store/samples.hpp"
+
+using namespace kvmserver::store;
+using namespace kvmserver::store::test;
+
+namespace {
+
+std::size_t chunk_count(const fs::path& store) { return files_below(store / "chunks").size(); }
+
+} // namespace
+
+TEST_CASE("digests are those of FIPS 180-4") {
+    CHECK(sha256(std::string_view("abc")).hex() ==
+          "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK_FALSE(Digest::from_hex(std::string(64, 'A')));
+    CHECK_FALSE(Digest::from_hex(std::string(63, 'a')));
+}
+
+TEST_CASE("a snapshot is its pieces, and equal pieces are stored once") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    auto pieces = sample_pieces(1);
+    pieces.push_back(pieces[0]); // twice in one snapshot
+    const SnapshotHold hold = import(store, pieces);
+    CHECK(hold.digest() == sha256(joined(pieces)));
+    CHECK(exported(store, hold.digest()) == joined(pieces));
+    CHECK(chunk_count(folder / "store") == 6);
+    Importer second(store);
+    for (const Bytes& piece : sample_pieces(2))
+        second.put(piece);
+    CHECK(second.new_bytes() == 1400 + 1700 + 2000);
+    second.commit();
+    CHECK(chunk_count(folder / "store") == 9);
+    CHECK(fs::is_empty(folder / "store/tmp") == false); // the importer's, until it goes
+
+    const StoredSnapshot snapshot(store, hold.digest());
+    REQUIRE(snapshot.pieces().size() == 7);
+    for (std::size_t i = 0; i < 7; ++i) {
+        Bytes bytes(pieces[i].size());
+        REQUIRE(read_at(snapshot.open_piece(i).get(), bytes, 0, "piece") == bytes.size());
+        CHECK(bytes == pieces[i]);
+        CHECK(bytes_of(read_text(snapshot.piece_path(i))) == pieces[i]);
+    }
+    const Bytes whole = joined(pieces);
+    for (const std::size_t offset :
+         {std::size_t{0}, std::size_t{499}, std::size_t{500}, std::size_t{1299}, whole.size() - 1})
+        for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{2000}, whole.size()}) {
+            Bytes part(std::min(length, whole.size() - offset));
+            snapshot.read(offset, part);
+            CHECK(std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(offset)));
+        }
+    Bytes one(1);
+    CHECK_THROWS_AS(snapshot.read(whole.size(), one), BadValue);
+    CHECK_THROWS_AS(StoredSnapshot(store, sha256("other")), NotFound);
+    CHECK_FALSE(SnapshotHold::take(store, sha256("other")));
+}
+
+TEST_CASE("only the owner can read a store") {
+    const TempFolder folder;
+    {
+        Store store(folder / "store");
+        deploy(store, "hello", 1);
+        for (const auto& entry : fs::recursive_directory_iterator(folder / "store"))
+            CHECK((static_cast<unsigned>(entry.status().permissions()) & 0077) == 0);
+    }
+    CHECK((static_cast<unsigned>(fs::status(folder / "store").permissions()) & 0777) == 0700);
+    CHECK(fs::is_empty(folder / "store/tmp"));
+    CHECK(fs::is_empty(folder / "store/locks"));
+}
+
+TEST_CASE("an import that is refused or given up leaves nothing") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    {
+        Importer importer(store);
+        importer.put(bytes_of("some"));
+        CHECK_THROWS_AS(importer.commit(sha256("other")), DigestMismatch);
+    }
+    {
+        Importer importer(store);
+        CHECK_THROWS_AS(importer.put({}), BadValue);
+        CHECK_THROWS_AS(importer.commit(), BadValue);
+    }
+    CHECK(chunk_count(folder / "store") == 0);
+    CHECK(fs::is_empty(folder / "store/tmp"));
+}
+
+TEST_CASE("pieces that the store has need not travel") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    import(store, sample_pieces(1));
+    const auto pieces = sample_pieces(2);
+    std::vector<ChunkRef> wanted;
+    for (const Bytes& piece : pieces)
+        wanted.push_back({sha256(piece), piece.size()});
+    const auto lacking = missing(store, wanted);
+    CHECK(lacking == std::vector<Digest>{wanted[3].digest, wanted[4].digest, wanted[5].digest});
+    Importer importer(store);
+    CHECK_THROWS_AS(importer.put_known(wanted[3].digest, wanted[3].length), MissingChunk);
+    for (std::size_t i = 0; i < 3; ++i)
+        importer.put_known(wanted[i].digest, wanted[i].length);
+    for (std::size_t i = 3; i < 6; ++i)
+        importer.put(pieces[i]);
+    importer.commit(sha256(joined(pieces)));
+    CHECK(exported(store, sha256(joined(pieces))) == joined(pieces));
+}
+
+TEST_CASE("an altered chunk is said, and mended by the next import of its bytes") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    const auto pieces = sample_pieces(1);
+    const SnapshotHold hold = import(store, pieces);
+    const fs::path path = folder.path() / "store" / chunk_path(sha256(pieces[2]));
+    const bool same_length = GENERATE(true, false);
+    write_text(path, std::string(same_length ? pieces[2].size() : 7, 'x'));
+    CHECK_THROWS_AS(exported(store, hold.digest()), UserError);
+    import(store, pieces);
+    CHECK(exported(store, hold.digest()) == joined(pieces));
+}
+
+TEST_CASE("gc takes what nothing names and nobody holds") {
+    const TempFolder folder;
+    const fs::path path = folder / "store";
+    Store store(path);
+    Functions functions(store);
+    for (unsigned seed = 1; seed <= 5; ++seed)
+        deploy(store, "hello", seed);
+    functions.set_traffic("hello", {{1, 50}, {5, 50}});
+    CHECK(chunk_count(path) == 18);
+    std::optional<SnapshotHold> hold = import(store, sample_pieces(6));
+    GcOptions options;
+    options.keep_versions = 2;
+    options.dry_run = true;
+    const std::uint64_t each = 1400 + 1700 + 2000;
+    const GcResult would = gc(store, options);
+    CHECK(would.bytes == 2 * each);
+    CHECK(would.lines.size() == 4); // v2, v3 and their snapshots
+    CHECK(chunk_count(path) == 21);
+    options.dry_run = false;
+    const GcResult did = gc(store, options);
+    CHECK(did.bytes == would.bytes);
+    CHECK(did.versions == 2);
+    CHECK(did.snapshots == 2);
+    CHECK(chunk_count(path) == 15);
+    CHECK(functions.versions("hello").size() == 3); // 1 (live), 4, 5
+    hold.reset();
+    CHECK(gc(store).bytes == each);
+    CHECK(lines_of(verify(path)).empty());
+
+    const Digest digest = functions.version("hello", 5).snapshot;
+    std::optional<StoredSnapshot> reader(std::in_place, store, digest);
+    const tinykvm::UniqueFd piece = reader->open_piece(5);
+    functions.remove("hello");
+    CHECK(gc(store).snapshots == 2);
+    CHECK(exported(store, digest) == joined(sample_pieces(5)));
+    reader.reset();
+    CHECK(gc(store).snapshots == 1);
+    CHECK(chunk_count(path) == 0);
+    Bytes bytes(2000); // a descriptor outlives the name
+    CHECK(read_at(piece.get(), bytes, 0, "piece") == 2000);
+    CHECK(bytes == sample_pieces(5)[5]);
+    CHECK(lines_of(verify(path)).empty());
+}
+
+TEST_CASE("a gc in the middle of an import takes nothing from it") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    import(store, sample_pieces(1)); // unnamed: gc takes it
+    const auto pieces = sample_pieces(1);
+    Importer importer(store);
+    for (const Bytes& piece : pieces) {
+        importer.put(piece);
+        gc(store);
+    }
+    CHECK(chunk_count(folder / "store") == 0); // the import has its own links
+    const SnapshotHold hold = importer.commit();
+    gc(store);
+    CHECK(exported(store, hold.digest()) == joined(pieces));
+}
+
+TEST_CASE("uploads") {
+    const TempFolder folder;
+    const Bytes content = bytes_of("0123456789");
+    std::string id;
+    {
+        Store store(folder / "store");
+        Uploads uploads(store);
+        id = uploads.create(10, sha256(content)).id;
+        CHECK(uploads.append(id, 0, std::span(content).first(4)) == 4);
+        UploadWriter writer = uploads.append(id, 4);
+        writer.write(std::span(content).subspan(4, 2));
+        CHECK_THROWS_AS(uploads.append(id, 4), Conflict); // somebody is appending
+        CHECK_THROWS_AS(uploads.drop(id), Conflict);
+        CHECK_THROWS_AS(writer.write(content), BadValue);
+    } // not synced
+    Store store(folder / "store");
+    Uploads uploads(store);
+    CHECK(uploads.info(id).offset == 4);
+    try {
+        uploads.append(id, 6, std::span(content).subspan(6));
+        FAIL("a wrong offset was good");
+    } catch (const WrongOffset& e) {
+        CHECK(e.expected() == 4);
+    }
+    CHECK_THROWS_AS(uploads.complete(id), WrongOffset);
+    uploads.append(id, 4, std::span(content).subspan(4));
+    CHECK(lines_of(verify(folder / "store")).empty());
+    CHECK(sha256_of_file(uploads.complete(id).get(), "upload") == sha256(content));
+    CHECK(uploads.list().size() == 1);
+    uploads.drop(id);
+    CHECK_THROWS_AS(uploads.info(id), NotFound);
+    CHECK_THROWS_AS(uploads.append("../index.db", 0), NotFound);
+    CHECK_THROWS_AS(uploads.create(0, sha256(content)), BadValue);
+
+    id = uploads.create(10, sha256("other")).id;
+    uploads.append(id, 0, content);
+    CHECK_THROWS_AS(uploads.complete(id), DigestMismatch);
+    CHECK_THROWS_AS(uploads.info(id), NotFound);
+    CHECK(fs::is_empty(folder / "store/uploads"));
+
+    id = uploads.create(10, sha256(content)).id; // no way out of the store
+    write_text(folder / "outside", "outside");
+    fs::remove(folder.path() / "store/uploads" / id);
+    fs::create_symlink(folder / "outside", folder.path() / "store/uploads" / id);
+    CHECK_THROWS_AS(uploads.append(id, 0, content), HostError);
+    CHECK(read_text(folder / "outside") == "outside");
+    CHECK(verify(folder / "store").clean());
+    CHECK_THROWS_AS(uploads.info(id), NotFound);
+}

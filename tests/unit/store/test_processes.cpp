@@ -1,0 +1,193 @@
+// Several processes and threads at once; a thousand functions.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "tests/catch.hpp"
+#include "tests/unit/store/samples.hpp"
+
+using namespace kvmserver::store;
+using namespace kvmserver::store::test;
+
+namespace {
+
+// A process of its own; no Store is open in this one meanwhile.
+pid_t in_child(const std::function<void()>& action) {
+    const pid_t child = ::fork();
+    if (child != 0)
+        return child;
+    int status = 0;
+    try {
+        action();
+    } catch (const std::exception& e) {
+        ::dprintf(2, "child: %s\n", e.what());
+        status = 1;
+    }
+    ::_exit(status);
+}
+
+void join(pid_t child) {
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
+double milliseconds_of(const std::function<void()>& action) {
+    const auto begin = std::chrono::steady_clock::now();
+    action();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+} // namespace
+
+TEST_CASE("processes that make, deploy to, read and clean one store at once") {
+    const TempFolder folder;
+    const fs::path path = folder / "store";
+    constexpr unsigned kRounds = 40;
+    std::vector<pid_t> children;
+    for (unsigned who = 0; who < 2; ++who) {
+        children.push_back(in_child([&] {
+            Store store(path);
+            for (unsigned round = 0; round < kRounds; ++round) {
+                deploy(store, who ? "one" : "two", round % 7); // the same chunks again and again
+                deploy(store, "both", 100 + round);
+            }
+        }));
+        children.push_back(in_child([&] {
+            Store store(path);
+            GcOptions options;
+            options.keep_versions = 1;
+            for (unsigned round = 0; round < 2 * kRounds; ++round)
+                gc(store, options);
+        }));
+    }
+    children.push_back(in_child([&] {
+        Store store(path);
+        Uploads uploads(store);
+        for (unsigned round = 0; round < 4 * kRounds; ++round) {
+            const std::string id = uploads.create(3, sha256("abc")).id;
+            uploads.append(id, 0, bytes_of("abc"));
+            uploads.complete(id);
+            uploads.drop(id);
+        }
+    }));
+    children.push_back(in_child([&] { // what it sees is always whole
+        Store store(path);
+        for (unsigned round = 0; round < 2 * kRounds; ++round)
+            for (const FunctionSummary& function : Functions(store).list()) {
+                const std::uint64_t version = function.live.at(0).version;
+                try {
+                    const Digest digest = Functions(store).version(function.name, version).snapshot;
+                    if (sha256(exported(store, digest)) != digest)
+                        throw std::runtime_error("a snapshot reads differently");
+                } catch (const NotFound&) { // replaced and collected since
+                }
+            }
+    }));
+    children.push_back(in_child([&] {
+        for (unsigned round = 0; round < 5; ++round)
+            if (const auto report = verify(path); !report.clean())
+                throw std::runtime_error(lines_of(report));
+    }));
+    for (const pid_t child : children)
+        join(child);
+    const VerifyReport report = verify(path);
+    INFO(lines_of(report));
+    CHECK(report.findings.empty());
+    Store store(path);
+    CHECK(Functions(store).describe("both").live.at(0).version == 2 * kRounds);
+    GcOptions options;
+    options.keep_versions = 1;
+    gc(store, options);
+    CHECK(files_below(path / "chunks").size() == 3 + 3 + 3); // shared, of one and two (both seed 4), of both
+}
+
+TEST_CASE("an import that was killed is cleaned up, one that lives is not") {
+    const TempFolder folder;
+    const fs::path path = folder / "store";
+    { Store store(path); }
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    const pid_t child = in_child([&] {
+        Store store(path);
+        Importer importer(store);
+        importer.put(bytes_of("half"));
+        if (::write(ready[1], "x", 1) == 1)
+            ::pause();
+    });
+    char byte;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    Store store(path);
+    CHECK(gc(store).leftovers == 0);
+    CHECK(files_below(path / "tmp").size() == 1);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    CHECK(gc(store).leftovers == 2); // its folder and its mark
+    CHECK(files_below(path / "tmp").empty());
+    CHECK(files_below(path / "locks").empty());
+    ::close(ready[0]);
+    ::close(ready[1]);
+}
+
+TEST_CASE("threads share a Store") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    std::vector<std::thread> threads;
+    for (unsigned who = 0; who < 4; ++who)
+        threads.emplace_back([&store, who] {
+            for (unsigned round = 0; round < 10; ++round) {
+                deploy(store, "f" + std::to_string(who), round);
+                Functions(store).list();
+                gc(store);
+            }
+        });
+    for (std::thread& thread : threads)
+        thread.join();
+    CHECK(Functions(store).list().size() == 4);
+    CHECK(lines_of(verify(folder / "store")).empty());
+}
+
+TEST_CASE("another process's change shows in data_version") {
+    const TempFolder folder;
+    Store one(folder / "store"), two(folder / "store");
+    const auto before = one.data_version();
+    CHECK(one.data_version() == before);
+    deploy(two, "hello", 1);
+    CHECK(one.data_version() != before);
+}
+
+TEST_CASE("a thousand functions") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    std::vector<double> times;
+    for (unsigned block = 0; block < 10; ++block)
+        times.push_back(milliseconds_of([&] {
+            for (unsigned i = 0; i < 100; ++i) {
+                const std::string name = "f" + std::to_string(block) + "-" + std::to_string(i);
+                deploy(store, name, i % 5, {name + ".example.com"});
+            }
+        }));
+    INFO("ms for each hundred: " << Catch::Detail::stringify(times));
+    CHECK(times.back() < 3 * times.front() + 200);
+    CHECK(files_below(folder / "store/chunks").size() == 3 + 5 * 3);
+    Functions functions(store);
+    double best = 1e9;
+    for (int i = 0; i < 3; ++i)
+        best = std::min(best, milliseconds_of([&] { CHECK(functions.list().size() == 1000); }));
+    CHECK(best < 100);
+    WARN("list of 1000 functions: " << best << " ms; ms for each hundred deploys: "
+                                    << Catch::Detail::stringify(times));
+    double versions = 0;
+    times.clear();
+    for (unsigned block = 0; block < 4; ++block) // and many versions of one
+        times.push_back(milliseconds_of([&] {
+            for (unsigned i = 0; i < 100; ++i)
+                versions = static_cast<double>(deploy(store, "f0-0", i % 5).version);
+        }));
+    CHECK(versions == 401);
+    INFO("ms for each hundred versions: " << Catch::Detail::stringify(times));
+    CHECK(times.back() < 3 * times.front() + 200);
+}
