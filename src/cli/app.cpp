@@ -73,7 +73,8 @@ std::unique_ptr<CLI::App> make_app(const Command& command, bool everything) {
     for (const OptionSpec& spec : command.options)
         add_option(*app, spec, everything);
     for (const OptionSpec& spec : common_options())
-        add_option(*app, spec, everything);
+        if (!find_option(command.options, spec.name))
+            add_option(*app, spec, everything);
     return app;
 }
 
