@@ -83,7 +83,7 @@ std::string overview(std::span<const Command> commands) {
                        "Usage: kvmserver [OPTIONS] COMMAND ...\n"
                        "       kvmserver [OPTIONS]    runs the program of kvmserver.toml\n\nCommands:\n";
     for (const Command& command : commands)
-        text += fmt::format("  {:<38}{}\n",
+        text += fmt::format("  {:<37} {}\n",
                             command.name + (command.synopsis.empty() ? "" : " " + command.synopsis),
                             command.summary);
     return text +

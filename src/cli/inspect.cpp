@@ -39,7 +39,8 @@ struct Inspected {
 Inspected find(const Invocation& invocation, Context& context) {
     Inspected found{.shown = invocation.operands.front(), .copy = {}, .path = invocation.operands.front()};
     std::error_code error;
-    const bool stored = !std::filesystem::exists(found.path, error) && found.path.find('/') == std::string::npos &&
+    const bool stored = !std::filesystem::exists(found.path, error) &&
+                        found.path.find('/') == std::string::npos &&
                         (platform::text(invocation, "store") ||
                          platform::store_exists(platform::store_path(invocation, context)));
     if (!stored)

@@ -367,6 +367,9 @@ def test_bad_input(platform, snap) -> None:
     ('[run]\nprogram = "x"\n[function.hooks]\nhealth = "/ x"\n', "space"),
     ('[run]\nprogram = "x"\n[function.env]\nA = 1\n', ":4: function.env.A must be a string"),
     ('[run]\nprogram = "x"\n[function]\nenv = 1\n', ":4: function.env must be a table"),
+    ('[run]\nprogram = "x"\n[function.env]\n"A.B" = "1"\n', ":4: "),
+    ('[run]\nprogram = "x"\n[function]\nsecrets = [1]\n', ":4: function.secrets must be an array"),
+    ('[run]\nprogram = "x"\n[[function]]\n', "function must be a table"),
     ("[run\n", ":1: "),
 ])  # fmt: skip
 def test_bad_manifest(platform, text: str, error: str) -> None:

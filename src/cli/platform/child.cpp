@@ -18,7 +18,8 @@ namespace {
 int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
 // Between fork and exec: system calls only. 126 as a shell says it.
-[[noreturn]] void become(char* const* argv, const char* folder, int null, int output, int keep, pid_t parent) {
+[[noreturn]] void become(char* const* argv, const char* folder, int null, int output, int keep,
+                         pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const auto fail = [&](const char* what) {
         const char* const parts[] = {"kvmserver: ", what, ": ", std::strerror(errno), "\n"};
@@ -29,7 +30,8 @@ int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
     };
     if (::getppid() != parent) // it ended before prctl
         ::_exit(126);
-    if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
+    if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 ||
+        ::dup2(output, STDERR_FILENO) < 0)
         fail("dup2");
     if (keep >= 0 && ::fcntl(keep, F_SETFD, 0) < 0)
         fail("fcntl");

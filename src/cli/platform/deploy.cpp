@@ -18,11 +18,20 @@ using store::Route;
 using Env = std::map<std::string, std::string>;
 
 constexpr OptionSpec kOwn[] = {
-    {.name = "name", .kind = Kind::text, .group = "Options", .value = "NAME",
+    {.name = "name",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "NAME",
      .help = "the function ([function] name, else the file's or folder's name)"},
-    {.name = "route", .kind = Kind::repeated, .group = "Options", .value = "ROUTE",
+    {.name = "route",
+     .kind = Kind::repeated,
+     .group = "Options",
+     .value = "ROUTE",
      .help = "HOST, /PATH/* or HOST/PATH/* (repeatable; [function] routes, else NAME.localhost)"},
-    {.name = "if-version", .kind = Kind::text, .group = "Options", .value = "N",
+    {.name = "if-version",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "N",
      .help = "only when version N is live; 0: only when there is no such function"},
     {.name = "no-activate", .group = "Options", .help = "add the version; what is live stays live"},
 };
@@ -87,13 +96,15 @@ void check_version(const Plan& plan, const Change& change) {
         return;
     if (!change.now) {
         if (*plan.if_version != 0)
-            throw store::Conflict(fmt::format("there is no function {} yet, so v{} is not live", plan.name, *plan.if_version));
+            throw store::Conflict(
+                fmt::format("there is no function {} yet, so v{} is not live", plan.name, *plan.if_version));
         return;
     }
     const auto& live = change.now->live;
     const auto most = std::ranges::max_element(live, {}, &store::Live::percent);
     if (most == live.end() ? *plan.if_version != 0 : most->version != *plan.if_version)
-        throw store::Conflict(fmt::format("{} {} is live, not v{}", plan.name, live_text(live), *plan.if_version));
+        throw store::Conflict(
+            fmt::format("{} {} is live, not v{}", plan.name, live_text(live), *plan.if_version));
     if (*plan.if_version == 0)
         throw store::Conflict(fmt::format("there is a function {} already", plan.name));
 }
@@ -102,16 +113,28 @@ void check_routes(const Plan& plan, const Change& change, store::Functions& func
     if (!change.routes)
         return;
     for (const store::RouteOwner& owned : functions.routes())
-        if (owned.function != plan.name && std::ranges::find(*change.routes, owned.route) != change.routes->end())
+        if (owned.function != plan.name &&
+            std::ranges::find(*change.routes, owned.route) != change.routes->end())
             throw store::RouteTaken(owned.route.text(), owned.function);
+}
+
+// [function.env] of a stored manifest.
+nlohmann::json manifest_env(const std::string& stored) {
+    nlohmann::json at = nlohmann::json::parse(stored);
+    for (const char* const key : {"function", "env"}) {
+        if (!at.is_object() || !at.contains(key))
+            return nlohmann::json::object();
+        nlohmann::json inner = std::move(at[key]);
+        at = std::move(inner);
+    }
+    return at.is_object() ? at : nlohmann::json::object();
 }
 
 // The manifest's variables over those that are set; those that the last manifest had and this one has not go.
 Env merged_env(const store::FunctionDetails& now, const Manifest& manifest) {
     Env env = now.env;
     for (const store::VersionInfo& version : now.live_versions) {
-        const auto before = nlohmann::json::parse(version.manifest)
-                                .value(nlohmann::json::json_pointer("/function/env"), nlohmann::json::object());
+        const nlohmann::json before = manifest_env(version.manifest);
         for (const auto& [name, value] : before.items())
             if (const auto at = env.find(name); at != env.end() && value == at->second)
                 env.erase(at);
@@ -183,7 +206,9 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan) {
                              {"before", live_json(before)},
                              {"activate", plan.activate},
                              {"routes", routes_json(routes_after(change))},
-                             {"env", change.env ? *change.env : change.now ? change.now->env : Env{}}});
+                             {"env", change.env   ? *change.env
+                                     : change.now ? change.now->env
+                                                  : Env{}}});
         return 0;
     }
     print_difference(change, context.out);
@@ -250,7 +275,8 @@ int deploy(const Invocation& invocation, Context& context) {
         context.out << fmt::format("{} v{} live{}\n", plan.name, result.version,
                                    routes.empty() ? "" : " " + url_of(routes.front()));
     else
-        context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, result.version, live_text(result.live));
+        context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, result.version,
+                                   live_text(result.live));
     return 0;
 }
 

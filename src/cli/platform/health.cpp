@@ -85,7 +85,8 @@ private:
 
     void wait_for(short what) {
         for (;;) {
-            const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
+            const auto left =
+                std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
             pollfd wanted{socket_.get(), what, 0};
             const int ready = left > 0 ? ::poll(&wanted, 1, static_cast<int>(left)) : 0;
             if (ready > 0)

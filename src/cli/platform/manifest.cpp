@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "src/cli/config_file.hpp"
@@ -21,15 +22,26 @@ class Reader {
 public:
     explicit Reader(Manifest& manifest) : manifest_(manifest) {}
 
-    void read(const toml::table& function) {
-        warn_unknown(function, "function", {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions"});
+    void read(const toml::table& top) {
+        const toml::node* node = top.get("function");
+        if (node && !node->is_table())
+            fail(*node, "function must be a table");
+        if (node)
+            read_function(*node->as_table());
+    }
+
+private:
+    void read_function(const toml::table& function) {
+        warn_unknown(function, "function",
+                     {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions"});
         string(function, "function.name", manifest_.name);
         if (const toml::node* node = function.get("routes"))
             routes(*node);
         if (const toml::table* env = table(function, "function", "env"))
             for (const auto& [key, value] : *env)
-                string(*env, "function.env." + std::string(key.str()),
-                       manifest_.env[std::string(key.str())]);
+                variable(*env, std::string(key.str()), value);
+        if (const toml::node* secrets = function.get("secrets"))
+            strings(*secrets, "function.secrets");
         if (const toml::table* hooks = table(function, "function", "hooks")) {
             warn_unknown(*hooks, "function.hooks", {"after-restore", "health"});
             std::string after_restore;
@@ -46,7 +58,6 @@ public:
             warn_unknown(*versions, "function.versions", {"keep"});
     }
 
-private:
     std::string where(const toml::node& node) const {
         return fmt::format("{}:{}: ", manifest_.file.string(), node.source().begin.line);
     }
@@ -65,6 +76,29 @@ private:
         target = node->as_string()->get();
         if (target.find('\0') != target.npos)
             fail(*node, name + " holds a NUL character");
+    }
+
+    void variable(const toml::table& env, const std::string& name, const toml::node& node) {
+        try {
+            store::check_variable_name(name); // it holds no dot, then
+            string(env, "function.env." + name, manifest_.env[name]);
+            store::check_variable_value(name, manifest_.env[name]);
+        } catch (const store::BadValue& error) {
+            fail(node, error.what());
+        }
+    }
+
+    std::vector<std::string> strings(const toml::node& node, const char* name) const {
+        std::vector<std::string> values;
+        const toml::array* array = node.as_array();
+        if (!array)
+            fail(node, fmt::format("{} must be an array of strings", name));
+        for (const toml::node& item : *array) {
+            if (!item.is_string())
+                fail(item, fmt::format("{} must be an array of strings", name));
+            values.push_back(item.as_string()->get());
+        }
+        return values;
     }
 
     void path(const toml::table& from, const std::string& name, std::string& target) const {
@@ -87,25 +121,21 @@ private:
     }
 
     void routes(const toml::node& node) {
-        if (!node.is_array())
-            fail(node, "function.routes must be an array of strings");
         manifest_.routes.emplace();
-        for (const toml::node& item : *node.as_array()) {
-            if (!item.is_string())
-                fail(item, "function.routes must be an array of strings");
-            try {
-                manifest_.routes->push_back(store::Route::parse(item.as_string()->get()));
-            } catch (const store::BadValue& error) {
-                fail(item, error.what());
-            }
+        try {
+            for (const std::string& text : strings(node, "function.routes"))
+                manifest_.routes->push_back(store::Route::parse(text));
+        } catch (const store::BadValue& error) {
+            fail(node, error.what());
         }
     }
 
-    void warn_unknown(const toml::table& from, const std::string& prefix, const std::vector<std::string>& known) {
+    void warn_unknown(const toml::table& from, const std::string& prefix,
+                      const std::vector<std::string>& known) {
         for (const auto& [key, value] : from)
             if (const std::string name(key.str()); std::ranges::find(known, name) == known.end())
-                manifest_.warnings.push_back(fmt::format("{}unknown key '{}.{}'; ignored{}", where(value), prefix,
-                                                         name, did_you_mean(name, known)));
+                manifest_.warnings.push_back(fmt::format("{}unknown key '{}.{}'; ignored{}", where(value),
+                                                         prefix, name, did_you_mean(name, known)));
     }
 
     Manifest& manifest_;
@@ -124,7 +154,8 @@ Manifest read_manifest(const std::filesystem::path& file) {
     Manifest manifest;
     manifest.file = file;
     manifest.folder = file.parent_path();
-    // First as the other commands read it: with the same messages for a file that cannot be read or understood.
+    // First as the other commands read it: with the same messages for a file that cannot be read or
+    // understood.
     const ConfigFile config = read_config(file.string(), machine_options(), true);
     manifest.warnings = config.warnings;
     if (!config.run || config.run->program.empty())
@@ -134,8 +165,7 @@ Manifest read_manifest(const std::filesystem::path& file) {
     manifest.args = config.run->args;
     try {
         const toml::table top = toml::parse_file(file.string());
-        if (const toml::table* function = top["function"].as_table())
-            Reader(manifest).read(*function);
+        Reader(manifest).read(top);
         manifest.json = to_json(top);
     } catch (const toml::parse_error& error) { // it was changed just now
         throw UserError(ExitCode::usage,

@@ -1,4 +1,5 @@
-// kvmserver.toml as `deploy` reads it: [run] and [function]. The options are for `snapshot` and `snaprun` to read.
+// kvmserver.toml as `deploy` reads it: [run] and [function]. The options are for `snapshot` and `snaprun` to
+// read.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -14,7 +15,7 @@ struct Manifest {
     std::filesystem::path file, folder; // absolute
     std::string program;
     std::vector<std::string> args;
-    std::string name;                               // "" when it says none
+    std::string name; // "" when it says none
     std::optional<std::vector<store::Route>> routes;
     std::map<std::string, std::string> env;
     std::string health;        // path, "" when there is none

@@ -64,10 +64,10 @@ enum class Absent { make, error };
 std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& context,
                                          Absent absent = Absent::error);
 
-std::string bytes_text(std::uint64_t bytes);  // "31 MiB"
-std::string time_text(std::int64_t ms);       // "2026-11-21T03:00:09Z"
+std::string bytes_text(std::uint64_t bytes);                 // "31 MiB"
+std::string time_text(std::int64_t ms);                      // "2026-11-21T03:00:09Z"
 std::string live_text(const std::vector<store::Live>& live); // "v4", "v3:10%,v4:90%", "none"
-std::string url_of(const store::Route& route); // as served on this host's port 8080
+std::string url_of(const store::Route& route);               // as served on this host's port 8080
 nlohmann::json live_json(const std::vector<store::Live>& live);
 nlohmann::json routes_json(const std::vector<store::Route>& routes);
 nlohmann::json version_json(const store::VersionInfo& version);

@@ -16,16 +16,17 @@ constexpr std::string_view kPrefix = "sha256:";
 store::Digest by_digest(store::Store& store, const std::string& hex) {
     constexpr std::size_t kShortest = 4;
     if (hex.size() < kShortest || hex.find_first_not_of("0123456789abcdef") != hex.npos)
-        throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 fmt::format("'{}{}' is no digest: at least {} hexadecimal digits", kPrefix, hex,
-                                             kShortest));
+        throw tinykvm::UserError(
+            tinykvm::ExitCode::usage,
+            fmt::format("'{}{}' is no digest: at least {} hexadecimal digits", kPrefix, hex, kShortest));
     std::optional<store::Digest> found;
     for (const std::string& file : store.folder().list(store::kSnapshots)) {
         const auto digest = store::Digest::from_hex(file.substr(0, file.find('.')));
         if (!digest || !file.starts_with(hex))
             continue;
         if (found && *found != *digest)
-            throw store::Conflict(fmt::format("{}{} is the beginning of several: give more of it", kPrefix, hex));
+            throw store::Conflict(
+                fmt::format("{}{} is the beginning of several: give more of it", kPrefix, hex));
         found = digest;
     }
     if (!found)

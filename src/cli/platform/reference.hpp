@@ -7,8 +7,8 @@
 
 namespace kvmserver::cli::platform {
 
-// "sha256:ab12..." (its beginning is enough when there is only one such), "NAME" (the live version that gets most
-// requests) or "NAME@3". Throws NotFound, and UserError (usage) for what is none of these.
+// "sha256:ab12..." (its beginning is enough when there is only one such), "NAME" (the live version that gets
+// most requests) or "NAME@3". Throws NotFound, and UserError (usage) for what is none of these.
 store::Digest find_snapshot(store::Store& store, const std::string& reference);
 
 } // namespace kvmserver::cli::platform

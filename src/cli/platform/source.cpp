@@ -35,7 +35,8 @@ void run(const std::vector<std::string>& argv, const std::string& folder, const 
         return;
     if (quiet)
         context.err << text_of(captured.get());
-    throw UserError(ExitCode::failure, fmt::format("{} ended with status {}; nothing was deployed", what, status));
+    throw UserError(ExitCode::failure,
+                    fmt::format("{} ended with status {}; nothing was deployed", what, status));
 }
 
 // Reads all of `bytes`, or says that the file is not what it was.
@@ -52,9 +53,10 @@ Source find_source(const std::string& operand, const Context& context) {
     if (std::filesystem::is_directory(path, error)) {
         path /= kManifest;
         if (!std::filesystem::exists(path, error))
-            throw UserError(ExitCode::not_found,
-                            fmt::format("there is no {} in {}: give a snapshot, a manifest or a folder with one",
-                                        kManifest, path.parent_path().string()));
+            throw UserError(
+                ExitCode::not_found,
+                fmt::format("there is no {} in {}: give a snapshot, a manifest or a folder with one",
+                            kManifest, path.parent_path().string()));
     } else if (!std::filesystem::exists(path, error)) {
         throw UserError(ExitCode::not_found, fmt::format("{}: there is no such file", operand));
     }
@@ -91,8 +93,8 @@ void SnapshotFile::build(const Manifest& manifest, bool quiet, Context& context)
     const std::string folder = manifest.folder.string();
     if (!manifest.build_command.empty())
         run({"/bin/sh", "-c", manifest.build_command}, folder, "[function.build] command", quiet, context);
-    std::vector<std::string> words{kSelf,         "snapshot", "-c", manifest.file.string(), "-o",
-                                   path_.string(), "--",       manifest.program};
+    std::vector<std::string> words{kSelf, "snapshot",     "-c", manifest.file.string(),
+                                   "-o",  path_.string(), "--", manifest.program};
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     run(words, folder, "kvmserver snapshot", quiet, context);
 }

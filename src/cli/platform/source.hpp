@@ -38,7 +38,8 @@ struct Imported {
     std::uint64_t bytes = 0, new_bytes = 0;
 };
 
-// Checks the snapshot in full, and brings it into the store cut into its parts. Throws UserError (bad_snapshot).
+// Checks the snapshot in full, and brings it into the store cut into its parts. Throws UserError
+// (bad_snapshot).
 Imported import_snapshot(store::Store& store, const std::filesystem::path& file);
 
 } // namespace kvmserver::cli::platform

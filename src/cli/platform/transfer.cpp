@@ -40,8 +40,7 @@ int pull(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "pull", "REF -o FILE", 1, 1);
     const auto output = text(invocation, "output");
     if (!output)
-        throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 "pull needs -o FILE; see kvmserver pull --help");
+        throw tinykvm::UserError(tinykvm::ExitCode::usage, "pull needs -o FILE; see kvmserver pull --help");
     const auto opened = open_store(invocation, context);
     const store::StoredSnapshot snapshot(*opened, find_snapshot(*opened, invocation.operands.front()));
     OutputFile file(absolute_path(context.folder, *output));

@@ -69,7 +69,8 @@ int verify(const Invocation& invocation, Context& context) {
     store::VerifyOptions how;
     how.repair = !flag(invocation, "dry-run");
     const store::VerifyReport report = store::verify(path, how);
-    const int code = static_cast<int>(report.clean() ? tinykvm::ExitCode::ok : tinykvm::ExitCode::bad_snapshot);
+    const int code =
+        static_cast<int>(report.clean() ? tinykvm::ExitCode::ok : tinykvm::ExitCode::bad_snapshot);
     if (flag(invocation, "json")) {
         auto findings = nlohmann::json::array();
         for (const Finding& finding : report.findings)

@@ -17,7 +17,7 @@ namespace {
 using namespace platform;
 
 constexpr OptionSpec kStdin{.name = "stdin", .group = "Options", .help = "read the value from stdin"};
-constexpr const char* kEnvSynopsis = "set|list|unset NAME [VARIABLE[=VALUE]]";
+constexpr const char* kEnvSynopsis = "set|list|unset NAME [K[=V]]";
 constexpr const char* kSecretSynopsis = "set|list|unset [NAME] [SECRET]";
 
 [[noreturn]] void usage(const std::string& message) {
@@ -58,8 +58,8 @@ const std::string& action_of(const Invocation& invocation, const char* command, 
     return action;
 }
 
-int done(const Invocation& invocation, Context& context, const std::string& function,
-         const std::string& name, bool set) {
+int done(const Invocation& invocation, Context& context, const std::string& function, const std::string& name,
+         bool set) {
     if (flag(invocation, "json"))
         print_json(context, {{"function", function}, {set ? "set" : "unset", name}});
     else
@@ -91,11 +91,11 @@ int env(const Invocation& invocation, Context& context) {
             usage("env unset takes the variable's name alone");
     } else if (flag(invocation, "stdin")) {
         if (equals != name.npos)
-            usage("give the value either on stdin or as VARIABLE=VALUE");
+            usage("give the value either on stdin or as K=V");
         value = read_stdin();
     } else {
         if (equals == name.npos)
-            usage("env set needs VARIABLE=VALUE, or VARIABLE and --stdin");
+            usage("env set needs K=V, or K and --stdin");
         value = name.substr(equals + 1);
         name.resize(equals);
     }

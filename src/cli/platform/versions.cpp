@@ -37,10 +37,9 @@ int versions(const Invocation& invocation, Context& context) {
 int tell(const Invocation& invocation, Context& context, const std::string& name,
          const std::vector<Live>& before, const std::vector<Live>& live, bool dry_run) {
     if (flag(invocation, "json"))
-        print_json(context, {{"name", name},
-                             {"before", live_json(before)},
-                             {"live", live_json(live)},
-                             {"dry_run", dry_run}});
+        print_json(
+            context,
+            {{"name", name}, {"before", live_json(before)}, {"live", live_json(live)}, {"dry_run", dry_run}});
     else
         context.out << fmt::format("{} {} -> {}{}\n", name, live_text(before), live_text(live),
                                    dry_run ? " (dry run)" : "");
@@ -64,8 +63,9 @@ void check_possible(const std::string& name, const std::vector<VersionInfo>& all
     for (const Live& part : live) {
         const auto at = std::ranges::find(all, part.version, &VersionInfo::number);
         if (at == all.end())
-            throw store::NotFound(fmt::format("{} has no v{}: `kvmserver versions {}` shows those that there are",
-                                              name, part.version, name));
+            throw store::NotFound(
+                fmt::format("{} has no v{}: `kvmserver versions {}` shows those that there are", name,
+                            part.version, name));
         if (at->state != VersionState::ready)
             throw store::Conflict(fmt::format("{} v{} is {}, not ready: it cannot go live", name,
                                               part.version, store::name_of(at->state)));
