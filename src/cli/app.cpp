@@ -73,7 +73,8 @@ std::unique_ptr<CLI::App> make_app(const Command& command, bool everything) {
     for (const OptionSpec& spec : command.options)
         add_option(*app, spec, everything);
     for (const OptionSpec& spec : common_options())
-        add_option(*app, spec, everything);
+        if (!find_option(command.options, spec.name))
+            add_option(*app, spec, everything);
     return app;
 }
 
@@ -82,7 +83,7 @@ std::string overview(std::span<const Command> commands) {
                        "Usage: kvmserver [OPTIONS] COMMAND ...\n"
                        "       kvmserver [OPTIONS]    runs the program of kvmserver.toml\n\nCommands:\n";
     for (const Command& command : commands)
-        text += fmt::format("  {:<38}{}\n",
+        text += fmt::format("  {:<37} {}\n",
                             command.name + (command.synopsis.empty() ? "" : " " + command.synopsis),
                             command.summary);
     return text +

@@ -24,8 +24,9 @@ std::vector<Completed> completed(std::span<const Command> commands) {
                         .operands = command.operands,
                         .choices = {},
                         .options = {}};
-        if (command.synopsis.find('|') != command.synopsis.npos)
-            entry.choices = words_of(command.synopsis);
+        const std::string first = command.synopsis.substr(0, command.synopsis.find(' '));
+        if (first.find('|') != first.npos)
+            entry.choices = words_of(first);
         const auto app = make_app(command, true);
         for (const CLI::Option* option :
              app->get_options([](const CLI::Option* o) { return !o->get_group().empty(); })) {

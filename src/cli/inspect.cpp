@@ -1,14 +1,19 @@
-// kvmserver inspect: what a snapshot holds, and whether it runs here.
+// kvmserver inspect: what a snapshot, a file or one in the store, holds, and whether it runs here.
 #include "src/snapshot/inspect.hpp"
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <optional>
 #include <string>
 
 #include "src/cli/command.hpp"
 #include "src/cli/host_cpu.hpp"
+#include "src/cli/platform/child.hpp"
+#include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/reference.hpp"
 #include "src/snapshot/reader.hpp"
+#include "src/store/stored_snapshot.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/abi.hpp"
 
@@ -20,16 +25,32 @@ using tinykvm::UserError;
 
 constexpr OptionSpec kInspectOptions[] = {
     {.name = "verify", .group = "Options", .help = "also check the content of every chunk"},
-    {.name = "json", .group = "Options", .help = "print one JSON object"},
+    platform::kStore,
+    platform::kJson,
 };
 
-bool set(const Invocation& invocation, std::string_view flag) {
-    const auto at = invocation.settings.find(flag);
-    if (at == invocation.settings.end())
-        return false;
-    if (const std::string& value = at->second.values.front(); value != "true" && value != "false")
-        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is neither true nor false", flag, value));
-    return is_set(invocation.settings, flag);
+// A snapshot file, or one in the store that is named like no file here.
+struct Inspected {
+    std::string shown;
+    tinykvm::UniqueFd copy; // in memory, of what is in the store
+    std::string path;
+};
+
+Inspected find(const Invocation& invocation, Context& context) {
+    Inspected found{.shown = invocation.operands.front(), .copy = {}, .path = invocation.operands.front()};
+    std::error_code error;
+    const bool stored = !std::filesystem::exists(found.path, error) &&
+                        found.path.find('/') == std::string::npos &&
+                        (platform::text(invocation, "store") ||
+                         platform::store_exists(platform::store_path(invocation, context)));
+    if (!stored)
+        return found;
+    const auto opened = platform::open_store(invocation, context);
+    const store::StoredSnapshot snapshot(*opened, platform::find_snapshot(*opened, found.shown));
+    found.copy = platform::memory_file("kvmserver-snapshot");
+    snapshot.export_to(found.copy.get());
+    found.path = fmt::format("/proc/self/fd/{}", found.copy.get());
+    return found;
 }
 
 // Why the snapshot cannot run on any CPU of this build of kvmserver; "" when it can.
@@ -45,9 +66,10 @@ std::string abi_problem(const SnapshotReader& reader) {
 int inspect(const Invocation& invocation, Context& context) {
     if (invocation.operands.size() != 1)
         throw UserError(ExitCode::usage, "inspect takes one snapshot FILE; see kvmserver inspect --help");
-    const bool verify = set(invocation, "verify");
-    const bool as_json = set(invocation, "json");
-    const SnapshotReader reader = SnapshotReader::open(invocation.operands.front());
+    const bool verify = platform::flag(invocation, "verify");
+    const bool as_json = platform::flag(invocation, "json");
+    const Inspected inspected = find(invocation, context);
+    const SnapshotReader reader = SnapshotReader::open(inspected.path);
     if (verify)
         reader.verify();
 
@@ -63,6 +85,8 @@ int inspect(const Invocation& invocation, Context& context) {
         facts["compatible"] = false;
         facts["incompatible_because"] = problem;
     }
+    if (inspected.copy)
+        facts["file"] = inspected.shown;
     const bool known = facts.contains("compatible");
     const bool compatible = known && facts["compatible"].get<bool>();
 
@@ -71,7 +95,10 @@ int inspect(const Invocation& invocation, Context& context) {
             facts["verified"] = true;
         context.out << facts.dump(2) << '\n';
     } else {
-        context.out << describe(reader);
+        std::string text = describe(reader);
+        if (const auto at = text.find(inspected.path); inspected.copy && at != text.npos)
+            text.replace(at, inspected.path.size(), inspected.shown);
+        context.out << text;
         if (verify)
             context.out << fmt::format("{:<12} {}\n", "verified", "every chunk");
         context.out << (!known       ? fmt::format("compatible: unknown: {}\n", no_host)
@@ -86,7 +113,7 @@ int inspect(const Invocation& invocation, Context& context) {
 
 Command inspect_command() {
     return {.name = "inspect",
-            .synopsis = "FILE",
+            .synopsis = "FILE or NAME",
             .summary = "tell what a snapshot holds and whether it runs here",
             .operands = Operands::ours,
             .options = {std::begin(kInspectOptions), std::end(kInspectOptions)},

@@ -1,5 +1,6 @@
 // kvmserver: only wires the commands to what they do.
 #include "src/cli/command.hpp"
+#include "src/cli/platform/platform.hpp"
 #include "src/runner/options.hpp"
 
 int main(int argc, char** argv) {
@@ -9,6 +10,20 @@ int main(int argc, char** argv) {
         snapshot_command(kvmserver::make_snapshot),
         snaprun_command(kvmserver::run_snapshot),
         inspect_command(),
+        deploy_command(),
+        list_command("list"),
+        list_command("ls"),
+        describe_command(),
+        versions_command(),
+        rollback_command(),
+        traffic_command(),
+        delete_command(),
+        env_command(),
+        secret_command(),
+        push_command(),
+        pull_command(),
+        gc_command(),
+        verify_command(),
         doctor_command(),
         completion_command(),
         version_command(),

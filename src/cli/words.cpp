@@ -48,11 +48,11 @@ private:
     // Before the command is known an option may be any command's.
     template <typename Key>
     const OptionSpec* find(Key key) const {
-        if (const auto* spec = find_option(kCommon, key))
-            return spec;
-        if (result_.command)
+        if (result_.command) // first: `delete` has a --version of its own
             if (const auto* spec = find_option(result_.command->options, key))
                 return spec;
+        if (const auto* spec = find_option(kCommon, key))
+            return spec;
         for (const Command& command : commands_)
             if (const auto* spec = find_option(command.options, key))
                 return spec;

@@ -1,0 +1,104 @@
+#include "src/cli/platform/child.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli::platform {
+namespace {
+
+int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+// Between fork and exec: system calls only. 126 as a shell says it.
+[[noreturn]] void become(char* const* argv, const char* folder, int null, int output, int keep,
+                         pid_t parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const auto fail = [&](const char* what) {
+        const char* const parts[] = {"kvmserver: ", what, ": ", std::strerror(errno), "\n"};
+        for (const char* part : parts)
+            if (::write(STDERR_FILENO, part, std::strlen(part)) < 0)
+                break;
+        ::_exit(126);
+    };
+    if (::getppid() != parent) // it ended before prctl
+        ::_exit(126);
+    if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 ||
+        ::dup2(output, STDERR_FILENO) < 0)
+        fail("dup2");
+    if (keep >= 0 && ::fcntl(keep, F_SETFD, 0) < 0)
+        fail("fcntl");
+    if (::chdir(folder) < 0)
+        fail(folder);
+    ::execv(argv[0], argv);
+    fail(argv[0]);
+    ::_exit(126);
+}
+
+} // namespace
+
+Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output, int keep)
+    : name_(argv.front()) {
+    std::vector<char*> words;
+    for (const std::string& word : argv)
+        words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    const tinykvm::UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null)
+        tinykvm::throw_errno("open /dev/null");
+    const pid_t parent = ::getpid();
+    pid_ = ::fork();
+    if (pid_ < 0)
+        tinykvm::throw_errno("fork");
+    if (pid_ == 0)
+        become(words.data(), folder.c_str(), null.get(), output, keep, parent);
+}
+
+Child::~Child() {
+    if (status_)
+        return;
+    ::kill(pid_, SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+}
+
+int Child::wait() {
+    int status = 0;
+    while (!status_) {
+        if (::waitpid(pid_, &status, 0) == pid_)
+            status_ = shell_status(status);
+        else if (errno != EINTR)
+            tinykvm::throw_errno("wait for " + name_);
+    }
+    return *status_;
+}
+
+std::optional<int> Child::poll() {
+    int status = 0;
+    if (!status_ && ::waitpid(pid_, &status, WNOHANG) == pid_)
+        status_ = shell_status(status);
+    return status_;
+}
+
+tinykvm::UniqueFd memory_file(const char* name) {
+    tinykvm::UniqueFd fd(::memfd_create(name, MFD_CLOEXEC));
+    if (!fd)
+        tinykvm::throw_errno(std::string("memfd_create ") + name);
+    return fd;
+}
+
+std::string text_of(int fd, std::size_t most) {
+    std::string text(most, '\0');
+    const ssize_t count = ::pread(fd, text.data(), text.size(), 0);
+    text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    return text;
+}
+
+} // namespace kvmserver::cli::platform

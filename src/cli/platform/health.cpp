@@ -1,0 +1,181 @@
+#include "src/cli/platform/health.hpp"
+
+#include <fmt/format.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "src/cli/platform/child.hpp"
+#include "src/store/stored_snapshot.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli::platform {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLimit = 30s; // for restoring and answering
+
+// Why it is not healthy.
+class Unhealthy : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+}
+
+tinykvm::UniqueFd stream_socket(int flags) {
+    tinykvm::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+    if (!fd)
+        tinykvm::throw_errno("socket");
+    return fd;
+}
+
+std::uint16_t free_port() {
+    const auto fd = stream_socket(0);
+    sockaddr_in address = loopback(0);
+    socklen_t length = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    if (::bind(fd.get(), any, length) < 0 || ::getsockname(fd.get(), any, &length) < 0)
+        tinykvm::throw_errno("bind 127.0.0.1");
+    return ntohs(address.sin_port);
+}
+
+class Trial {
+public:
+    Trial(Child& child, int output, std::uint16_t port) : child_(child), output_(output), port_(port) {}
+
+    void check(const std::string& path) {
+        wait_loaded();
+        connect();
+        if (!path.empty())
+            ask(path);
+        require_running();
+    }
+
+private:
+    void require_running() {
+        if (const auto status = child_.poll())
+            throw Unhealthy(fmt::format("it ended with status {}", *status));
+    }
+
+    // The line comes when it listens: nobody else can then have the port.
+    void wait_loaded() {
+        while (text_of(output_).find("' loaded.") == std::string::npos) {
+            require_running();
+            if (Clock::now() > end_)
+                throw Unhealthy("it was not restored in time");
+            std::this_thread::sleep_for(2ms);
+        }
+    }
+
+    void wait_for(short what) {
+        for (;;) {
+            const auto left =
+                std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
+            pollfd wanted{socket_.get(), what, 0};
+            const int ready = left > 0 ? ::poll(&wanted, 1, static_cast<int>(left)) : 0;
+            if (ready > 0)
+                return;
+            if (ready == 0)
+                throw Unhealthy(fmt::format("no answer within {} s", kLimit.count()));
+            if (errno != EINTR)
+                tinykvm::throw_errno("poll");
+        }
+    }
+
+    void connect() {
+        socket_ = stream_socket(SOCK_NONBLOCK);
+        const sockaddr_in address = loopback(port_);
+        if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+            return;
+        if (errno != EINPROGRESS)
+            throw Unhealthy(fmt::format("it accepts no connection: {}", std::strerror(errno)));
+        wait_for(POLLOUT);
+        int error = 0;
+        socklen_t length = sizeof error;
+        ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+        if (error != 0)
+            throw Unhealthy(fmt::format("it accepts no connection: {}", std::strerror(error)));
+    }
+
+    void ask(const std::string& path) {
+        const std::string request =
+            fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
+        if (::send(socket_.get(), request.data(), request.size(), MSG_NOSIGNAL) !=
+            static_cast<ssize_t>(request.size())) // a new socket's buffer holds it
+            throw Unhealthy("it takes no request");
+        // The status of the first answer that is not an interim one ("HTTP/1.1 200 OK").
+        std::string answer;
+        for (char buffer[4096];;) {
+            wait_for(POLLIN);
+            const ssize_t count = ::recv(socket_.get(), buffer, sizeof buffer, 0);
+            if (count < 0 && (errno == EAGAIN || errno == EINTR))
+                continue;
+            if (count <= 0)
+                throw Unhealthy(fmt::format("GET {}: the connection ended without an answer", path));
+            answer.append(buffer, static_cast<std::size_t>(count));
+            while (answer.size() >= 12 && answer.starts_with("HTTP/1.") && answer[9] == '1') {
+                const auto over = answer.find("\r\n\r\n");
+                if (over == answer.npos)
+                    break;
+                answer.erase(0, over + 4);
+            }
+            if (answer.size() >= 12 && answer[9] != '1')
+                break;
+            if (answer.size() > 65536)
+                throw Unhealthy(fmt::format("GET {}: the answer is not HTTP", path));
+        }
+        const bool digits = answer.find_first_not_of("0123456789", 9) >= 12;
+        if (!answer.starts_with("HTTP/1.") || answer[8] != ' ' || !digits)
+            throw Unhealthy(fmt::format("GET {}: the answer is not HTTP", path));
+        if (answer[9] >= '5')
+            throw Unhealthy(fmt::format("GET {}: status {}", path, answer.substr(9, 3)));
+    }
+
+    Child& child_;
+    int output_;
+    std::uint16_t port_;
+    tinykvm::UniqueFd socket_;
+    Clock::time_point end_ = Clock::now() + kLimit;
+};
+
+} // namespace
+
+void require_health(store::Store& store, const store::Digest& snapshot, const Manifest* manifest,
+                    Context& context) {
+    // In memory: nothing is left behind, whatever happens.
+    const auto file = memory_file("kvmserver-snapshot");
+    store::StoredSnapshot(store, snapshot).export_to(file.get());
+    const auto output = memory_file("kvmserver-output");
+    const std::uint16_t port = free_port();
+    Child child({kSelf, "snaprun", "-e", "-c", manifest ? manifest->file.string() : "/dev/null", "--listen",
+                 fmt::format("127.0.0.1:{}", port), fmt::format("/proc/self/fd/{}", file.get())},
+                manifest ? manifest->folder.string() : "/", output.get(), file.get());
+    try {
+        Trial(child, output.get(), port).check(manifest ? manifest->health : "");
+    } catch (const Unhealthy& error) {
+        std::string said = text_of(output.get());
+        if (!said.empty() && !said.ends_with('\n'))
+            said += '\n';
+        context.err << said;
+        throw tinykvm::UserError(tinykvm::ExitCode::failure,
+                                 fmt::format("the new version does not go live: {}", error.what()));
+    }
+}
+
+} // namespace kvmserver::cli::platform

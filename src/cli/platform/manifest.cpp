@@ -1,0 +1,179 @@
+#include "src/cli/platform/manifest.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "src/cli/config_file.hpp"
+#include "src/cli/nearest.hpp"
+#include "src/store/errors.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli::platform {
+namespace {
+
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+
+class Reader {
+public:
+    explicit Reader(Manifest& manifest) : manifest_(manifest) {}
+
+    void read(const toml::table& top) {
+        const toml::node* node = top.get("function");
+        if (node && !node->is_table())
+            fail(*node, "function must be a table");
+        if (node)
+            read_function(*node->as_table());
+    }
+
+private:
+    void read_function(const toml::table& function) {
+        warn_unknown(function, "function",
+                     {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions"});
+        string(function, "function.name", manifest_.name);
+        if (const toml::node* node = function.get("routes"))
+            routes(*node);
+        if (const toml::table* env = table(function, "function", "env"))
+            for (const auto& [key, value] : *env)
+                variable(*env, std::string(key.str()), value);
+        if (const toml::node* secrets = function.get("secrets"))
+            strings(*secrets, "function.secrets");
+        if (const toml::table* hooks = table(function, "function", "hooks")) {
+            warn_unknown(*hooks, "function.hooks", {"after-restore", "health"});
+            std::string after_restore;
+            path(*hooks, "function.hooks.after-restore", after_restore);
+            path(*hooks, "function.hooks.health", manifest_.health);
+        }
+        if (const toml::table* build = table(function, "function", "build")) {
+            warn_unknown(*build, "function.build", {"command", "watch"});
+            string(*build, "function.build.command", manifest_.build_command);
+        }
+        if (const toml::table* scale = table(function, "function", "scale"))
+            warn_unknown(*scale, "function.scale", {"min", "max", "idle", "queue", "queue-timeout"});
+        if (const toml::table* versions = table(function, "function", "versions"))
+            warn_unknown(*versions, "function.versions", {"keep"});
+    }
+
+    std::string where(const toml::node& node) const {
+        return fmt::format("{}:{}: ", manifest_.file.string(), node.source().begin.line);
+    }
+
+    [[noreturn]] void fail(const toml::node& node, const std::string& what) const {
+        throw UserError(ExitCode::usage, where(node) + what);
+    }
+
+    // `name` with the names of its tables before it.
+    void string(const toml::table& from, const std::string& name, std::string& target) const {
+        const toml::node* node = from.get(name.substr(name.rfind('.') + 1));
+        if (!node)
+            return;
+        if (!node->is_string())
+            fail(*node, name + " must be a string");
+        target = node->as_string()->get();
+        if (target.find('\0') != target.npos)
+            fail(*node, name + " holds a NUL character");
+    }
+
+    void variable(const toml::table& env, const std::string& name, const toml::node& node) {
+        try {
+            store::check_variable_name(name); // it holds no dot, then
+            string(env, "function.env." + name, manifest_.env[name]);
+            store::check_variable_value(name, manifest_.env[name]);
+        } catch (const store::BadValue& error) {
+            fail(node, error.what());
+        }
+    }
+
+    std::vector<std::string> strings(const toml::node& node, const char* name) const {
+        std::vector<std::string> values;
+        const toml::array* array = node.as_array();
+        if (!array)
+            fail(node, fmt::format("{} must be an array of strings", name));
+        for (const toml::node& item : *array) {
+            if (!item.is_string())
+                fail(item, fmt::format("{} must be an array of strings", name));
+            values.push_back(item.as_string()->get());
+        }
+        return values;
+    }
+
+    void path(const toml::table& from, const std::string& name, std::string& target) const {
+        string(from, name, target);
+        if (target.empty())
+            return;
+        const toml::node& node = *from.get(name.substr(name.rfind('.') + 1));
+        if (target[0] != '/')
+            fail(node, name + " must begin with /");
+        for (const char c : target)
+            if (static_cast<unsigned char>(c) <= ' ' || c == 0x7f)
+                fail(node, name + " holds a space or control character");
+    }
+
+    const toml::table* table(const toml::table& from, const std::string& prefix, const char* name) const {
+        const toml::node* node = from.get(name);
+        if (node && !node->is_table())
+            fail(*node, fmt::format("{}.{} must be a table", prefix, name));
+        return node ? node->as_table() : nullptr;
+    }
+
+    void routes(const toml::node& node) {
+        manifest_.routes.emplace();
+        try {
+            for (const std::string& text : strings(node, "function.routes"))
+                manifest_.routes->push_back(store::Route::parse(text));
+        } catch (const store::BadValue& error) {
+            fail(node, error.what());
+        }
+    }
+
+    void warn_unknown(const toml::table& from, const std::string& prefix,
+                      const std::vector<std::string>& known) {
+        for (const auto& [key, value] : from)
+            if (const std::string name(key.str()); std::ranges::find(known, name) == known.end())
+                manifest_.warnings.push_back(fmt::format("{}unknown key '{}.{}'; ignored{}", where(value),
+                                                         prefix, name, did_you_mean(name, known)));
+    }
+
+    Manifest& manifest_;
+};
+
+// nlohmann's dump escapes what toml++'s formatter might not.
+std::string to_json(const toml::table& top) {
+    std::ostringstream text;
+    text << toml::json_formatter{top};
+    return nlohmann::json::parse(text.str()).dump();
+}
+
+} // namespace
+
+Manifest read_manifest(const std::filesystem::path& file) {
+    Manifest manifest;
+    manifest.file = file;
+    manifest.folder = file.parent_path();
+    // First as the other commands read it: with the same messages for a file that cannot be read or
+    // understood.
+    const ConfigFile config = read_config(file.string(), machine_options(), true);
+    manifest.warnings = config.warnings;
+    if (!config.run || config.run->program.empty())
+        throw UserError(ExitCode::usage,
+                        fmt::format("{}: [run] program is missing: what is to be deployed?", file.string()));
+    manifest.program = config.run->program;
+    manifest.args = config.run->args;
+    try {
+        const toml::table top = toml::parse_file(file.string());
+        Reader(manifest).read(top);
+        manifest.json = to_json(top);
+    } catch (const toml::parse_error& error) { // it was changed just now
+        throw UserError(ExitCode::usage,
+                        fmt::format("{}: {}", file.string(), std::string(error.description())));
+    } catch (const nlohmann::json::exception&) { // inf and nan have no JSON
+        throw UserError(ExitCode::usage, fmt::format("{}: a number is not finite", file.string()));
+    }
+    return manifest;
+}
+
+} // namespace kvmserver::cli::platform

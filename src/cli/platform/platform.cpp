@@ -1,0 +1,169 @@
+#include "src/cli/platform/platform.hpp"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <ctime>
+
+#include "src/cli/paths.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli::platform {
+namespace {
+
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+
+// A variable that is set to something.
+std::string variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+}
+
+} // namespace
+
+std::vector<OptionSpec> options(std::initializer_list<OptionSpec> own) {
+    std::vector<OptionSpec> all(own);
+    all.insert(all.end(), {kStore, kJson, kQuiet});
+    return all;
+}
+
+void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
+                     std::size_t least, std::size_t most) {
+    const std::size_t count = invocation.operands.size();
+    if (count < least || count > most)
+        throw UserError(ExitCode::usage, fmt::format("usage: kvmserver {} {}; see kvmserver {} --help",
+                                                     command, synopsis, command));
+}
+
+bool flag(const Invocation& invocation, std::string_view name) {
+    const auto at = invocation.settings.find(name);
+    if (at == invocation.settings.end())
+        return false;
+    if (const std::string& value = at->second.values.front(); value != "true" && value != "false")
+        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is neither true nor false", name, value));
+    return is_set(invocation.settings, name);
+}
+
+std::optional<std::string> text(const Invocation& invocation, std::string_view name) {
+    const auto at = invocation.settings.find(name);
+    if (at == invocation.settings.end())
+        return std::nullopt;
+    return at->second.values.front();
+}
+
+std::uint64_t number(std::string_view text, std::string_view what) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value > INT64_MAX)
+        throw UserError(ExitCode::usage, fmt::format("{}: '{}' is no whole number", what, text));
+    return value;
+}
+
+std::uint64_t version_number(const std::string& text) {
+    return number(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text),
+                  "version");
+}
+
+std::filesystem::path store_path(const Invocation& invocation, const Context& context) {
+    if (const auto given = text(invocation, "store"))
+        return absolute_path(context.folder, *given);
+    if (const std::string set = variable("KVMSERVER_STORE"); !set.empty())
+        return absolute_path(context.folder, set);
+    if (::geteuid() == 0)
+        return "/var/lib/kvmserver";
+    if (const std::string data = variable("XDG_DATA_HOME"); data.starts_with('/')) // others are to be ignored
+        return std::filesystem::path(data) / "kvmserver";
+    const std::string home = variable("HOME");
+    if (home.empty())
+        throw UserError(ExitCode::usage, "neither $HOME nor $KVMSERVER_STORE is set: give --store DIR");
+    return std::filesystem::path(home) / ".local/share/kvmserver";
+}
+
+bool store_exists(const std::filesystem::path& path) {
+    std::error_code error;
+    return std::filesystem::exists(path / store::kIndex, error) ||
+           std::filesystem::exists(path / store::kChunks, error);
+}
+
+std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& context, Absent absent) {
+    const auto path = store_path(invocation, context);
+    if (absent == Absent::error && !store_exists(path))
+        throw UserError(ExitCode::not_found,
+                        fmt::format("there is no store in {}: `kvmserver deploy` makes one", path.string()));
+    if (absent == Absent::make && path.has_parent_path())
+        std::filesystem::create_directories(path.parent_path());
+    auto opened = std::make_unique<store::Store>(path);
+    for (const store::Finding& finding : opened->notes())
+        context.err << "kvmserver: " << finding.line << '\n';
+    return opened;
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+    const char* const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    if (bytes < 1024)
+        return fmt::format("{} B", bytes);
+    double value = static_cast<double>(bytes) / 1024;
+    std::size_t unit = 0;
+    for (; value >= 1024 && unit + 1 < std::size(units); ++unit)
+        value /= 1024;
+    return fmt::format("{:.{}f} {}", value, value < 10 ? 1 : 0, units[unit]);
+}
+
+std::string time_text(std::int64_t ms) {
+    const std::time_t seconds = ms / 1000;
+    std::tm fields{};
+    char line[32];
+    if (!::gmtime_r(&seconds, &fields) || !std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", &fields))
+        return "?";
+    return line;
+}
+
+std::string live_text(const std::vector<store::Live>& live) {
+    if (live.empty())
+        return "none";
+    if (live.size() == 1)
+        return fmt::format("v{}", live.front().version);
+    std::string line;
+    for (const store::Live& part : live)
+        line += fmt::format("{}v{}:{}%", line.empty() ? "" : ",", part.version, part.percent);
+    return line;
+}
+
+std::string url_of(const store::Route& route) {
+    std::string path = route.path;
+    if (path.ends_with('*'))
+        path.pop_back();
+    return fmt::format("http://{}:8080{}", route.host.empty() ? "localhost" : route.host,
+                       path == "/" ? "" : path);
+}
+
+nlohmann::json live_json(const std::vector<store::Live>& live) {
+    auto list = nlohmann::json::array();
+    for (const store::Live& part : live)
+        list.push_back({{"version", part.version}, {"percent", part.percent}});
+    return list;
+}
+
+nlohmann::json routes_json(const std::vector<store::Route>& routes) {
+    auto list = nlohmann::json::array();
+    for (const store::Route& route : routes)
+        list.push_back(route.text());
+    return list;
+}
+
+nlohmann::json version_json(const store::VersionInfo& version) {
+    return {{"version", version.number},
+            {"snapshot", "sha256:" + version.snapshot.hex()},
+            {"bytes", version.snapshot_bytes},
+            {"created", time_text(version.created)},
+            {"state", store::name_of(version.state)},
+            {"percent", version.percent}};
+}
+
+void print_json(Context& context, const nlohmann::json& object) { context.out << object.dump(2) << '\n'; }
+
+} // namespace kvmserver::cli::platform

@@ -1,0 +1,53 @@
+#include "src/cli/platform/reference.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "src/cli/platform/platform.hpp"
+#include "src/store/errors.hpp"
+
+namespace kvmserver::cli::platform {
+namespace {
+
+constexpr std::string_view kPrefix = "sha256:";
+
+store::Digest by_digest(store::Store& store, const std::string& hex) {
+    constexpr std::size_t kShortest = 4;
+    if (hex.size() < kShortest || hex.find_first_not_of("0123456789abcdef") != hex.npos)
+        throw tinykvm::UserError(
+            tinykvm::ExitCode::usage,
+            fmt::format("'{}{}' is no digest: at least {} hexadecimal digits", kPrefix, hex, kShortest));
+    std::optional<store::Digest> found;
+    for (const std::string& file : store.folder().list(store::kSnapshots)) {
+        const auto digest = store::Digest::from_hex(file.substr(0, file.find('.')));
+        if (!digest || !file.starts_with(hex))
+            continue;
+        if (found && *found != *digest)
+            throw store::Conflict(
+                fmt::format("{}{} is the beginning of several: give more of it", kPrefix, hex));
+        found = digest;
+    }
+    if (!found)
+        throw store::NotFound(fmt::format("there is no snapshot {}{}", kPrefix, hex));
+    return *found;
+}
+
+} // namespace
+
+store::Digest find_snapshot(store::Store& store, const std::string& reference) {
+    if (reference.starts_with(kPrefix))
+        return by_digest(store, reference.substr(kPrefix.size()));
+    store::Functions functions(store);
+    const auto at = reference.find('@');
+    if (at != reference.npos)
+        return functions.version(reference.substr(0, at), version_number(reference.substr(at + 1))).snapshot;
+    const auto live = functions.describe(reference).live_versions;
+    const auto most = std::ranges::max_element(live, {}, &store::VersionInfo::percent);
+    if (most == live.end())
+        throw store::NotFound(fmt::format("{} has no live version: name one, as {}@1", reference, reference));
+    return most->snapshot;
+}
+
+} // namespace kvmserver::cli::platform

@@ -1,0 +1,164 @@
+// kvmserver env, kvmserver secret: set, list, unset.
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "src/cli/nearest.hpp"
+#include "src/cli/platform/platform.hpp"
+#include "src/store/secrets.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli {
+namespace {
+
+using namespace platform;
+
+constexpr OptionSpec kStdin{.name = "stdin", .group = "Options", .help = "read the value from stdin"};
+constexpr const char* kEnvSynopsis = "set|list|unset NAME [K[=V]]";
+constexpr const char* kSecretSynopsis = "set|list|unset [NAME] [SECRET]";
+
+[[noreturn]] void usage(const std::string& message) {
+    throw tinykvm::UserError(tinykvm::ExitCode::usage, message);
+}
+
+// All of stdin, without the line break at its end.
+std::string read_stdin() {
+    constexpr std::size_t kLargest = 1 << 20; // the store's own limit is smaller
+    std::string value;
+    char buffer[4096];
+    for (;;) {
+        const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof buffer);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            tinykvm::throw_errno("read stdin");
+        if (count == 0)
+            break;
+        value.append(buffer, static_cast<std::size_t>(count));
+        if (value.size() > kLargest)
+            usage("the value on stdin is too long");
+    }
+    if (value.ends_with('\n'))
+        value.pop_back();
+    return value;
+}
+
+const std::string& action_of(const Invocation& invocation, const char* command, const char* synopsis) {
+    if (invocation.operands.empty())
+        usage(fmt::format("usage: kvmserver {} {}", command, synopsis));
+    const std::string& action = invocation.operands.front();
+    if (action != "set" && action != "list" && action != "unset")
+        usage(fmt::format("{}: '{}' is none of set, list, unset{}", command, action,
+                          did_you_mean(action, {"set", "list", "unset"})));
+    if (action != "set" && flag(invocation, "stdin"))
+        usage(fmt::format("--stdin is for {} set", command));
+    return action;
+}
+
+int done(const Invocation& invocation, Context& context, const std::string& function, const std::string& name,
+         bool set) {
+    if (flag(invocation, "json"))
+        print_json(context, {{"function", function}, {set ? "set" : "unset", name}});
+    else
+        context.out << (set ? "Set " : "Unset ") << name << '\n';
+    return 0;
+}
+
+int env(const Invocation& invocation, Context& context) {
+    const std::string& action = action_of(invocation, "env", kEnvSynopsis);
+    const std::size_t operands = action == "list" ? 2 : 3;
+    expect_operands(invocation, "env", kEnvSynopsis, operands, operands);
+    const std::string& function = invocation.operands[1];
+    if (action == "list") {
+        const auto opened = open_store(invocation, context);
+        const auto variables = store::Functions(*opened).describe(function).env;
+        if (flag(invocation, "json")) {
+            print_json(context, {{"function", function}, {"env", variables}});
+            return 0;
+        }
+        for (const auto& [name, value] : variables)
+            context.out << name << '=' << value << '\n';
+        return 0;
+    }
+    std::string name = invocation.operands[2];
+    std::optional<std::string> value;
+    const auto equals = name.find('=');
+    if (action == "unset") {
+        if (equals != name.npos)
+            usage("env unset takes the variable's name alone");
+    } else if (flag(invocation, "stdin")) {
+        if (equals != name.npos)
+            usage("give the value either on stdin or as K=V");
+        value = read_stdin();
+    } else {
+        if (equals == name.npos)
+            usage("env set needs K=V, or K and --stdin");
+        value = name.substr(equals + 1);
+        name.resize(equals);
+    }
+    const auto opened = open_store(invocation, context);
+    store::Functions(*opened).set_env(function, name, value);
+    return done(invocation, context, function, name, value.has_value());
+}
+
+int list_secrets(const Invocation& invocation, Context& context, const std::string& function) {
+    const auto opened = open_store(invocation, context);
+    const auto secrets = store::Secrets(*opened).list(function);
+    auto list = nlohmann::json::array();
+    for (const store::SecretInfo& secret : secrets)
+        list.push_back({{"name", secret.name}, {"changed", time_text(secret.changed)}});
+    if (flag(invocation, "json"))
+        print_json(context, {{"function", function}, {"secrets", list}});
+    else
+        for (const store::SecretInfo& secret : secrets)
+            context.out << fmt::format("{} {}\n", secret.name, time_text(secret.changed));
+    return 0;
+}
+
+// Without NAME: for all functions.
+int secret(const Invocation& invocation, Context& context) {
+    const std::string& action = action_of(invocation, "secret", kSecretSynopsis);
+    const std::size_t least = action == "list" ? 1 : 2;
+    expect_operands(invocation, "secret", kSecretSynopsis, least, least + 1);
+    const std::string function = invocation.operands.size() == least + 1 ? invocation.operands[1] : "";
+    if (action == "list")
+        return list_secrets(invocation, context, function);
+    const std::string& name = invocation.operands.back();
+    if (name.find('=') != name.npos)
+        usage("a secret's value is not taken from the command line, where others can see it: use --stdin");
+    std::optional<std::string> value;
+    if (action == "set") {
+        if (!flag(invocation, "stdin"))
+            usage("secret set reads the value from stdin: give --stdin");
+        value = read_stdin();
+    }
+    const auto opened =
+        open_store(invocation, context, function.empty() && value ? Absent::make : Absent::error);
+    store::Secrets(*opened).set(function, name, value);
+    return done(invocation, context, function, name, value.has_value());
+}
+
+} // namespace
+
+Command env_command() {
+    return {.name = "env",
+            .synopsis = kEnvSynopsis,
+            .summary = "environment of a function",
+            .operands = Operands::ours,
+            .options = options({kStdin}),
+            .action = env};
+}
+
+Command secret_command() {
+    return {.name = "secret",
+            .synopsis = kSecretSynopsis,
+            .summary = "secrets of a function, or of all",
+            .operands = Operands::ours,
+            .options = options({kStdin}),
+            .action = secret};
+}
+
+} // namespace kvmserver::cli

@@ -1,0 +1,420 @@
+"""The commands over a store: deploy and all that comes after it."""
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+
+import harness
+import pytest
+from harness import Ended, kvmserver, make_snapshot
+
+
+class Platform:
+    """A store of the test's own."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+
+    def __call__(self, *words, stdin: bytes = b"", env: dict | None = None, cwd: pathlib.Path | None = None) -> Ended:
+        patience = harness.PATIENCE * 6
+        return kvmserver(*words, "--store", self.store, stdin=stdin, env=env, cwd=cwd, patience=patience)
+
+    def ok(self, *words, **more) -> str:
+        """Its last line."""
+        done = self(*words, **more)
+        assert done.status == 0, done
+        return (["", *done.out.splitlines()])[-1]
+
+    def json(self, *words):
+        done = self(*words, "--json")
+        assert done.status == 0, done
+        return json.loads(done.out)
+
+    def live(self, name: str) -> list[dict]:
+        return self.json("describe", name)["live"]
+
+    def files(self) -> dict[str, str]:
+        """Every file of the store but the index's own, with its digest."""
+        kept = [path for path in self.store.rglob("*") if path.is_file() and not path.name.startswith(("index.", "sweep."))]
+        return {str(path.relative_to(self.store)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
+
+    def fails(self, status: int, *words, **more) -> str:
+        """Its one line of error."""
+        done = self(*words, **more)
+        assert done.status == status, done
+        return done.error
+
+
+@pytest.fixture
+def platform(folder) -> Platform:
+    return Platform(folder)
+
+
+@pytest.fixture
+def snap(snapshots, program) -> pathlib.Path:
+    return snapshots.of(program("c-epoll"))
+
+
+@pytest.fixture
+def other_snap(snapshots, program) -> pathlib.Path:
+    return snapshots.of(program("c-poll"))
+
+
+def quoted(words: list[str]) -> str:
+    return json.dumps(words)  # TOML's arrays of strings look the same
+
+
+def manifest(folder: pathlib.Path, program: dict, function: str, top: str = "") -> pathlib.Path:
+    argv = harness.arguments_of(program, harness.free_port())
+    text = f"allow-all = true\nlevel = 1\n{top}[run]\nprogram = {json.dumps(argv[0])}\nargs = {quoted(argv[1:])}\n"
+    path = folder / "kvmserver.toml"
+    folder.mkdir(exist_ok=True)
+    path.write_text(text + "[function]\n" + function)
+    return path
+
+
+def test_deploy_snapshot(platform, snap) -> None:
+    first = platform("deploy", snap, "--name", "hello")
+    assert first.out.splitlines()[-1] == "hello v1 live http://hello.localhost:8080", first
+    assert first.status == 0
+    assert platform.ok("deploy", snap, "--name", "hello") == "hello v2 live http://hello.localhost:8080"
+    for name in ("list", "ls"):
+        assert platform.ok(name) == "hello v2 ready hello.localhost"
+    listed = platform.json("list")["functions"]
+    assert [(f["name"], f["versions"], f["routes"]) for f in listed] == [("hello", 2, ["hello.localhost"])]
+    assert platform.ok("describe", "hello") == "hello v2 ready"
+    assert platform.ok("verify").startswith("Verified: functions 1, versions 2, snapshots 1,")
+
+
+def test_name_is_the_files(platform, snap) -> None:
+    copy = platform.folder / "greeter.snap"
+    shutil.copy(snap, copy)
+    assert platform.ok("deploy", copy).startswith("greeter v1 live")
+
+
+def test_versions_and_rollback(platform, snap, other_snap) -> None:
+    platform.ok("deploy", snap, "--name", "hello")
+    platform.ok("deploy", other_snap, "--name", "hello")
+    platform.ok("deploy", snap, "--name", "hello")
+    lines = platform("versions", "hello").out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["v3", "live:100%"], ["v2", "ready"], ["v1", "ready"]]
+    before = platform.files()
+    assert platform.ok("rollback", "hello", "--dry-run") == "hello v3 -> v2 (dry run)"
+    assert platform.files() == before
+    assert platform.ok("rollback", "hello") == "hello v3 -> v2"
+    assert platform.ok("rollback", "hello", "v1") == "hello v2 -> v1"
+    assert "no ready version" in platform.fails(3, "rollback", "hello")
+    platform.fails(3, "rollback", "hello", "9")
+    assert platform.ok("rollback", "hello", "3") == "hello v1 -> v3"
+
+
+def test_traffic(platform, snap) -> None:
+    platform.ok("deploy", snap, "--name", "hello")
+    platform.ok("deploy", snap, "--name", "hello")
+    before = platform.files()
+    assert platform.ok("traffic", "hello", "v1=10", "2=90%", "--dry-run") == "hello v2 -> v1:10%,v2:90% (dry run)"
+    assert platform.files() == before
+    assert platform.ok("traffic", "hello", "v1=10", "2=90%") == "hello v2 -> v1:10%,v2:90%"
+    assert platform.live("hello") == [{"version": 1, "percent": 10}, {"version": 2, "percent": 90}]
+    for wrong in (["1=50"], ["1=50", "2=60"], ["1"], ["1=x"], ["1=300"], ["x=100"], ["1=0"], ["1=-1"]):
+        platform.fails(2, "traffic", "hello", *wrong)
+    platform.fails(3, "traffic", "hello", "7=100")
+    assert platform.live("hello") == [{"version": 1, "percent": 10}, {"version": 2, "percent": 90}]
+
+
+def test_manifest(platform, program) -> None:
+    folder = platform.folder / "app"
+    path = manifest(folder, program("c-epoll"), 'name = "shop"\nroutes = ["shop.example.com", "/shop/*"]\n'
+                    '[function.env]\nCOLOUR = "red"\nSIZE = "9"\n[function.hooks]\nhealth = "/count"\n'
+                    '[function.build]\ncommand = "echo built > built.txt"\n')  # fmt: skip
+    assert platform.ok("deploy", cwd=folder) == "shop v1 live http://shop.example.com:8080"
+    assert (folder / "built.txt").read_text() == "built\n"
+    assert platform.json("describe", "shop")["routes"] == ["/shop/*", "shop.example.com"]
+    platform.ok("env", "set", "shop", "MINE=1")
+    path.write_text(path.read_text().replace('COLOUR = "red"\n', "").replace('"9"', '"10"'))
+    for words in ([folder], [path]):
+        platform.ok("deploy", *words, "-q")
+        assert platform("env", "list", "shop").out == "MINE=1\nSIZE=10\n"
+    assert platform.json("describe", "shop")["live_versions"][0]["manifest"]["function"]["name"] == "shop"
+    assert platform.ok("deploy", folder, "--name", "two", "--route", "two.example.com") == "two v1 live http://two.example.com:8080"
+
+
+def test_failed_build_changes_nothing(platform, program) -> None:
+    folder = platform.folder / "app"
+    manifest(folder, program("c-epoll"), 'name = "shop"\n')
+    platform.ok("deploy", folder)
+    before = platform.files()
+    manifest(folder, program("c-epoll"), 'name = "shop"\n[function.build]\ncommand = "echo it broke; exit 3"\n')
+    failed = platform("deploy", folder)
+    assert failed.status == 1 and "it broke" in failed.err and "status 3" in failed.error, failed
+    (folder / "kvmserver.toml").write_text('[run]\nprogram = "./not-there"\n[function]\nname = "shop"\n')
+    assert "kvmserver snapshot ended with status" in platform.fails(1, "deploy", folder)
+    assert platform.files() == before
+    assert platform.live("shop") == [{"version": 1, "percent": 100}]
+
+
+# The program dies of /crash.
+def test_failed_health_keeps_the_old_one_live(platform, program) -> None:
+    folder = platform.folder / "app"
+    manifest(folder, program("c-epoll"), 'name = "shop"\n[function.hooks]\nhealth = "/"\n')
+    platform.ok("deploy", folder)
+    described = platform.json("describe", "shop")
+    manifest(folder, program("c-poll"), 'name = "shop"\nroutes = ["new.example.com"]\n[function.hooks]\nhealth = "/crash"\n')
+    failed = platform("deploy", folder)
+    assert failed.status == 1, failed
+    assert "does not go live: GET /crash: the connection ended without an answer" in failed.error
+    assert "Program 'c-poll' loaded" in failed.err, "what it said is shown"
+    assert platform.json("describe", "shop") == described
+    assert [line.split()[0] for line in platform("versions", "shop").out.splitlines()] == ["v1"]
+    assert platform.ok("verify").startswith("Verified")
+
+
+def test_no_activate(platform, snap) -> None:
+    platform.ok("deploy", snap, "--name", "hello")
+    assert platform.ok("deploy", snap, "--name", "hello", "--no-activate", "--route", "x.example.com") == "hello v2 ready, live: v1"
+    assert platform.live("hello") == [{"version": 1, "percent": 100}]
+    assert platform.json("describe", "hello")["routes"] == ["hello.localhost"]
+    assert platform.ok("traffic", "hello", "2=100") == "hello v1 -> v2"
+
+
+def test_if_version(platform, snap) -> None:
+    platform.fails(5, "deploy", snap, "--name", "hello", "--if-version", "1")
+    platform.ok("deploy", snap, "--name", "hello", "--if-version", "0")
+    platform.fails(5, "deploy", snap, "--name", "hello", "--if-version", "0")
+    platform.fails(5, "deploy", snap, "--name", "hello", "--if-version", "2")
+    platform.ok("deploy", snap, "--name", "hello", "--if-version", "1")
+    assert platform.live("hello") == [{"version": 2, "percent": 100}]
+
+
+def test_routes_conflict(platform, snap) -> None:
+    platform.ok("deploy", snap, "--name", "one", "--route", "one.example.com", "--route", "/one/*")
+    before = platform.files()
+    for more in ([], ["--dry-run"]):
+        error = platform.fails(5, "deploy", snap, "--name", "two", "--route", "/one/*", *more)
+        assert "one" in error and "/one/*" in error
+    assert platform.files() == before
+    platform.fails(3, "describe", "two")
+    platform.ok("deploy", snap, "--name", "one")
+    assert platform.json("describe", "one")["routes"] == ["/one/*", "one.example.com"], "routes stay when none are given"
+
+
+def test_delete(platform, snap) -> None:
+    for _ in range(3):
+        platform.ok("deploy", snap, "--name", "hello")
+    assert platform.ok("delete", "hello", "--version", "1") == "Deleted hello v1"
+    platform.fails(5, "delete", "hello", "--version", "3")  # it is live
+    platform.fails(3, "delete", "hello", "--version", "1")
+    assert [v["version"] for v in platform.json("versions", "hello")["versions"]] == [3, 2]
+    assert platform.ok("delete", "hello") == "Deleted hello"
+    platform.fails(3, "delete", "hello")
+    assert platform("list").out == ""
+
+
+def test_dry_run_changes_nothing(platform, snap, program) -> None:
+    assert platform.ok("deploy", snap, "--name", "hello", "--dry-run") == "hello none -> the new version (dry run)"
+    assert not platform.store.exists()
+    folder = platform.folder / "app"
+    manifest(folder, program("c-epoll"), 'name = "hello"\n[function.env]\nA = "1"\n[function.build]\ncommand = "touch built"\n')
+    platform.ok("deploy", snap, "--name", "hello")
+    before = platform.files()
+    done = platform("deploy", folder, "--dry-run", "--route", "/x/*")
+    assert done.out.splitlines() == ["+ route /x/*", "- route hello.localhost", "+ env A=1", "hello v1 -> the new version (dry run)"]
+    assert not (folder / "built").exists()
+    assert platform.json("deploy", folder, "--dry-run")["before"] == [{"version": 1, "percent": 100}]
+    assert platform.files() == before
+
+
+def test_equal_snapshots_share_chunks(platform, snap, program) -> None:
+    first = platform.json("deploy", snap, "--name", "one")
+    assert first["new_bytes"] == first["bytes"] == snap.stat().st_size
+    size = sum(path.stat().st_size for path in (platform.store / "chunks").rglob("*") if path.is_file())
+    assert size == snap.stat().st_size
+    second = platform.json("deploy", snap, "--name", "two")
+    assert second["new_bytes"] == 0 and second["snapshot"] == first["snapshot"]
+    # Two snapshots of one program are two files, most of whose chunks are the same bytes.
+    again = platform.folder / "again.snap"
+    assert make_snapshot(program("c-epoll"), again, "--level", "1").status == 0
+    third = platform.json("deploy", again, "--name", "three")
+    assert third["new_bytes"] < third["bytes"]
+
+
+def test_push_pull_inspect(platform, snap) -> None:
+    pushed = platform.ok("push", snap)
+    digest = hashlib.sha256(snap.read_bytes()).hexdigest()
+    assert pushed == f"Pushed sha256:{digest}"
+    back = platform.folder / "back.snap"
+    assert platform.ok("pull", f"sha256:{digest[:8]}", "-o", back).endswith(f"sha256:{digest}")
+    assert back.read_bytes() == snap.read_bytes()
+    platform.ok("deploy", back, "--name", "hello")
+    for reference in ("hello", "hello@1", "hello@v1"):
+        platform.ok("pull", reference, "-o", back)
+        assert back.read_bytes() == snap.read_bytes()
+        shown = platform("inspect", reference)
+        assert shown.out.startswith(f"snapshot     {reference}, "), shown
+        assert shown.out.splitlines()[-1] == "compatible: yes"
+    before = back.stat().st_ino
+    platform.fails(3, "pull", "hello@2", "-o", back)
+    platform.fails(3, "pull", "sha256:00000000", "-o", back)
+    platform.fails(2, "pull", "sha256:zz", "-o", back)
+    platform.fails(2, "pull", "hello")
+    assert back.stat().st_ino == before
+    platform.fails(3, "inspect", "nobody")
+
+
+def test_gc(platform, snap, other_snap) -> None:
+    platform.ok("deploy", snap, "--name", "hello")
+    platform.ok("deploy", other_snap, "--name", "hello")
+    assert platform.ok("gc") == "Freed 0 B"
+    before = platform.files()
+    dry = platform.ok("gc", "--keep", "1", "--dry-run")
+    assert re.fullmatch(r"Would free [\d.]+ [KM]iB", dry)
+    assert platform.files() == before
+    assert platform.ok("gc", "--keep", "1") == dry.replace("Would free", "Freed")
+    assert [v["version"] for v in platform.json("versions", "hello")["versions"]] == [2]
+    assert platform.ok("verify").startswith("Verified: functions 1, versions 1, snapshots 1,")
+    platform.fails(2, "gc", "--keep", "x")
+
+
+def test_verify_names_what_is_broken(platform, snap) -> None:
+    platform.ok("deploy", snap, "--name", "hello")
+    chunk = max((p for p in (platform.store / "chunks").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    chunk.chmod(0o600)
+    with open(chunk, "r+b") as file:
+        file.seek(100)
+        file.write(b"spoilt")
+    found = platform("verify", "--dry-run")
+    assert found.status == 7 and chunk.name in found.out and found.out.splitlines()[-1].startswith("Faulty"), found
+    # The good bytes come back with the next deploy.
+    platform.ok("deploy", snap, "--name", "hello")
+    assert platform("verify").status == 0
+
+
+def test_environment(platform, snap) -> None:
+    platform.ok("deploy", snap, "--name", "hello")
+    assert platform.ok("env", "set", "hello", "DB_URL=a=b c") == "Set DB_URL"
+    assert platform.ok("env", "set", "hello", "KEY", "--stdin", stdin=b"x\ny\n") == "Set KEY"
+    assert platform.json("env", "list", "hello")["env"] == {"DB_URL": "a=b c", "KEY": "x\ny"}
+    assert platform.ok("env", "unset", "hello", "KEY") == "Unset KEY"
+    assert platform("env", "list", "hello").out == "DB_URL=a=b c\n"
+    platform.fails(3, "env", "unset", "hello", "KEY")
+    platform.fails(3, "env", "set", "nobody", "A=1")
+    for wrong in (["set", "hello", "A"], ["set", "hello", "1=2"], ["frob", "hello"], ["set", "hello"], [],
+                  ["list", "hello", "x"], ["unset", "hello", "A=1"], ["list", "hello", "--stdin"]):  # fmt: skip
+        platform.fails(2, "env", *wrong)
+
+
+def test_secrets(platform, snap) -> None:
+    platform.ok("deploy", snap, "--name", "hello")
+    assert platform.ok("secret", "set", "hello", "TOKEN", "--stdin", stdin=b"hush-hush\n") == "Set TOKEN"
+    assert platform.ok("secret", "set", "SHARED", "--stdin", stdin=b"everybody\n") == "Set SHARED"
+    assert [s["name"] for s in platform.json("secret", "list", "hello")["secrets"]] == ["TOKEN"]
+    assert [s["name"] for s in platform.json("secret", "list")["secrets"]] == ["SHARED"]
+    for words in (["describe", "hello"], ["describe", "hello", "--json"], ["secret", "list", "hello"]):
+        assert "hush-hush" not in platform(*words).out
+    assert "--stdin" in platform.fails(2, "secret", "set", "hello", "TOKEN=x")
+    platform.fails(2, "secret", "set", "hello", "TOKEN")
+    assert platform.ok("secret", "unset", "hello", "TOKEN") == "Unset TOKEN"
+    assert platform.ok("secret", "unset", "SHARED") == "Unset SHARED"
+    platform.fails(3, "secret", "unset", "SHARED")
+
+
+def test_sort(platform, snap) -> None:
+    for name in ("b", "c", "a", "b"):
+        platform.ok("deploy", snap, "--name", name)
+
+    def names(*words: str) -> list[str]:
+        return [function["name"] for function in platform.json("list", *words)["functions"]]
+
+    assert names() == names("--sort", "name") == ["a", "b", "c"]
+    assert names("--sort", "created") == ["a", "c", "b"]
+    assert names("--sort", "changed") == ["b", "a", "c"]
+    assert names("--sort", "versions")[0] == "b"
+    platform.fails(2, "list", "--sort", "size")
+
+
+def test_bad_input(platform, snap) -> None:
+    bad = platform.folder / "bad.snap"
+    bad.write_bytes(b"no snapshot at all")
+    platform.fails(7, "deploy", bad)
+    data = bytearray(snap.read_bytes())
+    data[len(data) // 3] ^= 1
+    bad.write_bytes(data)
+    platform.fails(7, "deploy", bad, "--dry-run")
+    platform.fails(7, "deploy", bad)
+    platform.fails(7, "push", bad)
+    bad.write_bytes(snap.read_bytes()[:-5])
+    platform.fails(7, "push", bad)
+    platform.fails(3, "deploy", platform.folder / "missing.snap")
+    platform.fails(3, "deploy", platform.folder)
+    for name in ("Hello", "-x", "a.b", "x" * 64):
+        platform.fails(2, "deploy", snap, f"--name={name}")
+    platform.fails(2, "deploy", snap, "--route", "no route")
+    platform.fails(2, "deploy", snap, "--if-version", "x")
+    platform.fails(2, "deploy", snap, snap)
+    assert platform("list").out == ""
+    for words in (["describe", "x"], ["versions", "x"], ["rollback", "x"], ["traffic", "x", "1=100"], ["delete", "x"]):
+        platform.fails(3, *words)
+
+
+@pytest.mark.parametrize(("text", "error"), [
+    ("[run]\nargs = []\n", "[run] program is missing"),
+    ('[run]\nprogram = "x"\n[function]\nname = 3\n', ":4: function.name must be a string"),
+    ('[run]\nprogram = "x"\n[function]\nroutes = "x"\n', ":4: function.routes must be an array"),
+    ('[run]\nprogram = "x"\n[function]\nroutes = ["a b"]\n', ":4: route"),
+    ('[run]\nprogram = "x"\n[function.hooks]\nhealth = "x"\n', ":4: function.hooks.health must begin with /"),
+    ('[run]\nprogram = "x"\n[function.hooks]\nhealth = "/ x"\n', "space"),
+    ('[run]\nprogram = "x"\n[function.env]\nA = 1\n', ":4: function.env.A must be a string"),
+    ('[run]\nprogram = "x"\n[function]\nenv = 1\n', ":4: function.env must be a table"),
+    ('[run]\nprogram = "x"\n[function.env]\n"A.B" = "1"\n', ":4: "),
+    ('[run]\nprogram = "x"\n[function]\nsecrets = [1]\n', ":4: function.secrets must be an array"),
+    ('[run]\nprogram = "x"\n[[function]]\n', "function must be a table"),
+    ("[run\n", ":1: "),
+])  # fmt: skip
+def test_bad_manifest(platform, text: str, error: str) -> None:
+    (platform.folder / "kvmserver.toml").write_text(text)
+    assert error in platform.fails(2, "deploy", platform.folder, "--name", "x")
+    assert not platform.store.exists()
+
+
+def test_unknown_keys_are_named(platform, program) -> None:
+    folder = platform.folder / "app"
+    manifest(folder, program("c-epoll"), 'nmae = "x"\n[function.hooks]\nhealht = "/"\n')
+    done = platform("deploy", folder, "--dry-run")
+    assert done.status == 0 and "'function.nmae'; ignored; did you mean name?" in done.err
+    assert "'function.hooks.healht'" in done.err
+
+
+@pytest.mark.parametrize("variable", ["KVMSERVER_STORE", "XDG_DATA_HOME", "HOME"])
+def test_where_the_store_is(folder, variable: str) -> None:
+    import os
+    if variable != "KVMSERVER_STORE" and os.geteuid() == 0:
+        pytest.skip("root's is /var/lib/kvmserver")
+    done = kvmserver("describe", "x", env={variable: str(folder)})
+    assert done.status == 3 and str(folder) in done.error
+    given = kvmserver("describe", "x", "--store", folder / "given", env={variable: str(folder)})
+    assert str(folder / "given") in given.error
+
+
+def test_help_and_completion() -> None:
+    commands = ["deploy", "list", "ls", "describe", "versions", "rollback", "traffic", "delete", "env", "secret",
+                "push", "pull", "gc", "verify"]  # fmt: skip
+    overview = kvmserver("--help").out
+    for name in commands:
+        assert re.search(rf"^  {name}\b", overview, re.M), name
+        shown = kvmserver(name, "--help")
+        assert shown.status == 0 and "--store" in shown.out and "--json" in shown.out, shown
+    for shell in ("bash", "zsh", "fish"):
+        script = kvmserver("completion", shell).out
+        assert all(name in script for name in commands)
+    assert "set list unset" in kvmserver("completion", "bash").out
+    assert kvmserver("--version").out.startswith("kvmserver ")
+    assert "usage" in kvmserver("env").error
+
+
+def test_nothing_new_is_loaded() -> None:
+    import subprocess
+    libraries = subprocess.run(["ldd", harness.KVMSERVER], capture_output=True, text=True).stdout
+    for name in ("sqlite", "crypto", "curl", "stdc++"):
+        assert name not in libraries
