@@ -3,7 +3,8 @@
 
     bench/start.py [--rounds 15] [--warmup N] [program...]
 
-Prints medians in ms and the ratio bare/snaprun. Needs build/ (scripts/build.sh, scripts/functions.sh). On a busy machine
+Prints medians in ms and the ratio bare/snaprun. Both get a nearly empty environment, or this shell's with --inherit-env: a
+program may do much at its start because of a variable (with NODE_EXTRA_CA_CERTS a bare Node reads all certificates, 40 ms). Needs build/ (scripts/build.sh, scripts/functions.sh). On a busy machine
 only the ratio means anything.
 """
 import argparse
@@ -47,6 +48,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=0)
+    parser.add_argument("--inherit-env", action="store_true")
     parser.add_argument("--binary", default=str(ROOT / "build/bin/kvmserver"))
     parser.add_argument("programs", nargs="*", default=["c-epoll", "rust-tokio", "node-http", "deno-serve"])
     options = parser.parse_args()
@@ -54,7 +56,8 @@ def main():
     for name in options.programs:
         program, port = programs[name], free_port()
         argv = [a.replace("{port}", str(port)) for a in program["argv"]]
-        env = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"), **program["env"]}
+        own = os.environ if options.inherit_env else {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
+        env = {**own, **program["env"]}
         with tempfile.TemporaryDirectory() as folder:
             snap = f"{folder}/app.snap"
             subprocess.run([options.binary, "snapshot", "--allow-all", "-w", str(options.warmup), "-o", snap, *argv], env=env,
