@@ -76,7 +76,7 @@ private:
 } // namespace
 
 HttpMode::HttpMode(const Setup& setup, const Options& options)
-    : request_seconds_(setup.env.limits.request_seconds), arrived_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)),
+    : listeners_(*setup.listeners), request_seconds_(setup.env.limits.request_seconds), arrived_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)),
       front_(front_options(options), *this, nullptr) {
     if (!arrived_)
         throw_errno("eventfd");
@@ -97,6 +97,7 @@ void HttpMode::serve() {
     pollfd stop{StopSignal::instance().fd(), POLLIN, 0};
     while (::poll(&stop, 1, -1) < 0 && errno == EINTR) {
     }
+    listeners_.close(listener_); // with the front's copy: who comes now is refused, and does not wait for nothing
     front_.drain();
     front_.wait_drained(kDrainPatience);
     hard_stop_.request();

@@ -32,6 +32,7 @@ private:
     void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override;
     bool pop(Waiting& out);
 
+    Listeners& listeners_;
     double request_seconds_;
     std::uint32_t listener_ = 0;
     Stopper hard_stop_;

@@ -1,7 +1,6 @@
 #include "src/runner/workers.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <cerrno>

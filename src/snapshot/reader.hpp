@@ -28,7 +28,7 @@ public:
     const MadeWith& made_with() const { return metadata_.made_with; }
     const tinykvm::MachineState& state() const { return metadata_.machine; }
 
-    // Hot chunks first, in order of first use.
+    // Hot chunks first.
     std::span<const ChunkInfo> chunks() const { return chunks_; }
     // Which chunk fills the frame; nothing when its page is zero.
     std::optional<std::uint32_t> chunk_of(std::uint32_t frame) const { return frames_.find(frame); }
