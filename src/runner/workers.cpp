@@ -171,6 +171,10 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
     const auto guard = [&](auto&& body) {
         try {
             body();
+        } catch (const UserError& error) { // a part of the snapshot that is read late may be altered
+            note_line(error.what());
+            code = static_cast<int>(error.code());
+            StopSignal::instance().request();
         } catch (const std::exception& error) {
             note_line(error.what());
             code = 1;

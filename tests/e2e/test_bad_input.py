@@ -249,6 +249,29 @@ def test_flipped_bits_never_serve_nonsense(snapshots, program, folder) -> None:
             process.close()
 
 
+def test_a_request_meets_an_altered_part(snapshots, program, folder) -> None:
+    """What a request needs and was not unpacked before it: the server ends, and says why by its status too."""
+    whole = bytearray(snapshots.of(program("c-epoll")).read_bytes())
+    for at in range(len(whole) * 3 // 10, len(whole) * 97 // 100, 4096):
+        whole[at] ^= 1
+    path = folder / "x.snap"
+    path.write_bytes(whole)
+    port = harness.free_port()
+    process = harness.Process(
+        [str(harness.KVMSERVER), "snaprun", "-e", "--listen", f"127.0.0.1:{port}", str(path)], env=harness.BASE_ENVIRONMENT
+    )
+    try:
+        harness.wait_until(lambda: "loaded" in process.out or not process.running(), "it is loaded")
+        with contextlib.suppress(ConnectionError), harness.Client(port) as client:
+            client.send(harness.request("/bytes/30", None, "Connection: close"))
+            assert client.reader.read() == b""
+        ended = process.wait()
+        assert ended.status == BAD_SNAPSHOT, ended
+        assert "altered: chunk" in ended.err, ended
+    finally:
+        process.close()
+
+
 @pytest.mark.parametrize(
     "words",
     [
