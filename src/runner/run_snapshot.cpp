@@ -24,7 +24,10 @@ int run_snapshot(const Options& options) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     auto memory = Image::create(state.frames);
-    auto loader = std::make_shared<SnapshotLoader>(std::move(reader), *memory);
+    const UnpackedCache cache(options.cache);
+    auto unpacked = cache.find(reader);
+    const bool keep_unpacked = !unpacked;
+    auto loader = std::make_shared<SnapshotLoader>(std::move(reader), std::move(unpacked), *memory);
     memory->set_loader(loader);
     std::atomic<bool> stop{false};
     // The hot part is unpacked by two threads while this one gets KVM, the VMs and the sockets ready.
@@ -64,6 +67,8 @@ int run_snapshot(const Options& options) {
         ::poll(&stopped, 1, kHeadStartMs);
         try {
             loader->load_chunks(loader->hot_chunks(), loader->chunks(), stop);
+            if (keep_unpacked && !stop)
+                cache.keep(loader->reader()); // for the next start
         } catch (const std::exception& error) {
             note_line(error.what());
             damaged = true;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/stat.h>
+
 #include "src/snapshot/index.hpp"
 #include "src/snapshot/metadata.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -23,6 +25,9 @@ public:
     static SnapshotReader open(const std::filesystem::path& path);
 
     const std::filesystem::path& path() const { return path_; }
+    // What the file was when it was opened, and the checksum of its header, which vouches for all the rest.
+    const struct stat& file() const { return file_; }
+    format::Checksum header_checksum() const;
     std::uint64_t file_bytes() const { return header_.prefix.file_bytes; }
     std::uint32_t format_version() const { return header_.prefix.version; }
     const MadeWith& made_with() const { return metadata_.made_with; }
@@ -33,11 +38,16 @@ public:
     // Which chunk fills the frame; nothing when its page is zero.
     std::optional<std::uint32_t> chunk_of(std::uint32_t frame) const { return frames_.find(frame); }
 
+    // The pages of a chunk, in a buffer of the calling thread that the next call overwrites.
+    std::span<const std::byte> unpack(std::size_t chunk) const;
     // Puts the pages of a chunk where its runs say. `image` is all of guest memory, state().frames * 4096
     // bytes. Nothing else of `image` is touched; on failure the chunk's frames may be half filled. Two
-    // threads must not load the same chunk at once.
+    // threads must not place the same chunk at once.
     // `memfd`: the file that `image` maps, or -1. Pages are written through it: a page fault each costs more.
-    void load_chunk(std::size_t chunk, std::span<std::byte> image, int memfd = -1) const;
+    void place(std::size_t chunk, std::span<const std::byte> pages, std::span<std::byte> image, int memfd = -1) const;
+    void load_chunk(std::size_t chunk, std::span<std::byte> image, int memfd = -1) const {
+        place(chunk, unpack(chunk), image, memfd);
+    }
 
     // Checks the content of all chunks.
     void verify() const;
@@ -54,6 +64,7 @@ private:
 
     std::filesystem::path path_;
     tinykvm::UniqueFd fd_;
+    struct stat file_ {};
     format::Header header_;
     Metadata metadata_;
     std::vector<ChunkInfo> chunks_;
