@@ -27,6 +27,8 @@ int run_snapshot(const Options& options) {
     const UnpackedCache cache(options.cache);
     auto unpacked = cache.find(reader);
     const bool keep_unpacked = !unpacked;
+    if (options.verbose.general && unpacked)
+        note_line(fmt::format("{}: its hot part was kept unpacked in {}", options.snapshot_file, options.cache));
     auto loader = std::make_shared<SnapshotLoader>(std::move(reader), std::move(unpacked), *memory);
     memory->set_loader(loader);
     std::atomic<bool> stop{false};
@@ -64,7 +66,8 @@ int run_snapshot(const Options& options) {
         // Even so the scheduler gives it some milliseconds now and then: the first request, for which many start us, goes first.
         constexpr int kHeadStartMs = 100;
         pollfd stopped{StopSignal::instance().fd(), POLLIN, 0};
-        ::poll(&stopped, 1, kHeadStartMs);
+        if (::poll(&stopped, 1, kHeadStartMs) > 0)
+            return; // nobody will need the rest
         try {
             loader->load_chunks(loader->hot_chunks(), loader->chunks(), stop);
             if (keep_unpacked && !stop)
