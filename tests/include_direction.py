@@ -24,7 +24,8 @@ MAY_INCLUDE = {
     "src/store": ["tinykvm/base"],  # it knows blobs, not machines
     "src/http": ["tinykvm/base"],  # it knows sockets, not machines
     "src/runner": ["tinykvm", "src/snapshot", "src/http"],
-    "src/cli": ["tinykvm", "src/snapshot", "src/store", "src/runner", "src/http"],
+    "src/daemon": ["tinykvm/base", "src/store", "src/http"],
+    "src/cli": ["tinykvm", "src/snapshot", "src/store", "src/runner", "src/http", "src/daemon"],
 }
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only,
 # and the machine also the bytes to load.
