@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
         pull_command(),
         gc_command(),
         verify_command(),
+        serve_command(),
         doctor_command(),
         completion_command(),
         version_command(),

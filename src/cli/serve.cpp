@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "src/cli/command.hpp"
+#include "src/cli/platform/platform.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/runner/listeners.hpp"
 #include "tinykvm/base/error.hpp"
@@ -64,7 +65,7 @@ int serve(const Invocation& invocation, Context& context) {
     if (!invocation.operands.empty())
         throw UserError(ExitCode::usage, fmt::format("serve takes no '{}'; see kvmserver serve --help", invocation.operands.front()));
     daemon::ServeOptions options;
-    options.store = platform::store_path(invocation);
+    options.store = platform::store_path(invocation, context);
     options.address = text_of(invocation, "listen", ":8080");
     options.certificate = text_of(invocation, "tls-certificate");
     options.key = text_of(invocation, "tls-key");
