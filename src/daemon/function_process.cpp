@@ -4,14 +4,14 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <cerrno>
+#include <vector>
 
+#include "src/link/machine_link.hpp"
 #include "tinykvm/base/error.hpp"
 
 extern char** environ;
@@ -22,86 +22,107 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr int kBacklog = 1024;
-constexpr int kListenFd = 3; // in the process
+constexpr int kControl = 3, kPieces = 4, kValues = 5; // in the process
 
-UniqueFd listen_at(const std::filesystem::path& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.native().size() >= sizeof(address.sun_path))
-        throw UserError(ExitCode::usage, fmt::format("{}: too long for a socket; give a shorter --store", path.native()));
-    std::memcpy(address.sun_path, path.c_str(), path.native().size());
-    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd)
-        throw_errno("socket");
-    ::unlink(path.c_str());
-    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 || ::listen(fd.get(), kBacklog) < 0)
-        throw_errno("listen at " + path.native());
-    return fd;
+struct Pipe {
+    UniqueFd ours, theirs;
+    Pipe() {
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC) < 0)
+            throw_errno("pipe");
+        ours = UniqueFd(ends[0]);
+        theirs = UniqueFd(ends[1]);
+        ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+    }
+};
+
+// dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that is yet to be
+// duplicated: so all are above the numbers of the process first.
+UniqueFd above(int fd) {
+    UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kValues + 1));
+    if (!copy)
+        throw_errno("dup");
+    return copy;
 }
 
 } // namespace
 
-FunctionProcess::FunctionProcess(std::string name, const std::filesystem::path& socket, const std::filesystem::path& snapshot, unsigned machines)
-    : name_(std::move(name)), socket_path_(socket), listening_(listen_at(socket)) {
-    int pipe[2];
-    if (::pipe2(pipe, O_CLOEXEC) < 0)
-        throw_errno("pipe");
-    output_ = UniqueFd(pipe[0]);
-    const UniqueFd theirs(pipe[1]);
-    ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
-
-    const std::string threads = std::to_string(machines), listen = fmt::format("fd:{}", kListenFd);
-    const char* argv[] = {"kvmserver", "snaprun", "-e", "-t", threads.c_str(), "--listen", listen.c_str(), snapshot.c_str(), nullptr};
+FunctionProcess::FunctionProcess(const FunctionProgram& program) {
+    Pipe out, err;
+    auto [ours, theirs] = link::make_pair();
+    std::vector<std::string> words{"kvmserver", "--function-process", program.name, std::to_string(kControl), std::to_string(kPieces)};
+    std::vector<std::pair<UniqueFd, int>> given;
+    given.emplace_back(above(out.theirs.get()), STDOUT_FILENO);
+    given.emplace_back(above(err.theirs.get()), STDERR_FILENO);
+    given.emplace_back(above(theirs.get()), kControl);
+    given.emplace_back(above(program.pieces), kPieces);
+    if (!program.after_restore.empty()) {
+        words.push_back(program.after_restore);
+        words.push_back(std::to_string(kValues));
+        given.emplace_back(above(program.values), kValues);
+    }
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDERR_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, listening_.get(), kListenFd);
+    posix_spawn_file_actions_addchdir_np(&actions, "/");
+    for (const auto& [fd, number] : given)
+        posix_spawn_file_actions_adddup2(&actions, fd.get(), number);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t none, usual;
     sigemptyset(&none);
     sigemptyset(&usual);
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE})
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGUSR2})
         sigaddset(&usual, signal);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &usual);
     // A group of its own: Ctrl-C at the daemon is the daemon's to pass on.
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-    const int error = ::posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, const_cast<char**>(argv), environ);
+    std::vector<char*> argv;
+    for (std::string& word : words)
+        argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const int error = ::posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
-    if (error != 0)
-        throw HostError(error, "start the process of " + name_);
+    if (error != 0) {
+        pid_ = -1;
+        throw HostError(error, "start the process of " + program.name);
+    }
     pid_fd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
     if (!pid_fd_) {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-        throw_errno("pidfd_open");
+        const int why = errno;
+        kill();
+        reap();
+        throw HostError(why, "pidfd_open");
     }
+    control_ = std::move(ours);
+    output_ = std::move(out.ours);
+    errors_ = std::move(err.ours);
 }
 
 FunctionProcess::~FunctionProcess() {
-    if (pid_ > 0) {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
-    ::unlink(socket_path_.c_str());
+    kill();
+    reap();
 }
 
-void FunctionProcess::stop() {
+void FunctionProcess::kill() {
     if (pid_ > 0)
-        ::kill(pid_, SIGTERM);
+        ::kill(pid_, SIGKILL);
 }
 
 std::string FunctionProcess::reap() {
-    int status = 0;
-    if (pid_ <= 0 || ::waitpid(pid_, &status, 0) != pid_)
+    if (pid_ <= 0)
         return "is gone";
+    int status = 0;
+    pid_t got;
+    do
+        got = ::waitpid(pid_, &status, 0);
+    while (got < 0 && errno == EINTR);
     pid_ = -1;
+    if (got < 0)
+        return "is gone";
     return WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status)) : fmt::format("exited with status {}", WEXITSTATUS(status));
 }
 

@@ -1,6 +1,5 @@
-// One process that serves one version of a function: `kvmserver snaprun` on a socket that the daemon listens on.
+// One process that serves one version of a function (src/runner/function_worker.hpp), seen from the daemon.
 #pragma once
-#include <filesystem>
 #include <string>
 
 #include <sys/types.h>
@@ -9,27 +8,34 @@
 
 namespace kvmserver::daemon {
 
-// The socket is there from the start, so clients connect before the process is ready: they wait in its backlog.
+struct FunctionProgram {
+    std::string name;           // "hello v4"
+    int pieces = -1;            // the list of the snapshot's pieces
+    std::string after_restore;  // path of the hook; "": none
+    int values = -1;            // its body
+};
+
 class FunctionProcess {
 public:
-    // Listens at `socket`, a path in a folder that nobody else may enter. Throws HostError, UserError.
-    FunctionProcess(std::string name, const std::filesystem::path& socket, const std::filesystem::path& snapshot, unsigned machines);
+    // Throws HostError.
+    explicit FunctionProcess(const FunctionProgram& program);
     // Kills it, if it still runs.
     ~FunctionProcess();
     FunctionProcess(const FunctionProcess&) = delete;
     FunctionProcess& operator=(const FunctionProcess&) = delete;
 
-    const std::string& name() const { return name_; }
-    int output_fd() const { return output_.get(); } // what it writes, non-blocking
+    pid_t pid() const { return pid_; }
+    int control_fd() const { return control_.get(); }
+    int output_fd() const { return output_.get(); } // what its program prints, non-blocking
+    int errors_fd() const { return errors_.get(); } // and its stderr
     int pid_fd() const { return pid_fd_.get(); }    // readable once it has ended
-    void stop();                                    // asks it to end
-    std::string reap();                             // after its end: "exited with status 7", "killed by signal 11"
+    void stop() { control_.reset(); }               // it ends when its machines have
+    void kill();
+    std::string reap(); // after its end: "exited with status 7", "was killed by signal 11"
 
 private:
-    std::string name_;
-    std::filesystem::path socket_path_;
-    tinykvm::UniqueFd listening_, output_, pid_fd_;
     pid_t pid_ = -1;
+    tinykvm::UniqueFd pid_fd_, control_, output_, errors_;
 };
 
 } // namespace kvmserver::daemon
