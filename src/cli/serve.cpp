@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cerrno>
 #include <cstring>
 
 #include "src/cli/command.hpp"
+#include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/runner/listeners.hpp"
@@ -22,9 +24,12 @@ constexpr OptionSpec kServeOptions[] = {
     {.name = "listen", .kind = Kind::text, .group = "Options", .value = "ADDR", .fallback = ":8080", .help = "where clients connect"},
     {.name = "store", .kind = Kind::text, .group = "Options", .value = "DIR", .help = "the store (KVMSERVER_STORE)"},
     {.name = "threads", .letter = 't', .kind = Kind::text, .group = "Options", .value = "N", .fallback = "0",
-     .help = "request machines of a function; 0 = number of CPUs"},
+     .help = "request machines of a function at most; 0 = number of CPUs"},
     {.name = "idle", .kind = Kind::text, .group = "Options", .value = "SECONDS", .fallback = "60",
      .help = "end the process of a function that nobody asks"},
+    {.name = "max-vms", .kind = Kind::text, .group = "Options", .value = "N", .fallback = "0",
+     .help = "request machines of all functions together; 0 = no limit"},
+    {.name = "access-log", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "a JSON object a request; - is stdout"},
     {.name = "tls-certificate", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM chain: serve TLS"},
     {.name = "tls-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
 };
@@ -66,7 +71,6 @@ int serve(const Invocation& invocation, Context& context) {
         throw UserError(ExitCode::usage, fmt::format("serve takes no '{}'; see kvmserver serve --help", invocation.operands.front()));
     daemon::ServeOptions options;
     options.store = platform::store_path(invocation, context);
-    options.address = text_of(invocation, "listen", ":8080");
     options.certificate = text_of(invocation, "tls-certificate");
     options.key = text_of(invocation, "tls-key");
     if (options.certificate.empty() != options.key.empty())
@@ -74,7 +78,15 @@ int serve(const Invocation& invocation, Context& context) {
     const unsigned machines = number_of<unsigned>(invocation, "threads", 0, 1024);
     options.machines = machines == 0 ? context.cpus : machines;
     options.idle_seconds = number_of<double>(invocation, "idle", 60, 1e9);
-    options.listening = listen_on(options.address);
+    options.max_machines = number_of<std::uint64_t>(invocation, "max-vms", 0, 1'000'000);
+    options.threads = std::max(1u, context.cpus / 2);
+    options.access_log = text_of(invocation, "access-log");
+    if (!options.access_log.empty() && options.access_log != "-")
+        options.access_log = absolute_path(context.folder, options.access_log);
+    for (std::string* const file : {&options.certificate, &options.key})
+        if (!file->empty())
+            *file = absolute_path(context.folder, *file);
+    options.listen = [address = text_of(invocation, "listen", ":8080")] { return listen_on(address); };
     return daemon::serve(std::move(options));
 }
 
