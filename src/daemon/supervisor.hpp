@@ -127,7 +127,7 @@ private:
     void close_slot(const Slot& slot);
     bool evict_one();
     void serve_starved(Todo& todo);
-    void stop_process(const Process& process);
+    void stop_process(Process process); // by value: the target forgets it
     void maybe_end(Target& target);
     void keep_minimum(const std::shared_ptr<Target>& target, Todo& todo);
     void activate(const std::shared_ptr<Target>& target);

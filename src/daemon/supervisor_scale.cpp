@@ -116,7 +116,7 @@ void Supervisor::close_slot(const Slot& slot) {
         stop_process(process);
 }
 
-void Supervisor::stop_process(const Process& process) {
+void Supervisor::stop_process(Process process) {
     if (process->stopping)
         return;
     process->stopping = true;

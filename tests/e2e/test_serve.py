@@ -46,7 +46,8 @@ def test_requests_of_one_connection_go_to_several_functions(store, serve, snap, 
             client.send(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             client.reply(status)
     served = [(line.get("function"), line["status"]) for line in daemon.access(5)]
-    assert served == [("one", 200), ("two", 200), ("one", 200), ("two", 404), (None, 404)]
+    # A line is written once its machine is clean again: not always in order.
+    assert sorted(served, key=str) == sorted([("one", 200), ("two", 200), ("one", 200), ("two", 404), (None, 404)], key=str)
 
 
 def test_unknown_route_is_a_problem_that_helps(store, serve, snap) -> None:
