@@ -137,8 +137,10 @@ void Supervisor::on_ready(const Slot& slot, const link::Message& message, Todo& 
     for (const auto& starved : starved_)
         if (const auto other = starved.lock(); other && !other->queue_.empty())
             yield |= target.queue_.empty() || other->queue_.front().since_ns < target.queue_.front().since_ns;
-    if (yield)
-        return close_slot(slot);
+    if (yield) {
+        close_slot(slot);
+        return want_capacity(process->target, todo); // in its turn
+    }
     if (dispatch_next(slot, todo))
         return want_capacity(process->target, todo);
     maybe_end(target);
