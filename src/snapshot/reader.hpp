@@ -3,16 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include <sys/stat.h>
-
+#include "src/snapshot/byte_source.hpp"
 #include "src/snapshot/index.hpp"
 #include "src/snapshot/metadata.hpp"
-#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
 
@@ -23,11 +22,12 @@ class SnapshotReader {
 public:
     // Checks all but the content of the chunks.
     static SnapshotReader open(const std::filesystem::path& path);
+    // The same of other bytes; `name` is for messages.
+    static SnapshotReader open(std::unique_ptr<ByteSource> source, const std::filesystem::path& name);
 
     const std::filesystem::path& path() const { return path_; }
-    // What the file was when it was opened, and the checksum of its header, which vouches for all the rest.
-    const struct stat& file() const { return file_; }
-    format::Checksum header_checksum() const;
+    std::string identity() const { return source_->identity(); }
+    format::Checksum header_checksum() const; // which vouches for all the rest
     std::uint64_t file_bytes() const { return header_.prefix.file_bytes; }
     std::uint32_t format_version() const { return header_.prefix.version; }
     const MadeWith& made_with() const { return metadata_.made_with; }
@@ -54,7 +54,6 @@ public:
 
 private:
     SnapshotReader() = default;
-    void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
     std::vector<std::byte> read_section(const format::Section& section, std::uint64_t offset,
                                         const char* name) const;
     void parse();
@@ -63,8 +62,7 @@ private:
     [[noreturn]] void bad(const std::string& why) const;
 
     std::filesystem::path path_;
-    tinykvm::UniqueFd fd_;
-    struct stat file_ {};
+    std::unique_ptr<ByteSource> source_;
     format::Header header_;
     Metadata metadata_;
     std::vector<ChunkInfo> chunks_;

@@ -80,13 +80,9 @@ bool UnpackedCache::make_folder() const {
     return usable();
 }
 
-// A copy belongs to one state of one file: checksums alone, which are made to find damage, could be made to agree by the maker of
+// A copy belongs to the very bytes it was made of: checksums alone, which are made to find damage, could be made to agree by the maker of
 // another snapshot, whose pages would then run in this one.
-fs::path UnpackedCache::path_of(const SnapshotReader& snapshot) const {
-    const struct stat& file = snapshot.file();
-    return folder_ / fmt::format("{:x}-{:x}-{:x}-{:x}.unpacked", file.st_dev, file.st_ino, file.st_size,
-                                 static_cast<std::uint64_t>(file.st_ctim.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(file.st_ctim.tv_nsec));
-}
+fs::path UnpackedCache::path_of(const SnapshotReader& snapshot) const { return folder_ / (snapshot.identity() + ".unpacked"); }
 
 std::optional<UnpackedCopy> UnpackedCache::find(const SnapshotReader& snapshot) const {
     if (!usable())
