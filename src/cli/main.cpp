@@ -1,5 +1,6 @@
 // kvmserver: only wires the commands to what they do.
 #include "src/cli/command.hpp"
+#include "src/cli/init/init.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/runner/options.hpp"
 
@@ -10,6 +11,7 @@ int main(int argc, char** argv) {
         snapshot_command(kvmserver::make_snapshot),
         snaprun_command(kvmserver::run_snapshot),
         inspect_command(),
+        init_command(),
         deploy_command(),
         list_command("list"),
         list_command("ls"),

@@ -1,0 +1,16 @@
+# The developer's commands: init, dev, help. Included by the CMakeLists.txt beside it.
+target_sources(kvmserver_cli PRIVATE
+  init/files.cpp init/guess.cpp init/init.cpp init/templates.cpp)
+
+# templates/NAME/... of the source tree become part of the binary: nothing is looked for at run time.
+set(template_folder ${CMAKE_SOURCE_DIR}/templates)
+file(GLOB_RECURSE template_files CONFIGURE_DEPENDS RELATIVE ${template_folder} ${template_folder}/*)
+list(SORT template_files)
+set(TEMPLATE_ROWS "")
+foreach(file IN LISTS template_files)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${template_folder}/${file})
+  file(READ ${template_folder}/${file} text)
+  string(APPEND TEMPLATE_ROWS "    {\"${file}\", R\"template(${text})template\"},\n")
+endforeach()
+configure_file(init/embedded.cpp.in init/embedded.cpp @ONLY)
+target_sources(kvmserver_cli PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/init/embedded.cpp)
