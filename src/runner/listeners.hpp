@@ -36,6 +36,8 @@ Arrival accept_client(int listening, std::uint32_t listener);
 
 // "host:port", ":port", "[::1]:80" to an address; throws UserError(usage). Names are "localhost" or numeric.
 SocketAddress parse_listen_address(const std::string& text);
+// "fd:3", a descriptor that this process inherited; throws UserError(usage).
+int parse_listen_fd(const std::string& text);
 std::string to_string(const sockaddr* address, socklen_t bytes);
 
 // Sockets that were bound and that listen, by the guest's listener number. Thread-safe.
@@ -43,6 +45,8 @@ class Listeners {
 public:
     // Where the first listener really listens instead of where the program asked.
     void override_first(const SocketAddress& address) { override_ = address; }
+    // A socket of whoever started us, which listens already; throws UserError(usage) when it is none.
+    void override_first(tinykvm::UniqueFd listening);
     // Without sockets: addresses are only remembered (building a snapshot).
     void set_dry(bool dry) { dry_ = dry; }
 
@@ -64,6 +68,7 @@ private:
     std::vector<Bound> bound_;
     std::vector<Open> open_;
     std::optional<SocketAddress> override_;
+    tinykvm::UniqueFd given_;
     bool dry_ = false;
 };
 
