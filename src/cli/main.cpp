@@ -1,5 +1,6 @@
 // kvmserver: only wires the commands to what they do.
 #include "src/cli/command.hpp"
+#include "src/cli/dev/dev.hpp"
 #include "src/cli/init/init.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/runner/options.hpp"
@@ -12,6 +13,7 @@ int main(int argc, char** argv) {
         snaprun_command(kvmserver::run_snapshot),
         inspect_command(),
         init_command(),
+        dev_command(),
         deploy_command(),
         list_command("list"),
         list_command("ls"),
