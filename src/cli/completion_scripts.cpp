@@ -164,7 +164,9 @@ std::string zsh_completion(std::span<const Completed> commands) {
                        "    esac ;;\n"
                        "  esac\n"
                        "}}\n"
-                       "compdef _kvmserver kvmserver\n",
+                       // Either a file of $fpath, read for the first completion, or sourced.
+                       "if [[ $funcstack[1] == _kvmserver ]]; then _kvmserver \"$@\"; else compdef _kvmserver "
+                       "kvmserver; fi\n",
                        names, cases);
 }
 

@@ -1,6 +1,7 @@
 // kvmserver: only wires the commands to what they do.
 #include "src/cli/command.hpp"
 #include "src/cli/dev/dev.hpp"
+#include "src/cli/help/help.hpp"
 #include "src/cli/init/init.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/runner/options.hpp"
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
         gc_command(),
         verify_command(),
         doctor_command(),
+        help_command(),
         completion_command(),
         version_command(),
     };

@@ -2,6 +2,7 @@
 target_sources(kvmserver_cli PRIVATE
   dev/dev.cpp dev/events.cpp dev/glob.cpp dev/process.cpp dev/server.cpp dev/watch.cpp
   doctor/advice.cpp doctor/facts.cpp
+  help/help.cpp help/manual.cpp
   init/files.cpp init/guess.cpp init/init.cpp init/templates.cpp)
 
 # templates/NAME/... of the source tree become part of the binary: nothing is looked for at run time.
