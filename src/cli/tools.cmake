@@ -17,3 +17,12 @@ foreach(file IN LISTS template_files)
 endforeach()
 configure_file(init/embedded.cpp.in init/embedded.cpp @ONLY)
 target_sources(kvmserver_cli PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/init/embedded.cpp)
+
+# What the binary says of itself, for packaging/. (Sanitizers may have their own opinion of how it ends.)
+if(NOT KVMSERVER_SANITIZE)
+  set(shared ${CMAKE_BINARY_DIR}/share)
+  file(MAKE_DIRECTORY ${shared})
+  add_custom_command(TARGET kvmserver POST_BUILD VERBATIM
+    COMMAND sh -ec "\"$1\" help --man >\"$2/kvmserver.1\"; gzip -9nf \"$2/kvmserver.1\"; for shell in bash zsh fish; do \"$1\" completion $shell >\"$2/$shell\"; done"
+            sh $<TARGET_FILE:kvmserver> ${shared})
+endif()
