@@ -44,8 +44,8 @@ bool mend(const Check& check, const Facts& facts, Context& context) {
     }
     std::string why = platform::text_of(said.get());
     why.resize(std::min(why.find('\n'), why.size()));
-    context.out << fmt::format("fix: {} failed with status {}{}{}\n", command, status, why.empty() ? "" : ": ",
-                               why);
+    context.out << fmt::format("fix: {} failed with status {}{}{}\n", command, status,
+                               why.empty() ? "" : ": ", why);
     return false;
 }
 

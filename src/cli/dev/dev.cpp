@@ -26,12 +26,12 @@ using tinykvm::ExitCode;
 using tinykvm::UserError;
 namespace fs = std::filesystem;
 
-constexpr auto kSettle = 50ms;        // editors save in several steps
-constexpr auto kMostSettling = 1s;    // but one that never rests is not waited for
-constexpr auto kHandover = 250ms;     // a retired server has stopped accepting long before
-constexpr auto kMostRetiring = 40s;   // longer than it gives its clients
-constexpr auto kLastPatience = 2s;    // at the end
-constexpr unsigned kSuspicious = 3;   // builds in a row that changed what is watched
+constexpr auto kSettle = 50ms;      // editors save in several steps
+constexpr auto kMostSettling = 1s;  // but one that never rests is not waited for
+constexpr auto kHandover = 250ms;   // a retired server has stopped accepting long before
+constexpr auto kMostRetiring = 40s; // longer than it gives its clients
+constexpr auto kLastPatience = 2s;  // at the end
+constexpr unsigned kSuspicious = 3; // builds in a row that changed what is watched
 
 constexpr OptionSpec kOptions[] = {
     {.name = "watch", .group = "Options", .help = "build and serve anew when a file changes"},
@@ -58,7 +58,7 @@ tinykvm::UniqueFd listen_on(std::uint16_t& port) {
     auto* const any = reinterpret_cast<sockaddr*>(&address);
     if (::bind(fd.get(), any, bytes) < 0 || ::listen(fd.get(), SOMAXCONN) < 0) {
         const bool used = errno == EADDRINUSE;
-        throw UserError(used             ? ExitCode::conflict
+        throw UserError(used              ? ExitCode::conflict
                         : errno == EACCES ? ExitCode::not_permitted
                                           : ExitCode::failure,
                         fmt::format("cannot listen on 127.0.0.1:{}: {}{}", port, std::strerror(errno),

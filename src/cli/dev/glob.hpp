@@ -6,8 +6,8 @@
 
 namespace kvmserver::cli::dev {
 
-// "*", "?" and "[a-z]" match within a name, "**" any number of folders. A pattern without them that is a folder means
-// all of it.
+// "*", "?" and "[a-z]" match within a name, "**" any number of folders. A pattern without them that is a
+// folder means all of it.
 class Glob {
 public:
     Glob(const std::filesystem::path& folder, const std::string& pattern);

@@ -1,5 +1,5 @@
-// A process that `dev` starts: in a group of its own, so that its children end with it and a terminal's Ctrl-C is
-// ours to act on.
+// A process that `dev` starts: in a group of its own, so that its children end with it and a terminal's
+// Ctrl-C is ours to act on.
 #pragma once
 #include <sys/types.h>
 
@@ -23,7 +23,7 @@ public:
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
 
-    int out() const { return out_.get(); }     // not blocking; -1 after out_ended()
+    int out() const { return out_.get(); }      // not blocking; -1 after out_ended()
     int exited() const { return pidfd_.get(); } // readable when it has ended
     void out_ended() { out_.reset(); }
     std::optional<int> poll(); // its status as a shell sees it; nothing: it still runs

@@ -60,7 +60,7 @@ void Server::build(const Manifest& manifest) {
 
 void Server::save(const Manifest& manifest) {
     // Level 1: what is made is thrown away at the next change.
-    Words words{kSelf,     "snapshot", "-c",   manifest.file.string(), "-o", plan_.snapshot.string(),
+    Words words{kSelf,     "snapshot", "-c", manifest.file.string(), "-o", plan_.snapshot.string(),
                 "--level", "1"};
     if (plan_.verbose)
         words.push_back("-v");
@@ -68,16 +68,20 @@ void Server::save(const Manifest& manifest) {
     words.insert(words.end(), {"--", manifest.program});
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     const std::string ours = "Snapshot " + plan_.snapshot.string();
-    const auto task =
-        events_.start(words, manifest.folder.string(), Process::Stdout::captured, -1,
-                      [ours](const std::string& line) { return line.starts_with(ours); });
+    const auto task = events_.start(words, manifest.folder.string(), Process::Stdout::captured, -1,
+                                    [ours](const std::string& line) { return line.starts_with(ours); });
     if (const int status = events_.wait(*task); status != 0)
         throw NotServed("the program does not start");
 }
 
 void Server::restore(const Manifest& manifest) {
-    Words words{kSelf,  "snaprun", "--http",   "-c",
-                manifest.file.string(),        "--listen", fmt::format("fd:{}", plan_.listening)};
+    Words words{kSelf,
+                "snaprun",
+                "--http",
+                "-c",
+                manifest.file.string(),
+                "--listen",
+                fmt::format("fd:{}", plan_.listening)};
     if (plan_.verbose)
         words.push_back("-v");
     words.push_back(plan_.snapshot.string());

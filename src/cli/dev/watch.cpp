@@ -22,13 +22,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kTick = 2'000'000'000; // two changes within it may have the same time
-constexpr std::uint64_t kHashed = 32 << 20; // larger files are told apart by their times
+constexpr std::uint64_t kHashed = 32 << 20;   // larger files are told apart by their times
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
 // Where builds and package managers put what they make.
 bool is_output_folder(const std::string& name) {
-    constexpr std::array<std::string_view, 7> names{"node_modules", "target", "build",      "dist",
+    constexpr std::array<std::string_view, 7> names{"node_modules", "target", "build",        "dist",
                                                     "__pycache__",  "venv",   "site-packages"};
     return name.starts_with('.') || std::ranges::find(names, name) != names.end();
 }
@@ -94,8 +94,8 @@ bool Watch::watched(const fs::path& file) const {
 void Watch::watch_folder(const fs::path& folder) {
     constexpr std::uint32_t kWhat = IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO |
                                     IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
-    if (::inotify_add_watch(inotify_.get(), folder.c_str(), kWhat) >= 0 || errno == ENOENT || errno == ENOTDIR ||
-        errno == EACCES) // gone just now, or nothing of it can be read
+    if (::inotify_add_watch(inotify_.get(), folder.c_str(), kWhat) >= 0 || errno == ENOENT ||
+        errno == ENOTDIR || errno == EACCES) // gone just now, or nothing of it can be read
         return;
     if (errno == ENOSPC)
         throw tinykvm::UserError(
@@ -138,10 +138,9 @@ Mark Watch::mark_of(const fs::path& file) const {
         mark.content = static_cast<std::uint64_t>(mark.changed_ns) ^ mark.size;
         return mark;
     }
-    if (const auto known = marks_.find(file); known != marks_.end() && known->second.settled &&
-                                              known->second.changed_ns == mark.changed_ns &&
-                                              known->second.size == mark.size &&
-                                              known->second.inode == mark.inode) {
+    if (const auto known = marks_.find(file);
+        known != marks_.end() && known->second.settled && known->second.changed_ns == mark.changed_ns &&
+        known->second.size == mark.size && known->second.inode == mark.inode) {
         mark.content = known->second.content;
         return mark;
     }

@@ -26,8 +26,8 @@ std::vector<std::filesystem::path> differing(const Marks& before, const Marks& a
 
 class Watch {
 public:
-    // The manifest's globs, and the manifest; without globs its folder but hidden files, what editors leave and
-    // where builds put their output. Throws HostError.
+    // The manifest's globs, and the manifest; without globs its folder but hidden files, what editors leave
+    // and where builds put their output. Throws HostError.
     explicit Watch(const platform::Manifest& manifest);
     int fd() const { return inotify_.get(); } // readable: something happened; take it with clear()
     void clear();
@@ -42,7 +42,7 @@ private:
 
     tinykvm::UniqueFd inotify_;
     std::vector<Glob> globs_;
-    bool everything_ = false; // no globs were given
+    bool everything_ = false;       // no globs were given
     std::filesystem::path program_; // when the build makes it
     Marks marks_;
 };

@@ -19,19 +19,21 @@ constexpr std::uint64_t kEnoughWatches = 8192;
 Check missing(const Facts& facts) {
     const std::string start = facts.device + " missing: ";
     if (facts.container)
-        return {.line = start + (facts.module_loaded
-                                     ? "start the container with --device /dev/kvm"
-                                     : "on the host of this container: sudo modprobe kvm_intel or kvm_amd; then "
-                                       "start the container with --device /dev/kvm"),
+        return {.line =
+                    start + (facts.module_loaded
+                                 ? "start the container with --device /dev/kvm"
+                                 : "on the host of this container: sudo modprobe kvm_intel or kvm_amd; then "
+                                   "start the container with --device /dev/kvm"),
                 .stops = true};
     if (facts.cpu == Facts::Cpu::neither)
-        return {.line = start +
-                        (facts.hypervisor
-                             ? "this is a virtual machine without nested virtualisation: have it enabled by the "
-                               "cloud provider, or in its host (kvm_intel or kvm_amd nested=1, CPU model "
-                               "host-passthrough), then modprobe kvm_intel or kvm_amd"
-                             : "the CPU shows no virtualisation: enable VT-x or AMD-V in the firmware, then "
-                               "modprobe kvm_intel or kvm_amd"),
+        return {.line =
+                    start +
+                    (facts.hypervisor
+                         ? "this is a virtual machine without nested virtualisation: have it enabled by the "
+                           "cloud provider, or in its host (kvm_intel or kvm_amd nested=1, CPU model "
+                           "host-passthrough), then modprobe kvm_intel or kvm_amd"
+                         : "the CPU shows no virtualisation: enable VT-x or AMD-V in the firmware, then "
+                           "modprobe kvm_intel or kvm_amd"),
                 .stops = true};
     const char* const module = facts.cpu == Facts::Cpu::intel ? "kvm_intel" : "kvm_amd";
     return {.line = fmt::format("{}load the module: sudo modprobe {} (if it is refused, virtualisation is "
@@ -48,13 +50,15 @@ Check refused(const Facts& facts) {
         return {.line = start + "you are in group kvm, but this session began before that: log in again",
                 .stops = true};
     if (!facts.group_may || facts.owner_group != "kvm")
-        return {.line = start + fmt::format("it is group {}'s; let group kvm open it: sudo chgrp kvm {} && sudo "
-                                            "chmod 660 {}, and be in that group: sudo usermod -aG kvm {}",
-                                            facts.owner_group, facts.device, facts.device,
-                                            facts.user.empty() ? "$USER" : facts.user),
-                .stops = true};
-    return {.line = start + fmt::format("add yourself to group kvm (sudo usermod -aG kvm {}) and log in again",
+        return {.line =
+                    start + fmt::format("it is group {}'s; let group kvm open it: sudo chgrp kvm {} && sudo "
+                                        "chmod 660 {}, and be in that group: sudo usermod -aG kvm {}",
+                                        facts.owner_group, facts.device, facts.device,
                                         facts.user.empty() ? "$USER" : facts.user),
+                .stops = true};
+    return {.line =
+                start + fmt::format("add yourself to group kvm (sudo usermod -aG kvm {}) and log in again",
+                                    facts.user.empty() ? "$USER" : facts.user),
             .stops = true,
             .mend = facts.user.empty() ? std::vector<std::string>{}
                                        : std::vector<std::string>{"usermod", "-aG", "kvm", facts.user}};
@@ -79,19 +83,18 @@ std::vector<Check> device_checks(const Facts& facts) {
 std::vector<Check> other_checks(const Facts& facts) {
     std::vector<Check> checks;
     if (facts.open_files < kEnoughFiles)
-        checks.push_back({fmt::format("open files {}: few for many functions: ulimit -n {}{}", facts.open_files,
-                                      65536,
-                                      facts.most_open_files < 65536
-                                          ? ", after raising nofile in /etc/security/limits.conf"
-                                          : "")});
+        checks.push_back({fmt::format(
+            "open files {}: few for many functions: ulimit -n {}{}", facts.open_files, 65536,
+            facts.most_open_files < 65536 ? ", after raising nofile in /etc/security/limits.conf" : "")});
     else
         checks.push_back({fmt::format("open files ok ({})", facts.open_files)});
     if (facts.address_space && *facts.address_space < kEnoughAddresses)
         checks.push_back({fmt::format("address space {}: too little for machines: ulimit -v unlimited",
                                       bytes_text(*facts.address_space))});
     if (facts.overcommit == 2)
-        checks.push_back({"memory overcommit: vm.overcommit_memory is 2, so that machines' sparse memory is refused: sudo "
-                          "sysctl vm.overcommit_memory=0"});
+        checks.push_back(
+            {"memory overcommit: vm.overcommit_memory is 2, so that machines' sparse memory is refused: sudo "
+             "sysctl vm.overcommit_memory=0"});
     else
         checks.push_back({"memory overcommit ok"});
     if (facts.watches != 0 && facts.watches < kEnoughWatches)

@@ -51,9 +51,9 @@ void look_at_cpu(Facts& facts) {
     }
     facts.module_loaded = exists("/sys/module/kvm");
     facts.container = exists("/.dockerenv") || exists("/run/.containerenv") || std::getenv("container");
-    const std::string nested = first_word(facts.cpu == Facts::Cpu::amd
-                                              ? "/sys/module/kvm_amd/parameters/nested"
-                                              : "/sys/module/kvm_intel/parameters/nested");
+    const std::string nested =
+        first_word(facts.cpu == Facts::Cpu::amd ? "/sys/module/kvm_amd/parameters/nested"
+                                                : "/sys/module/kvm_intel/parameters/nested");
     facts.nested_off = nested == "N" || nested == "0";
 }
 

@@ -10,22 +10,22 @@ struct Facts {
     // The device.
     std::string device;
     bool present = false, permitted = false;
-    int refusal = 0;                 // errno when it is not permitted
-    std::string owner_group;         // of the device; its number when it has no name
-    bool group_may = false;          // the group may read and write it
+    int refusal = 0;         // errno when it is not permitted
+    std::string owner_group; // of the device; its number when it has no name
+    bool group_may = false;  // the group may read and write it
 
     // The host.
     enum class Cpu { neither, intel, amd } cpu = Cpu::neither; // which extension it shows
-    bool hypervisor = false;         // we are in a virtual machine ourselves
+    bool hypervisor = false;                                   // we are in a virtual machine ourselves
     bool container = false;
-    bool module_loaded = false;      // kvm
-    bool nested_off = false;         // the module here refuses machines in its machines
+    bool module_loaded = false; // kvm
+    bool nested_off = false;    // the module here refuses machines in its machines
 
     // The user: who is meant to run machines, for root by sudo the one who called it.
     std::string user;
     bool root = false;
-    bool in_group = false;           // by the system's records
-    bool session_in_group = false;   // and this session knows
+    bool in_group = false;         // by the system's records
+    bool session_in_group = false; // and this session knows
 
     // Limits.
     std::uint64_t open_files = 0, most_open_files = 0;
@@ -34,9 +34,9 @@ struct Facts {
     std::uint64_t watches = 0;                  // fs.inotify.max_user_watches; 0: unknown
 
     // The store.
-    std::string store;               // "" when it cannot be told
+    std::string store; // "" when it cannot be told
     bool store_present = false, store_permitted = true;
-    std::uint64_t store_free = 0;    // bytes where it is or would be
+    std::uint64_t store_free = 0; // bytes where it is or would be
 };
 
 Facts gather(const std::string& device, const std::string& store);

@@ -228,8 +228,9 @@ std::string manual(std::span<const Command> commands) {
     std::string common = ".SH COMMON OPTIONS\n";
     for (const OptionSpec& spec : common_options())
         common += option_entry(spec, "");
-    return fmt::format(".\\\" Made by `kvmserver help --man`.\n.TH KVMSERVER 1 \"\" \"{}\" \"User Commands\"\n",
-                       version) +
+    return fmt::format(
+               ".\\\" Made by `kvmserver help --man`.\n.TH KVMSERVER 1 \"\" \"{}\" \"User Commands\"\n",
+               version) +
            kBegin + command_sections(commands) + common + machine_sections() + kEnd;
 }
 

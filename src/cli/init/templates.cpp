@@ -71,8 +71,8 @@ std::vector<File> files_of(const Template& chosen, const std::string& name) {
         if (!file.path.starts_with(folder))
             continue;
         const std::string_view path = file.path.substr(folder.size());
-        files.push_back({std::string(path == kIgnored ? ".gitignore" : path),
-                         filled_in(file.text, name, chosen.entry)});
+        files.push_back(
+            {std::string(path == kIgnored ? ".gitignore" : path), filled_in(file.text, name, chosen.entry)});
     }
     std::ranges::stable_partition(files, [](const File& file) { return file.path != kManifest; });
     return files;

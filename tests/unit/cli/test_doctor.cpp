@@ -38,8 +38,8 @@ std::string device_text(const Facts& facts) { return text(device_checks(facts));
 
 TEST_CASE("doctor: nothing to say") {
     CHECK(device_text(good()) == "/dev/kvm exists\n/dev/kvm permitted\n");
-    CHECK(text(other_checks(good())) ==
-          "open files ok (1048576)\nmemory overcommit ok\nstore /home/ann/store ok, made by the first deploy (20 GiB free)\n");
+    CHECK(text(other_checks(good())) == "open files ok (1048576)\nmemory overcommit ok\nstore "
+                                        "/home/ann/store ok, made by the first deploy (20 GiB free)\n");
 }
 
 TEST_CASE("doctor: a missing device") {
@@ -56,9 +56,11 @@ TEST_CASE("doctor: a missing device") {
     facts.hypervisor = true;
     CHECK_THAT(device_text(facts), contains("nested virtualisation"));
     facts.container = true;
-    CHECK_THAT(device_text(facts), contains("on the host of this container") && contains("--device /dev/kvm"));
+    CHECK_THAT(device_text(facts),
+               contains("on the host of this container") && contains("--device /dev/kvm"));
     facts.module_loaded = true;
-    CHECK_THAT(device_text(facts), contains("start the container with --device /dev/kvm") && !contains("modprobe"));
+    CHECK_THAT(device_text(facts),
+               contains("start the container with --device /dev/kvm") && !contains("modprobe"));
 }
 
 TEST_CASE("doctor: a device that may not be opened") {
