@@ -5,10 +5,16 @@ target_sources(kvmserver_cli PRIVATE
   help/help.cpp help/manual.cpp
   init/files.cpp init/guess.cpp init/init.cpp init/templates.cpp)
 
-# templates/NAME/... of the source tree become part of the binary: nothing is looked for at run time.
+# templates/NAME/... of the source tree become part of the binary: nothing is looked for at run time. One by one, because
+# whoever tries a template in its folder leaves more there.
 set(template_folder ${CMAKE_SOURCE_DIR}/templates)
-file(GLOB_RECURSE template_files CONFIGURE_DEPENDS RELATIVE ${template_folder} ${template_folder}/*)
-list(SORT template_files)
+set(template_files
+  c/README.md c/dot_gitignore c/kvmserver.toml c/server.c
+  deno/README.md deno/deno.json deno/kvmserver.toml deno/server.ts
+  go/README.md go/dot_gitignore go/go.mod go/kvmserver.toml go/main.go
+  node/README.md node/dot_gitignore node/kvmserver.toml node/package.json node/server.js
+  python/README.md python/dot_gitignore python/kvmserver.toml python/server.py
+  rust/Cargo.toml rust/README.md rust/dot_gitignore rust/kvmserver.toml rust/src/main.rs)
 set(TEMPLATE_ROWS "")
 foreach(file IN LISTS template_files)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${template_folder}/${file})

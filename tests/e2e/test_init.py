@@ -2,6 +2,7 @@
 import os
 import pathlib
 import shutil
+import subprocess
 
 import harness
 import pytest
@@ -59,6 +60,16 @@ def test_template(platform, template: str) -> None:  # noqa: F811
     with Deployed(platform, "hello-world") as function:
         assert function.get("/") == f"Hello world from {LANGUAGES[template]}\n".encode()
         assert function.get("/?name=you") == f"Hello you from {LANGUAGES[template]}\n".encode()
+
+
+def test_all_of_templates_is_in_the_binary(folder: pathlib.Path) -> None:
+    for template in LANGUAGES:
+        listed = subprocess.run(["git", "ls-files", f"templates/{template}"], cwd=harness.ROOT, capture_output=True, text=True)
+        if listed.returncode != 0:
+            pytest.skip(f"not a git checkout: {listed.stderr.strip()}")
+        files = {line.split("/", 2)[2].replace("dot_", ".") for line in listed.stdout.splitlines()}
+        made = kvmserver("init", "--template", template, folder / template)
+        assert files == {line.removeprefix("Created ") for line in made.out.splitlines()}
 
 
 def test_nothing_is_overwritten(folder: pathlib.Path) -> None:
