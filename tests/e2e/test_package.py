@@ -74,10 +74,13 @@ def test_the_manual(unpacked) -> None:
     overview = kvmserver("--help").out
     commands = re.findall(r"^  ([a-z]+) ", overview.partition("Commands:\n")[2], re.M)
     assert len(commands) > 15
+    common, machines = plain.partition("\nCOMMON OPTIONS\n")[2].split("\nOPTIONS OF run, ", 1)
     for command in commands:
-        assert re.search(rf"^ +{command}$", plain, re.M), command
-        for option in re.findall(r"--[a-z][a-z-]*", kvmserver(command, "--help-all").out):
-            assert option in plain, f"{command} {option}"
+        section = re.search(rf"^   {command}\n((?:\n|    .*\n)*)", plain, re.M)
+        assert section, command
+        text = section[1] + common + (machines if "OPTIONS OF run" in section[1] else "")
+        for option in re.findall(r"^  (?:-\w, |    )(--[a-z-]+)", kvmserver(command, "--help-all").out, re.M):
+            assert re.search(rf"^ +(-\w, )?{option}\b|, {option}\b", text, re.M), f"{command} {option}"
 
 
 def test_completions(unpacked) -> None:
