@@ -180,6 +180,25 @@ def test_a_failed_first_build(dev) -> None:
     assert dev.ready().get() == "better"
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ends_during_a_build(dev, how: int) -> None:
+    dev.manifest(build="echo building >&2; sleep 1000 & echo $! > pid; wait")
+    dev.start().said("building")
+    wait_until(lambda: (dev.folder / "pid").exists() and (dev.folder / "pid").read_text().strip(), "the build goes on")
+    sleeper = int((dev.folder / "pid").read_text())
+    assert dev.process.stop(how).status == 0
+    wait_until(lambda: gone(sleeper), "what the build started has ended")
+    assert not list(dev.temporary.iterdir())
+
+
+def gone(pid: int) -> bool:
+    """A zombie is, too: its new parent may not care."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].startswith("Z")
+    except FileNotFoundError:
+        return True
+
+
 def test_watch_globs(dev) -> None:
     (dev.folder / "parts").mkdir()
     (dev.folder / "parts/deep").mkdir()
@@ -252,7 +271,7 @@ def test_no_request_is_lost(dev) -> None:
             dev.answer(word)
             dev.ready(times)
             seen = len(answers)
-            wait_until(lambda: len(answers) > seen + 20 or wrong, "requests are answered")
+            wait_until(lambda: len(answers) > seen + 10 or wrong, "requests are answered")
     finally:
         stop.set()
         for thread in threads:

@@ -177,3 +177,46 @@ def test_the_container_file_names_what_is_there() -> None:
         assert (harness.ROOT / source).exists(), source
     stages = text.split("\nFROM ")
     assert "\nUSER kvmserver\n" in stages[-1] and stages[-1].index("USER") < stages[-1].index("ENTRYPOINT")
+
+
+INSTALLED = r"""
+set -e
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+base=$1
+mount -t tmpfs none "$base"
+mkdir "$base/upper" "$base/work" "$base/root"
+mount -t overlay none -o "lowerdir=/,upperdir=$base/upper,workdir=$base/work" "$base/root" || exit 77
+cp "$2" "$base/root/kvmserver.deb"
+cd "$base/root"
+mount -t tmpfs -o mode=755 none dev
+mknod -m 666 dev/null c 1 3
+mknod -m 666 dev/urandom c 1 9
+mknod -m 600 dev/kvm c 10 232
+mount -t proc none proc
+chroot . sh -ec '
+    dpkg -i kvmserver.deb
+    chgrp kvm /dev/kvm && chmod 660 /dev/kvm # as udev does
+    echo "id: $(id -nG kvmserver)"
+    setpriv --reuid kvmserver --regid kvmserver --init-groups --no-new-privs --bounding-set=-all --inh-caps=-all \
+        kvmserver doctor --store /var/lib/kvmserver
+    mkdir -p /var/lib/kvmserver
+    dpkg -i kvmserver.deb
+    dpkg -P kvmserver
+    ls -d /var/lib/kvmserver
+    ! ls /usr/bin/kvmserver
+'
+"""
+
+
+def test_install_and_purge(deb, folder) -> None:
+    """By dpkg itself, on a copy of this system that is gone afterwards; machines run as the package's user."""
+    need("unshare", "setpriv", "adduser")
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount an overlay of /")
+    done = run("unshare", "--mount", "--propagation", "private", "sh", "-c", INSTALLED, "sh", folder, deb)
+    if done.returncode in (77, 32) or "Operation not permitted" in done.stderr:
+        pytest.skip(f"no overlay of / here: {done.stderr.strip()[-200:]}")
+    assert done.returncode == 0, done
+    assert "id: kvmserver kvm\n" in done.stdout and "/dev/kvm ok (" in done.stdout
+    assert done.stdout.endswith("/var/lib/kvmserver\n") and "are kept" in done.stderr
+    assert not os.path.exists("/usr/bin/kvmserver") or run("dpkg", "-S", "/usr/bin/kvmserver").returncode == 0

@@ -49,16 +49,15 @@ Check refused(const Facts& facts) {
     if (facts.group_may && facts.owner_group == "kvm" && facts.in_group && !facts.session_in_group)
         return {.line = start + "you are in group kvm, but this session began before that: log in again",
                 .stops = true};
+    const std::string user = facts.user.empty() ? "$USER" : facts.user;
     if (!facts.group_may || facts.owner_group != "kvm")
-        return {.line =
-                    start + fmt::format("it is group {}'s; let group kvm open it: sudo chgrp kvm {} && sudo "
-                                        "chmod 660 {}, and be in that group: sudo usermod -aG kvm {}",
-                                        facts.owner_group, facts.device, facts.device,
-                                        facts.user.empty() ? "$USER" : facts.user),
+        return {.line = fmt::format(
+                    "{}it is group {}'s; let group kvm open it: sudo chgrp kvm {} && sudo chmod 660 {}{}",
+                    start, facts.owner_group, facts.device, facts.device,
+                    facts.in_group ? "" : ", and be in that group: sudo usermod -aG kvm " + user),
                 .stops = true};
-    return {.line =
-                start + fmt::format("add yourself to group kvm (sudo usermod -aG kvm {}) and log in again",
-                                    facts.user.empty() ? "$USER" : facts.user),
+    return {.line = start +
+                    fmt::format("add yourself to group kvm (sudo usermod -aG kvm {}) and log in again", user),
             .stops = true,
             .mend = facts.user.empty() ? std::vector<std::string>{}
                                        : std::vector<std::string>{"usermod", "-aG", "kvm", facts.user}};
