@@ -10,10 +10,12 @@ build_packages=(
     libxxhash-dev libspdlog-dev libssl-dev libtomlplusplus-dev catch2
     libboost1.81-dev libboost-context1.81-dev
     python3 curl ca-certificates
+    dpkg-dev file  # the .deb
 )
 test_packages=(
     clang musl-tools python3-pytest python3-pip wrk
     qemu-system-x86 busybox-static cpio e2fsprogs linux-perf strace
+    groff-base man-db
 )
 
 say() { echo "setup: $*" >&2; }

@@ -72,6 +72,7 @@ private:
     bool reading_ = false, watching_ = false;
     bool ended_ = false, clean_end_ = false;
     bool idle_ = false, expired_ = false, stopping_ = false;
+    bool fresh_ = true; // no request has come yet
 };
 
 } // namespace kvmserver::http
