@@ -24,7 +24,11 @@ MAY_INCLUDE = {
     "src/store": ["tinykvm/base"],  # it knows blobs, not machines
     "src/http": ["tinykvm/base"],  # it knows sockets, not machines
     "src/runner": ["tinykvm", "src/snapshot", "src/http"],
-    "src/cli": ["tinykvm", "src/snapshot", "src/store", "src/runner", "src/http"],
+    "src/ops": ["tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
+    "src/daemon": ["tinykvm/base", "src/store", "src/http"],
+    "src/admin": ["tinykvm/base", "src/store", "src/http", "src/ops", "src/daemon"],
+    "src/remote": ["tinykvm/base", "src/store", "src/ops"],
+    "src/cli": ["tinykvm", "src/snapshot", "src/store", "src/runner", "src/http", "src/ops", "src/daemon", "src/admin", "src/remote"],
 }
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only,
 # and the machine also the bytes to load.
