@@ -30,20 +30,6 @@ ExitCode exit_code_of(unsigned status) {
     }
 }
 
-std::string_view title_of(unsigned status) {
-    switch (status) {
-    case 401: return "Unauthorized";
-    case 405: return "Method Not Allowed";
-    case 409: return "Conflict";
-    case 412: return "Precondition Failed";
-    case 415: return "Unsupported Media Type";
-    case 416: return "Range Not Satisfiable";
-    case 422: return "Unprocessable Content";
-    case 428: return "Precondition Required";
-    default: return http::status_title(status);
-    }
-}
-
 struct Kind {
     unsigned status;
     const char* code;
@@ -64,6 +50,24 @@ Kind kind_of(const tinykvm::UserError& error) {
 }
 
 } // namespace
+
+std::string_view reason_of(unsigned status) {
+    switch (status) {
+    case 200: return "OK";
+    case 201: return "Created";
+    case 204: return "No Content";
+    case 206: return "Partial Content";
+    case 401: return "Unauthorized";
+    case 405: return "Method Not Allowed";
+    case 409: return "Conflict";
+    case 412: return "Precondition Failed";
+    case 415: return "Unsupported Media Type";
+    case 416: return "Range Not Satisfiable";
+    case 422: return "Unprocessable Content";
+    case 428: return "Precondition Required";
+    default: return http::status_title(status);
+    }
+}
 
 Refused::Refused(unsigned status, std::string code, const std::string& detail, std::string hint, Headers headers)
     : UserError(exit_code_of(status), detail), status_(status), code_(std::move(code)), hint_(std::move(hint)),
@@ -115,7 +119,7 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
         detail = e.what();
     }
     reply.status = kind.status;
-    reply.document["title"] = title_of(kind.status);
+    reply.document["title"] = reason_of(kind.status);
     reply.document["status"] = kind.status;
     reply.document["detail"] = detail;
     reply.document["code"] = code.empty() ? kind.code : code;

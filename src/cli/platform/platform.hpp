@@ -37,7 +37,6 @@ Command logs_command();
 Command top_command();
 Command token_command();
 Command login_command();
-Command logout_command();
 Command remote_command();
 
 namespace platform {
