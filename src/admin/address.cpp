@@ -60,6 +60,16 @@ bool is_loopback(const sockaddr* address) {
            IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
+// The successor of a daemon is its child.
+bool parent_is_this_program() {
+    std::error_code error;
+    const auto parent = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", ::getppid()), error);
+    std::string name = parent.filename().string();
+    if (const auto gone = name.find(" (deleted)"); gone != name.npos) // it was upgraded
+        name.resize(gone);
+    return !error && name == std::filesystem::read_symlink("/proc/self/exe", error).filename().string();
+}
+
 std::string text_of(const sockaddr_storage& address) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
     if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), sizeof address, host, sizeof host, port,
@@ -108,7 +118,17 @@ UniqueFd listen_tcp(const Address& address, std::string& actual, bool& loopback)
     const int on = 1;
     if (!socket || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
         tinykvm::throw_errno("socket for " + shown);
-    if (::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(socket.get(), kBacklog) != 0) {
+    const auto bind = [&] { return ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0; };
+    const auto share = [&] { ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on); };
+    // Only for the daemon that this one hands over to: nobody else is let in beside it.
+    bool bound_here = bind();
+    if (!bound_here && errno == EADDRINUSE && parent_is_this_program()) {
+        share();
+        bound_here = bind();
+    }
+    if (bound_here)
+        share();
+    if (!bound_here || ::listen(socket.get(), kBacklog) != 0) {
         if (errno == EADDRINUSE)
             throw UserError(ExitCode::conflict,
                             fmt::format("{}: another process listens there already: choose another port", shown));
@@ -173,7 +193,15 @@ void UnixListener::remove_dead() const {
         return;
     if (!S_ISSOCK(there.st_mode))
         throw UserError(ExitCode::usage, fmt::format("{}: is there and is no socket", path_.string()));
-    if (connect_in(unix_socket().get(), folder_.get(), name_))
+    const UniqueFd there_already = unix_socket();
+    const bool lives = connect_in(there_already.get(), folder_.get(), name_);
+    ucred owner{};
+    socklen_t size = sizeof owner;
+    // A daemon that hands over to this one listens until this one is ready.
+    if (lives && ::getsockopt(there_already.get(), SOL_SOCKET, SO_PEERCRED, &owner, &size) == 0 &&
+        owner.pid == ::getppid())
+        return; // the new name takes its place
+    if (lives)
         throw UserError(ExitCode::conflict,
                         fmt::format("{}: another daemon listens there already", path_.string()));
     ::unlinkat(folder_.get(), name_.c_str(), 0);

@@ -1,5 +1,6 @@
 // The API, without what carries its requests: the listener calls it for clients, the command line for itself.
 #pragma once
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -21,6 +22,7 @@ struct ApiOptions {
     std::string executable = ops::kSelf; // the kvmserver that tries new versions
     std::string trial_folder = "/";      // that the relative paths of their manifests are seen from
     std::string version;                 // of kvmserver, for people
+    std::function<void()> on_reload = {}; // beside Control::reload(): the listener's own certificate
 };
 
 // Thread-safe; calls block as long as they take.

@@ -11,8 +11,6 @@
 
 namespace kvmserver::admin {
 
-#if __has_include("src/daemon/log_store.cpp")
-
 namespace {
 
 using daemon::LogLine;
@@ -93,11 +91,5 @@ void logs(Call& call) {
             send(call, json{{"stream", "daemon"}, {"text", std::to_string(lost) + " lines were left out"}}.dump());
     }
 }
-
-#else
-
-void logs(Call& call) { call.api.control(); }
-
-#endif
 
 } // namespace kvmserver::admin

@@ -136,6 +136,8 @@ void invoke(Call& call) {
 void reload(Call& call) {
     call.only_query({});
     call.api.control().reload();
+    if (call.api.options().on_reload)
+        call.api.options().on_reload();
     call.reply(200, {{"reloaded", true}});
 }
 

@@ -1,10 +1,14 @@
 // kvmserver: only wires the commands to what they do.
 #include "src/cli/command.hpp"
+#include "src/cli/function_process.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/runner/options.hpp"
 
 int main(int argc, char** argv) {
     using namespace kvmserver::cli;
+    const std::vector<std::string> words(argv + (argc > 0), argv + argc);
+    if (is_function_process(words))
+        return function_process(words, kvmserver::run_function);
     const Command commands[] = {
         run_command(kvmserver::run_program),
         snapshot_command(kvmserver::make_snapshot),
@@ -30,9 +34,10 @@ int main(int argc, char** argv) {
         token_command(),
         login_command(),
         remote_command(),
+        serve_command(),
         doctor_command(),
         completion_command(),
         version_command(),
     };
-    return run_cli(commands, {argv + (argc > 0), argv + argc}, host_context());
+    return run_cli(commands, words, host_context());
 }

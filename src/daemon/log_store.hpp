@@ -35,10 +35,13 @@ struct LogLimits {
 class LogStore {
 public:
     // Files are FOLDER/NAME/current.ndjson and previous.ndjson (see LogLine::json). Without a folder ("") there are none.
-    LogStore(std::filesystem::path folder, const LogLimits& limits = {});
+    explicit LogStore(std::filesystem::path folder, const LogLimits& limits = {});
     ~LogStore();
+    LogStore(const LogStore&) = delete;
+    LogStore& operator=(const LogStore&) = delete;
 
     void add(LogLine line); // `id` and, when 0, `ms` are set here
+    void forget(const std::string& function); // it was deleted: its lines and files go
 
     struct Query {
         std::string function;                 // "": of all
@@ -49,19 +52,24 @@ public:
         std::size_t last = 0;                 // only so many, the newest; 0: all
         bool matches(const LogLine& line) const;
     };
-    // By id. Lines that are no longer in memory are read from the files.
+    // Oldest first. What is no longer in memory (or was printed before the daemon began) is read from the files.
     std::vector<LogLine> lines(const Query& query) const;
 
     // Calls `told` for every new line that matches, on the thread that adds it: it must not block, nor call this object.
-    // Ends with the returned object. No line is missed or told twice between lines(query) and follow when the caller drops
-    // ids that it has seen already: follow first, then ask.
+    // Ends with the returned object; once that is destroyed, `told` is not called any more. To miss nothing: follow first, then
+    // ask for lines(), and drop what is told with an id that was among them.
     class Follower;
     std::shared_ptr<Follower> follow(const Query& query, std::function<void(const LogLine&)> told);
 
 private:
-    struct Function;
-    class Impl;
-    std::shared_ptr<Impl> impl_;
+    class Files;
+    struct Followers;
+    const LogLimits limits_;
+    mutable std::mutex mutex_;
+    std::uint64_t last_id_;
+    std::map<std::string, std::deque<LogLine>> memory_;
+    std::unique_ptr<Files> files_; // null: none
+    std::shared_ptr<Followers> followers_;
 };
 
 } // namespace kvmserver::daemon

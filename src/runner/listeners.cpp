@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
 
@@ -40,6 +41,15 @@ SocketAddress parse_listen_address(const std::string& text) {
         throw UserError(ExitCode::usage, fmt::format("--listen={}: {} is no address; give a number such as 127.0.0.1:8080", text, host));
     }
     return out;
+}
+
+int parse_listen_fd(const std::string& text) {
+    int fd = -1;
+    const char* begin = text.data() + 3;
+    const auto [end, error] = std::from_chars(begin, text.data() + text.size(), fd);
+    if (error != std::errc() || end != text.data() + text.size() || fd <= 2 || ::fcntl(fd, F_GETFD) < 0)
+        throw UserError(ExitCode::usage, fmt::format("--listen={}: no such descriptor was inherited", text));
+    return fd;
 }
 
 Arrival accept_client(int listening, std::uint32_t listener) {
@@ -100,6 +110,16 @@ int Listeners::open_socket(std::uint32_t family, std::vector<std::uint8_t>& addr
     return 0;
 }
 
+void Listeners::override_first(UniqueFd listening) {
+    int listens = 0;
+    socklen_t bytes = sizeof(listens);
+    if (::getsockopt(listening.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) < 0 || listens == 0)
+        throw UserError(ExitCode::usage, fmt::format("--listen=fd:{}: this descriptor is no listening socket", listening.get()));
+    ::fcntl(listening.get(), F_SETFD, FD_CLOEXEC);
+    ::fcntl(listening.get(), F_SETFL, ::fcntl(listening.get(), F_GETFL) | O_NONBLOCK);
+    given_ = std::move(listening);
+}
+
 int Listeners::bind(std::uint32_t family, std::vector<std::uint8_t>& address) {
     const std::lock_guard lock(mutex_);
     UniqueFd fd;
@@ -120,6 +140,10 @@ int Listeners::listen(std::uint32_t id, std::uint32_t family, std::vector<std::u
     if (dry_)
         return 0;
     UniqueFd fd;
+    if (given_) {
+        open_.push_back({id, std::move(given_)});
+        return 0;
+    }
     const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) { return b.asked == address; });
     if (found != bound_.end()) {
         fd = std::move(found->fd);

@@ -2,8 +2,8 @@
 #pragma once
 #include <sys/socket.h>
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,7 +28,7 @@ enum class Fate : int { running, program_failed, timed_out, out_of_memory, stopp
 struct Arrival {
     tinykvm::UniqueFd fd;
     std::uint32_t listener = 0;
-    std::shared_ptr<std::atomic<Fate>> fate; // null where nobody asks
+    std::function<void(Fate)> tell; // how it ended, unless well; before it is closed; empty where nobody asks
     SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none
 };
 // Takes one connection without waiting; without an fd, and with errno set, when there is none.
@@ -36,6 +36,8 @@ Arrival accept_client(int listening, std::uint32_t listener);
 
 // "host:port", ":port", "[::1]:80" to an address; throws UserError(usage). Names are "localhost" or numeric.
 SocketAddress parse_listen_address(const std::string& text);
+// "fd:3", a descriptor that this process inherited; throws UserError(usage).
+int parse_listen_fd(const std::string& text);
 std::string to_string(const sockaddr* address, socklen_t bytes);
 
 // Sockets that were bound and that listen, by the guest's listener number. Thread-safe.
@@ -43,6 +45,8 @@ class Listeners {
 public:
     // Where the first listener really listens instead of where the program asked.
     void override_first(const SocketAddress& address) { override_ = address; }
+    // A socket of whoever started us, which listens already; throws UserError(usage) when it is none.
+    void override_first(tinykvm::UniqueFd listening);
     // Without sockets: addresses are only remembered (building a snapshot).
     void set_dry(bool dry) { dry_ = dry; }
 
@@ -64,6 +68,7 @@ private:
     std::vector<Bound> bound_;
     std::vector<Open> open_;
     std::optional<SocketAddress> override_;
+    tinykvm::UniqueFd given_;
     bool dry_ = false;
 };
 

@@ -55,7 +55,9 @@ MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& op
 
 void start_listeners(Setup& setup, const Options& options) {
     setup.listeners = std::make_unique<Listeners>();
-    if (!options.listen.empty())
+    if (options.listen.starts_with("fd:"))
+        setup.listeners->override_first(UniqueFd(parse_listen_fd(options.listen)));
+    else if (!options.listen.empty())
         setup.listeners->override_first(parse_listen_address(options.listen));
 }
 

@@ -3,14 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "src/snapshot/byte_source.hpp"
 #include "src/snapshot/index.hpp"
 #include "src/snapshot/metadata.hpp"
-#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
 
@@ -21,6 +22,8 @@ class SnapshotReader {
 public:
     // Checks all but the content of the chunks.
     static SnapshotReader open(const std::filesystem::path& path);
+    // The same of other bytes; `name` is for messages.
+    static SnapshotReader open(std::unique_ptr<ByteSource> source, const std::filesystem::path& name);
 
     const std::filesystem::path& path() const { return path_; }
     std::uint64_t file_bytes() const { return header_.prefix.file_bytes; }
@@ -44,7 +47,6 @@ public:
 
 private:
     SnapshotReader() = default;
-    void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
     std::vector<std::byte> read_section(const format::Section& section, std::uint64_t offset,
                                         const char* name) const;
     void parse();
@@ -53,7 +55,7 @@ private:
     [[noreturn]] void bad(const std::string& why) const;
 
     std::filesystem::path path_;
-    tinykvm::UniqueFd fd_;
+    std::unique_ptr<ByteSource> source_;
     format::Header header_;
     Metadata metadata_;
     std::vector<ChunkInfo> chunks_;

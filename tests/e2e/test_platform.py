@@ -370,6 +370,11 @@ def test_bad_input(platform, snap) -> None:
     ('[run]\nprogram = "x"\n[function.env]\n"A.B" = "1"\n', ":4: "),
     ('[run]\nprogram = "x"\n[function]\nsecrets = [1]\n', ":4: function.secrets must be an array"),
     ('[run]\nprogram = "x"\n[[function]]\n', "function must be a table"),
+    ('[run]\nprogram = "x"\n[function.scale]\nmax = 0\n', ":4: function.scale.max must be a whole number from 1"),
+    ('[run]\nprogram = "x"\n[function.scale]\nmin = 3\nmax = 2\n', ":5: function.scale.max must be at least function.scale.min"),
+    ('[run]\nprogram = "x"\n[function.scale]\nmin = 1\nidle = "soon"\n', ":5: function.scale.idle must be a time"),
+    ('[run]\nprogram = "x"\n[function.scale]\nqueue-timeout = -1\n', ":4: function.scale.queue-timeout must be a time"),
+    ('[run]\nprogram = "x"\n[function]\nscale = 1\n', ":4: function.scale must be a table"),
     ("[run\n", ":1: "),
 ])  # fmt: skip
 def test_bad_manifest(platform, text: str, error: str) -> None:

@@ -109,7 +109,6 @@ private:
     static admin::ApiOptions options(const std::string& folder) {
         admin::ApiOptions options;
         options.trial_folder = folder;
-        options.version = version_line();
         return options;
     }
     [[noreturn]] void no_daemon() const {

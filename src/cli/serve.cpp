@@ -1,0 +1,162 @@
+// kvmserver serve: the daemon, in the foreground.
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cerrno>
+#include <cstring>
+
+#include "src/admin/address.hpp"
+#include "src/admin/listener.hpp"
+#include "src/cli/command.hpp"
+#include "src/cli/paths.hpp"
+#include "src/cli/platform/platform.hpp"
+#include "src/daemon/daemon.hpp"
+#include "src/runner/listeners.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli {
+namespace {
+
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+
+constexpr OptionSpec kServeOptions[] = {
+    {.name = "listen", .kind = Kind::text, .group = "Options", .value = "ADDR", .fallback = ":8080", .help = "where clients connect"},
+    {.name = "store", .kind = Kind::text, .group = "Options", .value = "DIR", .help = "the store (KVMSERVER_STORE)"},
+    {.name = "threads", .letter = 't', .kind = Kind::text, .group = "Options", .value = "N", .fallback = "0",
+     .help = "request machines of a function at most; 0 = number of CPUs"},
+    {.name = "idle", .kind = Kind::text, .group = "Options", .value = "SECONDS", .fallback = "60",
+     .help = "end the process of a function that nobody asks"},
+    {.name = "max-vms", .kind = Kind::text, .group = "Options", .value = "N", .fallback = "0",
+     .help = "request machines of all functions together; 0 = no limit"},
+    {.name = "access-log", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "a JSON object a request; - is stdout"},
+    {.name = "admin", .kind = Kind::repeated, .group = "Options", .value = "ADDR",
+     .help = "where the API listens: HOST:PORT for those with a token, or a socket's path (STORE/admin.sock)"},
+    {.name = "admin-certificate", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM chain: TLS for the API"},
+    {.name = "admin-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
+    {.name = "tls-certificate", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM chain: serve TLS"},
+    {.name = "tls-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
+};
+
+std::string text_of(const Invocation& invocation, std::string_view name, std::string fallback = "") {
+    const auto at = invocation.settings.find(name);
+    return at == invocation.settings.end() ? fallback : at->second.values.back();
+}
+
+template <class Number>
+Number number_of(const Invocation& invocation, std::string_view name, Number fallback, Number most) {
+    const std::string text = text_of(invocation, name);
+    if (text.empty())
+        return fallback;
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || value > most)
+        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is no number from 0 to {}", name, text, most));
+    return value;
+}
+
+tinykvm::UniqueFd listen_on(const std::string& text) {
+    const SocketAddress address = parse_listen_address(text);
+    tinykvm::UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int on = 1;
+    if (fd)
+        ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (!fd || ::bind(fd.get(), address.get(), address.bytes) < 0 || ::listen(fd.get(), 1024) < 0) {
+        const int error = errno;
+        throw UserError(error == EADDRINUSE ? ExitCode::conflict : error == EACCES ? ExitCode::not_permitted : ExitCode::failure,
+                        fmt::format("cannot listen on {}: {}{}", text, std::strerror(error),
+                                    error == EADDRINUSE ? "; stop the other server or choose another address with --listen" : ""));
+    }
+    return fd;
+}
+
+// The API beside the functions, for as long as this lives.
+struct Admin {
+    admin::OpenStore source;
+    admin::Api api;
+    std::unique_ptr<admin::Listener> listener;
+    Admin(const std::filesystem::path& store, daemon::Control& control, const admin::ListenerOptions& options)
+        : source(store, control.store()),
+          api(source, {.control = &control, .executable = ops::kSelf, .trial_folder = "/", .version = plain_version(),
+                       .on_reload = [this] { listener->reload_certificate(); }}),
+          listener(std::make_unique<admin::Listener>(api, options)) {
+        listener->start();
+    }
+    ~Admin() { listener->stop(std::chrono::seconds(5)); }
+    Admin(const Admin&) = delete;
+    Admin& operator=(const Admin&) = delete;
+    static std::string plain_version() { // of "kvmserver X.Y.Z\n"
+        const std::string line = version_line();
+        const auto begin = line.find(' ') + 1;
+        return line.substr(begin, line.find('\n') - begin);
+    }
+};
+
+admin::ListenerOptions admin_options(const Invocation& invocation, const Context& context, const std::filesystem::path& store) {
+    admin::ListenerOptions options;
+    options.socket = admin::default_socket(store);
+    if (const auto given = invocation.settings.find("admin"); given != invocation.settings.end())
+        for (const std::string& text : given->second.values) {
+            const admin::Address address = admin::parse_address(text);
+            if (!address.socket.empty())
+                options.socket = absolute_path(context.folder, address.socket);
+            else if (!options.tcp.empty())
+                throw UserError(ExitCode::usage, fmt::format("--admin: {} and {}: the API listens at one address besides its socket", options.tcp, text));
+            else
+                options.tcp = text;
+        }
+    options.certificate = text_of(invocation, "admin-certificate");
+    options.key = text_of(invocation, "admin-key");
+    if (options.certificate.empty() != options.key.empty())
+        throw UserError(ExitCode::usage, "--admin-certificate and --admin-key go together; give both");
+    if (!options.certificate.empty() && options.tcp.empty())
+        throw UserError(ExitCode::usage, "--admin-certificate is for --admin HOST:PORT");
+    for (std::string* const file : {&options.certificate, &options.key})
+        if (!file->empty())
+            *file = absolute_path(context.folder, *file);
+    return options;
+}
+
+int serve(const Invocation& invocation, Context& context) {
+    if (!invocation.operands.empty())
+        throw UserError(ExitCode::usage, fmt::format("serve takes no '{}'; see kvmserver serve --help", invocation.operands.front()));
+    daemon::ServeOptions options;
+    options.store = platform::store_path(invocation, context);
+    options.certificate = text_of(invocation, "tls-certificate");
+    options.key = text_of(invocation, "tls-key");
+    if (options.certificate.empty() != options.key.empty())
+        throw UserError(ExitCode::usage, "--tls-certificate and --tls-key go together; give both");
+    const unsigned machines = number_of<unsigned>(invocation, "threads", 0, 1024);
+    options.machines = machines == 0 ? context.cpus : machines;
+    options.idle_seconds = number_of<double>(invocation, "idle", 60, 1e9);
+    options.max_machines = number_of<std::uint64_t>(invocation, "max-vms", 0, 1'000'000);
+    options.threads = std::max(1u, context.cpus / 2);
+    options.access_log = text_of(invocation, "access-log");
+    if (!options.access_log.empty() && options.access_log != "-")
+        options.access_log = absolute_path(context.folder, options.access_log);
+    for (std::string* const file : {&options.certificate, &options.key})
+        if (!file->empty())
+            *file = absolute_path(context.folder, *file);
+    options.listen = [address = text_of(invocation, "listen", ":8080")] { return listen_on(address); };
+    options.beside = [store = options.store, listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
+        auto running = std::make_shared<Admin>(store, control, listen);
+        fmt::print("Admin API on {}\n", running->listener->address());
+        return running;
+    };
+    return daemon::serve(std::move(options));
+}
+
+} // namespace
+
+Command serve_command() {
+    return {.name = "serve",
+            .synopsis = "",
+            .summary = "serve all functions of a store, each by its routes",
+            .operands = Operands::ours,
+            .options = {std::begin(kServeOptions), std::end(kServeOptions)},
+            .action = serve};
+}
+
+} // namespace kvmserver::cli
