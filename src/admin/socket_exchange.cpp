@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <iterator>
 
@@ -18,7 +17,6 @@
 namespace kvmserver::admin {
 namespace {
 constexpr int kPatienceMs = 30'000; // for a client's next byte, and for it to take one
-constexpr int kLingerMs = 5'000;
 constexpr std::size_t kBuffer = 64 * 1024;
 } // namespace
 
@@ -130,14 +128,12 @@ bool SocketExchange::gone_within(int milliseconds) {
     return ::poll(&wanted, 1, milliseconds) > 0 && (wanted.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-// Closing a socket with bytes that nobody read would make the front take the reply for broken.
+// The front takes a reply that has a length for whole, whatever becomes of the socket; and it throws away by itself what
+// a client sends on. So nobody who goes on sending holds a thread.
 void SocketExchange::finish() {
     ::shutdown(socket_.get(), SHUT_WR);
     std::array<std::byte, 4096> rest;
-    pollfd wanted{socket_.get(), POLLIN, 0};
-    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLingerMs);
-    while (std::chrono::steady_clock::now() < end && ::poll(&wanted, 1, kLingerMs) > 0 &&
-           ::recv(socket_.get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0) {
+    while (::recv(socket_.get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0) {
     }
 }
 

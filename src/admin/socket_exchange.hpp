@@ -16,7 +16,7 @@ public:
 
     // Sets method and headers; returns the target. Throws ClientGone.
     std::string read_head(Request& request);
-    // Ends the reply and waits until the front has taken it.
+    // Ends the reply.
     void finish();
 
     std::size_t read(std::span<std::byte> into) override;

@@ -141,9 +141,10 @@ void check_url(const std::string& url) {
         throw UserError(ExitCode::usage,
                         fmt::format("'{}' is no remote: write https://HOST:PORT, or a name of `kvmserver remote list`", url));
     const std::string host = host_of(url);
-    if (host.empty() || host.find('@') != host.npos || url.find('@') != url.npos)
-        throw UserError(ExitCode::usage, fmt::format("'{}': write https://HOST:PORT, without a user or password",
-                                                     host.find('@') != host.npos ? "the URL" : url));
+    if (url.find('@') != url.npos) // not repeated: it may hold a password
+        throw UserError(ExitCode::usage, "the remote's URL: write https://HOST:PORT, without a user or password");
+    if (host.empty())
+        throw UserError(ExitCode::usage, fmt::format("'{}': write https://HOST:PORT", url));
     if (const auto path = url.find('/', url.find("://") + 3); path != url.npos && path + 1 != url.size())
         throw UserError(ExitCode::usage, fmt::format("'{}': give the URL without a path", url));
     if (!secure && !is_loopback(host))

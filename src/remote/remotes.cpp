@@ -67,7 +67,8 @@ Remotes::Remotes(std::filesystem::path file) : file_(std::move(file)) {
     if (!text)
         return;
     try {
-        for (const auto& [name, entry] : nlohmann::json::parse(*text).at("remotes").items())
+        const nlohmann::json kept = nlohmann::json::parse(*text);
+        for (const auto& [name, entry] : kept.at("remotes").items())
             all_[name] = {entry.at("url"), entry.value("token", ""), entry.value("ca", "")};
     } catch (const nlohmann::json::exception&) {
         throw UserError(ExitCode::usage, fmt::format("{}: it is no list of remotes: remove it and log in again",

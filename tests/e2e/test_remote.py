@@ -280,7 +280,7 @@ def test_timeout(far) -> None:
 def test_tokens_are_not_in_argv(far) -> None:
     for command in ("login", "list"):
         assert "--token " not in kvmserver(command, "--help").out
-    assert "login" in far.fails(2, "login", far.api.url, "--token", "x")
+    assert "--token-file" in far.fails(2, "login", far.api.url, "--token", "x")
 
 
 def test_curl_is_loaded_only_when_needed(far, snap) -> None:
