@@ -25,8 +25,11 @@ MAY_INCLUDE = {
     "src/http": ["tinykvm/base"],  # it knows sockets, not machines
     "src/link": ["tinykvm/base"],  # between the daemon and the processes of functions
     "src/runner": ["tinykvm", "src/snapshot", "src/http", "src/link"],
+    "src/ops": ["tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
     "src/daemon": ["tinykvm/base", "src/store", "src/http", "src/link"],
-    "src/cli": ["tinykvm", "src/snapshot", "src/store", "src/runner", "src/http", "src/daemon"],
+    "src/admin": ["tinykvm/base", "src/store", "src/http", "src/ops", "src/daemon"],
+    "src/remote": ["tinykvm/base", "src/store", "src/ops"],
+    "src/cli": ["tinykvm", "src/snapshot", "src/store", "src/runner", "src/http", "src/ops", "src/daemon", "src/admin", "src/remote"],
 }
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only,
 # and the machine also the bytes to load.

@@ -11,7 +11,7 @@
 #include "src/cli/host_cpu.hpp"
 #include "src/cli/platform/child.hpp"
 #include "src/cli/platform/platform.hpp"
-#include "src/cli/platform/reference.hpp"
+#include "src/ops/reference.hpp"
 #include "src/snapshot/reader.hpp"
 #include "src/store/stored_snapshot.hpp"
 #include "tinykvm/base/error.hpp"
@@ -46,7 +46,7 @@ Inspected find(const Invocation& invocation, Context& context) {
     if (!stored)
         return found;
     const auto opened = platform::open_store(invocation, context);
-    const store::StoredSnapshot snapshot(*opened, platform::find_snapshot(*opened, found.shown));
+    const store::StoredSnapshot snapshot(*opened, ops::find_snapshot(*opened, found.shown));
     found.copy = platform::memory_file("kvmserver-snapshot");
     snapshot.export_to(found.copy.get());
     found.path = fmt::format("/proc/self/fd/{}", found.copy.get());

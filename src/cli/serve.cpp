@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "src/admin/address.hpp"
+#include "src/admin/listener.hpp"
 #include "src/cli/command.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
@@ -30,6 +32,10 @@ constexpr OptionSpec kServeOptions[] = {
     {.name = "max-vms", .kind = Kind::text, .group = "Options", .value = "N", .fallback = "0",
      .help = "request machines of all functions together; 0 = no limit"},
     {.name = "access-log", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "a JSON object a request; - is stdout"},
+    {.name = "admin", .kind = Kind::repeated, .group = "Options", .value = "ADDR",
+     .help = "where the API listens: HOST:PORT for those with a token, or a socket's path (STORE/admin.sock)"},
+    {.name = "admin-certificate", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM chain: TLS for the API"},
+    {.name = "admin-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
     {.name = "tls-certificate", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM chain: serve TLS"},
     {.name = "tls-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
 };
@@ -66,6 +72,53 @@ tinykvm::UniqueFd listen_on(const std::string& text) {
     return fd;
 }
 
+// The API beside the functions, for as long as this lives.
+struct Admin {
+    admin::OpenStore source;
+    admin::Api api;
+    std::unique_ptr<admin::Listener> listener;
+    Admin(const std::filesystem::path& store, daemon::Control& control, const admin::ListenerOptions& options)
+        : source(store, control.store()),
+          api(source, {.control = &control, .executable = ops::kSelf, .trial_folder = "/", .version = plain_version(),
+                       .on_reload = [this] { listener->reload_certificate(); }}),
+          listener(std::make_unique<admin::Listener>(api, options)) {
+        listener->start();
+    }
+    ~Admin() { listener->stop(std::chrono::seconds(5)); }
+    Admin(const Admin&) = delete;
+    Admin& operator=(const Admin&) = delete;
+    static std::string plain_version() { // of "kvmserver X.Y.Z\n"
+        const std::string line = version_line();
+        const auto begin = line.find(' ') + 1;
+        return line.substr(begin, line.find('\n') - begin);
+    }
+};
+
+admin::ListenerOptions admin_options(const Invocation& invocation, const Context& context, const std::filesystem::path& store) {
+    admin::ListenerOptions options;
+    options.socket = admin::default_socket(store);
+    if (const auto given = invocation.settings.find("admin"); given != invocation.settings.end())
+        for (const std::string& text : given->second.values) {
+            const admin::Address address = admin::parse_address(text);
+            if (!address.socket.empty())
+                options.socket = absolute_path(context.folder, address.socket);
+            else if (!options.tcp.empty())
+                throw UserError(ExitCode::usage, fmt::format("--admin: {} and {}: the API listens at one address besides its socket", options.tcp, text));
+            else
+                options.tcp = text;
+        }
+    options.certificate = text_of(invocation, "admin-certificate");
+    options.key = text_of(invocation, "admin-key");
+    if (options.certificate.empty() != options.key.empty())
+        throw UserError(ExitCode::usage, "--admin-certificate and --admin-key go together; give both");
+    if (!options.certificate.empty() && options.tcp.empty())
+        throw UserError(ExitCode::usage, "--admin-certificate is for --admin HOST:PORT");
+    for (std::string* const file : {&options.certificate, &options.key})
+        if (!file->empty())
+            *file = absolute_path(context.folder, *file);
+    return options;
+}
+
 int serve(const Invocation& invocation, Context& context) {
     if (!invocation.operands.empty())
         throw UserError(ExitCode::usage, fmt::format("serve takes no '{}'; see kvmserver serve --help", invocation.operands.front()));
@@ -87,6 +140,11 @@ int serve(const Invocation& invocation, Context& context) {
         if (!file->empty())
             *file = absolute_path(context.folder, *file);
     options.listen = [address = text_of(invocation, "listen", ":8080")] { return listen_on(address); };
+    options.beside = [store = options.store, listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
+        auto running = std::make_shared<Admin>(store, control, listen);
+        fmt::print("Admin API on {}\n", running->listener->address());
+        return running;
+    };
     return daemon::serve(std::move(options));
 }
 

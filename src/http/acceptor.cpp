@@ -30,6 +30,15 @@ std::string ip_of(const sockaddr_storage& address) {
     return text;
 }
 
+// "unix:UID": who connected, as the kernel says it.
+std::string peer_of(int socket) {
+    ucred who{};
+    socklen_t size = sizeof who;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
+        return "unix";
+    return "unix:" + std::to_string(who.uid);
+}
+
 } // namespace
 
 Acceptor::Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate, Deal deal)
@@ -77,7 +86,8 @@ void Acceptor::accept_all() {
         TlsContext tls = certificate_ ? certificate_->get() : nullptr;
         if (certificate_ && !tls)
             continue; // no certificate was given: nothing can be said to this client
-        deal_(std::move(client), ip_of(address), std::move(tls));
+        std::string name = address.ss_family == AF_UNIX ? peer_of(client.get()) : ip_of(address);
+        deal_(std::move(client), std::move(name), std::move(tls));
     }
 }
 

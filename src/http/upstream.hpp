@@ -34,8 +34,8 @@ struct RequestInfo {
     const RequestHead& head; // with host and path, by which to choose
     std::string_view request_id;
     std::string_view traceparent; // what the program is sent; may be ""
-    std::string_view client_ip;
-    bool secure; // over TLS
+    std::string_view client_ip; // of a Unix socket "unix:UID"
+    bool secure;                // over TLS
 };
 
 // Where the answer goes. Any thread may answer, once; what comes after the first answer is dropped.

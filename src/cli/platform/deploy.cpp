@@ -3,19 +3,16 @@
 
 #include <algorithm>
 
-#include "src/cli/platform/health.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
 #include "src/snapshot/reader.hpp"
-#include "src/store/errors.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
 namespace {
 
 using namespace platform;
-using store::Route;
-using Env = std::map<std::string, std::string>;
+using nlohmann::json;
 
 constexpr OptionSpec kOwn[] = {
     {.name = "name",
@@ -36,22 +33,6 @@ constexpr OptionSpec kOwn[] = {
     {.name = "no-activate", .group = "Options", .help = "add the version; what is live stays live"},
 };
 
-struct Plan {
-    std::string name;
-    Source source;
-    std::vector<Route> wanted_routes; // when none are given: those that are there
-    bool routes_given = false, activate = true, dry_run = false;
-    std::optional<std::uint64_t> if_version;
-};
-
-// Routes and environment after the deploy, and what they were compared with.
-struct Change {
-    std::optional<store::FunctionDetails> now; // nothing: a new function
-    std::optional<std::vector<Route>> routes;  // nothing: as they are
-    std::optional<Env> env;
-    std::string etag() const { return now ? now->etag : ""; }
-};
-
 std::string name_of(const Invocation& invocation, const Source& source) {
     if (const auto given = text(invocation, "name"))
         return *given;
@@ -65,218 +46,110 @@ std::string name_of(const Invocation& invocation, const Source& source) {
     return name;
 }
 
+struct Plan {
+    std::string name;
+    Source source;
+    json body; // of the request, without the snapshot
+    std::string target() const { return target_of({"functions", name}); }
+};
+
 Plan plan_of(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "deploy", "[FILE]", 0, 1);
     Plan plan;
-    plan.activate = !flag(invocation, "no-activate");
-    plan.dry_run = flag(invocation, "dry-run");
+    plan.body = {{"activate", !flag(invocation, "no-activate")}};
     if (const auto version = text(invocation, "if-version"))
-        plan.if_version = version_number(*version);
+        plan.body["if_version"] = version_number(*version);
     plan.source = find_source(invocation.operands.empty() ? "." : invocation.operands.front(), context);
     plan.name = name_of(invocation, plan.source);
     store::check_function_name(plan.name);
-    if (plan.source.manifest)
+    if (plan.source.manifest) {
+        plan.body["manifest"] = json::parse(plan.source.manifest->json);
         for (const std::string& warning : plan.source.manifest->warnings)
             context.err << "kvmserver: " << warning << '\n';
+    }
     if (const auto given = invocation.settings.find("route"); given != invocation.settings.end()) {
-        plan.routes_given = true;
         for (const std::string& route : given->second.values)
-            plan.wanted_routes.push_back(Route::parse(route));
-    } else if (plan.source.manifest && plan.source.manifest->routes) {
-        plan.routes_given = true;
-        plan.wanted_routes = *plan.source.manifest->routes;
-    } else {
-        plan.wanted_routes = {Route::parse(plan.name + ".localhost")};
+            store::Route::parse(route); // better known before all else
+        plan.body["routes"] = given->second.values;
     }
     return plan;
 }
 
-void check_version(const Plan& plan, const Change& change) {
-    if (!plan.if_version)
-        return;
-    if (!change.now) {
-        if (*plan.if_version != 0)
-            throw store::Conflict(
-                fmt::format("there is no function {} yet, so v{} is not live", plan.name, *plan.if_version));
-        return;
-    }
-    const auto& live = change.now->live;
-    const auto most = std::ranges::max_element(live, {}, &store::Live::percent);
-    if (most == live.end() ? *plan.if_version != 0 : most->version != *plan.if_version)
-        throw store::Conflict(
-            fmt::format("{} {} is live, not v{}", plan.name, live_text(live), *plan.if_version));
-    if (*plan.if_version == 0)
-        throw store::Conflict(fmt::format("there is a function {} already", plan.name));
+void print_routes(const json& change, std::ostream& out) {
+    const json &before = change.at("routes_before"), &after = change.at("routes");
+    const auto in = [](const json& routes, const json& route) {
+        return std::ranges::find(routes, route) != routes.end();
+    };
+    for (const json& route : after)
+        if (!in(before, route))
+            out << "+ route " << route.get<std::string>() << '\n';
+    for (const json& route : before)
+        if (!in(after, route))
+            out << "- route " << route.get<std::string>() << '\n';
 }
 
-void check_routes(const Plan& plan, const Change& change, store::Functions& functions) {
-    if (!change.routes)
-        return;
-    for (const store::RouteOwner& owned : functions.routes())
-        if (owned.function != plan.name &&
-            std::ranges::find(*change.routes, owned.route) != change.routes->end())
-            throw store::RouteTaken(owned.route.text(), owned.function);
-}
-
-// [function.env] of a stored manifest.
-nlohmann::json manifest_env(const std::string& stored) {
-    nlohmann::json at = nlohmann::json::parse(stored);
-    for (const char* const key : {"function", "env"}) {
-        if (!at.is_object() || !at.contains(key))
-            return nlohmann::json::object();
-        nlohmann::json inner = std::move(at[key]);
-        at = std::move(inner);
-    }
-    return at.is_object() ? at : nlohmann::json::object();
-}
-
-// The manifest's variables over those that are set; those that the last manifest had and this one has not go.
-Env merged_env(const store::FunctionDetails& now, const Manifest& manifest) {
-    Env env = now.env;
-    for (const store::VersionInfo& version : now.live_versions) {
-        const nlohmann::json before = manifest_env(version.manifest);
-        for (const auto& [name, value] : before.items())
-            if (const auto at = env.find(name); at != env.end() && value == at->second)
-                env.erase(at);
-    }
-    for (const auto& [name, value] : manifest.env)
-        env[name] = value;
-    return env;
-}
-
-// Functions is null when there is no store yet.
-Change change_of(const Plan& plan, store::Functions* functions) {
-    Change change;
-    try {
-        if (functions)
-            change.now = functions->describe(plan.name);
-    } catch (const store::NotFound&) {
-    }
-    check_version(plan, change);
-    // What is live keeps its routes and environment when the new version does not go live.
-    const bool applies = plan.activate || !change.now;
-    if (applies && (plan.routes_given || !change.now))
-        change.routes = plan.wanted_routes;
-    if (applies && plan.source.manifest)
-        change.env = change.now ? merged_env(*change.now, *plan.source.manifest) : plan.source.manifest->env;
-    if (functions)
-        check_routes(plan, change, *functions);
-    return change;
-}
-
-std::vector<Route> routes_after(const Change& change) {
-    return change.routes ? *change.routes : change.now->routes;
-}
-
-void print_difference(const Change& change, std::ostream& out) {
-    const std::vector<Route> old_routes = change.now ? change.now->routes : std::vector<Route>{};
-    const std::vector<Route> routes = routes_after(change);
-    for (const Route& route : routes)
-        if (std::ranges::find(old_routes, route) == old_routes.end())
-            out << "+ route " << route.text() << '\n';
-    for (const Route& route : old_routes)
-        if (std::ranges::find(routes, route) == routes.end())
-            out << "- route " << route.text() << '\n';
-    const Env old_env = change.now ? change.now->env : Env{};
-    const Env env = change.env.value_or(old_env);
-    for (const auto& [name, value] : env)
-        if (const auto at = old_env.find(name); at == old_env.end() || at->second != value)
-            out << "+ env " << name << '=' << value << '\n';
-    for (const auto& [name, value] : old_env)
-        if (!env.contains(name))
+void print_difference(const json& change, std::ostream& out) {
+    print_routes(change, out);
+    const json &before = change.at("env_before"), &after = change.at("env");
+    for (const auto& [name, value] : after.items())
+        if (!before.contains(name) || before.at(name) != value)
+            out << "+ env " << name << '=' << value.get<std::string>() << '\n';
+    for (const auto& [name, value] : before.items())
+        if (!after.contains(name))
             out << "- env " << name << '\n';
 }
 
 // Builds nothing: a build may change anything.
-int dry_run(const Invocation& invocation, Context& context, const Plan& plan) {
-    std::unique_ptr<store::Store> opened;
-    std::optional<store::Functions> functions;
-    if (store_exists(store_path(invocation, context))) {
-        opened = open_store(invocation, context);
-        functions.emplace(*opened);
-    }
+int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Connection& platform) {
     if (!plan.source.manifest)
         SnapshotReader::open(plan.source.path).verify();
-    const Change change = change_of(plan, functions ? &*functions : nullptr);
-    const auto before = change.now ? change.now->live : std::vector<store::Live>{};
+    const json change = platform.call("PUT", plan.target() + "?dry_run=1", plan.body);
     if (flag(invocation, "json")) {
-        print_json(context, {{"name", plan.name},
-                             {"dry_run", true},
-                             {"new", !change.now},
-                             {"before", live_json(before)},
-                             {"activate", plan.activate},
-                             {"routes", routes_json(routes_after(change))},
-                             {"env", change.env   ? *change.env
-                                     : change.now ? change.now->env
-                                                  : Env{}}});
+        print_json(context, change);
         return 0;
     }
+    const std::string before = live_text(change.at("before"));
     print_difference(change, context.out);
-    context.out << fmt::format("{} {} -> {} (dry run)\n", plan.name, live_text(before),
-                               plan.activate ? "the new version" : live_text(before));
+    context.out << fmt::format("{} {} -> {} (dry run)\n", plan.name, before,
+                               change.at("activate").get<bool>() ? "the new version" : before);
     return 0;
 }
 
-store::DeployResult put_live(const Plan& plan, const store::Digest& snapshot, store::Functions& functions,
-                             std::vector<Route>& routes) {
-    for (;;) {
-        const Change change = change_of(plan, &functions); // again: building took its time
-        store::DeployRequest request;
-        request.function = plan.name;
-        request.snapshot = snapshot;
-        if (plan.source.manifest)
-            request.manifest = plan.source.manifest->json;
-        request.activate = plan.activate;
-        request.routes = change.routes;
-        request.env = change.env;
-        request.if_match = change.etag();
-        routes = routes_after(change);
-        try {
-            return functions.deploy(request);
-        } catch (const store::StaleEtag&) { // somebody was faster: look again
-        }
-    }
+std::string folder_of(const Plan& plan) {
+    return plan.source.manifest ? plan.source.manifest->folder.string() : "/";
 }
 
 int deploy(const Invocation& invocation, Context& context) {
-    const Plan plan = plan_of(invocation, context);
-    if (plan.dry_run)
-        return dry_run(invocation, context, plan);
+    Plan plan = plan_of(invocation, context);
+    const auto platform = connect(invocation, context, folder_of(plan));
+    if (flag(invocation, "dry-run"))
+        return dry_run(invocation, context, plan, *platform);
     // What is wrong anyway is better known before the build.
     if (!plan.source.manifest)
         SnapshotReader::open(plan.source.path);
-    const auto opened = open_store(invocation, context, Absent::make);
-    store::Functions functions(*opened);
-    change_of(plan, &functions);
+    platform->call("PUT", plan.target() + "?dry_run=1", plan.body);
 
     const bool quiet = flag(invocation, "quiet");
     const SnapshotFile file(plan.source, quiet, context);
-    const Imported imported = import_snapshot(*opened, file.path());
-    const store::Digest& digest = imported.hold.digest();
+    const Pushed pushed = platform->push(file.path());
     if (!quiet)
-        context.err << fmt::format("sha256:{} {}, {} new\n", digest.hex().substr(0, 12),
-                                   bytes_text(imported.bytes), bytes_text(imported.new_bytes));
-    require_health(*opened, digest, plan.source.manifest ? &*plan.source.manifest : nullptr, context);
-    std::vector<Route> routes;
-    const store::DeployResult result = put_live(plan, digest, functions, routes);
+        context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12), bytes_text(pushed.bytes),
+                                   bytes_text(pushed.new_bytes));
+    plan.body["snapshot"] = pushed.snapshot;
+    json result = platform->call("PUT", plan.target(), plan.body);
     if (flag(invocation, "json")) {
-        print_json(context, {{"name", plan.name},
-                             {"version", result.version},
-                             {"before", live_json(result.before)},
-                             {"live", live_json(result.live)},
-                             {"routes", routes_json(routes)},
-                             {"snapshot", "sha256:" + digest.hex()},
-                             {"bytes", imported.bytes},
-                             {"new_bytes", imported.new_bytes},
-                             {"etag", result.etag}});
+        result["bytes"] = pushed.bytes;
+        result["new_bytes"] = pushed.new_bytes;
+        print_json(context, result);
         return 0;
     }
-    if (plan.activate)
-        context.out << fmt::format("{} v{} live{}\n", plan.name, result.version,
-                                   routes.empty() ? "" : " " + url_of(routes.front()));
+    const auto version = result.at("version").get<std::uint64_t>();
+    const json& routes = result.at("routes");
+    if (plan.body.at("activate").get<bool>())
+        context.out << fmt::format("{} v{} live{}\n", plan.name, version,
+                                   routes.empty() ? "" : " " + platform->public_url(routes.front()));
     else
-        context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, result.version,
-                                   live_text(result.live));
+        context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, version, live_text(result.at("live")));
     return 0;
 }
 

@@ -10,7 +10,7 @@ namespace kvmserver::cli {
 namespace {
 
 using namespace platform;
-using store::FunctionSummary;
+using nlohmann::json;
 
 constexpr OptionSpec kSort{.name = "sort",
                            .kind = Kind::text,
@@ -19,58 +19,70 @@ constexpr OptionSpec kSort{.name = "sort",
                            .fallback = "name",
                            .help = "order, the last and the most first"};
 
-void sort_by(std::vector<FunctionSummary>& functions, const std::string& key) {
-    const auto most_first = [&](auto member) {
-        std::ranges::stable_sort(functions, std::greater<>{}, member);
-    };
-    if (key == "created")
-        most_first(&FunctionSummary::created);
-    else if (key == "changed")
-        most_first(&FunctionSummary::changed);
-    else if (key == "versions")
-        most_first(&FunctionSummary::versions);
-    else if (key != "name") // they come by name
+void sort_by(std::vector<json>& functions, const std::string& key) {
+    if (key != "name" && key != "created" && key != "changed" && key != "versions")
         throw tinykvm::UserError(
             tinykvm::ExitCode::usage,
             fmt::format("--sort: '{}' is none of name, created, changed, versions", key));
+    if (key == "name") // they come by name
+        return;
+    const std::string member = key == "versions" ? key : key + "_ms";
+    std::ranges::stable_sort(functions, [&](const json& a, const json& b) { return a.at(member) > b.at(member); });
 }
 
-std::string routes_text(const std::vector<store::Route>& routes) {
+std::string joined(const json& routes) {
     std::string line;
-    for (const store::Route& route : routes)
-        line += (line.empty() ? "" : " ") + route.text();
+    for (const json& route : routes)
+        line += (line.empty() ? "" : " ") + route.get<std::string>();
     return line;
 }
 
-nlohmann::json summary_json(const FunctionSummary& function) {
-    return {{"name", function.name},
-            {"live", live_json(function.live)},
-            {"versions", function.versions},
-            {"routes", routes_json(function.routes)},
-            {"created", time_text(function.created)},
-            {"changed", time_text(function.changed)},
-            {"etag", function.etag}};
+// What runs now, by function; empty without a daemon.
+json running(Connection& platform) {
+    try {
+        return platform.call("GET", "/v1/live").at("live");
+    } catch (const tinykvm::UserError&) { // none, or this token may not
+        return json::array();
+    }
+}
+
+// "idle" without a live version; with a daemon also how many requests there were.
+std::string state_of(const json& function, const json& live) {
+    std::uint64_t requests = 0;
+    bool known = false;
+    std::string failing;
+    for (const json& one : live) {
+        if (one.at("function") != function.at("name"))
+            continue;
+        known = true;
+        requests += one.at("requests").get<std::uint64_t>();
+        if (one.at("state") == "failing")
+            failing = "failing";
+    }
+    std::string state = !failing.empty() ? failing : function.at("live").empty() ? "idle" : "ready";
+    return known ? fmt::format("{} {} req", state, requests) : state;
 }
 
 int list(const char* name, const Invocation& invocation, Context& context) {
     expect_operands(invocation, name, "", 0, 0);
-    std::vector<FunctionSummary> functions;
-    if (store_exists(store_path(invocation, context)))
-        functions = store::Functions(*open_store(invocation, context)).list();
-    sort_by(functions, text(invocation, "sort").value_or("name"));
+    const std::string key = text(invocation, "sort").value_or("name");
+    const auto platform = connect(invocation, context);
+    std::vector<json> functions;
+    if (!platform->empty())
+        functions = platform->call("GET", "/v1/functions").at("functions").get<std::vector<json>>();
+    sort_by(functions, key);
     if (flag(invocation, "json")) {
-        auto all = nlohmann::json::array();
-        for (const FunctionSummary& function : functions)
-            all.push_back(summary_json(function));
-        print_json(context, {{"functions", all}});
+        print_json(context, {{"functions", functions}});
         return 0;
     }
+    const json live = functions.empty() ? json::array() : running(*platform);
     std::size_t width = 0;
-    for (const FunctionSummary& function : functions)
-        width = std::max(width, function.name.size());
-    for (const FunctionSummary& function : functions)
-        context.out << fmt::format("{:{}} {} {} {}\n", function.name, width, live_text(function.live),
-                                   function.live.empty() ? "idle" : "ready", routes_text(function.routes));
+    for (const json& function : functions)
+        width = std::max(width, function.at("name").get_ref<const std::string&>().size());
+    for (const json& function : functions)
+        context.out << fmt::format("{:{}} {} {} {}\n", function.at("name").get<std::string>(), width,
+                                   live_text(function.at("live")), state_of(function, live),
+                                   joined(function.at("routes")));
     if (functions.empty() && !flag(invocation, "quiet"))
         context.err << "no functions yet: kvmserver deploy\n";
     return 0;
@@ -78,38 +90,32 @@ int list(const char* name, const Invocation& invocation, Context& context) {
 
 int describe(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "describe", "NAME", 1, 1);
-    const auto opened = open_store(invocation, context);
-    const store::FunctionDetails function = store::Functions(*opened).describe(invocation.operands.front());
+    const auto platform = connect(invocation, context);
+    const json function = platform->call("GET", target_of({"functions", invocation.operands.front()}));
     if (flag(invocation, "json")) {
-        nlohmann::json object = summary_json(function);
-        object["env"] = function.env;
-        object["secrets"] = function.secrets;
-        object["live_versions"] = nlohmann::json::array();
-        for (const store::VersionInfo& version : function.live_versions) {
-            object["live_versions"].push_back(version_json(version));
-            object["live_versions"].back()["manifest"] = nlohmann::json::parse(version.manifest);
-        }
-        print_json(context, object);
+        print_json(context, function);
         return 0;
     }
     const auto line = [&](const char* name, const std::string& value) {
         context.out << fmt::format("{:<10} {}\n", name, value);
     };
-    line("name", function.name);
-    for (const store::Route& route : function.routes)
-        line("route", fmt::format("{} {}", route.text(), url_of(route)));
-    for (const store::VersionInfo& version : function.live_versions)
-        line("live", fmt::format("v{} {}% {} sha256:{}", version.number, version.percent,
-                                 bytes_text(version.snapshot_bytes), version.snapshot.hex()));
-    line("versions", fmt::to_string(function.versions));
-    for (const auto& [name, value] : function.env)
-        line("env", name + "=" + value);
-    for (const std::string& name : function.secrets)
+    line("name", function.at("name"));
+    for (const json& route : function.at("routes"))
+        line("route", fmt::format("{} {}", route.get<std::string>(), platform->public_url(route)));
+    for (const json& version : function.at("live_versions"))
+        line("live", fmt::format("v{} {}% {} {}", version.at("version").get<std::uint64_t>(),
+                                 version.at("percent").get<unsigned>(),
+                                 bytes_text(version.at("bytes").get<std::uint64_t>()),
+                                 version.at("snapshot").get<std::string>()));
+    line("versions", fmt::to_string(function.at("versions").get<std::uint64_t>()));
+    for (const auto& [name, value] : function.at("env").items())
+        line("env", name + "=" + value.get<std::string>());
+    for (const json& name : function.at("secrets"))
         line("secret", name);
-    line("created", time_text(function.created));
-    line("changed", time_text(function.changed));
-    context.out << fmt::format("{} {} {}\n", function.name, live_text(function.live),
-                               function.live.empty() ? "idle" : "ready");
+    line("created", function.at("created"));
+    line("changed", function.at("changed"));
+    context.out << fmt::format("{} {} {}\n", function.at("name").get<std::string>(),
+                               live_text(function.at("live")), state_of(function, running(*platform)));
     return 0;
 }
 

@@ -27,8 +27,19 @@ std::string variable(const char* name) {
 
 std::vector<OptionSpec> options(std::initializer_list<OptionSpec> own) {
     std::vector<OptionSpec> all(own);
-    all.insert(all.end(), {kStore, kJson, kQuiet});
+    all.insert(all.end(), {kStore, kJson, kQuiet, kYes, kRemote, kTokenFile, kCacert, kTimeout});
     return all;
+}
+
+std::optional<double> timeout(const Invocation& invocation) {
+    const auto given = text(invocation, "timeout");
+    if (!given)
+        return std::nullopt;
+    char* end = nullptr;
+    const double seconds = std::strtod(given->c_str(), &end);
+    if (end == given->c_str() || *end != '\0' || !(seconds > 0) || seconds > 1e7)
+        throw UserError(ExitCode::usage, fmt::format("--timeout: '{}' is no number of seconds above 0", *given));
+    return seconds;
 }
 
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
@@ -89,12 +100,16 @@ bool store_exists(const std::filesystem::path& path) {
            std::filesystem::exists(path / store::kChunks, error);
 }
 
-std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& context, Absent absent) {
+std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& context) {
     const auto path = store_path(invocation, context);
-    if (absent == Absent::error && !store_exists(path))
+    if (!store_exists(path))
         throw UserError(ExitCode::not_found,
                         fmt::format("there is no store in {}: `kvmserver deploy` makes one", path.string()));
-    if (absent == Absent::make && path.has_parent_path())
+    return open_store_at(path, context);
+}
+
+std::unique_ptr<store::Store> open_store_at(const std::filesystem::path& path, Context& context) {
+    if (path.has_parent_path())
         std::filesystem::create_directories(path.parent_path());
     auto opened = std::make_unique<store::Store>(path);
     for (const store::Finding& finding : opened->notes())
@@ -113,55 +128,39 @@ std::string bytes_text(std::uint64_t bytes) {
     return fmt::format("{:.{}f} {}", value, value < 10 ? 1 : 0, units[unit]);
 }
 
-std::string time_text(std::int64_t ms) {
-    const std::time_t seconds = ms / 1000;
-    std::tm fields{};
-    char line[32];
-    if (!::gmtime_r(&seconds, &fields) || !std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", &fields))
-        return "?";
-    return line;
-}
-
-std::string live_text(const std::vector<store::Live>& live) {
+std::string live_text(const nlohmann::json& live) {
     if (live.empty())
         return "none";
     if (live.size() == 1)
-        return fmt::format("v{}", live.front().version);
+        return fmt::format("v{}", live[0].at("version").get<std::uint64_t>());
     std::string line;
-    for (const store::Live& part : live)
-        line += fmt::format("{}v{}:{}%", line.empty() ? "" : ",", part.version, part.percent);
+    for (const nlohmann::json& part : live)
+        line += fmt::format("{}v{}:{}%", line.empty() ? "" : ",", part.at("version").get<std::uint64_t>(),
+                            part.at("percent").get<unsigned>());
     return line;
 }
 
-std::string url_of(const store::Route& route) {
-    std::string path = route.path;
+std::string url_of(const std::string& route, const std::string& scheme, std::uint64_t port) {
+    const store::Route parsed = store::Route::parse(route);
+    std::string path = parsed.path;
     if (path.ends_with('*'))
         path.pop_back();
-    return fmt::format("http://{}:8080{}", route.host.empty() ? "localhost" : route.host,
-                       path == "/" ? "" : path);
+    const bool usual = (scheme == "http" && port == 80) || (scheme == "https" && port == 443);
+    return fmt::format("{}://{}{}{}", scheme, parsed.host.empty() ? "localhost" : parsed.host,
+                       usual ? "" : fmt::format(":{}", port), path == "/" ? "" : path);
 }
 
-nlohmann::json live_json(const std::vector<store::Live>& live) {
-    auto list = nlohmann::json::array();
-    for (const store::Live& part : live)
-        list.push_back({{"version", part.version}, {"percent", part.percent}});
-    return list;
+bool agreed(const Invocation& invocation, Context& context, const std::string& question) {
+    if (flag(invocation, "yes") || ::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0)
+        return true;
+    context.err << question << " [y/N] " << std::flush;
+    char answer[16];
+    const ssize_t count = ::read(STDIN_FILENO, answer, sizeof answer);
+    return count > 0 && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
-nlohmann::json routes_json(const std::vector<store::Route>& routes) {
-    auto list = nlohmann::json::array();
-    for (const store::Route& route : routes)
-        list.push_back(route.text());
-    return list;
-}
-
-nlohmann::json version_json(const store::VersionInfo& version) {
-    return {{"version", version.number},
-            {"snapshot", "sha256:" + version.snapshot.hex()},
-            {"bytes", version.snapshot_bytes},
-            {"created", time_text(version.created)},
-            {"state", store::name_of(version.state)},
-            {"percent", version.percent}};
+void print_output(Context& context, const std::string& said) {
+    context.err << said << (said.empty() || said.ends_with('\n') ? "" : "\n");
 }
 
 void print_json(Context& context, const nlohmann::json& object) { context.out << object.dump(2) << '\n'; }

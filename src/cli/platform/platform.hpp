@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "src/cli/command.hpp"
+#include "src/cli/platform/connection.hpp"
+#include "src/ops/json.hpp"
 #include "src/store/functions.hpp"
 #include "src/store/store.hpp"
 
@@ -30,6 +32,12 @@ Command gc_command();
 Command verify_command();
 Command push_command();
 Command pull_command();
+Command invoke_command();
+Command logs_command();
+Command top_command();
+Command token_command();
+Command login_command();
+Command remote_command();
 
 namespace platform {
 
@@ -44,8 +52,33 @@ inline constexpr OptionSpec kQuiet{
 inline constexpr OptionSpec kDryRun{
     .name = "dry-run", .group = "Options", .help = "only say what would happen"};
 
-// Those of the command, and the three that all have.
+inline constexpr OptionSpec kYes{.name = "yes", .letter = 'y', .group = "Options", .help = "do not ask"};
+inline constexpr OptionSpec kTokenFile{.name = "token-file",
+                                       .kind = Kind::text,
+                                       .group = "Remote",
+                                       .value = "FILE",
+                                       .help = "the token, in a file of mode 0600 (else $KVMSERVER_TOKEN)"};
+inline constexpr OptionSpec kCacert{.name = "cacert",
+                                    .kind = Kind::text,
+                                    .group = "Remote",
+                                    .value = "FILE",
+                                    .help = "authorities to trust, PEM"};
+inline constexpr OptionSpec kTimeout{.name = "timeout",
+                                     .kind = Kind::seconds,
+                                     .group = "Remote",
+                                     .value = "SECONDS",
+                                     .help = "give up after so long without an answer (300; locally never)"};
+
+inline constexpr OptionSpec kRemote{.name = "remote",
+                                    .kind = Kind::text,
+                                    .group = "Remote",
+                                    .value = "NAME|URL",
+                                    .help = "a daemon elsewhere: of `kvmserver remote list`, or https://HOST:PORT"};
+
+// Those of the command, and those that all have.
 std::vector<OptionSpec> options(std::initializer_list<OptionSpec> own = {});
+// Seconds of --timeout. Throws UserError (usage).
+std::optional<double> timeout(const Invocation& invocation);
 
 // Throws UserError (usage) when there are fewer or more operands.
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
@@ -59,18 +92,19 @@ std::uint64_t version_number(const std::string& text); // "3" or "v3"
 std::filesystem::path store_path(const Invocation& invocation, const Context& context);
 // Whether one is there. (Looking must not make one.)
 bool store_exists(const std::filesystem::path& path);
-enum class Absent { make, error };
-// Says on stderr what opening it had to mend.
-std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& context,
-                                         Absent absent = Absent::error);
+// Throws UserError (not_found) when there is none. Says on stderr what opening it had to mend.
+std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& context);
 
-std::string bytes_text(std::uint64_t bytes);                 // "31 MiB"
-std::string time_text(std::int64_t ms);                      // "2026-11-21T03:00:09Z"
-std::string live_text(const std::vector<store::Live>& live); // "v4", "v3:10%,v4:90%", "none"
-std::string url_of(const store::Route& route);               // as served on this host's port 8080
-nlohmann::json live_json(const std::vector<store::Live>& live);
-nlohmann::json routes_json(const std::vector<store::Route>& routes);
-nlohmann::json version_json(const store::VersionInfo& version);
+std::unique_ptr<store::Store> open_store_at(const std::filesystem::path& path, Context& context);
+
+using ops::time_text;
+std::string bytes_text(std::uint64_t bytes);         // "31 MiB"
+std::string live_text(const nlohmann::json& live);   // "v4", "v3:10%,v4:90%", "none"
+std::string url_of(const std::string& route, const std::string& scheme, std::uint64_t port);
+// Asks on the terminal; true without one, and with --yes.
+bool agreed(const Invocation& invocation, Context& context, const std::string& question);
+// What a version said that did not become healthy, on stderr.
+void print_output(Context& context, const std::string& said);
 void print_json(Context& context, const nlohmann::json& object);
 
 } // namespace platform

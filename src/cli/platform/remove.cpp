@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/platform/platform.hpp"
+#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
 namespace {
@@ -20,20 +21,17 @@ int remove(const Invocation& invocation, Context& context) {
     std::optional<std::uint64_t> version;
     if (const auto given = text(invocation, "version"))
         version = version_number(*given);
-    const auto opened = open_store(invocation, context);
-    store::Functions functions(*opened);
-    if (version)
-        functions.remove_version(name, *version);
+    const auto platform = connect(invocation, context);
+    const std::string what = name + (version ? fmt::format(" v{}", *version) : "");
+    if (!agreed(invocation, context, fmt::format("Delete {} from {}?", what, platform->shown())))
+        throw tinykvm::UserError(tinykvm::ExitCode::failure, "nothing was deleted");
+    const nlohmann::json done =
+        platform->call("DELETE", version ? target_of({"functions", name, "versions", std::to_string(*version)})
+                                         : target_of({"functions", name}));
+    if (flag(invocation, "json"))
+        print_json(context, done);
     else
-        functions.remove(name);
-    if (flag(invocation, "json")) {
-        nlohmann::json object{{"deleted", name}};
-        if (version)
-            object["version"] = *version;
-        print_json(context, object);
-    } else {
-        context.out << "Deleted " << name << (version ? fmt::format(" v{}", *version) : "") << '\n';
-    }
+        context.out << "Deleted " << what << '\n';
     return 0;
 }
 

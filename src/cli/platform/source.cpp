@@ -2,18 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/child.hpp"
-#include "src/snapshot/format.hpp"
-#include "src/snapshot/reader.hpp"
-#include "src/store/importer.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::platform {
@@ -37,12 +31,6 @@ void run(const std::vector<std::string>& argv, const std::string& folder, const 
         context.err << text_of(captured.get());
     throw UserError(ExitCode::failure,
                     fmt::format("{} ended with status {}; nothing was deployed", what, status));
-}
-
-// Reads all of `bytes`, or says that the file is not what it was.
-void read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset, const std::filesystem::path& file) {
-    if (store::read_at(fd, bytes, offset, "read " + file.string()) != bytes.size())
-        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file.string()));
 }
 
 } // namespace
@@ -97,36 +85,6 @@ void SnapshotFile::build(const Manifest& manifest, bool quiet, Context& context)
                                    "-o",  path_.string(), "--", manifest.program};
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     run(words, folder, "kvmserver snapshot", quiet, context);
-}
-
-Imported import_snapshot(store::Store& store, const std::filesystem::path& file) {
-    const SnapshotReader reader = SnapshotReader::open(file);
-    reader.verify();
-    const tinykvm::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd)
-        tinykvm::throw_errno("open " + file.string());
-    std::array<std::byte, format::kHeaderBytes> header_bytes;
-    read_fully(fd.get(), header_bytes, 0, file);
-    format::Header header;
-    try {
-        header = format::decode_header(header_bytes, reader.file_bytes());
-    } catch (const FormatError& error) {
-        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: {}", file.string(), error.what()));
-    }
-    store::Importer importer(store);
-    importer.put(header_bytes);
-    std::vector<std::byte> piece;
-    const auto put = [&](std::uint64_t offset, std::uint64_t length) {
-        piece.resize(length);
-        read_fully(fd.get(), piece, offset, file);
-        importer.put(piece);
-    };
-    for (const ChunkInfo& chunk : reader.chunks())
-        put(chunk.offset, chunk.stored);
-    put(header.metadata_at(), header.metadata.stored);
-    put(header.index_at(), header.index.stored);
-    auto hold = importer.commit();
-    return {std::move(hold), importer.size(), importer.new_bytes()};
 }
 
 } // namespace kvmserver::cli::platform

@@ -7,7 +7,6 @@
 
 #include "src/cli/platform/manifest.hpp"
 #include "src/cli/platform/platform.hpp"
-#include "src/store/hold.hpp"
 
 namespace kvmserver::cli::platform {
 
@@ -32,14 +31,5 @@ private:
     void build(const Manifest& manifest, bool quiet, Context& context);
     std::filesystem::path path_, temporary_;
 };
-
-struct Imported {
-    store::SnapshotHold hold;
-    std::uint64_t bytes = 0, new_bytes = 0;
-};
-
-// Checks the snapshot in full, and brings it into the store cut into its parts. Throws UserError
-// (bad_snapshot).
-Imported import_snapshot(store::Store& store, const std::filesystem::path& file);
 
 } // namespace kvmserver::cli::platform

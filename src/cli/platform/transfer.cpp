@@ -3,10 +3,8 @@
 
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
-#include "src/cli/platform/reference.hpp"
 #include "src/cli/platform/source.hpp"
 #include "src/snapshot/output_file.hpp"
-#include "src/store/stored_snapshot.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -24,15 +22,14 @@ constexpr OptionSpec kOutput{.name = "output",
 int push(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "push", "FILE", 1, 1);
     const Source source = find_source(invocation.operands.front(), context);
+    const auto platform = connect(invocation, context);
     const SnapshotFile file(source, flag(invocation, "quiet"), context);
-    const auto opened = open_store(invocation, context, Absent::make);
-    const Imported imported = import_snapshot(*opened, file.path());
-    const std::string digest = "sha256:" + imported.hold.digest().hex();
+    const Pushed pushed = platform->push(file.path());
     if (flag(invocation, "json"))
         print_json(context,
-                   {{"snapshot", digest}, {"bytes", imported.bytes}, {"new_bytes", imported.new_bytes}});
+                   {{"snapshot", pushed.snapshot}, {"bytes", pushed.bytes}, {"new_bytes", pushed.new_bytes}});
     else
-        context.out << "Pushed " << digest << '\n';
+        context.out << "Pushed " << pushed.snapshot << '\n';
     return 0;
 }
 
@@ -41,16 +38,14 @@ int pull(const Invocation& invocation, Context& context) {
     const auto output = text(invocation, "output");
     if (!output)
         throw tinykvm::UserError(tinykvm::ExitCode::usage, "pull needs -o FILE; see kvmserver pull --help");
-    const auto opened = open_store(invocation, context);
-    const store::StoredSnapshot snapshot(*opened, find_snapshot(*opened, invocation.operands.front()));
+    const auto platform = connect(invocation, context);
     OutputFile file(absolute_path(context.folder, *output));
-    snapshot.export_to(file.fd());
+    const Pulled pulled = platform->pull(invocation.operands.front(), file.fd());
     file.publish();
-    const std::string digest = "sha256:" + snapshot.digest().hex();
     if (flag(invocation, "json"))
-        print_json(context, {{"snapshot", digest}, {"bytes", snapshot.size()}, {"file", *output}});
+        print_json(context, {{"snapshot", pulled.snapshot}, {"bytes", pulled.bytes}, {"file", *output}});
     else
-        context.out << fmt::format("Pulled {} {} {}\n", *output, bytes_text(snapshot.size()), digest);
+        context.out << fmt::format("Pulled {} {} {}\n", *output, bytes_text(pulled.bytes), pulled.snapshot);
     return 0;
 }
 

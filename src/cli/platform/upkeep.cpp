@@ -2,15 +2,13 @@
 #include <fmt/format.h>
 
 #include "src/cli/platform/platform.hpp"
-#include "src/store/gc.hpp"
-#include "src/store/verify.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
 namespace {
 
 using namespace platform;
-using store::Finding;
+using nlohmann::json;
 
 constexpr OptionSpec kKeep{.name = "keep",
                            .kind = Kind::count,
@@ -20,75 +18,46 @@ constexpr OptionSpec kKeep{.name = "keep",
 
 int gc(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "gc", "", 0, 0);
-    store::GcOptions how{.keep_versions = {}, .dry_run = flag(invocation, "dry-run")};
+    std::string query = flag(invocation, "dry-run") ? "?dry_run=1" : "?dry_run=0";
     if (const auto keep = text(invocation, "keep")) {
         const std::uint64_t count = number(*keep, "--keep");
         if (count > UINT32_MAX)
             throw tinykvm::UserError(tinykvm::ExitCode::usage, "--keep: that is too many");
-        how.keep_versions = static_cast<unsigned>(count);
+        query += fmt::format("&keep={}", count);
     }
-    const auto opened = open_store(invocation, context);
-    const store::GcResult result = store::gc(*opened, how);
+    const json result = connect(invocation, context)->call("POST", "/v1/gc" + query);
     if (flag(invocation, "json")) {
-        print_json(context, {{"bytes", result.bytes},
-                             {"versions", result.versions},
-                             {"snapshots", result.snapshots},
-                             {"chunks", result.chunks},
-                             {"leftovers", result.leftovers},
-                             {"removed", result.lines},
-                             {"dry_run", how.dry_run}});
+        print_json(context, result);
         return 0;
     }
     if (!flag(invocation, "quiet"))
-        for (const std::string& line : result.lines)
-            context.out << line << '\n';
-    context.out << (how.dry_run ? "Would free " : "Freed ") << bytes_text(result.bytes) << '\n';
+        for (const json& line : result.at("removed"))
+            context.out << line.get<std::string>() << '\n';
+    context.out << (result.at("dry_run").get<bool>() ? "Would free " : "Freed ")
+                << bytes_text(result.at("bytes").get<std::uint64_t>()) << '\n';
     return 0;
-}
-
-const char* name_of(Finding::Kind kind) {
-    switch (kind) {
-    case Finding::Kind::repaired:
-        return "repaired";
-    case Finding::Kind::repairable:
-        return "repairable";
-    case Finding::Kind::broken:
-        return "broken";
-    case Finding::Kind::note:
-        break;
-    }
-    return "note";
 }
 
 int verify(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "verify", "", 0, 0);
     const auto path = store_path(invocation, context);
-    if (!store_exists(path))
+    if (!text(invocation, "remote") && !store_exists(path))
         throw tinykvm::UserError(tinykvm::ExitCode::not_found,
                                  fmt::format("there is no store in {}", path.string()));
-    store::VerifyOptions how;
-    how.repair = !flag(invocation, "dry-run");
-    const store::VerifyReport report = store::verify(path, how);
-    const int code =
-        static_cast<int>(report.clean() ? tinykvm::ExitCode::ok : tinykvm::ExitCode::bad_snapshot);
+    const json report = connect(invocation, context)
+                            ->call("POST", flag(invocation, "dry-run") ? "/v1/verify?dry_run=1" : "/v1/verify");
+    const bool clean = report.at("clean").get<bool>();
+    const int code = static_cast<int>(clean ? tinykvm::ExitCode::ok : tinykvm::ExitCode::bad_snapshot);
     if (flag(invocation, "json")) {
-        auto findings = nlohmann::json::array();
-        for (const Finding& finding : report.findings)
-            findings.push_back({{"kind", name_of(finding.kind)}, {"line", finding.line}});
-        print_json(context, {{"clean", report.clean()},
-                             {"findings", findings},
-                             {"functions", report.functions},
-                             {"versions", report.versions},
-                             {"snapshots", report.snapshots},
-                             {"chunks", report.chunks},
-                             {"bytes", report.bytes}});
+        print_json(context, report);
         return code;
     }
-    for (const Finding& finding : report.findings)
-        context.out << name_of(finding.kind) << ": " << finding.line << '\n';
+    for (const json& finding : report.at("findings"))
+        context.out << finding.at("kind").get<std::string>() << ": " << finding.at("line").get<std::string>() << '\n';
+    const auto count = [&](const char* name) { return report.at(name).get<std::uint64_t>(); };
     context.out << fmt::format("{}: functions {}, versions {}, snapshots {}, chunks {}, {}\n",
-                               report.clean() ? "Verified" : "Faulty", report.functions, report.versions,
-                               report.snapshots, report.chunks, bytes_text(report.bytes));
+                               clean ? "Verified" : "Faulty", count("functions"), count("versions"),
+                               count("snapshots"), count("chunks"), bytes_text(count("bytes")));
     return code;
 }
 

@@ -8,7 +8,6 @@
 
 #include "src/cli/nearest.hpp"
 #include "src/cli/platform/platform.hpp"
-#include "src/store/secrets.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -67,20 +66,26 @@ int done(const Invocation& invocation, Context& context, const std::string& func
     return 0;
 }
 
+void change(Connection& platform, const std::string& target, const std::optional<std::string>& value) {
+    if (value)
+        platform.call("PUT", target, {{"value", *value}});
+    else
+        platform.call("DELETE", target);
+}
+
 int env(const Invocation& invocation, Context& context) {
     const std::string& action = action_of(invocation, "env", kEnvSynopsis);
     const std::size_t operands = action == "list" ? 2 : 3;
     expect_operands(invocation, "env", kEnvSynopsis, operands, operands);
     const std::string& function = invocation.operands[1];
     if (action == "list") {
-        const auto opened = open_store(invocation, context);
-        const auto variables = store::Functions(*opened).describe(function).env;
+        const auto list = connect(invocation, context)->call("GET", target_of({"functions", function, "env"}));
         if (flag(invocation, "json")) {
-            print_json(context, {{"function", function}, {"env", variables}});
+            print_json(context, list);
             return 0;
         }
-        for (const auto& [name, value] : variables)
-            context.out << name << '=' << value << '\n';
+        for (const auto& [name, value] : list.at("env").items())
+            context.out << name << '=' << value.get<std::string>() << '\n';
         return 0;
     }
     std::string name = invocation.operands[2];
@@ -99,22 +104,20 @@ int env(const Invocation& invocation, Context& context) {
         value = name.substr(equals + 1);
         name.resize(equals);
     }
-    const auto opened = open_store(invocation, context);
-    store::Functions(*opened).set_env(function, name, value);
+    change(*connect(invocation, context), target_of({"functions", function, "env", name}), value);
     return done(invocation, context, function, name, value.has_value());
 }
 
 int list_secrets(const Invocation& invocation, Context& context, const std::string& function) {
-    const auto opened = open_store(invocation, context);
-    const auto secrets = store::Secrets(*opened).list(function);
-    auto list = nlohmann::json::array();
-    for (const store::SecretInfo& secret : secrets)
-        list.push_back({{"name", secret.name}, {"changed", time_text(secret.changed)}});
+    const auto list = connect(invocation, context)
+                          ->call("GET", function.empty() ? target_of({"secrets"})
+                                                         : target_of({"functions", function, "secrets"}));
     if (flag(invocation, "json"))
-        print_json(context, {{"function", function}, {"secrets", list}});
+        print_json(context, list);
     else
-        for (const store::SecretInfo& secret : secrets)
-            context.out << fmt::format("{} {}\n", secret.name, time_text(secret.changed));
+        for (const nlohmann::json& secret : list.at("secrets"))
+            context.out << fmt::format("{} {}\n", secret.at("name").get<std::string>(),
+                                       secret.at("changed").get<std::string>());
     return 0;
 }
 
@@ -135,9 +138,9 @@ int secret(const Invocation& invocation, Context& context) {
             usage("secret set reads the value from stdin: give --stdin");
         value = read_stdin();
     }
-    const auto opened =
-        open_store(invocation, context, function.empty() && value ? Absent::make : Absent::error);
-    store::Secrets(*opened).set(function, name, value);
+    change(*connect(invocation, context),
+           function.empty() ? target_of({"secrets", name}) : target_of({"functions", function, "secrets", name}),
+           value);
     return done(invocation, context, function, name, value.has_value());
 }
 

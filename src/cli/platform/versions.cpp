@@ -1,110 +1,61 @@
 // kvmserver versions, rollback, traffic: which version of a function answers.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "src/cli/platform/platform.hpp"
-#include "src/store/errors.hpp"
+#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
 namespace {
 
 using namespace platform;
-using store::Live;
-using store::VersionInfo;
-using store::VersionState;
+using nlohmann::json;
 
 int versions(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "versions", "NAME", 1, 1);
-    const auto opened = open_store(invocation, context);
-    const auto all = store::Functions(*opened).versions(invocation.operands.front());
+    const json all = connect(invocation, context)
+                         ->call("GET", target_of({"functions", invocation.operands.front(), "versions"}));
     if (flag(invocation, "json")) {
-        auto list = nlohmann::json::array();
-        for (const VersionInfo& version : all)
-            list.push_back(version_json(version));
-        print_json(context, {{"name", invocation.operands.front()}, {"versions", list}});
+        print_json(context, all);
         return 0;
     }
-    for (const VersionInfo& version : all)
-        context.out << fmt::format("v{} {} {} {} sha256:{}\n", version.number,
-                                   version.percent > 0 ? fmt::format("live:{}%", version.percent)
-                                                       : store::name_of(version.state),
-                                   time_text(version.created), bytes_text(version.snapshot_bytes),
-                                   version.snapshot.hex().substr(0, 12));
-    return 0;
-}
-
-int tell(const Invocation& invocation, Context& context, const std::string& name,
-         const std::vector<Live>& before, const std::vector<Live>& live, bool dry_run) {
-    if (flag(invocation, "json"))
-        print_json(
-            context,
-            {{"name", name}, {"before", live_json(before)}, {"live", live_json(live)}, {"dry_run", dry_run}});
-    else
-        context.out << fmt::format("{} {} -> {}{}\n", name, live_text(before), live_text(live),
-                                   dry_run ? " (dry run)" : "");
-    return 0;
-}
-
-// What is live, from a list of versions.
-std::vector<Live> live_of(const std::vector<VersionInfo>& all) {
-    std::vector<Live> live;
-    for (const VersionInfo& version : all)
-        if (version.percent > 0)
-            live.push_back({version.number, version.percent});
-    std::ranges::sort(live, {}, &Live::version);
-    return live;
-}
-
-// The checks of Functions::set_traffic.
-void check_possible(const std::string& name, const std::vector<VersionInfo>& all,
-                    const std::vector<Live>& live) {
-    store::check_traffic(live);
-    for (const Live& part : live) {
-        const auto at = std::ranges::find(all, part.version, &VersionInfo::number);
-        if (at == all.end())
-            throw store::NotFound(
-                fmt::format("{} has no v{}: `kvmserver versions {}` shows those that there are", name,
-                            part.version, name));
-        if (at->state != VersionState::ready)
-            throw store::Conflict(fmt::format("{} v{} is {}, not ready: it cannot go live", name,
-                                              part.version, store::name_of(at->state)));
+    for (const json& version : all.at("versions")) {
+        const auto percent = version.at("percent").get<unsigned>();
+        const auto state = version.at("state").get<std::string>();
+        context.out << fmt::format("v{} {} {} {} {}\n", version.at("version").get<std::uint64_t>(),
+                                   percent > 0 ? fmt::format("live:{}%", percent) : state,
+                                   version.at("created").get<std::string>(),
+                                   bytes_text(version.at("bytes").get<std::uint64_t>()),
+                                   version.at("snapshot").get<std::string>().substr(0, 7 + 12));
     }
+    return 0;
+}
+
+int tell(const Invocation& invocation, Context& context, const json& switched) {
+    if (flag(invocation, "json"))
+        print_json(context, switched);
+    else
+        context.out << fmt::format("{} {} -> {}{}\n", switched.at("name").get<std::string>(),
+                                   live_text(switched.at("before")), live_text(switched.at("live")),
+                                   switched.at("dry_run").get<bool>() ? " (dry run)" : "");
+    return 0;
+}
+
+std::string with_dry_run(const Invocation& invocation, std::string target) {
+    return target + (flag(invocation, "dry-run") ? "?dry_run=1" : "");
 }
 
 int rollback(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "rollback", "NAME [VERSION]", 1, 2);
     const std::string& name = invocation.operands.front();
-    std::optional<std::uint64_t> target;
+    json body = json::object();
     if (invocation.operands.size() == 2)
-        target = version_number(invocation.operands[1]);
-    const bool dry_run = flag(invocation, "dry-run");
-    const auto opened = open_store(invocation, context);
-    store::Functions functions(*opened);
-    if (!dry_run) {
-        const auto switched = functions.rollback(name, target);
-        return tell(invocation, context, name, switched.before, switched.live, false);
-    }
-    const auto all = functions.versions(name); // newest first
-    const auto before = live_of(all);
-    if (!target) {
-        const auto most = std::ranges::max_element(
-            before, [](const Live& a, const Live& b) { return a.percent <= b.percent; });
-        const auto older = std::ranges::find_if(all, [&](const VersionInfo& version) {
-            return most != before.end() && version.number < most->version &&
-                   version.state == VersionState::ready;
-        });
-        if (older == all.end())
-            throw store::NotFound(fmt::format("{} has no ready version to roll back to", name));
-        target = older->number;
-    }
-    const std::vector<Live> live{{*target, 100}};
-    check_possible(name, all, live);
-    return tell(invocation, context, name, before, live, true);
+        body["version"] = version_number(invocation.operands[1]);
+    const std::string target = with_dry_run(invocation, target_of({"functions", name, "rollback"}));
+    return tell(invocation, context, connect(invocation, context)->call("POST", target, body));
 }
 
 // "3=10", "v3=10%".
-Live share(const std::string& word) {
+json share(const std::string& word) {
     const auto equals = word.find('=');
     if (equals == word.npos)
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
@@ -115,29 +66,20 @@ Live share(const std::string& word) {
     const std::uint64_t value = number(percent, "percentage");
     if (value > 100)
         throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("'{}': that is more than 100%", word));
-    return {version_number(word.substr(0, equals)), static_cast<unsigned>(value)};
+    return {{"version", version_number(word.substr(0, equals))}, {"percent", value}};
 }
 
 int traffic(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "traffic", "NAME VERSION=PERCENT...", 2, 100);
     const std::string& name = invocation.operands.front();
-    std::vector<Live> live;
+    json live = json::array();
     for (std::size_t i = 1; i < invocation.operands.size(); ++i)
-        if (const Live part = share(invocation.operands[i]); part.percent > 0)
+        if (json part = share(invocation.operands[i]); part["percent"] > 0)
             live.push_back(part);
     if (live.empty())
         throw tinykvm::UserError(tinykvm::ExitCode::usage, "traffic: the percentages must be 100 in all");
-    std::ranges::sort(live, {}, &Live::version);
-    const bool dry_run = flag(invocation, "dry-run");
-    const auto opened = open_store(invocation, context);
-    store::Functions functions(*opened);
-    if (dry_run) {
-        const auto all = functions.versions(name);
-        check_possible(name, all, live);
-        return tell(invocation, context, name, live_of(all), live, true);
-    }
-    const auto switched = functions.set_traffic(name, live);
-    return tell(invocation, context, name, switched.before, switched.live, false);
+    const std::string target = with_dry_run(invocation, target_of({"functions", name, "traffic"}));
+    return tell(invocation, context, connect(invocation, context)->call("PUT", target, {{"live", live}}));
 }
 
 } // namespace

@@ -1,23 +1,33 @@
-#include "src/cli/platform/reference.hpp"
+#include "src/ops/reference.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 
-#include "src/cli/platform/platform.hpp"
+#include "src/store/functions.hpp"
 #include "src/store/errors.hpp"
 
-namespace kvmserver::cli::platform {
+namespace kvmserver::ops {
 namespace {
 
 constexpr std::string_view kPrefix = "sha256:";
 
+// "3" or "v3".
+std::uint64_t version_number(std::string_view text) {
+    const std::string_view digits = text.starts_with('v') ? text.substr(1) : text;
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc{} || end != digits.data() + digits.size() || value > INT64_MAX)
+        throw store::BadValue(fmt::format("version: '{}' is no whole number", text));
+    return value;
+}
+
 store::Digest by_digest(store::Store& store, const std::string& hex) {
     constexpr std::size_t kShortest = 4;
     if (hex.size() < kShortest || hex.find_first_not_of("0123456789abcdef") != hex.npos)
-        throw tinykvm::UserError(
-            tinykvm::ExitCode::usage,
+        throw store::BadValue(
             fmt::format("'{}{}' is no digest: at least {} hexadecimal digits", kPrefix, hex, kShortest));
     std::optional<store::Digest> found;
     for (const std::string& file : store.folder().list(store::kSnapshots)) {
@@ -50,4 +60,4 @@ store::Digest find_snapshot(store::Store& store, const std::string& reference) {
     return most->snapshot;
 }
 
-} // namespace kvmserver::cli::platform
+} // namespace kvmserver::ops

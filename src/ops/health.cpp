@@ -1,4 +1,4 @@
-#include "src/cli/platform/health.hpp"
+#include "src/ops/health.hpp"
 
 #include <fmt/format.h>
 
@@ -12,11 +12,11 @@
 #include <chrono>
 #include <thread>
 
-#include "src/cli/platform/child.hpp"
+#include "src/ops/manifest.hpp"
 #include "src/store/stored_snapshot.hpp"
 #include "tinykvm/base/error.hpp"
 
-namespace kvmserver::cli::platform {
+namespace kvmserver::ops {
 namespace {
 
 using namespace std::chrono_literals;
@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLimit = 30s; // for restoring and answering
 
 // Why it is not healthy.
-class Unhealthy : public std::runtime_error {
+class Sick : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
@@ -55,9 +55,9 @@ std::uint16_t free_port() {
     return ntohs(address.sin_port);
 }
 
-class Trial {
+class Probe {
 public:
-    Trial(Child& child, int output, std::uint16_t port) : child_(child), output_(output), port_(port) {}
+    Probe(Child& child, int output, std::uint16_t port) : child_(child), output_(output), port_(port) {}
 
     void check(const std::string& path) {
         wait_loaded();
@@ -70,7 +70,7 @@ public:
 private:
     void require_running() {
         if (const auto status = child_.poll())
-            throw Unhealthy(fmt::format("it ended with status {}", *status));
+            throw Sick(fmt::format("it ended with status {}", *status));
     }
 
     // The line comes when it listens: nobody else can then have the port.
@@ -78,7 +78,7 @@ private:
         while (text_of(output_).find("' loaded.") == std::string::npos) {
             require_running();
             if (Clock::now() > end_)
-                throw Unhealthy("it was not restored in time");
+                throw Sick("it was not restored in time");
             std::this_thread::sleep_for(2ms);
         }
     }
@@ -92,7 +92,7 @@ private:
             if (ready > 0)
                 return;
             if (ready == 0)
-                throw Unhealthy(fmt::format("no answer within {} s", kLimit.count()));
+                throw Sick(fmt::format("no answer within {} s", kLimit.count()));
             if (errno != EINTR)
                 tinykvm::throw_errno("poll");
         }
@@ -104,13 +104,13 @@ private:
         if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
             return;
         if (errno != EINPROGRESS)
-            throw Unhealthy(fmt::format("it accepts no connection: {}", std::strerror(errno)));
+            throw Sick(fmt::format("it accepts no connection: {}", std::strerror(errno)));
         wait_for(POLLOUT);
         int error = 0;
         socklen_t length = sizeof error;
         ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
         if (error != 0)
-            throw Unhealthy(fmt::format("it accepts no connection: {}", std::strerror(error)));
+            throw Sick(fmt::format("it accepts no connection: {}", std::strerror(error)));
     }
 
     void ask(const std::string& path) {
@@ -118,7 +118,7 @@ private:
             fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
         if (::send(socket_.get(), request.data(), request.size(), MSG_NOSIGNAL) !=
             static_cast<ssize_t>(request.size())) // a new socket's buffer holds it
-            throw Unhealthy("it takes no request");
+            throw Sick("it takes no request");
         // The status of the first answer that is not an interim one ("HTTP/1.1 200 OK").
         std::string answer;
         for (char buffer[4096];;) {
@@ -127,7 +127,7 @@ private:
             if (count < 0 && (errno == EAGAIN || errno == EINTR))
                 continue;
             if (count <= 0)
-                throw Unhealthy(fmt::format("GET {}: the connection ended without an answer", path));
+                throw Sick(fmt::format("GET {}: the connection ended without an answer", path));
             answer.append(buffer, static_cast<std::size_t>(count));
             while (answer.size() >= 12 && answer.starts_with("HTTP/1.") && answer[9] == '1') {
                 const auto over = answer.find("\r\n\r\n");
@@ -138,13 +138,13 @@ private:
             if (answer.size() >= 12 && answer[9] != '1')
                 break;
             if (answer.size() > 65536)
-                throw Unhealthy(fmt::format("GET {}: the answer is not HTTP", path));
+                throw Sick(fmt::format("GET {}: the answer is not HTTP", path));
         }
         const bool digits = answer.find_first_not_of("0123456789", 9) >= 12;
         if (!answer.starts_with("HTTP/1.") || answer[8] != ' ' || !digits)
-            throw Unhealthy(fmt::format("GET {}: the answer is not HTTP", path));
+            throw Sick(fmt::format("GET {}: the answer is not HTTP", path));
         if (answer[9] >= '5')
-            throw Unhealthy(fmt::format("GET {}: status {}", path, answer.substr(9, 3)));
+            throw Sick(fmt::format("GET {}: status {}", path, answer.substr(9, 3)));
     }
 
     Child& child_;
@@ -156,26 +156,30 @@ private:
 
 } // namespace
 
-void require_health(store::Store& store, const store::Digest& snapshot, const Manifest* manifest,
-                    Context& context) {
+Unhealthy::Unhealthy(const std::string& why, std::string output)
+    : UserError(tinykvm::ExitCode::failure, fmt::format("the new version does not go live: {}", why)),
+      output_(std::move(output)) {}
+
+void require_health(store::Store& store, const store::Digest& snapshot, const Trial& trial) {
+    const ManifestFacts facts = manifest_facts(trial.manifest);
     // In memory: nothing is left behind, whatever happens.
     const auto file = memory_file("kvmserver-snapshot");
     store::StoredSnapshot(store, snapshot).export_to(file.get());
+    const auto options = memory_file("kvmserver-options");
+    const std::string toml = manifest_toml(trial.manifest);
+    if (::write(options.get(), toml.data(), toml.size()) != static_cast<ssize_t>(toml.size()))
+        tinykvm::throw_errno("write kvmserver-options");
     const auto output = memory_file("kvmserver-output");
     const std::uint16_t port = free_port();
-    Child child({kSelf, "snaprun", "-e", "-c", manifest ? manifest->file.string() : "/dev/null", "--listen",
-                 fmt::format("127.0.0.1:{}", port), fmt::format("/proc/self/fd/{}", file.get())},
-                manifest ? manifest->folder.string() : "/", output.get(), file.get());
+    const int keep[] = {file.get(), options.get()};
+    Child child({trial.executable, "snaprun", "-e", "-c", fmt::format("/proc/self/fd/{}", options.get()),
+                 "--listen", fmt::format("127.0.0.1:{}", port), fmt::format("/proc/self/fd/{}", file.get())},
+                trial.folder, output.get(), keep);
     try {
-        Trial(child, output.get(), port).check(manifest ? manifest->health : "");
-    } catch (const Unhealthy& error) {
-        std::string said = text_of(output.get());
-        if (!said.empty() && !said.ends_with('\n'))
-            said += '\n';
-        context.err << said;
-        throw tinykvm::UserError(tinykvm::ExitCode::failure,
-                                 fmt::format("the new version does not go live: {}", error.what()));
+        Probe(child, output.get(), port).check(facts.health);
+    } catch (const Sick& error) {
+        throw Unhealthy(error.what(), text_of(output.get()));
     }
 }
 
-} // namespace kvmserver::cli::platform
+} // namespace kvmserver::ops

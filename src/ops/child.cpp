@@ -1,4 +1,4 @@
-#include "src/cli/platform/child.hpp"
+#include "src/ops/child.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -12,14 +12,14 @@
 
 #include "tinykvm/base/error.hpp"
 
-namespace kvmserver::cli::platform {
+namespace kvmserver::ops {
 namespace {
 
 int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
 // Between fork and exec: system calls only. 126 as a shell says it.
-[[noreturn]] void become(char* const* argv, const char* folder, int null, int output, int keep,
-                         pid_t parent) {
+[[noreturn]] void become(char* const* argv, const char* folder, int null, int output,
+                         std::span<const int> keep, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const auto fail = [&](const char* what) {
         const char* const parts[] = {"kvmserver: ", what, ": ", std::strerror(errno), "\n"};
@@ -33,8 +33,13 @@ int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
     if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 ||
         ::dup2(output, STDERR_FILENO) < 0)
         fail("dup2");
-    if (keep >= 0 && ::fcntl(keep, F_SETFD, 0) < 0)
-        fail("fcntl");
+    for (const int fd : keep)
+        if (::fcntl(fd, F_SETFD, 0) < 0)
+            fail("fcntl");
+    ::signal(SIGPIPE, SIG_DFL);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr); // a daemon's thread blocks what must end its children
     if (::chdir(folder) < 0)
         fail(folder);
     ::execv(argv[0], argv);
@@ -44,7 +49,8 @@ int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
 
 } // namespace
 
-Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output, int keep)
+Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output,
+             std::span<const int> keep)
     : name_(argv.front()) {
     std::vector<char*> words;
     for (const std::string& word : argv)
@@ -101,4 +107,4 @@ std::string text_of(int fd, std::size_t most) {
     return text;
 }
 
-} // namespace kvmserver::cli::platform
+} // namespace kvmserver::ops

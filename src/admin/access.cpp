@@ -1,0 +1,50 @@
+#include "src/admin/access.hpp"
+
+#include <fmt/format.h>
+
+#include "src/store/errors.hpp"
+#include "src/store/stored_snapshot.hpp"
+
+namespace kvmserver::admin {
+namespace {
+
+// Snapshots that the caller's functions name.
+std::set<store::Digest> own_snapshots(Call& call) {
+    std::set<store::Digest> own;
+    store::Functions functions(call.store());
+    for (const store::FunctionSummary& function : functions.list())
+        if (function.name.starts_with(call.who.prefix()))
+            for (const store::VersionInfo& version : functions.versions(function.name))
+                own.insert(version.snapshot);
+    return own;
+}
+
+} // namespace
+
+bool may_name(Call& call, const store::Digest& snapshot) {
+    return !call.who.limited() || call.api.staged().brought_by(snapshot, call.who.id()) ||
+           own_snapshots(call).contains(snapshot);
+}
+
+std::optional<std::set<store::Digest>> pieces_within_reach(Call& call) {
+    if (!call.who.limited())
+        return std::nullopt;
+    std::set<store::Digest> pieces;
+    for (const store::Digest& digest : own_snapshots(call)) {
+        try {
+            for (const store::Piece& piece : store::StoredSnapshot(call.store(), digest).pieces())
+                pieces.insert(piece.chunk);
+        } catch (const store::NotFound&) { // deleted just now
+        }
+    }
+    return pieces;
+}
+
+store::SnapshotHold take_snapshot(Call& call, const store::Digest& snapshot) {
+    auto hold = store::SnapshotHold::take(call.store(), snapshot);
+    if (!hold || !may_name(call, snapshot))
+        throw store::NotFound(fmt::format("there is no snapshot sha256:{}: send it first", snapshot.hex()));
+    return std::move(*hold);
+}
+
+} // namespace kvmserver::admin

@@ -1,0 +1,18 @@
+// Which snapshots and pieces a caller may name: one that is limited to some functions only those of its functions
+// and those that it brought itself. (Else it could read another function's memory by its digest.)
+#pragma once
+#include <optional>
+#include <set>
+
+#include "src/admin/call.hpp"
+#include "src/store/hold.hpp"
+
+namespace kvmserver::admin {
+
+bool may_name(Call& call, const store::Digest& snapshot);
+// Nothing: all of them.
+std::optional<std::set<store::Digest>> pieces_within_reach(Call& call);
+// Keeps it from gc. Throws NotFound when it is not there, or not for this caller.
+store::SnapshotHold take_snapshot(Call& call, const store::Digest& snapshot);
+
+} // namespace kvmserver::admin

@@ -1,0 +1,72 @@
+// One request on its way through its handler.
+#pragma once
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/admin/api.hpp"
+#include "src/admin/problem.hpp"
+#include "src/store/functions.hpp"
+
+namespace kvmserver::admin {
+
+using nlohmann::json;
+
+// The members of a JSON object, read strictly. Throws BadValue naming the member.
+class Members {
+public:
+    explicit Members(json object);
+    std::optional<std::string> text(const char* name);
+    std::string need_text(const char* name);
+    std::optional<std::uint64_t> natural(const char* name);
+    std::uint64_t need_natural(const char* name);
+    std::optional<bool> flag(const char* name);
+    std::optional<json> any(const char* name);
+    std::optional<std::vector<std::string>> texts(const char* name);
+    void done() const; // throws for a member that nobody asked for
+
+private:
+    json object_;
+};
+
+class Call {
+public:
+    Call(Api& to, const Request& with, const Principal& by, const Params& path, Exchange& over)
+        : api(to), request(with), who(by), exchange(over), params_(path) {}
+
+    Api& api;
+    const Request& request;
+    const Principal& who;
+    Exchange& exchange;
+
+    store::Store& store() { return api.store(); }
+    const std::string& param(const char* name) const { return params_.at(name); }
+    bool has_param(const char* name) const { return params_.contains(name); }
+    // Throws BadValue for a query with anything else in it.
+    void only_query(std::initializer_list<std::string_view> names) const;
+    std::optional<std::string> query(const char* name) const;
+    bool query_flag(const char* name) const;
+    std::optional<std::uint64_t> query_number(const char* name) const;
+    std::uint64_t version_param() const;
+
+    std::string body(std::size_t most);
+    Members members(std::size_t most = 4u << 20); // an empty body is an empty object
+    // Of If-Match and If-None-Match. Throws Refused for what cannot be compared.
+    store::IfMatch if_match() const;
+
+    void reply(unsigned status, const json& document, Headers headers = {});
+    void reply_empty(unsigned status, Headers headers = {});
+    void reply_bytes(unsigned status, std::string_view bytes, Headers headers);
+
+private:
+    const Params& params_;
+};
+
+// "sha256:HEX" or HEX. Throws BadValue.
+store::Digest digest_from(std::string_view text, const char* what);
+std::uint64_t number_from(std::string_view text, std::string_view what);
+
+} // namespace kvmserver::admin

@@ -1,0 +1,96 @@
+// /v1/functions
+#include "src/admin/access.hpp"
+#include "src/admin/handlers.hpp"
+#include "src/ops/deploy.hpp"
+#include "src/ops/health.hpp"
+#include "src/ops/json.hpp"
+#include "src/store/errors.hpp"
+
+namespace kvmserver::admin {
+namespace {
+
+Headers etag_header(const std::string& etag) { return {{"ETag", '"' + etag + '"'}}; }
+
+struct Wanted {
+    ops::DeployPlan plan;
+    std::optional<store::Digest> snapshot;
+};
+
+Wanted wanted(Call& call) {
+    Members members = call.members();
+    Wanted wanted;
+    wanted.plan.name = call.param("name");
+    if (const auto snapshot = members.text("snapshot"))
+        wanted.snapshot = digest_from(*snapshot, "snapshot");
+    if (const auto manifest = members.any("manifest"))
+        wanted.plan.manifest = manifest->dump();
+    if (const auto routes = members.texts("routes")) {
+        wanted.plan.routes.emplace();
+        for (const std::string& route : *routes)
+            wanted.plan.routes->push_back(store::Route::parse(route));
+    }
+    wanted.plan.activate = members.flag("activate").value_or(true);
+    wanted.plan.if_version = members.natural("if_version");
+    wanted.plan.if_match = call.if_match();
+    members.done();
+    return wanted;
+}
+
+} // namespace
+
+void list_functions(Call& call) {
+    call.only_query({});
+    auto all = json::array();
+    for (const store::FunctionSummary& function : store::Functions(call.store()).list())
+        if (call.who.allows(store::kScopeRead, function.name))
+            all.push_back(ops::summary_json(function));
+    call.reply(200, {{"functions", all}});
+}
+
+void describe_function(Call& call) {
+    call.only_query({});
+    const auto function = store::Functions(call.store()).describe(call.param("name"));
+    call.reply(200, ops::details_json(function), etag_header(function.etag));
+}
+
+void put_function(Call& call) {
+    call.only_query({"dry_run"});
+    const Wanted wanted = admin::wanted(call);
+    if (call.query_flag("dry_run")) {
+        std::optional<store::Functions> functions;
+        if (store::Store* store = call.api.source().get())
+            functions.emplace(*store);
+        const auto change = ops::change_of(wanted.plan, functions ? &*functions : nullptr);
+        call.reply(200, ops::change_json(wanted.plan, change));
+        return;
+    }
+    if (!wanted.snapshot)
+        throw store::BadValue("\"snapshot\" is missing");
+    store::Functions functions(call.store());
+    ops::change_of(wanted.plan, &functions); // what is wrong anyway is better known before the trial
+    const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
+    ops::require_health(call.store(), *wanted.snapshot,
+                        {.executable = call.api.options().executable,
+                         .manifest = wanted.plan.manifest.value_or("{}"),
+                         .folder = call.api.options().trial_folder});
+    const ops::Deployed done = ops::deploy(wanted.plan, *wanted.snapshot, functions);
+    call.api.changed();
+    call.reply(done.result.before.empty() && done.result.version == 1 ? 201 : 200,
+               {{"name", wanted.plan.name},
+                {"version", done.result.version},
+                {"before", ops::live_json(done.result.before)},
+                {"live", ops::live_json(done.result.live)},
+                {"routes", ops::routes_json(done.routes)},
+                {"snapshot", "sha256:" + wanted.snapshot->hex()},
+                {"etag", done.result.etag}},
+               etag_header(done.result.etag));
+}
+
+void delete_function(Call& call) {
+    call.only_query({});
+    store::Functions(call.store()).remove(call.param("name"), call.if_match());
+    call.api.changed();
+    call.reply(200, {{"deleted", call.param("name")}});
+}
+
+} // namespace kvmserver::admin

@@ -1,0 +1,60 @@
+// The endpoints' handlers: each answers its call or throws (problem.hpp says what becomes of that).
+#pragma once
+#include "src/admin/call.hpp"
+
+namespace kvmserver::admin {
+
+// health.cpp
+void healthz(Call& call);
+void readyz(Call& call);
+void describe_api(Call& call);
+void info(Call& call);
+
+// functions.cpp
+void list_functions(Call& call);
+void describe_function(Call& call);
+void put_function(Call& call);
+void delete_function(Call& call);
+
+// versions.cpp
+void list_versions(Call& call);
+void delete_version(Call& call);
+void rollback(Call& call);
+void put_traffic(Call& call);
+
+// values.cpp
+void list_env(Call& call);
+void put_env(Call& call);
+void delete_env(Call& call);
+void list_secrets(Call& call);
+void put_secret(Call& call);
+void delete_secret(Call& call);
+
+// snapshots.cpp
+void list_snapshots(Call& call);
+void get_snapshot(Call& call);
+void missing_pieces(Call& call);
+
+// uploads.cpp
+void list_uploads(Call& call);
+void create_upload(Call& call);
+void head_upload(Call& call);
+void append_upload(Call& call);
+void delete_upload(Call& call);
+
+// upkeep.cpp
+void gc(Call& call);
+void verify(Call& call);
+void list_tokens(Call& call);
+void create_token(Call& call);
+void delete_token(Call& call);
+
+// serving.cpp: what only a daemon can answer
+void metrics(Call& call);
+void live(Call& call);
+void invoke(Call& call);
+void reload(Call& call);
+// logs.cpp
+void logs(Call& call);
+
+} // namespace kvmserver::admin

@@ -1,0 +1,166 @@
+#include "src/admin/listener.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <charconv>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+
+#include "src/admin/address.hpp"
+#include "src/admin/socket_exchange.hpp"
+#include "src/http/front.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::admin {
+namespace {
+
+using tinykvm::UniqueFd;
+
+http::Options front_options() {
+    http::Options options;
+    options.idle_timeout = http::Options::Time(60'000);
+    // A trial of a new version, gc and verify say nothing for long. What a client must send has limits of its own
+    // (SocketExchange).
+    options.progress_timeout = http::Options::Time(1'800'000);
+    options.half_close_is_alive = false;
+    return options;
+}
+
+// What the front says of the other end of a Unix socket.
+std::optional<uid_t> uid_of(std::string_view client) {
+    constexpr std::string_view prefix = "unix:";
+    uid_t uid = 0;
+    if (!client.starts_with(prefix))
+        return std::nullopt;
+    const auto [end, error] = std::from_chars(client.data() + prefix.size(), client.data() + client.size(), uid);
+    return error == std::errc{} && end == client.data() + client.size() ? std::optional(uid) : std::nullopt;
+}
+
+} // namespace
+
+class Listener::Impl final : private http::Upstream {
+public:
+    Impl(Api& api, const ListenerOptions& options)
+        : api_(api), options_(options), front_(new http::Front(front_options(), *this, nullptr)) {
+        const bool tls = !options.certificate.empty();
+        if (tls != !options.key.empty())
+            throw tinykvm::UserError(tinykvm::ExitCode::usage, "a certificate and its key go together: give both");
+        if (tls)
+            reload_certificate();
+        if (!options.socket.empty()) {
+            unix_.emplace(options.socket);
+            front_->add_listener(unix_->take());
+            address_ = "unix:" + options.socket.string();
+        }
+        if (!options.tcp.empty())
+            add_tcp(tls);
+    }
+
+    ~Impl() override {
+        front_.reset(); // so that the threads of requests see the end of their sockets
+        std::unique_lock lock(mutex_);
+        none_.wait(lock, [this] { return running_ == 0; });
+    }
+
+    void start() { front_->start(); }
+
+    void stop(std::chrono::milliseconds patience) {
+        front_->drain();
+        front_->wait_drained(patience);
+    }
+
+    void reload_certificate() {
+        if (!options_.certificate.empty())
+            front_->use_certificate(options_.certificate, options_.key);
+    }
+
+    const std::string& address() const { return address_; }
+
+private:
+    void add_tcp(bool tls) {
+        const Address address = parse_address(options_.tcp);
+        std::string actual;
+        bool loopback = false;
+        UniqueFd socket = listen_tcp(address, actual, loopback);
+        if (!tls && !loopback)
+            throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                     fmt::format("{}: tokens would travel in the clear: give a certificate and its key, "
+                                                 "or listen on 127.0.0.1",
+                                                 options_.tcp));
+        front_->add_listener(std::move(socket), tls);
+        address_ += fmt::format("{}{}://{}", address_.empty() ? "" : " ", tls ? "https" : "http", actual);
+    }
+
+    void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override {
+        {
+            const std::lock_guard lock(mutex_);
+            if (running_ >= options_.most_requests)
+                return waiter->failed({503, "busy", fmt::format("{} requests are being answered already", running_),
+                                       "try again", 1});
+            ++running_;
+        }
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+            ended();
+            return waiter->failed({503, "no-descriptors", "the server has no more descriptors", "try again", 1});
+        }
+        UniqueFd theirs(pair[0]), ours(pair[1]);
+        Request asked;
+        asked.id = request.request_id;
+        asked.peer = uid_of(request.client_ip);
+        try {
+            std::thread([this, socket = std::move(ours), asked = std::move(asked)]() mutable {
+                answer(std::move(socket), asked);
+                ended();
+            }).detach();
+        } catch (const std::system_error&) {
+            ended();
+            return waiter->failed({503, "no-threads", "the server has no more threads", "try again", 1});
+        }
+        waiter->connected(std::move(theirs), nullptr);
+    }
+
+    void answer(UniqueFd socket, Request& request) {
+        sigset_t all; // signals are for the process's own threads
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+        SocketExchange exchange(std::move(socket));
+        try {
+            const std::string target = exchange.read_head(request);
+            api_.serve(request, target, exchange);
+            exchange.finish();
+        } catch (const ClientGone&) {
+        } catch (const std::exception& error) { // no memory, say
+            std::fprintf(stderr, "kvmserver: an API request is dropped: %s\n", error.what());
+        }
+    }
+
+    void ended() {
+        const std::lock_guard lock(mutex_);
+        if (--running_ == 0)
+            none_.notify_all();
+    }
+
+    Api& api_;
+    const ListenerOptions options_;
+    std::string address_;
+    std::mutex mutex_;
+    std::condition_variable none_;
+    unsigned running_ = 0; // requests
+    std::optional<UnixListener> unix_;
+    std::unique_ptr<http::Front> front_; // last: its threads use the rest
+};
+
+Listener::Listener(Api& api, const ListenerOptions& options) : impl_(std::make_unique<Impl>(api, options)) {}
+Listener::~Listener() = default;
+void Listener::start() { impl_->start(); }
+void Listener::stop(std::chrono::milliseconds patience) { impl_->stop(patience); }
+void Listener::reload_certificate() { impl_->reload_certificate(); }
+std::string Listener::address() const { return impl_->address(); }
+
+} // namespace kvmserver::admin

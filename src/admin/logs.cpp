@@ -1,0 +1,95 @@
+// .../logs: NDJSON, a line each.
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "src/admin/handlers.hpp"
+#include "src/daemon/control.hpp"
+#include "src/ops/when.hpp"
+#include "src/store/clock.hpp"
+#include "src/store/errors.hpp"
+
+namespace kvmserver::admin {
+
+namespace {
+
+using daemon::LogLine;
+using daemon::LogStore;
+
+// Between the thread that logs and the one that sends: a client that is too slow loses lines, not memory.
+class Arrivals {
+public:
+    void put(const LogLine& line) {
+        const std::lock_guard lock(mutex_);
+        if (lines_.size() < kMost)
+            lines_.push_back(line);
+        else
+            ++lost_;
+        some_.notify_one();
+    }
+    // What there is after at most that time.
+    std::deque<LogLine> take(std::chrono::milliseconds patience, std::uint64_t& lost) {
+        std::unique_lock lock(mutex_);
+        some_.wait_for(lock, patience, [this] { return !lines_.empty(); });
+        lost = std::exchange(lost_, 0);
+        return std::exchange(lines_, {});
+    }
+
+private:
+    static constexpr std::size_t kMost = 10'000;
+    std::mutex mutex_;
+    std::condition_variable some_;
+    std::deque<LogLine> lines_;
+    std::uint64_t lost_ = 0;
+};
+
+void send(Call& call, const std::string& line) {
+    const std::string text = line + "\n";
+    call.exchange.write(std::as_bytes(std::span(text)));
+}
+
+LogStore::Query query_of(Call& call) {
+    call.only_query({"follow", "since", "request_id", "version", "tail"});
+    LogStore::Query query;
+    if (call.has_param("name")) {
+        query.function = call.param("name");
+        store::Functions(call.store()).describe(query.function); // NotFound
+    }
+    if (const auto since = call.query("since"))
+        query.since_ms = ops::time_from(*since, store::now_ms());
+    query.version = call.query_number("version");
+    query.request_id = call.query("request_id").value_or("");
+    query.last = call.query_number("tail").value_or(0);
+    return query;
+}
+
+} // namespace
+
+void logs(Call& call) {
+    const LogStore::Query query = query_of(call);
+    const bool follow = call.query_flag("follow");
+    LogStore& store = call.api.control().logs();
+    const auto arrivals = std::make_shared<Arrivals>();
+    std::shared_ptr<LogStore::Follower> follower; // before the look at what is there: no line is missed
+    if (follow)
+        follower = store.follow(query, [arrivals](const LogLine& line) { arrivals->put(line); });
+    const std::vector<LogLine> there = store.lines(query);
+    call.exchange.begin(200, {{"Content-Type", "application/x-ndjson"}, {"Cache-Control", "no-store"}}, std::nullopt);
+    if (call.request.method == "HEAD")
+        return;
+    std::uint64_t seen = 0;
+    for (const LogLine& line : there) {
+        send(call, line.json());
+        seen = line.id;
+    }
+    while (follow && !call.exchange.gone_within(0)) {
+        std::uint64_t lost = 0;
+        for (const LogLine& line : arrivals->take(std::chrono::milliseconds(250), lost))
+            if (line.id > seen)
+                send(call, line.json());
+        if (lost)
+            send(call, json{{"stream", "daemon"}, {"text", std::to_string(lost) + " lines were left out"}}.dump());
+    }
+}
+
+} // namespace kvmserver::admin

@@ -1,0 +1,149 @@
+#include "src/admin/metrics_text.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <iterator>
+
+namespace kvmserver::admin {
+namespace {
+
+using daemon::Histogram;
+using daemon::VersionLive;
+using daemon::VersionMetrics;
+
+std::string escaped(std::string_view value) {
+    std::string out;
+    for (const char c : value) {
+        if (c == '\\' || c == '"')
+            out += '\\';
+        out += c == '\n' ? ' ' : c;
+    }
+    return out;
+}
+
+std::string of(const std::string& function, std::uint64_t version) {
+    return fmt::format("function=\"{}\",version=\"{}\"", escaped(function), version);
+}
+
+class Text {
+public:
+    void family(const char* name, const char* type, const char* help) {
+        name_ = name;
+        fmt::format_to(std::back_inserter(out_), "# HELP kvmserver_{} {}\n# TYPE kvmserver_{} {}\n", name, help, name,
+                       type);
+    }
+    template <class Value>
+    void sample(const std::string& labels, Value value, const char* suffix = "") {
+        fmt::format_to(std::back_inserter(out_), "kvmserver_{}{}{}{}{} {}\n", name_, suffix,
+                       labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}", value);
+    }
+    void histogram(const std::string& labels, const Histogram& histogram) {
+        std::uint64_t below = 0;
+        for (std::size_t i = 0; i < daemon::kLatencyBounds.size(); ++i) {
+            below += histogram.buckets[i];
+            sample(fmt::format("{},le=\"{}\"", labels, static_cast<double>(daemon::kLatencyBounds[i]) / 1e6), below,
+                   "_bucket");
+        }
+        sample(labels + ",le=\"+Inf\"", below + histogram.buckets.back(), "_bucket");
+        sample(labels, static_cast<double>(histogram.sum_us) / 1e6, "_sum");
+        sample(labels, below + histogram.buckets.back(), "_count");
+    }
+    std::string take() { return std::move(out_); }
+
+private:
+    const char* name_ = "";
+    std::string out_;
+};
+
+using Each = std::function<void(const std::string& labels, const VersionMetrics&)>;
+
+void per_version(const Scrape& scrape, const Each& each) {
+    for (const auto& [key, metrics] : scrape.metrics.versions)
+        each(of(key.first, key.second), metrics);
+}
+
+void counts(Text& text, const Scrape& scrape) {
+    text.family("requests_total", "counter", "Requests by status; 0: the client got none.");
+    per_version(scrape, [&](const std::string& labels, const VersionMetrics& metrics) {
+        for (const auto& [status, count] : metrics.requests)
+            text.sample(fmt::format("{},code=\"{}\"", labels, status), count);
+    });
+    const auto by_reason = [&](const char* name, const char* help, auto member) {
+        text.family(name, "counter", help);
+        per_version(scrape, [&](const std::string& labels, const VersionMetrics& metrics) {
+            for (const auto& [reason, count] : metrics.*member)
+                text.sample(fmt::format("{},reason=\"{}\"", labels, escaped(reason)), count);
+        });
+    };
+    by_reason("rejected_total", "Requests that no machine was given to.", &VersionMetrics::rejected);
+    by_reason("faults_total", "Requests that the function failed.", &VersionMetrics::faults);
+    const auto counter = [&](const char* name, const char* help, auto member) {
+        text.family(name, "counter", help);
+        per_version(scrape, [&](const std::string& labels, const VersionMetrics& metrics) {
+            text.sample(labels, metrics.*member);
+        });
+    };
+    counter("cold_starts_total", "Requests that waited for a process to be restored.", &VersionMetrics::cold_starts);
+    counter("timeouts_total", "Requests over their time limit.", &VersionMetrics::timeouts);
+    counter("dirty_pages_total", "Pages that resets put back.", &VersionMetrics::dirty_pages);
+    counter("received_bytes_total", "Bytes of requests.", &VersionMetrics::bytes_in);
+    counter("sent_bytes_total", "Bytes of replies.", &VersionMetrics::bytes_out);
+    text.family("cpu_seconds_total", "counter", "CPU time of machines while they served.");
+    per_version(scrape, [&](const std::string& labels, const VersionMetrics& metrics) {
+        text.sample(labels, static_cast<double>(metrics.cpu_us) / 1e6);
+    });
+}
+
+void durations(Text& text, const Scrape& scrape) {
+    const auto family = [&](const char* name, const char* help, auto member) {
+        text.family(name, "histogram", help);
+        per_version(scrape, [&](const std::string& labels, const VersionMetrics& metrics) {
+            text.histogram(labels, metrics.*member);
+        });
+    };
+    family("request_duration_seconds", "From a request's first byte to its reply's last.", &VersionMetrics::duration);
+    family("queue_duration_seconds", "Waiting for a machine.", &VersionMetrics::queue);
+    family("restore_duration_seconds", "Restoring a snapshot.", &VersionMetrics::restore);
+    family("reset_duration_seconds", "Putting a machine back.", &VersionMetrics::reset);
+}
+
+void states(Text& text, const Scrape& scrape) {
+    text.family("in_flight_requests", "gauge", "Requests of the public listener that are not over.");
+    text.sample("", scrape.metrics.in_flight);
+    text.family("open_connections", "gauge", "Connections of the public listener.");
+    text.sample("", scrape.metrics.open_connections);
+    text.family("vms", "gauge", "Request machines.");
+    for (const VersionLive& live : scrape.live) {
+        const std::string labels = of(live.function, live.version);
+        text.sample(labels + ",state=\"busy\"", live.busy);
+        text.sample(labels + ",state=\"ready\"", live.machines - std::min(live.machines, live.busy));
+    }
+    text.family("queued_requests", "gauge", "Requests that wait for a machine.");
+    for (const VersionLive& live : scrape.live)
+        text.sample(of(live.function, live.version), live.queued);
+    text.family("memory_bytes", "gauge", "Memory of a version's process.");
+    for (const VersionLive& live : scrape.live)
+        text.sample(of(live.function, live.version) + ",kind=\"pss\"", live.memory_bytes);
+    text.family("process_starts_total", "counter", "Starts of a version's process.");
+    for (const VersionLive& live : scrape.live)
+        text.sample(of(live.function, live.version), live.starts);
+    text.family("store_bytes", "gauge", "Bytes of chunks in the store.");
+    text.sample("", scrape.store_bytes);
+    text.family("start_time_seconds", "gauge", "When the daemon began, since 1970.");
+    text.sample("", static_cast<double>(scrape.metrics.started_ms) / 1e3);
+    text.family("build_info", "gauge", "The version of kvmserver.");
+    text.sample(fmt::format("version=\"{}\"", escaped(scrape.version)), 1);
+}
+
+} // namespace
+
+std::string metrics_text(const Scrape& scrape) {
+    Text text;
+    counts(text, scrape);
+    durations(text, scrape);
+    states(text, scrape);
+    return text.take();
+}
+
+} // namespace kvmserver::admin

@@ -1,0 +1,20 @@
+// Counters in Prometheus' text format 0.0.4.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/daemon/control.hpp"
+
+namespace kvmserver::admin {
+
+struct Scrape {
+    daemon::MetricsSnapshot metrics;
+    std::vector<daemon::VersionLive> live;
+    std::uint64_t store_bytes = 0; // of all snapshots, shared chunks once
+    std::string version;           // of kvmserver
+};
+
+std::string metrics_text(const Scrape& scrape);
+
+} // namespace kvmserver::admin

@@ -1,0 +1,37 @@
+// Who asks, and what it may.
+#pragma once
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "src/store/tokens.hpp"
+
+namespace kvmserver::admin {
+
+// The user of this machine (its own uid or root), or the holder of a token.
+class Principal {
+public:
+    static Principal local() { return Principal(); }
+    static Principal of(store::TokenInfo token) { return Principal(std::move(token)); }
+
+    // "" for what concerns the store itself.
+    bool allows(store::Scope scope, std::string_view function) const {
+        return local_ || token_.allows(scope, function);
+    }
+    // For some functions at least.
+    bool has(store::Scope scope) const { return local_ || token_.allows(scope, token_.prefix); }
+    // Not for all functions: what it names must be among its own.
+    bool limited() const { return !local_ && !token_.prefix.empty(); }
+    std::int64_t id() const { return local_ ? 0 : token_.id; }
+    std::string name() const { return local_ ? "local" : token_.name; }
+    unsigned scopes() const { return local_ ? 15 : token_.scopes; }
+    std::string prefix() const { return local_ ? "" : token_.prefix; }
+
+private:
+    Principal() = default;
+    explicit Principal(store::TokenInfo token) : local_(false), token_(std::move(token)) {}
+    bool local_ = true;
+    store::TokenInfo token_;
+};
+
+} // namespace kvmserver::admin

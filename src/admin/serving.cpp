@@ -1,0 +1,144 @@
+// /metrics, /v1/live, invoke, reload: what the daemon knows and does.
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "src/admin/handlers.hpp"
+#include "src/admin/metrics_text.hpp"
+#include "src/daemon/control.hpp"
+#include "src/http/fields.hpp"
+#include "src/store/database.hpp"
+#include "src/store/errors.hpp"
+#include "src/store/text.hpp"
+
+namespace kvmserver::admin {
+namespace {
+
+constexpr std::size_t kMostBody = 32u << 20;
+constexpr double kLongest = 600; // seconds
+
+std::uint64_t bytes_of_chunks(store::Store& store) {
+    auto index = store.index();
+    auto sum = index->prepare("SELECT coalesce(sum(size), 0) FROM chunk");
+    sum.step();
+    return sum.natural(0);
+}
+
+// "Name: value".
+std::pair<std::string, std::string> header_from(std::string_view line) {
+    const auto colon = line.find(':');
+    const std::string_view name = line.substr(0, colon);
+    if (colon == line.npos || !http::is_token(name))
+        throw store::BadValue(fmt::format("Kvmserver-Header: '{}': write NAME: VALUE", store::printable(line)));
+    return {std::string(name), std::string(http::trimmed(line.substr(colon + 1)))};
+}
+
+double seconds_of(Call& call) {
+    const auto text = call.query("timeout");
+    if (!text)
+        return 60;
+    char* end = nullptr;
+    const double seconds = std::strtod(text->c_str(), &end);
+    if (end == text->c_str() || *end != '\0' || !(seconds > 0) || seconds > kLongest)
+        throw store::BadValue(fmt::format("timeout: '{}' is not above 0 and at most {} seconds",
+                                          store::printable(*text), kLongest));
+    return seconds;
+}
+
+daemon::InvokeRequest asked(Call& call) {
+    call.only_query({"method", "path", "version", "timeout"});
+    daemon::InvokeRequest asked;
+    asked.function = call.param("name");
+    asked.version = call.query_number("version");
+    asked.method = call.query("method").value_or("GET");
+    asked.path = call.query("path").value_or("/");
+    if (!http::is_token(asked.method))
+        throw store::BadValue("method: it is no method of HTTP");
+    if (!asked.path.starts_with('/') || asked.path.size() > 8192)
+        throw store::BadValue("path: it must begin with / and have at most 8192 characters");
+    for (const char c : asked.path)
+        if (static_cast<unsigned char>(c) <= ' ' || c == 0x7f || c == '#')
+            throw store::BadValue("path: it holds a space, a control character or #");
+    for (const auto& [name, value] : call.request.headers)
+        if (http::equal_nocase(name, "Kvmserver-Header"))
+            asked.headers.push_back(header_from(value));
+    asked.timeout_seconds = seconds_of(call);
+    asked.body = call.body(kMostBody);
+    return asked;
+}
+
+// Not for the API's own client.
+bool passes(const std::string& name) {
+    for (const char* const own : {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade"})
+        if (http::equal_nocase(name, own))
+            return false;
+    return name.size() < 10 || !http::equal_nocase(std::string_view(name).substr(0, 10), "kvmserver-");
+}
+
+double ms(std::uint64_t us) { return static_cast<double>(us) / 1000; }
+
+} // namespace
+
+void metrics(Call& call) {
+    daemon::Control& control = call.api.control();
+    const Scrape scrape{control.metrics(), control.live(), bytes_of_chunks(call.store()),
+                        call.api.options().version};
+    call.reply_bytes(200, metrics_text(scrape), {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}});
+}
+
+void live(Call& call) {
+    call.only_query({});
+    auto list = json::array();
+    daemon::Control& control = call.api.control();
+    const daemon::MetricsSnapshot metrics = control.metrics();
+    for (const daemon::VersionLive& one : control.live()) {
+        if (!call.who.allows(store::kScopeRead, one.function))
+            continue;
+        json object{{"function", one.function}, {"version", one.version},   {"percent", one.percent},
+                    {"state", one.state},       {"pid", one.pid},           {"machines", one.machines},
+                    {"busy", one.busy},         {"in_flight", one.in_flight}, {"queued", one.queued},
+                    {"starts", one.starts},     {"memory_bytes", one.memory_bytes}};
+        if (!one.last_failure.empty())
+            object["last_failure"] = one.last_failure;
+        const auto at = metrics.versions.find({one.function, one.version});
+        const daemon::VersionMetrics counted = at == metrics.versions.end() ? daemon::VersionMetrics() : at->second;
+        object["requests"] = counted.duration.count;
+        object["duration_us"] = counted.duration.sum_us;
+        object["cold_starts"] = counted.cold_starts;
+        std::uint64_t failed = 0;
+        for (const auto& [status, count] : counted.requests)
+            failed += status == 0 || status >= 500 ? count : 0;
+        object["failed"] = failed;
+        list.push_back(object);
+    }
+    call.reply(200, {{"live", list}});
+}
+
+void invoke(Call& call) {
+    daemon::Control& control = call.api.control();
+    const daemon::InvokeReply reply = control.invoke(asked(call));
+    Headers headers{{"Kvmserver-Request-Id", reply.request_id},
+                    {"Server-Timing", fmt::format("queue;dur={:.3f}, restore;dur={:.3f}, exec;dur={:.3f}, "
+                                                  "reset;dur={:.3f}, total;dur={:.3f}",
+                                                  ms(reply.queue_us), ms(reply.restore_us), ms(reply.exec_us),
+                                                  ms(reply.reset_us), ms(reply.total_us))}};
+    if (reply.cold)
+        headers.emplace_back("Kvmserver-Cold", "1");
+    if (!reply.problem_code.empty())
+        throw Refused(reply.status ? reply.status : 502, reply.problem_code, reply.problem_detail, reply.problem_hint,
+                      std::move(headers));
+    for (const auto& [name, value] : reply.headers)
+        if (passes(name))
+            headers.emplace_back(name, value);
+    call.reply_bytes(reply.status, reply.body, std::move(headers));
+}
+
+void reload(Call& call) {
+    call.only_query({});
+    call.api.control().reload();
+    if (call.api.options().on_reload)
+        call.api.options().on_reload();
+    call.reply(200, {{"reloaded", true}});
+}
+
+} // namespace kvmserver::admin

@@ -1,0 +1,145 @@
+// /v1/snapshots
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "src/admin/access.hpp"
+#include "src/admin/handlers.hpp"
+#include "src/ops/reference.hpp"
+#include "src/store/errors.hpp"
+#include "src/store/importer.hpp"
+#include "src/store/stored_snapshot.hpp"
+
+namespace kvmserver::admin {
+namespace {
+
+struct Range {
+    std::uint64_t begin = 0, end = 0; // end is behind the last byte
+};
+
+// Of a Range header; nothing: the whole file (there is none, or one that is not ours to understand).
+std::optional<Range> range_of(std::string_view header, std::uint64_t size) {
+    if (!header.starts_with("bytes=") || header.find(',') != header.npos)
+        return std::nullopt;
+    header.remove_prefix(6);
+    const auto dash = header.find('-');
+    if (dash == header.npos)
+        return std::nullopt;
+    const std::string_view first = header.substr(0, dash), last = header.substr(dash + 1);
+    Range range{0, size};
+    if (first.empty()) { // the last so many
+        range.begin = size - std::min(size, number_from(last, "Range"));
+    } else {
+        range.begin = number_from(first, "Range");
+        if (!last.empty())
+            range.end = std::min(size, number_from(last, "Range") + 1);
+    }
+    if (range.begin >= range.end)
+        throw Refused(416, "bad-range", "the range lies beyond the snapshot", "",
+                      {{"Content-Range", fmt::format("bytes */{}", size)}});
+    return range;
+}
+
+store::Digest referred(Call& call) {
+    std::string reference = call.param("digest");
+    if (store::Digest::from_hex(reference))
+        reference = "sha256:" + reference;
+    // A function's name is for those who may see the function.
+    if (!reference.starts_with("sha256:") &&
+        !call.who.allows(store::kScopeDeploy, reference.substr(0, reference.find('@'))))
+        throw store::NotFound("there is no such snapshot");
+    return ops::find_snapshot(call.store(), reference);
+}
+
+} // namespace
+
+void list_snapshots(Call& call) {
+    call.only_query({});
+    std::map<store::Digest, json> all;
+    const auto entry = [&](const store::Digest& digest, std::uint64_t bytes) -> json& {
+        return all
+            .try_emplace(digest, json{{"snapshot", "sha256:" + digest.hex()},
+                                      {"bytes", bytes},
+                                      {"used_by", json::array()}})
+            .first->second;
+    };
+    store::Functions functions(call.store());
+    for (const store::FunctionSummary& function : functions.list())
+        if (call.who.allows(store::kScopeRead, function.name))
+            for (const store::VersionInfo& version : functions.versions(function.name))
+                entry(version.snapshot, version.snapshot_bytes)["used_by"].push_back(
+                    fmt::format("{}@{}", function.name, version.number));
+    if (!call.who.limited())
+        for (const std::string& file : call.store().folder().list(store::kSnapshots))
+            if (const auto digest = store::Digest::from_hex(file.substr(0, file.find('.')));
+                digest && !all.contains(*digest)) {
+                try {
+                    entry(*digest, store::StoredSnapshot(call.store(), *digest).size());
+                } catch (const store::NotFound&) { // gc was faster
+                }
+            }
+    auto list = json::array();
+    for (const auto& [digest, object] : all)
+        list.push_back(object);
+    call.reply(200, {{"snapshots", list}});
+}
+
+void get_snapshot(Call& call) {
+    call.only_query({});
+    const store::Digest digest = referred(call);
+    take_snapshot(call, digest);
+    const store::StoredSnapshot snapshot(call.store(), digest);
+    const auto range = range_of(call.request.header("Range"), snapshot.size());
+    const Range part = range.value_or(Range{0, snapshot.size()});
+    Headers headers{{"Content-Type", "application/octet-stream"},
+                    {"Accept-Ranges", "bytes"},
+                    {"ETag", fmt::format("\"{}\"", digest.hex())}};
+    if (range)
+        headers.emplace_back("Content-Range",
+                             fmt::format("bytes {}-{}/{}", part.begin, part.end - 1, snapshot.size()));
+    call.exchange.begin(range ? 206 : 200, headers, part.end - part.begin);
+    if (call.request.method == "HEAD")
+        return;
+    std::vector<std::byte> buffer(256u << 10);
+    for (std::uint64_t at = part.begin; at < part.end;) {
+        const auto count = std::min<std::uint64_t>(buffer.size(), part.end - at);
+        const std::span bytes(buffer.data(), count);
+        snapshot.read(at, bytes);
+        call.exchange.write(bytes);
+        at += count;
+    }
+}
+
+void missing_pieces(Call& call) {
+    call.only_query({});
+    Members members = call.members(32u << 20);
+    const store::Digest snapshot = digest_from(members.need_text("snapshot"), "snapshot");
+    const json list = members.any("pieces").value_or(json::array());
+    members.done();
+    if (!list.is_array())
+        throw store::BadValue("\"pieces\" must be a list of [SHA-256, bytes]");
+    std::vector<store::ChunkRef> pieces;
+    for (const json& piece : list) {
+        if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_number_unsigned())
+            throw store::BadValue("\"pieces\" must be a list of [SHA-256, bytes]");
+        pieces.push_back({digest_from(piece[0].get_ref<const std::string&>(), "pieces"), piece[1]});
+    }
+    store::Store& store = call.api.source().make();
+    try {
+        call.api.staged().add(take_snapshot(call, snapshot), call.who.id());
+        call.reply(200, {{"present", true}, {"missing", json::array()}});
+        return;
+    } catch (const store::NotFound&) {
+    }
+    const auto reach = pieces_within_reach(call);
+    const auto lacking = store::missing(store, pieces);
+    const std::set<store::Digest> lacks(lacking.begin(), lacking.end());
+    auto missing = json::array();
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+        if (lacks.contains(pieces[i].digest) || (reach && !reach->contains(pieces[i].digest)))
+            missing.push_back(i);
+    call.reply(200, {{"present", false}, {"missing", missing}});
+}
+
+} // namespace kvmserver::admin

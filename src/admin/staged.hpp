@@ -1,0 +1,32 @@
+// Snapshots that were brought and that no function names yet: gc leaves them alone for a while, and a token that is
+// limited to some functions may name those that it brought itself.
+#pragma once
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "src/store/hold.hpp"
+
+namespace kvmserver::admin {
+
+// Thread-safe.
+class Staged {
+public:
+    // By the holder of that token (Principal::id).
+    void add(store::SnapshotHold hold, std::int64_t token);
+    bool brought_by(const store::Digest& digest, std::int64_t token);
+
+private:
+    using Clock = std::chrono::steady_clock;
+    struct Entry {
+        store::SnapshotHold hold;
+        std::set<std::int64_t> tokens;
+        Clock::time_point until;
+    };
+    void drop_old();
+    std::mutex mutex_;
+    std::map<store::Digest, Entry> entries_;
+};
+
+} // namespace kvmserver::admin

@@ -1,0 +1,75 @@
+// gc, verify, tokens
+#include <fmt/format.h>
+
+#include "src/admin/handlers.hpp"
+#include "src/ops/json.hpp"
+#include "src/store/clock.hpp"
+#include "src/store/errors.hpp"
+
+namespace kvmserver::admin {
+
+void gc(Call& call) {
+    call.only_query({"dry_run", "keep"});
+    store::GcOptions how{.keep_versions = {}, .dry_run = call.query_flag("dry_run")};
+    if (const auto keep = call.query_number("keep")) {
+        if (*keep > UINT32_MAX)
+            throw store::BadValue("keep: that is too many");
+        how.keep_versions = static_cast<unsigned>(*keep);
+    }
+    const store::GcResult result = store::gc(call.store(), how);
+    if (!how.dry_run)
+        call.api.changed();
+    call.reply(200, ops::gc_json(result, how.dry_run));
+}
+
+// Also for a store that cannot be opened: mending it is what this is for.
+void verify(Call& call) {
+    call.only_query({"dry_run"});
+    store::VerifyOptions how;
+    how.repair = !call.query_flag("dry_run");
+    const store::VerifyReport report = store::verify(call.api.source().path(), how);
+    if (how.repair)
+        call.api.changed();
+    call.reply(200, ops::verify_json(report));
+}
+
+void list_tokens(Call& call) {
+    call.only_query({});
+    auto list = json::array();
+    for (const store::TokenInfo& token : store::Tokens(call.store()).list())
+        list.push_back(ops::token_json(token));
+    call.reply(200, {{"tokens", list}});
+}
+
+void create_token(Call& call) {
+    call.only_query({});
+    Members members = call.members();
+    const std::string name = members.need_text("name");
+    const auto scopes = members.texts("scopes");
+    const std::string prefix = members.text("prefix").value_or("");
+    const auto seconds = members.natural("expires_in");
+    members.done();
+    if (!scopes)
+        throw store::BadValue("\"scopes\" is missing: some of read, invoke, deploy, admin");
+    unsigned sum = 0;
+    for (const std::string& scope : *scopes)
+        sum |= store::scope_from(scope);
+    std::optional<std::int64_t> expires;
+    if (seconds) {
+        constexpr std::uint64_t kLongest = 100ull * 366 * 86400;
+        if (*seconds == 0 || *seconds > kLongest)
+            throw store::BadValue("\"expires_in\" must be 1 second to 100 years");
+        expires = store::now_ms() + static_cast<std::int64_t>(*seconds) * 1000;
+    }
+    const std::string token = store::Tokens(call.api.source().make()).create(name, sum, prefix, expires);
+    call.reply(201, {{"name", name}, {"token", token}, {"scopes", store::scope_names(sum)}, {"prefix", prefix}},
+               {{"Cache-Control", "no-store"}});
+}
+
+void delete_token(Call& call) {
+    call.only_query({});
+    store::Tokens(call.store()).revoke(call.param("token"));
+    call.reply(200, {{"revoked", call.param("token")}});
+}
+
+} // namespace kvmserver::admin

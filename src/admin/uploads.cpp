@@ -1,0 +1,156 @@
+// /v1/uploads: bytes that arrive in parts, over connections that break.
+#include "src/store/uploads.hpp"
+
+#include <fmt/format.h>
+
+#include "src/admin/access.hpp"
+#include "src/admin/assemble.hpp"
+#include "src/admin/handlers.hpp"
+#include "src/ops/json.hpp"
+#include "src/store/errors.hpp"
+
+namespace kvmserver::admin {
+namespace {
+
+using store::UploadInfo;
+using store::Uploads;
+
+constexpr std::uint64_t kStep = 8u << 20; // what a broken connection may cost at most
+
+Headers progress(const UploadInfo& upload) {
+    return {{"Upload-Offset", std::to_string(upload.offset)},
+            {"Upload-Length", std::to_string(upload.size)},
+            {"Cache-Control", "no-store"}};
+}
+
+json upload_json(const UploadInfo& upload) {
+    return {{"id", upload.id},
+            {"size", upload.size},
+            {"offset", upload.offset},
+            {"sha256", upload.digest.hex()},
+            {"created", ops::time_text(upload.created)}};
+}
+
+// Somebody began it and did not end it.
+std::optional<UploadInfo> unfinished(Uploads& uploads, std::uint64_t size, const store::Digest& digest) {
+    for (const UploadInfo& upload : uploads.list())
+        if (upload.size == size && upload.digest == digest)
+            return upload;
+    return std::nullopt;
+}
+
+// Takes what the client sends until it ends or breaks; what came is kept either way.
+std::uint64_t take(Call& call, store::UploadWriter& writer) {
+    std::vector<std::byte> buffer(256u << 10);
+    std::uint64_t synced = writer.offset();
+    try {
+        while (const std::size_t count = call.exchange.read(buffer)) {
+            writer.write(std::span(buffer.data(), count));
+            if (writer.offset() - synced >= kStep) {
+                writer.sync();
+                synced = writer.offset();
+            }
+        }
+    } catch (const ClientGone&) {
+        writer.sync();
+        throw;
+    }
+    writer.sync();
+    return writer.offset();
+}
+
+// Whatever is wrong with it would be wrong again: it goes.
+ops::Imported complete(Call& call, Uploads& uploads, const std::string& id) {
+    std::optional<ops::Imported> imported;
+    try {
+        const tinykvm::UniqueFd file = uploads.complete(id);
+        imported.emplace(assemble(call, file.get()));
+    } catch (const store::DigestMismatch&) {
+        try {
+            uploads.drop(id);
+        } catch (const store::NotFound&) { // complete() did
+        }
+        throw;
+    } catch (const store::WrongOffset&) {
+        throw;
+    } catch (const store::Conflict&) {
+        throw;
+    } catch (const tinykvm::UserError&) {
+        uploads.drop(id);
+        throw;
+    }
+    uploads.drop(id);
+    return std::move(*imported);
+}
+
+} // namespace
+
+void list_uploads(Call& call) {
+    call.only_query({});
+    auto list = json::array();
+    for (const UploadInfo& upload : Uploads(call.store()).list())
+        list.push_back(upload_json(upload));
+    call.reply(200, {{"uploads", list}});
+}
+
+void create_upload(Call& call) {
+    call.only_query({});
+    Members members = call.members();
+    const std::uint64_t size = members.need_natural("size");
+    const store::Digest digest = digest_from(members.need_text("sha256"), "sha256");
+    members.done();
+    store::Store& store = call.api.source().make();
+    try {
+        call.api.staged().add(take_snapshot(call, digest), call.who.id());
+        call.reply(200, {{"complete", true}, {"snapshot", "sha256:" + digest.hex()}});
+        return;
+    } catch (const store::NotFound&) {
+    }
+    Uploads uploads(store);
+    const auto known = unfinished(uploads, size, digest);
+    const UploadInfo upload = known ? *known : uploads.create(size, digest);
+    Headers headers = progress(upload);
+    headers.emplace_back("Location", "/v1/uploads/" + upload.id);
+    json object = upload_json(upload);
+    object["complete"] = false;
+    call.reply(known ? 200 : 201, object, headers);
+}
+
+void head_upload(Call& call) {
+    call.only_query({});
+    call.reply_empty(200, progress(Uploads(call.store()).info(call.param("id"))));
+}
+
+void append_upload(Call& call) {
+    call.only_query({});
+    const std::string offset(call.request.header("Upload-Offset"));
+    if (offset.empty())
+        throw store::BadValue("the header Upload-Offset is missing: HEAD says where the upload stands");
+    const std::string& id = call.param("id");
+    Uploads uploads(call.store());
+    UploadInfo upload = uploads.info(id);
+    {
+        store::UploadWriter writer = uploads.append(id, number_from(offset, "Upload-Offset"));
+        upload.offset = take(call, writer);
+    }
+    if (upload.offset < upload.size)
+        return call.reply_empty(204, progress(upload));
+    ops::Imported imported = complete(call, uploads, id);
+    const std::string snapshot = "sha256:" + imported.hold.digest().hex();
+    call.api.staged().add(std::move(imported.hold), call.who.id());
+    Headers headers = progress(upload);
+    call.reply(200,
+               {{"complete", true},
+                {"snapshot", snapshot},
+                {"bytes", imported.bytes},
+                {"new_bytes", imported.new_bytes}},
+               headers);
+}
+
+void delete_upload(Call& call) {
+    call.only_query({});
+    Uploads(call.store()).drop(call.param("id"));
+    call.reply(200, {{"deleted", call.param("id")}});
+}
+
+} // namespace kvmserver::admin

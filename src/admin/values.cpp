@@ -1,0 +1,65 @@
+// .../env and .../secrets
+#include "src/admin/handlers.hpp"
+#include "src/ops/json.hpp"
+#include "src/store/errors.hpp"
+#include "src/store/secrets.hpp"
+
+namespace kvmserver::admin {
+namespace {
+
+constexpr std::size_t kMost = 1u << 20; // bytes of a body; the store's own limit of a value is smaller
+
+// Of the secrets for all functions: "".
+std::string function_of(const Call& call) { return call.has_param("name") ? call.param("name") : std::string(); }
+
+std::string value_of(Call& call) {
+    Members members = call.members(kMost);
+    std::string value = members.need_text("value");
+    members.done();
+    return value;
+}
+
+void reply_done(Call& call, const char* did, const std::string& name) {
+    call.api.changed();
+    call.reply(200, {{"function", function_of(call)}, {did, name}});
+}
+
+void set_env(Call& call, const std::optional<std::string>& value) {
+    call.only_query({});
+    const std::string& variable = call.param("variable");
+    store::Functions(call.store()).set_env(call.param("name"), variable, value, call.if_match());
+    reply_done(call, value ? "set" : "unset", variable);
+}
+
+void set_secret(Call& call, const std::optional<std::string>& value) {
+    call.only_query({});
+    const std::string function = function_of(call);
+    store::Store& store = function.empty() && value ? call.api.source().make() : call.store();
+    store::Secrets(store).set(function, call.param("secret"), value);
+    reply_done(call, value ? "set" : "unset", call.param("secret"));
+}
+
+} // namespace
+
+void list_env(Call& call) {
+    call.only_query({});
+    const auto function = store::Functions(call.store()).describe(call.param("name"));
+    call.reply(200, {{"function", function.name}, {"env", function.env}}, {{"ETag", '"' + function.etag + '"'}});
+}
+
+void put_env(Call& call) { set_env(call, value_of(call)); }
+void delete_env(Call& call) { set_env(call, std::nullopt); }
+
+void list_secrets(Call& call) {
+    call.only_query({});
+    const std::string function = function_of(call);
+    auto list = json::array();
+    for (const store::SecretInfo& secret : store::Secrets(call.store()).list(function))
+        list.push_back({{"name", secret.name}, {"changed", ops::time_text(secret.changed)}});
+    call.reply(200, {{"function", function}, {"secrets", list}});
+}
+
+void put_secret(Call& call) { set_secret(call, value_of(call)); }
+void delete_secret(Call& call) { set_secret(call, std::nullopt); }
+
+} // namespace kvmserver::admin

@@ -1,0 +1,94 @@
+// /v1/functions/{name}/versions, rollback, traffic
+#include <algorithm>
+
+#include "src/admin/handlers.hpp"
+#include "src/ops/deploy.hpp"
+#include "src/ops/json.hpp"
+#include "src/store/errors.hpp"
+
+namespace kvmserver::admin {
+namespace {
+
+using store::Functions;
+using store::Live;
+
+void reply_switched(Call& call, const std::vector<Live>& before, const std::vector<Live>& live, bool dry_run,
+                    const std::string& etag = "") {
+    Headers headers;
+    if (!etag.empty())
+        headers.emplace_back("ETag", '"' + etag + '"');
+    call.reply(200,
+               {{"name", call.param("name")},
+                {"before", ops::live_json(before)},
+                {"live", ops::live_json(live)},
+                {"dry_run", dry_run}},
+               headers);
+}
+
+} // namespace
+
+void list_versions(Call& call) {
+    call.only_query({});
+    auto list = json::array();
+    for (const store::VersionInfo& version : Functions(call.store()).versions(call.param("name")))
+        list.push_back(ops::version_json(version));
+    call.reply(200, {{"name", call.param("name")}, {"versions", list}});
+}
+
+void delete_version(Call& call) {
+    call.only_query({});
+    const std::uint64_t version = call.version_param();
+    Functions(call.store()).remove_version(call.param("name"), version, call.if_match());
+    call.api.changed();
+    call.reply(200, {{"deleted", call.param("name")}, {"version", version}});
+}
+
+void rollback(Call& call) {
+    call.only_query({"dry_run"});
+    Members members = call.members();
+    const auto version = members.natural("version");
+    members.done();
+    const std::string& name = call.param("name");
+    Functions functions(call.store());
+    if (!call.query_flag("dry_run")) {
+        const auto switched = functions.rollback(name, version, call.if_match());
+        call.api.changed();
+        return reply_switched(call, switched.before, switched.live, false, switched.etag);
+    }
+    const auto all = functions.versions(name); // newest first
+    const std::vector<Live> live{{version ? *version : ops::rollback_target(name, all), 100}};
+    ops::check_traffic_of(name, all, live);
+    reply_switched(call, ops::live_of(all), live, true);
+}
+
+void put_traffic(Call& call) {
+    call.only_query({"dry_run"});
+    Members members = call.members();
+    const auto parts = members.any("live");
+    members.done();
+    if (!parts || !parts->is_array())
+        throw store::BadValue("\"live\" must be a list of {\"version\": N, \"percent\": N}");
+    std::vector<Live> live;
+    for (const json& part : *parts) {
+        Members fields(part);
+        const std::uint64_t version = fields.need_natural("version"), percent = fields.need_natural("percent");
+        fields.done();
+        if (percent > 100)
+            throw store::BadValue("\"percent\" is more than 100");
+        if (percent > 0)
+            live.push_back({version, static_cast<unsigned>(percent)});
+    }
+    std::ranges::sort(live, {}, &Live::version);
+    const std::string& name = call.param("name");
+    Functions functions(call.store());
+    if (call.query_flag("dry_run")) {
+        const auto all = functions.versions(name);
+        ops::check_traffic_of(name, all, live);
+        return reply_switched(call, ops::live_of(all), live, true);
+    }
+    const auto switched = functions.set_traffic(name, live, call.if_match());
+    call.api.changed();
+    reply_switched(call, switched.before, switched.live, false, switched.etag);
+}
+
+} // namespace kvmserver::admin

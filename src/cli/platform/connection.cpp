@@ -1,0 +1,59 @@
+#include "src/cli/platform/connection.hpp"
+
+#include <fmt/format.h>
+#include <strings.h>
+
+#include "src/admin/address.hpp"
+#include "src/admin/request.hpp"
+#include "src/cli/platform/local_connection.hpp"
+#include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/remote_connection.hpp"
+
+namespace kvmserver::cli::platform {
+
+std::string encoded(std::string_view text) { return admin::percent_encoded(text); }
+
+std::string target_of(std::initializer_list<std::string_view> segments) {
+    std::string target = "/v1";
+    for (const std::string_view segment : segments)
+        target += '/' + encoded(segment);
+    return target;
+}
+
+std::string_view Connection::Raw::header(std::string_view name) const {
+    for (const auto& [key, value] : headers)
+        if (key.size() == name.size() && ::strncasecmp(key.data(), name.data(), name.size()) == 0)
+            return value;
+    return {};
+}
+
+std::string Connection::public_url(const std::string& route) {
+    std::string scheme = "http";
+    std::uint64_t port = 8080;
+    try {
+        const nlohmann::json info = call("GET", "/v1/info");
+        if (const auto daemon = info.find("daemon"); daemon != info.end() && daemon->value("port", 0) != 0) {
+            port = daemon->at("port");
+            scheme = daemon->value("tls", false) ? "https" : "http";
+        }
+    } catch (const tinykvm::UserError&) { // it is only for people
+    }
+    return url_of(route, scheme, port);
+}
+
+std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context, const std::string& folder) {
+    const bool quiet = flag(invocation, "quiet");
+    if (auto server = chosen_server(invocation))
+        return connect_there(std::move(*server), quiet, context);
+    const auto socket = admin::default_socket(store_path(invocation, context));
+    if (admin::connect_unix(socket)) {
+        remote::Server server;
+        server.socket = socket;
+        if (const auto seconds = timeout(invocation))
+            server.timeout_seconds = *seconds;
+        return connect_there(std::move(server), quiet, context);
+    }
+    return connect_here(invocation, context, folder);
+}
+
+} // namespace kvmserver::cli::platform

@@ -1,0 +1,9 @@
+// The API within this process.
+#pragma once
+#include "src/cli/platform/connection.hpp"
+
+namespace kvmserver::cli::platform {
+
+std::unique_ptr<Connection> connect_here(const Invocation& invocation, Context& context, const std::string& folder);
+
+} // namespace kvmserver::cli::platform

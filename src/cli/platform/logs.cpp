@@ -1,0 +1,105 @@
+// kvmserver logs: what a function printed.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/cli/platform/platform.hpp"
+#include "src/ops/when.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli {
+namespace {
+
+using namespace platform;
+using nlohmann::json;
+
+constexpr OptionSpec kOwn[] = {
+    {.name = "follow", .letter = 'f', .group = "Options", .help = "go on with what comes"},
+    {.name = "since", .kind = Kind::text, .group = "Options", .value = "TIME",
+     .help = "not older than 10m, 2h, 3d or 2026-11-21T03:00:09Z"},
+    {.name = "request", .kind = Kind::text, .group = "Options", .value = "ID", .help = "of one request"},
+    {.name = "tail", .letter = 'n', .kind = Kind::count, .group = "Options", .value = "N", .help = "the last N lines"},
+    {.name = "previous", .group = "Options", .help = "of the version before the live one"},
+};
+
+// The newest version before the one that gets most requests.
+std::uint64_t version_before(Connection& platform, const std::string& name) {
+    const json all = platform.call("GET", target_of({"functions", name, "versions"})).at("versions"); // newest first
+    unsigned most = 0;
+    std::uint64_t live = 0;
+    for (const json& version : all)
+        if (const auto percent = version.at("percent").get<unsigned>(); percent > most) {
+            most = percent;
+            live = version.at("version").get<std::uint64_t>();
+        }
+    for (const json& version : all)
+        if (const auto number = version.at("version").get<std::uint64_t>(); number < live)
+            return number;
+    throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("{} has no version before the live one", name));
+}
+
+// Lines of NDJSON that arrive in pieces.
+class Printer {
+public:
+    Printer(Context& context, bool as_json) : context_(context), json_(as_json) {}
+    bool take(std::string_view bytes) {
+        pending_ += bytes;
+        std::size_t at = 0;
+        for (std::size_t end; (end = pending_.find('\n', at)) != pending_.npos; at = end + 1)
+            print(pending_.substr(at, end - at));
+        pending_.erase(0, at);
+        context_.out.flush();
+        return static_cast<bool>(context_.out); // a reader that went away ends it
+    }
+
+private:
+    void print(const std::string& line) {
+        const json object = json_ ? json() : json::parse(line, nullptr, false);
+        if (!object.is_object()) {
+            context_.out << line << '\n';
+            return;
+        }
+        const std::string stream = object.value("stream", "");
+        context_.out << fmt::format("{} v{} {}{}\n", time_text(object.value("ms", std::int64_t{0})), object.value("version", 0),
+                                    stream == "daemon" ? "-- " : "", object.value("text", ""));
+    }
+    Context& context_;
+    bool json_;
+    std::string pending_;
+};
+
+int logs(const Invocation& invocation, Context& context) {
+    expect_operands(invocation, "logs", "NAME", 1, 1);
+    const std::string& name = invocation.operands.front();
+    const auto platform = connect(invocation, context);
+    std::string target = target_of({"functions", name, "logs"}) + (flag(invocation, "follow") ? "?follow=1" : "?follow=0");
+    if (const auto since = text(invocation, "since")) {
+        ops::time_from(*since, 0); // for its words
+        target += "&since=" + encoded(*since);
+    }
+    if (const auto request = text(invocation, "request"))
+        target += "&request_id=" + encoded(*request);
+    if (const auto tail = text(invocation, "tail"))
+        target += fmt::format("&tail={}", number(*tail, "--tail"));
+    if (flag(invocation, "previous"))
+        target += fmt::format("&version={}", version_before(*platform, name));
+    Printer printer(context, flag(invocation, "json"));
+    platform->stream(target, [&](std::string_view bytes) { return printer.take(bytes); });
+    return 0;
+}
+
+} // namespace
+
+Command logs_command() {
+    std::vector<OptionSpec> all(std::begin(kOwn), std::end(kOwn));
+    for (const OptionSpec& spec : options())
+        all.push_back(spec);
+    return {.name = "logs",
+            .synopsis = "NAME",
+            .summary = "show what a function printed",
+            .operands = Operands::ours,
+            .options = all,
+            .action = logs};
+}
+
+} // namespace kvmserver::cli

@@ -1,0 +1,28 @@
+// How far a transfer is: on a terminal only.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <ostream>
+
+namespace kvmserver::cli::platform {
+
+// "Uploading 12 MiB of 31 MiB, 38%, 5.1 MiB/s, 4 s left", rewritten in place; gone with this object.
+class ProgressBar {
+public:
+    ProgressBar(const char* what, std::ostream& err, bool quiet);
+    ~ProgressBar();
+    ProgressBar(const ProgressBar&) = delete;
+    ProgressBar& operator=(const ProgressBar&) = delete;
+    void show(std::uint64_t done, std::uint64_t all);
+
+private:
+    using Clock = std::chrono::steady_clock;
+    const char* what_;
+    std::ostream& err_;
+    bool active_;
+    bool begun_ = false, shown_ = false;
+    std::uint64_t first_ = 0; // what had gone before: a transfer that goes on
+    Clock::time_point begin_, last_;
+};
+
+} // namespace kvmserver::cli::platform

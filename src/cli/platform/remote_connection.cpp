@@ -1,0 +1,192 @@
+#include "src/cli/platform/remote_connection.hpp"
+
+#include <fmt/format.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/progress.hpp"
+#include "src/remote/remotes.hpp"
+#include "src/remote/upload.hpp"
+#include "src/store/digest.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli::platform {
+namespace {
+
+using nlohmann::json;
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+
+constexpr int kTries = 6; // of a download, without progress between them
+
+class There final : public Connection {
+public:
+    There(remote::Server server, bool quiet, Context& context)
+        : client_(std::move(server)), quiet_(quiet), context_(context) {}
+
+    json call(const std::string& method, const std::string& target, const json& body) override {
+        try {
+            return client_.call(method, target, body);
+        } catch (const remote::Problem& problem) {
+            // What a version said that did not become healthy.
+            if (const auto output = problem.document().find("output");
+                output != problem.document().end() && output->is_string())
+                print_output(context_, *output);
+            throw;
+        }
+    }
+
+    Pushed push(const std::filesystem::path& file) override {
+        ProgressBar bar("Uploading", context_.err, quiet_);
+        const remote::Uploaded done =
+            remote::upload(client_, file, [&](std::uint64_t at, std::uint64_t all) { bar.show(at, all); });
+        return {done.snapshot, done.bytes, done.new_bytes};
+    }
+
+    Pulled pull(const std::string& reference, int fd) override;
+
+    void stream(const std::string& target, const std::function<bool(std::string_view)>& sink) override {
+        remote::Ask ask;
+        ask.target = target;
+        ask.sink = sink;
+        ask.endless = true;
+        const remote::Reply reply = client_.ask(ask);
+        if (reply.status >= 400)
+            remote::throw_problem(reply, client_.shown());
+    }
+
+    Raw raw(const std::string& method, const std::string& target, const Headers& headers,
+            const std::string& body) override {
+        remote::Ask ask;
+        ask.method = method;
+        ask.target = target;
+        ask.headers = headers;
+        ask.body = body;
+        remote::Reply reply = client_.ask(ask);
+        if (reply.status >= 400 && reply.header("Content-Type") == "application/problem+json" &&
+            reply.header("Kvmserver-Version").empty())
+            remote::throw_problem(reply, client_.shown());
+        return {reply.status, std::move(reply.headers), std::move(reply.body)};
+    }
+
+    std::string shown() const override { return client_.shown(); }
+
+private:
+    remote::Client client_;
+    bool quiet_;
+    Context& context_;
+};
+
+void write_all(int fd, std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t count = ::write(fd, bytes.data(), bytes.size());
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            tinykvm::throw_errno("write the snapshot");
+        bytes.remove_prefix(static_cast<std::size_t>(count));
+    }
+}
+
+std::uint64_t length_of(const remote::Reply& reply) {
+    return std::strtoull(std::string(reply.header("Content-Length")).c_str(), nullptr, 10);
+}
+
+// From where it broke off, until it is whole; its digest is checked on the way.
+Pulled There::pull(const std::string& reference, int fd) {
+    ProgressBar bar("Downloading", context_.err, quiet_);
+    const std::string named = target_of({"snapshots", reference});
+    const remote::Reply head = client_.ask({.method = "HEAD", .target = named});
+    if (head.status >= 400) {
+        client_.call("GET", named); // for its words
+        throw UserError(ExitCode::failure, fmt::format("{}: status {}", reference, head.status));
+    }
+    std::string digest(head.header("ETag"));
+    digest = digest.size() > 2 ? digest.substr(1, digest.size() - 2) : "";
+    const std::uint64_t size = length_of(head);
+    store::Sha256 sum;
+    std::uint64_t at = 0;
+    for (int failures = 0; at < size;) {
+        const std::uint64_t before = at;
+        remote::Ask ask;
+        ask.target = target_of({"snapshots", "sha256:" + digest});
+        ask.headers = {{"Range", fmt::format("bytes={}-", at)}};
+        ask.transfer = true;
+        ask.sink = [&](std::string_view bytes) {
+            write_all(fd, bytes);
+            sum.update(std::as_bytes(std::span(bytes)));
+            at += bytes.size();
+            bar.show(at, size);
+            return at <= size;
+        };
+        try {
+            const remote::Reply reply = client_.ask(ask);
+            if (reply.status >= 400)
+                remote::throw_problem(reply, client_.shown());
+            if (reply.status != 206)
+                throw UserError(ExitCode::failure, fmt::format("{}: status {}", reference, reply.status));
+        } catch (const remote::Broken&) {
+            failures = at > before ? 0 : failures + 1;
+            if (failures >= kTries)
+                throw;
+            ::usleep(200'000u << std::min(failures, 4));
+        }
+    }
+    if (at != size || sum.finish().hex() != digest)
+        throw UserError(ExitCode::bad_snapshot,
+                        fmt::format("{}: what came is not sha256:{}: kvmserver verify on the server", reference, digest));
+    return {"sha256:" + digest, size};
+}
+
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value ? value : "";
+}
+
+} // namespace
+
+std::optional<remote::Server> chosen_server(const Invocation& invocation) {
+    const auto name = text(invocation, "remote");
+    const auto token_file = text(invocation, "token-file"), ca_file = text(invocation, "cacert");
+    if (!name) {
+        for (const char* option : {"token-file", "cacert"})
+            if (text(invocation, option))
+                throw UserError(ExitCode::usage, fmt::format("--{} goes with --remote", option));
+        return std::nullopt;
+    }
+    if (text(invocation, "store"))
+        throw UserError(ExitCode::usage, "--store is of this host, --remote of another: give one of them");
+    remote::Server server;
+    const remote::Remotes remotes(remote::Remotes::default_file());
+    if (const auto known = remotes.find(*name)) {
+        server.url = known->url;
+        server.token = known->token;
+        server.ca_file = known->ca_file;
+    } else if (name->find("://") != std::string::npos) {
+        server.url = *name;
+    } else {
+        throw UserError(ExitCode::not_found,
+                        fmt::format("there is no remote '{}': kvmserver remote list shows those that there are, "
+                                    "kvmserver login https://HOST:PORT adds one",
+                                    *name));
+    }
+    if (const std::string token = variable("KVMSERVER_TOKEN"); !token.empty())
+        server.token = token;
+    if (token_file)
+        server.token = remote::token_from_file(*token_file);
+    if (ca_file)
+        server.ca_file = *ca_file;
+    if (const auto seconds = timeout(invocation))
+        server.timeout_seconds = *seconds;
+    return server;
+}
+
+std::unique_ptr<Connection> connect_there(remote::Server server, bool quiet, Context& context) {
+    return std::make_unique<There>(std::move(server), quiet, context);
+}
+
+} // namespace kvmserver::cli::platform

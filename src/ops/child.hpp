@@ -1,0 +1,39 @@
+// Processes that a command or the API starts, mostly of this very binary.
+#pragma once
+#include <sys/types.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::ops {
+
+inline constexpr const char* kSelf = "/proc/self/exe";
+
+// Ends with this object, and with the thread that made it. Without stdin; both of its outputs go to `output`.
+// Descriptors in `keep` stay open in it.
+class Child {
+public:
+    Child(const std::vector<std::string>& argv, const std::string& folder, int output,
+          std::span<const int> keep = {});
+    ~Child(); // kills it
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+
+    int wait();                // its status as a shell sees it
+    std::optional<int> poll(); // nothing: it still runs
+
+private:
+    pid_t pid_ = -1;
+    std::string name_;
+    std::optional<int> status_;
+};
+
+// A file in memory, for output that is shown only when something went wrong.
+tinykvm::UniqueFd memory_file(const char* name);
+std::string text_of(int fd, std::size_t most = 1 << 16); // from its beginning
+
+} // namespace kvmserver::ops

@@ -1,0 +1,181 @@
+#include "src/ops/deploy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/ops/json.hpp"
+#include "src/ops/manifest.hpp"
+#include "src/store/errors.hpp"
+
+namespace kvmserver::ops {
+namespace {
+
+using store::Route;
+
+std::string text_of(const std::vector<store::Live>& live) {
+    std::string line;
+    for (const store::Live& part : live)
+        line += fmt::format("{}v{}", line.empty() ? "" : ", ", part.version);
+    return live.empty() ? "nothing" : line;
+}
+
+void check_version(const DeployPlan& plan, const DeployChange& change) {
+    if (plan.if_match && *plan.if_match != change.etag())
+        throw store::StaleEtag(plan.name, change.etag());
+    if (!plan.if_version)
+        return;
+    if (!change.now) {
+        if (*plan.if_version != 0)
+            throw store::Conflict(
+                fmt::format("there is no function {} yet, so v{} is not live", plan.name, *plan.if_version));
+        return;
+    }
+    const auto& live = change.now->live;
+    const auto most = std::ranges::max_element(live, {}, &store::Live::percent);
+    if (most == live.end() ? *plan.if_version != 0 : most->version != *plan.if_version)
+        throw store::Conflict(
+            fmt::format("{} {} is live, not v{}", plan.name, text_of(live), *plan.if_version));
+    if (*plan.if_version == 0)
+        throw store::Conflict(fmt::format("there is a function {} already", plan.name));
+}
+
+void check_routes(const DeployPlan& plan, const DeployChange& change, store::Functions& functions) {
+    if (!change.routes)
+        return;
+    for (const store::RouteOwner& owned : functions.routes())
+        if (owned.function != plan.name &&
+            std::ranges::find(*change.routes, owned.route) != change.routes->end())
+            throw store::RouteTaken(owned.route.text(), owned.function);
+}
+
+// [function.env] of a stored manifest.
+nlohmann::json manifest_env(const std::string& stored) {
+    nlohmann::json at = nlohmann::json::parse(stored);
+    for (const char* const key : {"function", "env"}) {
+        if (!at.is_object() || !at.contains(key))
+            return nlohmann::json::object();
+        nlohmann::json inner = std::move(at[key]);
+        at = std::move(inner);
+    }
+    return at.is_object() ? at : nlohmann::json::object();
+}
+
+// The manifest's variables over those that are set; those that the last manifest had and this one has not go.
+Env merged_env(const store::FunctionDetails& now, const Env& wanted) {
+    Env env = now.env;
+    for (const store::VersionInfo& version : now.live_versions) {
+        const nlohmann::json before = manifest_env(version.manifest);
+        for (const auto& [name, value] : before.items())
+            if (const auto at = env.find(name); at != env.end() && value == at->second)
+                env.erase(at);
+    }
+    for (const auto& [name, value] : wanted)
+        env[name] = value;
+    return env;
+}
+
+} // namespace
+
+std::vector<Route> DeployChange::routes_after() const {
+    return routes ? *routes : now ? now->routes : std::vector<Route>{};
+}
+
+Env DeployChange::env_after() const { return env ? *env : now ? now->env : Env{}; }
+
+DeployChange change_of(const DeployPlan& plan, store::Functions* functions) {
+    store::check_function_name(plan.name);
+    ManifestFacts facts;
+    if (plan.manifest)
+        facts = manifest_facts(*plan.manifest);
+    DeployChange change;
+    try {
+        if (functions)
+            change.now = functions->describe(plan.name);
+    } catch (const store::NotFound&) {
+    }
+    check_version(plan, change);
+    // What is live keeps its routes and environment when the new version does not go live.
+    const bool applies = plan.activate || !change.now;
+    if (applies && plan.routes)
+        change.routes = plan.routes;
+    else if (applies && facts.routes)
+        change.routes = facts.routes;
+    else if (!change.now)
+        change.routes = {Route::parse(plan.name + ".localhost")};
+    if (applies && plan.manifest)
+        change.env = change.now ? merged_env(*change.now, facts.env) : facts.env;
+    if (functions)
+        check_routes(plan, change, *functions);
+    return change;
+}
+
+nlohmann::json change_json(const DeployPlan& plan, const DeployChange& change) {
+    return {{"name", plan.name},
+            {"dry_run", true},
+            {"new", !change.now},
+            {"before", live_json(change.now ? change.now->live : std::vector<store::Live>{})},
+            {"activate", plan.activate},
+            {"routes", routes_json(change.routes_after())},
+            {"routes_before", routes_json(change.now ? change.now->routes : std::vector<Route>{})},
+            {"env", change.env_after()},
+            {"env_before", change.now ? change.now->env : Env{}}};
+}
+
+Deployed deploy(const DeployPlan& plan, const store::Digest& snapshot, store::Functions& functions) {
+    for (;;) {
+        const DeployChange change = change_of(plan, &functions); // again: what came before took its time
+        store::DeployRequest request;
+        request.function = plan.name;
+        request.snapshot = snapshot;
+        if (plan.manifest)
+            request.manifest = *plan.manifest;
+        request.activate = plan.activate;
+        request.routes = change.routes;
+        request.env = change.env;
+        request.if_match = change.etag();
+        try {
+            return {functions.deploy(request), change.routes_after()};
+        } catch (const store::StaleEtag&) { // somebody was faster: look again
+        }
+    }
+}
+
+void check_traffic_of(const std::string& name, const std::vector<store::VersionInfo>& all,
+                      const std::vector<store::Live>& live) {
+    store::check_traffic(live);
+    for (const store::Live& part : live) {
+        const auto at = std::ranges::find(all, part.version, &store::VersionInfo::number);
+        if (at == all.end())
+            throw store::NotFound(
+                fmt::format("{} has no v{}: `kvmserver versions {}` shows those that there are", name,
+                            part.version, name));
+        if (at->state != store::VersionState::ready)
+            throw store::Conflict(fmt::format("{} v{} is {}, not ready: it cannot go live", name,
+                                              part.version, store::name_of(at->state)));
+    }
+}
+
+std::vector<store::Live> live_of(const std::vector<store::VersionInfo>& all) {
+    std::vector<store::Live> live;
+    for (const store::VersionInfo& version : all)
+        if (version.percent > 0)
+            live.push_back({version.number, version.percent});
+    std::ranges::sort(live, {}, &store::Live::version);
+    return live;
+}
+
+std::uint64_t rollback_target(const std::string& name, const std::vector<store::VersionInfo>& all) {
+    const auto live = live_of(all);
+    const auto most = std::ranges::max_element(
+        live, [](const store::Live& a, const store::Live& b) { return a.percent <= b.percent; });
+    const auto older = std::ranges::find_if(all, [&](const store::VersionInfo& version) {
+        return most != live.end() && version.number < most->version &&
+               version.state == store::VersionState::ready;
+    });
+    if (older == all.end())
+        throw store::NotFound(fmt::format("{} has no ready version to roll back to", name));
+    return older->number;
+}
+
+} // namespace kvmserver::ops

@@ -1,0 +1,55 @@
+// A new version of a function: what it changes, and making it live.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/store/functions.hpp"
+
+namespace kvmserver::ops {
+
+using Env = std::map<std::string, std::string>;
+
+struct DeployPlan {
+    std::string name;
+    std::optional<std::string> manifest;             // JSON; nothing: there is none
+    std::optional<std::vector<store::Route>> routes; // instead of the manifest's
+    bool activate = true;
+    std::optional<std::uint64_t> if_version; // must be the live one; 0: there must be no such function
+    store::IfMatch if_match;
+};
+
+// Routes and environment after the deploy, and what they were compared with.
+struct DeployChange {
+    std::optional<store::FunctionDetails> now;       // nothing: a new function
+    std::optional<std::vector<store::Route>> routes; // nothing: as they are
+    std::optional<Env> env;
+    std::string etag() const { return now ? now->etag : ""; }
+    std::vector<store::Route> routes_after() const;
+    Env env_after() const;
+};
+
+// Throws what deploy() would. `functions` is null when there is no store yet.
+DeployChange change_of(const DeployPlan& plan, store::Functions* functions);
+nlohmann::json change_json(const DeployPlan& plan, const DeployChange& change);
+
+struct Deployed {
+    store::DeployResult result;
+    std::vector<store::Route> routes;
+};
+
+// The caller has a SnapshotHold of the snapshot, and knows that it is healthy.
+Deployed deploy(const DeployPlan& plan, const store::Digest& snapshot, store::Functions& functions);
+
+// Throws NotFound and Conflict as Functions::set_traffic would, and changes nothing.
+void check_traffic_of(const std::string& name, const std::vector<store::VersionInfo>& all,
+                      const std::vector<store::Live>& live);
+// What is live, from a list of versions.
+std::vector<store::Live> live_of(const std::vector<store::VersionInfo>& all);
+// What a rollback would make live; `all` is newest first.
+std::uint64_t rollback_target(const std::string& name, const std::vector<store::VersionInfo>& all);
+
+} // namespace kvmserver::ops

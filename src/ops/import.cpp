@@ -1,0 +1,67 @@
+#include "src/ops/import.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <array>
+
+#include "src/snapshot/format.hpp"
+#include "src/snapshot/reader.hpp"
+#include "src/store/importer.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::ops {
+namespace {
+
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+
+tinykvm::UniqueFd open_file(const std::filesystem::path& file) {
+    tinykvm::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd)
+        tinykvm::throw_errno("open " + file.string());
+    return fd;
+}
+
+// Reads all of `bytes`, or says that the file is not what it was.
+void read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset, const std::filesystem::path& file) {
+    if (store::read_at(fd, bytes, offset, "read " + file.string()) != bytes.size())
+        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file.string()));
+}
+
+} // namespace
+
+std::vector<FilePiece> pieces_of(const std::filesystem::path& file) {
+    const SnapshotReader reader = SnapshotReader::open(file);
+    reader.verify();
+    const tinykvm::UniqueFd fd = open_file(file);
+    std::array<std::byte, format::kHeaderBytes> header_bytes;
+    read_fully(fd.get(), header_bytes, 0, file);
+    try {
+        const format::Header header = format::decode_header(header_bytes, reader.file_bytes());
+        std::vector<FilePiece> pieces{{0, format::kHeaderBytes}};
+        for (const ChunkInfo& chunk : reader.chunks())
+            pieces.push_back({chunk.offset, chunk.stored});
+        pieces.push_back({header.metadata_at(), header.metadata.stored});
+        pieces.push_back({header.index_at(), header.index.stored});
+        return pieces;
+    } catch (const FormatError& error) {
+        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: {}", file.string(), error.what()));
+    }
+}
+
+Imported import_snapshot(store::Store& store, const std::filesystem::path& file) {
+    const std::vector<FilePiece> pieces = pieces_of(file);
+    const tinykvm::UniqueFd fd = open_file(file);
+    store::Importer importer(store);
+    std::vector<std::byte> bytes;
+    for (const FilePiece& piece : pieces) {
+        bytes.resize(piece.length);
+        read_fully(fd.get(), bytes, piece.offset, file);
+        importer.put(bytes);
+    }
+    auto hold = importer.commit();
+    return {std::move(hold), importer.size(), importer.new_bytes()};
+}
+
+} // namespace kvmserver::ops

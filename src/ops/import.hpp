@@ -1,0 +1,28 @@
+// A snapshot file and the pieces that it is kept in.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "src/store/hold.hpp"
+
+namespace kvmserver::ops {
+
+struct FilePiece {
+    std::uint64_t offset = 0, length = 0;
+};
+
+// Checks the snapshot in full and says how it is cut: in the order of the file, nothing left out. Throws
+// UserError (bad_snapshot).
+std::vector<FilePiece> pieces_of(const std::filesystem::path& file);
+
+struct Imported {
+    store::SnapshotHold hold;
+    std::uint64_t bytes = 0, new_bytes = 0;
+};
+
+// Checks the snapshot in full, and brings it into the store cut into its pieces. Throws UserError
+// (bad_snapshot).
+Imported import_snapshot(store::Store& store, const std::filesystem::path& file);
+
+} // namespace kvmserver::ops

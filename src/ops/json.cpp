@@ -1,0 +1,106 @@
+#include "src/ops/json.hpp"
+
+#include <ctime>
+
+namespace kvmserver::ops {
+
+using nlohmann::json;
+
+std::string time_text(std::int64_t ms) {
+    const std::time_t seconds = ms / 1000;
+    std::tm fields{};
+    char line[32];
+    if (!::gmtime_r(&seconds, &fields) || !std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", &fields))
+        return "?";
+    return line;
+}
+
+json live_json(const std::vector<store::Live>& live) {
+    auto list = json::array();
+    for (const store::Live& part : live)
+        list.push_back({{"version", part.version}, {"percent", part.percent}});
+    return list;
+}
+
+json routes_json(const std::vector<store::Route>& routes) {
+    auto list = json::array();
+    for (const store::Route& route : routes)
+        list.push_back(route.text());
+    return list;
+}
+
+json version_json(const store::VersionInfo& version) {
+    return {{"version", version.number},
+            {"snapshot", "sha256:" + version.snapshot.hex()},
+            {"bytes", version.snapshot_bytes},
+            {"created", time_text(version.created)},
+            {"state", store::name_of(version.state)},
+            {"percent", version.percent}};
+}
+
+json summary_json(const store::FunctionSummary& function) {
+    return {{"name", function.name},
+            {"live", live_json(function.live)},
+            {"versions", function.versions},
+            {"routes", routes_json(function.routes)},
+            {"created", time_text(function.created)},
+            {"changed", time_text(function.changed)},
+            {"created_ms", function.created},
+            {"changed_ms", function.changed},
+            {"etag", function.etag}};
+}
+
+json details_json(const store::FunctionDetails& function) {
+    json object = summary_json(function);
+    object["env"] = function.env;
+    object["secrets"] = function.secrets;
+    object["live_versions"] = json::array();
+    for (const store::VersionInfo& version : function.live_versions) {
+        object["live_versions"].push_back(version_json(version));
+        object["live_versions"].back()["manifest"] = json::parse(version.manifest);
+    }
+    return object;
+}
+
+json token_json(const store::TokenInfo& token) {
+    json object{{"name", token.name},
+                {"scopes", store::scope_names(token.scopes)},
+                {"prefix", token.prefix},
+                {"created", time_text(token.created)}};
+    if (token.expires)
+        object["expires"] = time_text(*token.expires);
+    if (token.last_used)
+        object["last_used"] = time_text(*token.last_used);
+    return object;
+}
+
+json gc_json(const store::GcResult& result, bool dry_run) {
+    return {{"bytes", result.bytes},         {"versions", result.versions},   {"snapshots", result.snapshots},
+            {"chunks", result.chunks},       {"leftovers", result.leftovers}, {"removed", result.lines},
+            {"dry_run", dry_run}};
+}
+
+const char* name_of(store::Finding::Kind kind) {
+    switch (kind) {
+    case store::Finding::Kind::repaired:
+        return "repaired";
+    case store::Finding::Kind::repairable:
+        return "repairable";
+    case store::Finding::Kind::broken:
+        return "broken";
+    case store::Finding::Kind::note:
+        break;
+    }
+    return "note";
+}
+
+json verify_json(const store::VerifyReport& report) {
+    auto findings = json::array();
+    for (const store::Finding& finding : report.findings)
+        findings.push_back({{"kind", name_of(finding.kind)}, {"line", finding.line}});
+    return {{"clean", report.clean()},       {"findings", findings},         {"functions", report.functions},
+            {"versions", report.versions},   {"snapshots", report.snapshots}, {"chunks", report.chunks},
+            {"bytes", report.bytes}};
+}
+
+} // namespace kvmserver::ops

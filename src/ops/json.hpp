@@ -1,0 +1,27 @@
+// What the API says about the things in the store; the commands print the same.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "src/store/functions.hpp"
+#include "src/store/gc.hpp"
+#include "src/store/report.hpp"
+#include "src/store/tokens.hpp"
+#include "src/store/verify.hpp"
+
+namespace kvmserver::ops {
+
+std::string time_text(std::int64_t ms); // "2026-11-21T03:00:09Z"
+nlohmann::json live_json(const std::vector<store::Live>& live);
+nlohmann::json routes_json(const std::vector<store::Route>& routes);
+nlohmann::json version_json(const store::VersionInfo& version);
+nlohmann::json summary_json(const store::FunctionSummary& function);
+nlohmann::json details_json(const store::FunctionDetails& function);
+nlohmann::json token_json(const store::TokenInfo& token);
+nlohmann::json gc_json(const store::GcResult& result, bool dry_run);
+nlohmann::json verify_json(const store::VerifyReport& report);
+const char* name_of(store::Finding::Kind kind);
+
+} // namespace kvmserver::ops

@@ -1,0 +1,120 @@
+#include "src/ops/manifest.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <toml++/toml.h>
+
+#include <sstream>
+
+#include "src/store/errors.hpp"
+
+namespace kvmserver::ops {
+namespace {
+
+using nlohmann::json;
+
+json parse(const std::string& text) {
+    store::check_manifest(text);
+    return json::parse(text);
+}
+
+[[noreturn]] void wrong(const std::string& name, const char* what) {
+    throw store::BadValue(fmt::format("manifest: {} must be {}", name, what));
+}
+
+// Null when it is not there.
+const json* table(const json& from, const char* key, const std::string& name) {
+    const auto at = from.find(key);
+    if (at == from.end())
+        return nullptr;
+    if (!at->is_object())
+        wrong(name, "a table");
+    return &*at;
+}
+
+std::string text(const json& value, const std::string& name) {
+    if (!value.is_string())
+        wrong(name, "a string");
+    return value.get<std::string>();
+}
+
+std::string path(const json& value, const std::string& name) {
+    std::string path = text(value, name);
+    if (!path.starts_with('/'))
+        wrong(name, "a path that begins with /");
+    for (const char c : path)
+        if (static_cast<unsigned char>(c) <= ' ' || c == 0x7f)
+            wrong(name, "without spaces and control characters");
+    return path;
+}
+
+void insert(toml::table& into, const std::string& key, const json& value);
+
+toml::array array_of(const json& values) {
+    toml::array list;
+    for (const json& value : values) {
+        toml::table one;
+        insert(one, "x", value);
+        if (toml::node* node = one.get("x"))
+            list.push_back(*node);
+    }
+    return list;
+}
+
+void insert(toml::table& into, const std::string& key, const json& value) {
+    if (value.is_object()) {
+        toml::table inner;
+        for (const auto& [name, each] : value.items())
+            insert(inner, name, each);
+        into.insert_or_assign(key, std::move(inner));
+    } else if (value.is_array()) {
+        into.insert_or_assign(key, array_of(value));
+    } else if (value.is_string()) {
+        into.insert_or_assign(key, value.get<std::string>());
+    } else if (value.is_boolean()) {
+        into.insert_or_assign(key, value.get<bool>());
+    } else if (value.is_number_integer()) {
+        into.insert_or_assign(key, value.get<std::int64_t>());
+    } else if (value.is_number()) {
+        into.insert_or_assign(key, value.get<double>());
+    } // null has no TOML
+}
+
+} // namespace
+
+ManifestFacts manifest_facts(const std::string& text_of_manifest) {
+    const json top = parse(text_of_manifest);
+    ManifestFacts facts;
+    const json* function = table(top, "function", "function");
+    if (!function)
+        return facts;
+    if (const auto at = function->find("routes"); at != function->end()) {
+        if (!at->is_array())
+            wrong("function.routes", "a list of strings");
+        facts.routes.emplace();
+        for (const json& route : *at)
+            facts.routes->push_back(store::Route::parse(text(route, "function.routes")));
+    }
+    if (const json* env = table(*function, "env", "function.env"))
+        for (const auto& [name, value] : env->items()) {
+            store::check_variable_name(name);
+            facts.env[name] = text(value, "function.env." + name);
+            store::check_variable_value(name, facts.env[name]);
+        }
+    if (const json* hooks = table(*function, "hooks", "function.hooks"))
+        if (const auto at = hooks->find("health"); at != hooks->end() && *at != "")
+            facts.health = path(*at, "function.hooks.health");
+    return facts;
+}
+
+std::string manifest_toml(const std::string& text_of_manifest) {
+    const json manifest = parse(text_of_manifest);
+    toml::table top;
+    for (const auto& [name, value] : manifest.items())
+        insert(top, name, value);
+    std::ostringstream out;
+    out << top << '\n';
+    return out.str();
+}
+
+} // namespace kvmserver::ops

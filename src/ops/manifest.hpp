@@ -1,0 +1,24 @@
+// A manifest as the store keeps it: kvmserver.toml as one JSON object.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/store/names.hpp"
+
+namespace kvmserver::ops {
+
+// What is read of [function]. What is not there is empty.
+struct ManifestFacts {
+    std::optional<std::vector<store::Route>> routes;
+    std::map<std::string, std::string> env;
+    std::string health; // path
+};
+
+// Throws BadValue for what is no JSON object and for values of a wrong type or that the store does not take.
+ManifestFacts manifest_facts(const std::string& json);
+// The same as an options file, for `snaprun -c`.
+std::string manifest_toml(const std::string& json);
+
+} // namespace kvmserver::ops

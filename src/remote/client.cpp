@@ -1,0 +1,348 @@
+#include "src/remote/client.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "src/remote/curl.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::remote {
+namespace {
+
+using nlohmann::json;
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+
+constexpr std::size_t kMostReply = 256u << 20;
+constexpr long kConnectSeconds = 15;
+
+std::string host_of(const std::string& url) {
+    const auto begin = url.find("://") + 3;
+    std::string host = url.substr(begin, url.find('/', begin) - begin);
+    if (host.starts_with('['))
+        return host.substr(0, host.find(']') + 1);
+    return host.substr(0, host.find(':'));
+}
+
+bool is_loopback(const std::string& host) {
+    if (host == "localhost" || host == "[::1]")
+        return true;
+    return host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos;
+}
+
+ExitCode exit_of(unsigned status, const std::string& code) {
+    if (code == "bad-snapshot" || code == "digest-mismatch")
+        return ExitCode::bad_snapshot;
+    if (code == "no-kvm")
+        return ExitCode::no_kvm;
+    switch (status) {
+    case 400:
+    case 405:
+    case 413:
+    case 415:
+        return ExitCode::usage;
+    case 401:
+    case 403:
+        return ExitCode::not_permitted;
+    case 404:
+        return ExitCode::not_found;
+    case 409:
+    case 412:
+        return ExitCode::conflict;
+    case 503:
+    case 504:
+        return ExitCode::unreachable;
+    default:
+        return ExitCode::failure;
+    }
+}
+
+// Of one request, while curl works on it.
+struct Transfer {
+    const Ask& ask;
+    Reply reply;
+    std::size_t body_at = 0;
+    bool too_long = false, ended_by_sink = false;
+    std::exception_ptr error; // of a callback of ours: it must not fly through curl
+};
+
+std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) {
+    auto& transfer = *static_cast<Transfer*>(user);
+    std::string_view line(data, size);
+    while (line.ends_with('\n') || line.ends_with('\r'))
+        line.remove_suffix(1);
+    if (line.starts_with("HTTP/")) { // of a new reply: interim ones and those of proxies come first
+        transfer.reply.headers.clear();
+        const auto space = line.find(' ');
+        transfer.reply.status = space == line.npos ? 0 : static_cast<unsigned>(std::atoi(line.substr(space + 1).data()));
+    } else if (const auto colon = line.find(':'); colon != line.npos) {
+        auto value = line.substr(colon + 1);
+        value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+        transfer.reply.headers.emplace_back(line.substr(0, colon), value);
+    }
+    return size;
+}
+
+std::size_t on_body(char* data, std::size_t, std::size_t size, void* user) {
+    auto& transfer = *static_cast<Transfer*>(user);
+    try {
+        if (transfer.ask.sink && transfer.reply.status < 400) {
+            if (transfer.ask.sink({data, size}))
+                return size;
+            transfer.ended_by_sink = true;
+            return 0;
+        }
+        transfer.too_long = transfer.reply.body.size() + size > kMostReply;
+        if (transfer.too_long)
+            return 0;
+        transfer.reply.body.append(data, size);
+        return size;
+    } catch (...) {
+        transfer.error = std::current_exception();
+        return 0;
+    }
+}
+
+std::size_t on_read(char* data, std::size_t, std::size_t size, void* user) {
+    auto& transfer = *static_cast<Transfer*>(user);
+    try {
+        std::size_t count;
+        if (transfer.ask.source) {
+            count = transfer.ask.source(data, size);
+        } else {
+            count = std::min(size, transfer.ask.body.size() - transfer.body_at);
+            std::memcpy(data, transfer.ask.body.data() + transfer.body_at, count);
+            transfer.body_at += count;
+        }
+        transfer.reply.sent += count;
+        return count;
+    } catch (...) {
+        transfer.error = std::current_exception();
+        return CURL_READFUNC_ABORT;
+    }
+}
+
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value ? value : "";
+}
+
+} // namespace
+
+void check_url(const std::string& url) {
+    const bool secure = url.starts_with("https://");
+    if (!secure && !url.starts_with("http://"))
+        throw UserError(ExitCode::usage,
+                        fmt::format("'{}' is no remote: write https://HOST:PORT, or a name of `kvmserver remote list`", url));
+    const std::string host = host_of(url);
+    if (url.find('@') != url.npos) // not repeated: it may hold a password
+        throw UserError(ExitCode::usage, "the remote's URL: write https://HOST:PORT, without a user or password");
+    if (host.empty())
+        throw UserError(ExitCode::usage, fmt::format("'{}': write https://HOST:PORT", url));
+    if (const auto path = url.find('/', url.find("://") + 3); path != url.npos && path + 1 != url.size())
+        throw UserError(ExitCode::usage, fmt::format("'{}': give the URL without a path", url));
+    if (!secure && !is_loopback(host))
+        throw UserError(ExitCode::usage,
+                        fmt::format("{}: the token would travel in the clear: use https://", url));
+}
+
+std::string_view Reply::header(std::string_view name) const {
+    for (const auto& [key, value] : headers)
+        if (key.size() == name.size() && ::strncasecmp(key.data(), name.data(), name.size()) == 0)
+            return value;
+    return {};
+}
+
+Problem::Problem(ExitCode exit, const std::string& message, unsigned status, std::string code, json document)
+    : UserError(exit, message), status_(status), name_(std::move(code)), document_(std::move(document)) {}
+
+void throw_problem(const Reply& reply, const std::string& server) {
+    json document = json::parse(reply.body, nullptr, false);
+    if (!document.is_object() || !document.contains("detail") || !document["detail"].is_string())
+        throw Problem(exit_of(reply.status, ""), fmt::format("{} answers with status {}", server, reply.status),
+                      reply.status, "", json::object());
+    const auto text = [&](const char* name) {
+        const auto at = document.find(name);
+        return at != document.end() && at->is_string() ? at->get<std::string>() : std::string();
+    };
+    const std::string code = text("code"), hint = text("hint");
+    std::string message = text("detail");
+    if ((reply.status == 401 || reply.status == 403) && !hint.empty())
+        message = fmt::format("{}: {}: {}", server, message, hint);
+    throw Problem(exit_of(reply.status, code), message, reply.status, code, std::move(document));
+}
+
+class Client::Handle {
+public:
+    explicit Handle(const Server& server) : curl_(Curl::get()), easy_(curl_.easy_init()), server_(server) {
+        if (!easy_)
+            throw Broken("libcurl does not start");
+        set(CURLOPT_NOSIGNAL, 1L);
+        set(CURLOPT_PROTOCOLS_STR, "http,https");
+        set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+        set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+        set(CURLOPT_USERAGENT, "kvmserver");
+        set(CURLOPT_ERRORBUFFER, error_);
+        if (!server_.socket.empty())
+            use_socket();
+        else if (server_.url.starts_with("http://"))
+            set(CURLOPT_NOPROXY, "*"); // loopback: the token stays on this machine
+        if (server_.token.empty() && server_.socket.empty())
+            set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_OPTIONAL));
+        use_authorities();
+    }
+    ~Handle() {
+        if (easy_)
+            curl_.easy_cleanup(easy_);
+    }
+    Handle(const Handle&) = delete;
+    Handle& operator=(const Handle&) = delete;
+
+    Reply ask(const Ask& ask) {
+        Transfer transfer{ask, {}, 0, false, false, nullptr};
+        const std::string base = server_.socket.empty() ? server_.url : "http://localhost";
+        const std::string url = (base.ends_with('/') ? base.substr(0, base.size() - 1) : base) + ask.target;
+        set(CURLOPT_URL, url.c_str());
+        set(CURLOPT_HEADERFUNCTION, on_header);
+        set(CURLOPT_HEADERDATA, &transfer);
+        set(CURLOPT_WRITEFUNCTION, on_body);
+        set(CURLOPT_WRITEDATA, &transfer);
+        set(CURLOPT_READFUNCTION, on_read);
+        set(CURLOPT_READDATA, &transfer);
+        set_method(ask);
+        set_limits(ask);
+        const auto free = [this](curl_slist* list) { curl_.slist_free_all(list); };
+        std::unique_ptr<curl_slist, decltype(free)> headers(header_list(ask), free);
+        set(CURLOPT_HTTPHEADER, headers.get());
+        error_[0] = '\0';
+        const CURLcode code = curl_.easy_perform(easy_);
+        if (transfer.error)
+            std::rethrow_exception(transfer.error);
+        if (transfer.too_long)
+            throw UserError(ExitCode::failure, fmt::format("{}: the reply is too long", url));
+        if (code != CURLE_OK && !transfer.ended_by_sink)
+            // A refusal may come before all of the body has gone; what it says is worth more than that it came.
+            if (!(transfer.reply.status >= 400 && code == CURLE_SEND_ERROR))
+                fail(code);
+        return std::move(transfer.reply);
+    }
+
+private:
+    template <class Value>
+    void set(CURLoption option, Value value) {
+        curl_.easy_setopt(easy_, option, value);
+    }
+
+    // However long its path is: sun_path holds 107 bytes.
+    void use_socket() {
+        folder_.reset(::open(server_.socket.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+        const std::string path =
+            fmt::format("/proc/self/fd/{}/{}", folder_.get(), server_.socket.filename().string());
+        set(CURLOPT_UNIX_SOCKET_PATH, path.c_str());
+        set(CURLOPT_NOPROXY, "*");
+    }
+
+    // The variables of the curl program, which libcurl itself does not read.
+    void use_authorities() {
+        std::string file = server_.ca_file;
+        for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"})
+            if (file.empty())
+                file = variable(name);
+        if (!file.empty())
+            set(CURLOPT_CAINFO, file.c_str());
+        if (const std::string folder = variable("SSL_CERT_DIR"); file.empty() && !folder.empty())
+            set(CURLOPT_CAPATH, folder.c_str());
+    }
+
+    void set_method(const Ask& ask) {
+        const bool head = ask.method == "HEAD";
+        const bool body = ask.source || !ask.body.empty() || ask.method == "PATCH";
+        set(CURLOPT_UPLOAD, 0L);
+        set(CURLOPT_NOBODY, 0L);
+        set(CURLOPT_HTTPGET, 1L);
+        if (body) {
+            set(CURLOPT_UPLOAD, 1L);
+            const std::uint64_t bytes = ask.source ? ask.body_bytes : ask.body.size();
+            set(CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(bytes));
+        }
+        set(CURLOPT_NOBODY, head ? 1L : 0L);
+        set(CURLOPT_CUSTOMREQUEST, head ? nullptr : ask.method.c_str());
+    }
+
+    void set_limits(const Ask& ask) {
+        const double seconds = server_.timeout_seconds;
+        const bool stream = ask.transfer || ask.endless;
+        set(CURLOPT_TIMEOUT_MS, stream ? 0L : std::max(1L, static_cast<long>(seconds * 1000)));
+        set(CURLOPT_LOW_SPEED_LIMIT, ask.transfer ? 1L : 0L);
+        set(CURLOPT_LOW_SPEED_TIME, ask.transfer ? std::max(1L, static_cast<long>(seconds + 0.999)) : 0L);
+    }
+
+    curl_slist* header_list(const Ask& ask) {
+        curl_slist* list = nullptr;
+        const auto add = [&](const std::string& line) { list = curl_.slist_append(list, line.c_str()); };
+        for (const auto& [name, value] : ask.headers)
+            add(name + ": " + value);
+        if (!server_.token.empty())
+            add("Authorization: Bearer " + server_.token);
+        if (!ask.body.empty())
+            add("Content-Type: application/json");
+        if (!ask.source)
+            add("Expect:"); // small bodies go at once
+        return list;
+    }
+
+    [[noreturn]] void fail(CURLcode code) const {
+        const std::string shown = server_.socket.empty() ? server_.url : "unix:" + server_.socket.string();
+        const std::string why = error_[0] ? error_ : curl_.easy_strerror(code);
+        if (code == CURLE_OPERATION_TIMEDOUT)
+            throw Broken(fmt::format("{}: {}: --timeout gives it longer", shown, why));
+        if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+            throw UserError(ExitCode::unreachable,
+                            fmt::format("{}: its certificate is not trusted: {}: --cacert FILE names its authority",
+                                        shown, why));
+        throw Broken(fmt::format("{}: {}", shown, why));
+    }
+
+    const Curl& curl_;
+    CURL* easy_;
+    const Server& server_;
+    tinykvm::UniqueFd folder_;
+    char error_[CURL_ERROR_SIZE] = "";
+};
+
+Client::Client(Server server) : server_(std::move(server)) {
+    if (server_.socket.empty())
+        check_url(server_.url);
+    handle_ = std::make_unique<Handle>(server_);
+}
+
+Client::~Client() = default;
+
+Reply Client::ask(const Ask& ask) { return handle_->ask(ask); }
+
+json Client::call(const std::string& method, const std::string& target, const json& body, const Headers& headers) {
+    const Reply reply = ask({.method = method,
+                             .target = target,
+                             .headers = headers,
+                             .body = body.is_null() ? "" : body.dump(),
+                             .source = nullptr,
+                             .body_bytes = 0,
+                             .sink = nullptr});
+    if (reply.status >= 400)
+        throw_problem(reply, shown());
+    if (reply.body.empty())
+        return nullptr;
+    json document = json::parse(reply.body, nullptr, false);
+    if (document.is_discarded() || reply.status < 200 || reply.status >= 300)
+        throw UserError(ExitCode::failure,
+                        fmt::format("{} does not answer as an API of kvmserver does (status {})", shown(), reply.status));
+    return document;
+}
+
+} // namespace kvmserver::remote

@@ -1,0 +1,54 @@
+#include "src/remote/curl.hpp"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::remote {
+namespace {
+
+[[noreturn]] void no_curl(const std::string& why) {
+    throw tinykvm::UserError(tinykvm::ExitCode::unreachable,
+                             "talking to a daemon needs libcurl: install libcurl4 (" + why + ")");
+}
+
+Curl load() {
+    void* library = nullptr;
+    for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"})
+        if ((library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)))
+            break;
+    if (!library) {
+        const char* const why = ::dlerror();
+        no_curl(why ? why : "it cannot be loaded");
+    }
+    Curl curl;
+    const auto find = [&](auto& function, const char* name) {
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+        if (!function)
+            no_curl(std::string("it has no ") + name);
+    };
+    decltype(&::curl_global_init) global_init = nullptr;
+    find(global_init, "curl_global_init");
+    find(curl.easy_init, "curl_easy_init");
+    find(curl.easy_cleanup, "curl_easy_cleanup");
+    find(curl.easy_setopt, "curl_easy_setopt");
+    find(curl.easy_perform, "curl_easy_perform");
+    find(curl.easy_getinfo, "curl_easy_getinfo");
+    find(curl.easy_strerror, "curl_easy_strerror");
+    find(curl.slist_append, "curl_slist_append");
+    find(curl.slist_free_all, "curl_slist_free_all");
+    if (global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        no_curl("it does not start");
+    return curl;
+}
+
+} // namespace
+
+const Curl& Curl::get() {
+    static const Curl curl = load(); // for the rest of the process
+    return curl;
+}
+
+} // namespace kvmserver::remote

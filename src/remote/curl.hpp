@@ -1,0 +1,21 @@
+// libcurl, loaded when the first request needs it: commands that talk to nobody do not pay for it.
+#pragma once
+#include <curl/curl.h>
+
+namespace kvmserver::remote {
+
+struct Curl {
+    decltype(&::curl_easy_init) easy_init = nullptr;
+    decltype(&::curl_easy_cleanup) easy_cleanup = nullptr;
+    decltype(&::curl_easy_setopt) easy_setopt = nullptr;
+    decltype(&::curl_easy_perform) easy_perform = nullptr;
+    decltype(&::curl_easy_getinfo) easy_getinfo = nullptr;
+    decltype(&::curl_easy_strerror) easy_strerror = nullptr;
+    decltype(&::curl_slist_append) slist_append = nullptr;
+    decltype(&::curl_slist_free_all) slist_free_all = nullptr;
+
+    // Throws UserError (unreachable) when there is no libcurl on this host.
+    static const Curl& get();
+};
+
+} // namespace kvmserver::remote

@@ -1,0 +1,131 @@
+#include "src/remote/remotes.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::remote {
+namespace {
+
+using tinykvm::ExitCode;
+using tinykvm::UniqueFd;
+using tinykvm::UserError;
+
+constexpr std::size_t kMost = 1u << 20;
+
+// Nothing when it is not there.
+std::optional<std::string> read_private(const std::filesystem::path& file) {
+    const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd && errno == ENOENT)
+        return std::nullopt;
+    struct stat facts {};
+    if (!fd || ::fstat(fd.get(), &facts) != 0)
+        tinykvm::throw_errno("open " + file.string());
+    if ((facts.st_mode & 077) != 0 || (facts.st_uid != ::geteuid() && facts.st_uid != 0))
+        throw UserError(ExitCode::not_permitted,
+                        fmt::format("{}: others may read it: chmod 600 {}", file.string(), file.string()));
+    std::string text(kMost, '\0');
+    const ssize_t count = ::read(fd.get(), text.data(), text.size());
+    if (count < 0)
+        tinykvm::throw_errno("read " + file.string());
+    text.resize(static_cast<std::size_t>(count));
+    return text;
+}
+
+std::string without_slash(std::string url) {
+    while (url.ends_with('/'))
+        url.pop_back();
+    return url;
+}
+
+} // namespace
+
+std::filesystem::path Remotes::default_file() {
+    const auto set = [](const char* name) -> std::string {
+        const char* value = std::getenv(name);
+        return value ? value : "";
+    };
+    if (const std::string file = set("KVMSERVER_REMOTES"); !file.empty())
+        return file;
+    if (const std::string config = set("XDG_CONFIG_HOME"); config.starts_with('/'))
+        return std::filesystem::path(config) / "kvmserver/remotes.json";
+    if (const std::string home = set("HOME"); !home.empty())
+        return std::filesystem::path(home) / ".config/kvmserver/remotes.json";
+    throw UserError(ExitCode::usage, "neither $HOME nor $KVMSERVER_REMOTES is set: where are remotes kept?");
+}
+
+Remotes::Remotes(std::filesystem::path file) : file_(std::move(file)) {
+    const auto text = read_private(file_);
+    if (!text)
+        return;
+    try {
+        const nlohmann::json kept = nlohmann::json::parse(*text);
+        for (const auto& [name, entry] : kept.at("remotes").items())
+            all_[name] = {entry.at("url"), entry.value("token", ""), entry.value("ca", "")};
+    } catch (const nlohmann::json::exception&) {
+        throw UserError(ExitCode::usage, fmt::format("{}: it is no list of remotes: remove it and log in again",
+                                                     file_.string()));
+    }
+}
+
+std::optional<Remote> Remotes::find(const std::string& name_or_url) const {
+    if (const auto at = all_.find(name_or_url); at != all_.end())
+        return at->second;
+    for (const auto& [name, remote] : all_)
+        if (without_slash(remote.url) == without_slash(name_or_url))
+            return remote;
+    return std::nullopt;
+}
+
+void Remotes::set(const std::string& name, const Remote& remote) {
+    all_[name] = remote;
+    save();
+}
+
+bool Remotes::remove(const std::string& name) {
+    if (all_.erase(name) == 0)
+        return false;
+    save();
+    return true;
+}
+
+void Remotes::save() const {
+    auto object = nlohmann::json::object();
+    for (const auto& [name, remote] : all_) {
+        object[name] = {{"url", remote.url}, {"token", remote.token}};
+        if (!remote.ca_file.empty())
+            object[name]["ca"] = remote.ca_file;
+    }
+    const std::string text = nlohmann::json{{"remotes", object}}.dump(2) + "\n";
+    std::filesystem::create_directories(file_.parent_path());
+    const std::string temporary = fmt::format("{}.{}", file_.string(), ::getpid());
+    const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd || ::fchmod(fd.get(), 0600) != 0 ||
+        ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(fd.get()) != 0 ||
+        ::rename(temporary.c_str(), file_.c_str()) != 0) {
+        const int error = errno;
+        ::unlink(temporary.c_str());
+        throw tinykvm::HostError(error, "write " + file_.string());
+    }
+}
+
+std::string token_from_file(const std::filesystem::path& file) {
+    auto text = read_private(file);
+    if (!text)
+        throw UserError(ExitCode::not_found, fmt::format("{}: there is no such file", file.string()));
+    while (!text->empty() && (text->back() == '\n' || text->back() == '\r' || text->back() == ' '))
+        text->pop_back();
+    if (text->empty() || text->find_first_of("\r\n") != text->npos)
+        throw UserError(ExitCode::usage, fmt::format("{}: it must hold one token on one line", file.string()));
+    return *text;
+}
+
+} // namespace kvmserver::remote

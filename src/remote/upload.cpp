@@ -1,0 +1,229 @@
+#include "src/remote/upload.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "src/ops/delta.hpp"
+#include "src/ops/import.hpp"
+#include "src/store/folder.hpp"
+
+namespace kvmserver::remote {
+namespace {
+
+using nlohmann::json;
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+
+constexpr int kTries = 6; // without any progress between them
+constexpr int kRounds = 3;
+
+// The upload as one row of bytes: the list of pieces, then those that are sent.
+class Bytes {
+public:
+    Bytes(const std::filesystem::path& file, const std::vector<ops::FilePiece>& pieces, const ops::Delta& delta)
+        : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)), file_(file.string()), head_(ops::encode_delta(delta)) {
+        if (!fd_)
+            tinykvm::throw_errno("open " + file_);
+        size_ = head_.size();
+        for (std::size_t i = 0; i < pieces.size(); ++i) {
+            if (!delta.pieces[i].sent)
+                continue;
+            parts_.push_back({size_, pieces[i].offset, pieces[i].length});
+            size_ += pieces[i].length;
+        }
+    }
+    std::uint64_t size() const { return size_; }
+
+    std::size_t read(std::uint64_t at, char* into, std::size_t most) const {
+        if (at < head_.size()) {
+            const std::size_t count = std::min<std::uint64_t>(most, head_.size() - at);
+            std::copy_n(head_.data() + at, count, into);
+            return count;
+        }
+        if (at >= size_)
+            return 0;
+        const auto part = std::prev(std::ranges::upper_bound(parts_, at, {}, &Part::at));
+        const std::size_t count = std::min<std::uint64_t>(most, part->at + part->length - at);
+        const std::span bytes(reinterpret_cast<std::byte*>(into), count);
+        if (store::read_at(fd_.get(), bytes, part->offset + (at - part->at), file_) != count)
+            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file_));
+        return count;
+    }
+
+    store::Digest digest() const {
+        store::Sha256 sum;
+        std::vector<char> buffer(1u << 20);
+        for (std::uint64_t at = 0; at < size_;) {
+            const std::size_t count = read(at, buffer.data(), buffer.size());
+            sum.update(std::as_bytes(std::span(buffer.data(), count)));
+            at += count;
+        }
+        return sum.finish();
+    }
+
+private:
+    struct Part {
+        std::uint64_t at, offset, length;
+    };
+    tinykvm::UniqueFd fd_;
+    std::string file_, head_;
+    std::vector<Part> parts_;
+    std::uint64_t size_ = 0;
+};
+
+ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::FilePiece>& pieces) {
+    const tinykvm::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd)
+        tinykvm::throw_errno("open " + file.string());
+    ops::Delta delta;
+    store::Sha256 sum;
+    std::vector<std::byte> bytes;
+    for (const ops::FilePiece& piece : pieces) {
+        bytes.resize(piece.length);
+        if (store::read_at(fd.get(), bytes, piece.offset, file.string()) != bytes.size())
+            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file.string()));
+        sum.update(bytes);
+        delta.pieces.push_back({store::sha256(bytes), piece.length, false});
+    }
+    delta.snapshot = sum.finish();
+    return delta;
+}
+
+std::optional<std::uint64_t> offset_of(const Reply& reply) {
+    const std::string_view text = reply.header("Upload-Offset");
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc{} && !text.empty() && end == text.data() + text.size() ? std::optional(value)
+                                                                                       : std::nullopt;
+}
+
+// One upload, as often as it takes.
+class Sender {
+public:
+    Sender(Client& client, const Bytes& bytes, const Progress& progress, Uploaded& result)
+        : client_(client), bytes_(bytes), progress_(progress), result_(result) {}
+
+    // False: what the server has changed meanwhile; ask again what is missing.
+    bool run() {
+        const json begun = client_.call("POST", "/v1/uploads",
+                                        {{"size", bytes_.size()}, {"sha256", bytes_.digest().hex()}});
+        if (begun.value("complete", false))
+            return true;
+        target_ = "/v1/uploads/" + begun.at("id").get<std::string>();
+        offset_ = begun.at("offset").get<std::uint64_t>();
+        for (int failures = 0;;) {
+            const std::uint64_t before = offset_;
+            try {
+                if (const auto done = send())
+                    return *done;
+            } catch (const Broken&) {
+                if (++failures >= kTries)
+                    throw;
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(200) * (1 << std::min(failures, 5)));
+            if (!find_offset(failures))
+                return false;
+            if (offset_ > before)
+                failures = 0;
+        }
+    }
+
+private:
+    // Nothing: not over yet.
+    std::optional<bool> send() {
+        std::uint64_t at = offset_;
+        const Reply reply = client_.ask({.method = "PATCH",
+                                         .target = target_,
+                                         .headers = {{"Upload-Offset", std::to_string(at)}},
+                                         .body = "",
+                                         .source =
+                                             [&](char* into, std::size_t most) {
+                                                 const std::size_t count = bytes_.read(at, into, most);
+                                                 at += count;
+                                                 result_.sent_bytes += count;
+                                                 progress_(at, bytes_.size());
+                                                 return count;
+                                             },
+                                         .body_bytes = bytes_.size() - offset_,
+                                         .sink = nullptr,
+                                         .transfer = true});
+        if (reply.status == 200) {
+            const json done = json::parse(reply.body);
+            result_.new_bytes = done.at("new_bytes");
+            return true;
+        }
+        if (reply.status == 204)
+            return std::nullopt;
+        const json problem = json::parse(reply.body, nullptr, false);
+        const std::string code = problem.is_object() ? problem.value("code", "") : "";
+        if (code == "missing-chunk" || reply.status == 404)
+            return false;
+        if (code == "wrong-offset" || code == "conflict" || code == "busy")
+            return std::nullopt; // the broken connection of before is not over for the server yet
+        throw_problem(reply, client_.shown());
+    }
+
+    // Where it stands now. False: the server does not know it any more.
+    bool find_offset(int& failures) {
+        for (;;) {
+            try {
+                const Reply reply = client_.ask({.method = "HEAD", .target = target_});
+                if (reply.status == 404)
+                    return false;
+                const auto offset = offset_of(reply);
+                if (reply.status != 200 || !offset)
+                    throw_problem(reply, client_.shown());
+                offset_ = *offset;
+                return true;
+            } catch (const Broken&) {
+                if (++failures >= kTries)
+                    throw;
+                std::this_thread::sleep_for(std::chrono::milliseconds(200) * (1 << std::min(failures, 5)));
+            }
+        }
+    }
+
+    Client& client_;
+    const Bytes& bytes_;
+    const Progress& progress_;
+    Uploaded& result_;
+    std::string target_;
+    std::uint64_t offset_ = 0;
+};
+
+} // namespace
+
+Uploaded upload(Client& client, const std::filesystem::path& file, const Progress& progress) {
+    const std::vector<ops::FilePiece> pieces = ops::pieces_of(file);
+    ops::Delta delta = digests_of(file, pieces);
+    Uploaded result;
+    result.snapshot = "sha256:" + delta.snapshot.hex();
+    auto list = json::array();
+    for (const ops::DeltaPiece& piece : delta.pieces) {
+        list.push_back({piece.digest.hex(), piece.length});
+        result.bytes += piece.length;
+    }
+    for (int round = 0; round < kRounds; ++round) {
+        const json answer =
+            client.call("POST", "/v1/snapshots/missing", {{"snapshot", result.snapshot}, {"pieces", list}});
+        if (answer.at("present").get<bool>())
+            return result;
+        // The last time all of it: what the server thinks it has may be altered on its disk.
+        for (ops::DeltaPiece& piece : delta.pieces)
+            piece.sent = round + 1 == kRounds;
+        for (const json& index : answer.at("missing"))
+            delta.pieces.at(index.get<std::size_t>()).sent = true;
+        if (Sender(client, Bytes(file, pieces, delta), progress, result).run())
+            return result;
+    }
+    throw UserError(ExitCode::failure,
+                    fmt::format("{}: pieces of the snapshot keep vanishing: kvmserver verify --remote", client.shown()));
+}
+
+} // namespace kvmserver::remote

@@ -1,0 +1,296 @@
+"""The commands with --remote: TLS, tokens, uploads that break and go on, and only what is missing travels."""
+import json
+import os
+import pathlib
+import stat
+import subprocess
+
+import admin
+import harness
+import pytest
+from harness import Ended, kvmserver
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory) -> admin.Certificates:
+    return admin.Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+class Far:
+    """A daemon's API over TLS, and this host's commands."""
+
+    def __init__(self, folder: pathlib.Path, certificates: admin.Certificates) -> None:
+        self.folder = folder
+        self.api = admin.Listener(folder, certificates)
+        self.remotes = folder / "config/remotes.json"
+        self.env = {"KVMSERVER_REMOTES": str(self.remotes), "HOME": str(folder)}
+        self.authority = str(certificates.authority)
+
+    def run(self, *words, env: dict | None = None, stdin: bytes = b"") -> Ended:
+        return kvmserver(*words, env={**self.env, **(env or {})}, stdin=stdin, cwd=self.folder, patience=harness.PATIENCE * 6)
+
+    def ok(self, *words, **more) -> str:
+        done = self.run(*words, **more)
+        assert done.status == 0, done
+        return (["", *done.out.splitlines()])[-1]
+
+    def fails(self, status: int, *words, **more) -> str:
+        done = self.run(*words, **more)
+        assert done.status == status, done
+        return done.error
+
+    def login(self, *scopes: str, prefix: str = "", name: str = "far", url: str | None = None) -> None:
+        token = self.api.token(f"{name}-token", *scopes, prefix=prefix)
+        self.ok("login", url or self.api.url, "--name", name, "--token-stdin", "--cacert", self.authority, stdin=token.encode() + b"\n")
+
+
+@pytest.fixture
+def far(folder, certificates):
+    far = Far(folder, certificates)
+    yield far
+    far.api.close()
+
+
+@pytest.fixture
+def snap(snapshots, program) -> pathlib.Path:
+    return snapshots.of(program("c-epoll"))
+
+
+@pytest.fixture
+def big(snapshots, program) -> pathlib.Path:
+    """More than a socket's buffers hold."""
+    return snapshots.of(program("python-http"))
+
+
+def test_login(far) -> None:
+    token = far.api.token("me", "deploy")
+    url = far.api.url
+    said = far.run("login", url, "--token-stdin", "--cacert", far.authority, stdin=token.encode())
+    assert said.status == 0 and said.out.startswith(f"Logged in to {url} as me (deploy)"), said
+    assert stat.S_IMODE(os.stat(far.remotes).st_mode) == 0o600
+    listed = far.run("remote", "list")
+    assert listed.out == f"127.0.0.1 {url}\n" and token not in listed.out + far.run("remote", "list", "--json").out
+    far.ok("list", "--remote", "127.0.0.1")
+    far.ok("list", "--remote", url)
+    far.remotes.chmod(0o644)
+    assert "chmod 600" in far.fails(4, "list", "--remote", url)
+    far.remotes.chmod(0o600)
+    assert "kvmserver login" in far.fails(3, "list", "--remote", "nowhere")
+    assert far.ok("remote", "remove", "127.0.0.1") == "Removed 127.0.0.1"
+    far.fails(3, "remote", "remove", "127.0.0.1")
+    # What does not work is not kept.
+    assert "token" in far.fails(4, "login", url, "--token-stdin", "--cacert", far.authority, stdin=b"kvs_wrong\n")
+    assert "--cacert" in far.fails(6, "login", url, "--token-stdin", stdin=token.encode())
+    far.fails(2, "login", url)
+    assert far.run("remote", "list").out == ""
+
+
+def test_where_tokens_come_from(far) -> None:
+    token = far.api.token("me", "read")
+    remote = ["--remote", far.api.url, "--cacert", far.authority]
+    assert "token" in far.fails(4, "list", *remote)
+    far.ok("list", *remote, env={"KVMSERVER_TOKEN": token})
+    file = far.folder / "token"
+    file.write_text(token + "\n")
+    file.chmod(0o644)
+    assert "chmod 600" in far.fails(4, "list", *remote, "--token-file", file)
+    file.chmod(0o600)
+    far.ok("list", *remote, "--token-file", file)
+    (far.folder / ".netrc").write_text(f"machine 127.0.0.1 login x password {token}\n")
+    (far.folder / ".netrc").chmod(0o600)
+    far.ok("list", *remote)
+    far.fails(2, "list", "--token-file", file)
+
+
+def test_plain_http_is_for_this_host(far) -> None:
+    for url in ("http://example.com", "http://127.0.0.1.example.com:1", "http://10.0.0.1:1", "http://[::2]:1"):
+        assert "in the clear" in far.fails(2, "list", "--remote", url), url
+    assert "URL" in far.fails(2, "list", "--remote", "https://user:secret@example.com")
+    far.fails(2, "list", "--remote", "ftp://example.com")
+    far.fails(6, "list", "--remote", f"http://127.0.0.1:{harness.free_port()}")
+
+
+def test_tls_is_verified(far, folder) -> None:
+    token = {"KVMSERVER_TOKEN": far.api.token("me", "read")}
+    assert "not trusted" in far.fails(6, "list", "--remote", far.api.url, env=token)
+    stranger = admin.Certificates(folder / "stranger")
+    far.fails(6, "list", "--remote", far.api.url, "--cacert", stranger.authority, env=token)
+    far.ok("list", "--remote", far.api.url, env={**token, "SSL_CERT_FILE": far.authority})
+    far.ok("list", "--remote", f"https://localhost:{far.api.port}", env={**token, "CURL_CA_BUNDLE": far.authority})
+
+
+def test_the_whole_way(far, snap, program, snapshots) -> None:
+    far.login("admin")
+    remote = ["--remote", "far"]
+    assert far.ok("deploy", snap, "--name", "hello", *remote).startswith("hello v1 live http://hello.localhost")
+    other = snapshots.of(program("c-poll"))
+    made = json.loads(far.run("deploy", other, "--name", "hello", "--json", *remote).out)
+    assert made["version"] == 2 and made["bytes"] == other.stat().st_size
+    assert far.ok("list", *remote) == "hello v2 ready hello.localhost"
+    assert far.ok("describe", "hello", *remote) == "hello v2 ready"
+    assert [line.split()[:2] for line in far.run("versions", "hello", *remote).out.splitlines()] == [["v2", "live:100%"], ["v1", "ready"]]
+    assert far.ok("rollback", "hello", "--dry-run", *remote) == "hello v2 -> v1 (dry run)"
+    assert far.ok("rollback", "hello", *remote) == "hello v2 -> v1"
+    assert far.ok("traffic", "hello", "1=40", "2=60", *remote) == "hello v1 -> v1:40%,v2:60%"
+    assert far.ok("env", "set", "hello", "A=1", *remote) == "Set A"
+    assert far.ok("env", "list", "hello", *remote) == "A=1"
+    assert far.ok("secret", "set", "hello", "S", "--stdin", *remote, stdin=b"hush\n") == "Set S"
+    assert far.ok("secret", "list", "hello", *remote).startswith("S ")
+    back = far.folder / "back.snap"
+    far.ok("pull", "hello@2", "-o", back, *remote)
+    assert back.read_bytes() == other.read_bytes()
+    assert far.ok("push", snap, *remote).startswith("Pushed sha256:")
+    assert far.ok("gc", *remote) == "Freed 0 B"
+    assert far.ok("verify", *remote).startswith("Verified: functions 1, versions 2")
+    assert "not v9" in far.fails(5, "deploy", snap, "--name", "hello", "--if-version", "9", *remote)
+    far.fails(3, "describe", "nobody", *remote)
+    far.ok("traffic", "hello", "2=100", *remote)
+    assert far.ok("delete", "hello", "--version", "1", *remote) == "Deleted hello v1"
+    assert far.ok("delete", "hello", *remote) == "Deleted hello"
+    assert far.run("list", *remote).out == ""
+    token = far.ok("token", "create", "ci", "--scope", "deploy", "--prefix", "web-", "--expires", "1h", *remote)
+    assert token.startswith("kvs_")
+    assert any(line.startswith("ci deploy web-*") for line in far.run("token", "list", *remote).out.splitlines())
+    assert far.ok("token", "revoke", "ci", *remote) == "Revoked ci"
+    far.fails(2, "list", "--store", far.folder, *remote)
+
+
+def test_scopes(far, snap) -> None:
+    far.login("read", name="reader")
+    assert "scope" in far.fails(4, "deploy", snap, "--name", "hello", "--remote", "reader")
+    far.login("deploy", prefix="web-", name="web")
+    assert "web-" in far.fails(4, "deploy", snap, "--name", "hello", "--remote", "web")
+    assert far.ok("deploy", snap, "--name", "web-a", "--remote", "web").startswith("web-a v1 live")
+    far.fails(4, "gc", "--remote", "web")
+    far.fails(4, "token", "create", "x", "--scope", "admin", "--remote", "web")
+
+
+def test_a_sick_version_says_why(far, snap, program) -> None:
+    from test_platform import manifest
+    far.login("deploy")
+    folder = far.folder / "app"
+    manifest(folder, program("c-epoll"), 'name = "shop"\n[function.hooks]\nhealth = "/crash"\n')
+    done = far.run("deploy", folder, "--remote", "far")
+    assert done.status == 1 and "does not go live: GET /crash" in done.error and "Program 'c-epoll' loaded" in done.err, done
+    assert far.run("list", "--remote", "far").out == ""
+
+
+def wired(far, wire: admin.Wire) -> None:
+    far.login("deploy", "admin", name="wired", url=f"https://127.0.0.1:{wire.port}")
+    wire.to_server = 0
+
+
+def test_only_missing_pieces_travel(far, big) -> None:
+    wire = admin.Wire(far.api.port)
+    wired(far, wire)
+    size = big.stat().st_size
+    assert size > 1 << 20
+    far.ok("push", big, "--remote", "wired")
+    assert size < wire.to_server < size * 1.1 + 100_000
+    wire.to_server = 0
+    far.ok("push", big, "--remote", "wired")
+    assert wire.to_server < size // 10, "all of it is there already"
+    # A piece is lost: that piece travels, and no other. (gc first: the index must not know the snapshot either.)
+    chunks = sorted((path for path in (far.api.store / "chunks").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    biggest = chunks[-1].stat().st_size
+    snapshot_files = list((far.api.store / "snapshots").iterdir())
+    assert len(snapshot_files) == 1
+    far.api.stop()
+    far.api.close()
+    kept = {path: path.read_bytes() for path in chunks[:-1]}
+    for path in (far.api.store).rglob("*"):
+        if path.is_file() and "chunks" not in path.parts and path.name != "store.json":
+            path.unlink()
+    chunks[-1].unlink()
+    far.api = admin.Listener(far.folder, far.api.certificates, far.api.port)
+    wire.to_server = 0
+    pushed = json.loads(far.run("push", big, "--remote", "wired", "--json").out)
+    assert pushed["new_bytes"] == biggest
+    assert biggest < wire.to_server < biggest + len(chunks) * 300 + 20_000
+    assert all(path.read_bytes() == data for path, data in kept.items())
+    wire.close()
+
+
+def test_an_interrupted_upload_goes_on(far, big) -> None:
+    size = big.stat().st_size
+    wire = admin.Wire(far.api.port, [size // 3, size // 3])
+    wired(far, wire)
+    made = far.run("deploy", big, "--name", "hello", "--remote", "wired")
+    assert made.status == 0 and wire.broken == 2, made
+    assert wire.to_server < size * 1.5 + 200_000, "it went on, and did not begin again"
+    far.ok("pull", "hello", "-o", far.folder / "back.snap", "--remote", "wired")
+    assert (far.folder / "back.snap").read_bytes() == big.read_bytes()
+    wire.close()
+
+
+def test_another_process_goes_on_with_it(far, big) -> None:
+    """The client is killed in the middle; the next one sends the rest."""
+    size = big.stat().st_size
+    wire = admin.Wire(far.api.port)
+    wired(far, wire)
+    client = harness.Process([str(harness.KVMSERVER), "push", str(big), "--remote", "wired"], env={**harness.BASE_ENVIRONMENT, **far.env})
+    harness.wait_until(lambda: wire.to_server > size // 4 or not client.running(), "some of it travels")
+    client.popen.kill()
+    client.close()
+    harness.wait_until(lambda: not far.api.ask("GET", "/v1/uploads").json["uploads"]
+                       or far.api.ask("GET", "/v1/uploads").json["uploads"][0]["offset"] > 0, "what came counts")
+    uploads = far.api.ask("GET", "/v1/uploads").json["uploads"]
+    wire.to_server = 0
+    far.ok("push", big, "--remote", "wired")
+    if uploads:  # it was not faster than the kill
+        assert wire.to_server < size - uploads[0]["offset"] + size // 10 + 200_000
+    assert far.api.ask("GET", "/v1/uploads").json["uploads"] == []
+    wire.close()
+
+
+def test_the_server_restarts_during_an_upload(far, big) -> None:
+    wire = admin.Wire(far.api.port)
+    wired(far, wire)
+    client = harness.Process([str(harness.KVMSERVER), "push", str(big), "--remote", "wired"], env={**harness.BASE_ENVIRONMENT, **far.env})
+    harness.wait_until(lambda: wire.to_server > big.stat().st_size // 4 or not client.running(), "some of it travels")
+    far.api.popen.kill()
+    far.api.close()
+    far.api = admin.Listener(far.folder, far.api.certificates, far.api.port)
+    ended = client.wait()
+    assert ended.status == 0, ended
+    client.close()
+    wire.close()
+    assert far.api.ask("POST", "/v1/verify").json["clean"] is True
+
+
+def test_without_remote_the_daemon_of_the_store_is_asked(far, snap) -> None:
+    assert far.ok("deploy", snap, "--name", "hello", "--store", far.api.store).startswith("hello v1 live")
+    # Nobody else may open the store, yet the commands work: they use the socket.
+    far.api.stop()
+    assert far.ok("list", "--store", far.api.store) == "hello v1 ready hello.localhost", "and without a daemon the store itself"
+    assert "kvmserver serve" in far.fails(6, "invoke", "hello", "--store", far.api.store)
+    assert "kvmserver serve" in far.fails(6, "logs", "hello", "--store", far.api.store)
+
+
+def test_timeout(far) -> None:
+    """A server that accepts and says nothing."""
+    import socket
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert "--timeout" in far.fails(6, "list", "--remote", url, "--timeout", "0.5")
+    for wrong in ("0", "x", "-1"):
+        far.fails(2, "list", "--timeout", wrong, "--remote", "https://localhost:1")
+
+
+def test_tokens_are_not_in_argv(far) -> None:
+    for command in ("login", "list"):
+        assert "--token " not in kvmserver(command, "--help").out
+    assert "--token-file" in far.fails(2, "login", far.api.url, "--token", "x")
+
+
+def test_curl_is_loaded_only_when_needed(far, snap) -> None:
+    far.login("read")
+
+    def loads_curl(*words) -> bool:
+        done = subprocess.run([harness.KVMSERVER, *map(str, words)], env={**harness.BASE_ENVIRONMENT, **far.env, "LD_DEBUG": "files"},
+                              capture_output=True, text=True)
+        return "libcurl" in done.stderr
+
+    assert loads_curl("list", "--remote", "far")
+    assert not loads_curl("list", "--store", far.folder / "none")
+    assert not loads_curl("inspect", snap)
