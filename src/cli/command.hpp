@@ -63,6 +63,7 @@ Command inspect_command();
 Command doctor_command(const std::string& device = "/dev/kvm");
 Command version_command();
 Command completion_command();
+Command serve_command();
 
 std::string version_line(); // "kvmserver X.Y.Z\n"
 

@@ -1,6 +1,7 @@
 // kvmserver: only wires the commands to what they do.
 #include "src/cli/command.hpp"
 #include "src/cli/dev/dev.hpp"
+#include "src/cli/function_process.hpp"
 #include "src/cli/help/help.hpp"
 #include "src/cli/init/init.hpp"
 #include "src/cli/platform/platform.hpp"
@@ -8,6 +9,9 @@
 
 int main(int argc, char** argv) {
     using namespace kvmserver::cli;
+    const std::vector<std::string> words(argv + (argc > 0), argv + argc);
+    if (is_function_process(words))
+        return function_process(words, kvmserver::run_function);
     const Command commands[] = {
         run_command(kvmserver::run_program),
         snapshot_command(kvmserver::make_snapshot),
@@ -29,10 +33,11 @@ int main(int argc, char** argv) {
         pull_command(),
         gc_command(),
         verify_command(),
+        serve_command(),
         doctor_command(),
         help_command(),
         completion_command(),
         version_command(),
     };
-    return run_cli(commands, {argv + (argc > 0), argv + argc}, host_context());
+    return run_cli(commands, words, host_context());
 }

@@ -12,10 +12,11 @@ void Answer::connected(tinykvm::UniqueFd with, std::unique_ptr<Lease> holding) {
     publish();
 }
 
-void Answer::failed(Problem why) {
+void Answer::failed(Problem why, std::unique_ptr<Lease> holding) {
     if (!claim())
         return;
     problem = std::move(why);
+    lease = std::move(holding);
     publish();
 }
 

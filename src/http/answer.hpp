@@ -13,7 +13,7 @@ public:
     explicit Answer(asio::io_context& io) : io_(io), arrived_event_(std::in_place, io) {}
 
     void connected(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) override;
-    void failed(Problem problem) override;
+    void failed(Problem problem, std::unique_ptr<Lease> lease) override;
     bool abandoned() const override { return state_.load(std::memory_order_acquire) == State::abandoned; }
 
     // The rest is for the request's own thread.

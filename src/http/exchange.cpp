@@ -92,11 +92,12 @@ bool Exchange::connect(Yield& yield) {
                               answer_);
     const bool answered = answer_->wait(yield);
     connected_ = Clock::now();
+    if (answered)
+        lease_ = std::move(answer_->lease);
     if (!answered || abort_ != Abort::none || answer_->problem)
         return false;
     has_program_ = true;
     phase_ = Phase::relaying;
-    lease_ = std::move(answer_->lease);
     program_.assign(std::move(answer_->socket));
     progress();
     return true;

@@ -44,7 +44,8 @@ public:
     virtual ~Waiter() = default;
     // A stream socket (AF_UNIX, AF_INET, AF_INET6), connected. Bytes already in it are part of the reply.
     virtual void connected(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) = 0;
-    virtual void failed(Problem problem) = 0;
+    // A lease, if there is one, is only for the record.
+    virtual void failed(Problem problem, std::unique_ptr<Lease> lease = nullptr) = 0;
     // The client is gone or the time is over: an answer is no longer wanted (one that comes all the same is
     // dropped). Any thread may ask.
     virtual bool abandoned() const = 0;

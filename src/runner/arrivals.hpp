@@ -7,12 +7,20 @@
 
 namespace kvmserver {
 
-// One for all workers. Thread-safe.
+// What a client cost.
+struct Served {
+    std::uint64_t exec_ns = 0, reset_ns = 0, cpu_ns = 0; // cpu: of the machine's thread, with the reset
+    std::uint64_t pages_copied = 0, pages_dropped = 0, exits = 0;
+};
+
+// Thread-safe where several machines share one.
 class ArrivalSource {
 public:
     virtual ~ArrivalSource() = default;
-    // Blocks until a client has something to say; false when the server is to stop.
+    // Called when the machine is clean. Blocks until a client has something to say; false when the server is to stop.
     virtual bool next(Arrival& out) = 0;
+    // Called when the machine is clean again, on its thread.
+    virtual void served(const Served&) {}
 };
 
 // Clients of the real listening sockets. A machine is only given to a client once its first byte is here, so silent

@@ -91,7 +91,7 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
         if (state.id == listener && state.family != AF_UNIX && local.ss_family == AF_UNIX) {
             local_bytes = static_cast<socklen_t>(std::min(state.address.size(), sizeof(local)));
             std::memcpy(&local, state.address.data(), local_bytes);
-            if (peer_bytes == 0)
+            if (peer_bytes == 0 || peer.ss_family == AF_UNIX)
                 peer_bytes = loopback(state.family, peer);
         }
     const auto slot = machine.connections().offer(listener, bytes_of(peer, peer_bytes), bytes_of(local, local_bytes));

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -142,8 +143,9 @@ bool HttpMode::next(Arrival& out) {
         out.fd = UniqueFd(pair[0]);
         out.listener = listener_;
         out.peer = address_of(waiting.client_ip);
-        out.fate = std::make_shared<std::atomic<Fate>>(Fate::running);
-        waiting.waiter->connected(UniqueFd(pair[1]), std::make_unique<MachineLease>(out.fate, request_seconds_));
+        auto fate = std::make_shared<std::atomic<Fate>>(Fate::running);
+        out.tell = [fate](Fate how) { fate->store(how, std::memory_order_release); };
+        waiting.waiter->connected(UniqueFd(pair[1]), std::make_unique<MachineLease>(std::move(fate), request_seconds_));
         // A machine is resumed once, with the request in its hands.
         pollfd head[2] = {{out.fd.get(), POLLIN, 0}, {hard_stop_.fd(), POLLIN, 0}};
         ::poll(head, 2, kHeadPatienceMs);

@@ -2,8 +2,8 @@
 #pragma once
 #include <sys/socket.h>
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,7 +28,7 @@ enum class Fate : int { running, program_failed, timed_out, out_of_memory, stopp
 struct Arrival {
     tinykvm::UniqueFd fd;
     std::uint32_t listener = 0;
-    std::shared_ptr<std::atomic<Fate>> fate; // null where nobody asks
+    std::function<void(Fate)> tell; // how it ended, unless well; before it is closed; empty where nobody asks
     SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none
 };
 // Takes one connection without waiting; without an fd, and with errno set, when there is none.

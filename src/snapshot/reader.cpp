@@ -1,8 +1,6 @@
 #include "src/snapshot/reader.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,29 +42,17 @@ void SnapshotReader::bad(const std::string& why) const {
     throw UserError(ExitCode::bad_snapshot, fmt::format("{}: {}", printable(path_.native()), why));
 }
 
-SnapshotReader SnapshotReader::open(const std::filesystem::path& path) {
+SnapshotReader SnapshotReader::open(const std::filesystem::path& path) { return open(open_file_source(path), path); }
+
+SnapshotReader SnapshotReader::open(std::unique_ptr<ByteSource> source, const std::filesystem::path& name) {
     SnapshotReader reader;
-    reader.path_ = path;
-    // Not to wait for the writer of a FIFO.
-    reader.fd_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat info {};
-    if (!reader.fd_ || ::fstat(reader.fd_.get(), &info) != 0) {
-        const int error = errno;
-        const std::string why = fmt::format("{}: {}", printable(path.native()), std::strerror(error));
-        if (error == ENOENT || error == ENOTDIR)
-            throw UserError(ExitCode::not_found, why);
-        if (error == EACCES || error == EPERM)
-            throw UserError(ExitCode::not_permitted, why);
-        throw tinykvm::HostError(error, fmt::format("open {}", printable(path.native())));
-    }
-    if (!S_ISREG(info.st_mode))
-        reader.bad(S_ISDIR(info.st_mode) ? "not a snapshot: it is a folder"
-                                         : "not a snapshot: it is no regular file");
+    reader.path_ = name;
+    reader.source_ = std::move(source);
     try {
         std::array<std::byte, format::kHeaderBytes> bytes;
-        const auto size = static_cast<std::uint64_t>(info.st_size);
+        const std::uint64_t size = reader.source_->size();
         const auto header = std::span(bytes).first(std::min<std::uint64_t>(size, bytes.size()));
-        reader.read_at(0, header);
+        reader.source_->read_at(0, header);
         reader.header_ = format::decode_header(header, size);
         reader.parse();
     } catch (const FormatError& error) {
@@ -87,24 +73,10 @@ void SnapshotReader::parse() {
     frames_ = FrameMap(chunks_);
 }
 
-void SnapshotReader::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
-    while (!bytes.empty()) {
-        const ssize_t n = ::pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            tinykvm::throw_errno(fmt::format("read {}", printable(path_.native())));
-        if (n == 0)
-            throw FormatError(fmt::format("truncated while it was in use: it ends at {} bytes", offset));
-        offset += static_cast<std::uint64_t>(n);
-        bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
-}
-
 std::vector<std::byte> SnapshotReader::read_section(const format::Section& section, std::uint64_t offset,
                                                     const char* name) const {
     std::vector<std::byte> stored(section.stored);
-    read_at(offset, stored);
+    source_->read_at(offset, stored);
     if (format::checksum_of(stored) != section.checksum)
         throw FormatError(fmt::format("altered: the {} does not match its checksum", name));
     std::vector<std::byte> raw(section.raw);
@@ -116,7 +88,7 @@ std::vector<std::byte> SnapshotReader::read_section(const format::Section& secti
 void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> raw) const {
     const ChunkInfo& chunk = chunks_[number];
     const auto stored = stored_buffer(chunk.stored);
-    read_at(chunk.offset, stored);
+    source_->read_at(chunk.offset, stored);
     if (format::checksum_of(stored) != chunk.checksum)
         throw FormatError(
             fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
@@ -124,28 +96,34 @@ void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> r
         throw FormatError(fmt::format("chunk {} of guest memory does not decompress to its length", number));
 }
 
-void SnapshotReader::load_chunk(std::size_t number, std::span<std::byte> image, int memfd) const {
+std::span<const std::byte> SnapshotReader::unpack(std::size_t number) const {
     const ChunkInfo& chunk = chunks_[number];
-    if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage)
-        throw std::logic_error("load_chunk: the image has not the size of guest memory");
     try {
-        auto raw = raw_buffer(0, chunk.raw_bytes());
+        const auto raw = raw_buffer(0, chunk.raw_bytes());
         decompress_chunk(number, raw);
-        if (chunk.filter != Filter::none) {
-            const auto unfiltered = raw_buffer(1, raw.size());
-            undo_filter(chunk.filter, raw, unfiltered.data());
-            raw = unfiltered;
-        }
-        for (const ChunkRun& run : chunk.runs) {
-            const auto pages = raw.subspan(std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
-            const std::size_t at = std::size_t{run.first} * kPage;
-            if (memfd < 0 || ::pwrite(memfd, pages.data(), pages.size(), static_cast<off_t>(at)) != static_cast<ssize_t>(pages.size()))
-                std::memcpy(image.data() + at, pages.data(), pages.size());
-        }
+        if (chunk.filter == Filter::none)
+            return raw;
+        const auto unfiltered = raw_buffer(1, raw.size());
+        undo_filter(chunk.filter, raw, unfiltered.data());
+        return unfiltered;
     } catch (const FormatError& error) {
         bad(error.what());
     }
 }
+
+void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages, std::span<std::byte> image, int memfd) const {
+    const ChunkInfo& chunk = chunks_[number];
+    if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage || pages.size() != chunk.raw_bytes())
+        throw std::logic_error("SnapshotReader::place: the image or the chunk has another size");
+    for (const ChunkRun& run : chunk.runs) {
+        const auto part = pages.subspan(std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
+        const std::size_t at = std::size_t{run.first} * kPage;
+        if (memfd < 0 || ::pwrite(memfd, part.data(), part.size(), static_cast<off_t>(at)) != static_cast<ssize_t>(part.size()))
+            std::memcpy(image.data() + at, part.data(), part.size());
+    }
+}
+
+format::Checksum SnapshotReader::header_checksum() const { return format::checksum_of(format::encode(header_)); }
 
 void SnapshotReader::verify() const {
     try {

@@ -6,6 +6,7 @@ import shutil
 import front
 import harness
 import pytest
+from serving import Daemon, Store
 
 # One of each kind: what --quick leaves, and what is also tested in the rarer modes.
 SOME = {"c-epoll", "rust-tokio-multi", "python-http", "node-http", "deno-serve"}
@@ -155,3 +156,29 @@ def serving():
 def still_runs(started: front.Front) -> None:
     if started.popen.returncode != 0:
         assert started.running(), f"the front ended: {started.popen.returncode} {started.err}"
+
+
+@pytest.fixture
+def store(folder) -> Store:
+    return Store(folder)
+
+
+@pytest.fixture
+def serve(store):
+    """serve(*options): a daemon on the test's store, which must still run and end well at the end of the test."""
+    daemons = []
+
+    def started(*options: str, **more) -> Daemon:
+        daemons.append(Daemon(store, *options, **more))
+        return daemons[-1]
+
+    yield started
+    try:
+        for daemon in daemons:
+            if daemon.popen.returncode is None:
+                assert daemon.running(), f"the daemon ended during the test: {daemon.err[-2000:]}"
+                ended = daemon.stop()
+                assert ended.status == 0, ended
+    finally:
+        for daemon in daemons:
+            daemon.close()

@@ -9,6 +9,7 @@
 
 #include "src/cli/config_file.hpp"
 #include "src/cli/nearest.hpp"
+#include "src/daemon/function_settings.hpp"
 #include "src/store/errors.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -17,6 +18,13 @@ namespace {
 
 using tinykvm::ExitCode;
 using tinykvm::UserError;
+
+// nlohmann's dump escapes what toml++'s formatter might not.
+std::string to_json(const toml::table& top) {
+    std::ostringstream text;
+    text << toml::json_formatter{top};
+    return nlohmann::json::parse(text.str()).dump();
+}
 
 class Reader {
 public:
@@ -54,8 +62,8 @@ private:
             if (const toml::node* watch = build->get("watch"))
                 manifest_.watch = strings(*watch, "function.build.watch");
         }
-        if (const toml::table* scale = table(function, "function", "scale"))
-            warn_unknown(*scale, "function.scale", {"min", "max", "idle", "queue", "queue-timeout"});
+        if (const toml::table* of_scale = table(function, "function", "scale"))
+            scale(*of_scale);
         if (const toml::table* versions = table(function, "function", "versions"))
             warn_unknown(*versions, "function.versions", {"keep"});
     }
@@ -115,6 +123,21 @@ private:
                 fail(node, name + " holds a space or control character");
     }
 
+    // As the daemon reads it, so that what it could not use is refused here.
+    void scale(const toml::table& from) {
+        warn_unknown(from, "function.scale", {"min", "max", "idle", "queue", "queue-timeout"});
+        try {
+            daemon::function_settings(R"({"function":{"scale":)" + to_json(from) + "}}");
+        } catch (const UserError& error) {
+            const std::string_view what = error.what();
+            const toml::node* node = &from;
+            for (const auto& [key, value] : from)
+                if (what.starts_with(fmt::format("function.scale.{} ", key.str())))
+                    node = &value;
+            fail(*node, error.what());
+        }
+    }
+
     const toml::table* table(const toml::table& from, const std::string& prefix, const char* name) const {
         const toml::node* node = from.get(name);
         if (node && !node->is_table())
@@ -142,13 +165,6 @@ private:
 
     Manifest& manifest_;
 };
-
-// nlohmann's dump escapes what toml++'s formatter might not.
-std::string to_json(const toml::table& top) {
-    std::ostringstream text;
-    text << toml::json_formatter{top};
-    return nlohmann::json::parse(text.str()).dump();
-}
 
 } // namespace
 

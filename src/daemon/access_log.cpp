@@ -1,0 +1,77 @@
+#include "src/daemon/access_log.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+namespace {
+
+std::string time_text(std::int64_t ms) {
+    const std::time_t seconds = ms / 1000;
+    std::tm fields{};
+    char line[32];
+    ::gmtime_r(&seconds, &fields);
+    std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &fields);
+    return fmt::format("{}.{:03}Z", line, ms % 1000);
+}
+
+} // namespace
+
+AccessLog::AccessLog(std::string path) : path_(std::move(path)) { reopen(); }
+
+void AccessLog::reopen() {
+    if (path_.empty() || path_ == "-")
+        return;
+    tinykvm::UniqueFd file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    if (!file)
+        throw tinykvm::UserError(errno == EACCES ? tinykvm::ExitCode::not_permitted : tinykvm::ExitCode::failure,
+                                 fmt::format("--access-log {}: {}", path_, std::strerror(errno)));
+    const std::lock_guard lock(mutex_);
+    file_ = std::move(file);
+}
+
+void AccessLog::write(const AccessRecord& record, const Job* job) {
+    if (!wanted())
+        return;
+    nlohmann::ordered_json out{{"ts", time_text(record.ms)}, {"request_id", record.request_id}};
+    if (!record.traceparent.empty())
+        out["traceparent"] = record.traceparent;
+    if (job) {
+        out["function"] = job->target->facts().function;
+        out["version"] = job->target->facts().version;
+    }
+    out["method"] = record.method;
+    out["host"] = record.host;
+    out["path"] = record.path;
+    out["status"] = record.status;
+    out["bytes_in"] = record.bytes_in;
+    out["bytes_out"] = record.bytes_out;
+    out["client_ip"] = record.client_ip;
+    out["cold"] = job && job->cold;
+    out["queue_us"] = record.queue_us;
+    if (job && job->cold)
+        out["restore_us"] = job->restore_us;
+    out["exec_us"] = record.exec_us;
+    if (job) {
+        out["reset_us"] = job->reset_us;
+        out["cpu_us"] = job->cpu_us;
+        out["dirty_pages"] = job->dirty_pages;
+    }
+    out["total_us"] = record.total_us;
+    out["outcome"] = job && !job->rejected.empty() ? job->rejected : record.outcome;
+    // One write each: lines of several threads do not mix.
+    const std::string line = out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    const std::lock_guard lock(mutex_);
+    (void)!::write(file_ ? file_.get() : STDOUT_FILENO, line.data(), line.size());
+}
+
+} // namespace kvmserver::daemon

@@ -1,0 +1,110 @@
+#include "src/daemon/daemon.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cerrno>
+#include <cstdio>
+
+#include "src/daemon/hand_over.hpp"
+#include "src/daemon/service.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr int kLookMs = 100; // how soon a deploy by another process is seen
+constexpr std::chrono::seconds kDrainPatience{30};
+
+// Every connection and every machine needs descriptors.
+void raise_open_files() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+template <class Action>
+void try_to(const char* what, const Action& action) {
+    try {
+        action();
+    } catch (const std::exception& error) {
+        log_line(fmt::format("kvmserver: {}: {}", what, error.what()));
+    }
+}
+
+// Until the daemon is to end.
+void run(Service& service, int signals) {
+    UniqueFd successor;
+    for (;;) {
+        pollfd fds[2] = {{signals, POLLIN, 0}, {successor.get(), POLLIN, 0}};
+        if (::poll(fds, successor ? 2 : 1, kLookMs) < 0 && errno != EINTR)
+            throw_errno("poll");
+        signalfd_siginfo signal{};
+        while (::read(signals, &signal, sizeof(signal)) == sizeof(signal)) {
+            switch (signal.ssi_signo) {
+            case SIGHUP:
+                try_to("reload", [&] { service.reload(); });
+                break;
+            case SIGUSR2:
+                try_to("hand over", [&] {
+                    if (!successor)
+                        successor = start_successor(service.listening_fd());
+                });
+                break;
+            case SIGCHLD: break;
+            default: return;
+            }
+        }
+        if (successor && fds[1].revents != 0) {
+            if (successor_serves(successor.get()))
+                return;
+            log_line("kvmserver: hand over: the new daemon ended before it served; this one goes on");
+            successor.reset();
+        }
+        // The store may be busy or broken for a moment: what is live goes on.
+        try_to("look at the store", [&] { service.refresh(); });
+    }
+}
+
+} // namespace
+
+int serve(ServeOptions options) {
+    // Before any thread is made: none may be killed by what only asks us to do something.
+    sigset_t ours;
+    sigemptyset(&ours);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR2})
+        sigaddset(&ours, signal);
+    ::pthread_sigmask(SIG_BLOCK, &ours, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+    const UniqueFd signals(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals)
+        throw_errno("signalfd");
+    raise_open_files();
+    Inherited inherited = inherited_sockets();
+    const auto beside = options.beside;
+    UniqueFd listening = inherited.socket ? std::move(inherited.socket) : options.listen();
+    Service service(std::move(options), std::move(listening));
+    std::shared_ptr<void> companion = beside ? beside(service) : nullptr;
+    service.start();
+    fmt::print("Serving {} functions on {}\n", service.info().functions, service.address());
+    std::fflush(stdout);
+    notify_service_manager(fmt::format("READY=1\nMAINPID={}", ::getpid()));
+    tell_predecessor(std::move(inherited.ready));
+    run(service, signals.get());
+    notify_service_manager("STOPPING=1");
+    service.drain(kDrainPatience);
+    companion.reset();
+    return 0;
+}
+
+} // namespace kvmserver::daemon

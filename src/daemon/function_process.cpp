@@ -1,0 +1,129 @@
+#include "src/daemon/function_process.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "src/link/machine_link.hpp"
+#include "tinykvm/base/error.hpp"
+
+extern char** environ;
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr int kControl = 3, kPieces = 4, kValues = 5; // in the process
+
+struct Pipe {
+    UniqueFd ours, theirs;
+    Pipe() {
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC) < 0)
+            throw_errno("pipe");
+        ours = UniqueFd(ends[0]);
+        theirs = UniqueFd(ends[1]);
+        ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+    }
+};
+
+// dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that is yet to be
+// duplicated: so all are above the numbers of the process first.
+UniqueFd above(int fd) {
+    UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kValues + 1));
+    if (!copy)
+        throw_errno("dup");
+    return copy;
+}
+
+} // namespace
+
+FunctionProcess::FunctionProcess(const FunctionProgram& program) {
+    Pipe out, err;
+    auto [ours, theirs] = link::make_pair();
+    std::vector<std::string> words{"kvmserver", "--function-process", program.name, std::to_string(kControl), std::to_string(kPieces)};
+    std::vector<std::pair<UniqueFd, int>> given;
+    given.emplace_back(above(out.theirs.get()), STDOUT_FILENO);
+    given.emplace_back(above(err.theirs.get()), STDERR_FILENO);
+    given.emplace_back(above(theirs.get()), kControl);
+    given.emplace_back(above(program.pieces), kPieces);
+    if (!program.after_restore.empty()) {
+        words.push_back(program.after_restore);
+        words.push_back(std::to_string(kValues));
+        given.emplace_back(above(program.values), kValues);
+    }
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addchdir_np(&actions, "/");
+    for (const auto& [fd, number] : given)
+        posix_spawn_file_actions_adddup2(&actions, fd.get(), number);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t none, usual;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGUSR2})
+        sigaddset(&usual, signal);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &usual);
+    // A group of its own: Ctrl-C at the daemon is the daemon's to pass on.
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+    std::vector<char*> argv;
+    for (std::string& word : words)
+        argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const int error = ::posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (error != 0) {
+        pid_ = -1;
+        throw HostError(error, "start the process of " + program.name);
+    }
+    pid_fd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+    if (!pid_fd_) {
+        const int why = errno;
+        kill();
+        reap();
+        throw HostError(why, "pidfd_open");
+    }
+    control_ = std::move(ours);
+    output_ = std::move(out.ours);
+    errors_ = std::move(err.ours);
+}
+
+FunctionProcess::~FunctionProcess() {
+    kill();
+    reap();
+}
+
+void FunctionProcess::kill() {
+    if (pid_ > 0)
+        ::kill(pid_, SIGKILL);
+}
+
+std::string FunctionProcess::reap() {
+    if (pid_ <= 0)
+        return "is gone";
+    int status = 0;
+    pid_t got;
+    do
+        got = ::waitpid(pid_, &status, 0);
+    while (got < 0 && errno == EINTR);
+    pid_ = -1;
+    if (got < 0)
+        return "is gone";
+    return WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status)) : fmt::format("exited with status {}", WEXITSTATUS(status));
+}
+
+} // namespace kvmserver::daemon

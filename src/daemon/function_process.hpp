@@ -1,0 +1,41 @@
+// One process that serves one version of a function (src/runner/function_worker.hpp), seen from the daemon.
+#pragma once
+#include <string>
+
+#include <sys/types.h>
+
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::daemon {
+
+struct FunctionProgram {
+    std::string name;           // "hello v4"
+    int pieces = -1;            // the list of the snapshot's pieces
+    std::string after_restore;  // path of the hook; "": none
+    int values = -1;            // its body
+};
+
+class FunctionProcess {
+public:
+    // Throws HostError.
+    explicit FunctionProcess(const FunctionProgram& program);
+    // Kills it, if it still runs.
+    ~FunctionProcess();
+    FunctionProcess(const FunctionProcess&) = delete;
+    FunctionProcess& operator=(const FunctionProcess&) = delete;
+
+    pid_t pid() const { return pid_; }
+    int control_fd() const { return control_.get(); }
+    int output_fd() const { return output_.get(); } // what its program prints, non-blocking
+    int errors_fd() const { return errors_.get(); } // and its stderr
+    int pid_fd() const { return pid_fd_.get(); }    // readable once it has ended
+    void stop() { control_.reset(); }               // it ends when its machines have
+    void kill();
+    std::string reap(); // after its end: "exited with status 7", "was killed by signal 11"
+
+private:
+    pid_t pid_ = -1;
+    tinykvm::UniqueFd pid_fd_, control_, output_, errors_;
+};
+
+} // namespace kvmserver::daemon

@@ -1,0 +1,85 @@
+#include "src/daemon/function_settings.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <charconv>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void fail(const std::string& key, const char* what) {
+    throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("{} must be {}", key, what));
+}
+
+const json* child(const json* from, const char* name) {
+    if (!from || !from->is_object())
+        return nullptr;
+    const auto at = from->find(name);
+    return at == from->end() ? nullptr : &*at;
+}
+
+std::optional<unsigned> whole(const json* table, const char* name, unsigned least, unsigned most) {
+    const json* value = child(table, name);
+    if (!value)
+        return std::nullopt;
+    if (!value->is_number_integer() || value->get<std::int64_t>() < least || value->get<std::int64_t>() > most)
+        fail(fmt::format("function.scale.{}", name), fmt::format("a whole number from {} to {}", least, most).c_str());
+    return value->get<unsigned>();
+}
+
+std::optional<std::uint64_t> duration(const json* table, const char* name) {
+    const json* value = child(table, name);
+    if (!value)
+        return std::nullopt;
+    const std::string text = value->is_string() ? value->get<std::string>() : value->is_number() ? value->dump() : "";
+    const auto ns = duration_ns(text);
+    if (!ns)
+        fail(fmt::format("function.scale.{}", name), "a time such as \"60s\", \"500ms\", \"2m\" or \"1h\"");
+    return ns;
+}
+
+} // namespace
+
+std::optional<std::uint64_t> duration_ns(std::string_view text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || !(value >= 0))
+        return std::nullopt;
+    const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+    const double scale = unit == "ms" ? 1e6 : unit.empty() || unit == "s" ? 1e9 : unit == "m" ? 60e9 : unit == "h" ? 3600e9 : 0;
+    constexpr double kMost = 365.0 * 86400 * 1e9;
+    if (scale == 0 || value * scale > kMost)
+        return std::nullopt;
+    return static_cast<std::uint64_t>(value * scale);
+}
+
+FunctionSettings function_settings(std::string_view manifest) {
+    FunctionSettings settings;
+    const json top = json::parse(manifest, nullptr, false);
+    const json* const function = child(&top, "function");
+    const json* const scale = child(function, "scale");
+    if (scale && !scale->is_object())
+        fail("function.scale", "a table");
+    settings.scale.min = whole(scale, "min", 0, 1024).value_or(0);
+    settings.scale.max = whole(scale, "max", 1, 1024);
+    if (settings.scale.max && *settings.scale.max < settings.scale.min)
+        fail("function.scale.max", "at least function.scale.min");
+    settings.scale.idle_ns = duration(scale, "idle");
+    settings.scale.queue = whole(scale, "queue", 0, 1'000'000).value_or(settings.scale.queue);
+    settings.scale.queue_ns = duration(scale, "queue-timeout").value_or(settings.scale.queue_ns);
+    if (const json* hook = child(child(function, "hooks"), "after-restore"); hook && hook->is_string())
+        settings.after_restore = hook->get<std::string>();
+    if (const json* secrets = child(function, "secrets"); secrets && secrets->is_array())
+        for (const json& name : *secrets)
+            if (name.is_string())
+                settings.secrets.push_back(name.get<std::string>());
+    return settings;
+}
+
+} // namespace kvmserver::daemon

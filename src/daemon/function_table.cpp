@@ -1,0 +1,119 @@
+#include "src/daemon/function_table.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "src/store/secrets.hpp"
+
+namespace kvmserver::daemon {
+
+FunctionTable::FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs, const Defaults& defaults, std::function<void(const std::string&)> note)
+    : store_(store), supervisor_(supervisor), logs_(logs), defaults_(defaults), note_(std::move(note)) {
+    table_.store(std::make_shared<RoutingTable>());
+}
+
+void FunctionTable::refresh(bool anyhow) {
+    const std::lock_guard lock(mutex_);
+    const std::int64_t version = store_.data_version();
+    if (version == seen_ && !anyhow)
+        return;
+    auto table = std::make_shared<RoutingTable>();
+    std::map<Key, Known> known;
+    std::map<std::pair<std::string, std::uint64_t>, unsigned> shares;
+    std::map<std::string, std::int64_t> functions;
+    for (const store::FunctionSummary& function : store::Functions(store_).list()) {
+        auto destination = std::make_shared<Destination>();
+        destination->function = function.name;
+        functions[function.name] = function.created;
+        for (const store::Live& live : function.live) {
+            const Key key{function.name, function.created, live.version};
+            try {
+                const auto before = known_.find(key);
+                Known entry = before != known_.end() ? before->second : read_version(function.name, live.version);
+                std::string values = values_of(function.name, entry.settings);
+                // Values that have changed reach the program with a new process.
+                if (!entry.target || entry.target->facts().values != values)
+                    entry.target = make_target(function.name, live.version, entry, std::move(values));
+                destination->shares.push_back({entry.target, live.percent});
+                shares[{function.name, live.version}] = live.percent;
+                known.emplace(key, std::move(entry));
+            } catch (const std::exception& error) {
+                note_(fmt::format("{} v{} cannot be served: {}", function.name, live.version, error.what()));
+                destination->shares.push_back({nullptr, live.percent});
+            }
+        }
+        ++table->functions;
+        for (const store::Route& route : function.routes)
+            table->add(route, destination);
+    }
+    table->sort();
+    table_.store(std::move(table));
+    seen_ = version;
+    const auto before = std::exchange(known_, std::move(known));
+    shares_ = std::move(shares);
+    for (const auto& [key, entry] : known_)
+        if (const auto old = before.find(key); old == before.end() || old->second.target != entry.target)
+            supervisor_.adopt(entry.target);
+    for (const auto& [key, entry] : before)
+        if (const auto now = known_.find(key); now == known_.end() || now->second.target != entry.target)
+            supervisor_.retire(entry.target);
+    for (const auto& [name, created] : std::exchange(functions_, functions))
+        if (const auto now = functions_.find(name); now == functions_.end() || now->second != created)
+            logs_.forget(name);
+}
+
+FunctionTable::Known FunctionTable::read_version(const std::string& function, std::uint64_t version) {
+    const store::VersionInfo info = store::Functions(store_).version(function, version);
+    return {nullptr, function_settings(info.manifest), info.snapshot};
+}
+
+// The body of the hook's request: {"env": {...}, "secrets": {...}}. "" without a hook: nobody would read it.
+std::string FunctionTable::values_of(const std::string& function, const FunctionSettings& settings) {
+    if (settings.after_restore.empty())
+        return {};
+    const store::FunctionDetails details = store::Functions(store_).describe(function);
+    auto secrets = store::Secrets(store_).values(function);
+    // Those for all only where the manifest asks for them.
+    std::erase_if(secrets, [&](const auto& secret) {
+        return std::find(details.secrets.begin(), details.secrets.end(), secret.first) == details.secrets.end() &&
+               std::find(settings.secrets.begin(), settings.secrets.end(), secret.first) == settings.secrets.end();
+    });
+    return nlohmann::json{{"env", details.env}, {"secrets", secrets}}.dump();
+}
+
+std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, std::uint64_t version, const Known& known, std::string values) {
+    Target::Facts facts;
+    facts.name = fmt::format("{} v{}", function, version);
+    facts.function = function;
+    facts.version = version;
+    facts.snapshot = known.snapshot;
+    const Scale& scale = known.settings.scale;
+    facts.min = scale.min;
+    facts.max = scale.max.value_or(std::max(defaults_.machines, scale.min));
+    facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);
+    facts.queue = scale.queue;
+    facts.queue_ns = scale.queue_ns;
+    facts.after_restore = known.settings.after_restore;
+    facts.values = std::move(values);
+    return std::make_shared<Target>(std::move(facts));
+}
+
+std::shared_ptr<Target> FunctionTable::target(const std::string& function, std::uint64_t version) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, entry] : known_)
+        if (std::get<0>(key) == function && std::get<2>(key) == version)
+            return entry.target;
+    const Known entry = read_version(function, version);
+    const auto target = make_target(function, version, entry, values_of(function, entry.settings));
+    supervisor_.retire(target); // its process goes when the request is over
+    return target;
+}
+
+std::map<std::pair<std::string, std::uint64_t>, unsigned> FunctionTable::shares() const {
+    const std::lock_guard lock(mutex_);
+    return shares_;
+}
+
+} // namespace kvmserver::daemon

@@ -1,0 +1,61 @@
+// What the store says is live, as requests are routed by it.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "src/daemon/routing.hpp"
+#include "src/daemon/supervisor.hpp"
+#include "src/store/functions.hpp"
+
+namespace kvmserver::daemon {
+
+struct Defaults {
+    unsigned machines = 1;      // where a manifest says no scale.max
+    std::uint64_t idle_ns = 0;  // nor scale.idle
+};
+
+class FunctionTable {
+public:
+    // `note` gets one line of what cannot be served. All must outlive it.
+    FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs, const Defaults& defaults, std::function<void(const std::string&)> note);
+
+    // The table in use; any thread.
+    std::shared_ptr<const RoutingTable> get() const { return table_.load(); }
+    // Reads the store, if it has changed since (or `anyhow`). Versions that are live before and after keep their processes.
+    // Thread-safe. Throws what the store throws; the table in use then stays.
+    void refresh(bool anyhow);
+    // A version whether it is live or not, for `invoke`; throws store::NotFound.
+    std::shared_ptr<Target> target(const std::string& function, std::uint64_t version);
+    // By function and version: percent of the requests.
+    std::map<std::pair<std::string, std::uint64_t>, unsigned> shares() const;
+
+private:
+    using Key = std::tuple<std::string, std::int64_t, std::uint64_t>; // name, when it was made, version
+    struct Known {
+        std::shared_ptr<Target> target;
+        FunctionSettings settings;
+        store::Digest snapshot;
+    };
+    Known read_version(const std::string& function, std::uint64_t version);
+    std::string values_of(const std::string& function, const FunctionSettings& settings);
+    std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version, const Known& known, std::string values);
+
+    store::Store& store_;
+    Supervisor& supervisor_;
+    LogStore& logs_;
+    const Defaults defaults_;
+    const std::function<void(const std::string&)> note_;
+    std::atomic<std::shared_ptr<const RoutingTable>> table_;
+    mutable std::mutex mutex_; // guards what follows
+    std::int64_t seen_ = -1;
+    std::map<Key, Known> known_;
+    std::map<std::pair<std::string, std::uint64_t>, unsigned> shares_;
+    std::map<std::string, std::int64_t> functions_; // when each was made
+};
+
+} // namespace kvmserver::daemon

@@ -1,0 +1,208 @@
+#include "src/daemon/log_store.hpp"
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+
+namespace kvmserver::daemon {
+
+namespace {
+
+std::int64_t now_ms() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::optional<LogLine> line_from(const std::string& text) {
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_object()) // cut off by the end of a daemon
+        return std::nullopt;
+    LogLine line;
+    try {
+        line.id = json.at("id").get<std::uint64_t>();
+        line.ms = json.at("ms").get<std::int64_t>();
+        line.function = json.at("function").get<std::string>();
+        line.version = json.at("version").get<std::uint64_t>();
+        line.stream = json.at("stream").get<std::string>();
+        line.request_id = json.value("request_id", "");
+        line.text = json.at("text").get<std::string>();
+    } catch (const nlohmann::json::exception&) {
+        return std::nullopt;
+    }
+    return line;
+}
+
+} // namespace
+
+std::string LogLine::json() const {
+    nlohmann::ordered_json out{{"id", id}, {"ms", ms}, {"function", function}, {"version", version}, {"stream", stream}};
+    if (!request_id.empty())
+        out["request_id"] = request_id;
+    out["text"] = text;
+    return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+bool LogStore::Query::matches(const LogLine& line) const {
+    return (function.empty() || line.function == function) && line.ms >= since_ms && line.id > after_id && (!version || line.version == *version) &&
+           (request_id.empty() || line.request_id == request_id);
+}
+
+// A failure to write is no reason to stop serving: the lines are in memory all the same.
+class LogStore::Files {
+public:
+    Files(std::filesystem::path folder, std::uint64_t bytes) : folder_(std::move(folder)), most_(bytes / 2) {}
+
+    void append(const LogLine& line) {
+        File& file = open_[line.function];
+        if (!file.fd && !open(line.function, file))
+            return;
+        const std::string text = line.json() + "\n";
+        if (file.bytes + text.size() > most_ && file.bytes > 0) {
+            std::error_code ignored;
+            std::filesystem::rename(path(line.function, "current"), path(line.function, "previous"), ignored);
+            if (!open(line.function, file))
+                return;
+        }
+        if (const ssize_t n = ::write(file.fd.get(), text.data(), text.size()); n > 0)
+            file.bytes += static_cast<std::uint64_t>(n);
+    }
+
+    void remove(const std::string& function) {
+        open_.erase(function);
+        std::error_code ignored;
+        std::filesystem::remove_all(folder_ / function, ignored);
+    }
+
+    std::vector<std::string> functions() const {
+        std::vector<std::string> names;
+        std::error_code ignored;
+        for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored))
+            names.push_back(entry.path().filename().string());
+        return names;
+    }
+
+    std::filesystem::path path(const std::string& function, const char* which) const { return folder_ / function / (std::string(which) + ".ndjson"); }
+
+private:
+    struct File {
+        tinykvm::UniqueFd fd;
+        std::uint64_t bytes = 0;
+    };
+    bool open(const std::string& function, File& file) {
+        std::error_code ignored;
+        std::filesystem::create_directories(folder_ / function, ignored);
+        ::chmod(folder_.c_str(), 0700); // what programs print may be secret
+        file.fd = tinykvm::UniqueFd(::open(path(function, "current").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+        struct stat info {};
+        file.bytes = file.fd && ::fstat(file.fd.get(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
+        return static_cast<bool>(file.fd);
+    }
+
+    std::filesystem::path folder_;
+    std::uint64_t most_; // bytes of one file
+    std::map<std::string, File> open_;
+};
+
+struct LogStore::Followers {
+    std::mutex mutex;
+    std::vector<Follower*> all;
+};
+
+class LogStore::Follower {
+public:
+    Follower(std::shared_ptr<Followers> among, Query query, std::function<void(const LogLine&)> told)
+        : among_(std::move(among)), query_(std::move(query)), told_(std::move(told)) {
+        const std::lock_guard lock(among_->mutex);
+        among_->all.push_back(this);
+    }
+    ~Follower() {
+        const std::lock_guard lock(among_->mutex);
+        std::erase(among_->all, this);
+    }
+    Follower(const Follower&) = delete;
+    Follower& operator=(const Follower&) = delete;
+    void tell(const LogLine& line) const {
+        if (query_.matches(line))
+            told_(line);
+    }
+
+private:
+    std::shared_ptr<Followers> among_;
+    Query query_;
+    std::function<void(const LogLine&)> told_;
+};
+
+// Ids go on growing over restarts: they begin at the time.
+LogStore::LogStore(std::filesystem::path folder, const LogLimits& limits)
+    : limits_(limits), last_id_(static_cast<std::uint64_t>(now_ms()) * 1000),
+      files_(folder.empty() ? nullptr : std::make_unique<Files>(std::move(folder), limits.file_bytes)), followers_(std::make_shared<Followers>()) {}
+
+LogStore::~LogStore() = default;
+
+void LogStore::add(LogLine line) {
+    {
+        const std::lock_guard lock(mutex_);
+        line.id = ++last_id_;
+        if (line.ms == 0)
+            line.ms = now_ms();
+        std::deque<LogLine>& kept = memory_[line.function];
+        kept.push_back(line);
+        if (kept.size() > limits_.lines)
+            kept.pop_front();
+        if (files_)
+            files_->append(line);
+    }
+    const std::lock_guard lock(followers_->mutex);
+    for (const Follower* follower : followers_->all)
+        follower->tell(line);
+}
+
+void LogStore::forget(const std::string& function) {
+    const std::lock_guard lock(mutex_);
+    memory_.erase(function);
+    if (files_)
+        files_->remove(function);
+}
+
+std::vector<LogLine> LogStore::lines(const Query& query) const {
+    std::vector<LogLine> found;
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> names;
+    if (!query.function.empty())
+        names.push_back(query.function);
+    else if (files_)
+        names = files_->functions();
+    else
+        for (const auto& [name, lines] : memory_)
+            names.push_back(name);
+    for (const std::string& name : names) {
+        const auto kept = memory_.find(name);
+        const std::uint64_t in_memory = kept != memory_.end() && !kept->second.empty() ? kept->second.front().id : ~std::uint64_t{0};
+        const bool enough = query.after_id + 1 >= in_memory;
+        if (files_ && !enough)
+            for (const char* which : {"previous", "current"}) {
+                std::ifstream file(files_->path(name, which));
+                for (std::string text; std::getline(file, text);)
+                    if (auto line = line_from(text); line && line->id < in_memory && query.matches(*line))
+                        found.push_back(std::move(*line));
+            }
+        if (kept != memory_.end())
+            for (const LogLine& line : kept->second)
+                if (query.matches(line))
+                    found.push_back(line);
+    }
+    std::stable_sort(found.begin(), found.end(), [](const LogLine& a, const LogLine& b) { return a.id < b.id; });
+    if (query.last != 0 && found.size() > query.last)
+        found.erase(found.begin(), found.end() - static_cast<std::ptrdiff_t>(query.last));
+    return found;
+}
+
+std::shared_ptr<LogStore::Follower> LogStore::follow(const Query& query, std::function<void(const LogLine&)> told) {
+    return std::make_shared<Follower>(followers_, query, std::move(told));
+}
+
+} // namespace kvmserver::daemon

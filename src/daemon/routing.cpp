@@ -1,0 +1,48 @@
+#include "src/daemon/routing.hpp"
+
+#include <algorithm>
+
+namespace kvmserver::daemon {
+namespace {
+
+bool host_matches(std::string_view pattern, std::string_view host) {
+    if (pattern.empty())
+        return true;
+    if (!pattern.starts_with("*."))
+        return pattern == host;
+    const std::string_view below = pattern.substr(1); // ".x"
+    return host.size() > below.size() && host.ends_with(below);
+}
+
+// How particular a host is: exact ones first, then by what is fixed of them.
+std::size_t weight(std::string_view pattern) {
+    return pattern.empty() ? 0 : pattern.starts_with("*.") ? pattern.size() : 1000 + pattern.size();
+}
+
+// "/a" is for /a, /a/b and /a?b, not for /ab; "/a/" for what is below it.
+bool path_matches(std::string_view prefix, std::string_view path) {
+    if (!path.starts_with(prefix))
+        return false;
+    return prefix.ends_with('/') || path.size() == prefix.size() || path[prefix.size()] == '/' || path[prefix.size()] == '?';
+}
+
+} // namespace
+
+void RoutingTable::add(const store::Route& route, std::shared_ptr<const Destination> destination) {
+    entries_.push_back({route, std::move(destination)});
+}
+
+void RoutingTable::sort() {
+    std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+        return std::pair(weight(a.route.host), a.route.path.size()) > std::pair(weight(b.route.host), b.route.path.size());
+    });
+}
+
+const Destination* RoutingTable::find(std::string_view host, std::string_view path) const {
+    for (const Entry& entry : entries_)
+        if (host_matches(entry.route.host, host) && path_matches(entry.route.path, path))
+            return entry.destination.get();
+    return nullptr;
+}
+
+} // namespace kvmserver::daemon

@@ -1,0 +1,263 @@
+#include "src/daemon/service.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <tuple>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+
+namespace {
+
+std::int64_t now_ms() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Lower case, without the port.
+std::string host_name(std::string_view host) {
+    if (const std::size_t port = host.rfind(':'); port != host.npos && host.find(']', port) == host.npos)
+        host = host.substr(0, port);
+    std::string name(host);
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return name;
+}
+
+std::shared_ptr<Target> choose(const Destination& destination) {
+    if (destination.shares.size() == 1)
+        return destination.shares.front().target;
+    thread_local std::minstd_rand random(std::random_device{}());
+    unsigned at = std::uniform_int_distribution<unsigned>(0, 99)(random);
+    for (const Share& share : destination.shares) {
+        if (at < share.percent)
+            return share.target;
+        at -= share.percent;
+    }
+    return nullptr;
+}
+
+http::Options front_options(const ServeOptions& options) {
+    http::Options out;
+    out.threads = options.threads;
+    out.progress_timeout = {}; // the machines keep the time of each function's own limit
+    out.connect_timeout = {};  // and its queue that of waiting
+    return out;
+}
+
+// PSS, in bytes: what the process would cost if all shared pages were divided among those who share them.
+std::uint64_t memory_of(int pid) {
+    std::FILE* const file = std::fopen(fmt::format("/proc/{}/smaps_rollup", pid).c_str(), "re");
+    if (!file)
+        return 0;
+    unsigned long long kib = 0;
+    for (char line[256]; std::fgets(line, sizeof line, file);)
+        if (std::sscanf(line, "Pss: %llu", &kib) == 1)
+            break;
+    std::fclose(file);
+    return kib * 1024;
+}
+
+// Where a socket listens, for people, and its port.
+std::pair<std::string, std::uint16_t> address_of(int fd) {
+    sockaddr_storage real{};
+    socklen_t bytes = sizeof real;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&real), &bytes) < 0)
+        throw_errno("getsockname");
+    char text[INET6_ADDRSTRLEN] = "";
+    if (real.ss_family == AF_INET) {
+        const auto& in = reinterpret_cast<const sockaddr_in&>(real);
+        ::inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
+        const std::uint16_t port = ntohs(in.sin_port);
+        return {fmt::format("{}:{}", in.sin_addr.s_addr == INADDR_ANY ? "" : text, port), port};
+    }
+    if (real.ss_family == AF_INET6) {
+        const auto& in6 = reinterpret_cast<const sockaddr_in6&>(real);
+        ::inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
+        const std::uint16_t port = ntohs(in6.sin6_port);
+        return {IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr) ? fmt::format(":{}", port) : fmt::format("[{}]:{}", text, port), port};
+    }
+    const auto& un = reinterpret_cast<const sockaddr_un&>(real);
+    return {std::string(un.sun_path, ::strnlen(un.sun_path, sizeof un.sun_path)), 0};
+}
+
+const JobLease* lease_of(const http::RequestRecord& record) { return static_cast<const JobLease*>(record.lease); }
+
+} // namespace
+
+void log_line(const std::string& line) {
+    const std::string text = line + "\n";
+    (void)!::write(STDERR_FILENO, text.data(), text.size());
+}
+
+Service::Service(ServeOptions options, UniqueFd listening)
+    : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)), started_ms_(now_ms()), store_(options_.store),
+      logs_(options_.store / "logs"), access_log_(options_.access_log),
+      to_stderr_(logs_.follow({}, [](const LogLine& line) { log_line(fmt::format("[{} v{}] {}", line.function, line.version, line.text)); })),
+      supervisor_(store_, logs_, metrics_, options_.max_machines, [this](const Job& job) { access_log_.write(*job.record, &job); }),
+      table_(store_, supervisor_, logs_, {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9)},
+             [](const std::string& line) { log_line("kvmserver: " + line); }),
+      front_(front_options(options_), *this, this) {
+    if (!listening_)
+        throw_errno("dup listening socket");
+    std::tie(address_, port_) = address_of(listening.get());
+    for (const store::Finding& finding : store_.notes())
+        log_line("kvmserver: " + finding.line);
+    const bool tls = !options_.certificate.empty();
+    if (tls)
+        front_.use_certificate(options_.certificate, options_.key);
+    front_.add_listener(std::move(listening), tls);
+    table_.refresh(true);
+}
+
+Service::~Service() = default;
+
+std::string Service::address() const { return address_; }
+
+void Service::start() { front_.start(); }
+
+void Service::drain(std::chrono::milliseconds patience) {
+    draining_ = true;
+    listening_.reset(); // with the front's: who comes now is refused, or served by whoever else has the socket
+    front_.drain();
+    front_.wait_drained(patience);
+}
+
+void Service::reload() {
+    if (!options_.certificate.empty())
+        front_.use_certificate(options_.certificate, options_.key);
+    access_log_.reopen();
+    table_.refresh(true);
+}
+
+void Service::connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) {
+    const auto table = table_.get();
+    const std::string host = host_name(request.head.host);
+    const Destination* destination = table->find(host, request.head.path);
+    if (!destination)
+        return waiter->failed({404, "no-route", fmt::format("No function has a route for {}{}.", host, request.head.path),
+                               table->functions == 0 ? "Nothing is deployed yet: `kvmserver deploy` makes a function."
+                                                     : "`kvmserver list` shows the functions and their routes; the Host header chooses.",
+                               {}});
+    const std::shared_ptr<Target> target = choose(*destination);
+    if (!target)
+        return waiter->failed({503, "not-live", fmt::format("No version of {} is live.", destination->function),
+                               fmt::format("`kvmserver versions {0}` shows those there are, `kvmserver rollback {0} VERSION` makes one live.", destination->function), 10});
+    supervisor_.submit(target, request.request_id, request.client_ip, std::move(waiter));
+}
+
+void Service::finished(const http::RequestRecord& record) {
+    const JobLease* const lease = lease_of(record);
+    AccessRecord out;
+    out.ms = now_ms();
+    out.status = record.status;
+    out.bytes_in = record.bytes_in;
+    out.bytes_out = record.bytes_out;
+    out.queue_us = record.queue_us;
+    out.exec_us = record.exec_us;
+    out.total_us = record.total_us;
+    count(out, record.outcome, lease ? lease->job().get() : nullptr);
+    if (!access_log_.wanted())
+        return;
+    out.request_id = record.request_id;
+    out.traceparent = record.traceparent;
+    out.client_ip = record.client_ip;
+    out.method = record.method;
+    out.host = record.host;
+    out.path = record.path;
+    out.outcome = http::to_string(record.outcome);
+    if (lease)
+        supervisor_.record(lease->job(), std::move(out));
+    else
+        access_log_.write(out, nullptr);
+}
+
+void Service::count(const AccessRecord& record, http::Outcome outcome, const Job* job) {
+    const auto change = [&](VersionMetrics& m) {
+        ++m.requests[record.status];
+        m.duration.add(record.total_us);
+        m.queue.add(record.queue_us);
+        m.bytes_in += record.bytes_in;
+        m.bytes_out += record.bytes_out;
+        m.timeouts += outcome == http::Outcome::timed_out || record.status == 504;
+        if (!job) {
+            if (outcome == http::Outcome::upstream_failed)
+                ++m.rejected[record.status == 404 ? "no-route" : "not-live"];
+            else if (outcome == http::Outcome::refused)
+                ++m.rejected["bad-request"];
+            return;
+        }
+        m.cold_starts += job->cold;
+        if (!job->rejected.empty())
+            ++m.rejected[job->rejected];
+        else if (outcome == http::Outcome::program_failed)
+            ++m.faults[record.status == 504 ? "request-timeout" : record.status == 507 ? "out-of-memory" : "program-failed"];
+    };
+    if (job)
+        metrics_.count(job->target->facts().function, job->target->facts().version, change);
+    else
+        metrics_.count("", 0, change);
+}
+
+DaemonInfo Service::info() const {
+    DaemonInfo info;
+    info.address = address_;
+    info.port = port_;
+    info.tls = !options_.certificate.empty();
+    info.started_ms = started_ms_;
+    info.functions = table_.get()->functions;
+    const Supervisor::Sums sums = supervisor_.sums();
+    info.processes = sums.processes;
+    info.machines = sums.machines;
+    info.max_machines = supervisor_.max_machines();
+    info.draining = draining_;
+    return info;
+}
+
+std::vector<VersionLive> Service::live() const {
+    std::vector<VersionLive> all = supervisor_.live();
+    auto shares = table_.shares();
+    for (VersionLive& one : all) {
+        if (one.pid != 0)
+            one.memory_bytes = memory_of(one.pid);
+        const auto share = shares.find({one.function, one.version});
+        if (share == shares.end() || one.state == "stopping")
+            continue;
+        one.percent = share->second;
+        shares.erase(share);
+    }
+    for (const auto& [key, percent] : shares) {
+        VersionLive& one = all.emplace_back();
+        one.function = key.first;
+        one.version = key.second;
+        one.percent = percent;
+        one.state = "idle";
+    }
+    std::sort(all.begin(), all.end(), [](const VersionLive& a, const VersionLive& b) { return std::tie(a.function, a.version) < std::tie(b.function, b.version); });
+    return all;
+}
+
+MetricsSnapshot Service::metrics() const {
+    MetricsSnapshot snapshot = metrics_.snapshot();
+    const http::Counters counters = front_.counters();
+    snapshot.in_flight = counters.in_flight;
+    snapshot.connections = counters.connections;
+    snapshot.open_connections = counters.open_connections;
+    snapshot.started_ms = static_cast<std::uint64_t>(started_ms_);
+    return snapshot;
+}
+
+} // namespace kvmserver::daemon

@@ -1,0 +1,62 @@
+// The daemon's parts put together: front, table of functions, supervisor, logs, counters.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "src/daemon/access_log.hpp"
+#include "src/daemon/control.hpp"
+#include "src/daemon/daemon.hpp"
+#include "src/daemon/function_table.hpp"
+#include "src/http/front.hpp"
+#include "src/store/store.hpp"
+
+namespace kvmserver::daemon {
+
+// A line on the daemon's stderr.
+void log_line(const std::string& line);
+
+class Service final : public Control, private http::Upstream, private http::Observer {
+public:
+    // `listening`: TCP or Unix, listens. Throws UserError, HostError.
+    Service(ServeOptions options, tinykvm::UniqueFd listening);
+    ~Service() override;
+
+    void start();
+    // No new connections; requests in flight are finished, within `patience`.
+    void drain(std::chrono::milliseconds patience);
+    int listening_fd() const { return listening_.get(); }
+    std::string address() const; // where clients connect, for people: ":8080", "127.0.0.1:8080"
+
+    DaemonInfo info() const override;
+    std::vector<VersionLive> live() const override;
+    MetricsSnapshot metrics() const override;
+    LogStore& logs() override { return logs_; }
+    store::Store& store() override { return store_; }
+    InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
+    void refresh() override { table_.refresh(false); }
+    void reload() override;
+
+private:
+    void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override;
+    void finished(const http::RequestRecord& record) override;
+    void count(const AccessRecord& record, http::Outcome outcome, const Job* job);
+    std::shared_ptr<Target> target_for(const InvokeRequest& request);
+
+    const ServeOptions options_;
+    tinykvm::UniqueFd listening_; // a copy of the front's, to hand over
+    std::string address_;
+    std::uint16_t port_ = 0;
+    const std::int64_t started_ms_;
+    store::Store store_;
+    LogStore logs_;
+    Metrics metrics_;
+    AccessLog access_log_;
+    std::shared_ptr<LogStore::Follower> to_stderr_;
+    std::atomic<bool> draining_{false};
+    Supervisor supervisor_;
+    FunctionTable table_;
+    http::Front front_; // last: its threads use the rest
+};
+
+} // namespace kvmserver::daemon

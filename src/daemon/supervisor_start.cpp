@@ -1,0 +1,126 @@
+// Starting the processes of functions, on a thread of its own: hot functions do not wait for cold ones.
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "src/daemon/supervisor.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr std::uint64_t kFirstBackoffNs = 200'000'000, kLongestBackoffNs = 30'000'000'000;
+
+UniqueFd memory_file(const char* name, std::string_view text) {
+    UniqueFd fd(::memfd_create(name, MFD_CLOEXEC));
+    if (!fd)
+        throw_errno("memfd_create");
+    while (!text.empty()) {
+        const ssize_t n = ::write(fd.get(), text.data(), text.size());
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            throw_errno("write memfd");
+        text.remove_prefix(static_cast<std::size_t>(n));
+    }
+    ::lseek(fd.get(), 0, SEEK_SET);
+    return fd;
+}
+
+std::string list_of(const store::StoredSnapshot& snapshot) {
+    std::string list;
+    for (std::size_t i = 0; i < snapshot.pieces().size(); ++i)
+        list += fmt::format("{} {}\n", snapshot.pieces()[i].length, snapshot.piece_path(i));
+    return list;
+}
+
+} // namespace
+
+// The budget for its first machine has been taken.
+void Supervisor::start(const std::shared_ptr<Target>& target) {
+    target->starting_ = true;
+    activate(target);
+    to_start_.push_back(target);
+    start_wanted_.notify_one();
+}
+
+void Supervisor::start_loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        start_wanted_.wait(lock, [this] { return ending_ || !to_start_.empty(); });
+        if (ending_)
+            return;
+        const auto target = to_start_.front();
+        to_start_.pop_front();
+        lock.unlock();
+
+        const Target::Facts& facts = target->facts();
+        auto process = std::make_shared<RunningProcess>();
+        process->target = target;
+        std::string failed;
+        try {
+            process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
+            const UniqueFd pieces = memory_file("kvmserver-pieces", list_of(*process->snapshot));
+            const UniqueFd values = memory_file("kvmserver-values", facts.values);
+            process->process = std::make_unique<FunctionProcess>(FunctionProgram{facts.name, pieces.get(), facts.after_restore, values.get()});
+        } catch (const std::exception& error) {
+            failed = error.what();
+        }
+        Todo todo;
+        lock.lock();
+        target->starting_ = false;
+        if (failed.empty()) {
+            started(target, std::move(process), todo);
+        } else {
+            --machines_;
+            start_failed(*target, failed, todo);
+        }
+        lock.unlock();
+        carry_out(std::move(todo));
+        lock.lock();
+    }
+}
+
+void Supervisor::started(const std::shared_ptr<Target>& target, Process process, Todo& todo) {
+    ++target->starts_;
+    target->last_used_ns_ = process->started_ns = now_ns();
+    process->id = next_id_++;
+    const std::uint64_t output = next_id_++, errors = next_id_++;
+    watch(process->id, process->process->pid_fd());
+    watch(output, process->process->output_fd());
+    watch(errors, process->process->errors_fd());
+    watched_[process->id] = {Watched::Kind::exit, {}, process};
+    watched_[output] = {Watched::Kind::output, {}, process};
+    watched_[errors] = {Watched::Kind::errors, {}, process};
+    processes_.push_back(process);
+    target->process_ = process;
+    add_slot(process, todo);
+    if (process->slots.empty() || ending_)
+        stop_process(process);
+    maybe_end(*target);
+}
+
+// It never was ready: who waits is told, and the next try comes later.
+void Supervisor::start_failed(Target& target, const std::string& why, Todo& todo) {
+    count_failure(target, why);
+    note(target, fmt::format("cannot be restored: {}", why), todo);
+    reject_all(target, {502, "not-restored", fmt::format("{} cannot be restored: {}", target.facts().name, why), "the daemon's log says more", 1}, todo);
+    serve_starved(todo);
+}
+
+void Supervisor::count_failure(Target& target, std::string why) {
+    target.last_failure_ = std::move(why);
+    // The first is made good at once.
+    if (++target.failures_ == 1)
+        target.retry_at_ns_ = now_ns();
+    else
+        target.retry_at_ns_ = now_ns() + std::min(kLongestBackoffNs, kFirstBackoffNs << std::min(10u, target.failures_ - 2));
+}
+
+} // namespace kvmserver::daemon

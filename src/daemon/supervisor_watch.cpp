@@ -1,0 +1,266 @@
+// The supervisor's thread: what processes and their machines say.
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "src/daemon/supervisor.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr std::size_t kLongestLine = 8192;
+constexpr std::string_view kOurs = "kvmserver: ";
+constexpr std::uint64_t kLastPatienceNs = 5'000'000'000; // for processes to end when the daemon does
+
+} // namespace
+
+void Supervisor::watch(std::uint64_t id, int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = id;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
+        throw_errno("epoll_ctl");
+}
+
+void Supervisor::wake() {
+    const std::uint64_t one = 1;
+    (void)!::write(wake_.get(), &one, sizeof(one));
+}
+
+void Supervisor::watch_loop() {
+    int patience_ms = -1;
+    std::uint64_t end_ns = 0;
+    for (;;) {
+        epoll_event events[64];
+        const int n = ::epoll_wait(epoll_.get(), events, 64, patience_ms);
+        if (n < 0 && errno != EINTR)
+            throw_errno("epoll_wait");
+        Todo todo;
+        {
+            const std::lock_guard lock(mutex_);
+            for (int i = 0; i < n; ++i) {
+                if (events[i].data.u64 == 0) {
+                    std::uint64_t woken;
+                    (void)!::read(wake_.get(), &woken, sizeof(woken));
+                    continue;
+                }
+                const auto found = watched_.find(events[i].data.u64);
+                if (found == watched_.end())
+                    continue;
+                const Watched watched = found->second;
+                if (const Slot slot = watched.slot.lock(); slot && watched.kind == Watched::Kind::channel)
+                    drain(slot, todo);
+                if (const Process process = watched.process.lock()) {
+                    if (watched.kind == Watched::Kind::output || watched.kind == Watched::Kind::errors)
+                        read_stream(*process, watched.kind == Watched::Kind::errors, todo);
+                    else if (watched.kind == Watched::Kind::exit)
+                        on_exit(process, todo);
+                }
+            }
+            patience_ms = tick(todo);
+            if (ending_) {
+                if (end_ns == 0)
+                    end_ns = now_ns() + kLastPatienceNs;
+                if (now_ns() > end_ns)
+                    for (const Process& process : processes_)
+                        process->process->kill();
+                patience_ms = 100;
+                for (const Process& process : std::vector<Process>(processes_))
+                    if (!process->stopping)
+                        stop_process(process);
+            }
+        }
+        carry_out(std::move(todo));
+        const std::lock_guard lock(mutex_);
+        if (ending_ && processes_.empty())
+            return;
+    }
+}
+
+void Supervisor::drain(const Slot& slot, Todo& todo) {
+    for (bool again = false; !again && slot->channel;) {
+        const auto received = link::receive(slot->channel.get(), link::Wait::no, &again);
+        if (again)
+            return;
+        if (!received)
+            return on_slot_gone(slot, todo);
+        if (received->message.kind == link::Kind::ended && slot->job)
+            slot->job->ending = received->message.ending;
+        else if (received->message.kind == link::Kind::ready)
+            on_ready(slot, received->message, todo);
+    }
+}
+
+void Supervisor::on_ready(const Slot& slot, const link::Message& message, Todo& todo) {
+    using State = RequestMachineSlot::State;
+    const Process process = slot->process.lock();
+    if (!process)
+        return;
+    Target& target = *process->target;
+    if (!process->ready) {
+        process->ready = true;
+        process->ready_ns = now_ns();
+        metrics_.count(target.facts().function, target.facts().version, [&](VersionMetrics& m) { m.restore.add(message.restore_us); });
+        for (const Waiting& waiting : target.queue_)
+            waiting.job->restore_us = message.restore_us;
+    }
+    slot->last_used_ns = now_ns();
+    if (const auto job = std::move(slot->job)) {
+        read_output(*process, todo); // while it is known whose it is
+        slot->job.reset();
+        job->slot.reset();
+        job->machine_us = message.exec_us;
+        job->reset_us = message.reset_us;
+        job->cpu_us = message.cpu_us;
+        job->dirty_pages = message.dirty_pages;
+        metrics_.count(target.facts().function, target.facts().version, [&](VersionMetrics& m) {
+            m.reset.add(message.reset_us);
+            m.cpu_us += message.cpu_us;
+            m.dirty_pages += message.dirty_pages;
+        });
+        finish(job, todo);
+        target.last_used_ns_ = slot->last_used_ns;
+    }
+    if (slot->state == State::closing)
+        return;
+    slot->state = State::idle;
+    // Whoever waits longer for a machine of another function goes first, when machines are scarce.
+    drop_abandoned(target);
+    bool yield = false;
+    for (const auto& starved : starved_)
+        if (const auto other = starved.lock(); other && !other->queue_.empty())
+            yield |= target.queue_.empty() || other->queue_.front().since_ns < target.queue_.front().since_ns;
+    if (yield) {
+        close_slot(slot);
+        return want_capacity(process->target, todo); // in its turn
+    }
+    if (dispatch_next(slot, todo))
+        return want_capacity(process->target, todo);
+    maybe_end(target);
+    keep_minimum(process->target, todo);
+}
+
+// Its channel has ended: its machine is gone, by our wish or with the process.
+void Supervisor::on_slot_gone(const Slot& slot, Todo& todo) {
+    if (!slot->channel)
+        return;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, slot->channel.get(), nullptr);
+    slot->channel.reset();
+    watched_.erase(slot->id);
+    --machines_;
+    if (const auto job = std::move(slot->job)) {
+        job->worker_died = true;
+        job->slot.reset();
+        finish(job, todo);
+    }
+    slot->job.reset();
+    if (const Process process = slot->process.lock()) {
+        process->slots.remove(slot);
+        if (process->slots.empty() && slot->state == RequestMachineSlot::State::closing)
+            stop_process(process); // else it is dying by itself
+    }
+    serve_starved(todo);
+}
+
+void Supervisor::on_exit(const Process& process, Todo& todo) {
+    Target& target = *process->target;
+    read_output(*process, todo);
+    for (int stream = 0; stream < 2; ++stream)
+        if (!process->line[stream].empty())
+            add_line(*process, stream, std::exchange(process->line[stream], {}), todo);
+    const std::string how = process->process->reap();
+    for (const int fd : {process->process->pid_fd(), process->process->output_fd(), process->process->errors_fd()})
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    const bool wanted = process->stopping;
+    for (const Slot& slot : std::list<Slot>(process->slots))
+        on_slot_gone(slot, todo);
+    std::erase_if(watched_, [&](const auto& watched) { return watched.second.process.lock() == process; });
+    std::erase(processes_, process);
+    if (target.process_ == process)
+        target.process_.reset();
+    todo.gone.push_back(process);
+    if (ending_ || (wanted && how == "exited with status 0"))
+        return serve_starved(todo);
+
+    const std::string why = process->last_words.empty() ? "it " + how : process->last_words;
+    note(target, fmt::format("its process {}", how), todo);
+    if (!process->ready)
+        return start_failed(target, why, todo);
+    // One that lived for a while is replaced at once.
+    constexpr std::uint64_t kAtOnceNs = 1'000'000'000;
+    if (now_ns() - process->ready_ns > kAtOnceNs)
+        target.failures_ = 0;
+    count_failure(target, why);
+    if (now_ns() < target.retry_at_ns_)
+        reject_all(target, failing_problem(target), todo);
+    else if (!target.queue_.empty())
+        want_capacity(process->target, todo);
+    keep_minimum(process->target, todo);
+    serve_starved(todo);
+}
+
+void Supervisor::read_output(RunningProcess& process, Todo& todo) {
+    read_stream(process, 0, todo);
+    read_stream(process, 1, todo);
+}
+
+void Supervisor::read_stream(RunningProcess& process, int stream, Todo& todo) {
+    const int fd = stream ? process.process->errors_fd() : process.process->output_fd();
+    std::string& line = process.line[stream];
+    char buffer[16384];
+    for (;;) {
+        const ssize_t n = ::read(fd, buffer, sizeof(buffer));
+        if (n == 0)
+            ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); // closed: or it would be told again and again
+        if (n <= 0)
+            return;
+        line.append(buffer, static_cast<std::size_t>(n));
+        for (std::size_t end; (end = line.find('\n')) != std::string::npos || line.size() > kLongestLine;) {
+            const std::size_t taken = std::min(end, kLongestLine);
+            add_line(process, stream, line.substr(0, taken), todo);
+            line.erase(0, end == taken ? taken + 1 : taken);
+        }
+        if (n < static_cast<ssize_t>(sizeof(buffer)))
+            return;
+    }
+}
+
+void Supervisor::add_line(RunningProcess& process, int stream, std::string text, Todo& todo) {
+    LogLine line;
+    line.function = process.target->facts().function;
+    line.version = process.target->facts().version;
+    line.stream = stream ? "err" : "out";
+    if (stream && text.starts_with(kOurs)) { // of ours about the program
+        line.stream = "daemon";
+        text.erase(0, kOurs.size());
+        process.last_words = text;
+    }
+    // Which request printed it is known while there is only one.
+    const Job* only = nullptr;
+    std::size_t busy = 0;
+    for (const Slot& slot : process.slots)
+        if (slot->job && ++busy == 1)
+            only = slot->job.get();
+    if (busy == 1)
+        line.request_id = only->request_id;
+    line.text = std::move(text);
+    todo.lines.push_back(std::move(line));
+}
+
+void Supervisor::note(const Target& target, std::string text, Todo& todo) {
+    LogLine line;
+    line.function = target.facts().function;
+    line.version = target.facts().version;
+    line.stream = "daemon";
+    line.text = std::move(text);
+    todo.lines.push_back(std::move(line));
+}
+
+} // namespace kvmserver::daemon

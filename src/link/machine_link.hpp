@@ -1,0 +1,48 @@
+// What the daemon and the process of a function say to each other: whole messages over SEQPACKET sockets.
+//
+// The daemon has one such socket to the process, over which it sends a further one for each request machine that it wants.
+// The process ends when the first is closed, a machine when its own is. A machine says `ready` when it can take a request, is
+// sent one `request` at a time, says `ended` when that went wrong, before it closes the request's connection, and `ready` again.
+#pragma once
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::link {
+
+enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready };
+
+// Why a request's connection was closed by us and not by its program.
+enum class Ending : std::uint8_t { none = 0, program_failed, timed_out, out_of_memory, stopped };
+
+// One layout for all of them: both sides are the same binary.
+struct Message {
+    Kind kind = Kind::ready;
+    Ending ending = Ending::none;    // ended
+    std::uint8_t address_bytes = 0;  // request: 4, 16, or 0 where the client has no IP address
+    std::array<std::uint8_t, 16> address{};
+    std::array<char, 16> request_id{}; // request
+    // ready: of the request before, or (restore_us) of the process, with a machine's first one
+    std::uint64_t restore_us = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0, exits = 0;
+};
+
+std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_pair(); // throws HostError
+
+// With a descriptor, when `fd` is none of -1. Never blocks and never raises SIGPIPE: false (errno) when it cannot be sent.
+bool send(int socket, const Message& message, int fd = -1);
+
+struct Received {
+    Message message;
+    tinykvm::UniqueFd fd;
+};
+enum class Wait { yes, no };
+// Nothing: the other side has closed, or (Wait::no) nothing is there: then `again` is set. What is no message counts as the end.
+std::optional<Received> receive(int socket, Wait wait, bool* again = nullptr);
+
+} // namespace kvmserver::link

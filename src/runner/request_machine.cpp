@@ -1,0 +1,126 @@
+#include "src/runner/request_machine.hpp"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <cerrno>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+std::uint64_t thread_cpu_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+} // namespace
+
+bool uses_dirty_bits(const Setup& setup, const Options& options) {
+    if (options.reset == "dirty-bits" && !setup.env.kind.dirty_bits)
+        throw UserError(ExitCode::usage, "--reset=dirty-bits: this KVM host does not set dirty bits anew (shadow paging); use working-set");
+    return options.reset == "dirty-bits" || (options.reset != "working-set" && setup.env.kind.dirty_bits);
+}
+
+RequestMachine::RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image,
+                               ArrivalSource& arrivals, WorkerStats& stats, const Stopper& stop)
+    : setup_(setup), options_(options), image_(std::move(image)), arrivals_(arrivals), stats_(stats),
+      driver_(*setup.listeners, note_line, stop) {}
+
+void RequestMachine::prepare() {
+    const ResetStrategy strategy = uses_dirty_bits(setup_, options_) ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
+    machine_ = Machine::clone(setup_.env, image_, driver_, strategy);
+}
+
+bool RequestMachine::serve_one() {
+    Arrival client;
+    if (!arrivals_.next(client))
+        return false;
+    Served served;
+    const std::uint64_t begin = host_mono_ns(), cpu = thread_cpu_ns(), exits = machine_->exits();
+    tell_ = std::move(client.tell);
+    if (!driver_.attach(*machine_, std::move(client)))
+        throw HostError(ENOSPC, "connection slot of a clean machine");
+    Driver::Until until;
+    until.one_connection = true;
+    until.idle_limit_ns = static_cast<std::uint64_t>(setup_.env.limits.request_seconds * 1e9);
+    const DriveEnd end = driver_.drive(*machine_, until);
+    finish(end);
+    served.exec_ns = host_mono_ns() - begin;
+    served.exits = machine_->exits() - exits;
+    stats_.connections.fetch_add(1, std::memory_order_relaxed);
+    stats_.exits.fetch_add(served.exits, std::memory_order_relaxed);
+    if (end == DriveEnd::requested)
+        return false;
+    clean(served);
+    served.cpu_ns = thread_cpu_ns() - cpu;
+    arrivals_.served(served);
+    return true;
+}
+
+void RequestMachine::add_reasons() {
+    const std::lock_guard lock(stats_.mutex);
+    for (const auto& [reason, count] : machine_->exit_reasons())
+        stats_.reasons[reason] += count;
+}
+
+void RequestMachine::tell(Fate fate) {
+    if (tell_)
+        tell_(fate);
+    tell_ = nullptr;
+}
+
+// What became of the request is told before its connection is closed.
+void RequestMachine::finish(DriveEnd end) {
+    const std::string name = program_name(setup_.program);
+    if (end == DriveEnd::stopped) {
+        const Stop& stop = driver_.stop();
+        stats_.failures.fetch_add(1, std::memory_order_relaxed);
+        if (stop.kind == StopKind::exited)
+            note_line(fmt::format("{}: exited with status {} during a request; the connection is closed, the machine reset", name,
+                                  stop.status));
+        else if (stop.kind == StopKind::no_memory)
+            note_line(fmt::format("{}: a request took more than --max-request-memory; the connection is closed, the machine reset", name));
+        else
+            report_stop(name, stop);
+        tell(stop.kind == StopKind::no_memory ? Fate::out_of_memory : Fate::program_failed);
+        driver_.drop_connections(false);
+    } else if (end == DriveEnd::timeout) {
+        stats_.failures.fetch_add(1, std::memory_order_relaxed);
+        note_line(fmt::format("{}: a request made no progress for {:.4g} s (--max-request-time); the connection is closed, the machine "
+                              "reset",
+                              name, setup_.env.limits.request_seconds));
+        tell(Fate::timed_out);
+        driver_.drop_connections(true);
+    } else if (end == DriveEnd::requested) {
+        tell(Fate::stopped);
+        driver_.drop_connections(false);
+    }
+    tell_ = nullptr;
+}
+
+void RequestMachine::clean(Served& served) {
+    const std::uint64_t begin = host_mono_ns();
+    const ResetStats done = machine_->reset();
+    served.reset_ns = host_mono_ns() - begin;
+    served.pages_copied = done.pages_copied;
+    served.pages_dropped = done.pages_dropped;
+    stats_.reset_ns.fetch_add(served.reset_ns, std::memory_order_relaxed);
+    stats_.pages_copied.fetch_add(done.pages_copied, std::memory_order_relaxed);
+    stats_.pages_dropped.fetch_add(done.pages_dropped, std::memory_order_relaxed);
+    if (options_.check_reset) {
+        const std::string difference = machine_->compare_with_image();
+        if (!difference.empty()) {
+            note_line("reset differs: " + difference);
+            difference_ = true;
+        }
+    }
+    machine_->prepare();
+}
+
+} // namespace kvmserver

@@ -1,0 +1,54 @@
+// A request machine: a clone of an image that serves one connection after the other and is reset after each.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "src/runner/arrivals.hpp"
+#include "src/runner/driver.hpp"
+#include "src/runner/setup.hpp"
+
+namespace kvmserver {
+
+// Summed over machines.
+struct WorkerStats {
+    std::atomic<std::uint64_t> connections{0}, exits{0}, pages_copied{0}, pages_dropped{0}, reset_ns{0}, failures{0};
+    std::mutex mutex;
+    std::map<std::uint32_t, std::uint64_t> reasons; // of exits, see Machine::exit_reasons; by mutex
+};
+
+// Which reset request machines of this host use, by --reset or by what the host can do.
+bool uses_dirty_bits(const Setup& setup, const Options& options);
+
+// Belongs to one thread, the arguments must outlive it.
+class RequestMachine {
+public:
+    RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image,
+                   ArrivalSource& arrivals, WorkerStats& stats, const Stopper& stop);
+    // Makes the machine. Throws HostError, UserError.
+    void prepare();
+    // Waits for a client, serves it and puts every bit back. True until the server is to stop.
+    bool serve_one();
+    // Adds why the machine left to the stats; at the end.
+    void add_reasons();
+    bool difference_found() const { return difference_; } // by --check-reset
+
+private:
+    void tell(Fate fate);
+    void finish(DriveEnd end);
+    void clean(Served& served);
+
+    const Setup& setup_;
+    const Options& options_;
+    std::shared_ptr<const tinykvm::MachineImage> image_;
+    ArrivalSource& arrivals_;
+    WorkerStats& stats_;
+    Driver driver_;
+    std::unique_ptr<tinykvm::Machine> machine_;
+    std::function<void(Fate)> tell_;
+    bool difference_ = false;
+};
+
+} // namespace kvmserver

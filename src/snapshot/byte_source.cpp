@@ -1,0 +1,143 @@
+#include "src/snapshot/byte_source.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <vector>
+
+#include "src/snapshot/digest.hpp"
+#include "src/snapshot/format.hpp"
+#include "src/snapshot/text.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver {
+
+using tinykvm::ExitCode;
+using tinykvm::UniqueFd;
+using tinykvm::UserError;
+
+namespace {
+
+void read_fully(int fd, std::uint64_t offset, std::span<std::byte> bytes, const std::string& name) {
+    while (!bytes.empty()) {
+        const ssize_t n = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            tinykvm::throw_errno(fmt::format("read {}", printable(name)));
+        if (n == 0)
+            throw FormatError(fmt::format("truncated while it was in use: it ends at {} bytes", offset));
+        offset += static_cast<std::uint64_t>(n);
+        bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+}
+
+class FileSource final : public ByteSource {
+public:
+    FileSource(UniqueFd fd, const struct stat& info, std::string name) : fd_(std::move(fd)), info_(info), name_(std::move(name)) {}
+    std::uint64_t size() const override { return static_cast<std::uint64_t>(info_.st_size); }
+    // Every change of a file sets its ctime, which nobody can set to a time of his choice.
+    std::string identity() const override {
+        return fmt::format("{:x}-{:x}-{:x}-{:x}-{:x}", info_.st_dev, info_.st_ino, info_.st_size, info_.st_ctim.tv_sec, info_.st_ctim.tv_nsec);
+    }
+    void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override { read_fully(fd_.get(), offset, bytes, name_); }
+
+private:
+    UniqueFd fd_;
+    struct stat info_;
+    std::string name_;
+};
+
+class PiecesSource final : public ByteSource {
+public:
+    // Their names are those of what is in them, or their folder is not sound.
+    explicit PiecesSource(std::string digest) : digest_(std::move(digest)) {}
+    std::string identity() const override { return digest_; }
+    void add(std::uint64_t length, std::string path) {
+        pieces_.push_back({size_, length, std::move(path)});
+        size_ += length;
+    }
+    std::uint64_t size() const override { return size_; }
+
+    void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
+        auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset,
+                                      [](std::uint64_t at, const Piece& p) { return at < p.offset; });
+        while (!bytes.empty()) {
+            if (piece == pieces_.begin() || std::prev(piece)->offset + std::prev(piece)->length <= offset)
+                throw FormatError("truncated: its pieces are too few");
+            const Piece& from = *std::prev(piece++);
+            const std::uint64_t skipped = offset - from.offset;
+            const auto part = bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
+            const UniqueFd fd(::open(from.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+            if (!fd)
+                throw FormatError(fmt::format("a piece is missing: {}: {}", from.path, std::strerror(errno)));
+            read_fully(fd.get(), skipped, part, from.path);
+            offset += part.size();
+            bytes = bytes.subspan(part.size());
+        }
+    }
+
+private:
+    struct Piece {
+        std::uint64_t offset, length;
+        std::string path;
+    };
+    std::string digest_; // of the list
+    std::vector<Piece> pieces_;
+    std::uint64_t size_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) {
+    // Not to wait for the writer of a FIFO.
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat info {};
+    if (!fd || ::fstat(fd.get(), &info) != 0) {
+        const int error = errno;
+        const std::string why = fmt::format("{}: {}", printable(path.native()), std::strerror(error));
+        if (error == ENOENT || error == ENOTDIR)
+            throw UserError(ExitCode::not_found, why);
+        if (error == EACCES || error == EPERM)
+            throw UserError(ExitCode::not_permitted, why);
+        throw tinykvm::HostError(error, fmt::format("open {}", printable(path.native())));
+    }
+    if (!S_ISREG(info.st_mode))
+        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: not a snapshot: it is {}", printable(path.native()),
+                                                            S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
+    return std::make_unique<FileSource>(std::move(fd), info, path.native());
+}
+
+std::unique_ptr<ByteSource> open_pieces_source(int list) {
+    std::string text;
+    char buffer[65536];
+    for (ssize_t n; (n = ::pread(list, buffer, sizeof(buffer), static_cast<off_t>(text.size()))) != 0;) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            tinykvm::throw_errno("read the list of pieces");
+        text.append(buffer, static_cast<std::size_t>(n));
+    }
+    auto source = std::make_unique<PiecesSource>(sha256_of_file(list));
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    while (at != end) {
+        const char* const line_end = static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(end - at)));
+        std::uint64_t length = 0;
+        const auto [space, error] = std::from_chars(at, line_end ? line_end : end, length);
+        if (!line_end || error != std::errc() || space == line_end || *space != ' ' || length == 0)
+            throw UserError(ExitCode::bad_snapshot, "the list of a snapshot's pieces is malformed");
+        source->add(length, std::string(space + 1, line_end));
+        at = line_end + 1;
+    }
+    return source;
+}
+
+} // namespace kvmserver

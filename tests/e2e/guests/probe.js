@@ -1,0 +1,54 @@
+// A server that tests of the daemon talk to: node probe.js PORT NAME
+'use strict';
+const http = require('node:http');
+const crypto = require('node:crypto');
+
+const [port, name] = [Number(process.argv[2]), process.argv[3] ?? 'probe'];
+let count = 0;
+let values = null; // what the after-restore hook brought
+
+function body(request, then) {
+  const chunks = [];
+  request.on('data', (chunk) => chunks.push(chunk)).on('end', () => then(Buffer.concat(chunks)));
+}
+
+const server = http.createServer((request, response) => {
+  const [path, argument] = request.url.split('/').slice(1);
+  response.setHeader('Content-Type', 'text/plain');
+  if (path === 'name') response.end(name);
+  else if (path === 'count') response.end(String(++count));
+  else if (path === 'headers') response.end(JSON.stringify(request.headers));
+  else if (path === 'sleep') setTimeout(() => response.end(`${name} slept\n`), Number(argument));
+  else if (path === 'say') {
+    console.log(`says ${argument}`);
+    console.error(`mutters ${argument}`);
+    response.end('said\n');
+  } else if (path === 'die') process.exit(3);
+  else if (path === 'half') { // begins to reply, and dies
+    response.writeHead(200, { 'Content-Length': '1000' });
+    response.write('x'.repeat(10), () => process.exit(3));
+  } else if (path === 'spin') for (;;);
+  else if (path === 'env') response.end(String(process.env[argument]));
+  else if (path === 'values') response.end(JSON.stringify(values));
+  else if (path === 'restored') {
+    body(request, (text) => {
+      values = JSON.parse(text);
+      values.method = request.method;
+      values.type = request.headers['content-type'];
+      Object.assign(process.env, values.env, values.secrets);
+      if (process.env.REFUSE) response.writeHead(500).end('will not\n');
+      else response.end('thanks\n');
+    });
+  } else if (path === 'echo') body(request, (bytes) => response.end(bytes));
+  else response.writeHead(404).end('not found\n');
+});
+
+// A WebSocket as far as an echo needs it: the handshake, then bytes as they are.
+server.on('upgrade', (request, socket) => {
+  const key = request.headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+  const accept = crypto.createHash('sha1').update(key).digest('base64');
+  socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`);
+  socket.on('data', (bytes) => socket.write(`${++count}:${bytes}`)).on('end', () => socket.end()).on('error', () => {});
+});
+
+server.listen(port, '127.0.0.1', () => console.log(`listening on ${port}`));

@@ -1,0 +1,128 @@
+"""kvmserver serve: [function.scale], queues, and how many machines there are."""
+import concurrent.futures
+import contextlib
+import time
+
+import harness
+import pytest
+
+
+@pytest.fixture
+def snap(snapshots, program):
+    return snapshots.of(program("c-epoll"))
+
+
+@pytest.fixture
+def node(program):
+    return program("node-http")
+
+
+def at_once(daemon, count: int, function: str, path: str) -> list:
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(lambda _: daemon.ask(function, path), range(count)))
+
+
+def threads_of(pid: int) -> int:
+    import os
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def test_idle_functions_end_and_come_back(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    daemon = serve("--idle", "0.2")
+    for _ in range(3):
+        assert daemon.text("hello", "/count") == "1\n"
+        harness.wait_until(lambda: not daemon.processes(), "its process ends")
+    lines = daemon.access(3)
+    assert [line["cold"] for line in lines] == [True] * 3
+    assert all(0 < line["restore_us"] <= line["queue_us"] for line in lines), lines
+
+
+def test_min_keeps_it_warm(store, serve, node) -> None:
+    store.deploy_probe(node, "warm", settings='[function.scale]\nmin = 2\nmax = 2\nidle = "100ms"\n')
+    daemon = serve()
+    harness.wait_until(lambda: "warm v1" in daemon.processes(), "it is started without a request")
+    pid = daemon.processes()["warm v1"][0]
+    harness.wait_until(lambda: threads_of(pid) >= 4, "it has two machines")
+    time.sleep(0.5)  # five times as long as idle
+    assert daemon.processes() == {"warm v1": [pid]}
+    daemon.text("warm", "/name")
+    assert not daemon.access(1)[0]["cold"]
+    store.deploy_probe(node, "warm", "second", settings='[function.scale]\nmin = 1\n')
+    harness.wait_until(lambda: "warm v2" in daemon.processes() and "warm v1" not in daemon.processes(), "the new version takes its place")
+
+
+def test_machines_are_added_under_load_up_to_max(store, serve, node) -> None:
+    store.deploy_probe(node, "shop", settings="[function.scale]\nmax = 3\n")
+    daemon = serve()
+    daemon.text("shop", "/name")
+    begin = time.monotonic()
+    replies = at_once(daemon, 6, "shop", "/sleep/400")
+    took = time.monotonic() - begin
+    assert [reply.status for reply in replies] == [200] * 6
+    assert 0.8 <= took, f"six requests of 0.4 s by three machines took {took:.2f} s"
+    waited = sorted(line["queue_us"] for line in daemon.access(7)[1:])
+    assert waited[2] < 390_000 < waited[3], waited  # three at once, three in the second round
+
+
+def test_a_full_queue_refuses(store, serve, node) -> None:
+    store.deploy_probe(node, "shop", settings="[function.scale]\nmax = 1\nqueue = 2\n")
+    daemon = serve()
+    daemon.text("shop", "/name")
+    replies = at_once(daemon, 6, "shop", "/sleep/500")
+    assert sorted(reply.status for reply in replies) == [200] * 3 + [503] * 3
+    for reply in replies:
+        if reply.status == 503:
+            assert reply.problem["code"] == "queue-full" and int(reply.headers["retry-after"]) >= 1
+    outcomes = sorted(line["outcome"] for line in daemon.access(7))
+    assert outcomes == ["ok"] * 4 + ["queue-full"] * 3
+
+
+def test_waiting_has_an_end(store, serve, node) -> None:
+    store.deploy_probe(node, "shop", settings='[function.scale]\nmax = 1\nqueue-timeout = "300ms"\n')
+    daemon = serve()
+    daemon.text("shop", "/name")
+    replies = at_once(daemon, 2, "shop", "/sleep/1000")
+    assert sorted(reply.status for reply in replies) == [200, 503]
+    late = next(reply for reply in replies if reply.status == 503)
+    assert late.problem["code"] == "queue-timeout" and "retry-after" in late.headers
+    assert 290_000 < min(line["queue_us"] for line in daemon.access(3) if line["status"] == 503) < 600_000
+
+
+def test_a_client_that_goes_away_leaves_the_queue(store, serve, node) -> None:
+    store.deploy_probe(node, "shop", settings="[function.scale]\nmax = 1\nqueue = 1\n")
+    daemon = serve()
+    with harness.Client(daemon.port) as busy:
+        busy.send(b"GET /sleep/1000 HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
+        harness.wait_until(lambda: daemon.processes() != {}, "it is in a machine")
+        waiting = harness.Client(daemon.port)
+        waiting.send(b"GET /name HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
+        with contextlib.closing(waiting.socket):
+            pass
+        waiting.reader.close()
+        assert busy.reply() == b"probe slept\n"
+    assert daemon.text("shop", "/name") == "probe"
+
+
+def test_max_vms_bounds_all_functions_together(store, serve, snap, node) -> None:
+    for name in ("a", "b", "c", "d"):
+        store.deploy(snap, name)
+    daemon = serve("--max-vms", "2", "--threads", "4")
+    for _ in range(2):
+        for name in ("a", "b", "c", "d"):
+            assert daemon.text(name, "/count") == "1\n"
+            assert sum(map(len, daemon.processes().values())) <= 3  # one of them may be on its way out
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda i: daemon.text("abcd"[i % 4], "/count"), range(200)))
+    assert replies == ["1\n"] * 200
+    harness.wait_until(lambda: sum(map(len, daemon.processes().values())) <= 2, "no more than two have a process")
+
+
+def test_many_functions_take_turns(store, serve, snap) -> None:
+    names = [f"f{i}" for i in range(30)]
+    for name in names:
+        store.deploy(snap, name)
+    daemon = serve("--max-vms", "8", "--idle", "0.1")
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(lambda i: daemon.text(names[i % 30], "/count"), range(300))) == ["1\n"] * 300
+    harness.wait_until(lambda: not daemon.processes(), "all are given up")
