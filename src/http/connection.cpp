@@ -42,6 +42,8 @@ void Connection::stop() {
 void Connection::close_if_idle() {
     if (!idle_)
         return;
+    if (const auto grace = worker_.options().drain_grace; grace.count() > 0)
+        return deadline_.set_in(grace); // its request may be on the way
     stopping_ = true;
     client_.cancel();
 }
@@ -88,8 +90,11 @@ bool Connection::wait_first_byte(Yield& yield) {
         }
         if (!in_.empty() && (skipped || in_.view() != "\r"))
             return true;
-        if (worker_.draining() && in_.empty() && !reading_)
-            return false;
+        if (worker_.draining() && in_.empty() && !reading_) {
+            if (worker_.options().drain_grace.count() == 0)
+                return false;
+            deadline_.set_in(worker_.options().drain_grace);
+        }
         idle_ = in_.empty();
         const bool more = fill(yield);
         idle_ = false;
