@@ -41,11 +41,16 @@ void Connection::stop() {
     arrived_.notify();
 }
 
+// How long a request that may be on its way is waited for, once the front is to end.
+std::chrono::milliseconds Connection::drain_patience() const {
+    return std::max<std::chrono::milliseconds>(worker_.options().drain_grace, fresh_ ? kFreshGrace : std::chrono::milliseconds(0));
+}
+
 void Connection::close_if_idle() {
     if (!idle_ || client_.has_input()) // what has arrived is still answered
         return;
-    if (fresh_) // its request is on the way
-        return deadline_.set_in(kFreshGrace);
+    if (const auto patience = drain_patience(); patience.count() > 0)
+        return deadline_.set_in(patience);
     stopping_ = true;
     client_.cancel();
 }
@@ -93,9 +98,10 @@ bool Connection::wait_first_byte(Yield& yield) {
         if (!in_.empty() && (skipped || in_.view() != "\r"))
             return true;
         if (worker_.draining() && in_.empty() && !reading_ && !client_.has_input()) {
-            if (!fresh_)
+            const auto patience = drain_patience();
+            if (patience.count() == 0)
                 return false;
-            deadline_.set_in(kFreshGrace);
+            deadline_.set_in(patience);
         }
         idle_ = in_.empty();
         const bool more = fill(yield);

@@ -46,6 +46,7 @@ public:
     void watch_break();
 
 private:
+    std::chrono::milliseconds drain_patience() const;
     void run(Yield& yield);
     void serve(Yield& yield);
     bool next_head(Yield& yield);
