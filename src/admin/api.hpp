@@ -1,5 +1,6 @@
 // The API, without what carries its requests: the listener calls it for clients, the command line for itself.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -45,6 +46,9 @@ public:
     daemon::Control& control(); // throws Refused (503) when there is none
     void changed();             // what is served shall be looked at again
     Staged& staged() { return staged_; }
+    // Replies without an end (logs that are followed) end soon.
+    void end_streams() { ending_ = true; }
+    bool ending() const { return ending_; }
 
 private:
     void dispatch(Request& request, Exchange& exchange);
@@ -53,6 +57,7 @@ private:
     StoreSource& source_;
     ApiOptions options_;
     Staged staged_;
+    std::atomic<bool> ending_ = false;
 };
 
 } // namespace kvmserver::admin

@@ -64,12 +64,13 @@ public:
     ~Impl() override {
         front_.reset(); // so that the threads of requests see the end of their sockets
         std::unique_lock lock(mutex_);
-        none_.wait(lock, [this] { return running_ == 0; });
+        none_.wait(lock, [this] { return running_[0] + running_[1] == 0; });
     }
 
     void start() { front_->start(); }
 
     void stop(std::chrono::milliseconds patience) {
+        api_.end_streams();
         front_->drain();
         front_->wait_drained(patience);
     }
@@ -97,29 +98,31 @@ private:
     }
 
     void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override {
-        {
-            const std::lock_guard lock(mutex_);
-            if (running_ >= options_.most_requests)
-                return waiter->failed({503, "busy", fmt::format("{} requests are being answered already", running_),
-                                       "try again", 1});
-            ++running_;
-        }
-        int pair[2];
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
-            ended();
-            return waiter->failed({503, "no-descriptors", "the server has no more descriptors", "try again", 1});
-        }
-        UniqueFd theirs(pair[0]), ours(pair[1]);
         Request asked;
         asked.id = request.request_id;
         asked.peer = uid_of(request.client_ip);
+        const bool local = asked.peer.has_value(); // counted apart: whoever floods TCP does not lock out this host's users
+        {
+            const std::lock_guard lock(mutex_);
+            if (running_[local] >= options_.most_requests)
+                return waiter->failed({503, "busy",
+                                       fmt::format("{} requests are being answered already", running_[local]),
+                                       "try again", 1});
+            ++running_[local];
+        }
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+            ended(local);
+            return waiter->failed({503, "no-descriptors", "the server has no more descriptors", "try again", 1});
+        }
+        UniqueFd theirs(pair[0]), ours(pair[1]);
         try {
             std::thread([this, socket = std::move(ours), asked = std::move(asked)]() mutable {
                 answer(std::move(socket), asked);
-                ended();
+                ended(asked.peer.has_value());
             }).detach();
         } catch (const std::system_error&) {
-            ended();
+            ended(local);
             return waiter->failed({503, "no-threads", "the server has no more threads", "try again", 1});
         }
         waiter->connected(std::move(theirs), nullptr);
@@ -140,9 +143,10 @@ private:
         }
     }
 
-    void ended() {
+    void ended(bool local) {
         const std::lock_guard lock(mutex_);
-        if (--running_ == 0)
+        --running_[local];
+        if (running_[0] + running_[1] == 0)
             none_.notify_all();
     }
 
@@ -151,7 +155,7 @@ private:
     std::string address_;
     std::mutex mutex_;
     std::condition_variable none_;
-    unsigned running_ = 0; // requests
+    unsigned running_[2] = {}; // requests by TCP, by the Unix socket
     std::optional<UnixListener> unix_;
     std::unique_ptr<http::Front> front_; // last: its threads use the rest
 };

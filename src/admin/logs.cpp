@@ -82,7 +82,7 @@ void logs(Call& call) {
         send(call, line.json());
         seen = line.id;
     }
-    while (follow && !call.exchange.gone_within(0)) {
+    while (follow && !call.api.ending() && !call.exchange.gone_within(0)) {
         std::uint64_t lost = 0;
         for (const LogLine& line : arrivals->take(std::chrono::milliseconds(250), lost))
             if (line.id > seen)

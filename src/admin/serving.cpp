@@ -127,6 +127,7 @@ void invoke(Call& call) {
     if (!reply.problem_code.empty())
         throw Refused(reply.status ? reply.status : 502, reply.problem_code, reply.problem_detail, reply.problem_hint,
                       std::move(headers));
+    headers.emplace_back("Kvmserver-Version", std::to_string(reply.version)); // says that the reply is the function's
     for (const auto& [name, value] : reply.headers)
         if (passes(name))
             headers.emplace_back(name, value);

@@ -74,11 +74,12 @@ tinykvm::UniqueFd listen_on(const std::string& text) {
 
 // The API beside the functions, for as long as this lives.
 struct Admin {
+    store::Store store; // a connection of its own: what it changes, the daemon's sees as somebody's change
     admin::OpenStore source;
     admin::Api api;
     std::unique_ptr<admin::Listener> listener;
-    Admin(const std::filesystem::path& store, daemon::Control& control, const admin::ListenerOptions& options)
-        : source(store, control.store()),
+    Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options)
+        : store(path), source(path, store),
           api(source, {.control = &control, .executable = ops::kSelf, .trial_folder = "/", .version = plain_version(),
                        .on_reload = [this] { listener->reload_certificate(); }}),
           listener(std::make_unique<admin::Listener>(api, options)) {
