@@ -19,10 +19,10 @@ class Control;
 namespace kvmserver::admin {
 
 struct ApiOptions {
-    daemon::Control* control = nullptr; // null: nothing is served, so what needs a daemon is refused (503)
-    std::string executable = ops::kSelf; // the kvmserver that tries new versions
-    std::string trial_folder = "/";      // that the relative paths of their manifests are seen from
-    std::string version;                 // of kvmserver, for people
+    daemon::Control* control = nullptr;   // null: nothing is served, so what needs a daemon is refused (503)
+    std::string executable = ops::kSelf;  // the kvmserver that tries new versions
+    std::string trial_folder = "/";       // that the relative paths of their manifests are seen from
+    std::string version;                  // of kvmserver, for people
     std::function<void()> on_reload = {}; // beside Control::reload(): the listener's own certificate
 };
 
@@ -34,10 +34,11 @@ public:
     // Answers, if only with a problem. Throws nothing but ClientGone.
     void serve(Request& request, std::string_view target, Exchange& exchange);
     // For this process itself: what would be a problem is thrown as it is. Null when the reply has no body.
-    nlohmann::json run(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr,
-                       const Headers& headers = {});
+    nlohmann::json run(const std::string& method, const std::string& target,
+                       const nlohmann::json& body = nullptr, const Headers& headers = {});
     // The same for a reply that is not JSON.
-    void run(const std::string& method, const std::string& target, Exchange& exchange, const Headers& headers = {});
+    void run(const std::string& method, const std::string& target, Exchange& exchange,
+             const Headers& headers = {});
 
     // For the handlers.
     StoreSource& source() { return source_; }

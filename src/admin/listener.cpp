@@ -24,8 +24,8 @@ using tinykvm::UniqueFd;
 http::Options front_options() {
     http::Options options;
     options.idle_timeout = http::Options::Time(60'000);
-    // A trial of a new version, gc and verify say nothing for long. What a client must send has limits of its own
-    // (SocketExchange).
+    // A trial of a new version, gc and verify say nothing for long. What a client must send has limits of its
+    // own (SocketExchange).
     options.progress_timeout = http::Options::Time(1'800'000);
     options.half_close_is_alive = false;
     return options;
@@ -37,7 +37,8 @@ std::optional<uid_t> uid_of(std::string_view client) {
     uid_t uid = 0;
     if (!client.starts_with(prefix))
         return std::nullopt;
-    const auto [end, error] = std::from_chars(client.data() + prefix.size(), client.data() + client.size(), uid);
+    const auto [end, error] =
+        std::from_chars(client.data() + prefix.size(), client.data() + client.size(), uid);
     return error == std::errc{} && end == client.data() + client.size() ? std::optional(uid) : std::nullopt;
 }
 
@@ -49,7 +50,8 @@ public:
         : api_(api), options_(options), front_(new http::Front(front_options(), *this, nullptr)) {
         const bool tls = !options.certificate.empty();
         if (tls != !options.key.empty())
-            throw tinykvm::UserError(tinykvm::ExitCode::usage, "a certificate and its key go together: give both");
+            throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                     "a certificate and its key go together: give both");
         if (tls)
             reload_certificate();
         if (!options.socket.empty()) {
@@ -89,10 +91,11 @@ private:
         bool loopback = false;
         UniqueFd socket = listen_tcp(address, actual, loopback);
         if (!tls && !loopback)
-            throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                     fmt::format("{}: tokens would travel in the clear: give a certificate and its key, "
-                                                 "or listen on 127.0.0.1",
-                                                 options_.tcp));
+            throw tinykvm::UserError(
+                tinykvm::ExitCode::usage,
+                fmt::format("{}: tokens would travel in the clear: give a certificate and its key, "
+                            "or listen on 127.0.0.1",
+                            options_.tcp));
         front_->add_listener(std::move(socket), tls);
         address_ += fmt::format("{}{}://{}", address_.empty() ? "" : " ", tls ? "https" : "http", actual);
     }
@@ -101,7 +104,8 @@ private:
         Request asked;
         asked.id = request.request_id;
         asked.peer = uid_of(request.client_ip);
-        const bool local = asked.peer.has_value(); // counted apart: whoever floods TCP does not lock out this host's users
+        const bool local =
+            asked.peer.has_value(); // counted apart: whoever floods TCP does not lock out this host's users
         {
             const std::lock_guard lock(mutex_);
             if (running_[local] >= options_.most_requests)
@@ -113,7 +117,8 @@ private:
         int pair[2];
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
             ended(local);
-            return waiter->failed({503, "no-descriptors", "the server has no more descriptors", "try again", 1});
+            return waiter->failed(
+                {503, "no-descriptors", "the server has no more descriptors", "try again", 1});
         }
         UniqueFd theirs(pair[0]), ours(pair[1]);
         try {

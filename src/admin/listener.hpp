@@ -1,7 +1,8 @@
 // The admin listener: clients of the API, on a Unix socket and, with tokens, on TCP.
 //
-// What the public listener does for functions, the same front (src/http) does here: strict requests, limits, TLS, and
-// clients that are slow cost a connection and no more. Requests are answered by a thread each, so many at once.
+// What the public listener does for functions, the same front (src/http) does here: strict requests, limits,
+// TLS, and clients that are slow cost a connection and no more. Requests are answered by a thread each, so
+// many at once.
 //
 //     store::Store store(path);           // not Control::store(): the daemon must see changes as another's
 //     OpenStore source(path, store);

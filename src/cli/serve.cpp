@@ -143,7 +143,7 @@ int serve(const Invocation& invocation, Context& context) {
     options.listen = [address = text_of(invocation, "listen", ":8080")] { return listen_on(address); };
     options.beside = [store = options.store, listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
         auto running = std::make_shared<Admin>(store, control, listen);
-        fmt::print("Admin API on {}\n", running->listener->address());
+        fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
         return running;
     };
     return daemon::serve(std::move(options));
