@@ -245,6 +245,24 @@ def test_progress_is_for_a_terminal(far, big) -> None:
     assert done.status == 0 and "Uploading" not in done.err
 
 
+@pytest.mark.parametrize(("answer", "options", "status"), [(b"n\n", [], 1), (b"y\n", [], 0), (b"", ["-y"], 0)])
+def test_delete_asks_on_a_terminal(far, snap, answer: bytes, options: list[str], status: int) -> None:
+    far.ok("deploy", snap, "--name", "hello", "--store", far.api.store)
+    ours, theirs = pty.openpty()
+    words = [str(harness.KVMSERVER), "delete", "hello", "--store", str(far.api.store), *options]
+    with subprocess.Popen(words, env={**harness.BASE_ENVIRONMENT, **far.env}, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as client:
+        os.close(theirs)
+        if answer:
+            asked = b""
+            while b"[y/N]" not in asked:
+                asked += os.read(ours, 4096)
+            assert b"Delete hello from" in asked
+            os.write(ours, answer)
+        assert client.wait(harness.PATIENCE) == status
+    os.close(ours)
+    assert far.run("describe", "hello", "--store", far.api.store).status == (0 if status else 3)
+
+
 def test_another_process_goes_on_with_it(far, big) -> None:
     """The client is killed in the middle; the next one sends the rest."""
     size = big.stat().st_size
