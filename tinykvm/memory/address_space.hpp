@@ -108,6 +108,12 @@ public:
     bool out_of_memory() const { return out_of_memory_; }
 
 private:
+    static constexpr std::uint32_t kProtMask = 7; // PROT_READ, PROT_WRITE, PROT_EXEC
+    // As Linux's vm.max_map_count: regions take memory of the host that no limit of the machine counts.
+    static constexpr std::size_t kMostRegions = 65530;
+    // Two neighbours that could be one.
+    static bool mergeable(const Region& a, const Region& b, std::uint64_t a_begin);
+
     Regions::iterator region_of(std::uint64_t at);
     Regions::const_iterator region_of(std::uint64_t at) const;
     void split(std::uint64_t at);

@@ -1,0 +1,255 @@
+// What changes mappings that are there: mprotect, madvise, mremap.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "tinykvm/memory/address_space.hpp"
+#include "tinykvm/memory/layout.hpp"
+
+namespace tinykvm {
+
+std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::uint32_t prot) {
+    prot &= ~static_cast<std::uint32_t>(PROT_GROWSDOWN | PROT_GROWSUP);
+    if ((at & (kPageSize - 1)) != 0 || (prot & ~kProtMask) != 0)
+        return -EINVAL;
+    if (bytes == 0)
+        return 0;
+    if (bytes > layout::kUserMax || !user_range(at, page_up(bytes)))
+        return -ENOMEM;
+    bytes = page_up(bytes);
+    const std::uint64_t end = at + bytes;
+    for (std::uint64_t here = at; here < end;) {
+        const auto region = region_of(here);
+        if (region == regions_.end())
+            return -ENOMEM;
+        here = region->second.end;
+    }
+    bool different = false;
+    for (auto it = region_of(at); it != regions_.end() && it->first < end; ++it)
+        different |= it->second.prot != prot;
+    if (!different)
+        return 0;
+    if (regions_.size() + 2 > kMostRegions)
+        return -ENOMEM;
+    if ((prot & PROT_WRITE) && !own_frames(at, end))
+        return -ENOMEM;
+    split(at);
+    split(end);
+    std::vector<std::pair<Frame, std::uint32_t>> lost; // frames whose rights shrink
+    for (auto it = regions_.lower_bound(at); it != regions_.end() && it->first < end; ++it) {
+        Region& region = it->second;
+        changed();
+        region.prot = prot;
+        const std::uint64_t flags = leaf_flags(region);
+        tables_.update(GuestVirt(it->first), GuestVirt(region.end), [&](GuestVirt, std::uint64_t entry) {
+            // Whether it was written to must not be forgotten (dirty-bit reset).
+            // A page that is not readable any more keeps its frame under the lazy mark: absent for the CPU only.
+            std::uint64_t next = (entry & (pte::kAddress | pte::kDirty)) | flags;
+            if (!(next & pte::kPresent) || (entry & (pte::kPresent | pte::kLazy)) == pte::kLazy)
+                next = (next & ~(pte::kPresent | pte::kDirty)) | pte::kLazy | (entry & pte::kDirty);
+            if ((next & pte::kWrite) && !(entry & pte::kWrite))
+                note_frame(made_writable_, pte::frame(entry));
+            const bool shrinks = (entry & pte::kPresent) && (!(next & pte::kPresent) ||
+                                                            ((entry & pte::kWrite) && !(next & pte::kWrite)) ||
+                                                            (!(entry & pte::kNoExecute) && (next & pte::kNoExecute)));
+            if (shrinks) {
+                const Frame f = pte::frame(entry);
+                if (!lost.empty() && lost.back().first + lost.back().second == f)
+                    ++lost.back().second;
+                else
+                    lost.emplace_back(f, 1);
+            }
+            return next;
+        });
+    }
+    for (const auto& [first, count] : lost)
+        ram_->drop_translations(first, count);
+    populate_small(at, end);
+    // Neighbours that became alike are merged again, or the map grows with every flip of a JIT's page.
+    auto it = region_of(at);
+    if (it != regions_.begin())
+        --it;
+    while (it != regions_.end() && it->first <= end) {
+        const auto next = std::next(it);
+        if (next != regions_.end() && it->second.end == next->first && mergeable(it->second, next->second, it->first)) {
+            it->second.end = next->second.end;
+            regions_.erase(next);
+        } else {
+            ++it;
+        }
+    }
+    return 0;
+}
+
+bool AddressSpace::own_frames(std::uint64_t at, std::uint64_t end) {
+    std::vector<GuestVirt> pages;
+    tables_.update(GuestVirt(at), GuestVirt(end), [&](GuestVirt page, std::uint64_t entry) {
+        if (ram_->shared(pte::frame(entry)))
+            pages.push_back(page);
+        return entry;
+    });
+    if (pages.empty())
+        return true;
+    const auto first = ram_->allocate(static_cast<std::uint32_t>(pages.size()));
+    if (!first)
+        return false;
+    Frame own = *first;
+    for (const GuestVirt page : pages) {
+        const std::uint64_t entry = tables_.get(page);
+        const Frame shared = pte::frame(entry);
+        if (const Image* image = ram_->image())
+            image->ensure(shared);
+        std::memcpy(ram_->host(frame_address(own)), ram_->host(frame_address(shared)), kPageSize);
+        tables_.set(page, (entry & ~pte::kAddress) | frame_address(own).value); // the tables for it are there
+        ram_->drop_translations(shared, 1);
+        ++own;
+    }
+    return true;
+}
+
+std::int64_t AddressSpace::madvise(std::uint64_t at, std::uint64_t bytes, int advice) {
+    if ((at & (kPageSize - 1)) != 0 || bytes > layout::kUserMax)
+        return -EINVAL;
+    if (bytes == 0)
+        return 0;
+    bytes = page_up(bytes);
+    if (!user_range(at, bytes))
+        return -EINVAL;
+    const std::uint64_t end = at + bytes;
+    switch (advice) {
+    case MADV_DONTNEED:
+        // Shared memory keeps what it holds (madvise(2)).
+        for (auto it = region_of(at) != regions_.end() ? region_of(at) : regions_.lower_bound(at);
+             it != regions_.end() && it->first < end; ++it)
+            if (!(it->second.flags & kRegionShared))
+                drop_pages(std::max(at, it->first), std::min(end, it->second.end));
+        break;
+    case MADV_REMOVE:
+        drop_pages(at, end);
+        break;
+    case MADV_WIPEONFORK:
+    case MADV_KEEPONFORK:
+        if (regions_.size() + 2 > kMostRegions)
+            return -ENOMEM;
+        split(at);
+        split(end);
+        for (auto it = regions_.lower_bound(at); it != regions_.end() && it->first < end; ++it) {
+            changed();
+            if (advice == MADV_WIPEONFORK)
+                it->second.flags |= kRegionWipeOnFork;
+            else
+                it->second.flags &= ~static_cast<std::uint32_t>(kRegionWipeOnFork);
+        }
+        break;
+    case MADV_FREE: // may drop the pages any time later: never is allowed
+    case MADV_NORMAL:
+    case MADV_RANDOM:
+    case MADV_SEQUENTIAL:
+    case MADV_WILLNEED:
+    case MADV_DONTFORK:
+    case MADV_DOFORK:
+    case MADV_HUGEPAGE:
+    case MADV_NOHUGEPAGE:
+    case MADV_DONTDUMP:
+    case MADV_DODUMP:
+    case MADV_MERGEABLE:
+    case MADV_UNMERGEABLE:
+    case MADV_COLD:
+    case MADV_PAGEOUT:
+        break;
+    case 22: // MADV_POPULATE_READ
+    case 23: // MADV_POPULATE_WRITE
+        for (std::uint64_t page = at; page < end; page += kPageSize) {
+            const FaultOutcome outcome = fault(GuestVirt(page), advice == 22 ? FaultAccess::read : FaultAccess::write);
+            if (outcome != FaultOutcome::done)
+                return outcome == FaultOutcome::not_mapped ? -ENOMEM : -EFAULT;
+        }
+        break;
+    default: return -EINVAL;
+    }
+    // Linux acts on what is mapped and then says ENOMEM when there were holes.
+    for (std::uint64_t here = at; here < end;) {
+        const auto region = region_of(here);
+        if (region == regions_.end())
+            return -ENOMEM;
+        here = region->second.end;
+    }
+    return 0;
+}
+
+std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std::uint64_t new_bytes,
+                                  std::uint32_t flags, std::uint64_t new_at) {
+    if (new_bytes == 0 || new_bytes > layout::kUserMax || old_bytes > layout::kUserMax ||
+        (flags & ~static_cast<std::uint32_t>(MREMAP_MAYMOVE | MREMAP_FIXED)) != 0)
+        return -EINVAL;
+    old_bytes = page_up(old_bytes);
+    new_bytes = page_up(new_bytes);
+    if (old_bytes == 0 || !user_range(at, old_bytes))
+        return -EINVAL;
+    const auto here = region_of(at);
+    if (here == regions_.end() || here->second.end < at + old_bytes)
+        return -EFAULT; // like Linux: one mapping only
+    if (flags & MREMAP_FIXED) {
+        if (!(flags & MREMAP_MAYMOVE) || !user_range(new_at, new_bytes))
+            return -EINVAL;
+        if (new_at < at + old_bytes && at < new_at + new_bytes)
+            return -EINVAL;
+        if (const std::int64_t result = munmap(new_at, new_bytes); result < 0)
+            return result;
+    }
+    if (new_bytes <= old_bytes) {
+        if (new_bytes < old_bytes)
+            munmap(at + new_bytes, old_bytes - new_bytes);
+        if (!(flags & MREMAP_FIXED))
+            return static_cast<std::int64_t>(at);
+        old_bytes = new_bytes;
+    } else if (mapped_bytes_ + (new_bytes - old_bytes) > max_bytes_) {
+        return -ENOMEM;
+    }
+    Region region = region_of(at)->second;
+    const std::uint64_t region_begin = region_of(at)->first;
+    if (region.file)
+        region.file_offset += at - region_begin;
+    if (!(flags & MREMAP_FIXED)) {
+        const std::uint64_t end = at + old_bytes;
+        const auto next = regions_.lower_bound(end);
+        if (region.end == end && at + new_bytes <= layout::kMmapTop &&
+            (next == regions_.end() || next->first >= at + new_bytes)) {
+            Region tail = region;
+            tail.end = at + new_bytes;
+            if (tail.file)
+                tail.file_offset += old_bytes;
+            insert(end, std::move(tail));
+            return static_cast<std::int64_t>(at);
+        }
+        if (!(flags & MREMAP_MAYMOVE))
+            return -ENOMEM;
+        new_at = find_free(new_bytes);
+        if (new_at == 0)
+            return -ENOMEM;
+    }
+    // Move: the frames stay, their addresses change.
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> pages;
+    tables_.update(GuestVirt(at), GuestVirt(at + old_bytes), [&](GuestVirt page, std::uint64_t entry) -> std::uint64_t {
+        pages.emplace_back(page.value, entry);
+        return 0;
+    });
+    for (std::size_t i = 0; i < pages.size();) {
+        const Frame first = pte::frame(pages[i].second);
+        std::uint32_t count = 0;
+        for (; i < pages.size() && pte::frame(pages[i].second) == first + count; ++i, ++count)
+            if (!tables_.set(GuestVirt(new_at + (pages[i].first - at)), pages[i].second))
+                return -ENOMEM;
+        ram_->drop_translations(first, count);
+        if (first < ram_->image_frames())
+            moved_.emplace_back(first, count);
+    }
+    munmap(at, old_bytes);
+    region.end = new_at + new_bytes;
+    insert(new_at, std::move(region));
+    return static_cast<std::int64_t>(new_at);
+}
+
+} // namespace tinykvm
