@@ -12,7 +12,7 @@ build_packages=(
     python3 curl ca-certificates
 )
 test_packages=(
-    clang musl-tools python3-pytest python3-pip wrk
+    clang musl-tools python3-pytest python3-pip wrk chromium
     qemu-system-x86 busybox-static cpio e2fsprogs linux-perf strace
 )
 
