@@ -18,7 +18,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEFAULT = ["c-epoll", "c-epoll-static", "c-thread", "rust-tokio", "rust-tokio-multi", "go-http", "python-http", "python-asyncio",
+DEFAULT = ["c-epoll", "c-epoll-dynamic", "c-thread", "rust-tokio", "rust-tokio-multi", "go-http", "python-http", "python-asyncio",
            "python-uvicorn", "node-http", "node-react", "deno-serve"]
 
 

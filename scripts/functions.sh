@@ -125,9 +125,10 @@ build_program() {
     local name=$1
     case $name in
         # musl: a static program without the 700 KiB that glibc's printf and locales bring along
-        c-epoll-static) CC_FOR=musl-gcc c_program "$name" c-epoll -static ;;
+        c-epoll) CC_FOR=musl-gcc c_program "$name" c-epoll -static ;;
+        c-epoll-dynamic) c_program "$name" c-epoll ;;
         c-thread) c_program "$name" "$name" -pthread ;;
-        c-epoll | c-poll | c-select | c-blocking) c_program "$name" "$name" ;;
+        c-poll | c-select | c-blocking) c_program "$name" "$name" ;;
         rust-tokio | rust-tokio-multi) rust_program "$name" ;;
         go-http) go_program "$name" ;;
         python-http | python-asyncio) copy "$name" server.py ;;
@@ -179,7 +180,7 @@ os.rename(target + ".new", target)
 PYTHON
 }
 
-all=(c-epoll c-epoll-static c-poll c-select c-blocking c-thread go-http rust-tokio rust-tokio-multi
+all=(c-epoll c-epoll-dynamic c-poll c-select c-blocking c-thread go-http rust-tokio rust-tokio-multi
     python-http python-asyncio python-uvicorn node-http node-react deno-serve)
 if (($# == 0)); then set -- "${all[@]}"; fi
 

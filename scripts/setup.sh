@@ -9,11 +9,13 @@ build_packages=(
     libcurl4-openssl-dev libsqlite3-dev libzstd-dev libcli11-dev nlohmann-json3-dev libfmt-dev
     libxxhash-dev libspdlog-dev libssl-dev libtomlplusplus-dev catch2
     libboost1.81-dev libboost-context1.81-dev
-    python3 curl ca-certificates
+    libcurl4 python3 curl ca-certificates
+    dpkg-dev file  # the .deb
 )
 test_packages=(
-    clang musl-tools python3-pytest python3-pip wrk chromium
+    clang musl-tools python3-pytest python3-pip wrk openssl chromium
     qemu-system-x86 busybox-static cpio e2fsprogs linux-perf strace
+    groff-base man-db
 )
 
 say() { echo "setup: $*" >&2; }

@@ -61,7 +61,7 @@ must build 1200 scripts/build.sh
 
 # The hardware kind of host, emulated: the tests of machines, then the same end-to-end tests with some of the programs.
 emulated_host() {
-    local programs=c-epoll,c-thread,rust-tokio-multi,node-http name adds=() node
+    local programs=c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http name adds=() node
     for name in ${programs//,/ }; do adds+=(--add "$root/build/functions/$name"); done
     node=$($python -c '
 import json, sys

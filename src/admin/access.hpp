@@ -1,5 +1,5 @@
-// Which snapshots and pieces a caller may name: one that is limited to some functions only those of its functions
-// and those that it brought itself. (Else it could read another function's memory by its digest.)
+// Which snapshots and pieces a caller may name: one that is limited to some functions only those of its
+// functions and those that it brought itself. (Else it could read another function's memory by its digest.)
 #pragma once
 #include <optional>
 #include <set>

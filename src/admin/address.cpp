@@ -130,8 +130,9 @@ UniqueFd listen_tcp(const Address& address, std::string& actual, bool& loopback)
         share();
     if (!bound_here || ::listen(socket.get(), kBacklog) != 0) {
         if (errno == EADDRINUSE)
-            throw UserError(ExitCode::conflict,
-                            fmt::format("{}: another process listens there already: choose another port", shown));
+            throw UserError(
+                ExitCode::conflict,
+                fmt::format("{}: another process listens there already: choose another port", shown));
         tinykvm::throw_errno("listen on " + shown);
     }
     loopback = is_loopback(found->ai_addr);
@@ -142,7 +143,8 @@ UniqueFd listen_tcp(const Address& address, std::string& actual, bool& loopback)
     return socket;
 }
 
-UnixListener::UnixListener(std::filesystem::path path) : path_(std::move(path)), name_(path_.filename().string()) {
+UnixListener::UnixListener(std::filesystem::path path)
+    : path_(std::move(path)), name_(path_.filename().string()) {
     folder_ = open_folder(path_);
     if (!folder_)
         tinykvm::throw_errno("open the folder of " + path_.string());
@@ -157,7 +159,8 @@ UnixListener::UnixListener(std::filesystem::path path) : path_(std::move(path)),
         tinykvm::throw_errno("make the socket " + path_.string());
     struct stat made {};
     if (::fchmodat(folder_.get(), hidden.c_str(), 0600, 0) != 0 || ::listen(socket_.get(), kBacklog) != 0 ||
-        ::fstatat(folder_.get(), hidden.c_str(), &made, AT_SYMLINK_NOFOLLOW) != 0 || made.st_uid != ::geteuid() ||
+        ::fstatat(folder_.get(), hidden.c_str(), &made, AT_SYMLINK_NOFOLLOW) != 0 ||
+        made.st_uid != ::geteuid() ||
         ::renameat(folder_.get(), hidden.c_str(), folder_.get(), name_.c_str()) != 0) {
         const int error = errno;
         ::unlinkat(folder_.get(), hidden.c_str(), 0);
@@ -182,9 +185,10 @@ void UnixListener::require_private_folder() const {
     const bool ours = folder.st_uid == ::geteuid() || folder.st_uid == 0;
     const bool open = (folder.st_mode & 022) != 0 && (folder.st_mode & S_ISVTX) == 0;
     if (!ours || open)
-        throw UserError(ExitCode::not_permitted,
-                        fmt::format("{}: others may write to its folder: choose another place, or chmod 700 it",
-                                    path_.string()));
+        throw UserError(
+            ExitCode::not_permitted,
+            fmt::format("{}: others may write to its folder: choose another place, or chmod 700 it",
+                        path_.string()));
 }
 
 void UnixListener::remove_dead() const {

@@ -22,8 +22,8 @@ std::filesystem::path default_socket(const std::filesystem::path& store);
 // Listening sockets. Throw UserError (conflict: somebody listens there already) and HostError.
 tinykvm::UniqueFd listen_tcp(const Address& address, std::string& actual, bool& loopback);
 
-// A socket that only its owner may connect to: mode 0600, in a folder that nobody else may change. One that is left
-// over from a process that died is replaced. The name goes with this object.
+// A socket that only its owner may connect to: mode 0600, in a folder that nobody else may change. One that
+// is left over from a process that died is replaced. The name goes with this object.
 class UnixListener {
 public:
     explicit UnixListener(std::filesystem::path path);

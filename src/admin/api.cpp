@@ -21,7 +21,8 @@ std::optional<std::string> from_base64(std::string_view text) {
     while (text.ends_with('='))
         text.remove_suffix(1);
     for (const char c : text) {
-        constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        constexpr std::string_view alphabet =
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         const auto value = alphabet.find(c);
         if (value == alphabet.npos)
             return std::nullopt;
@@ -72,12 +73,13 @@ void require(const Principal& who, const Endpoint& endpoint, const Params& param
         return;
     const std::string scope = store::scope_names(endpoint.scope).front();
     if (who.has(endpoint.scope))
-        throw Refused(403, "wrong-prefix",
-                      endpoint.of == Of::function
-                          ? fmt::format("this token is for functions that begin with {} only", who.prefix())
-                          : fmt::format("this is not for a token that is limited to functions that begin with {}",
-                                        who.prefix()),
-                      "use another token");
+        throw Refused(
+            403, "wrong-prefix",
+            endpoint.of == Of::function
+                ? fmt::format("this token is for functions that begin with {} only", who.prefix())
+                : fmt::format("this is not for a token that is limited to functions that begin with {}",
+                              who.prefix()),
+            "use another token");
     throw Refused(403, "scope-too-small", fmt::format("this token has not the scope {}", scope),
                   fmt::format("kvmserver token create NAME --scope {}", scope));
 }
@@ -178,14 +180,14 @@ void Api::serve(Request& request, std::string_view target, Exchange& exchange) {
             throw ClientGone();
         problem.headers.emplace_back("Content-Type", "application/problem+json");
         problem.headers.emplace_back("Cache-Control", "no-store");
-        const std::string text =
-            problem.document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+        const std::string text = problem.document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
         exchange.begin(problem.status, problem.headers, text.size());
         exchange.write(std::as_bytes(std::span(text)));
     }
 }
 
-json Api::run(const std::string& method, const std::string& target, const json& body, const Headers& headers) {
+json Api::run(const std::string& method, const std::string& target, const json& body,
+              const Headers& headers) {
     Inner exchange(body.is_null() ? "" : body.dump());
     Request request;
     request.method = method;
@@ -196,7 +198,8 @@ json Api::run(const std::string& method, const std::string& target, const json& 
     return exchange.reply().empty() ? json() : json::parse(exchange.reply());
 }
 
-void Api::run(const std::string& method, const std::string& target, Exchange& exchange, const Headers& headers) {
+void Api::run(const std::string& method, const std::string& target, Exchange& exchange,
+              const Headers& headers) {
     Request request;
     request.method = method;
     request.headers = headers;

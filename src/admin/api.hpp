@@ -1,5 +1,6 @@
 // The API, without what carries its requests: the listener calls it for clients, the command line for itself.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,10 +19,10 @@ class Control;
 namespace kvmserver::admin {
 
 struct ApiOptions {
-    daemon::Control* control = nullptr; // null: nothing is served, so what needs a daemon is refused (503)
-    std::string executable = ops::kSelf; // the kvmserver that tries new versions
-    std::string trial_folder = "/";      // that the relative paths of their manifests are seen from
-    std::string version;                 // of kvmserver, for people
+    daemon::Control* control = nullptr;   // null: nothing is served, so what needs a daemon is refused (503)
+    std::string executable = ops::kSelf;  // the kvmserver that tries new versions
+    std::string trial_folder = "/";       // that the relative paths of their manifests are seen from
+    std::string version;                  // of kvmserver, for people
     std::function<void()> on_reload = {}; // beside Control::reload(): the listener's own certificate
 };
 
@@ -33,10 +34,11 @@ public:
     // Answers, if only with a problem. Throws nothing but ClientGone.
     void serve(Request& request, std::string_view target, Exchange& exchange);
     // For this process itself: what would be a problem is thrown as it is. Null when the reply has no body.
-    nlohmann::json run(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr,
-                       const Headers& headers = {});
+    nlohmann::json run(const std::string& method, const std::string& target,
+                       const nlohmann::json& body = nullptr, const Headers& headers = {});
     // The same for a reply that is not JSON.
-    void run(const std::string& method, const std::string& target, Exchange& exchange, const Headers& headers = {});
+    void run(const std::string& method, const std::string& target, Exchange& exchange,
+             const Headers& headers = {});
 
     // For the handlers.
     StoreSource& source() { return source_; }
@@ -45,6 +47,9 @@ public:
     daemon::Control& control(); // throws Refused (503) when there is none
     void changed();             // what is served shall be looked at again
     Staged& staged() { return staged_; }
+    // Replies without an end (logs that are followed) end soon.
+    void end_streams() { ending_ = true; }
+    bool ending() const { return ending_; }
 
 private:
     void dispatch(Request& request, Exchange& exchange);
@@ -53,6 +58,7 @@ private:
     StoreSource& source_;
     ApiOptions options_;
     Staged staged_;
+    std::atomic<bool> ending_ = false;
 };
 
 } // namespace kvmserver::admin

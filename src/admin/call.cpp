@@ -114,7 +114,8 @@ std::optional<std::uint64_t> Call::query_number(const char* name) const {
 
 std::uint64_t Call::version_param() const {
     const std::string& text = param("version");
-    return number_from(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text), "version");
+    return number_from(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text),
+                       "version");
 }
 
 std::string Call::body(std::size_t most) {
@@ -159,7 +160,8 @@ store::IfMatch Call::if_match() const {
 
 void Call::reply(unsigned status, const json& document, Headers headers) {
     headers.emplace_back("Content-Type", "application/json");
-    reply_bytes(status, document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n", std::move(headers));
+    reply_bytes(status, document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n",
+                std::move(headers));
 }
 
 void Call::reply_empty(unsigned status, Headers headers) { exchange.begin(status, headers, 0); }

@@ -52,11 +52,16 @@ std::string disk_problem(const std::filesystem::path& path) {
 
 const char* name_of(Of of) {
     switch (of) {
-    case Of::nobody: return "open";
-    case Of::holder: return "token";
-    case Of::any: return "any";
-    case Of::function: return "function";
-    case Of::store: return "store";
+    case Of::nobody:
+        return "open";
+    case Of::holder:
+        return "token";
+    case Of::any:
+        return "any";
+    case Of::function:
+        return "function";
+    case Of::store:
+        return "store";
     }
     return "";
 }
@@ -112,8 +117,10 @@ void info(Call& call) {
     }
     if (const daemon::Control* control = call.api.options().control) {
         const daemon::DaemonInfo daemon = control->info();
-        object["daemon"] = {{"address", daemon.address}, {"port", daemon.port},
-                            {"tls", daemon.tls},         {"started", ops::time_text(daemon.started_ms)},
+        object["daemon"] = {{"address", daemon.address},
+                            {"port", daemon.port},
+                            {"tls", daemon.tls},
+                            {"started", ops::time_text(daemon.started_ms)},
                             {"draining", daemon.draining}};
         if (call.who.allows(store::kScopeRead, ""))
             object["daemon"].update({{"functions", daemon.functions},

@@ -24,8 +24,8 @@ using tinykvm::UniqueFd;
 http::Options front_options() {
     http::Options options;
     options.idle_timeout = http::Options::Time(60'000);
-    // A trial of a new version, gc and verify say nothing for long. What a client must send has limits of its own
-    // (SocketExchange).
+    // A trial of a new version, gc and verify say nothing for long. What a client must send has limits of its
+    // own (SocketExchange).
     options.progress_timeout = http::Options::Time(1'800'000);
     options.half_close_is_alive = false;
     return options;
@@ -37,7 +37,8 @@ std::optional<uid_t> uid_of(std::string_view client) {
     uid_t uid = 0;
     if (!client.starts_with(prefix))
         return std::nullopt;
-    const auto [end, error] = std::from_chars(client.data() + prefix.size(), client.data() + client.size(), uid);
+    const auto [end, error] =
+        std::from_chars(client.data() + prefix.size(), client.data() + client.size(), uid);
     return error == std::errc{} && end == client.data() + client.size() ? std::optional(uid) : std::nullopt;
 }
 
@@ -49,7 +50,8 @@ public:
         : api_(api), options_(options), front_(new http::Front(front_options(), *this, nullptr)) {
         const bool tls = !options.certificate.empty();
         if (tls != !options.key.empty())
-            throw tinykvm::UserError(tinykvm::ExitCode::usage, "a certificate and its key go together: give both");
+            throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                     "a certificate and its key go together: give both");
         if (tls)
             reload_certificate();
         if (!options.socket.empty()) {
@@ -64,12 +66,13 @@ public:
     ~Impl() override {
         front_.reset(); // so that the threads of requests see the end of their sockets
         std::unique_lock lock(mutex_);
-        none_.wait(lock, [this] { return running_ == 0; });
+        none_.wait(lock, [this] { return running_[0] + running_[1] == 0; });
     }
 
     void start() { front_->start(); }
 
     void stop(std::chrono::milliseconds patience) {
+        api_.end_streams();
         front_->drain();
         front_->wait_drained(patience);
     }
@@ -88,38 +91,43 @@ private:
         bool loopback = false;
         UniqueFd socket = listen_tcp(address, actual, loopback);
         if (!tls && !loopback)
-            throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                     fmt::format("{}: tokens would travel in the clear: give a certificate and its key, "
-                                                 "or listen on 127.0.0.1",
-                                                 options_.tcp));
+            throw tinykvm::UserError(
+                tinykvm::ExitCode::usage,
+                fmt::format("{}: tokens would travel in the clear: give a certificate and its key, "
+                            "or listen on 127.0.0.1",
+                            options_.tcp));
         front_->add_listener(std::move(socket), tls);
         address_ += fmt::format("{}{}://{}", address_.empty() ? "" : " ", tls ? "https" : "http", actual);
     }
 
     void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override {
-        {
-            const std::lock_guard lock(mutex_);
-            if (running_ >= options_.most_requests)
-                return waiter->failed({503, "busy", fmt::format("{} requests are being answered already", running_),
-                                       "try again", 1});
-            ++running_;
-        }
-        int pair[2];
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
-            ended();
-            return waiter->failed({503, "no-descriptors", "the server has no more descriptors", "try again", 1});
-        }
-        UniqueFd theirs(pair[0]), ours(pair[1]);
         Request asked;
         asked.id = request.request_id;
         asked.peer = uid_of(request.client_ip);
+        const bool local =
+            asked.peer.has_value(); // counted apart: whoever floods TCP does not lock out this host's users
+        {
+            const std::lock_guard lock(mutex_);
+            if (running_[local] >= options_.most_requests)
+                return waiter->failed({503, "busy",
+                                       fmt::format("{} requests are being answered already", running_[local]),
+                                       "try again", 1});
+            ++running_[local];
+        }
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+            ended(local);
+            return waiter->failed(
+                {503, "no-descriptors", "the server has no more descriptors", "try again", 1});
+        }
+        UniqueFd theirs(pair[0]), ours(pair[1]);
         try {
             std::thread([this, socket = std::move(ours), asked = std::move(asked)]() mutable {
                 answer(std::move(socket), asked);
-                ended();
+                ended(asked.peer.has_value());
             }).detach();
         } catch (const std::system_error&) {
-            ended();
+            ended(local);
             return waiter->failed({503, "no-threads", "the server has no more threads", "try again", 1});
         }
         waiter->connected(std::move(theirs), nullptr);
@@ -140,9 +148,10 @@ private:
         }
     }
 
-    void ended() {
+    void ended(bool local) {
         const std::lock_guard lock(mutex_);
-        if (--running_ == 0)
+        --running_[local];
+        if (running_[0] + running_[1] == 0)
             none_.notify_all();
     }
 
@@ -151,7 +160,7 @@ private:
     std::string address_;
     std::mutex mutex_;
     std::condition_variable none_;
-    unsigned running_ = 0; // requests
+    unsigned running_[2] = {}; // requests by TCP, by the Unix socket
     std::optional<UnixListener> unix_;
     std::unique_ptr<http::Front> front_; // last: its threads use the rest
 };

@@ -1,8 +1,11 @@
 // The admin listener: clients of the API, on a Unix socket and, with tokens, on TCP.
 //
-// What the public listener does for functions, the same front (src/http) does here: strict requests, limits, TLS, and
-// clients that are slow cost a connection and no more. Requests are answered by a thread each, so many at once.
+// What the public listener does for functions, the same front (src/http) does here: strict requests, limits,
+// TLS, and clients that are slow cost a connection and no more. Requests are answered by a thread each, so
+// many at once.
 //
+//     store::Store store(path);           // not Control::store(): the daemon must see changes as another's
+//     OpenStore source(path, store);
 //     Api api(source, {.control = &daemon});
 //     Listener listener(api, {.socket = default_socket(store)});
 //     listener.start();
@@ -22,7 +25,7 @@ struct ListenerOptions {
     std::filesystem::path socket; // Unix socket: for this user and root, without a token; "": none
     std::string tcp;              // "HOST:PORT", for those with a token; "": none
     std::string certificate, key; // PEM files: TLS on TCP; without them TCP is for loopback addresses only
-    unsigned most_requests = 64;  // at once; more get 503
+    unsigned most_requests = 64;  // at once by TCP, and as many by the socket; more get 503
 };
 
 class Listener {

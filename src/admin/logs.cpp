@@ -74,7 +74,8 @@ void logs(Call& call) {
     if (follow)
         follower = store.follow(query, [arrivals](const LogLine& line) { arrivals->put(line); });
     const std::vector<LogLine> there = store.lines(query);
-    call.exchange.begin(200, {{"Content-Type", "application/x-ndjson"}, {"Cache-Control", "no-store"}}, std::nullopt);
+    call.exchange.begin(200, {{"Content-Type", "application/x-ndjson"}, {"Cache-Control", "no-store"}},
+                        std::nullopt);
     if (call.request.method == "HEAD")
         return;
     std::uint64_t seen = 0;
@@ -82,13 +83,14 @@ void logs(Call& call) {
         send(call, line.json());
         seen = line.id;
     }
-    while (follow && !call.exchange.gone_within(0)) {
+    while (follow && !call.api.ending() && !call.exchange.gone_within(0)) {
         std::uint64_t lost = 0;
         for (const LogLine& line : arrivals->take(std::chrono::milliseconds(250), lost))
             if (line.id > seen)
                 send(call, line.json());
         if (lost)
-            send(call, json{{"stream", "daemon"}, {"text", std::to_string(lost) + " lines were left out"}}.dump());
+            send(call,
+                 json{{"stream", "daemon"}, {"text", std::to_string(lost) + " lines were left out"}}.dump());
     }
 }
 

@@ -38,14 +38,22 @@ struct Kind {
 
 Kind kind_of(const tinykvm::UserError& error) {
     switch (error.code()) {
-    case ExitCode::usage: return {400, "bad-value"};
-    case ExitCode::not_found: return {404, "not-found"};
-    case ExitCode::not_permitted: return {403, "not-permitted"};
-    case ExitCode::conflict: return {409, "conflict"};
-    case ExitCode::unreachable: return {504, "timed-out"};
-    case ExitCode::bad_snapshot: return {422, "bad-snapshot", "make the snapshot again and send it"};
-    case ExitCode::no_kvm: return {503, "no-kvm", "kvmserver doctor on the server says why"};
-    default: return {500, "failed"};
+    case ExitCode::usage:
+        return {400, "bad-value"};
+    case ExitCode::not_found:
+        return {404, "not-found"};
+    case ExitCode::not_permitted:
+        return {403, "not-permitted"};
+    case ExitCode::conflict:
+        return {409, "conflict"};
+    case ExitCode::unreachable:
+        return {504, "timed-out"};
+    case ExitCode::bad_snapshot:
+        return {422, "bad-snapshot", "make the snapshot again and send it"};
+    case ExitCode::no_kvm:
+        return {503, "no-kvm", "kvmserver doctor on the server says why"};
+    default:
+        return {500, "failed"};
     }
 }
 
@@ -53,25 +61,39 @@ Kind kind_of(const tinykvm::UserError& error) {
 
 std::string_view reason_of(unsigned status) {
     switch (status) {
-    case 200: return "OK";
-    case 201: return "Created";
-    case 204: return "No Content";
-    case 206: return "Partial Content";
-    case 401: return "Unauthorized";
-    case 405: return "Method Not Allowed";
-    case 409: return "Conflict";
-    case 412: return "Precondition Failed";
-    case 415: return "Unsupported Media Type";
-    case 416: return "Range Not Satisfiable";
-    case 422: return "Unprocessable Content";
-    case 428: return "Precondition Required";
-    default: return http::status_title(status);
+    case 200:
+        return "OK";
+    case 201:
+        return "Created";
+    case 204:
+        return "No Content";
+    case 206:
+        return "Partial Content";
+    case 401:
+        return "Unauthorized";
+    case 405:
+        return "Method Not Allowed";
+    case 409:
+        return "Conflict";
+    case 412:
+        return "Precondition Failed";
+    case 415:
+        return "Unsupported Media Type";
+    case 416:
+        return "Range Not Satisfiable";
+    case 422:
+        return "Unprocessable Content";
+    case 428:
+        return "Precondition Required";
+    default:
+        return http::status_title(status);
     }
 }
 
-Refused::Refused(unsigned status, std::string code, const std::string& detail, std::string hint, Headers headers)
-    : UserError(exit_code_of(status), detail), status_(status), code_(std::move(code)), hint_(std::move(hint)),
-      headers_(std::move(headers)) {}
+Refused::Refused(unsigned status, std::string code, const std::string& detail, std::string hint,
+                 Headers headers)
+    : UserError(exit_code_of(status), detail), status_(status), code_(std::move(code)),
+      hint_(std::move(hint)), headers_(std::move(headers)) {}
 
 ProblemReply problem_of(std::exception_ptr error, const std::string& request_id) {
     ProblemReply reply;

@@ -29,7 +29,8 @@ std::pair<std::string, std::string> header_from(std::string_view line) {
     const auto colon = line.find(':');
     const std::string_view name = line.substr(0, colon);
     if (colon == line.npos || !http::is_token(name))
-        throw store::BadValue(fmt::format("Kvmserver-Header: '{}': write NAME: VALUE", store::printable(line)));
+        throw store::BadValue(
+            fmt::format("Kvmserver-Header: '{}': write NAME: VALUE", store::printable(line)));
     return {std::string(name), std::string(http::trimmed(line.substr(colon + 1)))};
 }
 
@@ -69,7 +70,8 @@ daemon::InvokeRequest asked(Call& call) {
 
 // Not for the API's own client.
 bool passes(const std::string& name) {
-    for (const char* const own : {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade"})
+    for (const char* const own :
+         {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade"})
         if (http::equal_nocase(name, own))
             return false;
     return name.size() < 10 || !http::equal_nocase(std::string_view(name).substr(0, 10), "kvmserver-");
@@ -106,7 +108,8 @@ void metrics(Call& call) {
     daemon::Control& control = call.api.control();
     const Scrape scrape{control.metrics(), control.live(), bytes_of_chunks(call.store()),
                         call.api.options().version};
-    call.reply_bytes(200, metrics_text(scrape), {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}});
+    call.reply_bytes(200, metrics_text(scrape),
+                     {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}});
 }
 
 void live(Call& call) {
@@ -117,10 +120,17 @@ void live(Call& call) {
     for (const daemon::VersionLive& one : control.live()) {
         if (!call.who.allows(store::kScopeRead, one.function))
             continue;
-        json object{{"function", one.function}, {"version", one.version},   {"percent", one.percent},
-                    {"state", one.state},       {"pid", one.pid},           {"machines", one.machines},
-                    {"busy", one.busy},         {"in_flight", one.in_flight}, {"queued", one.queued},
-                    {"starts", one.starts},     {"memory_bytes", one.memory_bytes}};
+        json object{{"function", one.function},
+                    {"version", one.version},
+                    {"percent", one.percent},
+                    {"state", one.state},
+                    {"pid", one.pid},
+                    {"machines", one.machines},
+                    {"busy", one.busy},
+                    {"in_flight", one.in_flight},
+                    {"queued", one.queued},
+                    {"starts", one.starts},
+                    {"memory_bytes", one.memory_bytes}};
         if (!one.last_failure.empty())
             object["last_failure"] = one.last_failure;
         const auto at = metrics.versions.find({one.function, one.version});
@@ -141,8 +151,10 @@ void invoke(Call& call) {
     if (reply.cold)
         headers.emplace_back("Kvmserver-Cold", "1");
     if (!reply.problem_code.empty())
-        throw Refused(reply.status ? reply.status : 502, reply.problem_code, reply.problem_detail, reply.problem_hint,
-                      std::move(headers));
+        throw Refused(reply.status ? reply.status : 502, reply.problem_code, reply.problem_detail,
+                      reply.problem_hint, std::move(headers));
+    headers.emplace_back("Kvmserver-Version",
+                         std::to_string(reply.version)); // says that the reply is the function's
     for (const auto& [name, value] : reply.headers)
         if (passes(name))
             headers.emplace_back(name, value);

@@ -59,9 +59,9 @@ void list_snapshots(Call& call) {
     std::map<store::Digest, json> all;
     const auto entry = [&](const store::Digest& digest, std::uint64_t bytes) -> json& {
         return all
-            .try_emplace(digest, json{{"snapshot", "sha256:" + digest.hex()},
-                                      {"bytes", bytes},
-                                      {"used_by", json::array()}})
+            .try_emplace(
+                digest,
+                json{{"snapshot", "sha256:" + digest.hex()}, {"bytes", bytes}, {"used_by", json::array()}})
             .first->second;
     };
     store::Functions functions(call.store());

@@ -11,8 +11,8 @@
 #include <iterator>
 
 #include "src/admin/problem.hpp"
-#include "src/http/head_end.hpp"
 #include "src/http/fields.hpp"
+#include "src/http/head_end.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -61,7 +61,8 @@ bool SocketExchange::fill() {
 }
 
 std::string SocketExchange::read_head(Request& request) {
-    const http::HeadLimits limits{.head_bytes = 80 * 1024, .target_bytes = 9 * 1024, .fields = 300}; // the front's, and some
+    const http::HeadLimits limits{
+        .head_bytes = 80 * 1024, .target_bytes = 9 * 1024, .fields = 300}; // the front's, and some
     http::HeadEnd end;
     http::HeadEnd::State state;
     while ((state = end.feed(in_, limits)) == http::HeadEnd::State::more)
@@ -128,8 +129,8 @@ bool SocketExchange::gone_within(int milliseconds) {
     return ::poll(&wanted, 1, milliseconds) > 0 && (wanted.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-// The front takes a reply that has a length for whole, whatever becomes of the socket; and it throws away by itself what
-// a client sends on. So nobody who goes on sending holds a thread.
+// The front takes a reply that has a length for whole, whatever becomes of the socket; and it throws away by
+// itself what a client sends on. So nobody who goes on sending holds a thread.
 void SocketExchange::finish() {
     ::shutdown(socket_.get(), SHUT_WR);
     std::array<std::byte, 4096> rest;

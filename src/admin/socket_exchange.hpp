@@ -1,5 +1,5 @@
-// A request and its reply on a socket of which the HTTP front holds the other end: it has checked the request and
-// passes it on with `Connection: close`.
+// A request and its reply on a socket of which the HTTP front holds the other end: it has checked the request
+// and passes it on with `Connection: close`.
 #pragma once
 #include <string>
 

@@ -27,8 +27,8 @@ void Staged::drop_old() {
     const auto now = Clock::now();
     std::erase_if(entries_, [&](const auto& entry) { return entry.second.until <= now; });
     while (entries_.size() >= kMost)
-        entries_.erase(std::ranges::min_element(
-            entries_, {}, [](const auto& entry) { return entry.second.until; }));
+        entries_.erase(
+            std::ranges::min_element(entries_, {}, [](const auto& entry) { return entry.second.until; }));
 }
 
 } // namespace kvmserver::admin

@@ -1,5 +1,5 @@
-// Snapshots that were brought and that no function names yet: gc leaves them alone for a while, and a token that is
-// limited to some functions may name those that it brought itself.
+// Snapshots that were brought and that no function names yet: gc leaves them alone for a while, and a token
+// that is limited to some functions may name those that it brought itself.
 #pragma once
 #include <chrono>
 #include <map>

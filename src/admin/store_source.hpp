@@ -11,8 +11,8 @@ class StoreSource {
 public:
     virtual ~StoreSource() = default;
     virtual std::filesystem::path path() const = 0;
-    virtual store::Store* get() = 0;   // null: there is none yet
-    virtual store::Store& make() = 0;  // now there is one
+    virtual store::Store* get() = 0;  // null: there is none yet
+    virtual store::Store& make() = 0; // now there is one
 };
 
 // One that is open.

@@ -7,8 +7,8 @@ namespace {
 
 using enum store::Scope;
 
-// What a token may do with `deploy` is to run any program with the rights of the daemon; a snapshot's bytes are
-// the memory of a process, hence not for `read`.
+// What a token may do with `deploy` is to run any program with the rights of the daemon; a snapshot's bytes
+// are the memory of a process, hence not for `read`.
 constexpr Endpoint kEndpoints[] = {
     {"GET", "/healthz", Of::nobody, kScopeRead, healthz, "whether the process answers"},
     {"GET", "/readyz", Of::nobody, kScopeRead, readyz, "whether KVM, store and disk are fit"},
@@ -27,13 +27,15 @@ constexpr Endpoint kEndpoints[] = {
     {"DELETE", "/v1/functions/{name}/versions/{version}", Of::function, kScopeDeploy, delete_version,
      "delete one that is not live"},
     {"POST", "/v1/functions/{name}/rollback", Of::function, kScopeDeploy, rollback, "an older version live"},
-    {"PUT", "/v1/functions/{name}/traffic", Of::function, kScopeDeploy, put_traffic, "percentages of versions"},
+    {"PUT", "/v1/functions/{name}/traffic", Of::function, kScopeDeploy, put_traffic,
+     "percentages of versions"},
     {"GET", "/v1/functions/{name}/env", Of::function, kScopeRead, list_env, "its environment"},
     {"PUT", "/v1/functions/{name}/env/{variable}", Of::function, kScopeDeploy, put_env, "set a variable"},
     {"DELETE", "/v1/functions/{name}/env/{variable}", Of::function, kScopeDeploy, delete_env, "unset it"},
     {"GET", "/v1/functions/{name}/secrets", Of::function, kScopeRead, list_secrets, "names of its secrets"},
     {"PUT", "/v1/functions/{name}/secrets/{secret}", Of::function, kScopeDeploy, put_secret, "set a secret"},
-    {"DELETE", "/v1/functions/{name}/secrets/{secret}", Of::function, kScopeDeploy, delete_secret, "unset it"},
+    {"DELETE", "/v1/functions/{name}/secrets/{secret}", Of::function, kScopeDeploy, delete_secret,
+     "unset it"},
     {"POST", "/v1/functions/{name}/invoke", Of::function, kScopeInvoke, invoke, "send it a request"},
     {"GET", "/v1/functions/{name}/logs", Of::function, kScopeRead, logs, "what it printed"},
     {"GET", "/v1/logs", Of::store, kScopeRead, logs, "what all functions printed"},

@@ -62,7 +62,8 @@ void create_token(Call& call) {
         expires = store::now_ms() + static_cast<std::int64_t>(*seconds) * 1000;
     }
     const std::string token = store::Tokens(call.api.source().make()).create(name, sum, prefix, expires);
-    call.reply(201, {{"name", name}, {"token", token}, {"scopes", store::scope_names(sum)}, {"prefix", prefix}},
+    call.reply(201,
+               {{"name", name}, {"token", token}, {"scopes", store::scope_names(sum)}, {"prefix", prefix}},
                {{"Cache-Control", "no-store"}});
 }
 

@@ -10,7 +10,9 @@ namespace {
 constexpr std::size_t kMost = 1u << 20; // bytes of a body; the store's own limit of a value is smaller
 
 // Of the secrets for all functions: "".
-std::string function_of(const Call& call) { return call.has_param("name") ? call.param("name") : std::string(); }
+std::string function_of(const Call& call) {
+    return call.has_param("name") ? call.param("name") : std::string();
+}
 
 std::string value_of(Call& call) {
     Members members = call.members(kMost);
@@ -44,7 +46,8 @@ void set_secret(Call& call, const std::optional<std::string>& value) {
 void list_env(Call& call) {
     call.only_query({});
     const auto function = store::Functions(call.store()).describe(call.param("name"));
-    call.reply(200, {{"function", function.name}, {"env", function.env}}, {{"ETag", '"' + function.etag + '"'}});
+    call.reply(200, {{"function", function.name}, {"env", function.env}},
+               {{"ETag", '"' + function.etag + '"'}});
 }
 
 void put_env(Call& call) { set_env(call, value_of(call)); }

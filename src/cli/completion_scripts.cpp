@@ -151,21 +151,24 @@ std::string zsh_completion(std::span<const Completed> commands) {
             cases += c == '\n' ? std::string(" \\\n") : std::string(1, c);
         cases += " ;;\n";
     }
-    return fmt::format("#compdef kvmserver\n"
-                       "# zsh completion: source <(kvmserver completion zsh)\n"
-                       "_kvmserver() {{\n"
-                       "  local curcontext=$curcontext state line\n"
-                       "  local -a commands=(\n{}  )\n"
-                       "  _arguments -C -A '-*' '1:command:->command' '*::operand:->operand'\n"
-                       "  case $state in\n"
-                       "  command) _describe -t commands command commands ;;\n"
-                       "  operand)\n"
-                       "    case $words[1] in\n{}"
-                       "    esac ;;\n"
-                       "  esac\n"
-                       "}}\n"
-                       "compdef _kvmserver kvmserver\n",
-                       names, cases);
+    return fmt::format(
+        "#compdef kvmserver\n"
+        "# zsh completion: source <(kvmserver completion zsh)\n"
+        "_kvmserver() {{\n"
+        "  local curcontext=$curcontext state line\n"
+        "  local -a commands=(\n{}  )\n"
+        "  _arguments -C -A '-*' '1:command:->command' '*::operand:->operand'\n"
+        "  case $state in\n"
+        "  command) _describe -t commands command commands ;;\n"
+        "  operand)\n"
+        "    case $words[1] in\n{}"
+        "    esac ;;\n"
+        "  esac\n"
+        "}}\n"
+        // Either a file of $fpath, read for the first completion, or sourced.
+        "if [[ $funcstack[1] == _kvmserver ]]; then _kvmserver \"$@\"; else compdef _kvmserver "
+        "kvmserver; fi\n",
+        names, cases);
 }
 
 std::string fish_completion(std::span<const Completed> commands) {

@@ -1,49 +1,92 @@
 // kvmserver doctor: can machines run here? One line a check.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-
 #include "src/cli/command.hpp"
+#include "src/cli/doctor/advice.hpp"
+#include "src/cli/platform/child.hpp"
+#include "src/cli/platform/platform.hpp"
 #include "src/cli/probe_line.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
 namespace {
 
-// Effective rights: what open(2) will ask.
-bool may_open(const std::string& device) {
-    return ::faccessat(AT_FDCWD, device.c_str(), R_OK | W_OK, AT_EACCESS) == 0;
+using doctor::Check;
+using doctor::Facts;
+
+constexpr OptionSpec kFix{.name = "fix",
+                          .group = "Options",
+                          .help = "mend what can be mended safely (as root), and say what was done"};
+
+std::string store_of(const Invocation& invocation, const Context& context) {
+    try {
+        return platform::store_path(invocation, context).string();
+    } catch (const tinykvm::UserError&) { // neither HOME nor anything else tells
+        return {};
+    }
 }
 
-int doctor(const std::string& device, Context& context) {
-    const int unusable = static_cast<int>(tinykvm::ExitCode::no_kvm);
-    std::error_code error;
-    if (!std::filesystem::exists(device, error)) {
-        context.out << fmt::format("{} missing: load the module (modprobe kvm_intel or kvm_amd), and have "
-                                   "virtualisation enabled in the firmware or by the cloud provider\n",
-                                   device);
-        return unusable;
+// Runs a command that can do no harm. True: it worked, and the checks are to be made again.
+bool mend(const Check& check, const Facts& facts, Context& context) {
+    const std::string command = fmt::format("{}", fmt::join(check.mend, " "));
+    if (!facts.root) {
+        context.out << fmt::format("fix: needs root: sudo {}\n", command);
+        return false;
     }
-    context.out << device << " exists\n";
-    if (!may_open(device)) {
-        context.out << fmt::format(
-            "{} not permitted ({}): add yourself to group kvm (sudo usermod -aG kvm $USER) and "
-            "log in again\n",
-            device, std::strerror(errno));
-        return unusable;
+    std::vector<std::string> words{"/usr/bin/env"};
+    words.insert(words.end(), check.mend.begin(), check.mend.end());
+    const auto said = platform::memory_file("kvmserver-doctor");
+    const int status = platform::Child(words, "/", said.get()).wait();
+    if (status == 0) {
+        context.out << fmt::format("fix: did {}\n", command);
+        return true;
     }
-    context.out << device << " permitted\n";
-    try {
-        context.out << probe_line(device) << '\n';
-    } catch (const tinykvm::UserError& reason) {
-        context.out << reason.what() << '\n';
-        return static_cast<int>(reason.code());
+    std::string why = platform::text_of(said.get());
+    why.resize(std::min(why.find('\n'), why.size()));
+    context.out << fmt::format("fix: {} failed with status {}{}{}\n", command, status,
+                               why.empty() ? "" : ": ", why);
+    return false;
+}
+
+void fix(const std::vector<Check>& checks, const Facts& facts, Context& context, bool& mended) {
+    bool any = false;
+    for (const Check& check : checks)
+        if (!check.mend.empty()) {
+            any = true;
+            mended |= mend(check, facts, context);
+        }
+    if (!any)
+        context.out << "fix: nothing here that it may mend\n";
+}
+
+int examine(const std::string& device, const Invocation& invocation, Context& context, bool fixing) {
+    const Facts facts = doctor::gather(device, store_of(invocation, context));
+    int code = 0;
+    std::vector<Check> checks = doctor::device_checks(facts);
+    for (const Check& check : checks) {
+        context.out << check.line << '\n';
+        if (check.stops)
+            code = static_cast<int>(tinykvm::ExitCode::no_kvm);
     }
-    return 0;
+    if (code == 0) {
+        try {
+            context.out << probe_line(device) << '\n';
+        } catch (const tinykvm::UserError& reason) {
+            context.out << reason.what() << '\n';
+            code = static_cast<int>(reason.code());
+        }
+        if (facts.nested_off)
+            context.out << "nested virtualisation off: machines of this host cannot run kvmserver themselves "
+                           "(kvm_intel or kvm_amd nested=1)\n";
+    }
+    for (const Check& check : doctor::other_checks(facts))
+        context.out << check.line << '\n';
+    if (!fixing)
+        return code;
+    bool mended = false;
+    fix(checks, facts, context, mended);
+    return mended ? examine(device, invocation, context, false) : code;
 }
 
 } // namespace
@@ -51,10 +94,12 @@ int doctor(const std::string& device, Context& context) {
 Command doctor_command(const std::string& device) {
     return {.name = "doctor",
             .synopsis = "",
-            .summary = "check that machines can run here",
+            .summary = "check that machines can run here, and say how to mend it",
             .operands = Operands::none,
-            .options = {},
-            .action = [device](const Invocation&, Context& context) { return doctor(device, context); }};
+            .options = {kFix, platform::kStore},
+            .action = [device](const Invocation& invocation, Context& context) {
+                return examine(device, invocation, context, platform::flag(invocation, "fix"));
+            }};
 }
 
 } // namespace kvmserver::cli

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "src/runner/listeners.hpp"
+#include "src/snapshot/unpacked.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -31,6 +32,7 @@ int function_process(const std::vector<std::string>& words, const std::function<
             options.values = inherited(words[5]);
         }
         options.machine.ephemeral = true;
+        options.machine.cache = default_cache_folder();
         return action(std::move(options));
     } catch (const tinykvm::UserError& error) {
         std::cerr << "kvmserver: " << error.what() << std::endl;

@@ -1,6 +1,9 @@
 // kvmserver: only wires the commands to what they do.
 #include "src/cli/command.hpp"
+#include "src/cli/dev/dev.hpp"
 #include "src/cli/function_process.hpp"
+#include "src/cli/help/help.hpp"
+#include "src/cli/init/init.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/runner/options.hpp"
 
@@ -14,6 +17,8 @@ int main(int argc, char** argv) {
         snapshot_command(kvmserver::make_snapshot),
         snaprun_command(kvmserver::run_snapshot),
         inspect_command(),
+        init_command(),
+        dev_command(),
         deploy_command(),
         list_command("list"),
         list_command("ls"),
@@ -36,6 +41,7 @@ int main(int argc, char** argv) {
         remote_command(),
         serve_command(),
         doctor_command(),
+        help_command(),
         completion_command(),
         version_command(),
     };

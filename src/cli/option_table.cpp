@@ -41,6 +41,8 @@ constexpr OptionSpec kTable[] = {
      .fallback = "native", .help = "CPU features to show", .without_effect = kSnaprun},
     {.name = "level", .kind = Kind::count, .group = kOptions, .value = "N",
      .help = "zstd level of the snapshot, 1 to 22", .offered = kSnapshot},
+    {.name = "cache", .kind = Kind::text, .group = kOptions, .value = "DIR|none",
+     .help = "keep snapshots unpacked there (~/.cache/kvmserver)", .offered = kSnapshot | kSnaprun},
 
     {.name = "ephemeral", .letter = 'e', .group = kServing, .help = "reset the machine after each connection",
      .without_effect = kSnapshot},

@@ -10,6 +10,7 @@
 #include "src/cli/nearest.hpp"
 #include "src/cli/option_table.hpp"
 #include "src/cli/paths.hpp"
+#include "src/snapshot/unpacked.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -175,6 +176,14 @@ private:
         if (const Setting* listen = find("listen"))
             check_listen(listen->label("listen"));
         environment();
+        cache();
+    }
+
+    void cache() {
+        options_.cache = kvmserver::default_cache_folder();
+        text("cache", options_.cache);
+        if (const Setting* setting = find("cache"))
+            options_.cache = setting->values.front() == "none" ? "" : absolute_path(folder_, setting->values.front());
     }
 
     void check_listen(const std::string& label) {

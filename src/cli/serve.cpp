@@ -74,11 +74,12 @@ tinykvm::UniqueFd listen_on(const std::string& text) {
 
 // The API beside the functions, for as long as this lives.
 struct Admin {
+    store::Store store; // a connection of its own: what it changes, the daemon's sees as somebody's change
     admin::OpenStore source;
     admin::Api api;
     std::unique_ptr<admin::Listener> listener;
-    Admin(const std::filesystem::path& store, daemon::Control& control, const admin::ListenerOptions& options)
-        : source(store, control.store()),
+    Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options)
+        : store(path), source(path, store),
           api(source, {.control = &control, .executable = ops::kSelf, .trial_folder = "/", .version = plain_version(),
                        .on_reload = [this] { listener->reload_certificate(); }}),
           listener(std::make_unique<admin::Listener>(api, options)) {
@@ -142,7 +143,7 @@ int serve(const Invocation& invocation, Context& context) {
     options.listen = [address = text_of(invocation, "listen", ":8080")] { return listen_on(address); };
     options.beside = [store = options.store, listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
         auto running = std::make_shared<Admin>(store, control, listen);
-        fmt::print("Admin API on {}\n", running->listener->address());
+        fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
         return running;
     };
     return daemon::serve(std::move(options));

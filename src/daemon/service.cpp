@@ -55,6 +55,7 @@ http::Options front_options(const ServeOptions& options) {
     out.threads = options.threads;
     out.progress_timeout = {}; // the machines keep the time of each function's own limit
     out.connect_timeout = {};  // and its queue that of waiting
+    out.drain_grace = std::chrono::milliseconds(250);
     return out;
 }
 

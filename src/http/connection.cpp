@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t kReadAhead = 16 * 1024;     // of pipelined requests, while one is served
 constexpr std::size_t kLingerBytes = 1024 * 1024; // thrown away for a client that is still sending
 constexpr std::size_t kSlack = 4096;              // beyond the longest head, so that it can be seen to be too long
+// For the first request of a client that connected just before a drain: it saw its connection accepted.
+constexpr std::chrono::milliseconds kFreshGrace{1000};
 } // namespace
 
 Connection::Connection(Worker& worker, std::string client_ip, TlsContext tls)
@@ -39,9 +41,16 @@ void Connection::stop() {
     arrived_.notify();
 }
 
+// How long a request that may be on its way is waited for, once the front is to end.
+std::chrono::milliseconds Connection::drain_patience() const {
+    return std::max<std::chrono::milliseconds>(worker_.options().drain_grace, fresh_ ? kFreshGrace : std::chrono::milliseconds(0));
+}
+
 void Connection::close_if_idle() {
-    if (!idle_)
+    if (!idle_ || client_.has_input()) // what has arrived is still answered
         return;
+    if (const auto patience = drain_patience(); patience.count() > 0)
+        return deadline_.set_in(patience);
     stopping_ = true;
     client_.cancel();
 }
@@ -88,8 +97,12 @@ bool Connection::wait_first_byte(Yield& yield) {
         }
         if (!in_.empty() && (skipped || in_.view() != "\r"))
             return true;
-        if (worker_.draining() && in_.empty() && !reading_)
-            return false;
+        if (worker_.draining() && in_.empty() && !reading_ && !client_.has_input()) {
+            const auto patience = drain_patience();
+            if (patience.count() == 0)
+                return false;
+            deadline_.set_in(patience);
+        }
         idle_ = in_.empty();
         const bool more = fill(yield);
         idle_ = false;
@@ -126,6 +139,7 @@ bool Connection::next_head(Yield& yield) {
     }
     head_bytes_.assign(in_.view().substr(0, end.size()));
     in_.consume(end.size());
+    fresh_ = false;
     return true;
 }
 

@@ -46,6 +46,7 @@ public:
     void watch_break();
 
 private:
+    std::chrono::milliseconds drain_patience() const;
     void run(Yield& yield);
     void serve(Yield& yield);
     bool next_head(Yield& yield);
@@ -72,6 +73,7 @@ private:
     bool reading_ = false, watching_ = false;
     bool ended_ = false, clean_end_ = false;
     bool idle_ = false, expired_ = false, stopping_ = false;
+    bool fresh_ = true; // no request has come yet
 };
 
 } // namespace kvmserver::http

@@ -19,6 +19,7 @@ struct Options {
     Time progress_timeout{60'000};  // for a request that moves no byte in either direction
     Time tunnel_timeout{3'600'000}; // the same after an upgrade
     Time linger{1'000};             // for a client to read our last words before the connection is cut
+    Time drain_grace{0};            // that idle connections still have for a request when the front drains; 0: none
 
     bool make_traceparent = false; // when the client sent none
     bool forwarded_headers = false; // X-Forwarded-For, -Proto, -Host; off: programs see what clients sent

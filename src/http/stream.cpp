@@ -66,6 +66,11 @@ void Stream::start_watch(std::shared_ptr<ReadSink> sink) {
     socket_.async_wait(Socket::wait_error, [sink = std::move(sink)](error_code error) { sink->watch_done(error); });
 }
 
+bool Stream::has_input() {
+    char byte;
+    return recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 bool Stream::broke() {
     int pending = 0;
     socklen_t size = sizeof pending;

@@ -37,7 +37,9 @@ store::Digest digest_at(const std::byte* from) {
     return digest;
 }
 
-[[noreturn]] void bad(const char* why) { throw store::BadValue(std::string("the upload is no delta: ") + why); }
+[[noreturn]] void bad(const char* why) {
+    throw store::BadValue(std::string("the upload is no delta: ") + why);
+}
 
 void read_exactly(int fd, std::span<std::byte> bytes, std::uint64_t offset) {
     if (store::read_at(fd, bytes, offset, "read the upload") != bytes.size())

@@ -75,8 +75,8 @@ json token_json(const store::TokenInfo& token) {
 }
 
 json gc_json(const store::GcResult& result, bool dry_run) {
-    return {{"bytes", result.bytes},         {"versions", result.versions},   {"snapshots", result.snapshots},
-            {"chunks", result.chunks},       {"leftovers", result.leftovers}, {"removed", result.lines},
+    return {{"bytes", result.bytes},   {"versions", result.versions},   {"snapshots", result.snapshots},
+            {"chunks", result.chunks}, {"leftovers", result.leftovers}, {"removed", result.lines},
             {"dry_run", dry_run}};
 }
 
@@ -98,8 +98,8 @@ json verify_json(const store::VerifyReport& report) {
     auto findings = json::array();
     for (const store::Finding& finding : report.findings)
         findings.push_back({{"kind", name_of(finding.kind)}, {"line", finding.line}});
-    return {{"clean", report.clean()},       {"findings", findings},         {"functions", report.functions},
-            {"versions", report.versions},   {"snapshots", report.snapshots}, {"chunks", report.chunks},
+    return {{"clean", report.clean()},     {"findings", findings},          {"functions", report.functions},
+            {"versions", report.versions}, {"snapshots", report.snapshots}, {"chunks", report.chunks},
             {"bytes", report.bytes}};
 }
 

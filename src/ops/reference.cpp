@@ -6,8 +6,8 @@
 #include <charconv>
 #include <optional>
 
-#include "src/store/functions.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/functions.hpp"
 
 namespace kvmserver::ops {
 namespace {

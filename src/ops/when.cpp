@@ -17,11 +17,16 @@ std::int64_t time_from(std::string_view text, std::int64_t now) {
     const auto [rest, error] = std::from_chars(text.data(), end, count);
     if (error == std::errc{} && rest + 1 == end && count >= 0 && count < 100'000'000) {
         switch (*rest) {
-        case 's': return now - count * 1000;
-        case 'm': return now - count * 60'000;
-        case 'h': return now - count * 3'600'000;
-        case 'd': return now - count * 86'400'000;
-        default: break;
+        case 's':
+            return now - count * 1000;
+        case 'm':
+            return now - count * 60'000;
+        case 'h':
+            return now - count * 3'600'000;
+        case 'd':
+            return now - count * 86'400'000;
+        default:
+            break;
         }
     }
     std::tm fields{};

@@ -80,7 +80,8 @@ std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) {
     if (line.starts_with("HTTP/")) { // of a new reply: interim ones and those of proxies come first
         transfer.reply.headers.clear();
         const auto space = line.find(' ');
-        transfer.reply.status = space == line.npos ? 0 : static_cast<unsigned>(std::atoi(line.substr(space + 1).data()));
+        transfer.reply.status =
+            space == line.npos ? 0 : static_cast<unsigned>(std::atoi(line.substr(space + 1).data()));
     } else if (const auto colon = line.find(':'); colon != line.npos) {
         auto value = line.substr(colon + 1);
         value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
@@ -138,11 +139,14 @@ std::string variable(const char* name) {
 void check_url(const std::string& url) {
     const bool secure = url.starts_with("https://");
     if (!secure && !url.starts_with("http://"))
-        throw UserError(ExitCode::usage,
-                        fmt::format("'{}' is no remote: write https://HOST:PORT, or a name of `kvmserver remote list`", url));
+        throw UserError(
+            ExitCode::usage,
+            fmt::format("'{}' is no remote: write https://HOST:PORT, or a name of `kvmserver remote list`",
+                        url));
     const std::string host = host_of(url);
     if (url.find('@') != url.npos) // not repeated: it may hold a password
-        throw UserError(ExitCode::usage, "the remote's URL: write https://HOST:PORT, without a user or password");
+        throw UserError(ExitCode::usage,
+                        "the remote's URL: write https://HOST:PORT, without a user or password");
     if (host.empty())
         throw UserError(ExitCode::usage, fmt::format("'{}': write https://HOST:PORT", url));
     if (const auto path = url.find('/', url.find("://") + 3); path != url.npos && path + 1 != url.size())
@@ -165,8 +169,9 @@ Problem::Problem(ExitCode exit, const std::string& message, unsigned status, std
 void throw_problem(const Reply& reply, const std::string& server) {
     json document = json::parse(reply.body, nullptr, false);
     if (!document.is_object() || !document.contains("detail") || !document["detail"].is_string())
-        throw Problem(exit_of(reply.status, ""), fmt::format("{} answers with status {}", server, reply.status),
-                      reply.status, "", json::object());
+        throw Problem(exit_of(reply.status, ""),
+                      fmt::format("{} answers with status {}", server, reply.status), reply.status, "",
+                      json::object());
     const auto text = [&](const char* name) {
         const auto at = document.find(name);
         return at != document.end() && at->is_string() ? at->get<std::string>() : std::string();
@@ -227,7 +232,8 @@ public:
         if (transfer.too_long)
             throw UserError(ExitCode::failure, fmt::format("{}: the reply is too long", url));
         if (code != CURLE_OK && !transfer.ended_by_sink)
-            // A refusal may come before all of the body has gone; what it says is worth more than that it came.
+            // A refusal may come before all of the body has gone; what it says is worth more than that it
+            // came.
             if (!(transfer.reply.status >= 400 && code == CURLE_SEND_ERROR))
                 fail(code);
         return std::move(transfer.reply);
@@ -303,9 +309,10 @@ private:
         if (code == CURLE_OPERATION_TIMEDOUT)
             throw Broken(fmt::format("{}: {}: --timeout gives it longer", shown, why));
         if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
-            throw UserError(ExitCode::unreachable,
-                            fmt::format("{}: its certificate is not trusted: {}: --cacert FILE names its authority",
-                                        shown, why));
+            throw UserError(
+                ExitCode::unreachable,
+                fmt::format("{}: its certificate is not trusted: {}: --cacert FILE names its authority",
+                            shown, why));
         throw Broken(fmt::format("{}: {}", shown, why));
     }
 
@@ -326,7 +333,8 @@ Client::~Client() = default;
 
 Reply Client::ask(const Ask& ask) { return handle_->ask(ask); }
 
-json Client::call(const std::string& method, const std::string& target, const json& body, const Headers& headers) {
+json Client::call(const std::string& method, const std::string& target, const json& body,
+                  const Headers& headers) {
     const Reply reply = ask({.method = method,
                              .target = target,
                              .headers = headers,
@@ -340,8 +348,9 @@ json Client::call(const std::string& method, const std::string& target, const js
         return nullptr;
     json document = json::parse(reply.body, nullptr, false);
     if (document.is_discarded() || reply.status < 200 || reply.status >= 300)
-        throw UserError(ExitCode::failure,
-                        fmt::format("{} does not answer as an API of kvmserver does (status {})", shown(), reply.status));
+        throw UserError(
+            ExitCode::failure,
+            fmt::format("{} does not answer as an API of kvmserver does (status {})", shown(), reply.status));
     return document;
 }
 

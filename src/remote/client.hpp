@@ -51,7 +51,8 @@ struct Reply {
 // What the API refused.
 class Problem : public tinykvm::UserError {
 public:
-    Problem(tinykvm::ExitCode exit, const std::string& message, unsigned status, std::string code, nlohmann::json document);
+    Problem(tinykvm::ExitCode exit, const std::string& message, unsigned status, std::string code,
+            nlohmann::json document);
     unsigned status() const { return status_; }
     const std::string& name() const { return name_; } // "wrong-offset"
     const nlohmann::json& document() const { return document_; }
@@ -79,10 +80,12 @@ public:
     // Whatever the status is. Throws Broken; UserError for what no second try mends.
     Reply ask(const Ask& ask);
     // A status of 400 or more throws Problem; null for a reply without a body.
-    nlohmann::json call(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr,
-                        const Headers& headers = {});
+    nlohmann::json call(const std::string& method, const std::string& target,
+                        const nlohmann::json& body = nullptr, const Headers& headers = {});
     const Server& server() const { return server_; }
-    std::string shown() const { return server_.socket.empty() ? server_.url : "unix:" + server_.socket.string(); }
+    std::string shown() const {
+        return server_.socket.empty() ? server_.url : "unix:" + server_.socket.string();
+    }
 
 private:
     class Handle;

@@ -71,8 +71,9 @@ Remotes::Remotes(std::filesystem::path file) : file_(std::move(file)) {
         for (const auto& [name, entry] : kept.at("remotes").items())
             all_[name] = {entry.at("url"), entry.value("token", ""), entry.value("ca", "")};
     } catch (const nlohmann::json::exception&) {
-        throw UserError(ExitCode::usage, fmt::format("{}: it is no list of remotes: remove it and log in again",
-                                                     file_.string()));
+        throw UserError(
+            ExitCode::usage,
+            fmt::format("{}: it is no list of remotes: remove it and log in again", file_.string()));
     }
 }
 
@@ -109,8 +110,8 @@ void Remotes::save() const {
     const std::string temporary = fmt::format("{}.{}", file_.string(), ::getpid());
     const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd || ::fchmod(fd.get(), 0600) != 0 ||
-        ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(fd.get()) != 0 ||
-        ::rename(temporary.c_str(), file_.c_str()) != 0) {
+        ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+        ::fsync(fd.get()) != 0 || ::rename(temporary.c_str(), file_.c_str()) != 0) {
         const int error = errno;
         ::unlink(temporary.c_str());
         throw tinykvm::HostError(error, "write " + file_.string());
@@ -124,7 +125,8 @@ std::string token_from_file(const std::filesystem::path& file) {
     while (!text->empty() && (text->back() == '\n' || text->back() == '\r' || text->back() == ' '))
         text->pop_back();
     if (text->empty() || text->find_first_of("\r\n") != text->npos)
-        throw UserError(ExitCode::usage, fmt::format("{}: it must hold one token on one line", file.string()));
+        throw UserError(ExitCode::usage,
+                        fmt::format("{}: it must hold one token on one line", file.string()));
     return *text;
 }
 

@@ -26,8 +26,10 @@ constexpr int kRounds = 3;
 // The upload as one row of bytes: the list of pieces, then those that are sent.
 class Bytes {
 public:
-    Bytes(const std::filesystem::path& file, const std::vector<ops::FilePiece>& pieces, const ops::Delta& delta)
-        : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)), file_(file.string()), head_(ops::encode_delta(delta)) {
+    Bytes(const std::filesystem::path& file, const std::vector<ops::FilePiece>& pieces,
+          const ops::Delta& delta)
+        : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)), file_(file.string()),
+          head_(ops::encode_delta(delta)) {
         if (!fd_)
             tinykvm::throw_errno("open " + file_);
         size_ = head_.size();
@@ -87,7 +89,8 @@ ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::
     for (const ops::FilePiece& piece : pieces) {
         bytes.resize(piece.length);
         if (store::read_at(fd.get(), bytes, piece.offset, file.string()) != bytes.size())
-            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file.string()));
+            throw UserError(ExitCode::bad_snapshot,
+                            fmt::format("{}: it was changed meanwhile", file.string()));
         sum.update(bytes);
         delta.pieces.push_back({store::sha256(bytes), piece.length, false});
     }
@@ -100,7 +103,7 @@ std::optional<std::uint64_t> offset_of(const Reply& reply) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc{} && !text.empty() && end == text.data() + text.size() ? std::optional(value)
-                                                                                       : std::nullopt;
+                                                                                     : std::nullopt;
 }
 
 // One upload, as often as it takes.
@@ -111,8 +114,8 @@ public:
 
     // False: what the server has changed meanwhile; ask again what is missing.
     bool run() {
-        const json begun = client_.call("POST", "/v1/uploads",
-                                        {{"size", bytes_.size()}, {"sha256", bytes_.digest().hex()}});
+        const json begun =
+            client_.call("POST", "/v1/uploads", {{"size", bytes_.size()}, {"sha256", bytes_.digest().hex()}});
         if (begun.value("complete", false))
             return true;
         target_ = "/v1/uploads/" + begun.at("id").get<std::string>();
@@ -222,8 +225,9 @@ Uploaded upload(Client& client, const std::filesystem::path& file, const Progres
         if (Sender(client, Bytes(file, pieces, delta), progress, result).run())
             return result;
     }
-    throw UserError(ExitCode::failure,
-                    fmt::format("{}: pieces of the snapshot keep vanishing: kvmserver verify --remote", client.shown()));
+    throw UserError(
+        ExitCode::failure,
+        fmt::format("{}: pieces of the snapshot keep vanishing: kvmserver verify --remote", client.shown()));
 }
 
 } // namespace kvmserver::remote

@@ -10,9 +10,9 @@
 namespace kvmserver::remote {
 
 struct Uploaded {
-    std::string snapshot; // "sha256:..."
-    std::uint64_t bytes = 0;     // of the snapshot
-    std::uint64_t new_bytes = 0; // of pieces that the store had not
+    std::string snapshot;         // "sha256:..."
+    std::uint64_t bytes = 0;      // of the snapshot
+    std::uint64_t new_bytes = 0;  // of pieces that the store had not
     std::uint64_t sent_bytes = 0; // what travelled, headers not counted
 };
 

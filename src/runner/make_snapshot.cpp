@@ -5,6 +5,8 @@
 
 #include "src/runner/hot_pages.hpp"
 #include "src/runner/setup.hpp"
+#include "src/snapshot/reader.hpp"
+#include "src/snapshot/unpacked.hpp"
 #include "src/snapshot/writer.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/renumber.hpp"
@@ -45,6 +47,7 @@ int make_snapshot(const Options& options) {
                                                                      : fmt::format("{:.0f} KiB", mib * 1024),
                summary.sha256);
     std::fflush(stdout);
+    UnpackedCache(options.cache).keep(SnapshotReader::open(options.snapshot_file)); // it is likely to be started soon
     return 0;
 }
 

@@ -16,12 +16,16 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
-Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets) {
+Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets) : cache_(options.cache) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     const std::string name = reader.path().string();
     memory_ = Image::create(state.frames);
-    loader_ = std::make_shared<SnapshotLoader>(std::move(reader), *memory_);
+    auto unpacked = cache_.find(reader);
+    keep_unpacked_ = !unpacked;
+    if (options.verbose.general && unpacked)
+        note_line(fmt::format("{}: its hot part was kept unpacked in {}", name, options.cache));
+    loader_ = std::make_shared<SnapshotLoader>(std::move(reader), std::move(unpacked), *memory_);
     memory_->set_loader(loader_);
     // The hot part is unpacked by two threads while this one gets KVM, the VMs and the sockets ready.
     const std::size_t hot = loader_->hot_chunks();
@@ -64,9 +68,12 @@ void Restored::fill_behind(std::function<void()> on_damage) {
         // Even so the scheduler gives it some milliseconds now and then: the first request, for which many start us, goes first.
         constexpr int kHeadStartMs = 100;
         pollfd stopped{stopper_.fd(), POLLIN, 0};
-        ::poll(&stopped, 1, kHeadStartMs);
+        if (::poll(&stopped, 1, kHeadStartMs) > 0)
+            return; // nobody will need the rest
         try {
             loader_->load_chunks(loader_->hot_chunks(), loader_->chunks(), stop_);
+            if (keep_unpacked_ && !stop_)
+                cache_.keep(loader_->reader()); // for the next start
         } catch (const std::exception& error) {
             note_line(error.what());
             damaged_ = true;

@@ -10,6 +10,7 @@
 
 #include "src/runner/setup.hpp"
 #include "src/runner/snapshot_image.hpp"
+#include "src/snapshot/unpacked.hpp"
 
 namespace kvmserver {
 
@@ -30,6 +31,8 @@ public:
     bool damaged() const { return damaged_; }
 
 private:
+    const UnpackedCache cache_;
+    bool keep_unpacked_ = false;
     std::shared_ptr<tinykvm::Image> memory_;
     std::shared_ptr<SnapshotLoader> loader_;
     std::unique_ptr<Setup> setup_;

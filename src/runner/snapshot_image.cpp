@@ -4,8 +4,8 @@
 
 namespace kvmserver {
 
-SnapshotLoader::SnapshotLoader(SnapshotReader reader, const tinykvm::Image& image)
-    : reader_(std::move(reader)), image_(image.bytes()), memfd_(image.fd()), states_(reader_.chunks().size()) {
+SnapshotLoader::SnapshotLoader(SnapshotReader reader, std::optional<UnpackedCopy> unpacked, const tinykvm::Image& image)
+    : reader_(std::move(reader)), unpacked_(std::move(unpacked)), image_(image.bytes()), memfd_(image.fd()), states_(reader_.chunks().size()) {
     while (hot_ < reader_.chunks().size() && reader_.chunks()[hot_].hot)
         ++hot_;
 }
@@ -24,7 +24,8 @@ void SnapshotLoader::load_chunk(std::size_t chunk) {
     std::uint8_t seen = absent;
     if (states_[chunk].compare_exchange_strong(seen, loading, std::memory_order_acquire)) {
         try {
-            reader_.load_chunk(chunk, image_, memfd_);
+            const auto kept = unpacked_ ? unpacked_->chunk(chunk) : std::span<const std::byte>();
+            reader_.place(chunk, kept.empty() ? reader_.unpack(chunk) : kept, image_, memfd_);
         } catch (...) {
             states_[chunk].store(failed, std::memory_order_release);
             const std::lock_guard lock(mutex_);

@@ -4,11 +4,13 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "src/snapshot/reader.hpp"
+#include "src/snapshot/unpacked.hpp"
 #include "tinykvm/memory/image.hpp"
 
 namespace kvmserver {
@@ -16,7 +18,8 @@ namespace kvmserver {
 class SnapshotLoader final : public tinykvm::ImageLoader {
 public:
     // The bytes and the memfd of the image must outlive the loader's last use; the image holds the loader, not the other way round.
-    SnapshotLoader(SnapshotReader reader, const tinykvm::Image& image);
+    // `unpacked`: of its hot part, which is then taken from there as far as it is sound.
+    SnapshotLoader(SnapshotReader reader, std::optional<UnpackedCopy> unpacked, const tinykvm::Image& image);
 
     void load(std::uint32_t frame) override;
     bool loaded(std::uint32_t frame) const override;
@@ -32,6 +35,7 @@ private:
     void load_chunk(std::size_t chunk);
 
     SnapshotReader reader_;
+    std::optional<UnpackedCopy> unpacked_;
     std::span<std::byte> image_;
     int memfd_;
     std::vector<std::atomic<std::uint8_t>> states_;

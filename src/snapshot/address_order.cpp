@@ -10,6 +10,7 @@ namespace {
 
 constexpr unsigned kLevels = 4;
 constexpr std::size_t kEntries = 512;
+constexpr std::uint64_t kWritable = 2;
 constexpr std::uint64_t kAddress = 0x000f'ffff'ffff'f000;
 
 class Walk {
@@ -30,14 +31,14 @@ public:
             if (level > 1)
                 visit_table(next, level - 1);
             else if (mark(next))
-                pages_.push_back(static_cast<std::uint32_t>(next));
+                ((entry & kWritable) != 0 ? writable_ : read_only_).push_back(static_cast<std::uint32_t>(next));
         }
     }
 
     std::vector<std::uint32_t> ranks() {
         std::vector<std::uint32_t> ranks(seen_.size());
         std::uint32_t rank = 0;
-        for (const auto* frames : {&tables_, &pages_})
+        for (const auto* frames : {&tables_, &read_only_, &writable_})
             for (const std::uint32_t frame : *frames)
                 ranks[frame] = rank++;
         for (std::size_t frame = 0; frame < seen_.size(); ++frame)
@@ -56,7 +57,7 @@ private:
 
     std::span<const std::byte> memory_;
     std::vector<bool> seen_;
-    std::vector<std::uint32_t> tables_, pages_;
+    std::vector<std::uint32_t> tables_, read_only_, writable_;
 };
 
 } // namespace

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "src/snapshot/digest.hpp"
 #include "src/snapshot/format.hpp"
 #include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
@@ -40,18 +41,25 @@ void read_fully(int fd, std::uint64_t offset, std::span<std::byte> bytes, const 
 
 class FileSource final : public ByteSource {
 public:
-    FileSource(UniqueFd fd, std::uint64_t size, std::string name) : fd_(std::move(fd)), size_(size), name_(std::move(name)) {}
-    std::uint64_t size() const override { return size_; }
+    FileSource(UniqueFd fd, const struct stat& info, std::string name) : fd_(std::move(fd)), info_(info), name_(std::move(name)) {}
+    std::uint64_t size() const override { return static_cast<std::uint64_t>(info_.st_size); }
+    // Every change of a file sets its ctime, which nobody can set to a time of his choice.
+    std::string identity() const override {
+        return fmt::format("{:x}-{:x}-{:x}-{:x}-{:x}", info_.st_dev, info_.st_ino, info_.st_size, info_.st_ctim.tv_sec, info_.st_ctim.tv_nsec);
+    }
     void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override { read_fully(fd_.get(), offset, bytes, name_); }
 
 private:
     UniqueFd fd_;
-    std::uint64_t size_;
+    struct stat info_;
     std::string name_;
 };
 
 class PiecesSource final : public ByteSource {
 public:
+    // Their names are those of what is in them, or their folder is not sound.
+    explicit PiecesSource(std::string digest) : digest_(std::move(digest)) {}
+    std::string identity() const override { return digest_; }
     void add(std::uint64_t length, std::string path) {
         pieces_.push_back({size_, length, std::move(path)});
         size_ += length;
@@ -81,6 +89,7 @@ private:
         std::uint64_t offset, length;
         std::string path;
     };
+    std::string digest_; // of the list
     std::vector<Piece> pieces_;
     std::uint64_t size_ = 0;
 };
@@ -103,7 +112,7 @@ std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) 
     if (!S_ISREG(info.st_mode))
         throw UserError(ExitCode::bad_snapshot, fmt::format("{}: not a snapshot: it is {}", printable(path.native()),
                                                             S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
-    return std::make_unique<FileSource>(std::move(fd), static_cast<std::uint64_t>(info.st_size), path.native());
+    return std::make_unique<FileSource>(std::move(fd), info, path.native());
 }
 
 std::unique_ptr<ByteSource> open_pieces_source(int list) {
@@ -116,7 +125,7 @@ std::unique_ptr<ByteSource> open_pieces_source(int list) {
             tinykvm::throw_errno("read the list of pieces");
         text.append(buffer, static_cast<std::size_t>(n));
     }
-    auto source = std::make_unique<PiecesSource>();
+    auto source = std::make_unique<PiecesSource>(sha256_of_file(list));
     const char* at = text.data();
     const char* const end = at + text.size();
     while (at != end) {

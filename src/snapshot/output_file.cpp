@@ -90,8 +90,8 @@ void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
     }
 }
 
-void OutputFile::publish() {
-    if (::fsync(fd_.get()) != 0)
+void OutputFile::publish(Durable durable) {
+    if (durable == Durable::yes && ::fsync(fd_.get()) != 0)
         fail("fsync");
     if (hidden_.empty()) { // linkat does not replace a file, rename does
         const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
@@ -106,7 +106,7 @@ void OutputFile::publish() {
     if (::renameat(folder_fd_.get(), hidden_.c_str(), folder_fd_.get(), path_.filename().c_str()) != 0)
         fail("rename to");
     hidden_.clear();
-    if (::fsync(folder_fd_.get()) != 0 && errno != EINVAL)
+    if (durable == Durable::yes && ::fsync(folder_fd_.get()) != 0 && errno != EINVAL)
         fail("fsync the folder of");
 }
 

@@ -26,8 +26,8 @@ public:
 
     void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
     int fd() const { return fd_.get(); }
-    // Flushes file and folder to the disk.
-    void publish();
+    enum class Durable { yes, no }; // flushed to the disk first, file and folder
+    void publish(Durable durable = Durable::yes);
 
 private:
     [[noreturn]] void fail(const char* operation) const; // by errno

@@ -54,12 +54,13 @@ std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
 class Gatherer {
 public:
     Gatherer(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks, bool hot, Plan& plan)
-        : memory_(memory), ranks_(ranks), hot_(hot), max_pages_(hot ? kHotChunkPages : kColdChunkPages),
+        : memory_(memory), ranks_(ranks), hot_(hot), lengths_(hot ? kHotLengths : kColdLengths),
           plan_(plan) {}
 
     void add(std::uint32_t frame) {
         const auto page = page_of(memory_, frame);
-        const auto [known, is_new] = by_content_.try_emplace(XXH3_64bits(page.data(), page.size()), frame);
+        const std::uint64_t hash = XXH3_64bits(page.data(), page.size());
+        const auto [known, is_new] = by_content_.try_emplace(hash, frame);
         if (!is_new && std::memcmp(page.data(), page_of(memory_, known->second).data(), kPage) == 0) {
             copies_[known->second].push_back(frame);
             ++plan_.copied_pages;
@@ -67,12 +68,19 @@ public:
         }
         frames_.push_back(frame);
         ++plan_.stored_pages;
+        const std::size_t pages = frames_.size() - (ends_.empty() ? 0 : ends_.back());
+        if (pages == lengths_.most || (pages >= lengths_.least && (hash & (lengths_.one_in - 1)) == 0))
+            ends_.push_back(frames_.size());
     }
 
-    void finish() {
-        for (std::size_t at = 0; at < frames_.size(); at += max_pages_)
-            close_chunk(
-                std::span(frames_).subspan(at, std::min<std::size_t>(max_pages_, frames_.size() - at)));
+    void finish() { // only now are all copies known
+        ends_.push_back(frames_.size());
+        std::size_t begin = 0;
+        for (const std::size_t end : ends_) {
+            if (begin != end)
+                close_chunk(std::span(frames_).subspan(begin, end - begin));
+            begin = end;
+        }
     }
 
 private:
@@ -112,9 +120,10 @@ private:
     std::span<const std::byte> memory_;
     std::span<const std::uint32_t> ranks_;
     bool hot_;
-    std::uint32_t max_pages_;
+    ChunkLengths lengths_;
     Plan& plan_;
     std::vector<std::uint32_t> frames_; // of different content
+    std::vector<std::size_t> ends_;     // of chunks, in frames_
     std::unordered_map<std::uint64_t, std::uint32_t> by_content_;
     std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> copies_; // by the frame that is stored
 };

@@ -9,8 +9,13 @@
 
 namespace kvmserver {
 
-inline constexpr std::uint32_t kHotChunkPages = 64;   // small: several threads decompress them at once
-inline constexpr std::uint32_t kColdChunkPages = 384; // FORMAT.md, "Sizes and speeds"
+// A chunk ends after a page that its content chooses, one in `one_in`, as long as it has from `least` to `most` pages. So where two
+// snapshots hold the same pages their chunks fall into step, whatever lies before, and a store keeps them once.
+struct ChunkLengths {
+    std::uint32_t least, one_in, most; // one_in: a power of two
+};
+inline constexpr ChunkLengths kHotLengths{32, 32, 96};    // small: several threads decompress them at once
+inline constexpr ChunkLengths kColdLengths{384, 128, 768}; // FORMAT.md, "Sizes and speeds"
 
 struct Plan {
     std::vector<ChunkInfo> chunks; // runs, pages and hot are set; hot ones first

@@ -96,28 +96,34 @@ void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> r
         throw FormatError(fmt::format("chunk {} of guest memory does not decompress to its length", number));
 }
 
-void SnapshotReader::load_chunk(std::size_t number, std::span<std::byte> image, int memfd) const {
+std::span<const std::byte> SnapshotReader::unpack(std::size_t number) const {
     const ChunkInfo& chunk = chunks_[number];
-    if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage)
-        throw std::logic_error("load_chunk: the image has not the size of guest memory");
     try {
-        auto raw = raw_buffer(0, chunk.raw_bytes());
+        const auto raw = raw_buffer(0, chunk.raw_bytes());
         decompress_chunk(number, raw);
-        if (chunk.filter != Filter::none) {
-            const auto unfiltered = raw_buffer(1, raw.size());
-            undo_filter(chunk.filter, raw, unfiltered.data());
-            raw = unfiltered;
-        }
-        for (const ChunkRun& run : chunk.runs) {
-            const auto pages = raw.subspan(std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
-            const std::size_t at = std::size_t{run.first} * kPage;
-            if (memfd < 0 || ::pwrite(memfd, pages.data(), pages.size(), static_cast<off_t>(at)) != static_cast<ssize_t>(pages.size()))
-                std::memcpy(image.data() + at, pages.data(), pages.size());
-        }
+        if (chunk.filter == Filter::none)
+            return raw;
+        const auto unfiltered = raw_buffer(1, raw.size());
+        undo_filter(chunk.filter, raw, unfiltered.data());
+        return unfiltered;
     } catch (const FormatError& error) {
         bad(error.what());
     }
 }
+
+void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages, std::span<std::byte> image, int memfd) const {
+    const ChunkInfo& chunk = chunks_[number];
+    if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage || pages.size() != chunk.raw_bytes())
+        throw std::logic_error("SnapshotReader::place: the image or the chunk has another size");
+    for (const ChunkRun& run : chunk.runs) {
+        const auto part = pages.subspan(std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
+        const std::size_t at = std::size_t{run.first} * kPage;
+        if (memfd < 0 || ::pwrite(memfd, part.data(), part.size(), static_cast<off_t>(at)) != static_cast<ssize_t>(part.size()))
+            std::memcpy(image.data() + at, part.data(), part.size());
+    }
+}
+
+format::Checksum SnapshotReader::header_checksum() const { return format::checksum_of(format::encode(header_)); }
 
 void SnapshotReader::verify() const {
     try {

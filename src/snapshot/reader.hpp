@@ -26,6 +26,8 @@ public:
     static SnapshotReader open(std::unique_ptr<ByteSource> source, const std::filesystem::path& name);
 
     const std::filesystem::path& path() const { return path_; }
+    std::string identity() const { return source_->identity(); }
+    format::Checksum header_checksum() const; // which vouches for all the rest
     std::uint64_t file_bytes() const { return header_.prefix.file_bytes; }
     std::uint32_t format_version() const { return header_.prefix.version; }
     const MadeWith& made_with() const { return metadata_.made_with; }
@@ -36,11 +38,16 @@ public:
     // Which chunk fills the frame; nothing when its page is zero.
     std::optional<std::uint32_t> chunk_of(std::uint32_t frame) const { return frames_.find(frame); }
 
+    // The pages of a chunk, in a buffer of the calling thread that the next call overwrites.
+    std::span<const std::byte> unpack(std::size_t chunk) const;
     // Puts the pages of a chunk where its runs say. `image` is all of guest memory, state().frames * 4096
     // bytes. Nothing else of `image` is touched; on failure the chunk's frames may be half filled. Two
-    // threads must not load the same chunk at once.
+    // threads must not place the same chunk at once.
     // `memfd`: the file that `image` maps, or -1. Pages are written through it: a page fault each costs more.
-    void load_chunk(std::size_t chunk, std::span<std::byte> image, int memfd = -1) const;
+    void place(std::size_t chunk, std::span<const std::byte> pages, std::span<std::byte> image, int memfd = -1) const;
+    void load_chunk(std::size_t chunk, std::span<std::byte> image, int memfd = -1) const {
+        place(chunk, unpack(chunk), image, memfd);
+    }
 
     // Checks the content of all chunks.
     void verify() const;

@@ -1,7 +1,8 @@
-// admin_listener STORE KVMSERVER [OPTION=VALUE...]: the API of a store, with nothing that serves its functions.
+// admin_listener STORE KVMSERVER [OPTION=VALUE...]: the API of a store, with nothing that serves its
+// functions.
 //
-// Options: unix=PATH, tcp=HOST:PORT, cert=FILE, key=FILE, most=N (requests at once). Prints "listening ADDRESS...";
-// SIGTERM ends it.
+// Options: unix=PATH, tcp=HOST:PORT, cert=FILE, key=FILE, most=N (requests at once). Prints "listening
+// ADDRESS..."; SIGTERM ends it.
 #include <signal.h>
 
 #include <cstdio>
@@ -48,7 +49,8 @@ int main(int argc, char** argv) {
     try {
         store::Store store(argv[1]);
         admin::OpenStore source(argv[1], store);
-        admin::Api api(source, {.control = nullptr, .executable = argv[2], .trial_folder = "/", .version = "test"});
+        admin::Api api(source,
+                       {.control = nullptr, .executable = argv[2], .trial_folder = "/", .version = "test"});
         admin::Listener listener(api, options_from(argc, argv));
         listener.start();
         std::printf("listening %s\n", listener.address().c_str());

@@ -1,5 +1,6 @@
 """All that may be wrong with what we are given: one clear line, the documented exit code, nothing left behind."""
 import contextlib
+import re
 import os
 import shutil
 import socket
@@ -119,7 +120,7 @@ def test_port_in_use(snapshots, program) -> None:
         ended = kvmserver("snaprun", "-e", "--listen", f"127.0.0.1:{port}", snapshots.of(c_epoll))
         assert_one_line(ended, CONFLICT, f"127.0.0.1:{port}", "in use")
         ended = kvmserver("run", "--allow-all", *harness.arguments_of(c_epoll, port))
-        assert ended.status == 1 and "cannot listen: Address already in use" in ended.err, ended
+        assert ended.status == 1 and re.search("cannot listen: Address (already )?in use", ended.err), ended  # glibc, musl
 
 
 def test_privileged_port(snapshots, program) -> None:
@@ -251,7 +252,7 @@ def test_flipped_bits_never_serve_nonsense(snapshots, program, folder) -> None:
 
 def test_a_request_meets_an_altered_part(snapshots, program, folder) -> None:
     """What a request needs and was not unpacked before it: the server ends, and says why by its status too."""
-    whole = bytearray(snapshots.of(program("c-epoll")).read_bytes())
+    whole = bytearray(snapshots.of(program("c-epoll-dynamic")).read_bytes())
     for at in range(len(whole) * 3 // 10, len(whole) * 97 // 100, 4096):
         whole[at] ^= 1
     path = folder / "x.snap"

@@ -177,6 +177,28 @@ def test_drain(serving) -> None:
     assert http.drained() == {"drained": True, "connections": 3, "requests": 2, "in_flight": 0}
 
 
+def test_drain_answers_who_has_just_connected(serving) -> None:
+    """A server that another one replaces on the same socket must not drop those that it has accepted."""
+    http = serving(echo)
+    fresh, silent = http.connect(), http.connect()
+    assert http.connect().send(GET).reply().status == 200  # it was accepted last
+    http.popen.send_signal(signal.SIGTERM)
+
+    def refused() -> bool:
+        try:
+            http.connect().sock.close()
+        except (ConnectionRefusedError, ConnectionResetError):
+            return True
+        return False
+
+    harness.wait_until(refused, "nobody is accepted any more")
+    reply = fresh.send(GET).reply()
+    assert reply.status == 200 and reply.closes and fresh.at_end()
+    assert silent.at_end()  # it does not hold up the end
+    http.wait()
+    assert http.drained()["drained"] is True
+
+
 def test_ends_with_requests_in_flight(serving) -> None:
     http = serving(lambda peer: (peer.head(), peer.to_end()))
     peers = [http.connect().send(GET) for _ in range(5)] + [http.connect().send(GET.replace(b"/ ", b"/-/never "))]

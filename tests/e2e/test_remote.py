@@ -1,7 +1,10 @@
 """The commands with --remote: TLS, tokens, uploads that break and go on, and only what is missing travels."""
+import contextlib
 import json
 import os
 import pathlib
+import pty
+import re
 import stat
 import subprocess
 
@@ -221,6 +224,43 @@ def test_an_interrupted_upload_goes_on(far, big) -> None:
     far.ok("pull", "hello", "-o", far.folder / "back.snap", "--remote", "wired")
     assert (far.folder / "back.snap").read_bytes() == big.read_bytes()
     wire.close()
+
+
+def test_progress_is_for_a_terminal(far, big) -> None:
+    far.login("admin")
+    words = [str(harness.KVMSERVER), "push", str(big), "--remote", "far"]
+    env = {**harness.BASE_ENVIRONMENT, **far.env}
+    ours, theirs = pty.openpty()
+    shown = b""
+    with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs) as client:
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
+            while data := os.read(ours, 65536):
+                shown += data
+    os.close(ours)
+    assert client.returncode == 0
+    assert re.search(rb"Uploading [\d.]+ MiB of [\d.]+ MiB, 100%", shown) and shown.endswith(b"\r\x1b[K"), shown[-300:]
+    far.ok("gc", "--remote", "far")
+    done = far.run("push", big, "--remote", "far")
+    assert done.status == 0 and "Uploading" not in done.err
+
+
+@pytest.mark.parametrize(("answer", "options", "status"), [(b"n\n", [], 1), (b"y\n", [], 0), (b"", ["-y"], 0)])
+def test_delete_asks_on_a_terminal(far, snap, answer: bytes, options: list[str], status: int) -> None:
+    far.ok("deploy", snap, "--name", "hello", "--store", far.api.store)
+    ours, theirs = pty.openpty()
+    words = [str(harness.KVMSERVER), "delete", "hello", "--store", str(far.api.store), *options]
+    with subprocess.Popen(words, env={**harness.BASE_ENVIRONMENT, **far.env}, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as client:
+        os.close(theirs)
+        if answer:
+            asked = b""
+            while b"[y/N]" not in asked:
+                asked += os.read(ours, 4096)
+            assert b"Delete hello from" in asked
+            os.write(ours, answer)
+        assert client.wait(harness.PATIENCE) == status
+    os.close(ours)
+    assert far.run("describe", "hello", "--store", far.api.store).status == (0 if status else 3)
 
 
 def test_another_process_goes_on_with_it(far, big) -> None:

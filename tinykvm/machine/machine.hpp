@@ -105,7 +105,7 @@ struct MachineImage {
     std::vector<FrameRun> hot_files;     // of files' read-only pages: shared by all clones
     std::vector<FrameRun> hot_read_only; // of other read-only pages
     std::vector<UnwrittenPage> hot_unwritten;
-    // Addresses of what the first invocation uses, those of hot_files apart; bit 0: that it writes to.
+    // Addresses of what the first invocation uses; bit 0: that it writes to. Those apart are all in hot_files.
     std::vector<std::uint64_t> hot_pages, hot_file_pages;
     bool keep_pid = false; // the program would not bear another process number
 };

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <utility>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/embed.hpp"
@@ -44,6 +45,38 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
             fn(at, entry);
         else
             for_each_leaf(memory, visited, GuestPhys(entry & pte::kAddress), level - 1, at, fn);
+    }
+}
+
+struct HotPage {
+    std::uint64_t touch; // its address; bit 0: to be written to
+    Frame frame;
+};
+
+// What the second vCPU touches while the first one's pages are still being copied, and what the first does: with about as many
+// faults for each.
+void divide_touching(MachineImage& image, const std::vector<HotPage>& hot) {
+    constexpr std::uint64_t kBlock = 8 * kPageSize; // KVM maps so much by one fault, at best
+    constexpr std::size_t kCopying = 60;            // faults in the time that copying takes
+    std::vector<bool> shared(image.image->frames());
+    for (const FrameRun& run : image.hot_files)
+        std::fill_n(shared.begin() + run.first, run.count, true);
+    std::size_t blocks = 0;
+    std::uint64_t last = ~std::uint64_t{0};
+    for (const HotPage& page : hot)
+        if (std::exchange(last, page.touch / kBlock) != page.touch / kBlock)
+            ++blocks;
+    std::size_t aside = (blocks + kCopying) / 2;
+    last = ~std::uint64_t{0};
+    for (const HotPage& page : hot) {
+        const bool begins = page.touch / kBlock != last;
+        if (shared[page.frame] && (!begins || aside > 0)) {
+            aside -= begins ? 1 : 0;
+            last = page.touch / kBlock;
+            image.hot_file_pages.push_back(page.touch);
+        } else {
+            image.hot_pages.push_back(page.touch);
+        }
     }
 }
 
@@ -187,6 +220,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
         std::fill_n(written.begin() + run.first, run.count, true);
     std::vector<bool> twice(memory.frames()); // what has two addresses may be written to through either
     std::vector<Frame> files, read_only;
+    std::vector<HotPage> hot;
     auto region = image.regions->begin(); // leaves come in the order of addresses
     const auto of_file = [&](std::uint64_t at) {
         while (region != image.regions->end() && region->second.end <= at)
@@ -201,9 +235,9 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
         if (seen[frame])
             twice[frame] = true;
         seen[frame] = true;
-        if (shadow_paging && (entry & pte::kUser) && memory.loaded(frame) && !memory.is_hole(frame))
-            (!(entry & pte::kWrite) && at < layout::kUserMax ? image.hot_file_pages : image.hot_pages)
-                .push_back(at | (written[frame] && (entry & pte::kWrite) ? 1 : 0));
+        const bool writes = written[frame] && (entry & pte::kWrite);
+        if (shadow_paging && (entry & pte::kUser) && memory.loaded(frame) && (writes || !memory.is_hole(frame)))
+            hot.push_back({at | (writes ? 1 : 0), frame});
         if (!memory.loaded(frame)) {
             entry = (entry & ~pte::kPresent) | pte::kLazy;
             ++lazy;
@@ -228,6 +262,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
     });
     for (const Frame frame : read_only)
         append_frame(image.hot_read_only, frame);
+    divide_touching(image, hot);
     std::erase_if(image.hot_unwritten, [&](const UnwrittenPage& page) { return twice[page.frame]; });
     for (const UnwrittenPage& page : image.hot_unwritten)
         *reinterpret_cast<std::uint64_t*>(memory.data() + page.entry_at.value) &= ~pte::kDirty;

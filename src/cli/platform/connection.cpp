@@ -41,7 +41,8 @@ std::string Connection::public_url(const std::string& route) {
     return url_of(route, scheme, port);
 }
 
-std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context, const std::string& folder) {
+std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context,
+                                    const std::string& folder) {
     const bool quiet = flag(invocation, "quiet");
     if (auto server = chosen_server(invocation))
         return connect_there(std::move(*server), quiet, context);

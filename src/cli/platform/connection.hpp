@@ -1,5 +1,5 @@
-// What the commands talk to: the API of a daemon (local, or --remote), or the same API within this process over a
-// store that nobody serves. A command cannot tell which.
+// What the commands talk to: the API of a daemon (local, or --remote), or the same API within this process
+// over a store that nobody serves. A command cannot tell which.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -57,7 +57,8 @@ public:
 };
 
 // By --remote, --store and --timeout. `folder`: what relative paths in manifests are seen from.
-std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context, const std::string& folder = "/");
+std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context,
+                                    const std::string& folder = "/");
 
 // "/v1/functions/NAME" and more, encoded.
 std::string target_of(std::initializer_list<std::string_view> segments);

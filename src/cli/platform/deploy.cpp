@@ -133,8 +133,8 @@ int deploy(const Invocation& invocation, Context& context) {
     const SnapshotFile file(plan.source, quiet, context);
     const Pushed pushed = platform->push(file.path());
     if (!quiet)
-        context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12), bytes_text(pushed.bytes),
-                                   bytes_text(pushed.new_bytes));
+        context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12),
+                                   bytes_text(pushed.bytes), bytes_text(pushed.new_bytes));
     plan.body["snapshot"] = pushed.snapshot;
     json result = platform->call("PUT", plan.target(), plan.body);
     if (flag(invocation, "json")) {
@@ -149,7 +149,8 @@ int deploy(const Invocation& invocation, Context& context) {
         context.out << fmt::format("{} v{} live{}\n", plan.name, version,
                                    routes.empty() ? "" : " " + platform->public_url(routes.front()));
     else
-        context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, version, live_text(result.at("live")));
+        context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, version,
+                                   live_text(result.at("live")));
     return 0;
 }
 

@@ -20,15 +20,34 @@ using tinykvm::ExitCode;
 using tinykvm::UserError;
 
 constexpr OptionSpec kOwn[] = {
-    {.name = "request", .letter = 'X', .kind = Kind::text, .group = "Options", .value = "METHOD",
+    {.name = "request",
+     .letter = 'X',
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "METHOD",
      .help = "the method (GET; POST with --data)"},
-    {.name = "header", .letter = 'H', .kind = Kind::repeated, .group = "Options", .value = "NAME: VALUE",
+    {.name = "header",
+     .letter = 'H',
+     .kind = Kind::repeated,
+     .group = "Options",
+     .value = "NAME: VALUE",
      .help = "a header of the request (repeatable)"},
-    {.name = "data", .letter = 'd', .kind = Kind::text, .group = "Options", .value = "TEXT|@FILE",
+    {.name = "data",
+     .letter = 'd',
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "TEXT|@FILE",
      .help = "the body; @- is stdin"},
-    {.name = "path", .kind = Kind::text, .group = "Options", .value = "PATH", .fallback = "/",
+    {.name = "path",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "PATH",
+     .fallback = "/",
      .help = "path and query of the request"},
-    {.name = "version", .kind = Kind::text, .group = "Options", .value = "N",
+    {.name = "version",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "N",
      .help = "this version, live or not (by the traffic's percentages)"},
     {.name = "fail", .group = "Options", .help = "status 1 for a reply of 400 or more"},
     {.name = "timing", .group = "Options", .help = "on stderr: status, version and where the time went"},
@@ -62,7 +81,8 @@ std::string body_from(const std::string& data, const Context& context) {
 
 void print_timing(const Connection::Raw& reply, Context& context) {
     context.err << fmt::format("status {}, v{}{}, {}\n", reply.status, reply.header("Kvmserver-Version"),
-                               reply.header("Kvmserver-Cold").empty() ? "" : ", cold", reply.header("Server-Timing"));
+                               reply.header("Kvmserver-Cold").empty() ? "" : ", cold",
+                               reply.header("Server-Timing"));
 }
 
 int invoke(const Invocation& invocation, Context& context) {

@@ -27,7 +27,8 @@ void sort_by(std::vector<json>& functions, const std::string& key) {
     if (key == "name") // they come by name
         return;
     const std::string member = key == "versions" ? key : key + "_ms";
-    std::ranges::stable_sort(functions, [&](const json& a, const json& b) { return a.at(member) > b.at(member); });
+    std::ranges::stable_sort(functions,
+                             [&](const json& a, const json& b) { return a.at(member) > b.at(member); });
 }
 
 std::string joined(const json& routes) {

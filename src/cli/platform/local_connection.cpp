@@ -50,7 +50,8 @@ public:
               std::unique_lock lock(mutex_);
               if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; }))
                   return;
-              const std::string line = fmt::format("kvmserver: not done within {:.4g} s (--timeout)\n", seconds);
+              const std::string line =
+                  fmt::format("kvmserver: not done within {:.4g} s (--timeout)\n", seconds);
               (void)!::write(STDERR_FILENO, line.data(), line.size());
               ::_exit(static_cast<int>(tinykvm::ExitCode::unreachable));
           }) {}
@@ -73,12 +74,14 @@ private:
 class Here final : public Connection {
 public:
     Here(const Invocation& invocation, Context& context, const std::string& folder)
-        : context_(context), source_(store_path(invocation, context), context), api_(source_, options(folder)) {
+        : context_(context), source_(store_path(invocation, context), context),
+          api_(source_, options(folder)) {
         if (const auto seconds = timeout(invocation))
             limit_.emplace(*seconds);
     }
 
-    nlohmann::json call(const std::string& method, const std::string& target, const nlohmann::json& body) override {
+    nlohmann::json call(const std::string& method, const std::string& target,
+                        const nlohmann::json& body) override {
         try {
             return api_.run(method, target, body);
         } catch (const ops::Unhealthy& error) {
@@ -102,7 +105,9 @@ public:
     }
 
     void stream(const std::string&, const std::function<bool(std::string_view)>&) override { no_daemon(); }
-    Raw raw(const std::string&, const std::string&, const Headers&, const std::string&) override { no_daemon(); }
+    Raw raw(const std::string&, const std::string&, const Headers&, const std::string&) override {
+        no_daemon();
+    }
     std::string shown() const override { return source_.path().string(); }
 
 private:
@@ -126,7 +131,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<Connection> connect_here(const Invocation& invocation, Context& context, const std::string& folder) {
+std::unique_ptr<Connection> connect_here(const Invocation& invocation, Context& context,
+                                         const std::string& folder) {
     return std::make_unique<Here>(invocation, context, folder);
 }
 

@@ -4,6 +4,7 @@
 
 namespace kvmserver::cli::platform {
 
-std::unique_ptr<Connection> connect_here(const Invocation& invocation, Context& context, const std::string& folder);
+std::unique_ptr<Connection> connect_here(const Invocation& invocation, Context& context,
+                                         const std::string& folder);
 
 } // namespace kvmserver::cli::platform

@@ -15,16 +15,25 @@ using nlohmann::json;
 
 constexpr OptionSpec kOwn[] = {
     {.name = "follow", .letter = 'f', .group = "Options", .help = "go on with what comes"},
-    {.name = "since", .kind = Kind::text, .group = "Options", .value = "TIME",
+    {.name = "since",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "TIME",
      .help = "not older than 10m, 2h, 3d or 2026-11-21T03:00:09Z"},
     {.name = "request", .kind = Kind::text, .group = "Options", .value = "ID", .help = "of one request"},
-    {.name = "tail", .letter = 'n', .kind = Kind::count, .group = "Options", .value = "N", .help = "the last N lines"},
+    {.name = "tail",
+     .letter = 'n',
+     .kind = Kind::count,
+     .group = "Options",
+     .value = "N",
+     .help = "the last N lines"},
     {.name = "previous", .group = "Options", .help = "of the version before the live one"},
 };
 
 // The newest version before the one that gets most requests.
 std::uint64_t version_before(Connection& platform, const std::string& name) {
-    const json all = platform.call("GET", target_of({"functions", name, "versions"})).at("versions"); // newest first
+    const json all =
+        platform.call("GET", target_of({"functions", name, "versions"})).at("versions"); // newest first
     unsigned most = 0;
     std::uint64_t live = 0;
     for (const json& version : all)
@@ -35,7 +44,8 @@ std::uint64_t version_before(Connection& platform, const std::string& name) {
     for (const json& version : all)
         if (const auto number = version.at("version").get<std::uint64_t>(); number < live)
             return number;
-    throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("{} has no version before the live one", name));
+    throw tinykvm::UserError(tinykvm::ExitCode::not_found,
+                             fmt::format("{} has no version before the live one", name));
 }
 
 // Lines of NDJSON that arrive in pieces.
@@ -60,8 +70,9 @@ private:
             return;
         }
         const std::string stream = object.value("stream", "");
-        context_.out << fmt::format("{} v{} {}{}\n", time_text(object.value("ms", std::int64_t{0})), object.value("version", 0),
-                                    stream == "daemon" ? "-- " : "", object.value("text", ""));
+        context_.out << fmt::format("{} v{} {}{}\n", time_text(object.value("ms", std::int64_t{0})),
+                                    object.value("version", 0), stream == "daemon" ? "-- " : "",
+                                    object.value("text", ""));
     }
     Context& context_;
     bool json_;
@@ -72,7 +83,8 @@ int logs(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "logs", "NAME", 1, 1);
     const std::string& name = invocation.operands.front();
     const auto platform = connect(invocation, context);
-    std::string target = target_of({"functions", name, "logs"}) + (flag(invocation, "follow") ? "?follow=1" : "?follow=0");
+    std::string target =
+        target_of({"functions", name, "logs"}) + (flag(invocation, "follow") ? "?follow=1" : "?follow=0");
     if (const auto since = text(invocation, "since")) {
         ops::time_from(*since, 0); // for its words
         target += "&since=" + encoded(*since);

@@ -59,6 +59,8 @@ private:
         if (const toml::table* build = table(function, "function", "build")) {
             warn_unknown(*build, "function.build", {"command", "watch"});
             string(*build, "function.build.command", manifest_.build_command);
+            if (const toml::node* watch = build->get("watch"))
+                manifest_.watch = strings(*watch, "function.build.watch");
         }
         if (const toml::table* of_scale = table(function, "function", "scale"))
             scale(*of_scale);

@@ -20,6 +20,7 @@ struct Manifest {
     std::map<std::string, std::string> env;
     std::string health;        // path, "" when there is none
     std::string build_command; // "" when there is none
+    std::vector<std::string> watch; // globs of what `dev --watch` builds for; none: the whole folder
     std::string json;          // all of it, for the store
     std::vector<std::string> warnings;
 };

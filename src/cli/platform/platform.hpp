@@ -69,11 +69,12 @@ inline constexpr OptionSpec kTimeout{.name = "timeout",
                                      .value = "SECONDS",
                                      .help = "give up after so long without an answer (300; locally never)"};
 
-inline constexpr OptionSpec kRemote{.name = "remote",
-                                    .kind = Kind::text,
-                                    .group = "Remote",
-                                    .value = "NAME|URL",
-                                    .help = "a daemon elsewhere: of `kvmserver remote list`, or https://HOST:PORT"};
+inline constexpr OptionSpec kRemote{
+    .name = "remote",
+    .kind = Kind::text,
+    .group = "Remote",
+    .value = "NAME|URL",
+    .help = "a daemon elsewhere: of `kvmserver remote list`, or https://HOST:PORT"};
 
 // Those of the command, and those that all have.
 std::vector<OptionSpec> options(std::initializer_list<OptionSpec> own = {});
@@ -98,8 +99,8 @@ std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& 
 std::unique_ptr<store::Store> open_store_at(const std::filesystem::path& path, Context& context);
 
 using ops::time_text;
-std::string bytes_text(std::uint64_t bytes);         // "31 MiB"
-std::string live_text(const nlohmann::json& live);   // "v4", "v3:10%,v4:90%", "none"
+std::string bytes_text(std::uint64_t bytes);       // "31 MiB"
+std::string live_text(const nlohmann::json& live); // "v4", "v3:10%,v4:90%", "none"
 std::string url_of(const std::string& route, const std::string& scheme, std::uint64_t port);
 // Asks on the terminal; true without one, and with --yes.
 bool agreed(const Invocation& invocation, Context& context, const std::string& question);

@@ -137,8 +137,9 @@ Pulled There::pull(const std::string& reference, int fd) {
         }
     }
     if (at != size || sum.finish().hex() != digest)
-        throw UserError(ExitCode::bad_snapshot,
-                        fmt::format("{}: what came is not sha256:{}: kvmserver verify on the server", reference, digest));
+        throw UserError(
+            ExitCode::bad_snapshot,
+            fmt::format("{}: what came is not sha256:{}: kvmserver verify on the server", reference, digest));
     return {"sha256:" + digest, size};
 }
 
@@ -169,10 +170,11 @@ std::optional<remote::Server> chosen_server(const Invocation& invocation) {
     } else if (name->find("://") != std::string::npos) {
         server.url = *name;
     } else {
-        throw UserError(ExitCode::not_found,
-                        fmt::format("there is no remote '{}': kvmserver remote list shows those that there are, "
-                                    "kvmserver login https://HOST:PORT adds one",
-                                    *name));
+        throw UserError(
+            ExitCode::not_found,
+            fmt::format("there is no remote '{}': kvmserver remote list shows those that there are, "
+                        "kvmserver login https://HOST:PORT adds one",
+                        *name));
     }
     if (const std::string token = variable("KVMSERVER_TOKEN"); !token.empty())
         server.token = token;

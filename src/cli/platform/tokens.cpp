@@ -73,19 +73,19 @@ int list(const Invocation& invocation, Context& context) {
         for (const json& scope : token.at("scopes"))
             scopes += (scopes.empty() ? "" : ",") + scope.get<std::string>();
         const std::string prefix = token.at("prefix");
-        context.out << fmt::format("{} {} {} created {} {} {}\n", token.at("name").get<std::string>(), scopes,
-                                   prefix.empty() ? "all" : prefix + "*", token.at("created").get<std::string>(),
-                                   token.contains("expires") ? "expires " + token["expires"].get<std::string>()
-                                                             : "for ever",
-                                   token.contains("last_used") ? "used " + token["last_used"].get<std::string>()
-                                                               : "never used");
+        context.out << fmt::format(
+            "{} {} {} created {} {} {}\n", token.at("name").get<std::string>(), scopes,
+            prefix.empty() ? "all" : prefix + "*", token.at("created").get<std::string>(),
+            token.contains("expires") ? "expires " + token["expires"].get<std::string>() : "for ever",
+            token.contains("last_used") ? "used " + token["last_used"].get<std::string>() : "never used");
     }
     return 0;
 }
 
 int revoke(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "token revoke", "NAME", 2, 2);
-    const json done = connect(invocation, context)->call("DELETE", target_of({"tokens", invocation.operands[1]}));
+    const json done =
+        connect(invocation, context)->call("DELETE", target_of({"tokens", invocation.operands[1]}));
     if (flag(invocation, "json"))
         print_json(context, done);
     else

@@ -79,7 +79,8 @@ int env(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "env", kEnvSynopsis, operands, operands);
     const std::string& function = invocation.operands[1];
     if (action == "list") {
-        const auto list = connect(invocation, context)->call("GET", target_of({"functions", function, "env"}));
+        const auto list =
+            connect(invocation, context)->call("GET", target_of({"functions", function, "env"}));
         if (flag(invocation, "json")) {
             print_json(context, list);
             return 0;
@@ -139,7 +140,8 @@ int secret(const Invocation& invocation, Context& context) {
         value = read_stdin();
     }
     change(*connect(invocation, context),
-           function.empty() ? target_of({"secrets", name}) : target_of({"functions", function, "secrets", name}),
+           function.empty() ? target_of({"secrets", name})
+                            : target_of({"functions", function, "secrets", name}),
            value);
     return done(invocation, context, function, name, value.has_value());
 }

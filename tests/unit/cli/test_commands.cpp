@@ -89,11 +89,11 @@ TEST_CASE("doctor: one line a check, 8 when machines cannot run") {
     };
     CHECK(doctor("/nonexistent/kvm").code == 8);
     CHECK_THAT(doctor("/nonexistent/kvm").out,
-               contains("/nonexistent/kvm missing: ") && contains("modprobe"));
+               contains("/nonexistent/kvm missing: ")); // see test_doctor.cpp
     const Outcome null = doctor("/dev/null");
     CHECK(null.code == 8);
     CHECK_THAT(null.out, contains("/dev/null exists\n/dev/null permitted\n/dev/null: "));
-    CHECK(std::ranges::count(null.out, '\n') == 3);
+    CHECK_THAT(null.out, contains("\nopen files ") && contains("\nmemory"));
     if (::geteuid() != 0) {
         const Folder folder;
         folder.write("kvm", "");

@@ -28,7 +28,7 @@ std::vector<std::uint32_t> order_of(const Bytes& memory, std::uint64_t root) {
 
 } // namespace
 
-TEST_CASE("frames are ranked by the address that maps them") {
+TEST_CASE("frames are ranked by the address that maps them, what may be written to last") {
     Bytes memory(12 * 4096);
     set_entry(memory, 1, 5, entry_for(2)); // level 4 to 1 in frames 1, 2, 3, 4 and 6
     set_entry(memory, 2, 0, entry_for(3));
@@ -37,7 +37,8 @@ TEST_CASE("frames are ranked by the address that maps them") {
     set_entry(memory, 4, 9, entry_for(11));
     set_entry(memory, 4, 10, entry_for(8) & ~7ull); // PROT_NONE
     set_entry(memory, 6, 0, entry_for(7) | 1ull << 63);
-    CHECK(order_of(memory, 4096) == std::vector<std::uint32_t>{1, 2, 3, 4, 6, 11, 8, 7, 0, 5, 9, 10});
+    set_entry(memory, 6, 3, entry_for(0) & ~2ull); // read-only
+    CHECK(order_of(memory, 4096) == std::vector<std::uint32_t>{1, 2, 3, 4, 6, 8, 0, 11, 7, 5, 9, 10});
 
     const auto plan = plan_chunks(memory, address_ranks(memory, 4096), std::vector<std::uint32_t>{7, 11});
     CHECK(plan.zero_pages == 7);

@@ -1,0 +1,298 @@
+// kvmserver dev: serves the program of a folder, and with --watch what it becomes at every save.
+#include "src/cli/dev/dev.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <list>
+
+#include "src/cli/dev/server.hpp"
+#include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/source.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli {
+namespace {
+
+using namespace dev;
+using namespace std::chrono_literals;
+using tinykvm::ExitCode;
+using tinykvm::UserError;
+namespace fs = std::filesystem;
+
+constexpr auto kSettle = 50ms;      // editors save in several steps
+constexpr auto kMostSettling = 1s;  // but one that never rests is not waited for
+constexpr auto kHandover = 250ms;   // a retired server has stopped accepting long before
+constexpr auto kMostRetiring = 40s; // longer than it gives its clients
+constexpr auto kLastPatience = 2s;  // at the end
+constexpr unsigned kSuspicious = 3; // builds in a row that changed what is watched
+
+constexpr OptionSpec kOptions[] = {
+    {.name = "watch", .group = "Options", .help = "build and serve anew when a file changes"},
+    {.name = "port",
+     .kind = Kind::count,
+     .group = "Options",
+     .value = "N",
+     .fallback = "3000",
+     .help = "listen on 127.0.0.1:N; 0: any free port"},
+    {.name = "verbose", .letter = 'v', .group = "Options", .help = "say what happens, and each refusal"},
+};
+
+tinykvm::UniqueFd listen_on(std::uint16_t& port) {
+    tinykvm::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd)
+        tinykvm::throw_errno("socket");
+    const int on = 1;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof(address);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    if (::bind(fd.get(), any, bytes) < 0 || ::listen(fd.get(), SOMAXCONN) < 0) {
+        const bool used = errno == EADDRINUSE;
+        throw UserError(used              ? ExitCode::conflict
+                        : errno == EACCES ? ExitCode::not_permitted
+                                          : ExitCode::failure,
+                        fmt::format("cannot listen on 127.0.0.1:{}: {}{}", port, std::strerror(errno),
+                                    used ? "; choose another with --port" : ""));
+    }
+    ::getsockname(fd.get(), any, &bytes);
+    port = ntohs(address.sin_port);
+    return fd;
+}
+
+class TemporaryFolder {
+public:
+    TemporaryFolder() {
+        std::string name = (fs::temp_directory_path() / "kvmserver-dev-XXXXXX").string();
+        if (!::mkdtemp(name.data()))
+            tinykvm::throw_errno("mkdtemp " + name);
+        path = name;
+    }
+    ~TemporaryFolder() {
+        std::error_code error;
+        fs::remove_all(path, error);
+    }
+    fs::path path;
+};
+
+class Session {
+public:
+    Session(const Invocation& invocation, Context& context)
+        : context_(context), operand_(invocation.operands.empty() ? "." : invocation.operands.front()),
+          watching_(platform::flag(invocation, "watch")), verbose_(platform::flag(invocation, "verbose")) {
+        const std::string port = platform::text(invocation, "port").value_or("3000");
+        const std::uint64_t number = platform::number(port, "port");
+        if (number > 65535)
+            throw UserError(ExitCode::usage, fmt::format("--port={}: the highest port is 65535", port));
+        port_ = static_cast<std::uint16_t>(number);
+        read();
+    }
+
+    int run() {
+        listening_ = listen_on(port_);
+        Events events(context_.out);
+        events_ = &events;
+        int code = 0;
+        try {
+            while (turn()) {
+            }
+            code = code_;
+        } catch (const Stopped&) {
+            say("stopping");
+            wind_up();
+        }
+        current_.reset();
+        retired_.clear();
+        return code;
+    }
+
+private:
+    struct Retired {
+        std::unique_ptr<Server> server;
+        Clock::time_point end; // then it is killed
+    };
+
+    void say(const std::string& what) { context_.err << "kvmserver: " << what << std::endl; }
+
+    void read() {
+        auto source = platform::find_source(operand_, context_);
+        if (!source.manifest)
+            throw UserError(ExitCode::usage,
+                            fmt::format("{}: dev serves a folder with a kvmserver.toml; a snapshot is served "
+                                        "by kvmserver snaprun",
+                                        operand_));
+        manifest_ = std::move(*source.manifest);
+    }
+
+    // Serves what is there, and waits until there is something else. False: it is over.
+    bool turn() {
+        std::string why;
+        try {
+            read_and_look();
+            for (const std::string& warning : manifest_.warnings)
+                say(warning);
+            serve();
+        } catch (const NotServed& error) {
+            why = error.what();
+        } catch (const UserError& error) { // the manifest
+            why = error.what();
+        }
+        if (!why.empty()) {
+            const char* const then = current_    ? "; what was there before goes on serving"
+                                     : watching_ ? "; waiting for a change"
+                                                 : "";
+            say(why + then);
+            code_ = static_cast<int>(ExitCode::failure);
+            if (!watching_)
+                return false;
+        }
+        return changed_while_building() || wait_for_change();
+    }
+
+    // First the files are looked at and then they are used: a later change is not missed.
+    void read_and_look() {
+        if (!watching_)
+            return read();
+        if (!watch_)
+            watch_ = std::make_unique<Watch>(manifest_);
+        events_->set_watch(watch_.get());
+        events_->taken();
+        built_ = watch_->look();
+        const auto manifest = built_.find(manifest_.file);
+        const Mark mark = manifest == built_.end() ? Mark{} : manifest->second;
+        read();
+        auto next = std::make_unique<Watch>(manifest_);
+        events_->set_watch(next.get());
+        watch_ = std::move(next);
+        built_ = watch_->look();
+        built_[manifest_.file] = mark;
+    }
+
+    void serve() {
+        const Server::Plan plan{.snapshot = folder_.path / fmt::format("{}.snap", ++builds_),
+                                .listening = listening_.get(),
+                                .verbose = verbose_};
+        auto next = std::make_unique<Server>(*events_, manifest_, plan);
+        if (current_) {
+            current_->retire();
+            retired_.push_back({std::move(current_), Clock::now() + kMostRetiring});
+            const auto end = Clock::now() + kHandover;
+            while (!retired_.back().server->ended() && Clock::now() < end)
+                events_->step(end);
+        }
+        current_ = std::move(next);
+        context_.out << fmt::format("Ready http://127.0.0.1:{}", port_) << std::endl;
+    }
+
+    // False: the server ended by itself, and nobody watches.
+    bool wait_for_change() {
+        for (;;) {
+            std::erase_if(retired_,
+                          [](Retired& each) { return each.server->ended() || Clock::now() >= each.end; });
+            events_->step(retired_.empty() ? Clock::time_point::max() : retired_.front().end);
+            if (watching_ && changed_since())
+                return true;
+            if (!current_ || !current_->ended())
+                continue;
+            code_ = *current_->ended();
+            say(fmt::format("the server ended with status {}{}", code_,
+                            watching_ ? "; waiting for a change" : ""));
+            current_.reset();
+            if (!watching_)
+                return false;
+        }
+    }
+
+    // A save that the build missed, or the build's own doing.
+    bool changed_while_building() {
+        if (!watching_ || !different())
+            return false;
+        if (++during_builds_ == kSuspicious)
+            say("it changes during every build: if the build makes it, say in [function.build] watch what "
+                "the sources are");
+        return true;
+    }
+
+    bool changed_since() {
+        if (!events_->changed())
+            return false;
+        const auto most = events_->changed_at() + kMostSettling;
+        while (events_->changed_at() + kSettle > Clock::now() && Clock::now() < most)
+            events_->step(events_->changed_at() + kSettle);
+        events_->taken();
+        during_builds_ = 0;
+        return different();
+    }
+
+    bool different() {
+        const auto changed = differing(built_, watch_->look());
+        if (!changed.empty())
+            say(fmt::format("{} changed", names(changed)));
+        return !changed.empty();
+    }
+
+    std::string names(const std::vector<fs::path>& files) const {
+        constexpr std::size_t kShown = 3;
+        std::string text;
+        for (std::size_t i = 0; i < std::min(files.size(), kShown); ++i)
+            text += (i ? ", " : "") + files[i].lexically_relative(manifest_.folder).string();
+        return files.size() > kShown ? fmt::format("{} and {} more", text, files.size() - kShown) : text;
+    }
+
+    // Clients that are being served may finish; a second signal does not wait for them.
+    void wind_up() {
+        const auto end = Clock::now() + kLastPatience;
+        try {
+            if (current_) {
+                current_->retire();
+                retired_.push_back({std::move(current_), end});
+            }
+            for (Retired& each : retired_)
+                while (!each.server->ended() && Clock::now() < end)
+                    events_->step(end);
+        } catch (const Stopped&) {
+        }
+    }
+
+    Context& context_;
+    std::string operand_;
+    bool watching_, verbose_;
+    std::uint16_t port_ = 0;
+    platform::Manifest manifest_;
+    TemporaryFolder folder_;
+    tinykvm::UniqueFd listening_;
+    Events* events_ = nullptr; // while run() runs
+    std::unique_ptr<Watch> watch_;
+    Marks built_; // the sources as the last build found them
+    unsigned builds_ = 0, during_builds_ = 0;
+    std::unique_ptr<Server> current_;
+    std::list<Retired> retired_;
+    int code_ = 0;
+};
+
+int run_dev(const Invocation& invocation, Context& context) {
+    platform::expect_operands(invocation, "dev", "[DIR]", 0, 1);
+    return Session(invocation, context).run();
+}
+
+} // namespace
+
+Command dev_command() {
+    return {.name = "dev",
+            .synopsis = "[DIR]",
+            .summary = "serve a folder's program while you work on it",
+            .operands = Operands::ours,
+            .options = {std::begin(kOptions), std::end(kOptions)},
+            .action = run_dev};
+}
+
+} // namespace kvmserver::cli

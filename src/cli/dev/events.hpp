@@ -1,0 +1,65 @@
+// What `dev` waits for: signals, changed files, what its processes print, and their ends.
+#pragma once
+#include <signal.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "src/cli/dev/process.hpp"
+#include "src/cli/dev/watch.hpp"
+
+namespace kvmserver::cli::dev {
+
+using Clock = std::chrono::steady_clock;
+
+// SIGINT, SIGTERM or SIGHUP: everything is to end.
+struct Stopped {};
+
+// A process and what becomes of its lines on stdout.
+struct Task {
+    Process process;
+    std::function<bool(const std::string&)> line; // true: it is not the program's, and not shown
+    std::string rest = {};                        // of a line that is not complete yet
+};
+
+class Events {
+public:
+    explicit Events(std::ostream& out);
+    ~Events();
+    Events(const Events&) = delete;
+    Events& operator=(const Events&) = delete;
+
+    // Must outlive this; null: none.
+    void set_watch(Watch* watch) { watch_ = watch; }
+    std::shared_ptr<Task> start(const std::vector<std::string>& argv, const std::string& folder,
+                                Process::Stdout where, int keep = -1,
+                                std::function<bool(const std::string&)> line = nullptr);
+
+    // Waits for something, until `end` at the longest, and deals with it. Throws Stopped.
+    void step(Clock::time_point end = Clock::time_point::max());
+    // Until it has ended and all that it printed is shown.
+    int wait(Task& task);
+    // When a watched folder last had an event; nothing new after taken().
+    bool changed() const { return changed_; }
+    Clock::time_point changed_at() const { return changed_at_; }
+    void taken() { changed_ = false; }
+
+private:
+    void read_signals();
+    void read_output(Task& task);
+    void show(const std::string& text);
+
+    std::ostream& out_;
+    tinykvm::UniqueFd signals_;
+    sigset_t before_{};
+    Watch* watch_ = nullptr;
+    std::vector<std::weak_ptr<Task>> tasks_;
+    bool changed_ = false;
+    Clock::time_point changed_at_;
+};
+
+} // namespace kvmserver::cli::dev

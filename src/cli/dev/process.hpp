@@ -1,0 +1,38 @@
+// A process that `dev` starts: in a group of its own, so that its children end with it and a terminal's
+// Ctrl-C is ours to act on.
+#pragma once
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::cli::dev {
+
+class Process {
+public:
+    enum class Stdout {
+        captured, // read out()
+        stderr_,  // with the rest of what is no result
+    };
+    // `keep` stays open in it. Throws HostError; an argv[0] that cannot be started ends with status 126.
+    Process(const std::vector<std::string>& argv, const std::string& folder, Stdout where, int keep = -1);
+    ~Process(); // kills the group
+    Process(const Process&) = delete;
+    Process& operator=(const Process&) = delete;
+
+    int out() const { return out_.get(); }      // not blocking; -1 after out_ended()
+    int exited() const { return pidfd_.get(); } // readable when it has ended
+    void out_ended() { out_.reset(); }
+    std::optional<int> poll(); // its status as a shell sees it; nothing: it still runs
+    void ask_to_end();         // SIGTERM to the group
+
+private:
+    pid_t pid_ = -1;
+    tinykvm::UniqueFd out_, pidfd_;
+    std::optional<int> status_;
+};
+
+} // namespace kvmserver::cli::dev

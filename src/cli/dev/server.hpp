@@ -1,0 +1,47 @@
+// One state of the program, being served.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "src/cli/dev/events.hpp"
+#include "src/cli/platform/manifest.hpp"
+
+namespace kvmserver::cli::dev {
+
+// Why the program cannot be served as it is now; what happened has been shown.
+class NotServed : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+// A snapshot file and the process that serves it.
+class Server {
+public:
+    struct Plan {
+        std::filesystem::path snapshot; // where to put it; gone with this object
+        int listening = -1;             // the socket that it serves
+        bool verbose = false;
+    };
+    // Builds, boots, saves and restores. Throws NotServed, Stopped.
+    Server(Events& events, const platform::Manifest& manifest, const Plan& plan);
+    ~Server();
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    // Takes no new clients; those it has are still answered.
+    void retire() { task_->process.ask_to_end(); }
+    std::optional<int> ended() { return task_->process.poll(); }
+
+private:
+    void build(const platform::Manifest& manifest);
+    void save(const platform::Manifest& manifest);
+    void restore(const platform::Manifest& manifest);
+
+    Events& events_;
+    Plan plan_;
+    std::shared_ptr<Task> task_;
+};
+
+} // namespace kvmserver::cli::dev

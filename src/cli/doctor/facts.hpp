@@ -1,0 +1,44 @@
+// What `doctor` looks at, as plain values, so that its advice can be tested without such a host.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kvmserver::cli::doctor {
+
+struct Facts {
+    // The device.
+    std::string device;
+    bool present = false, permitted = false;
+    int refusal = 0;         // errno when it is not permitted
+    std::string owner_group; // of the device; its number when it has no name
+    bool group_may = false;  // the group may read and write it
+
+    // The host.
+    enum class Cpu { neither, intel, amd } cpu = Cpu::neither; // which extension it shows
+    bool hypervisor = false;                                   // we are in a virtual machine ourselves
+    bool container = false;
+    bool module_loaded = false; // kvm
+    bool nested_off = false;    // the module here refuses machines in its machines
+
+    // The user: who is meant to run machines, for root by sudo the one who called it.
+    std::string user;
+    bool root = false;
+    bool in_group = false;         // by the system's records
+    bool session_in_group = false; // and this session knows
+
+    // Limits.
+    std::uint64_t open_files = 0, most_open_files = 0;
+    std::optional<std::uint64_t> address_space; // bytes; nothing: unlimited
+    int overcommit = 0;                         // vm.overcommit_memory
+    std::uint64_t watches = 0;                  // fs.inotify.max_user_watches; 0: unknown
+
+    // The store.
+    std::string store; // "" when it cannot be told
+    bool store_present = false, store_permitted = true;
+    std::uint64_t store_free = 0; // bytes where it is or would be
+};
+
+Facts gather(const std::string& device, const std::string& store);
+
+} // namespace kvmserver::cli::doctor

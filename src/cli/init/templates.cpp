@@ -1,0 +1,88 @@
+#include "src/cli/init/templates.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/cli/nearest.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli::init {
+namespace {
+
+constexpr Template kTemplates[] = {
+    {"c", "C: a blocking server on the C library alone", "server.c"},
+    {"rust", "Rust: threads on the standard library alone", "server"},
+    {"go", "Go: net/http", "server"},
+    {"python", "Python: http.server", "server.py"},
+    {"node", "Node: node:http", "server.js"},
+    {"deno", "Deno: Deno.serve, TypeScript", "server.ts"},
+};
+
+constexpr std::string_view kManifest = "kvmserver.toml";
+// A file of this name would also be in force in our own source tree.
+constexpr std::string_view kIgnored = "dot_gitignore";
+// What the templates' programs listen on; another program may listen elsewhere.
+constexpr std::string_view kListen = R"(allow-listen = ["127.0.0.1:8080"])";
+constexpr std::string_view kListenAnywhere =
+    R"(allow-listen = true # anywhere; the program's own address, as ["127.0.0.1:8080"], is safer)";
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+    for (auto at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to);
+    return text;
+}
+
+std::string filled_in(std::string_view text, const std::string& name, std::string_view entry) {
+    return replaced(replaced(std::string(text), "{{name}}", name), "{{entry}}", entry);
+}
+
+// As it stands between the quotes of a TOML string.
+std::string toml_escaped(const std::string& text) {
+    std::string escaped;
+    for (const char c : text)
+        if (const auto byte = static_cast<unsigned char>(c); byte < 0x20 || byte == 0x7f)
+            escaped += fmt::format("\\u{:04x}", byte);
+        else
+            escaped += c == '"' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+    return escaped;
+}
+
+} // namespace
+
+std::span<const Template> templates() { return kTemplates; }
+
+const Template& find_template(const std::string& name) {
+    std::vector<std::string> names;
+    for (const Template& each : kTemplates) {
+        if (each.name == name)
+            return each;
+        names.emplace_back(each.name);
+    }
+    throw tinykvm::UserError(
+        tinykvm::ExitCode::usage,
+        fmt::format("there is no template '{}'{}; kvmserver init --list", name, did_you_mean(name, names)));
+}
+
+std::vector<File> files_of(const Template& chosen, const std::string& name) {
+    const std::string folder = std::string(chosen.name) + '/';
+    std::vector<File> files;
+    for (const EmbeddedFile& file : embedded_files()) {
+        if (!file.path.starts_with(folder))
+            continue;
+        const std::string_view path = file.path.substr(folder.size());
+        files.push_back(
+            {std::string(path == kIgnored ? ".gitignore" : path), filled_in(file.text, name, chosen.entry)});
+    }
+    std::ranges::stable_partition(files, [](const File& file) { return file.path != kManifest; });
+    return files;
+}
+
+File manifest_of(const Template& chosen, const std::string& name, const std::string& entry) {
+    const std::string path = fmt::format("{}/{}", chosen.name, kManifest);
+    const auto found = std::ranges::find(embedded_files(), path, &EmbeddedFile::path);
+    return {std::string(kManifest),
+            replaced(filled_in(found->text, name, toml_escaped(entry)), kListen, kListenAnywhere)};
+}
+
+} // namespace kvmserver::cli::init

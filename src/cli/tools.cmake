@@ -1,0 +1,34 @@
+# The developer's commands: init, dev, help. Included by the CMakeLists.txt beside it.
+target_sources(kvmserver_cli PRIVATE
+  dev/dev.cpp dev/events.cpp dev/glob.cpp dev/process.cpp dev/server.cpp dev/watch.cpp
+  doctor/advice.cpp doctor/facts.cpp
+  help/help.cpp help/manual.cpp
+  init/files.cpp init/guess.cpp init/init.cpp init/templates.cpp)
+
+# templates/NAME/... of the source tree become part of the binary: nothing is looked for at run time. One by one, because
+# whoever tries a template in its folder leaves more there.
+set(template_folder ${CMAKE_SOURCE_DIR}/templates)
+set(template_files
+  c/README.md c/dot_gitignore c/kvmserver.toml c/server.c
+  deno/README.md deno/deno.json deno/kvmserver.toml deno/server.ts
+  go/README.md go/dot_gitignore go/go.mod go/kvmserver.toml go/main.go
+  node/README.md node/dot_gitignore node/kvmserver.toml node/package.json node/server.js
+  python/README.md python/dot_gitignore python/kvmserver.toml python/server.py
+  rust/Cargo.toml rust/README.md rust/dot_gitignore rust/kvmserver.toml rust/src/main.rs)
+set(TEMPLATE_ROWS "")
+foreach(file IN LISTS template_files)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${template_folder}/${file})
+  file(READ ${template_folder}/${file} text)
+  string(APPEND TEMPLATE_ROWS "    {\"${file}\", R\"template(${text})template\"},\n")
+endforeach()
+configure_file(init/embedded.cpp.in init/embedded.cpp @ONLY)
+target_sources(kvmserver_cli PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/init/embedded.cpp)
+
+# What the binary says of itself, for packaging/. (Sanitizers may have their own opinion of how it ends.)
+if(NOT KVMSERVER_SANITIZE)
+  set(shared ${CMAKE_BINARY_DIR}/share)
+  file(MAKE_DIRECTORY ${shared})
+  add_custom_command(TARGET kvmserver POST_BUILD VERBATIM
+    COMMAND sh -ec "\"$1\" help --man >\"$2/kvmserver.1\"; gzip -9nf \"$2/kvmserver.1\"; for shell in bash zsh fish; do \"$1\" completion $shell >\"$2/$shell\"; done"
+            sh $<TARGET_FILE:kvmserver> ${shared})
+endif()

@@ -1,0 +1,3 @@
+module example.com/{{name}}
+
+go 1.19

@@ -1,0 +1,222 @@
+"""What is installed: the .deb made of the build that is there, and cmake --install."""
+import configparser
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import harness
+import pytest
+from harness import BASE_ENVIRONMENT, kvmserver
+
+PACKAGING = harness.ROOT / "packaging"
+pytestmark = pytest.mark.skipif(not (harness.BUILD / "share/kvmserver.1.gz").exists(),
+                                reason="no manual was made: scripts/build.sh; a build with a sanitizer is not packaged")  # fmt: skip
+
+
+def run(*words, **more) -> subprocess.CompletedProcess:
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=harness.PATIENCE * 6, **more)
+
+
+def need(*tools: str) -> None:
+    for tool in tools:
+        if not shutil.which(tool):
+            pytest.skip(f"{tool} is not installed")
+
+
+@pytest.fixture(scope="module")
+def deb(tmp_path_factory) -> pathlib.Path:
+    need("cpack", "dpkg-deb", "dpkg-shlibdeps")
+    folder = tmp_path_factory.mktemp("deb")
+    made = run("cpack", "-G", "DEB", "--config", harness.BUILD / "CPackConfig.cmake", "-B", folder)
+    assert made.returncode == 0, made.stdout + made.stderr
+    (package,) = folder.glob("*.deb")
+    return package
+
+
+@pytest.fixture(scope="module")
+def unpacked(deb, tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    done = run("dpkg-deb", "-x", deb, folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_what_the_package_says(deb) -> None:
+    field = dict(line.split(": ", 1) for line in run("dpkg-deb", "-f", deb).stdout.splitlines() if re.match(r"[A-Z][\w-]*: ", line))
+    assert deb.name == f"kvmserver_{field['Version']}_{field['Architecture']}.deb"
+    depends = [each.split(" ")[0] for each in field["Depends"].split(", ")]
+    assert {"adduser", "libc6"} == set(depends), "another shared library is needed: a start gets slower"
+
+
+def test_the_binary_runs_from_there(unpacked, folder) -> None:
+    binary = unpacked / "usr/bin/kvmserver"
+    version = run(binary, "version", env=BASE_ENVIRONMENT)
+    assert version.returncode == 0 and version.stdout == kvmserver("version").out
+    begun = run(binary, "init", "--template", "python", folder / "app", env=BASE_ENVIRONMENT)
+    assert begun.stdout.splitlines()[-1] == "Created kvmserver.toml", begun
+    saved = run(binary, "snapshot", "-c", folder / "app/kvmserver.toml", "-o", folder / "a.snap", "/usr/bin/python3", "server.py",
+                env=BASE_ENVIRONMENT, cwd=folder / "app")  # fmt: skip
+    assert saved.returncode == 0, saved
+    assert run(binary, "inspect", "--verify", folder / "a.snap").stdout.endswith("compatible: yes\n")
+
+
+def test_the_manual(unpacked) -> None:
+    page = unpacked / "usr/share/man/man1/kvmserver.1.gz"
+    text = gzip.decompress(page.read_bytes()).decode()
+    assert text == kvmserver("help", "--man").out
+    need("groff")
+    checked = run("groff", "-man", "-z", "-ww", "-Tutf8", input=text)
+    assert checked.returncode == 0 and checked.stdout + checked.stderr == "", checked
+    plain = run("groff", "-man", "-P-cbou", "-Tascii", "-rLL=500n", input=text).stdout
+    overview = kvmserver("--help").out
+    commands = re.findall(r"^  ([a-z]+) ", overview.partition("Commands:\n")[2], re.M)
+    assert len(commands) > 15
+    common, machines = plain.partition("\nCOMMON OPTIONS\n")[2].split("\nOPTIONS OF run, ", 1)
+    for command in commands:
+        section = re.search(rf"^   {command}\n((?:\n|    .*\n)*)", plain, re.M)
+        assert section, command
+        text = section[1] + common + (machines if "OPTIONS OF run" in section[1] else "")
+        for option in re.findall(r"^  (?:-\w, |    )(--[a-z-]+)", kvmserver(command, "--help-all").out, re.M):
+            assert re.search(rf"^ +(-\w, )?{option}\b|, {option}\b", text, re.M), f"{command} {option}"
+
+
+def test_completions(unpacked) -> None:
+    share = unpacked / "usr/share"
+    files = {"bash": "bash-completion/completions/kvmserver", "zsh": "zsh/vendor-completions/_kvmserver",
+             "fish": "fish/vendor_completions.d/kvmserver.fish"}  # fmt: skip
+    for shell, file in files.items():
+        assert (share / file).read_text() == kvmserver("completion", shell).out
+        if shutil.which(shell):
+            assert run(shell, "-n", share / file).returncode == 0
+    source = f"source {share / files['bash']}; COMP_WORDS=(kvmserver init --template p); COMP_CWORD=3; _kvmserver; echo ${{COMPREPLY[@]}}"
+    assert run("bash", "-c", source).stdout == "python\n"
+
+
+def unit_of(prefix: pathlib.Path) -> configparser.ConfigParser:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(prefix / "lib/systemd/system/kvmserver.service")
+    return unit
+
+
+def test_the_unit_needs_no_root(unpacked) -> None:
+    service = unit_of(unpacked / "usr")["Service"]
+    assert service["ExecStart"].startswith("/usr/bin/kvmserver serve ")
+    assert (service["User"], service["SupplementaryGroups"], service["StateDirectory"]) == ("kvmserver", "kvm", "kvmserver")
+    assert service["NoNewPrivileges"] == "yes" and service["CapabilityBoundingSet"] == ""
+    assert (service["ProtectSystem"], service["DevicePolicy"], service["DeviceAllow"]) == ("strict", "closed", "/dev/kvm rw")
+
+
+def test_systemd_accepts_the_unit(unpacked, folder) -> None:
+    need("systemd-analyze")
+    text = (unpacked / "usr/lib/systemd/system/kvmserver.service").read_text()
+    unit = folder / "kvmserver.service"
+    unit.write_text(text.replace("/usr/bin/kvmserver", f"{unpacked}/usr/bin/kvmserver"))
+    verified = run("systemd-analyze", "verify", "--man=no", unit)
+    if "Failed to initialize manager" in verified.stderr:
+        pytest.skip(f"systemd-analyze cannot work here: {verified.stderr.strip()}")
+    assert verified.returncode == 0 and verified.stderr == "", verified
+
+
+def test_what_the_unit_forbids_is_not_needed(unpacked, snapshots, program) -> None:
+    """No capability, no new privileges, no memory that is written and then run: as in the unit."""
+    need("setpriv")
+    snap = snapshots.of(program("c-epoll"))
+    port = harness.free_port()
+    refuse = "import ctypes, os, sys; sys.exit(3) if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else os.execv(sys.argv[1], sys.argv[1:])"
+    words = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "/usr/bin/python3", "-c", refuse,
+             f"{unpacked}/usr/bin/kvmserver", "snaprun", "--http", "--listen", f"127.0.0.1:{port}", str(snap)]  # fmt: skip
+    process = harness.Process(words if os.geteuid() == 0 else words[4:], cwd="/", env=BASE_ENVIRONMENT)
+    try:
+        harness.wait_until(lambda: "' loaded." in process.out or not process.running(), "it serves")
+        if not process.running() and process.popen.returncode == 3:
+            pytest.skip("this kernel has no PR_SET_MDWE")
+        with harness.Client(port) as client:
+            assert client.ask("/", None) == b"Hello from C\n", process.err
+    finally:
+        process.close()
+
+
+def test_maintainer_scripts(deb, folder) -> None:
+    run("dpkg-deb", "-e", deb, folder / "control")
+    for name in ("postinst", "prerm", "postrm"):
+        script = folder / "control" / name
+        assert os.access(script, os.X_OK) and run("sh", "-n", script).returncode == 0
+        for action in ("upgrade", "abort-upgrade"):  # not theirs
+            assert run("sh", script, action, env={"PATH": "/nonexistent:/bin"}).returncode == 0
+    # What postinst does, with commands that only tell.
+    tools = folder / "tools"
+    tools.mkdir()
+    for tool in ("adduser", "addgroup", "systemctl"):
+        (tools / tool).write_text(f'#!/bin/sh\necho {tool} "$@"\n')
+        (tools / tool).chmod(0o755)
+    done = run("sh", folder / "control/postinst", "configure", env={"PATH": f"{tools}:/usr/bin:/bin"})
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("systemctl")]
+    assert "--system --group" in lines[-2] and lines[-1] == "adduser --quiet kvmserver kvm", done
+
+
+def test_cmake_install(folder) -> None:
+    need("cmake")
+    prefix = folder / "prefix"
+    done = run("cmake", "--install", harness.BUILD, "--prefix", prefix)
+    assert done.returncode == 0, done.stderr
+    assert run(prefix / "bin/kvmserver", "version").stdout == kvmserver("version").out
+    assert unit_of(prefix)["Service"]["ExecStart"].startswith(f"{prefix}/bin/kvmserver serve ")
+    assert (prefix / "share/zsh/site-functions/_kvmserver").exists()
+    need("man")
+    shown = run("man", "-l", prefix / "share/man/man1/kvmserver.1.gz", env={**BASE_ENVIRONMENT, "MANWIDTH": "100"})
+    assert shown.returncode == 0 and "KVMSERVER(1)" in shown.stdout and shown.stderr == "", shown
+
+
+def test_the_container_file_names_what_is_there() -> None:
+    text = (PACKAGING / "Containerfile").read_text()
+    for source in re.findall(r"^COPY (?!\.)(\S+) ", text, re.M) + re.findall(r"(scripts/\S+\.sh)", text):
+        assert (harness.ROOT / source).exists(), source
+    stages = text.split("\nFROM ")
+    assert "\nUSER kvmserver\n" in stages[-1] and stages[-1].index("USER") < stages[-1].index("ENTRYPOINT")
+
+
+INSTALLED = r"""
+set -e
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+base=$1
+mount -t tmpfs none "$base"
+mkdir "$base/upper" "$base/work" "$base/root"
+mount -t overlay none -o "lowerdir=/,upperdir=$base/upper,workdir=$base/work" "$base/root" || exit 77
+cp "$2" "$base/root/kvmserver.deb"
+cd "$base/root"
+mount -t tmpfs -o mode=755 none dev
+mknod -m 666 dev/null c 1 3
+mknod -m 666 dev/urandom c 1 9
+mknod -m 600 dev/kvm c 10 232
+mount -t proc none proc
+chroot . sh -ec '
+    dpkg -i kvmserver.deb
+    chgrp kvm /dev/kvm && chmod 660 /dev/kvm # as udev does
+    echo "id: $(id -nG kvmserver)"
+    setpriv --reuid kvmserver --regid kvmserver --init-groups --no-new-privs --bounding-set=-all --inh-caps=-all \
+        kvmserver doctor --store /var/lib/kvmserver
+    mkdir -p /var/lib/kvmserver
+    dpkg -i kvmserver.deb
+    dpkg -P kvmserver
+    ls -d /var/lib/kvmserver
+    ! ls /usr/bin/kvmserver
+'
+"""
+
+
+def test_install_and_purge(deb, folder) -> None:
+    """By dpkg itself, on a copy of this system that is gone afterwards; machines run as the package's user."""
+    need("unshare", "setpriv", "adduser")
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount an overlay of /")
+    done = run("unshare", "--mount", "--propagation", "private", "sh", "-c", INSTALLED, "sh", folder, deb)
+    if done.returncode in (77, 32) or "Operation not permitted" in done.stderr:
+        pytest.skip(f"no overlay of / here: {done.stderr.strip()[-200:]}")
+    assert done.returncode == 0, done
+    assert "id: kvmserver kvm\n" in done.stdout and "/dev/kvm ok (" in done.stdout
+    assert done.stdout.endswith("/var/lib/kvmserver\n") and "are kept" in done.stderr
+    assert not os.path.exists("/usr/bin/kvmserver") or run("dpkg", "-S", "/usr/bin/kvmserver").returncode == 0

@@ -1,0 +1,179 @@
+"""What the API and the commands do while a daemon serves: invoke, logs, metrics, top, and changes seen at once."""
+import json
+import os
+import re
+import signal
+import socket
+import struct
+
+import admin
+import harness
+import pytest
+from serving import Daemon, Store, ask
+
+
+@pytest.fixture
+def store(folder) -> Store:
+    return Store(folder)
+
+
+@pytest.fixture
+def serve(store):
+    daemons = []
+
+    def started(*options: str) -> Daemon:
+        daemons.append(Daemon(store, *options))
+        return daemons[-1]
+
+    yield started
+    for daemon in daemons:
+        daemon.close()
+
+
+@pytest.fixture
+def snap(snapshots, program):
+    return snapshots.of(program("c-epoll"))
+
+
+def by_socket(store: Store, method: str, path: str, body=None) -> admin.Reply:
+    connection = admin.UnixConnection(store.path / "admin.sock")
+    try:
+        connection.request(method, path, body if body is None or isinstance(body, bytes) else json.dumps(body).encode())
+        return admin.Reply(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def test_commands_speak_to_the_daemon(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    daemon = serve()
+    info = by_socket(store, "GET", "/v1/info").json
+    assert info["daemon"]["port"] == daemon.port and info["caller"]["name"] == "local"
+    # Its last line says where it really is served, and the next request gets it.
+    assert store.deploy(snap, "fresh") == f"fresh v1 live http://fresh.localhost:{daemon.port}"
+    assert ask(daemon.port, "fresh").status == 200
+    assert store.ok("list").startswith("hello v1 ready 0 req")
+    assert store.ok("delete", "fresh") == "Deleted fresh"
+    assert ask(daemon.port, "fresh").status == 404
+
+
+def test_invoke(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    serve()
+    assert store("invoke", "hello", "--path", "/count").out == "1\n"
+    timed = store("invoke", "hello", "--path", "/count", "--timing")
+    assert timed.out == "1\n" and re.search(r"^status 200, v1, queue;dur=[\d.]+, .*total;dur=", timed.err, re.M), timed
+    missing = store("invoke", "hello", "--path", "/nowhere")
+    failing = store("invoke", "hello", "--path", "/nowhere", "--fail")
+    assert missing.status == 0 and failing.status == 1 and failing.out == missing.out
+    whole = store.json("invoke", "hello", "--path", "/count")
+    assert whole["status"] == 200 and whole["body"] == "1\n"
+    posted = store("invoke", "hello", "--path", "/echo", "-d", "@-", "-H", "Content-Type: text/x", stdin=b"from stdin")
+    assert posted.status == 0 and "from stdin" in posted.out, posted
+    assert store("invoke", "nobody").status == 3
+    crashed = store("invoke", "hello", "--path", "/crash")
+    assert crashed.status == 1 and crashed.out == "", crashed
+    assert store("invoke", "hello", "--version", "7").status == 3
+    assert store("invoke", "hello", "--path", "no-slash").status == 2
+
+
+def test_logs(store, serve, program) -> None:
+    store.deploy_probe(program("node-http"), "probe")
+    daemon = serve()
+    assert ask(daemon.port, "probe", "/say/first").status == 200
+    follower = harness.Process([str(harness.KVMSERVER), "logs", "probe", "-f", "--store", str(store.path)], env=harness.BASE_ENVIRONMENT)
+    harness.wait_until(lambda: "first" in follower.out, "what was there is shown")
+    ask(daemon.port, "probe", "/say/second")
+    harness.wait_until(lambda: "second" in follower.out, "what comes is shown")
+    assert follower.running()
+    follower.close()
+    lines = [json.loads(line) for line in store("logs", "probe", "--json").out.splitlines()]
+    texts = [line["text"] for line in lines]
+    assert any("first" in text for text in texts) and any("second" in text for text in texts)
+    assert store("logs", "probe", "--tail", "1").out.count("\n") == 1
+    assert store("logs", "probe", "--since", "2999-01-01T00:00:00Z").out == ""
+    assert store("logs", "nobody").status == 3 and store("logs", "probe", "--since", "x").status == 2
+
+
+def test_a_follower_does_not_hold_up_the_end(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    daemon = serve()
+    follower = harness.Process([str(harness.KVMSERVER), "logs", "hello", "-f", "--store", str(store.path)], env=harness.BASE_ENVIRONMENT)
+    ask(daemon.port, "hello")
+    assert daemon.stop().status == 0
+    follower.wait()
+    follower.close()
+
+
+def test_metrics_and_top(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    daemon = serve()
+    for _ in range(3):
+        ask(daemon.port, "hello")
+    ask(daemon.port, "nobody")
+    text = by_socket(store, "GET", "/metrics").body.decode()
+    assert 'kvmserver_requests_total{function="hello",version="1",code="200"} 3' in text
+    assert 'kvmserver_request_duration_seconds_count{function="hello",version="1"} 3' in text
+    assert re.search(r'^kvmserver_build_info\{version="\d', text, re.M)
+    seen = set()
+    for line in text.splitlines():
+        if line.startswith("# TYPE"):
+            assert line.split()[2] not in seen, "a family comes once"
+            seen.add(line.split()[2])
+        else:
+            assert line.startswith("# HELP") or re.fullmatch(r'kvmserver_[a-z_]+(\{[^}]*\})? [-+.\de]+', line), line
+    assert {f"kvmserver_{name}" for name in (
+        "requests_total", "request_duration_seconds", "queue_duration_seconds", "in_flight_requests", "rejected_total", "cold_starts_total",
+        "restore_duration_seconds", "reset_duration_seconds", "dirty_pages_total", "vms", "memory_bytes", "cpu_seconds_total",
+        "timeouts_total", "faults_total", "store_bytes", "build_info")} <= seen  # fmt: skip
+    top = store("top")
+    assert top.status == 0 and re.search(r"^hello +v1 ready .* 3 ", top.out, re.M), top
+    assert store.json("top")["live"][0]["requests"] == 3
+    assert store.ok("list").startswith("hello v1 ready 3 req")
+
+
+def test_over_tls(folder, store, serve, snap) -> None:
+    certificates = admin.Certificates(folder / "certificates")
+    port = harness.free_port()
+    store.deploy(snap, "hello")
+    daemon = serve("--admin", f"127.0.0.1:{port}", "--admin-certificate", str(certificates.certificate), "--admin-key", str(certificates.key))
+    token = store.ok("token", "create", "me", "--scope", "deploy", "--scope", "invoke")
+    env = {"KVMSERVER_TOKEN": token, "HOME": str(folder)}
+    remote = ["--remote", f"https://127.0.0.1:{port}", "--cacert", certificates.authority]
+    assert harness.kvmserver("invoke", "hello", "--path", "/count", *remote, env=env).out == "1\n"
+    made = harness.kvmserver("deploy", snap, "--name", "hello", *remote, env=env, patience=harness.PATIENCE * 3)
+    assert made.out == f"hello v2 live http://hello.localhost:{daemon.port}\n", made
+    assert harness.kvmserver("invoke", "hello", *remote, env={**env, "KVMSERVER_TOKEN": store.ok("token", "create", "r", "--scope", "read")}).status == 4
+
+
+def test_bad_admin_addresses(store) -> None:
+    for words in (["--admin", "nonsense"], ["--admin", "1.2.3.4:70000"], ["--admin-key", "x"], ["--admin", "0.0.0.0:0"],
+                  ["--admin", ":1", "--admin", ":2"], ["--admin-certificate", "a", "--admin-key", "b"]):  # fmt: skip
+        done = store("serve", "--listen", f"127.0.0.1:{harness.free_port()}", *words)
+        assert done.status == 2, (words, done)
+
+
+def test_the_api_goes_on_when_the_daemon_is_replaced(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    port = harness.free_port()
+    daemon = serve("--admin", f"127.0.0.1:{port}")
+    token = store.ok("token", "create", "me", "--scope", "read")
+    assert listener_of(store) == daemon.popen.pid
+    daemon.popen.send_signal(signal.SIGUSR2)
+    assert daemon.wait().status == 0
+    successor = listener_of(store)
+    try:
+        assert successor != daemon.popen.pid
+        listed = harness.kvmserver("list", "--remote", f"http://127.0.0.1:{port}", env={"KVMSERVER_TOKEN": token, "HOME": str(store.folder)})
+        assert listed.status == 0, listed
+        assert store.ok("list").startswith("hello v1 ready 0 req"), "the daemon that is now answers"
+    finally:
+        os.kill(successor, signal.SIGTERM)
+    harness.wait_until(lambda: not (store.path / "admin.sock").exists(), "it ends")
+
+
+def listener_of(store: Store) -> int:
+    """Who listens on the socket now."""
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(str(store.path / "admin.sock"))
+        return struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]

@@ -1,0 +1,195 @@
+"""kvmserver serve: reload, hand-over, sockets of a service manager, TLS, upgrades of connections, what is logged."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import ssl
+import subprocess
+
+import harness
+import pytest
+from serving import Daemon, Load
+
+
+@pytest.fixture
+def snap(snapshots, program):
+    return snapshots.of(program("c-epoll"))
+
+
+@pytest.fixture
+def node(program):
+    return program("node-http")
+
+
+def certificate(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
+    chain, key = folder / f"{name}.pem", folder / f"{name}.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                    "-subj", f"/CN={name}", "-keyout", key, "-out", chain], check=True, capture_output=True)  # fmt: skip
+    return chain, key
+
+
+def served_certificate(port: int) -> bytes:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port), harness.PATIENCE) as plain, context.wrap_socket(plain) as client:
+        client.sendall(b"GET /count HTTP/1.1\r\nHost: hello.localhost\r\nConnection: close\r\n\r\n")
+        reply = b""
+        while part := client.recv(65536):
+            reply += part
+        assert reply.startswith(b"HTTP/1.1 200 ") and reply.endswith(b"1\n"), reply
+        return client.getpeercert(True)
+
+
+def test_reload_reads_the_certificate_again(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    chain, key = certificate(store.folder, "first")
+    daemon = serve("--tls-certificate", str(chain), "--tls-key", str(key))
+    first = served_certificate(daemon.port)
+    for old, new in zip((chain, key), certificate(store.folder, "second")):
+        os.replace(new, old)
+    daemon.popen.send_signal(signal.SIGHUP)
+    harness.wait_until(lambda: served_certificate(daemon.port) != first, "the new certificate is served")
+    second = served_certificate(daemon.port)
+    chain.write_text("no certificate")
+    daemon.popen.send_signal(signal.SIGHUP)
+    harness.wait_until(lambda: "reload: " in daemon.err, "it says what is wrong")
+    assert served_certificate(daemon.port) == second
+
+
+def test_reload_opens_the_access_log_again(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    daemon = serve()
+    daemon.text("hello", "/count")
+    daemon.access(1)
+    moved = daemon.access_file.with_suffix(".1")
+    daemon.access_file.rename(moved)
+    daemon.popen.send_signal(signal.SIGHUP)
+    harness.wait_until(daemon.access_file.exists, "it is there again")
+    daemon.text("hello", "/count")
+    assert len(daemon.access(1)) == 1 and len(moved.read_text().splitlines()) == 1
+
+
+def test_a_successor_takes_over_without_losing_a_request(store, serve, node, snap) -> None:
+    store.deploy(snap, "hello")
+    store.deploy_probe(node, "shop")
+    daemon = serve()
+    daemon.text("shop", "/name")
+    with harness.Client(daemon.port) as busy, Load(daemon, "hello", keep_alive=False) as load:
+        busy.send(b"POST /echo HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+        assert busy.head()[0] == 100  # the old daemon has it
+        load.after(20)
+        daemon.popen.send_signal(signal.SIGUSR2)
+        harness.wait_until(lambda: daemon.out.count("Serving 2 functions") == 2, f"another serves; {daemon.err}")
+        load.after(50)
+        busy.send(b"abcd")
+        assert busy.reply() == b"abcd"
+        assert daemon.wait().status == 0
+        load.after(50)
+    load.only(b"1\n")
+    successor = pid_of_listener(daemon.port)
+    assert successor != daemon.popen.pid
+    os.kill(successor, signal.SIGTERM)
+    harness.wait_until(lambda: not pathlib.Path(f"/proc/{successor}/fd/0").exists(), "it ends when asked")
+
+
+def pid_of_listener(port: int) -> int:
+    wanted = f"127.0.0.1:{port}".encode()
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if wanted in words and b"serve" in words:
+                return int(entry.name)
+    raise AssertionError("nobody listens")
+
+
+def test_a_successor_that_cannot_serve_changes_nothing(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    chain, key = certificate(store.folder, "first")
+    daemon = serve("--tls-certificate", str(chain), "--tls-key", str(key))
+    key.unlink()
+    daemon.popen.send_signal(signal.SIGUSR2)
+    harness.wait_until(lambda: "this one goes on" in daemon.err, f"it says so; {daemon.err}")
+    served_certificate(daemon.port)
+
+
+def test_a_socket_of_the_service_manager(store, snap) -> None:
+    """As systemd does it: the socket is descriptor 3, LISTEN_PID is the daemon's."""
+    store.deploy(snap, "hello")
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(store.folder / "notify"))
+        manager.settimeout(harness.PATIENCE)
+        port = listening.getsockname()[1]
+        script = f'exec 3<&{listening.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+        argv = ["bash", "-c", script, "bash", str(harness.KVMSERVER), "serve", "--store", str(store.path)]
+        environment = {**harness.BASE_ENVIRONMENT, "NOTIFY_SOCKET": str(store.folder / "notify")}
+        served = subprocess.Popen(argv, env=environment, pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            assert served.stdout.readline() == f"Serving 1 functions on 127.0.0.1:{port}\n".encode()
+            assert manager.recv(1000) == f"READY=1\nMAINPID={served.pid}".encode()
+            with harness.Client(port) as client:
+                assert client.ask("/count", None, "Connection: close", status=404)
+            served.send_signal(signal.SIGTERM)
+            assert manager.recv(1000) == b"STOPPING=1"
+            assert served.wait(harness.PATIENCE) == 0
+        finally:
+            served.kill()
+            served.wait()
+            served.stdout.close()
+
+
+def test_a_websocket_keeps_its_machine(store, serve, node) -> None:
+    store.deploy_probe(node, "shop", settings="[function.scale]\nmax = 2\n")
+    daemon = serve("--idle", "0.1")
+    handshake = (b"GET /chat HTTP/1.1\r\nHost: shop.localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                 b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")  # fmt: skip
+    with harness.Client(daemon.port) as one, harness.Client(daemon.port) as two:
+        for client in (one, two):
+            client.send(handshake)
+            status, headers = client.head()
+            assert status == 101 and headers["sec-websocket-accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        for number in (1, 2, 3):  # each has a machine of its own, which remembers
+            for client in (one, two):
+                client.send(b"x" * 8)
+                assert client.reader.read(10) == b"%d:xxxxxxxx" % number
+        assert daemon.processes().keys() == {"shop v1"}  # not idle
+    assert daemon.text("shop", "/count") == "1"
+
+
+def test_headers_that_are_passed_on(store, serve, node) -> None:
+    store.deploy_probe(node, "shop")
+    daemon = serve()
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    seen = json.loads(daemon.text("shop", "/headers", headers={"traceparent": trace, "X-Mine": "yes"}))
+    assert seen["traceparent"] == trace and seen["x-mine"] == "yes" and seen["connection"] == "close"
+    assert seen["host"] == "shop.localhost"
+    line = daemon.access(1)[0]
+    assert line["traceparent"] == trace
+    assert line["method"] == "GET" and line["path"] == "/headers" and line["host"] == "shop.localhost" and line["client_ip"] == "127.0.0.1"
+    assert line["function"] == "shop" and line["version"] == 1 and line["status"] == 200 and line["cold"] and line["outcome"] == "ok"
+    assert {"ts", "request_id", "bytes_in", "bytes_out", "queue_us", "restore_us", "exec_us", "reset_us", "total_us", "cpu_us",
+            "dirty_pages"} <= line.keys()  # fmt: skip
+    assert line["dirty_pages"] > 0 and line["reset_us"] > 0 and line["cpu_us"] > 0
+
+
+def test_what_functions_print_is_kept(store, serve, node) -> None:
+    store.deploy_probe(node, "shop")
+    daemon = serve()
+    for word in ("one", "two"):
+        daemon.text("shop", f"/say/{word}")
+    ids = [line["request_id"] for line in daemon.access(2)]
+    file = store.path / "logs/shop/current.ndjson"
+    harness.wait_until(lambda: file.exists() and "mutters two" in file.read_text(), "the lines are in the file")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    said = [(line["stream"], line["text"], line.get("request_id")) for line in lines if "s " in line["text"]]
+    assert sorted(said) == sorted([("out", "says one", ids[0]), ("err", "mutters one", ids[0]), ("out", "says two", ids[1]), ("err", "mutters two", ids[1])])
+    assert all(line["function"] == "shop" and line["version"] == 1 and line["id"] and line["ms"] for line in lines)
+    assert file.stat().st_mode & 0o077 == 0
+    assert "[shop v1] says one" in daemon.err
+    assert store("verify").status == 0  # it knows the folder
+    assert file.exists()
+    store.ok("delete", "shop")
+    harness.wait_until(lambda: not file.parent.exists(), "they go with the function")

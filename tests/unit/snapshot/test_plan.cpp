@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+
+#include "src/snapshot/plan.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/snapshot/files.hpp"
+
+using namespace kvmserver;
+
+namespace {
+
+using Pages = std::vector<std::uint64_t>; // each page's seed
+
+test::Bytes memory_of(const Pages& pages) {
+    test::Bytes memory(pages.size() * 4096);
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+        std::mt19937_64 random(pages[i]);
+        for (std::size_t at = 0; at < 4096; at += 8) {
+            const std::uint64_t word = random();
+            std::memcpy(memory.data() + i * 4096 + at, &word, 8);
+        }
+    }
+    return memory;
+}
+
+Pages numbered(std::size_t count) {
+    Pages pages(count);
+    std::iota(pages.begin(), pages.end(), 1000u);
+    return pages;
+}
+
+struct Planned {
+    std::vector<std::string> chunks;
+    std::vector<ChunkInfo> infos;
+};
+
+Planned plan_of(const Pages& pages, std::size_t hot_pages) {
+    const test::Bytes memory = memory_of(pages);
+    std::vector<std::uint32_t> ranks(pages.size()), hot(hot_pages);
+    std::iota(ranks.begin(), ranks.end(), 0u);
+    std::iota(hot.begin(), hot.end(), 0u);
+    Planned out;
+    out.infos = plan_chunks(memory, ranks, hot).chunks;
+    test::Bytes raw;
+    for (const ChunkInfo& chunk : out.infos) {
+        gather_pages(chunk, memory, raw);
+        out.chunks.emplace_back(reinterpret_cast<const char*>(raw.data()), raw.size());
+    }
+    return out;
+}
+
+// Bytes of `b` that are in no chunk of `a`.
+std::size_t new_bytes(const Planned& a, const Planned& b) {
+    const std::set<std::string> known(a.chunks.begin(), a.chunks.end());
+    std::size_t bytes = 0;
+    for (const auto& chunk : b.chunks)
+        bytes += known.contains(chunk) ? 0 : chunk.size();
+    return bytes;
+}
+
+} // namespace
+
+TEST_CASE("pages that come or go change only the chunks around them") {
+    for (const std::size_t hot : {std::size_t{0}, std::size_t{3000}}) {
+        CAPTURE(hot);
+        const Pages pages = numbered(6000);
+        Pages changed = pages;
+        changed.erase(changed.begin() + 1500);
+        changed.insert(changed.begin() + 900, {1, 2, 3});
+        changed[1200] = 4;
+        const Planned before = plan_of(pages, hot), after = plan_of(changed, hot == 0 ? 0 : hot + 2);
+        const ChunkLengths lengths = hot == 0 ? kColdLengths : kHotLengths;
+        CHECK(new_bytes(before, after) <= 6 * std::size_t{lengths.most} * 4096);
+        CHECK(new_bytes(before, after) > 0);
+    }
+}
+
+TEST_CASE("chunks have the lengths they may have, in which every page is once") {
+    const Planned planned = plan_of(numbered(20000), 10000);
+    std::size_t pages = 0, longest = 0;
+    for (std::size_t i = 0; i < planned.infos.size(); ++i) {
+        const ChunkInfo& chunk = planned.infos[i];
+        const ChunkLengths lengths = chunk.hot ? kHotLengths : kColdLengths;
+        const bool last = i + 1 == planned.infos.size() || planned.infos[i + 1].hot != chunk.hot;
+        CHECK(chunk.pages <= lengths.most);
+        longest += chunk.pages == lengths.most;
+        CHECK((chunk.pages >= lengths.least || last));
+        pages += chunk.pages;
+    }
+    CHECK(pages == 20000);
+    CHECK(longest > 0); // some of that many are without a page that ends them
+}
