@@ -42,9 +42,7 @@ function draw(svg, tag, attributes, text = '') {
   svg.append(element);
 }
 
-function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
+const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 
 function tell(element, text) {
   setText(element, text);
@@ -63,10 +61,7 @@ function bytes(value) {
   return `${value.toFixed(value < 10 && unit ? 1 : 0)} ${units[unit]}`;
 }
 
-function duration(us) {
-  if (us >= 1e6) return `${us / 1e6} s`;
-  return us >= 1000 ? `${us / 1000} ms` : `${us} µs`;
-}
+const duration = (us) => (us >= 1e6 ? `${us / 1e6} s` : us >= 1000 ? `${us / 1000} ms` : `${us} µs`);
 
 // ---- the API
 
@@ -93,7 +88,6 @@ async function request(method, path, { body, headers = {}, signal } = {}) {
   if (!reply.ok) throw new Problem(reply.status, await reply.json().catch(() => ({})));
   return reply;
 }
-
 const api = async (method, path, more) => (await request(method, path, more)).json();
 const pathOf = (name) => `/v1/functions/${encodeURIComponent(name)}`;
 
@@ -215,10 +209,7 @@ function showTiles() {
   ], 'tile', 'b', 'span');
 }
 
-function stateOf(name) {
-  const states = liveOf(name).map((one) => one.state);
-  return ['failing', 'starting', 'ready', 'stopping'].find((one) => states.includes(one)) ?? 'idle';
-}
+const stateOf = (name) => ['failing', 'starting', 'ready', 'stopping'].find((one) => liveOf(name).some((each) => each.state === one)) ?? 'idle';
 
 function makeRow() {
   const item = make('li');
@@ -267,11 +258,11 @@ function showDetail() {
   tell($('failure'), live.map((one) => one.last_failure && `v${one.version}: ${one.last_failure}`).filter(Boolean).join('\n'));
   facts($('facts'), [
     ['live', versionsText(chosen.live)], ['requests', count(now.requests)], ['failed', count(now.failed)],
-    ['cold starts', count(now.cold_starts)], ['machines', `${total(live, 'busy')} of ${total(live, 'machines')} busy`],
+    ['cold starts', count(now.cold_starts)], ['busy', `${total(live, 'busy')} of ${total(live, 'machines')}`],
     ['waiting', count(total(live, 'queued'))], ['memory', bytes(total(live, 'memory_bytes'))],
   ], '', 'dt', 'dd');
-  setText($('rate-note'), `now ${count(speed.at(-1) ?? 0)}, last two minutes`);
-  setText($('latency-note'), `median ${percentile(recent, 0.5)}, 99% ${percentile(recent, 0.99)}, last minute`);
+  setText($('rate-note'), `now ${count(speed.at(-1) ?? 0)}; last two minutes`);
+  setText($('latency-note'), `median ${percentile(recent, 0.5)}, 99% ${percentile(recent, 0.99)}; last minute`);
   drawRate($('rate'), speed);
   drawLatency($('latency'), recent);
   $('roll-back').hidden = !mayDeploy() || chosen.versions < 2;
@@ -352,7 +343,7 @@ const plan = { name: '', version: 0, etag: '' };
 
 function openDialog(title, text, possible) {
   setText($('confirm-title'), title);
-  setText($('confirm-text'), text);
+  tell($('confirm-text'), text);
   tell($('confirm-result'), '');
   $('confirm-result').className = '';
   $('confirm-yes').hidden = !possible;
@@ -467,6 +458,14 @@ function signOut(why) {
   $('token').focus();
 }
 
+function nameInAddress() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch { // no name of ours
+    return '';
+  }
+}
+
 async function signIn() {
   const info = await api('GET', '/v1/info');
   state.caller = info.caller;
@@ -476,11 +475,7 @@ async function signIn() {
   setText($('daemon'), parts.join(' · '));
   $('login').hidden = true;
   $('board').hidden = $('sign-out').hidden = false;
-  try {
-    state.chosen = decodeURIComponent(location.hash.slice(1));
-  } catch { // no name of ours
-    state.chosen = '';
-  }
+  state.chosen = nameInAddress();
   await readAgain();
   if (state.caller) follow();
 }
