@@ -29,11 +29,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-function add(parent, tag, attributes, ...children) {
-  const element = make(tag, attributes, ...children);
-  parent.append(element);
-  return element;
-}
+const add = (parent, ...what) => parent.appendChild(make(...what));
 
 function draw(svg, tag, attributes, text = '') {
   const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
@@ -345,7 +341,6 @@ function openDialog(title, text, possible) {
   setText($('confirm-title'), title);
   tell($('confirm-text'), text);
   tell($('confirm-result'), '');
-  $('confirm-result').className = '';
   $('confirm-yes').hidden = !possible;
   $('confirm-yes').disabled = false;
   setText($('confirm-no'), possible ? 'Cancel' : 'Close');
@@ -459,11 +454,7 @@ function signOut(why) {
 }
 
 function nameInAddress() {
-  try {
-    return decodeURIComponent(location.hash.slice(1));
-  } catch { // no name of ours
-    return '';
-  }
+  try { return decodeURIComponent(location.hash.slice(1)); } catch { return ''; } // no name of ours
 }
 
 async function signIn() {
