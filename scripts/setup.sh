@@ -13,7 +13,7 @@ build_packages=(
     dpkg-dev file  # the .deb
 )
 test_packages=(
-    clang musl-tools python3-pytest python3-pip wrk openssl
+    clang musl-tools python3-pytest python3-pip wrk openssl chromium
     qemu-system-x86 busybox-static cpio e2fsprogs linux-perf strace
     groff-base man-db
 )

@@ -156,7 +156,7 @@ void Api::dispatch(Request& request, Exchange& exchange) {
         throw Refused(405, "wrong-method", fmt::format("this path takes {} only", match.allowed), "",
                       {{"Allow", match.allowed}});
     if (!match.endpoint)
-        throw Refused(404, "no-endpoint", "there is no such path", "GET /v1 lists what there is");
+        throw Refused(404, "no-endpoint", "there is no such path", "GET /v1 lists what there is; /ui is for browsers");
     if (match.endpoint->of == Of::nobody) {
         const Principal nobody = Principal::of({});
         Call call(*this, request, nobody, match.params, exchange);

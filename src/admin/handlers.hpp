@@ -57,4 +57,9 @@ void reload(Call& call);
 // logs.cpp
 void logs(Call& call);
 
+// ui.cpp
+void ui_page(Call& call);
+void ui_script(Call& call);
+void ui_style(Call& call);
+
 } // namespace kvmserver::admin

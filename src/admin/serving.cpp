@@ -79,6 +79,29 @@ bool passes(const std::string& name) {
 
 double ms(std::uint64_t us) { return static_cast<double>(us) / 1000; }
 
+json counts_json(const daemon::VersionMetrics& counted) {
+    std::uint64_t failed = 0;
+    for (const auto& [status, count] : counted.requests)
+        failed += status == 0 || status >= 500 ? count : 0;
+    return {{"requests", counted.duration.count},
+            {"duration_us", counted.duration.sum_us},
+            {"cold_starts", counted.cold_starts},
+            {"failed", failed}};
+}
+
+// Also of versions that are not live any more: sums over these never fall, so the difference of two readings is a rate.
+json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
+    auto list = json::array();
+    for (const auto& [key, counted] : metrics.versions) {
+        if (key.first.empty() || !call.who.allows(store::kScopeRead, key.first))
+            continue;
+        json object = counts_json(counted);
+        object.update({{"function", key.first}, {"version", key.second}, {"latency", counted.duration.buckets}});
+        list.push_back(std::move(object));
+    }
+    return list;
+}
+
 } // namespace
 
 void metrics(Call& call) {
@@ -111,18 +134,10 @@ void live(Call& call) {
         if (!one.last_failure.empty())
             object["last_failure"] = one.last_failure;
         const auto at = metrics.versions.find({one.function, one.version});
-        const daemon::VersionMetrics counted =
-            at == metrics.versions.end() ? daemon::VersionMetrics() : at->second;
-        object["requests"] = counted.duration.count;
-        object["duration_us"] = counted.duration.sum_us;
-        object["cold_starts"] = counted.cold_starts;
-        std::uint64_t failed = 0;
-        for (const auto& [status, count] : counted.requests)
-            failed += status == 0 || status >= 500 ? count : 0;
-        object["failed"] = failed;
+        object.update(counts_json(at == metrics.versions.end() ? daemon::VersionMetrics() : at->second));
         list.push_back(object);
     }
-    call.reply(200, {{"live", list}});
+    call.reply(200, {{"live", list}, {"counted", counted_json(call, metrics)}, {"bounds_us", daemon::kLatencyBounds}});
 }
 
 void invoke(Call& call) {

@@ -12,6 +12,9 @@ using enum store::Scope;
 constexpr Endpoint kEndpoints[] = {
     {"GET", "/healthz", Of::nobody, kScopeRead, healthz, "whether the process answers"},
     {"GET", "/readyz", Of::nobody, kScopeRead, readyz, "whether KVM, store and disk are fit"},
+    {"GET", "/ui", Of::nobody, kScopeRead, ui_page, "the web page; it asks for a token"},
+    {"GET", "/ui/app.js", Of::nobody, kScopeRead, ui_script, "its script"},
+    {"GET", "/ui/style.css", Of::nobody, kScopeRead, ui_style, "its style"},
     {"GET", "/metrics", Of::store, kScopeRead, metrics, "counters, as Prometheus reads them"},
     {"GET", "/v1", Of::any, kScopeRead, describe_api, "this list"},
     {"GET", "/v1/info", Of::holder, kScopeRead, info, "versions, store, and who the caller is"},

@@ -10,7 +10,7 @@ import admin
 import harness
 import pytest
 
-OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
+OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/ui"), ("GET", "/ui/app.js"), ("GET", "/ui/style.css")}
 SCOPES = ["read", "invoke", "deploy", "admin"]
 # What a token of a scope may do besides.
 INCLUDES = {"read": {"deploy", "admin"}, "invoke": {"admin"}, "deploy": {"admin"}, "admin": set()}

@@ -20,7 +20,7 @@ const server = http.createServer((request, response) => {
   else if (path === 'headers') response.end(JSON.stringify(request.headers));
   else if (path === 'sleep') setTimeout(() => response.end(`${name} slept\n`), Number(argument));
   else if (path === 'say') {
-    console.log(`says ${argument}`);
+    console.log(`says ${decodeURIComponent(argument)}`);
     console.error(`mutters ${argument}`);
     response.end('said\n');
   } else if (path === 'die') process.exit(3);

@@ -1,0 +1,13 @@
+// The files of the web page, as they are in the source tree.
+    .section .rodata
+.macro embedded name, file
+    .globl kvmserver_ui_\name
+    .globl kvmserver_ui_\name\()_end
+kvmserver_ui_\name:
+    .incbin "\file"
+kvmserver_ui_\name\()_end:
+.endm
+    embedded html, index.html
+    embedded js, app.js
+    embedded css, style.css
+    .section .note.GNU-stack, "", @progbits

@@ -1,0 +1,216 @@
+"""The web page at /ui, in a real browser."""
+import json
+import pathlib
+import urllib.parse
+
+import browser
+import harness
+import pytest
+from serving import Daemon, Store
+
+HOSTILE = "<img src=x onerror=window.hurt=1>"
+POLICY = ("default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'")
+
+
+class Site:
+    """A daemon with two versions of `hello`, and one of `other`."""
+
+    def __init__(self, folder: pathlib.Path, node: dict) -> None:
+        self.store = Store(folder)
+        for text in ("old", "new"):
+            self.store.deploy_probe(node, "hello", text)
+        self.store.deploy_probe(node, "other", "other")
+        self.port = harness.free_port()
+        self.origin = f"http://127.0.0.1:{self.port}"
+        self.url = f"{self.origin}/ui"
+        self.daemon = Daemon(self.store, "--admin", f"127.0.0.1:{self.port}")
+
+    def token(self, name: str, *options: str) -> str:
+        return self.store.json("token", "create", name, *options)["token"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, program):
+    site = Site(tmp_path_factory.mktemp("ui").resolve(), program("node-http"))
+    yield site
+    site.daemon.close()
+
+
+@pytest.fixture(scope="module")
+def token(site) -> str:
+    return site.token("page", "--scope", "deploy")
+
+
+@pytest.fixture
+def page(site, tmp_path):
+    """A browser with a profile of its own; no page of ours may ask anything of others, or make the browser complain."""
+    if browser.PROGRAM is None:
+        pytest.skip("there is no chromium: scripts/setup.sh --tests")
+    page = browser.Browser(tmp_path)
+    try:
+        yield page
+        foreign = [url for url in page.requests if not url.startswith((site.origin + "/", "data:image/svg+xml,"))]
+        assert page.requests and not foreign
+        assert not [line for line in page.complaints if "401" not in line and "412" not in line]
+    finally:
+        page.close()
+
+
+def sign_in(page: browser.Browser, site: Site, token: str, where: str = "") -> None:
+    page.go(site.url + where)
+    page.type("#token", token)
+    page.key_enter()
+    page.wait_for_text("#functions", "hello")
+
+
+def row(page: browser.Browser, name: str) -> list[str]:
+    """What the list says of a function: name and state, requests a second, cold starts, memory."""
+    rows = page.run("[...document.querySelectorAll('#functions .row')].map((row) => [...row.children].map((each) => each.innerText))")
+    return next(each for each in rows if each[0].split("\n")[0] == name)
+
+
+def fact(page: browser.Browser, name: str) -> str:
+    return page.run("Object.fromEntries([...document.querySelectorAll('#facts div')].map((box) => [...box.children].map((each) => each.innerText)))")[name]
+
+
+def choose(page: browser.Browser, name: str) -> None:
+    page.run(f"[...document.querySelectorAll('#functions .row')].forEach((row, i) => row.id = 'row-' + row.querySelector('b').innerText)")
+    page.click(f"#row-{name}")
+    page.wait_for_text("#name", name)
+
+
+def test_the_files_are_strict_about_themselves(site) -> None:
+    import http.client
+    for path, kind in (("/ui", "text/html"), ("/ui/app.js", "text/javascript"), ("/ui/style.css", "text/css")):
+        for method in ("GET", "HEAD"):
+            client = http.client.HTTPConnection("127.0.0.1", site.port, timeout=harness.PATIENCE)
+            client.request(method, path)
+            reply = client.getresponse()
+            body = reply.read().decode()
+            client.close()
+            assert reply.status == 200 and reply.headers["Content-Type"].startswith(kind)
+            assert all(rule in reply.headers["Content-Security-Policy"] for rule in POLICY)
+            assert "unsafe" not in reply.headers["Content-Security-Policy"] and reply.headers["X-Content-Type-Options"] == "nosniff"
+            assert (body != "") == (method == "GET")
+            assert "innerHTML" not in body and "onclick=" not in body and "://" not in body.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_it_asks_for_the_token_once(page, site, token) -> None:
+    page.go(site.url)
+    page.wait_for("!document.querySelector('#login').hidden", "the page asks for a token")
+    assert page.text("#board") == ""
+    page.type("#token", "kvs_" + "0" * 64)
+    page.click("#login-form button")
+    page.wait_for_text("#login-trouble", "the token is unknown, revoked or has expired")
+    assert page.text("#board") == "" and page.run("sessionStorage.length") == 0
+    page.type("#token", token)
+    page.click("#login-form button")
+    page.wait_for_text("#functions", "other")
+    assert "signed in as page" in page.text("#daemon")
+    page.go(site.url + "?")  # asked for again: it is not asked twice
+    page.wait_for_text("#functions", "hello")
+    assert page.run("localStorage.length") == 0 and page.run("document.cookie") == ""
+    assert not [url for url in page.requests if token in url]
+    page.click("#sign-out")
+    page.wait_for("!document.querySelector('#login').hidden", "the page asks for a token")
+    assert page.text("#board") == "" and page.run("sessionStorage.length") == 0
+
+
+def test_a_revoked_token_ends_the_session(page, site) -> None:
+    sign_in(page, site, site.token("short", "--scope", "read"))
+    site.store.ok("token", "revoke", "short", "-y")
+    page.wait_for_text("#login-trouble", "revoked")
+    assert page.text("#board") == ""
+
+
+def test_requests_are_counted_and_logs_arrive(page, site, token) -> None:
+    sign_in(page, site, token)
+    choose(page, "other")
+    page.wait_for_text("#logs-state", "following")
+    before = fact(page, "requests")
+    for _ in range(5):
+        assert site.daemon.text("other", "/name") == "other"
+    site.daemon.text("other", "/say/" + urllib.parse.quote(HOSTILE))
+    page.wait_for_text("#logs", f"says {HOSTILE}")
+    harness.wait_until(lambda: int(fact(page, "requests")) == int(before) + 6, "6 requests more")
+    assert page.run("[window.hurt, document.querySelectorAll('main img').length]") == [None, 0]
+    assert fact(page, "cold starts") == "1" and fact(page, "memory").endswith("MiB")
+    page.wait_for("[...document.querySelectorAll('#latency text')].some((each) => each.textContent.endsWith('ms')) && document.querySelector('#latency rect') !== null", "the histogram")
+    page.wait_for("document.querySelector('#rate path.line') !== null", "requests a second")
+    assert row(page, "other")[2] == "1" and "ready" in row(page, "other")[0]
+    site.daemon.text("hello", "/say/elsewhere")  # of another function: not among these
+    site.daemon.text("other", "/say/afterwards")
+    page.wait_for_text("#logs", "says afterwards")
+    assert "elsewhere" not in page.text("#logs")
+
+
+def test_a_rollback_is_one_click_and_an_answer(page, site, token) -> None:
+    site.store.ok("traffic", "hello", "2=100")
+    assert site.daemon.text("hello", "/name") == "new"
+    sign_in(page, site, token, "#hello")
+    page.wait_for_text("#versions", "v1")
+    page.click("#roll-back")
+    page.wait_for_text("#confirm-text", "Live now: v2. New requests go to v1")
+    page.click("#confirm-no")
+    page.wait_for("!document.querySelector('#confirm').open", "the question is gone")
+    assert site.daemon.text("hello", "/name") == "new"
+    page.click("#roll-back")
+    page.wait_for_text("#confirm-text", "v1")
+    page.click("#confirm-yes")
+    page.wait_for_text("#confirm-result", "Done: hello v2 → v1")
+    assert site.daemon.text("hello", "/name") == "old"
+    page.click("#confirm-no")
+    page.wait_for("document.querySelector('#facts dd').innerText === 'v1'", "v1 is shown as live")
+    page.click('#versions [data-version="2"]')  # and forward again
+    page.wait_for_text("#confirm-text", "New requests go to v2")
+    page.click("#confirm-yes")
+    page.wait_for_text("#confirm-result", "Done: hello v1 → v2")
+    assert site.daemon.text("hello", "/name") == "new"
+
+
+def test_a_change_by_another_is_not_overrun(page, site, token) -> None:
+    site.store.ok("traffic", "hello", "2=100")
+    sign_in(page, site, token, "#hello")
+    page.click("#roll-back")
+    page.wait_for_text("#confirm-text", "v1")
+    site.store.ok("env", "set", "hello", "A=1")
+    page.click("#confirm-yes")
+    page.wait_for_text("#confirm-result", "Hint: read it again")
+    assert "Precondition Failed" in page.text("#confirm-result") and site.daemon.text("hello", "/name") == "new"
+
+
+def test_what_a_token_may_not_is_not_offered(page, site) -> None:
+    sign_in(page, site, site.token("reader", "--scope", "read", "--prefix", "hel"))
+    assert page.run("document.querySelectorAll('#functions .row').length") == 1
+    assert "choose a function" in page.text("#logs-state")
+    choose(page, "hello")
+    page.wait_for_text("#versions", "v1")
+    assert page.text("#roll-back") == "" and page.run("document.querySelectorAll('#versions button').length") == 0
+    page.wait_for_text("#logs-state", "following")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_scrolls_sideways(page, site, token, width) -> None:
+    page.size(width, 740, mobile=width < 500)
+    wide = "document.documentElement.scrollWidth > innerWidth || [...document.querySelectorAll('body *')].some((each) => each.getBoundingClientRect().right > innerWidth + 1)"
+    page.go(site.url)
+    page.wait_for("!document.querySelector('#login').hidden", "the page asks for a token")
+    assert not page.run(wide)
+    sign_in(page, site, token)
+    choose(page, "hello")
+    page.wait_for_text("#versions", "v1")
+    site.daemon.text("hello", "/say/" + "x" * 300)
+    page.wait_for_text("#logs", "x" * 300)
+    assert not page.run(wide)
+    page.click("#roll-back")
+    page.wait_for_text("#confirm-text", "v1")
+    assert not page.run(wide)
+
+
+def test_a_hostile_name_is_text(page, site, token) -> None:
+    """Names are checked by the store; the page does not rely on that."""
+    sign_in(page, site, token)
+    one = {"name": HOSTILE, "live": [{"version": 1, "percent": 100}], "versions": 2, "routes": [HOSTILE], "etag": HOSTILE}
+    page.run(f"clearTimeout(state.timer); state.functions.push({json.dumps(one)}); state.chosen = {json.dumps(HOSTILE)}; show()")
+    assert HOSTILE in page.text("#functions") and HOSTILE in page.text("#name") and HOSTILE in page.text("#routes")
+    assert page.run("[window.hurt, document.querySelectorAll('main img').length]") == [None, 0]
