@@ -1,13 +1,16 @@
 #include "src/runner/function_worker.hpp"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <list>
 #include <optional>
+#include <string>
 #include <thread>
 
+#include "src/runner/after_restore.hpp"
 #include "src/runner/channel_arrivals.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
@@ -19,12 +22,25 @@ using namespace tinykvm;
 
 namespace {
 
+std::string all_of(int fd) {
+    std::string text;
+    char buffer[16384];
+    for (ssize_t n; (n = ::pread(fd, buffer, sizeof(buffer), static_cast<off_t>(text.size()))) != 0;) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            throw_errno("read the values of the function");
+        text.append(buffer, static_cast<std::size_t>(n));
+    }
+    return text;
+}
+
 class FunctionWorker {
 public:
     explicit FunctionWorker(FunctionOptions options)
         : begin_(host_mono_ns()), options_(std::move(options)),
           restored_(SnapshotReader::open(open_pieces_source(options_.pieces.get()), options_.name), options_.machine,
-                    Restored::Sockets::none) {
+                    Restored::Sockets::none, hook()) {
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, options_.name + ": its program does not listen");
     }
@@ -48,6 +64,14 @@ private:
         std::thread thread;
         std::atomic<bool> ended{false};
     };
+
+    Restored::Change hook() {
+        if (options_.after_restore.empty())
+            return {};
+        return [this](const Setup& setup, std::shared_ptr<const MachineImage> image) {
+            return after_restore(setup, std::move(image), options_.after_restore, all_of(options_.values.get()));
+        };
+    }
 
     // Of a machine that is wanted; nothing: this is the end.
     std::optional<UniqueFd> next_channel() {

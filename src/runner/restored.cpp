@@ -16,7 +16,7 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
-Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets) : cache_(options.cache) {
+Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change) : cache_(options.cache) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     const std::string name = reader.path().string();
@@ -49,7 +49,15 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     image_ = from_state(state, memory_, *setup_->policy, warnings);
     for (const std::string& warning : warnings)
         note_line(warning);
-    make_lazy(*image_, *memory_, setup_->env.kind.pvm_door);
+    if (change) {
+        loader_->load_chunks(hot, loader_->chunks(), stop_);
+        auto changed = change(*setup_, std::move(image_));
+        image_ = std::move(changed);
+        memory_ = image_->image;
+        loader_.reset();
+    } else {
+        make_lazy(*image_, *memory_, setup_->env.kind.pvm_door);
+    }
     if (uses_dirty_bits(*setup_, options))
         clear_marks(*image_, *memory_);
 }
@@ -62,6 +70,8 @@ Restored::~Restored() {
 }
 
 void Restored::fill_behind(std::function<void()> on_damage) {
+    if (!loader_)
+        return;
     filler_ = std::thread([this, on_damage = std::move(on_damage)] {
         const sched_param none{};
         ::sched_setscheduler(0, SCHED_IDLE, &none); // only what the requests leave over

@@ -16,9 +16,12 @@ namespace kvmserver {
 
 class Restored {
 public:
-    // Throws UserError, HostError. The listening sockets are opened when `listen` says so.
-    enum class Sockets { open, none };
-    Restored(SnapshotReader reader, const Options& options, Sockets sockets);
+    enum class Sockets { open, none }; // whether those that the program listened on are opened
+    // Called with the setup and the image, before any machine is made of it; the image that it returns is used instead. Then
+    // nothing is left to be filled in behind.
+    using Change = std::function<std::shared_ptr<tinykvm::MachineImage>(const Setup&, std::shared_ptr<const tinykvm::MachineImage>)>;
+    // Throws UserError, HostError.
+    Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change = {});
     ~Restored(); // ends the filling
     Restored(const Restored&) = delete;
     Restored& operator=(const Restored&) = delete;

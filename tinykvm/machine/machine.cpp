@@ -320,6 +320,8 @@ std::shared_ptr<MachineImage> Machine::into_image() && {
     out->keep_pid = must_keep_pid(*out->regions);
     out->listeners = listeners_;
     out->threads = wait().threads;
+    if (image_)
+        out->working_set = image_->working_set;
     out->image = std::move(ram_).into_image();
     return out;
 }

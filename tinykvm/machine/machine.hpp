@@ -153,7 +153,8 @@ public:
     const std::map<std::uint32_t, std::uint64_t>& exit_reasons() const { return exit_reasons_; }
     static std::string reason_name(std::uint32_t reason);
 
-    // Quiescent machine only: becomes an image. The machine must not be used afterwards.
+    // Quiescent machine only: becomes an image. The machine must not be used afterwards. A clone's image, all of whose pages must
+    // be there (no make_lazy()), is good for renumber() only, which makes it compact again.
     std::shared_ptr<MachineImage> into_image() &&;
     // Clone only, before its first run: its monotonic clock is this much later.
     void skip_time(std::uint64_t ns) { clock_.continue_from(clock_.now_mono() + ns); }

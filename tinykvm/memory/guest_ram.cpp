@@ -165,11 +165,27 @@ void GuestRam::drop_translations(Frame first, std::uint32_t count) {
 }
 
 std::shared_ptr<Image> GuestRam::into_image() && {
-    assert(!image_);
+    if (image_)
+        return copied_image();
     const Frame frames = high_;
     if (::ftruncate(memfd_.get(), static_cast<off_t>(std::uint64_t{frames} * kPageSize)) < 0)
         throw_errno("ftruncate image");
     return std::make_shared<Image>(std::move(memfd_), frames);
+}
+
+// Frame numbers stay, so what lies between the memory and the tables is a hole.
+std::shared_ptr<Image> GuestRam::copied_image() const {
+    auto copy = Image::create(first_table_ + static_cast<std::uint32_t>(tables_));
+    const auto put = [&](Frame first, Frame end) {
+        for (Frame f = first; f < end; ++f) {
+            const std::span<std::byte> page = frame_bytes(f);
+            if (std::any_of(page.begin(), page.end(), [](std::byte b) { return b != std::byte{0}; }))
+                std::copy(page.begin(), page.end(), copy->data() + frame_address(f).value);
+        }
+    };
+    put(0, high_);
+    put(first_table_, first_table_ + static_cast<Frame>(tables_));
+    return copy;
 }
 
 std::uint32_t GuestRam::drop_growth() {

@@ -61,7 +61,8 @@ public:
     const std::shared_ptr<const Image>& shared_image() const { return image_; }
     const std::map<Frame, std::uint32_t>& free_runs() const { return free_; }
 
-    // Boot memory only: what is there now becomes an image; this memory must not be used afterwards.
+    // What is there now becomes an image; this memory must not be used afterwards. A clone's, all of whose image must be loaded,
+    // is copied, and has holes: see renumber().
     std::shared_ptr<Image> into_image() &&;
     // Clone only: forgets every frame handed out since the clone was made, dropping their content. Returns how many.
     std::uint32_t drop_growth();
@@ -70,6 +71,7 @@ public:
 private:
     GuestRam(kvm::Vm& vm, std::uint64_t max_bytes);
     void grow_slots(Frame end);
+    std::shared_ptr<Image> copied_image() const;
 
     kvm::Vm* vm_;
     Mapping memory_;
