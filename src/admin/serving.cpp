@@ -89,14 +89,16 @@ json counts_json(const daemon::VersionMetrics& counted) {
             {"failed", failed}};
 }
 
-// Also of versions that are not live any more: sums over these never fall, so the difference of two readings is a rate.
+// Also of versions that are not live any more: sums over these never fall, so the difference of two readings
+// is a rate.
 json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
     auto list = json::array();
     for (const auto& [key, counted] : metrics.versions) {
         if (key.first.empty() || !call.who.allows(store::kScopeRead, key.first))
             continue;
         json object = counts_json(counted);
-        object.update({{"function", key.first}, {"version", key.second}, {"latency", counted.duration.buckets}});
+        object.update(
+            {{"function", key.first}, {"version", key.second}, {"latency", counted.duration.buckets}});
         list.push_back(std::move(object));
     }
     return list;
@@ -137,7 +139,9 @@ void live(Call& call) {
         object.update(counts_json(at == metrics.versions.end() ? daemon::VersionMetrics() : at->second));
         list.push_back(object);
     }
-    call.reply(200, {{"live", list}, {"counted", counted_json(call, metrics)}, {"bounds_us", daemon::kLatencyBounds}});
+    call.reply(
+        200,
+        {{"live", list}, {"counted", counted_json(call, metrics)}, {"bounds_us", daemon::kLatencyBounds}});
 }
 
 void invoke(Call& call) {

@@ -12,9 +12,11 @@ extern const char kvmserver_ui_css[], kvmserver_ui_css_end[];
 namespace kvmserver::admin {
 namespace {
 
-// Nothing but these files runs, nothing is asked of another origin, nobody shows the page within theirs. The icon is data:.
+// Nothing but these files runs, nothing is asked of another origin, nobody shows the page within theirs. The
+// icon is data:.
 constexpr const char* kPolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri "
+    "'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 void reply_file(Call& call, const char* type, const char* begin, const char* end) {
@@ -37,6 +39,8 @@ void ui_page(Call& call) {
 void ui_script(Call& call) {
     reply_file(call, "text/javascript; charset=utf-8", kvmserver_ui_js, kvmserver_ui_js_end);
 }
-void ui_style(Call& call) { reply_file(call, "text/css; charset=utf-8", kvmserver_ui_css, kvmserver_ui_css_end); }
+void ui_style(Call& call) {
+    reply_file(call, "text/css; charset=utf-8", kvmserver_ui_css, kvmserver_ui_css_end);
+}
 
 } // namespace kvmserver::admin

@@ -1,5 +1,5 @@
-// What the daemon can be asked and told while it serves; for the admin listener. Every call may come from any thread,
-// none needs one of the daemon's own.
+// What the daemon can be asked and told while it serves; for the admin listener. Every call may come from any
+// thread, none needs one of the daemon's own.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,23 +22,24 @@ namespace kvmserver::daemon {
 struct VersionLive {
     std::string function;
     std::uint64_t version = 0;
-    unsigned percent = 0;         // 0: it only finishes what it has
-    std::string state;            // "idle" (no process), "starting", "ready", "stopping", "failing" (it dies at once, again and again)
-    int pid = 0;                  // of its process; 0: none
-    unsigned machines = 0;        // request machines in it
-    unsigned busy = 0;            // of these
-    std::uint64_t in_flight = 0;  // requests in machines
-    std::uint64_t queued = 0;     // requests that wait for one
-    std::uint64_t starts = 0;     // of its process, since the daemon began
-    std::string last_failure;     // why its process ended, or could not be started; "": it never did
+    unsigned percent = 0; // 0: it only finishes what it has
+    std::string state;    // "idle" (no process), "starting", "ready", "stopping", "failing" (it dies at once,
+                          // again and again)
+    int pid = 0;          // of its process; 0: none
+    unsigned machines = 0;          // request machines in it
+    unsigned busy = 0;              // of these
+    std::uint64_t in_flight = 0;    // requests in machines
+    std::uint64_t queued = 0;       // requests that wait for one
+    std::uint64_t starts = 0;       // of its process, since the daemon began
+    std::string last_failure;       // why its process ended, or could not be started; "": it never did
     std::uint64_t memory_bytes = 0; // of its process, proportional (PSS); 0 when there is none
 };
 
 struct DaemonInfo {
-    std::string address;          // of the public listener, as given
-    std::uint16_t port = 0;       // 0: it is no TCP socket
+    std::string address;    // of the public listener, as given
+    std::uint16_t port = 0; // 0: it is no TCP socket
     bool tls = false;
-    std::int64_t started_ms = 0;  // since 1970
+    std::int64_t started_ms = 0;                                                // since 1970
     std::uint64_t functions = 0, processes = 0, machines = 0, max_machines = 0; // max: 0 is no limit
     bool draining = false;
 };
@@ -75,11 +76,12 @@ public:
     virtual LogStore& logs() = 0;
     virtual store::Store& store() = 0; // the daemon's own connection: thread-safe
 
-    // Through the same machines, queue, limits and counters as a request from outside. Blocks. Throws store::NotFound for a
-    // function or version that is not there; everything else is a reply with a problem.
+    // Through the same machines, queue, limits and counters as a request from outside. Blocks. Throws
+    // store::NotFound for a function or version that is not there; everything else is a reply with a problem.
     virtual InvokeReply invoke(const InvokeRequest& request) = 0;
 
-    // Looks at the store at once, as after a change by the caller: when it returns, new requests see the change.
+    // Looks at the store at once, as after a change by the caller: when it returns, new requests see the
+    // change.
     virtual void refresh() = 0;
     // What SIGHUP does: also reads the certificate again. Throws UserError; then the old one stays in use.
     virtual void reload() = 0;

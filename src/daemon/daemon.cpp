@@ -7,8 +7,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 
 #include "src/daemon/hand_over.hpp"
@@ -61,8 +61,10 @@ void run(Service& service, int signals) {
                         successor = start_successor(service.listening_fd());
                 });
                 break;
-            case SIGCHLD: break;
-            default: return;
+            case SIGCHLD:
+                break;
+            default:
+                return;
             }
         }
         if (successor && fds[1].revents != 0) {

@@ -13,19 +13,21 @@ namespace kvmserver::daemon {
 
 struct ServeOptions {
     std::filesystem::path store;
-    std::function<tinykvm::UniqueFd()> listen; // opens the public socket; not called when one was handed in (hand_over.hpp)
+    std::function<tinykvm::UniqueFd()>
+        listen; // opens the public socket; not called when one was handed in (hand_over.hpp)
     std::string certificate, key; // PEM files; "": plain HTTP
-    unsigned machines = 1;        // request machines of a function at most; a manifest's scale.max goes before it
-    double idle_seconds = 60;     // after which a function's process ends; a manifest's scale.idle goes before it
+    unsigned machines = 1;    // request machines of a function at most; a manifest's scale.max goes before it
+    double idle_seconds = 60; // after which a function's process ends; a manifest's scale.idle goes before it
     std::uint64_t max_machines = 0; // of all functions together; 0: no limit
-    std::string access_log;       // "": none, "-": stdout, else a file
-    unsigned threads = 1;         // of the front
-    // Called when all is ready, before the line that says so; what it returns lives until requests are not taken any more.
+    std::string access_log;         // "": none, "-": stdout, else a file
+    unsigned threads = 1;           // of the front
+    // Called when all is ready, before the line that says so; what it returns lives until requests are not
+    // taken any more.
     std::function<std::shared_ptr<void>(Control&)> beside;
 };
 
-// Until SIGTERM or SIGINT; then requests in flight are finished. SIGHUP: reload; SIGUSR2: another process of this binary takes
-// over (hand_over.hpp). Returns the exit code; throws UserError, HostError.
+// Until SIGTERM or SIGINT; then requests in flight are finished. SIGHUP: reload; SIGUSR2: another process of
+// this binary takes over (hand_over.hpp). Returns the exit code; throws UserError, HostError.
 int serve(ServeOptions options);
 
 } // namespace kvmserver::daemon

@@ -36,8 +36,8 @@ struct Pipe {
     }
 };
 
-// dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that is yet to be
-// duplicated: so all are above the numbers of the process first.
+// dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that
+// is yet to be duplicated: so all are above the numbers of the process first.
 UniqueFd above(int fd) {
     UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kValues + 1));
     if (!copy)
@@ -50,7 +50,8 @@ UniqueFd above(int fd) {
 FunctionProcess::FunctionProcess(const FunctionProgram& program) {
     Pipe out, err;
     auto [ours, theirs] = link::make_pair();
-    std::vector<std::string> words{"kvmserver", "--function-process", program.name, std::to_string(kControl), std::to_string(kPieces)};
+    std::vector<std::string> words{"kvmserver", "--function-process", program.name, std::to_string(kControl),
+                                   std::to_string(kPieces)};
     std::vector<std::pair<UniqueFd, int>> given;
     given.emplace_back(above(out.theirs.get()), STDOUT_FILENO);
     given.emplace_back(above(err.theirs.get()), STDERR_FILENO);
@@ -78,7 +79,8 @@ FunctionProcess::FunctionProcess(const FunctionProgram& program) {
     posix_spawnattr_setsigdefault(&attributes, &usual);
     // A group of its own: Ctrl-C at the daemon is the daemon's to pass on.
     posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     std::vector<char*> argv;
     for (std::string& word : words)
         argv.push_back(word.data());
@@ -123,7 +125,8 @@ std::string FunctionProcess::reap() {
     pid_ = -1;
     if (got < 0)
         return "is gone";
-    return WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status)) : fmt::format("exited with status {}", WEXITSTATUS(status));
+    return WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
+                               : fmt::format("exited with status {}", WEXITSTATUS(status));
 }
 
 } // namespace kvmserver::daemon

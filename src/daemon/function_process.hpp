@@ -9,10 +9,10 @@
 namespace kvmserver::daemon {
 
 struct FunctionProgram {
-    std::string name;           // "hello v4"
-    int pieces = -1;            // the list of the snapshot's pieces
-    std::string after_restore;  // path of the hook; "": none
-    int values = -1;            // its body
+    std::string name;          // "hello v4"
+    int pieces = -1;           // the list of the snapshot's pieces
+    std::string after_restore; // path of the hook; "": none
+    int values = -1;           // its body
 };
 
 class FunctionProcess {

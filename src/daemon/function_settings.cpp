@@ -28,8 +28,10 @@ std::optional<unsigned> whole(const json* table, const char* name, unsigned leas
     const json* value = child(table, name);
     if (!value)
         return std::nullopt;
-    if (!value->is_number_integer() || value->get<std::int64_t>() < least || value->get<std::int64_t>() > most)
-        fail(fmt::format("function.scale.{}", name), fmt::format("a whole number from {} to {}", least, most).c_str());
+    if (!value->is_number_integer() || value->get<std::int64_t>() < least ||
+        value->get<std::int64_t>() > most)
+        fail(fmt::format("function.scale.{}", name),
+             fmt::format("a whole number from {} to {}", least, most).c_str());
     return value->get<unsigned>();
 }
 
@@ -37,7 +39,9 @@ std::optional<std::uint64_t> duration(const json* table, const char* name) {
     const json* value = child(table, name);
     if (!value)
         return std::nullopt;
-    const std::string text = value->is_string() ? value->get<std::string>() : value->is_number() ? value->dump() : "";
+    const std::string text = value->is_string()   ? value->get<std::string>()
+                             : value->is_number() ? value->dump()
+                                                  : "";
     const auto ns = duration_ns(text);
     if (!ns)
         fail(fmt::format("function.scale.{}", name), "a time such as \"60s\", \"500ms\", \"2m\" or \"1h\"");
@@ -52,7 +56,11 @@ std::optional<std::uint64_t> duration_ns(std::string_view text) {
     if (error != std::errc{} || !(value >= 0))
         return std::nullopt;
     const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-    const double scale = unit == "ms" ? 1e6 : unit.empty() || unit == "s" ? 1e9 : unit == "m" ? 60e9 : unit == "h" ? 3600e9 : 0;
+    const double scale = unit == "ms"                  ? 1e6
+                         : unit.empty() || unit == "s" ? 1e9
+                         : unit == "m"                 ? 60e9
+                         : unit == "h"                 ? 3600e9
+                                                       : 0;
     constexpr double kMost = 365.0 * 86400 * 1e9;
     if (scale == 0 || value * scale > kMost)
         return std::nullopt;

@@ -9,10 +9,11 @@
 namespace kvmserver::daemon {
 
 struct Scale {
-    unsigned min = 0;                 // request machines that are kept, asked or not
-    std::optional<unsigned> max;      // of its process; nothing: the daemon's --threads
-    std::optional<std::uint64_t> idle_ns; // without a request until they are given up; nothing: the daemon's --idle
-    unsigned queue = 1024;            // requests that may wait for a machine
+    unsigned min = 0;            // request machines that are kept, asked or not
+    std::optional<unsigned> max; // of its process; nothing: the daemon's --threads
+    std::optional<std::uint64_t>
+        idle_ns;           // without a request until they are given up; nothing: the daemon's --idle
+    unsigned queue = 1024; // requests that may wait for a machine
     std::uint64_t queue_ns = 30'000'000'000; // and how long; 0: no limit
 };
 

@@ -9,7 +9,8 @@
 
 namespace kvmserver::daemon {
 
-FunctionTable::FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs, const Defaults& defaults, std::function<void(const std::string&)> note)
+FunctionTable::FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs,
+                             const Defaults& defaults, std::function<void(const std::string&)> note)
     : store_(store), supervisor_(supervisor), logs_(logs), defaults_(defaults), note_(std::move(note)) {
     table_.store(std::make_shared<RoutingTable>());
 }
@@ -31,7 +32,8 @@ void FunctionTable::refresh(bool anyhow) {
             const Key key{function.name, function.created, live.version};
             try {
                 const auto before = known_.find(key);
-                Known entry = before != known_.end() ? before->second : read_version(function.name, live.version);
+                Known entry =
+                    before != known_.end() ? before->second : read_version(function.name, live.version);
                 std::string values = values_of(function.name, entry.settings);
                 // Values that have changed reach the program with a new process.
                 if (!entry.target || entry.target->facts().values != values)
@@ -77,13 +79,16 @@ std::string FunctionTable::values_of(const std::string& function, const Function
     auto secrets = store::Secrets(store_).values(function);
     // Those for all only where the manifest asks for them.
     std::erase_if(secrets, [&](const auto& secret) {
-        return std::find(details.secrets.begin(), details.secrets.end(), secret.first) == details.secrets.end() &&
-               std::find(settings.secrets.begin(), settings.secrets.end(), secret.first) == settings.secrets.end();
+        return std::find(details.secrets.begin(), details.secrets.end(), secret.first) ==
+                   details.secrets.end() &&
+               std::find(settings.secrets.begin(), settings.secrets.end(), secret.first) ==
+                   settings.secrets.end();
     });
     return nlohmann::json{{"env", details.env}, {"secrets", secrets}}.dump();
 }
 
-std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, std::uint64_t version, const Known& known, std::string values) {
+std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, std::uint64_t version,
+                                                   const Known& known, std::string values) {
     Target::Facts facts;
     facts.name = fmt::format("{} v{}", function, version);
     facts.function = function;

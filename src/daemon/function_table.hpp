@@ -15,19 +15,20 @@
 namespace kvmserver::daemon {
 
 struct Defaults {
-    unsigned machines = 1;      // where a manifest says no scale.max
-    std::uint64_t idle_ns = 0;  // nor scale.idle
+    unsigned machines = 1;     // where a manifest says no scale.max
+    std::uint64_t idle_ns = 0; // nor scale.idle
 };
 
 class FunctionTable {
 public:
     // `note` gets one line of what cannot be served. All must outlive it.
-    FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs, const Defaults& defaults, std::function<void(const std::string&)> note);
+    FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs, const Defaults& defaults,
+                  std::function<void(const std::string&)> note);
 
     // The table in use; any thread.
     std::shared_ptr<const RoutingTable> get() const { return table_.load(); }
-    // Reads the store, if it has changed since (or `anyhow`). Versions that are live before and after keep their processes.
-    // Thread-safe. Throws what the store throws; the table in use then stays.
+    // Reads the store, if it has changed since (or `anyhow`). Versions that are live before and after keep
+    // their processes. Thread-safe. Throws what the store throws; the table in use then stays.
     void refresh(bool anyhow);
     // A version whether it is live or not, for `invoke`; throws store::NotFound.
     std::shared_ptr<Target> target(const std::string& function, std::uint64_t version);
@@ -43,7 +44,8 @@ private:
     };
     Known read_version(const std::string& function, std::uint64_t version);
     std::string values_of(const std::string& function, const FunctionSettings& settings);
-    std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version, const Known& known, std::string values);
+    std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version,
+                                        const Known& known, std::string values);
 
     store::Store& store_;
     Supervisor& supervisor_;

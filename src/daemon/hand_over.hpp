@@ -7,8 +7,9 @@
 
 namespace kvmserver::daemon {
 
-// The socket that was handed in, if one was: by another daemon (start_successor) or by the LISTEN_FDS protocol of systemd
-// (sd_listen_fds(3); the first one). The variables that say so are removed. Throws UserError when it is no listening socket.
+// The socket that was handed in, if one was: by another daemon (start_successor) or by the LISTEN_FDS
+// protocol of systemd (sd_listen_fds(3); the first one). The variables that say so are removed. Throws
+// UserError when it is no listening socket.
 struct Inherited {
     tinykvm::UniqueFd socket;
     tinykvm::UniqueFd ready; // to be closed, after a byte, when this daemon serves: the one before then ends
@@ -16,8 +17,9 @@ struct Inherited {
 Inherited inherited_sockets();
 void tell_predecessor(tinykvm::UniqueFd ready); // that it may end
 
-// Starts this binary (what now lies where it was started from) with the same words, and gives it the socket. The descriptor
-// becomes readable when the successor serves (a byte) or has failed (its end). Throws HostError.
+// Starts this binary (what now lies where it was started from) with the same words, and gives it the socket.
+// The descriptor becomes readable when the successor serves (a byte) or has failed (its end). Throws
+// HostError.
 tinykvm::UniqueFd start_successor(int socket);
 // Whether it serves; to be asked once its descriptor is readable.
 bool successor_serves(int ready);

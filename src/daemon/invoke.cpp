@@ -24,14 +24,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::uint64_t us_since(Clock::time_point then) {
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - then).count());
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - then).count());
 }
 
 // Waits on the caller's thread for what the supervisor answers.
 class BlockingWaiter final : public http::Waiter {
 public:
-    void connected(UniqueFd with, std::unique_ptr<http::Lease> holding) override { answer(std::move(with), std::nullopt, std::move(holding)); }
-    void failed(http::Problem why, std::unique_ptr<http::Lease> holding) override { answer({}, std::move(why), std::move(holding)); }
+    void connected(UniqueFd with, std::unique_ptr<http::Lease> holding) override {
+        answer(std::move(with), std::nullopt, std::move(holding));
+    }
+    void failed(http::Problem why, std::unique_ptr<http::Lease> holding) override {
+        answer({}, std::move(why), std::move(holding));
+    }
     bool abandoned() const override { return abandoned_; }
 
     bool wait_until(Clock::time_point deadline) {
@@ -64,7 +69,8 @@ private:
 
 void check(const InvokeRequest& request) {
     const auto fits = [](std::string_view text, bool spaces) {
-        return std::all_of(text.begin(), text.end(), [&](unsigned char c) { return c >= (spaces ? 0x20 : 0x21) && c != 0x7f; });
+        return std::all_of(text.begin(), text.end(),
+                           [&](unsigned char c) { return c >= (spaces ? 0x20 : 0x21) && c != 0x7f; });
     };
     if (!http::is_token(request.method))
         throw store::BadValue(fmt::format("'{}' is no HTTP method", request.method));
@@ -79,30 +85,36 @@ std::string bytes_of(const InvokeRequest& request) {
     std::string out = fmt::format("{} {} HTTP/1.1\r\n", request.method, request.path);
     bool host = false;
     for (const auto& [name, value] : request.headers) {
-        if (http::equal_nocase(name, "content-length") || http::equal_nocase(name, "connection") || http::equal_nocase(name, "transfer-encoding"))
+        if (http::equal_nocase(name, "content-length") || http::equal_nocase(name, "connection") ||
+            http::equal_nocase(name, "transfer-encoding"))
             continue;
         host |= http::equal_nocase(name, "host");
         out += fmt::format("{}: {}\r\n", name, value);
     }
     if (!host)
         out += fmt::format("Host: {}.localhost\r\n", request.function);
-    if (!request.body.empty() || request.method == "POST" || request.method == "PUT" || request.method == "PATCH")
+    if (!request.body.empty() || request.method == "POST" || request.method == "PUT" ||
+        request.method == "PATCH")
         out += fmt::format("Content-Length: {}\r\n", request.body.size());
     return out + "Connection: close\r\n\r\n" + request.body;
 }
 
 // Sends `bytes` and reads to the end, both as they go. "": all is well; else a problem's code.
-const char* exchange(int fd, std::string_view bytes, std::uint64_t most, Clock::time_point deadline, std::string& reply) {
+const char* exchange(int fd, std::string_view bytes, std::uint64_t most, Clock::time_point deadline,
+                     std::string& reply) {
     for (;;) {
-        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
         pollfd wanted{fd, static_cast<short>(bytes.empty() ? POLLIN : POLLIN | POLLOUT), 0};
-        const int n = left > 0 ? ::poll(&wanted, 1, static_cast<int>(std::min<long long>(left, 1'000'000))) : 0;
+        const int n =
+            left > 0 ? ::poll(&wanted, 1, static_cast<int>(std::min<long long>(left, 1'000'000))) : 0;
         if (n < 0 && errno != EINTR)
             return "internal";
         if (left <= 0)
             return "request-timeout";
         if (wanted.revents & POLLOUT) {
-            if (const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT); sent > 0)
+            if (const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+                sent > 0)
                 bytes.remove_prefix(static_cast<std::size_t>(sent));
             else if (sent < 0 && errno != EAGAIN && errno != EINTR)
                 bytes = {}; // it reads no more: what it says counts
@@ -125,14 +137,17 @@ bool understand(std::string_view bytes, bool head_request, InvokeReply& reply) {
     for (;;) {
         const auto end = bytes.find("\r\n\r\n");
         http::ReplyHead head;
-        if (end == bytes.npos || http::parse_reply_head(bytes.substr(0, end + 4), {}, {.head_request = head_request}, head))
+        if (end == bytes.npos ||
+            http::parse_reply_head(bytes.substr(0, end + 4), {}, {.head_request = head_request}, head))
             return false;
         bytes.remove_prefix(end + 4);
         if (head.interim())
             continue;
         reply.status = head.status;
         for (const http::Field& field : head.fields)
-            if (!http::equal_nocase(field.name, "connection") && !http::equal_nocase(field.name, "transfer-encoding") && !http::equal_nocase(field.name, "content-length"))
+            if (!http::equal_nocase(field.name, "connection") &&
+                !http::equal_nocase(field.name, "transfer-encoding") &&
+                !http::equal_nocase(field.name, "content-length"))
                 reply.headers.emplace_back(field.name, field.value);
         http::Body body(head.body);
         const bool chunked = head.body.kind == http::BodyKind::chunked;
@@ -150,7 +165,8 @@ std::shared_ptr<Target> Service::target_for(const InvokeRequest& request) {
         return table_.target(request.function, *request.version);
     const store::FunctionDetails details = store::Functions(store_).describe(request.function);
     if (details.live.empty())
-        throw store::NotFound(fmt::format("no version of {0} is live: `kvmserver rollback {0} VERSION` makes one live", request.function));
+        throw store::NotFound(fmt::format(
+            "no version of {0} is live: `kvmserver rollback {0} VERSION` makes one live", request.function));
     std::uint64_t random = 0;
     for (const char c : store::random_hex(4))
         random = random * 16 + static_cast<std::uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
@@ -168,7 +184,8 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     table_.refresh(false);
     const std::shared_ptr<Target> target = target_for(request);
     const auto begin = Clock::now();
-    const auto deadline = begin + std::chrono::microseconds(static_cast<std::int64_t>(request.timeout_seconds * 1e6));
+    const auto deadline =
+        begin + std::chrono::microseconds(static_cast<std::int64_t>(request.timeout_seconds * 1e6));
     InvokeReply reply;
     reply.version = target->facts().version;
     reply.request_id = http::Ids().request_id();
@@ -185,26 +202,38 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
         outcome = how;
     };
     if (!waiter->wait_until(deadline)) {
-        fail({504, "queue-timeout", "no machine became free in time", "a longer --timeout", {}}, http::Outcome::timed_out);
+        fail({504, "queue-timeout", "no machine became free in time", "a longer --timeout", {}},
+             http::Outcome::timed_out);
     } else if (waiter->problem) {
         fail(*waiter->problem, http::Outcome::upstream_failed);
     } else {
         reply.queue_us = us_since(begin);
         const std::string sent = bytes_of(request);
         record.bytes_in = sent.size();
-        const std::string code = exchange(waiter->socket.get(), sent, request.most_bytes + 65536, deadline, bytes);
+        const std::string code =
+            exchange(waiter->socket.get(), sent, request.most_bytes + 65536, deadline, bytes);
         record.bytes_out = bytes.size();
         if (code == "request-timeout")
-            fail({504, code, "the program did not answer in time", "a longer --timeout", {}}, http::Outcome::timed_out);
+            fail({504, code, "the program did not answer in time", "a longer --timeout", {}},
+                 http::Outcome::timed_out);
         else if (code == "reply-too-large")
-            fail({502, code, "the reply is larger than what may be passed on here", "ask the public address", {}}, http::Outcome::program_failed);
+            fail({502,
+                  code,
+                  "the reply is larger than what may be passed on here",
+                  "ask the public address",
+                  {}},
+                 http::Outcome::program_failed);
         else if (!code.empty() || !understand(bytes, request.method == "HEAD", reply))
-            fail(waiter->lease->failure().value_or(http::Problem{502, "bad-reply", "the program gave no complete HTTP reply", "", {}}), http::Outcome::program_failed);
+            fail(waiter->lease->failure().value_or(
+                     http::Problem{502, "bad-reply", "the program gave no complete HTTP reply", "", {}}),
+                 http::Outcome::program_failed);
         waiter->socket.reset();
         reply.exec_us = us_since(begin) - reply.queue_us;
     }
     reply.total_us = us_since(begin);
-    record.ms = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    record.ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                    std::chrono::system_clock::now().time_since_epoch())
+                    .count();
     record.request_id = reply.request_id;
     record.client_ip = "admin";
     record.method = request.method;

@@ -14,7 +14,9 @@ namespace kvmserver::daemon {
 namespace {
 
 std::int64_t now_ms() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
 }
 
 std::optional<LogLine> line_from(const std::string& text) {
@@ -39,7 +41,8 @@ std::optional<LogLine> line_from(const std::string& text) {
 } // namespace
 
 std::string LogLine::json() const {
-    nlohmann::ordered_json out{{"id", id}, {"ms", ms}, {"function", function}, {"version", version}, {"stream", stream}};
+    nlohmann::ordered_json out{
+        {"id", id}, {"ms", ms}, {"function", function}, {"version", version}, {"stream", stream}};
     if (!request_id.empty())
         out["request_id"] = request_id;
     out["text"] = text;
@@ -47,8 +50,8 @@ std::string LogLine::json() const {
 }
 
 bool LogStore::Query::matches(const LogLine& line) const {
-    return (function.empty() || line.function == function) && line.ms >= since_ms && line.id > after_id && (!version || line.version == *version) &&
-           (request_id.empty() || line.request_id == request_id);
+    return (function.empty() || line.function == function) && line.ms >= since_ms && line.id > after_id &&
+           (!version || line.version == *version) && (request_id.empty() || line.request_id == request_id);
 }
 
 // A failure to write is no reason to stop serving: the lines are in memory all the same.
@@ -85,7 +88,9 @@ public:
         return names;
     }
 
-    std::filesystem::path path(const std::string& function, const char* which) const { return folder_ / function / (std::string(which) + ".ndjson"); }
+    std::filesystem::path path(const std::string& function, const char* which) const {
+        return folder_ / function / (std::string(which) + ".ndjson");
+    }
 
 private:
     struct File {
@@ -96,9 +101,11 @@ private:
         std::error_code ignored;
         std::filesystem::create_directories(folder_ / function, ignored);
         ::chmod(folder_.c_str(), 0700); // what programs print may be secret
-        file.fd = tinykvm::UniqueFd(::open(path(function, "current").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+        file.fd = tinykvm::UniqueFd(::open(path(function, "current").c_str(),
+                                           O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
         struct stat info {};
-        file.bytes = file.fd && ::fstat(file.fd.get(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
+        file.bytes =
+            file.fd && ::fstat(file.fd.get(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
         return static_cast<bool>(file.fd);
     }
 
@@ -139,7 +146,8 @@ private:
 // Ids go on growing over restarts: they begin at the time.
 LogStore::LogStore(std::filesystem::path folder, const LogLimits& limits)
     : limits_(limits), last_id_(static_cast<std::uint64_t>(now_ms()) * 1000),
-      files_(folder.empty() ? nullptr : std::make_unique<Files>(std::move(folder), limits.file_bytes)), followers_(std::make_shared<Followers>()) {}
+      files_(folder.empty() ? nullptr : std::make_unique<Files>(std::move(folder), limits.file_bytes)),
+      followers_(std::make_shared<Followers>()) {}
 
 LogStore::~LogStore() = default;
 
@@ -181,7 +189,8 @@ std::vector<LogLine> LogStore::lines(const Query& query) const {
             names.push_back(name);
     for (const std::string& name : names) {
         const auto kept = memory_.find(name);
-        const std::uint64_t in_memory = kept != memory_.end() && !kept->second.empty() ? kept->second.front().id : ~std::uint64_t{0};
+        const std::uint64_t in_memory =
+            kept != memory_.end() && !kept->second.empty() ? kept->second.front().id : ~std::uint64_t{0};
         const bool enough = query.after_id + 1 >= in_memory;
         if (files_ && !enough)
             for (const char* which : {"previous", "current"}) {
@@ -195,13 +204,15 @@ std::vector<LogLine> LogStore::lines(const Query& query) const {
                 if (query.matches(line))
                     found.push_back(line);
     }
-    std::stable_sort(found.begin(), found.end(), [](const LogLine& a, const LogLine& b) { return a.id < b.id; });
+    std::stable_sort(found.begin(), found.end(),
+                     [](const LogLine& a, const LogLine& b) { return a.id < b.id; });
     if (query.last != 0 && found.size() > query.last)
         found.erase(found.begin(), found.end() - static_cast<std::ptrdiff_t>(query.last));
     return found;
 }
 
-std::shared_ptr<LogStore::Follower> LogStore::follow(const Query& query, std::function<void(const LogLine&)> told) {
+std::shared_ptr<LogStore::Follower> LogStore::follow(const Query& query,
+                                                     std::function<void(const LogLine&)> told) {
     return std::make_shared<Follower>(followers_, query, std::move(told));
 }
 

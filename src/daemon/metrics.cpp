@@ -22,7 +22,8 @@ void add_map(Map& to, const Map& from) {
 } // namespace
 
 void Histogram::add(std::uint64_t us) {
-    ++buckets[static_cast<std::size_t>(std::lower_bound(kLatencyBounds.begin(), kLatencyBounds.end(), us) - kLatencyBounds.begin())];
+    ++buckets[static_cast<std::size_t>(std::lower_bound(kLatencyBounds.begin(), kLatencyBounds.end(), us) -
+                                       kLatencyBounds.begin())];
     ++count;
     sum_us += us;
 }

@@ -23,7 +23,8 @@ std::size_t weight(std::string_view pattern) {
 bool path_matches(std::string_view prefix, std::string_view path) {
     if (!path.starts_with(prefix))
         return false;
-    return prefix.ends_with('/') || path.size() == prefix.size() || path[prefix.size()] == '/' || path[prefix.size()] == '?';
+    return prefix.ends_with('/') || path.size() == prefix.size() || path[prefix.size()] == '/' ||
+           path[prefix.size()] == '?';
 }
 
 } // namespace
@@ -34,7 +35,8 @@ void RoutingTable::add(const store::Route& route, std::shared_ptr<const Destinat
 
 void RoutingTable::sort() {
     std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-        return std::pair(weight(a.route.host), a.route.path.size()) > std::pair(weight(b.route.host), b.route.path.size());
+        return std::pair(weight(a.route.host), a.route.path.size()) >
+               std::pair(weight(b.route.host), b.route.path.size());
     });
 }
 

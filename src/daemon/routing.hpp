@@ -21,8 +21,8 @@ struct Destination {
     std::vector<Share> shares; // 100 percent in all; empty: nothing of it is live
 };
 
-// Immutable once made. The most particular route wins: an exact host before "*.x" (the longer one first) before any host,
-// and among these the longest path.
+// Immutable once made. The most particular route wins: an exact host before "*.x" (the longer one first)
+// before any host, and among these the longest path.
 class RoutingTable {
 public:
     void add(const store::Route& route, std::shared_ptr<const Destination> destination);

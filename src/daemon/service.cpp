@@ -25,7 +25,9 @@ using namespace tinykvm;
 namespace {
 
 std::int64_t now_ms() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
 }
 
 // Lower case, without the port.
@@ -33,7 +35,8 @@ std::string host_name(std::string_view host) {
     if (const std::size_t port = host.rfind(':'); port != host.npos && host.find(']', port) == host.npos)
         host = host.substr(0, port);
     std::string name(host);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return name;
 }
 
@@ -89,13 +92,17 @@ std::pair<std::string, std::uint16_t> address_of(int fd) {
         const auto& in6 = reinterpret_cast<const sockaddr_in6&>(real);
         ::inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
         const std::uint16_t port = ntohs(in6.sin6_port);
-        return {IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr) ? fmt::format(":{}", port) : fmt::format("[{}]:{}", text, port), port};
+        return {IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr) ? fmt::format(":{}", port)
+                                                        : fmt::format("[{}]:{}", text, port),
+                port};
     }
     const auto& un = reinterpret_cast<const sockaddr_un&>(real);
     return {std::string(un.sun_path, ::strnlen(un.sun_path, sizeof un.sun_path)), 0};
 }
 
-const JobLease* lease_of(const http::RequestRecord& record) { return static_cast<const JobLease*>(record.lease); }
+const JobLease* lease_of(const http::RequestRecord& record) {
+    return static_cast<const JobLease*>(record.lease);
+}
 
 } // namespace
 
@@ -105,11 +112,18 @@ void log_line(const std::string& line) {
 }
 
 Service::Service(ServeOptions options, UniqueFd listening)
-    : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)), started_ms_(now_ms()), store_(options_.store),
-      logs_(options_.store / "logs"), access_log_(options_.access_log),
-      to_stderr_(logs_.follow({}, [](const LogLine& line) { log_line(fmt::format("[{} v{}] {}", line.function, line.version, line.text)); })),
-      supervisor_(store_, logs_, metrics_, options_.max_machines, [this](const Job& job) { access_log_.write(*job.record, &job); }),
-      table_(store_, supervisor_, logs_, {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9)},
+    : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)),
+      started_ms_(now_ms()), store_(options_.store), logs_(options_.store / "logs"),
+      access_log_(options_.access_log),
+      to_stderr_(logs_.follow({},
+                              [](const LogLine& line) {
+                                  log_line(
+                                      fmt::format("[{} v{}] {}", line.function, line.version, line.text));
+                              })),
+      supervisor_(store_, logs_, metrics_, options_.max_machines,
+                  [this](const Job& job) { access_log_.write(*job.record, &job); }),
+      table_(store_, supervisor_, logs_,
+             {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9)},
              [](const std::string& line) { log_line("kvmserver: " + line); }),
       front_(front_options(options_), *this, this) {
     if (!listening_)
@@ -132,7 +146,8 @@ void Service::start() { front_.start(); }
 
 void Service::drain(std::chrono::milliseconds patience) {
     draining_ = true;
-    listening_.reset(); // with the front's: who comes now is refused, or served by whoever else has the socket
+    listening_
+        .reset(); // with the front's: who comes now is refused, or served by whoever else has the socket
     front_.drain();
     front_.wait_drained(patience);
 }
@@ -149,14 +164,22 @@ void Service::connect(const http::RequestInfo& request, std::shared_ptr<http::Wa
     const std::string host = host_name(request.head.host);
     const Destination* destination = table->find(host, request.head.path);
     if (!destination)
-        return waiter->failed({404, "no-route", fmt::format("No function has a route for {}{}.", host, request.head.path),
-                               table->functions == 0 ? "Nothing is deployed yet: `kvmserver deploy` makes a function."
-                                                     : "`kvmserver list` shows the functions and their routes; the Host header chooses.",
-                               {}});
+        return waiter->failed(
+            {404,
+             "no-route",
+             fmt::format("No function has a route for {}{}.", host, request.head.path),
+             table->functions == 0
+                 ? "Nothing is deployed yet: `kvmserver deploy` makes a function."
+                 : "`kvmserver list` shows the functions and their routes; the Host header chooses.",
+             {}});
     const std::shared_ptr<Target> target = choose(*destination);
     if (!target)
-        return waiter->failed({503, "not-live", fmt::format("No version of {} is live.", destination->function),
-                               fmt::format("`kvmserver versions {0}` shows those there are, `kvmserver rollback {0} VERSION` makes one live.", destination->function), 10});
+        return waiter->failed({503, "not-live",
+                               fmt::format("No version of {} is live.", destination->function),
+                               fmt::format("`kvmserver versions {0}` shows those there are, `kvmserver "
+                                           "rollback {0} VERSION` makes one live.",
+                                           destination->function),
+                               10});
     supervisor_.submit(target, request.request_id, request.client_ip, std::move(waiter));
 }
 
@@ -205,7 +228,9 @@ void Service::count(const AccessRecord& record, http::Outcome outcome, const Job
         if (!job->rejected.empty())
             ++m.rejected[job->rejected];
         else if (outcome == http::Outcome::program_failed)
-            ++m.faults[record.status == 504 ? "request-timeout" : record.status == 507 ? "out-of-memory" : "program-failed"];
+            ++m.faults[record.status == 504   ? "request-timeout"
+                       : record.status == 507 ? "out-of-memory"
+                                              : "program-failed"];
     };
     if (job)
         metrics_.count(job->target->facts().function, job->target->facts().version, change);
@@ -247,7 +272,9 @@ std::vector<VersionLive> Service::live() const {
         one.percent = percent;
         one.state = "idle";
     }
-    std::sort(all.begin(), all.end(), [](const VersionLive& a, const VersionLive& b) { return std::tie(a.function, a.version) < std::tie(b.function, b.version); });
+    std::sort(all.begin(), all.end(), [](const VersionLive& a, const VersionLive& b) {
+        return std::tie(a.function, a.version) < std::tie(b.function, b.version);
+    });
     return all;
 }
 

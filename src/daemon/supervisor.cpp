@@ -1,8 +1,8 @@
 #include "src/daemon/supervisor.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -34,12 +34,16 @@ link::Message request_message(const std::string& id, const std::string& client_i
 
 } // namespace
 
-std::uint64_t now_ns() { return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
+std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
 
 std::optional<http::Problem> JobLease::failure() const { return supervisor_.failure_of(*job_); }
 
-Supervisor::Supervisor(store::Store& store, LogStore& logs, Metrics& metrics, std::uint64_t max_machines, std::function<void(const Job&)> finished)
-    : store_(store), logs_(logs), metrics_(metrics), max_machines_(max_machines), finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+Supervisor::Supervisor(store::Store& store, LogStore& logs, Metrics& metrics, std::uint64_t max_machines,
+                       std::function<void(const Job&)> finished)
+    : store_(store), logs_(logs), metrics_(metrics), max_machines_(max_machines),
+      finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!epoll_ || !wake_)
         throw_errno("epoll");
@@ -61,7 +65,8 @@ Supervisor::~Supervisor() {
     watcher_.join();
 }
 
-// A front's threads may get the answer before this returns, and destroy leases within it: hence without the mutex.
+// A front's threads may get the answer before this returns, and destroy leases within it: hence without the
+// mutex.
 void Supervisor::carry_out(Todo todo) {
     for (LogLine& line : todo.lines)
         logs_.add(std::move(line));
@@ -76,20 +81,23 @@ void Supervisor::carry_out(Todo todo) {
         finished_(*job);
 }
 
-void Supervisor::submit(const std::shared_ptr<Target>& target, std::string_view request_id, std::string_view client_ip, std::shared_ptr<http::Waiter> waiter) {
+void Supervisor::submit(const std::shared_ptr<Target>& target, std::string_view request_id,
+                        std::string_view client_ip, std::shared_ptr<http::Waiter> waiter) {
     Todo todo;
     {
         const std::lock_guard lock(mutex_);
         const std::uint64_t now = now_ns();
         const Target::Facts& facts = target->facts();
-        Waiting waiting{std::make_shared<Job>(target, request_id), std::move(waiter), std::string(client_ip), now, facts.queue_ns ? now + facts.queue_ns : 0};
+        Waiting waiting{std::make_shared<Job>(target, request_id), std::move(waiter), std::string(client_ip),
+                        now, facts.queue_ns ? now + facts.queue_ns : 0};
         target->last_used_ns_ = now;
         const Process& process = target->process_;
         waiting.job->cold = !process || !process->ready;
         Slot idle; // the one that was used last: its memory is warm
         if (process)
             for (const Slot& slot : process->slots)
-                if (slot->state == RequestMachineSlot::State::idle && (!idle || slot->last_used_ns > idle->last_used_ns))
+                if (slot->state == RequestMachineSlot::State::idle &&
+                    (!idle || slot->last_used_ns > idle->last_used_ns))
                     idle = slot;
         if (idle && target->queue_.empty()) {
             dispatch(idle, std::move(waiting), todo);
@@ -97,13 +105,23 @@ void Supervisor::submit(const std::shared_ptr<Target>& target, std::string_view 
             reject(std::move(waiting), failing_problem(*target), todo);
         } else {
             drop_abandoned(*target);
-            // Whoever waits only for a first machine does not count: a queue of 0 is for those who would rather be refused than wait.
-            if (process && process->ready && target->queue_.size() >= facts.queue && target->in_flight_ >= facts.max) {
-                reject(std::move(waiting), {503, "queue-full", fmt::format("{} has {} requests waiting already, as many as it may", facts.function, target->queue_.size()),
-                                            "come again later; [function.scale] queue and max set the limits", 1}, todo);
+            // Whoever waits only for a first machine does not count: a queue of 0 is for those who would
+            // rather be refused than wait.
+            if (process && process->ready && target->queue_.size() >= facts.queue &&
+                target->in_flight_ >= facts.max) {
+                reject(std::move(waiting),
+                       {503, "queue-full",
+                        fmt::format("{} has {} requests waiting already, as many as it may", facts.function,
+                                    target->queue_.size()),
+                        "come again later; [function.scale] queue and max set the limits", 1},
+                       todo);
             } else if (target->queue_.size() >= std::max(facts.queue, facts.max)) {
-                reject(std::move(waiting), {503, "queue-full", fmt::format("{} has {} requests waiting already, as many as it may", facts.function, target->queue_.size()),
-                                            "come again later; [function.scale] queue sets the limit", 1}, todo);
+                reject(std::move(waiting),
+                       {503, "queue-full",
+                        fmt::format("{} has {} requests waiting already, as many as it may", facts.function,
+                                    target->queue_.size()),
+                        "come again later; [function.scale] queue sets the limit", 1},
+                       todo);
             } else {
                 target->queue_.push_back(std::move(waiting));
                 activate(target);
@@ -122,21 +140,27 @@ void Supervisor::dispatch(const Slot& slot, Waiting waiting, Todo& todo) {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
         const int error = errno;
         slot->state = RequestMachineSlot::State::idle;
-        return reject(std::move(waiting), {503, "no-socket", fmt::format("the server has no socket left: {}", std::strerror(error)), "raise its limit of open files", 1}, todo);
+        return reject(std::move(waiting),
+                      {503, "no-socket",
+                       fmt::format("the server has no socket left: {}", std::strerror(error)),
+                       "raise its limit of open files", 1},
+                      todo);
     }
     const UniqueFd theirs(pair[0]);
     UniqueFd ours(pair[1]);
     Target& target = *waiting.job->target;
     const std::uint64_t now = now_ns();
     // Should this fail, the machine is gone: the front sees the end of the connection and asks why.
-    if (!link::send(slot->channel.get(), request_message(waiting.job->request_id, waiting.client_ip), theirs.get()))
+    if (!link::send(slot->channel.get(), request_message(waiting.job->request_id, waiting.client_ip),
+                    theirs.get()))
         waiting.job->worker_died = true;
     slot->state = RequestMachineSlot::State::busy;
     slot->job = waiting.job;
     slot->last_used_ns = target.last_used_ns_ = now;
     waiting.job->slot = slot;
     ++target.in_flight_;
-    todo.deliveries.push_back({std::move(waiting.waiter), std::move(waiting.job), std::move(ours), std::nullopt});
+    todo.deliveries.push_back(
+        {std::move(waiting.waiter), std::move(waiting.job), std::move(ours), std::nullopt});
 }
 
 // The next request of the machine's function that somebody still waits for. False: there is none.
@@ -169,9 +193,14 @@ void Supervisor::reject_all(Target& target, const http::Problem& problem, Todo& 
 
 http::Problem Supervisor::failing_problem(const Target& target) const {
     const std::uint64_t now = now_ns();
-    const auto seconds = target.retry_at_ns_ > now ? static_cast<unsigned>((target.retry_at_ns_ - now) / 1'000'000'000 + 1) : 1;
-    return {503, "function-failing", fmt::format("the process of {} ended {} times in a row: {}", target.facts().name, target.failures_, target.last_failure_),
-            fmt::format("`kvmserver logs {}` and the daemon's log say more", target.facts().function), seconds};
+    const auto seconds = target.retry_at_ns_ > now
+                             ? static_cast<unsigned>((target.retry_at_ns_ - now) / 1'000'000'000 + 1)
+                             : 1;
+    return {503, "function-failing",
+            fmt::format("the process of {} ended {} times in a row: {}", target.facts().name,
+                        target.failures_, target.last_failure_),
+            fmt::format("`kvmserver logs {}` and the daemon's log say more", target.facts().function),
+            seconds};
 }
 
 void Supervisor::finish(const std::shared_ptr<Job>& job, Todo& todo) {
@@ -204,18 +233,36 @@ std::optional<http::Problem> Supervisor::failure_of(Job& job) {
         switch (job.ending) {
         case link::Ending::none:
             if (job.worker_died)
-                problem = {502, "worker-died", fmt::format("the process of {} ended during the request", name), "the daemon's log says why", {}};
+                problem = {502,
+                           "worker-died",
+                           fmt::format("the process of {} ended during the request", name),
+                           "the daemon's log says why",
+                           {}};
             break;
         case link::Ending::program_failed:
-            problem = {502, "program-failed", "the program ended during the request", fmt::format("its crash report: `kvmserver logs {}`", job.target->facts().function), {}};
+            problem = {502,
+                       "program-failed",
+                       "the program ended during the request",
+                       fmt::format("its crash report: `kvmserver logs {}`", job.target->facts().function),
+                       {}};
             break;
         case link::Ending::timed_out:
-            problem = {504, "request-timeout", "the request made no progress for longer than it may", "max-request-time in the manifest sets the limit", {}};
+            problem = {504,
+                       "request-timeout",
+                       "the request made no progress for longer than it may",
+                       "max-request-time in the manifest sets the limit",
+                       {}};
             break;
         case link::Ending::out_of_memory:
-            problem = {507, "out-of-memory", "the request took more memory than it may", "max-request-memory in the manifest sets the limit", {}};
+            problem = {507,
+                       "out-of-memory",
+                       "the request took more memory than it may",
+                       "max-request-memory in the manifest sets the limit",
+                       {}};
             break;
-        case link::Ending::stopped: problem = {503, "stopping", "the server is stopping", "try again", 1}; break;
+        case link::Ending::stopped:
+            problem = {503, "stopping", "the server is stopping", "try again", 1};
+            break;
         }
     }
     carry_out(std::move(todo));
@@ -240,7 +287,9 @@ void Supervisor::retire(const std::shared_ptr<Target>& target) {
 
 bool Supervisor::quiet() const {
     const std::lock_guard lock(mutex_);
-    return std::none_of(active_.begin(), active_.end(), [](const auto& target) { return target->in_flight_ != 0 || !target->queue_.empty(); });
+    return std::none_of(active_.begin(), active_.end(), [](const auto& target) {
+        return target->in_flight_ != 0 || !target->queue_.empty();
+    });
 }
 
 Supervisor::Sums Supervisor::sums() const {
@@ -263,8 +312,10 @@ std::vector<VersionLive> Supervisor::live() const {
             one.state = process->ready ? "ready" : "starting";
             one.pid = process->process->pid();
             one.machines = static_cast<unsigned>(process->slots.size());
-            one.busy = static_cast<unsigned>(std::count_if(process->slots.begin(), process->slots.end(),
-                                                           [](const Slot& slot) { return slot->state == RequestMachineSlot::State::busy; }));
+            one.busy = static_cast<unsigned>(
+                std::count_if(process->slots.begin(), process->slots.end(), [](const Slot& slot) {
+                    return slot->state == RequestMachineSlot::State::busy;
+                }));
         } else {
             one.state = target->starting_ ? "starting" : now_ns() < target->retry_at_ns_ ? "failing" : "idle";
         }

@@ -1,10 +1,12 @@
 // Gives requests machines: starts, watches and ends the processes of functions, and lets requests wait.
 //
-// A process holds the request machines of one version, up to its `max`. The daemon knows what each of them does (src/link), so
-// the queue is here, and a request is handed to a machine only when that is clean: what waits survives the death of a process.
+// A process holds the request machines of one version, up to its `max`. The daemon knows what each of them
+// does (src/link), so the queue is here, and a request is handed to a machine only when that is clean: what
+// waits survives the death of a process.
 //
 // Four files share the class. supervisor.cpp: requests; supervisor_watch.cpp: its thread, and
-// what processes say; supervisor_scale.cpp: how many machines there are; supervisor_start.cpp: starting processes.
+// what processes say; supervisor_scale.cpp: how many machines there are; supervisor_start.cpp: starting
+// processes.
 #pragma once
 #include <sys/types.h>
 
@@ -46,22 +48,26 @@ struct RunningProcess {
     bool ready = false;    // a machine has been
     bool stopping = false; // takes no more requests
     std::uint64_t id = 0, started_ns = 0, ready_ns = 0;
-    std::string line[2]; // unfinished, of its stdout and stderr
+    std::string line[2];    // unfinished, of its stdout and stderr
     std::string last_words; // of ours on its stderr
 };
 
 class Supervisor {
 public:
     // `max_machines`: of all functions together; 0: no limit. Everything must outlive it.
-    // `finished` is called for each request of which all is known, with the record set; on any thread, must not call back.
-    Supervisor(store::Store& store, LogStore& logs, Metrics& metrics, std::uint64_t max_machines, std::function<void(const Job&)> finished);
+    // `finished` is called for each request of which all is known, with the record set; on any thread, must
+    // not call back.
+    Supervisor(store::Store& store, LogStore& logs, Metrics& metrics, std::uint64_t max_machines,
+               std::function<void(const Job&)> finished);
     // Ends all processes: those that are idle at once, others after `patience`.
     ~Supervisor();
     Supervisor(const Supervisor&) = delete;
     Supervisor& operator=(const Supervisor&) = delete;
 
-    // From any thread. The answer comes through `waiter`, perhaps before this returns; its lease is a JobLease.
-    void submit(const std::shared_ptr<Target>& target, std::string_view request_id, std::string_view client_ip, std::shared_ptr<http::Waiter> waiter);
+    // From any thread. The answer comes through `waiter`, perhaps before this returns; its lease is a
+    // JobLease.
+    void submit(const std::shared_ptr<Target>& target, std::string_view request_id,
+                std::string_view client_ip, std::shared_ptr<http::Waiter> waiter);
     // Why the program's connection of a request ended, if that was not the program's own will.
     std::optional<http::Problem> failure_of(Job& job);
     // The reply is complete.

@@ -1,4 +1,5 @@
-// How many machines there are: more under load, none after a while without, never more than the daemon may have.
+// How many machines there are: more under load, none after a while without, never more than the daemon may
+// have.
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -35,9 +36,9 @@ void Supervisor::want_capacity(const std::shared_ptr<Target>& target, Todo& todo
     }
     if (!process->ready)
         return; // it may be enough: requests are shorter than a start
-    const auto being_made = static_cast<std::size_t>(std::count_if(process->slots.begin(), process->slots.end(), [](const Slot& slot) {
-        return slot->state == RequestMachineSlot::State::starting;
-    }));
+    const auto being_made = static_cast<std::size_t>(
+        std::count_if(process->slots.begin(), process->slots.end(),
+                      [](const Slot& slot) { return slot->state == RequestMachineSlot::State::starting; }));
     const bool room = process->slots.size() < target->facts().max;
     if (room && target->queue_.size() > being_made && take_budget(*target))
         add_slot(process, todo);
@@ -60,10 +61,12 @@ bool Supervisor::take_budget(Target& target) {
 bool Supervisor::evict_one() {
     Slot oldest;
     for (const Process& process : processes_) {
-        if (process->stopping || (process->slots.size() <= process->target->facts().min && !process->target->retired_))
+        if (process->stopping ||
+            (process->slots.size() <= process->target->facts().min && !process->target->retired_))
             continue;
         for (const Slot& slot : process->slots)
-            if (slot->state == RequestMachineSlot::State::idle && (!oldest || slot->last_used_ns < oldest->last_used_ns))
+            if (slot->state == RequestMachineSlot::State::idle &&
+                (!oldest || slot->last_used_ns < oldest->last_used_ns))
                 oldest = slot;
     }
     if (oldest)
@@ -112,7 +115,8 @@ void Supervisor::close_slot(const Slot& slot) {
     slot->state = RequestMachineSlot::State::closing;
     ::shutdown(slot->channel.get(), SHUT_WR);
     const Process process = slot->process.lock();
-    if (process && std::all_of(process->slots.begin(), process->slots.end(), [](const Slot& s) { return s->state == RequestMachineSlot::State::closing; }))
+    if (process && std::all_of(process->slots.begin(), process->slots.end(),
+                               [](const Slot& s) { return s->state == RequestMachineSlot::State::closing; }))
         stop_process(process);
 }
 
@@ -144,13 +148,15 @@ void Supervisor::keep_minimum(const std::shared_ptr<Target>& target, Todo& todo)
     activate(target);
     const Process process = target->process_;
     if (!process) {
-        if (!target->starting_ && now_ns() >= target->retry_at_ns_ && (max_machines_ == 0 || machines_ < max_machines_)) {
+        if (!target->starting_ && now_ns() >= target->retry_at_ns_ &&
+            (max_machines_ == 0 || machines_ < max_machines_)) {
             ++machines_;
             start(target);
         }
         return;
     }
-    while (process->ready && process->slots.size() < min && (max_machines_ == 0 || machines_ < max_machines_)) {
+    while (process->ready && process->slots.size() < min &&
+           (max_machines_ == 0 || machines_ < max_machines_)) {
         const std::size_t before = process->slots.size();
         ++machines_;
         add_slot(process, todo);
@@ -168,8 +174,12 @@ void Supervisor::expire_queue(Target& target, std::uint64_t now, std::uint64_t& 
                 next = std::min(next, oldest.deadline_ns);
             return;
         }
-        reject(std::move(oldest), {503, "queue-timeout", fmt::format("no machine of {} became free within {:.4g} s", target.facts().function, static_cast<double>(target.facts().queue_ns) / 1e9),
-                                   "come again later; [function.scale] max and queue-timeout set the limits", 1}, todo);
+        reject(std::move(oldest),
+               {503, "queue-timeout",
+                fmt::format("no machine of {} became free within {:.4g} s", target.facts().function,
+                            static_cast<double>(target.facts().queue_ns) / 1e9),
+                "come again later; [function.scale] max and queue-timeout set the limits", 1},
+               todo);
         target.queue_.pop_front();
     }
 }
@@ -184,7 +194,8 @@ void Supervisor::give_up_idle(Target& target, std::uint64_t now) {
     // Machines beyond what the load needs now.
     auto left = process->slots.size();
     for (const Slot& slot : std::list<Slot>(process->slots))
-        if (left > std::max(1u, min) && slot->state == RequestMachineSlot::State::idle && now >= slot->last_used_ns + target.facts().idle_ns) {
+        if (left > std::max(1u, min) && slot->state == RequestMachineSlot::State::idle &&
+            now >= slot->last_used_ns + target.facts().idle_ns) {
             close_slot(slot);
             --left;
         }
@@ -209,11 +220,13 @@ int Supervisor::tick(Todo& todo) {
         }
         waiting |= !target->queue_.empty();
         if (target->process_ && target->facts().idle_ns != 0)
-            next = std::min(next, std::max(now + std::uint64_t{kShortTickMs} * 1'000'000, target->last_used_ns_ + target->facts().idle_ns));
+            next = std::min(next, std::max(now + std::uint64_t{kShortTickMs} * 1'000'000,
+                                           target->last_used_ns_ + target->facts().idle_ns));
     }
     std::erase_if(active_, [](const auto& target) {
-        const bool rests = !target->process_ && !target->starting_ && target->queue_.empty() && target->in_flight_ == 0 &&
-                           (target->retired_ || target->facts().min == 0) && (target->failures_ == 0 || target->retired_ || now_ns() >= target->retry_at_ns_);
+        const bool rests = !target->process_ && !target->starting_ && target->queue_.empty() &&
+                           target->in_flight_ == 0 && (target->retired_ || target->facts().min == 0) &&
+                           (target->failures_ == 0 || target->retired_ || now_ns() >= target->retry_at_ns_);
         if (rests)
             target->active_ = false;
         return rests;

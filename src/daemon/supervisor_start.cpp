@@ -68,7 +68,8 @@ void Supervisor::start_loop() {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
             const UniqueFd pieces = memory_file("kvmserver-pieces", list_of(*process->snapshot));
             const UniqueFd values = memory_file("kvmserver-values", facts.values);
-            process->process = std::make_unique<FunctionProcess>(FunctionProgram{facts.name, pieces.get(), facts.after_restore, values.get()});
+            process->process = std::make_unique<FunctionProcess>(
+                FunctionProgram{facts.name, pieces.get(), facts.after_restore, values.get()});
         } catch (const std::exception& error) {
             failed = error.what();
         }
@@ -110,7 +111,10 @@ void Supervisor::started(const std::shared_ptr<Target>& target, Process process,
 void Supervisor::start_failed(Target& target, const std::string& why, Todo& todo) {
     count_failure(target, why);
     note(target, fmt::format("cannot be restored: {}", why), todo);
-    reject_all(target, {502, "not-restored", fmt::format("{} cannot be restored: {}", target.facts().name, why), "the daemon's log says more", 1}, todo);
+    reject_all(target,
+               {502, "not-restored", fmt::format("{} cannot be restored: {}", target.facts().name, why),
+                "the daemon's log says more", 1},
+               todo);
     serve_starved(todo);
 }
 
@@ -120,7 +124,8 @@ void Supervisor::count_failure(Target& target, std::string why) {
     if (++target.failures_ == 1)
         target.retry_at_ns_ = now_ns();
     else
-        target.retry_at_ns_ = now_ns() + std::min(kLongestBackoffNs, kFirstBackoffNs << std::min(10u, target.failures_ - 2));
+        target.retry_at_ns_ =
+            now_ns() + std::min(kLongestBackoffNs, kFirstBackoffNs << std::min(10u, target.failures_ - 2));
 }
 
 } // namespace kvmserver::daemon

@@ -107,7 +107,8 @@ void Supervisor::on_ready(const Slot& slot, const link::Message& message, Todo& 
     if (!process->ready) {
         process->ready = true;
         process->ready_ns = now_ns();
-        metrics_.count(target.facts().function, target.facts().version, [&](VersionMetrics& m) { m.restore.add(message.restore_us); });
+        metrics_.count(target.facts().function, target.facts().version,
+                       [&](VersionMetrics& m) { m.restore.add(message.restore_us); });
         for (const Waiting& waiting : target.queue_)
             waiting.job->restore_us = message.restore_us;
     }
@@ -176,7 +177,8 @@ void Supervisor::on_exit(const Process& process, Todo& todo) {
         if (!process->line[stream].empty())
             add_line(*process, stream, std::exchange(process->line[stream], {}), todo);
     const std::string how = process->process->reap();
-    for (const int fd : {process->process->pid_fd(), process->process->output_fd(), process->process->errors_fd()})
+    for (const int fd :
+         {process->process->pid_fd(), process->process->output_fd(), process->process->errors_fd()})
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     const bool wanted = process->stopping;
     for (const Slot& slot : std::list<Slot>(process->slots))
@@ -218,7 +220,8 @@ void Supervisor::read_stream(RunningProcess& process, int stream, Todo& todo) {
     for (;;) {
         const ssize_t n = ::read(fd, buffer, sizeof(buffer));
         if (n == 0)
-            ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); // closed: or it would be told again and again
+            ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd,
+                        nullptr); // closed: or it would be told again and again
         if (n <= 0)
             return;
         line.append(buffer, static_cast<std::size_t>(n));

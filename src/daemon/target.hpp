@@ -29,17 +29,18 @@ struct AccessRecord {
     std::uint64_t bytes_in = 0, bytes_out = 0, queue_us = 0, exec_us = 0, total_us = 0;
 };
 
-// One request, from its arrival until its machine is clean again. What is not const is the supervisor's, under its mutex.
+// One request, from its arrival until its machine is clean again. What is not const is the supervisor's,
+// under its mutex.
 struct Job {
     Job(std::shared_ptr<Target> of, std::string_view id) : target(std::move(of)), request_id(id) {}
     const std::shared_ptr<Target> target;
     const std::string request_id;
     std::weak_ptr<RequestMachineSlot> slot; // while it is in a machine
     link::Ending ending = link::Ending::none;
-    bool cold = false;        // it waited for a process to be restored
+    bool cold = false; // it waited for a process to be restored
     bool worker_died = false;
-    bool over = false;        // its machine is clean, or gone, or it never got one
-    std::string rejected;     // why it got none: a problem's code
+    bool over = false;    // its machine is clean, or gone, or it never got one
+    std::string rejected; // why it got none: a problem's code
     std::uint64_t restore_us = 0, machine_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0;
     std::optional<AccessRecord> record; // once the reply is complete, until it is written
 };
@@ -59,12 +60,12 @@ public:
         std::string function;
         std::uint64_t version = 0;
         store::Digest snapshot;
-        unsigned min = 0, max = 1;    // request machines
-        std::uint64_t idle_ns = 0;    // after so long without a request they are given up
+        unsigned min = 0, max = 1; // request machines
+        std::uint64_t idle_ns = 0; // after so long without a request they are given up
         unsigned queue = 0;
         std::uint64_t queue_ns = 0;
-        std::string after_restore;    // path of the hook; "": none
-        std::string values;           // the hook's body
+        std::string after_restore; // path of the hook; "": none
+        std::string values;        // the hook's body
     };
     explicit Target(Facts facts) : facts_(std::move(facts)) {}
     const Facts& facts() const { return facts_; }
@@ -75,11 +76,11 @@ private:
     // Under the supervisor's mutex:
     std::shared_ptr<RunningProcess> process_; // that takes requests; null: none
     std::deque<Waiting> queue_;
-    bool starting_ = false;       // the starter has it
-    bool starved_ = false;        // it waits for others to give up machines
-    bool retired_ = false;        // no route leads here any more
-    bool active_ = false;         // the supervisor looks after it
-    unsigned failures_ = 0;       // one after the other
+    bool starting_ = false; // the starter has it
+    bool starved_ = false;  // it waits for others to give up machines
+    bool retired_ = false;  // no route leads here any more
+    bool active_ = false;   // the supervisor looks after it
+    unsigned failures_ = 0; // one after the other
     std::uint64_t retry_at_ns_ = 0;
     std::uint64_t last_used_ns_ = 0;
     std::uint64_t in_flight_ = 0;
@@ -90,7 +91,8 @@ private:
 // What the front holds of a request.
 class JobLease final : public http::Lease {
 public:
-    JobLease(Supervisor& supervisor, std::shared_ptr<Job> job) : supervisor_(supervisor), job_(std::move(job)) {}
+    JobLease(Supervisor& supervisor, std::shared_ptr<Job> job)
+        : supervisor_(supervisor), job_(std::move(job)) {}
     std::optional<http::Problem> failure() const override;
     const std::shared_ptr<Job>& job() const { return job_; }
 

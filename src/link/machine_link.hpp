@@ -1,8 +1,9 @@
 // What the daemon and the process of a function say to each other: whole messages over SEQPACKET sockets.
 //
-// The daemon has one such socket to the process, over which it sends a further one for each request machine that it wants.
-// The process ends when the first is closed, a machine when its own is. A machine says `ready` when it can take a request, is
-// sent one `request` at a time, says `ended` when that went wrong, before it closes the request's connection, and `ready` again.
+// The daemon has one such socket to the process, over which it sends a further one for each request machine
+// that it wants. The process ends when the first is closed, a machine when its own is. A machine says `ready`
+// when it can take a request, is sent one `request` at a time, says `ended` when that went wrong, before it
+// closes the request's connection, and `ready` again.
 #pragma once
 #include <sys/types.h>
 
@@ -24,8 +25,8 @@ enum class Ending : std::uint8_t { none = 0, program_failed, timed_out, out_of_m
 // One layout for all of them: both sides are the same binary.
 struct Message {
     Kind kind = Kind::ready;
-    Ending ending = Ending::none;    // ended
-    std::uint8_t address_bytes = 0;  // request: 4, 16, or 0 where the client has no IP address
+    Ending ending = Ending::none;   // ended
+    std::uint8_t address_bytes = 0; // request: 4, 16, or 0 where the client has no IP address
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request
     // ready: of the request before, or (restore_us) of the process, with a machine's first one
@@ -34,7 +35,8 @@ struct Message {
 
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_pair(); // throws HostError
 
-// With a descriptor, when `fd` is none of -1. Never blocks and never raises SIGPIPE: false (errno) when it cannot be sent.
+// With a descriptor, when `fd` is none of -1. Never blocks and never raises SIGPIPE: false (errno) when it
+// cannot be sent.
 bool send(int socket, const Message& message, int fd = -1);
 
 struct Received {
@@ -42,7 +44,8 @@ struct Received {
     tinykvm::UniqueFd fd;
 };
 enum class Wait { yes, no };
-// Nothing: the other side has closed, or (Wait::no) nothing is there: then `again` is set. What is no message counts as the end.
+// Nothing: the other side has closed, or (Wait::no) nothing is there: then `again` is set. What is no message
+// counts as the end.
 std::optional<Received> receive(int socket, Wait wait, bool* again = nullptr);
 
 } // namespace kvmserver::link

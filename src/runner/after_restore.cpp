@@ -19,10 +19,12 @@ namespace {
 
 constexpr std::size_t kMostReply = 64 * 1024; // what is looked at of it
 
-// The client's side of the request, on a thread of its own: both directions at once, until the program closes.
+// The client's side of the request, on a thread of its own: both directions at once, until the program
+// closes.
 class Exchange {
 public:
-    Exchange(UniqueFd fd, std::string request) : fd_(std::move(fd)), request_(std::move(request)), thread_([this] { run(); }) {}
+    Exchange(UniqueFd fd, std::string request)
+        : fd_(std::move(fd)), request_(std::move(request)), thread_([this] { run(); }) {}
     ~Exchange() { finish(); }
     // The reply, or its beginning.
     const std::string& finish() {
@@ -85,8 +87,8 @@ unsigned status_of(std::string_view reply) {
 
 } // namespace
 
-std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<const MachineImage> image, const std::string& path,
-                                            const std::string& body) {
+std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<const MachineImage> image,
+                                            const std::string& path, const std::string& body) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         throw_errno("socketpair");
@@ -95,9 +97,11 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
     auto machine = Machine::clone(setup.env, std::move(image), driver, ResetStrategy::working_set);
     if (!driver.attach(*machine, Arrival{std::move(theirs), machine->listeners().front().id, {}, {}}))
         fail(ExitCode::failure, path, "the machine has no room for a connection");
-    Exchange exchange(std::move(ours), fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-after-restore\r\n"
-                                                   "Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-                                                   path, body.size(), body));
+    Exchange exchange(
+        std::move(ours),
+        fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-after-restore\r\n"
+                    "Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+                    path, body.size(), body));
     Driver::Until until;
     until.one_connection = true;
     until.idle_limit_ns = static_cast<std::uint64_t>(setup.env.limits.request_seconds * 1e9);
@@ -107,7 +111,8 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
     if (end == DriveEnd::stopped)
         fail(ExitCode::failure, path, "the program ended: " + driver.stop().report);
     if (end == DriveEnd::timeout)
-        fail(ExitCode::unreachable, path, fmt::format("no answer within {:.4g} s (max-request-time)", setup.env.limits.request_seconds));
+        fail(ExitCode::unreachable, path,
+             fmt::format("no answer within {:.4g} s (max-request-time)", setup.env.limits.request_seconds));
     if (end == DriveEnd::requested)
         fail(ExitCode::failure, path, "stopped");
     const unsigned status = status_of(exchange.wait());

@@ -35,11 +35,16 @@ SocketAddress address_of(const link::Message& request) {
 
 link::Ending ending_of(Fate fate) {
     switch (fate) {
-    case Fate::running: return link::Ending::none;
-    case Fate::program_failed: return link::Ending::program_failed;
-    case Fate::timed_out: return link::Ending::timed_out;
-    case Fate::out_of_memory: return link::Ending::out_of_memory;
-    case Fate::stopped: return link::Ending::stopped;
+    case Fate::running:
+        return link::Ending::none;
+    case Fate::program_failed:
+        return link::Ending::program_failed;
+    case Fate::timed_out:
+        return link::Ending::timed_out;
+    case Fate::out_of_memory:
+        return link::Ending::out_of_memory;
+    case Fate::stopped:
+        return link::Ending::stopped;
     }
     return link::Ending::none;
 }
@@ -59,7 +64,8 @@ bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
 
 } // namespace
 
-ChannelArrivals::ChannelArrivals(int channel, std::uint32_t listener, std::uint64_t begin_ns, const Stopper& stop)
+ChannelArrivals::ChannelArrivals(int channel, std::uint32_t listener, std::uint64_t begin_ns,
+                                 const Stopper& stop)
     : channel_(channel), begin_ns_(begin_ns), listener_(listener), stop_(stop) {
     ready_.kind = link::Kind::ready;
 }

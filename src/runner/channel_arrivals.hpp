@@ -10,8 +10,8 @@ namespace kvmserver {
 
 class ChannelArrivals final : public ArrivalSource {
 public:
-    // `listener`: of the program, whose connections these are to be. The time since `begin_ns` (0: none) is told
-    // with the first `ready`.
+    // `listener`: of the program, whose connections these are to be. The time since `begin_ns` (0: none) is
+    // told with the first `ready`.
     ChannelArrivals(int channel, std::uint32_t listener, std::uint64_t begin_ns, const Stopper& stop);
     bool next(Arrival& out) override;
     void served(const Served& served) override;

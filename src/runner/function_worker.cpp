@@ -39,8 +39,8 @@ class FunctionWorker {
 public:
     explicit FunctionWorker(FunctionOptions options)
         : begin_(host_mono_ns()), options_(std::move(options)),
-          restored_(SnapshotReader::open(open_pieces_source(options_.pieces.get()), options_.name), options_.machine,
-                    Restored::Sockets::none, hook()) {
+          restored_(SnapshotReader::open(open_pieces_source(options_.pieces.get()), options_.name),
+                    options_.machine, Restored::Sockets::none, hook()) {
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, options_.name + ": its program does not listen");
     }
@@ -69,7 +69,8 @@ private:
         if (options_.after_restore.empty())
             return {};
         return [this](const Setup& setup, std::shared_ptr<const MachineImage> image) {
-            return after_restore(setup, std::move(image), options_.after_restore, all_of(options_.values.get()));
+            return after_restore(setup, std::move(image), options_.after_restore,
+                                 all_of(options_.values.get()));
         };
     }
 
@@ -94,7 +95,8 @@ private:
         try {
             ChannelArrivals arrivals(machine.channel.get(), restored_.image()->listeners.front().id,
                                      first_.exchange(false) ? begin_ : 0, StopSignal::instance());
-            RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), arrivals, stats_, StopSignal::instance());
+            RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), arrivals,
+                                           stats_, StopSignal::instance());
             request_machine.prepare();
             while (request_machine.serve_one()) {
             }

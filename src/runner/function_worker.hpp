@@ -1,4 +1,5 @@
-// The process of a function: restores one version and serves the requests that the daemon hands to it (src/link).
+// The process of a function: restores one version and serves the requests that the daemon hands to it
+// (src/link).
 #pragma once
 #include <string>
 

@@ -23,17 +23,20 @@ std::uint64_t thread_cpu_ns() {
 
 bool uses_dirty_bits(const Setup& setup, const Options& options) {
     if (options.reset == "dirty-bits" && !setup.env.kind.dirty_bits)
-        throw UserError(ExitCode::usage, "--reset=dirty-bits: this KVM host does not set dirty bits anew (shadow paging); use working-set");
+        throw UserError(ExitCode::usage, "--reset=dirty-bits: this KVM host does not set dirty bits anew "
+                                         "(shadow paging); use working-set");
     return options.reset == "dirty-bits" || (options.reset != "working-set" && setup.env.kind.dirty_bits);
 }
 
-RequestMachine::RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image,
-                               ArrivalSource& arrivals, WorkerStats& stats, const Stopper& stop)
+RequestMachine::RequestMachine(const Setup& setup, const Options& options,
+                               std::shared_ptr<const MachineImage> image, ArrivalSource& arrivals,
+                               WorkerStats& stats, const Stopper& stop)
     : setup_(setup), options_(options), image_(std::move(image)), arrivals_(arrivals), stats_(stats),
       driver_(*setup.listeners, note_line, stop) {}
 
 void RequestMachine::prepare() {
-    const ResetStrategy strategy = uses_dirty_bits(setup_, options_) ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
+    const ResetStrategy strategy =
+        uses_dirty_bits(setup_, options_) ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
     machine_ = Machine::clone(setup_.env, image_, driver_, strategy);
 }
 
@@ -82,17 +85,21 @@ void RequestMachine::finish(DriveEnd end) {
         const Stop& stop = driver_.stop();
         stats_.failures.fetch_add(1, std::memory_order_relaxed);
         if (stop.kind == StopKind::exited)
-            note_line(fmt::format("{}: exited with status {} during a request; the connection is closed, the machine reset", name,
-                                  stop.status));
+            note_line(fmt::format(
+                "{}: exited with status {} during a request; the connection is closed, the machine reset",
+                name, stop.status));
         else if (stop.kind == StopKind::no_memory)
-            note_line(fmt::format("{}: a request took more than --max-request-memory; the connection is closed, the machine reset", name));
+            note_line(fmt::format("{}: a request took more than --max-request-memory; the connection is "
+                                  "closed, the machine reset",
+                                  name));
         else
             report_stop(name, stop);
         tell(stop.kind == StopKind::no_memory ? Fate::out_of_memory : Fate::program_failed);
         driver_.drop_connections(false);
     } else if (end == DriveEnd::timeout) {
         stats_.failures.fetch_add(1, std::memory_order_relaxed);
-        note_line(fmt::format("{}: a request made no progress for {:.4g} s (--max-request-time); the connection is closed, the machine "
+        note_line(fmt::format("{}: a request made no progress for {:.4g} s (--max-request-time); the "
+                              "connection is closed, the machine "
                               "reset",
                               name, setup_.env.limits.request_seconds));
         tell(Fate::timed_out);

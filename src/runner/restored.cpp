@@ -16,7 +16,8 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
-Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change) : cache_(options.cache) {
+Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change)
+    : cache_(options.cache) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     const std::string name = reader.path().string();
@@ -35,8 +36,11 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     setup_ = set_up_restored(options, state);
     const CpuDifference cpu = compare_cpu(state.cpu, cpu_state(setup_->env.cpu));
     if (!cpu.compatible())
-        throw UserError(ExitCode::bad_snapshot,
-                        fmt::format("{}: {}; this host's CPU lacks them: build the snapshot here, or with --cpu x86-64-v2", name, cpu.text()));
+        throw UserError(
+            ExitCode::bad_snapshot,
+            fmt::format(
+                "{}: {}; this host's CPU lacks them: build the snapshot here, or with --cpu x86-64-v2", name,
+                cpu.text()));
     setup_->env.cpu = guest_cpu(state.cpu);
     if (sockets == Sockets::open)
         setup_->listeners->open(state.listeners);
@@ -75,7 +79,8 @@ void Restored::fill_behind(std::function<void()> on_damage) {
     filler_ = std::thread([this, on_damage = std::move(on_damage)] {
         const sched_param none{};
         ::sched_setscheduler(0, SCHED_IDLE, &none); // only what the requests leave over
-        // Even so the scheduler gives it some milliseconds now and then: the first request, for which many start us, goes first.
+        // Even so the scheduler gives it some milliseconds now and then: the first request, for which many
+        // start us, goes first.
         constexpr int kHeadStartMs = 100;
         pollfd stopped{stopper_.fd(), POLLIN, 0};
         if (::poll(&stopped, 1, kHeadStartMs) > 0)

@@ -1,5 +1,5 @@
-// A snapshot brought back: its image, ready to be cloned, and all that clones need. The part that the first request does not
-// need is filled in behind.
+// A snapshot brought back: its image, ready to be cloned, and all that clones need. The part that the first
+// request does not need is filled in behind.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,9 +17,10 @@ namespace kvmserver {
 class Restored {
 public:
     enum class Sockets { open, none }; // whether those that the program listened on are opened
-    // Called with the setup and the image, before any machine is made of it; the image that it returns is used instead. Then
-    // nothing is left to be filled in behind.
-    using Change = std::function<std::shared_ptr<tinykvm::MachineImage>(const Setup&, std::shared_ptr<const tinykvm::MachineImage>)>;
+    // Called with the setup and the image, before any machine is made of it; the image that it returns is
+    // used instead. Then nothing is left to be filled in behind.
+    using Change = std::function<std::shared_ptr<tinykvm::MachineImage>(
+        const Setup&, std::shared_ptr<const tinykvm::MachineImage>)>;
     // Throws UserError, HostError.
     Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change = {});
     ~Restored(); // ends the filling
@@ -28,8 +29,8 @@ public:
 
     Setup& setup() { return *setup_; }
     const std::shared_ptr<tinykvm::MachineImage>& image() const { return image_; }
-    // Once, when the machines are being made: later requests then do not wait for parts of the file, and a damaged one is found
-    // out. `on_damage` is called on another thread.
+    // Once, when the machines are being made: later requests then do not wait for parts of the file, and a
+    // damaged one is found out. `on_damage` is called on another thread.
     void fill_behind(std::function<void()> on_damage);
     bool damaged() const { return damaged_; }
 

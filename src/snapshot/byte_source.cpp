@@ -41,13 +41,17 @@ void read_fully(int fd, std::uint64_t offset, std::span<std::byte> bytes, const 
 
 class FileSource final : public ByteSource {
 public:
-    FileSource(UniqueFd fd, const struct stat& info, std::string name) : fd_(std::move(fd)), info_(info), name_(std::move(name)) {}
+    FileSource(UniqueFd fd, const struct stat& info, std::string name)
+        : fd_(std::move(fd)), info_(info), name_(std::move(name)) {}
     std::uint64_t size() const override { return static_cast<std::uint64_t>(info_.st_size); }
     // Every change of a file sets its ctime, which nobody can set to a time of his choice.
     std::string identity() const override {
-        return fmt::format("{:x}-{:x}-{:x}-{:x}-{:x}", info_.st_dev, info_.st_ino, info_.st_size, info_.st_ctim.tv_sec, info_.st_ctim.tv_nsec);
+        return fmt::format("{:x}-{:x}-{:x}-{:x}-{:x}", info_.st_dev, info_.st_ino, info_.st_size,
+                           info_.st_ctim.tv_sec, info_.st_ctim.tv_nsec);
     }
-    void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override { read_fully(fd_.get(), offset, bytes, name_); }
+    void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
+        read_fully(fd_.get(), offset, bytes, name_);
+    }
 
 private:
     UniqueFd fd_;
@@ -74,7 +78,8 @@ public:
                 throw FormatError("truncated: its pieces are too few");
             const Piece& from = *std::prev(piece++);
             const std::uint64_t skipped = offset - from.offset;
-            const auto part = bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
+            const auto part = bytes.first(
+                static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
             const UniqueFd fd(::open(from.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
             if (!fd)
                 throw FormatError(fmt::format("a piece is missing: {}: {}", from.path, std::strerror(errno)));
@@ -110,8 +115,9 @@ std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) 
         throw tinykvm::HostError(error, fmt::format("open {}", printable(path.native())));
     }
     if (!S_ISREG(info.st_mode))
-        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: not a snapshot: it is {}", printable(path.native()),
-                                                            S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
+        throw UserError(ExitCode::bad_snapshot,
+                        fmt::format("{}: not a snapshot: it is {}", printable(path.native()),
+                                    S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
     return std::make_unique<FileSource>(std::move(fd), info, path.native());
 }
 
@@ -129,7 +135,8 @@ std::unique_ptr<ByteSource> open_pieces_source(int list) {
     const char* at = text.data();
     const char* const end = at + text.size();
     while (at != end) {
-        const char* const line_end = static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(end - at)));
+        const char* const line_end =
+            static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(end - at)));
         std::uint64_t length = 0;
         const auto [space, error] = std::from_chars(at, line_end ? line_end : end, length);
         if (!line_end || error != std::errc() || space == line_end || *space != ' ' || length == 0)

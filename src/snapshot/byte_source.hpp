@@ -14,7 +14,8 @@ class ByteSource {
 public:
     virtual ~ByteSource() = default;
     virtual std::uint64_t size() const = 0; // bytes
-    // Fit for a file's name; another one for other bytes, on this machine, for whoever cannot change them unseen.
+    // Fit for a file's name; another one for other bytes, on this machine, for whoever cannot change them
+    // unseen.
     virtual std::string identity() const = 0;
     // Fills `bytes`, which lie within size(). Throws FormatError when they are not there any more, HostError.
     virtual void read_at(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
@@ -23,9 +24,9 @@ public:
 // Throws UserError (not_found, not_permitted, bad_snapshot: no regular file), HostError.
 std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path);
 
-// `list` is a file of lines "LENGTH PATH", one a piece, in order; each path names a file that holds that piece and nothing else,
-// for ever: it is called by what is in it.
-// The pieces are opened when they are read, and need not outlive that. Throws UserError (bad_snapshot) for another text.
+// `list` is a file of lines "LENGTH PATH", one a piece, in order; each path names a file that holds that
+// piece and nothing else, for ever: it is called by what is in it. The pieces are opened when they are read,
+// and need not outlive that. Throws UserError (bad_snapshot) for another text.
 std::unique_ptr<ByteSource> open_pieces_source(int list);
 
 } // namespace kvmserver

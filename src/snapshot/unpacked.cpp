@@ -65,7 +65,8 @@ std::span<const std::byte> UnpackedCopy::chunk(std::size_t number) const {
     return bytes;
 }
 
-UnpackedCache::UnpackedCache(fs::path folder, std::uint64_t most_bytes) : folder_(std::move(folder)), most_bytes_(most_bytes) {}
+UnpackedCache::UnpackedCache(fs::path folder, std::uint64_t most_bytes)
+    : folder_(std::move(folder)), most_bytes_(most_bytes) {}
 
 bool UnpackedCache::usable() const {
     struct stat info {};
@@ -80,9 +81,11 @@ bool UnpackedCache::make_folder() const {
     return usable();
 }
 
-// A copy belongs to the very bytes it was made of: checksums alone, which are made to find damage, could be made to agree by the maker of
-// another snapshot, whose pages would then run in this one.
-fs::path UnpackedCache::path_of(const SnapshotReader& snapshot) const { return folder_ / (snapshot.identity() + ".unpacked"); }
+// A copy belongs to the very bytes it was made of: checksums alone, which are made to find damage, could be
+// made to agree by the maker of another snapshot, whose pages would then run in this one.
+fs::path UnpackedCache::path_of(const SnapshotReader& snapshot) const {
+    return folder_ / (snapshot.identity() + ".unpacked");
+}
 
 std::optional<UnpackedCopy> UnpackedCache::find(const SnapshotReader& snapshot) const {
     if (!usable())
@@ -92,8 +95,8 @@ std::optional<UnpackedCopy> UnpackedCache::find(const SnapshotReader& snapshot) 
     struct stat info {};
     Head head;
     if (!copy.fd_ || ::fstat(copy.fd_.get(), &info) != 0 || !S_ISREG(info.st_mode) || !is_ours(info) ||
-        !read_all(copy.fd_.get(), 0, std::as_writable_bytes(std::span(&head, 1))) || head.magic != kMagic || head.chunks != hot_chunks(snapshot) ||
-        head.snapshot != snapshot.header_checksum())
+        !read_all(copy.fd_.get(), 0, std::as_writable_bytes(std::span(&head, 1))) || head.magic != kMagic ||
+        head.chunks != hot_chunks(snapshot) || head.snapshot != snapshot.header_checksum())
         return std::nullopt;
     std::vector<Item> items(head.chunks);
     const auto bytes = std::as_writable_bytes(std::span(items));
@@ -177,7 +180,8 @@ fs::path default_cache_folder() {
         const char* value = std::getenv(name);
         return value && *value == '/' ? fs::path(value) / below : fs::path();
     };
-    for (const auto& folder : {from("CACHE_DIRECTORY", "unpacked"), from("XDG_CACHE_HOME", "kvmserver"), from("HOME", ".cache/kvmserver")})
+    for (const auto& folder : {from("CACHE_DIRECTORY", "unpacked"), from("XDG_CACHE_HOME", "kvmserver"),
+                               from("HOME", ".cache/kvmserver")})
         if (!folder.empty())
             return folder;
     return {};

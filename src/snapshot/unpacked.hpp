@@ -1,8 +1,8 @@
-// Copies of the hot parts of snapshots, unpacked: read at a start in place of decompressing them, which is most of the
-// work of a restore. They are kept as files, so that the page cache holds those in use.
+// Copies of the hot parts of snapshots, unpacked: read at a start in place of decompressing them, which is
+// most of the work of a restore. They are kept as files, so that the page cache holds those in use.
 //
-// Only a help: whatever is wrong with a copy, the snapshot itself is read instead. Snapshots hold the secrets of processes,
-// so the folder must be the user's own and closed to all others.
+// Only a help: whatever is wrong with a copy, the snapshot itself is read instead. Snapshots hold the secrets
+// of processes, so the folder must be the user's own and closed to all others.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +22,8 @@ class SnapshotReader;
 // The unpacked copy of one snapshot's hot chunks. Any number of threads may use it.
 class UnpackedCopy {
 public:
-    // The pages of hot chunk `number`, in a buffer of the calling thread that the next call overwrites. Empty when the
-    // file does not hold them as they were written.
+    // The pages of hot chunk `number`, in a buffer of the calling thread that the next call overwrites. Empty
+    // when the file does not hold them as they were written.
     std::span<const std::byte> chunk(std::size_t number) const;
 
 private:
@@ -47,8 +47,8 @@ public:
 
     // The copy made of this very file; nothing when there is none.
     std::optional<UnpackedCopy> find(const SnapshotReader& snapshot) const;
-    // Makes a copy, if it is worth it. False when there is none afterwards; never throws for what is wrong with the folder.
-    // Throws UserError (bad_snapshot) when the snapshot cannot be read.
+    // Makes a copy, if it is worth it. False when there is none afterwards; never throws for what is wrong
+    // with the folder. Throws UserError (bad_snapshot) when the snapshot cannot be read.
     bool keep(const SnapshotReader& snapshot) const;
 
 private:
@@ -61,8 +61,8 @@ private:
     std::uint64_t most_bytes_;
 };
 
-// Where copies are kept when the user does not say: systemd's CACHE_DIRECTORY, else kvmserver/ in the user's cache folder
-// (XDG Base Directory Specification); "" without either.
+// Where copies are kept when the user does not say: systemd's CACHE_DIRECTORY, else kvmserver/ in the user's
+// cache folder (XDG Base Directory Specification); "" without either.
 std::filesystem::path default_cache_folder();
 
 } // namespace kvmserver
