@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -21,6 +22,7 @@ using tinykvm::UserError;
 
 constexpr std::size_t kMostReply = 256u << 20;
 constexpr long kConnectSeconds = 15;
+constexpr double kStallSeconds = 30; // of an upload of which nobody takes the next byte
 
 std::string host_of(const std::string& url) {
     const auto begin = url.find("://") + 3;
@@ -65,12 +67,31 @@ ExitCode exit_of(unsigned status, const std::string& code) {
 
 // Of one request, while curl works on it.
 struct Transfer {
+    using Clock = std::chrono::steady_clock;
+
     const Ask& ask;
+    double stall_seconds;
     Reply reply;
     std::size_t body_at = 0;
-    bool too_long = false, ended_by_sink = false;
-    std::exception_ptr error; // of a callback of ours: it must not fly through curl
+    Clock::time_point moved = Clock::now(); // when the last byte left
+    curl_off_t left_bytes = 0;
+    bool too_long = false, ended_by_sink = false, stalled = false;
+    std::exception_ptr error = nullptr; // of a callback of ours: it must not fly through curl
 };
+
+// Curl's own limit (CURLOPT_LOW_SPEED_TIME) counts while the server works on what it has, too, and is long
+// for that. Without this one, a server that vanished, or closed its side only, would hold an upload for all
+// of --timeout.
+int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t total, curl_off_t sent) {
+    auto& transfer = *static_cast<Transfer*>(user);
+    const auto now = Transfer::Clock::now();
+    if (sent != transfer.left_bytes || sent >= total) {
+        transfer.left_bytes = sent;
+        transfer.moved = now;
+    }
+    transfer.stalled = std::chrono::duration<double>(now - transfer.moved).count() > transfer.stall_seconds;
+    return transfer.stalled ? 1 : 0;
+}
 
 std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) {
     auto& transfer = *static_cast<Transfer*>(user);
@@ -210,7 +231,8 @@ public:
     Handle& operator=(const Handle&) = delete;
 
     Reply ask(const Ask& ask) {
-        Transfer transfer{ask, {}, 0, false, false, nullptr};
+        Transfer transfer{
+            .ask = ask, .stall_seconds = std::min(kStallSeconds, server_.timeout_seconds), .reply = {}};
         const std::string base = server_.socket.empty() ? server_.url : "http://localhost";
         const std::string url = (base.ends_with('/') ? base.substr(0, base.size() - 1) : base) + ask.target;
         set(CURLOPT_URL, url.c_str());
@@ -220,6 +242,9 @@ public:
         set(CURLOPT_WRITEDATA, &transfer);
         set(CURLOPT_READFUNCTION, on_read);
         set(CURLOPT_READDATA, &transfer);
+        set(CURLOPT_XFERINFOFUNCTION, on_progress);
+        set(CURLOPT_XFERINFODATA, &transfer);
+        set(CURLOPT_NOPROGRESS, ask.transfer ? 0L : 1L);
         set_method(ask);
         set_limits(ask);
         const auto free = [this](curl_slist* list) { curl_.slist_free_all(list); };
@@ -229,6 +254,8 @@ public:
         const CURLcode code = curl_.easy_perform(easy_);
         if (transfer.error)
             std::rethrow_exception(transfer.error);
+        if (transfer.stalled)
+            throw Broken(fmt::format("{}: it takes no more bytes", shown()));
         if (transfer.too_long)
             throw UserError(ExitCode::failure, fmt::format("{}: the reply is too long", url));
         if (code != CURLE_OK && !transfer.ended_by_sink)
@@ -303,17 +330,20 @@ private:
         return list;
     }
 
+    std::string shown() const {
+        return server_.socket.empty() ? server_.url : "unix:" + server_.socket.string();
+    }
+
     [[noreturn]] void fail(CURLcode code) const {
-        const std::string shown = server_.socket.empty() ? server_.url : "unix:" + server_.socket.string();
         const std::string why = error_[0] ? error_ : curl_.easy_strerror(code);
         if (code == CURLE_OPERATION_TIMEDOUT)
-            throw Broken(fmt::format("{}: {}: --timeout gives it longer", shown, why));
+            throw Broken(fmt::format("{}: {}: --timeout gives it longer", shown(), why));
         if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
             throw UserError(
                 ExitCode::unreachable,
                 fmt::format("{}: its certificate is not trusted: {}: --cacert FILE names its authority",
-                            shown, why));
-        throw Broken(fmt::format("{}: {}", shown, why));
+                            shown(), why));
+        throw Broken(fmt::format("{}: {}", shown(), why));
     }
 
     const Curl& curl_;

@@ -1,14 +1,12 @@
 #include "src/runner/setup.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <thread>
 
+#include "src/runner/own_request.hpp"
 #include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -180,47 +178,16 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
 
 void warm_up(Booted& booted, const Options& options) {
     for (unsigned i = 0; i < options.warmup; ++i) {
-        int pair[2];
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-            throw_errno("socketpair");
-        UniqueFd ours(pair[0]), theirs(pair[1]);
-        const std::string request =
-            fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-warmup\r\nConnection: close\r\n\r\n", options.warmup_path);
-        if (::write(ours.get(), request.data(), request.size()) != static_cast<ssize_t>(request.size()))
-            throw_errno("write warm-up request");
-        const std::uint32_t listener = booted.machine->listeners().front().id;
-        if (!booted.driver->attach(*booted.machine, Arrival{std::move(theirs), listener, nullptr, {}}))
-            throw UserError(ExitCode::failure, "warm-up: the machine has no room for a connection");
-        // The answer is read aside, so that a large one cannot fill the socket.
-        std::thread reader([fd = ours.get()] {
-            char buffer[65536];
-            for (;;) {
-                pollfd p{fd, POLLIN, 0};
-                if (::poll(&p, 1, 60'000) <= 0)
-                    return;
-                const ssize_t n = ::read(fd, buffer, sizeof(buffer));
-                if (n == 0 || (n < 0 && errno != EAGAIN))
-                    return;
-            }
-        });
-        Driver::Until until;
-        until.one_connection = true;
-        until.idle_limit_ns = static_cast<std::uint64_t>(options.limits.request_seconds * 1e9);
-        const DriveEnd end = booted.driver->drive(*booted.machine, until);
-        if (end != DriveEnd::closed) {
-            ::shutdown(ours.get(), SHUT_RDWR);
-            booted.driver->drop_connections(true);
-        }
-        reader.join();
-        if (end == DriveEnd::stopped)
+        const OwnReply reply = ask(*booted.machine, *booted.driver,
+                                   fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-warmup\r\nConnection: close\r\n\r\n",
+                                               options.warmup_path),
+                                   options.limits.request_seconds);
+        if (reply.end == DriveEnd::stopped)
             throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " + options.warmup_path + ": " +
                                                    booted.driver->stop().report);
-        if (end == DriveEnd::timeout)
+        if (reply.end == DriveEnd::timeout)
             throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " + options.warmup_path + " and close within --max-request-time");
-        Driver::Until quiet;
-        quiet.quiescent = true;
-        quiet.deadline_ns = host_mono_ns() + static_cast<std::uint64_t>(options.limits.boot_seconds * 1e9);
-        if (booted.driver->drive(*booted.machine, quiet) != DriveEnd::quiescent)
+        if (!settle(*booted.machine, *booted.driver, options.limits.boot_seconds))
             throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
     }
 }

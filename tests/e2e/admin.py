@@ -122,9 +122,12 @@ class Listener(harness.Process):
 
 
 class Wire:
-    """Passes bytes on between clients and a port, counts them, and breaks the first connections that carry too many."""
+    """Passes bytes on between clients and a port, counts them, and breaks the first connections that carry too many,
+    or `quietly` takes no more of their bytes and does not say so."""
 
-    def __init__(self, port: int, break_after: list[int] | None = None) -> None:
+    def __init__(self, port: int, break_after: list[int] | None = None, *, quietly: bool = False) -> None:
+        self.quietly = quietly
+        self.quiet: list[socket.socket] = []
         self.target = port
         self.break_after = list(break_after or [])
         self.to_server = 0
@@ -142,6 +145,7 @@ class Wire:
             server = socket.create_connection(("127.0.0.1", self.target))
             threading.Thread(target=self._pump, args=(client, server, True), daemon=True).start()
             threading.Thread(target=self._pump, args=(server, client, False), daemon=True).start()
+            del client, server  # closed when both pumps are done: a socket that is only shut down takes bytes for ever
 
     def _pump(self, source: socket.socket, sink: socket.socket, counts: bool) -> None:
         carried = 0
@@ -155,6 +159,9 @@ class Wire:
                 if self.break_after and carried >= self.break_after[0]:
                     self.break_after.pop(0)
                     self.broken += 1
+                    if self.quietly:
+                        self.quiet += [source, sink]
+                        return
                     break
         except OSError:
             pass
@@ -166,3 +173,5 @@ class Wire:
 
     def close(self) -> None:
         self.listener.close()
+        for end in self.quiet:
+            end.close()

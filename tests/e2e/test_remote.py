@@ -226,6 +226,17 @@ def test_an_interrupted_upload_goes_on(far, big) -> None:
     wire.close()
 
 
+def test_a_network_that_takes_no_more_is_left(far, big) -> None:
+    """As when a cable is pulled: no end, no error, only silence. The rest goes over a new connection."""
+    size = big.stat().st_size
+    wire = admin.Wire(far.api.port, [size // 3], quietly=True)
+    wired(far, wire)
+    made = far.run("push", big, "--remote", "wired", "--timeout", "2")
+    assert made.status == 0 and wire.broken == 1, made
+    assert wire.to_server < size * 1.5 + 200_000, "it went on, and did not begin again"
+    wire.close()
+
+
 def test_progress_is_for_a_terminal(far, big) -> None:
     far.login("admin")
     words = [str(harness.KVMSERVER), "push", str(big), "--remote", "far"]

@@ -1,0 +1,113 @@
+#include "src/runner/own_request.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <thread>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr std::size_t kMostReply = 64 * 1024; // what is kept of it
+
+// The client's side, on a thread of its own: both directions at once, until the program closes.
+class Client {
+public:
+    Client(UniqueFd fd, std::string request)
+        : fd_(std::move(fd)), request_(std::move(request)), thread_([this] { run(); }) {}
+    ~Client() {
+        if (thread_.joinable()) {
+            ::shutdown(fd_.get(), SHUT_RDWR);
+            thread_.join();
+        }
+    }
+    // After the other side has been closed.
+    std::string reply() {
+        thread_.join();
+        return std::move(reply_);
+    }
+
+private:
+    void run() {
+        std::string_view left = request_;
+        for (char buffer[16384];;) {
+            pollfd wanted{fd_.get(), static_cast<short>(left.empty() ? POLLIN : POLLIN | POLLOUT), 0};
+            if (::poll(&wanted, 1, -1) < 0)
+                continue;
+            if (wanted.revents & POLLOUT) {
+                const ssize_t n = ::send(fd_.get(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+                if (n > 0)
+                    left.remove_prefix(static_cast<std::size_t>(n));
+                else if (errno != EAGAIN && errno != EINTR)
+                    left = {};
+            }
+            if (wanted.revents & (POLLIN | POLLHUP | POLLERR)) {
+                const ssize_t n = ::recv(fd_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+                if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+                    return;
+                if (n > 0 && reply_.size() < kMostReply)
+                    reply_.append(buffer, static_cast<std::size_t>(n));
+            }
+        }
+    }
+
+    UniqueFd fd_;
+    std::string request_, reply_;
+    std::thread thread_; // last: it uses the rest
+};
+
+} // namespace
+
+unsigned OwnReply::status() const {
+    constexpr std::size_t kAt = 9, kDigits = 3; // "HTTP/1.1 200"
+    std::string_view rest = text;
+    while (rest.size() >= kAt + kDigits && rest.starts_with("HTTP/1.")) {
+        const std::string_view code = rest.substr(kAt, kDigits);
+        if (!std::all_of(code.begin(), code.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
+            return 0;
+        if (code[0] != '1')
+            return static_cast<unsigned>((code[0] - '0') * 100 + (code[1] - '0') * 10 + (code[2] - '0'));
+        const auto head_end = rest.find("\r\n\r\n");
+        if (head_end == rest.npos)
+            break;
+        rest.remove_prefix(head_end + 4);
+    }
+    return 0;
+}
+
+OwnReply ask(Machine& machine, Driver& driver, std::string request, double seconds) {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        throw_errno("socketpair");
+    UniqueFd ours(pair[0]), theirs(pair[1]);
+    const std::uint32_t listener = machine.listeners().front().id;
+    if (!driver.attach(machine, Arrival{std::move(theirs), listener, {}, {}}))
+        throw UserError(ExitCode::failure, "the machine has no room for a connection");
+    Client client(std::move(ours), std::move(request));
+    Driver::Until until;
+    until.one_connection = true;
+    until.idle_limit_ns = static_cast<std::uint64_t>(seconds * 1e9);
+    OwnReply reply;
+    reply.end = driver.drive(machine, until);
+    if (reply.end != DriveEnd::closed)
+        driver.drop_connections(true);
+    reply.text = client.reply();
+    return reply;
+}
+
+bool settle(Machine& machine, Driver& driver, double seconds) {
+    Driver::Until quiet;
+    quiet.quiescent = true;
+    quiet.deadline_ns = host_mono_ns() + static_cast<std::uint64_t>(seconds * 1e9);
+    return driver.drive(machine, quiet) == DriveEnd::quiescent;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,25 @@
+// Requests of our own to a program in a machine: the warm-up, the trial, the after-restore hook.
+#pragma once
+#include <string>
+
+#include "src/runner/driver.hpp"
+#include "tinykvm/machine/machine.hpp"
+
+namespace kvmserver {
+
+struct OwnReply {
+    // closed: the program has answered and closed. Else why not, with all connections dropped.
+    DriveEnd end = DriveEnd::closed;
+    std::string text;        // what it sent, or the beginning of that
+    unsigned status() const; // of the reply that is not an interim one (RFC 9112, 4); 0: there is none
+};
+
+// Sends `request`, which asks for the connection to be closed, over a connection to the machine's first
+// listener, and reads what comes aside, so that neither side waits for the other. Throws UserError when the
+// machine has no room for a connection.
+OwnReply ask(tinykvm::Machine& machine, Driver& driver, std::string request, double seconds);
+
+// Runs it until it waits for its next connection. False: it does not within `seconds`, or ended.
+bool settle(tinykvm::Machine& machine, Driver& driver, double seconds);
+
+} // namespace kvmserver
