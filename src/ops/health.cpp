@@ -38,22 +38,28 @@ sockaddr_in loopback(std::uint16_t port) {
     return address;
 }
 
-tinykvm::UniqueFd stream_socket(int flags) {
-    tinykvm::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+tinykvm::UniqueFd stream_socket() {
+    tinykvm::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd)
         tinykvm::throw_errno("socket");
     return fd;
 }
 
-std::uint16_t free_port() {
-    const auto fd = stream_socket(0);
-    sockaddr_in address = loopback(0);
-    socklen_t length = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    if (::bind(fd.get(), any, length) < 0 || ::getsockname(fd.get(), any, &length) < 0)
-        tinykvm::throw_errno("bind 127.0.0.1");
-    return ntohs(address.sin_port);
-}
+// A port of this host's own, held: the child is given the socket.
+struct Listening {
+    tinykvm::UniqueFd fd = stream_socket();
+    std::uint16_t port;
+
+    Listening() {
+        sockaddr_in address = loopback(0);
+        socklen_t length = sizeof address;
+        auto* const any = reinterpret_cast<sockaddr*>(&address);
+        if (::bind(fd.get(), any, length) < 0 || ::listen(fd.get(), 16) < 0 ||
+            ::getsockname(fd.get(), any, &length) < 0)
+            tinykvm::throw_errno("listen on 127.0.0.1");
+        port = ntohs(address.sin_port);
+    }
+};
 
 class Probe {
 public:
@@ -73,7 +79,7 @@ private:
             throw Sick(fmt::format("it ended with status {}", *status));
     }
 
-    // The line comes when it listens: nobody else can then have the port.
+    // A connection that nobody serves yet would be accepted all the same.
     void wait_loaded() {
         while (text_of(output_).find("' loaded.") == std::string::npos) {
             require_running();
@@ -99,7 +105,7 @@ private:
     }
 
     void connect() {
-        socket_ = stream_socket(SOCK_NONBLOCK);
+        socket_ = stream_socket();
         const sockaddr_in address = loopback(port_);
         if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
             return;
@@ -170,13 +176,15 @@ void require_health(store::Store& store, const store::Digest& snapshot, const Tr
     if (::write(options.get(), toml.data(), toml.size()) != static_cast<ssize_t>(toml.size()))
         tinykvm::throw_errno("write kvmserver-options");
     const auto output = memory_file("kvmserver-output");
-    const std::uint16_t port = free_port();
-    const int keep[] = {file.get(), options.get()};
+    Listening listening;
+    const int keep[] = {file.get(), options.get(), listening.fd.get()};
     Child child({trial.executable, "snaprun", "-e", "-c", fmt::format("/proc/self/fd/{}", options.get()),
-                 "--listen", fmt::format("127.0.0.1:{}", port), fmt::format("/proc/self/fd/{}", file.get())},
+                 "--cache", "none", "--listen", fmt::format("fd:{}", listening.fd.get()),
+                 fmt::format("/proc/self/fd/{}", file.get())},
                 trial.folder, output.get(), keep);
+    listening.fd.reset(); // so that it closes with the child
     try {
-        Probe(child, output.get(), port).check(facts.health);
+        Probe(child, output.get(), listening.port).check(facts.health);
     } catch (const Sick& error) {
         throw Unhealthy(error.what(), text_of(output.get()));
     }

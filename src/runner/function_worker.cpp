@@ -15,25 +15,13 @@
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace kvmserver {
 
 using namespace tinykvm;
 
 namespace {
-
-std::string all_of(int fd) {
-    std::string text;
-    char buffer[16384];
-    for (ssize_t n; (n = ::pread(fd, buffer, sizeof(buffer), static_cast<off_t>(text.size()))) != 0;) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            throw_errno("read the values of the function");
-        text.append(buffer, static_cast<std::size_t>(n));
-    }
-    return text;
-}
 
 class FunctionWorker {
 public:
@@ -70,7 +58,7 @@ private:
             return {};
         return [this](const Setup& setup, std::shared_ptr<const MachineImage> image) {
             return after_restore(setup, std::move(image), options_.after_restore,
-                                 all_of(options_.values.get()));
+                                 read_text(options_.values.get(), "the values of the function"));
         };
     }
 

@@ -15,6 +15,7 @@
 #include "src/snapshot/format.hpp"
 #include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
@@ -26,17 +27,11 @@ using tinykvm::UserError;
 namespace {
 
 void read_fully(int fd, std::uint64_t offset, std::span<std::byte> bytes, const std::string& name) {
-    while (!bytes.empty()) {
-        const ssize_t n = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            tinykvm::throw_errno(fmt::format("read {}", printable(name)));
-        if (n == 0)
-            throw FormatError(fmt::format("truncated while it was in use: it ends at {} bytes", offset));
-        offset += static_cast<std::uint64_t>(n);
-        bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
+    const auto count = tinykvm::read_at(fd, offset, bytes);
+    if (!count)
+        tinykvm::throw_errno(fmt::format("read {}", printable(name)));
+    if (*count < bytes.size())
+        throw FormatError(fmt::format("truncated while it was in use: it ends at {} bytes", offset + *count));
 }
 
 class FileSource final : public ByteSource {
@@ -122,15 +117,7 @@ std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) 
 }
 
 std::unique_ptr<ByteSource> open_pieces_source(int list) {
-    std::string text;
-    char buffer[65536];
-    for (ssize_t n; (n = ::pread(list, buffer, sizeof(buffer), static_cast<off_t>(text.size()))) != 0;) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            tinykvm::throw_errno("read the list of pieces");
-        text.append(buffer, static_cast<std::size_t>(n));
-    }
+    const std::string text = tinykvm::read_text(list, "the list of pieces");
     auto source = std::make_unique<PiecesSource>(sha256_of_file(list));
     const char* at = text.data();
     const char* const end = at + text.size();

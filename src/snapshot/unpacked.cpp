@@ -12,36 +12,25 @@
 #include "src/snapshot/output_file.hpp"
 #include "src/snapshot/reader.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace kvmserver {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The file: Head, an Item for each hot chunk, then their pages. Host byte order: it never leaves the machine.
+// The file: Head, an Entry for each hot chunk, then their pages. Host byte order: it never leaves the
+// machine.
 constexpr std::array<char, 8> kMagic{'K', 'V', 'M', 'u', 'n', 'p', 'k', '1'};
 struct Head {
     std::array<char, 8> magic = kMagic;
     std::uint64_t chunks = 0;
     format::Checksum snapshot; // of its header
-    format::Checksum items;    // of all Items
-};
-struct Item {
-    std::uint64_t offset = 0, bytes = 0;
-    format::Checksum checksum;
+    format::Checksum entries;  // of all Entries
 };
 
 bool read_all(int fd, std::uint64_t offset, std::span<std::byte> bytes) {
-    while (!bytes.empty()) {
-        const ssize_t n = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        offset += static_cast<std::uint64_t>(n);
-        bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
-    return true;
+    return tinykvm::read_at(fd, offset, bytes) == bytes.size();
 }
 
 bool is_ours(const struct stat& info) { return info.st_uid == ::geteuid() && (info.st_mode & 0077) == 0; }
@@ -98,27 +87,25 @@ std::optional<UnpackedCopy> UnpackedCache::find(const SnapshotReader& snapshot) 
         !read_all(copy.fd_.get(), 0, std::as_writable_bytes(std::span(&head, 1))) || head.magic != kMagic ||
         head.chunks != hot_chunks(snapshot) || head.snapshot != snapshot.header_checksum())
         return std::nullopt;
-    std::vector<Item> items(head.chunks);
-    const auto bytes = std::as_writable_bytes(std::span(items));
-    if (!read_all(copy.fd_.get(), sizeof(head), bytes) || format::checksum_of(bytes) != head.items)
+    copy.entries_.resize(head.chunks);
+    const auto bytes = std::as_writable_bytes(std::span(copy.entries_));
+    if (!read_all(copy.fd_.get(), sizeof(head), bytes) || format::checksum_of(bytes) != head.entries)
         return std::nullopt;
-    for (std::size_t i = 0; i < items.size(); ++i) {
-        if (items[i].bytes != snapshot.chunks()[i].raw_bytes())
+    for (std::size_t i = 0; i < copy.entries_.size(); ++i)
+        if (copy.entries_[i].bytes != snapshot.chunks()[i].raw_bytes())
             return std::nullopt;
-        copy.entries_.push_back({items[i].offset, items[i].bytes, items[i].checksum});
-    }
     ::futimens(copy.fd_.get(), nullptr); // it was used
     return copy;
 }
 
 bool UnpackedCache::keep(const SnapshotReader& snapshot) const {
     const std::size_t count = hot_chunks(snapshot);
-    std::vector<Item> items(count);
-    std::uint64_t end = (sizeof(Head) + count * sizeof(Item) + 4095) & ~std::uint64_t{4095};
+    std::vector<UnpackedCopy::Entry> entries(count);
+    std::uint64_t end = (sizeof(Head) + count * sizeof(UnpackedCopy::Entry) + 4095) & ~std::uint64_t{4095};
     const std::uint64_t begin = end;
     for (std::size_t i = 0; i < count; ++i) {
-        items[i] = {end, snapshot.chunks()[i].raw_bytes(), {}};
-        end += items[i].bytes;
+        entries[i] = {end, snapshot.chunks()[i].raw_bytes(), {}};
+        end += entries[i].bytes;
     }
     if (end - begin < kWorthBytes || end > most_bytes_ || !make_folder())
         return false;
@@ -127,14 +114,14 @@ bool UnpackedCache::keep(const SnapshotReader& snapshot) const {
         OutputFile file(path_of(snapshot));
         for (std::size_t i = 0; i < count; ++i) {
             const auto pages = snapshot.unpack(i);
-            items[i].checksum = format::checksum_of(pages);
-            file.write_at(items[i].offset, pages);
+            entries[i].checksum = format::checksum_of(pages);
+            file.write_at(entries[i].offset, pages);
         }
         Head head;
         head.chunks = count;
         head.snapshot = snapshot.header_checksum();
-        head.items = format::checksum_of(std::as_bytes(std::span(items)));
-        file.write_at(sizeof(head), std::as_bytes(std::span(items)));
+        head.entries = format::checksum_of(std::as_bytes(std::span(entries)));
+        file.write_at(sizeof(head), std::as_bytes(std::span(entries)));
         file.write_at(0, std::as_bytes(std::span(&head, 1)));
         file.publish(OutputFile::Durable::no);
         return true;

@@ -13,6 +13,7 @@
 #include "src/store/digest.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/text.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace kvmserver::store {
 
@@ -219,19 +220,10 @@ std::vector<std::string> Folder::list(const std::string& path) const {
 }
 
 std::size_t read_at(int fd, std::span<std::byte> bytes, std::uint64_t offset, const std::string& what) {
-    std::size_t done = 0;
-    while (done < bytes.size()) {
-        const ssize_t n =
-            ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            throw HostError(errno, "read " + what);
-        if (n == 0)
-            break;
-        done += static_cast<std::size_t>(n);
-    }
-    return done;
+    const auto count = tinykvm::read_at(fd, offset, bytes);
+    if (!count)
+        throw HostError(errno, "read " + what);
+    return *count;
 }
 
 } // namespace kvmserver::store

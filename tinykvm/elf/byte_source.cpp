@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace tinykvm {
 namespace {
@@ -24,16 +25,7 @@ std::uint64_t file_size(int fd, const std::string& what) {
 FileSource::FileSource(int fd, const std::string& what) : ByteSource(file_size(fd, what)), fd_(fd) {}
 
 bool FileSource::fetch(std::uint64_t offset, std::span<std::byte> out) const {
-    while (!out.empty()) {
-        const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        offset += static_cast<std::uint64_t>(n);
-        out = out.subspan(static_cast<std::size_t>(n));
-    }
-    return true;
+    return read_at(fd_, offset, out) == out.size();
 }
 
 std::optional<std::string> ByteSource::load_string(std::uint64_t offset, std::uint64_t end,

@@ -60,8 +60,8 @@ void Server::build(const Manifest& manifest) {
 
 void Server::save(const Manifest& manifest) {
     // Level 1: what is made is thrown away at the next change.
-    Words words{kSelf,     "snapshot", "-c", manifest.file.string(), "-o", plan_.snapshot.string(),
-                "--level", "1"};
+    Words words{kSelf, "snapshot", "-c",  manifest.file.string(), "-o", plan_.snapshot.string(), "--level",
+                "1",   "--cache",  "none"};
     if (plan_.verbose)
         words.push_back("-v");
     add_environment(words, manifest);
@@ -75,13 +75,11 @@ void Server::save(const Manifest& manifest) {
 }
 
 void Server::restore(const Manifest& manifest) {
-    Words words{kSelf,
-                "snaprun",
-                "--http",
-                "-c",
-                manifest.file.string(),
-                "--listen",
-                fmt::format("fd:{}", plan_.listening)};
+    Words words{kSelf,      "snaprun",
+                "--http",   "--cache",
+                "none", // the next change makes it useless
+                "-c",       manifest.file.string(),
+                "--listen", fmt::format("fd:{}", plan_.listening)};
     if (plan_.verbose)
         words.push_back("-v");
     words.push_back(plan_.snapshot.string());

@@ -81,8 +81,10 @@ void SnapshotFile::build(const Manifest& manifest, bool quiet, Context& context)
     const std::string folder = manifest.folder.string();
     if (!manifest.build_command.empty())
         run({"/bin/sh", "-c", manifest.build_command}, folder, "[function.build] command", quiet, context);
-    std::vector<std::string> words{kSelf, "snapshot",     "-c", manifest.file.string(),
-                                   "-o",  path_.string(), "--", manifest.program};
+    std::vector<std::string> words{
+        kSelf, "snapshot",      "-c",      manifest.file.string(),
+        "-o",  path_.string(),  "--cache", "none", // it goes into the store, and then away
+        "--",  manifest.program};
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     run(words, folder, "kvmserver snapshot", quiet, context);
 }
