@@ -231,7 +231,7 @@ def test_a_network_that_takes_no_more_is_left(far, big) -> None:
     size = big.stat().st_size
     wire = admin.Wire(far.api.port, [size // 3], quietly=True)
     wired(far, wire)
-    made = far.run("push", big, "--remote", "wired", "--timeout", "2")
+    made = far.run("push", big, "--remote", "wired", "--timeout", "5")
     assert made.status == 0 and wire.broken == 1, made
     assert wire.to_server < size * 1.5 + 200_000, "it went on, and did not begin again"
     wire.close()
@@ -283,8 +283,8 @@ def test_another_process_goes_on_with_it(far, big) -> None:
     harness.wait_until(lambda: wire.to_server > size // 4 or not client.running(), "some of it travels")
     client.popen.kill()
     client.close()
-    harness.wait_until(lambda: not far.api.ask("GET", "/v1/uploads").json["uploads"]
-                       or far.api.ask("GET", "/v1/uploads").json["uploads"][0]["offset"] > 0, "what came counts")
+    harness.wait_until(wire.idle, "nothing is on its way any more")
+    harness.wait_until(lambda: all(upload["offset"] > 0 for upload in far.api.ask("GET", "/v1/uploads").json["uploads"]), "what came counts")
     uploads = far.api.ask("GET", "/v1/uploads").json["uploads"]
     wire.to_server = 0
     far.ok("push", big, "--remote", "wired")
