@@ -21,7 +21,6 @@ namespace kvmserver::admin {
 struct ApiOptions {
     daemon::Control* control = nullptr;   // null: nothing is served, so what needs a daemon is refused (503)
     std::string executable = ops::kSelf;  // the kvmserver that tries new versions
-    std::string trial_folder = "/";       // that the relative paths of their manifests are seen from
     std::string version;                  // of kvmserver, for people
     std::function<void()> on_reload = {}; // beside Control::reload(): the listener's own certificate
 };

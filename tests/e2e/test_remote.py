@@ -5,8 +5,10 @@ import os
 import pathlib
 import pty
 import re
+import signal
 import stat
 import subprocess
+import termios
 
 import admin
 import harness
@@ -86,6 +88,19 @@ def test_login(far) -> None:
     assert "--cacert" in far.fails(6, "login", url, "--token-stdin", stdin=token.encode())
     far.fails(2, "login", url)
     assert far.run("remote", "list").out == ""
+
+
+def test_an_interrupted_login_leaves_the_terminal_as_it_was(far) -> None:
+    ours, theirs = pty.openpty()
+    words = [str(harness.KVMSERVER), "login", far.api.url, "--cacert", far.authority]
+    shown = lambda: bool(termios.tcgetattr(theirs)[3] & termios.ECHO)  # noqa: E731
+    with subprocess.Popen(words, env={**harness.BASE_ENVIRONMENT, **far.env}, stdin=theirs, stderr=subprocess.PIPE) as client:
+        harness.wait_until(lambda: not shown(), "it waits for the token")
+        client.send_signal(signal.SIGINT)
+        assert client.wait(harness.PATIENCE) == -signal.SIGINT
+    assert shown()
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_where_tokens_come_from(far) -> None:
