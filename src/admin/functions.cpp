@@ -88,6 +88,7 @@ void put_function(Call& call) {
 
 void delete_function(Call& call) {
     call.only_query({});
+    call.no_members();
     store::Functions(call.store()).remove(call.param("name"), call.if_match());
     call.api.changed();
     call.reply(200, {{"deleted", call.param("name")}});

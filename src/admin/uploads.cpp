@@ -149,6 +149,7 @@ void append_upload(Call& call) {
 
 void delete_upload(Call& call) {
     call.only_query({});
+    call.no_members();
     Uploads(call.store()).drop(call.param("id"));
     call.reply(200, {{"deleted", call.param("id")}});
 }

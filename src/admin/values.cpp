@@ -51,7 +51,10 @@ void list_env(Call& call) {
 }
 
 void put_env(Call& call) { set_env(call, value_of(call)); }
-void delete_env(Call& call) { set_env(call, std::nullopt); }
+void delete_env(Call& call) {
+    call.no_members();
+    set_env(call, std::nullopt);
+}
 
 void list_secrets(Call& call) {
     call.only_query({});
@@ -63,6 +66,9 @@ void list_secrets(Call& call) {
 }
 
 void put_secret(Call& call) { set_secret(call, value_of(call)); }
-void delete_secret(Call& call) { set_secret(call, std::nullopt); }
+void delete_secret(Call& call) {
+    call.no_members();
+    set_secret(call, std::nullopt);
+}
 
 } // namespace kvmserver::admin

@@ -37,6 +37,7 @@ void list_versions(Call& call) {
 
 void delete_version(Call& call) {
     call.only_query({});
+    call.no_members();
     const std::uint64_t version = call.version_param();
     Functions(call.store()).remove_version(call.param("name"), version, call.if_match());
     call.api.changed();

@@ -134,6 +134,24 @@ def test_no_such_path_or_method(shared) -> None:
     shared.ask("POST", "/v1/tokens", b" " * (5 << 20)).problem(413, "too-large")
 
 
+def test_nothing_that_is_asked_is_ignored(api, snap, other) -> None:
+    """A dry run that is asked for in the body, where nobody looks for it, would be a real one."""
+    api.deploy("hello", snap)
+    api.deploy("hello", other)
+    assert api.ask("PUT", "/v1/functions/hello/env/A", {"value": "1"}).status == 200
+    assert api.ask("PUT", "/v1/functions/hello/secrets/S", {"value": "1"}).status == 200
+    api.token("kept", "read")
+    begun = api.ask("POST", "/v1/uploads", {"size": 5, "sha256": "0" * 64}).headers["Location"]
+    for method, path in [("POST", "/v1/gc"), ("POST", "/v1/verify"), ("POST", "/v1/reload"), ("DELETE", "/v1/functions/hello/versions/1"),
+                         ("DELETE", "/v1/functions/hello/env/A"), ("DELETE", "/v1/functions/hello/secrets/S"), ("DELETE", "/v1/functions/hello"),
+                         ("DELETE", "/v1/tokens/kept"), ("DELETE", begun)]:  # fmt: skip
+        assert "dry_run" in api.ask(method, path, {"dry_run": True}).problem(400, "bad-value")["detail"], path
+        if path != "/v1/reload":  # which needs a daemon
+            assert api.ask(method, path, b"").status == 200, path
+    for path in ("/healthz", "/readyz", "/metrics"):
+        api.ask("GET", f"{path}?verbose=1").problem(400, "bad-value")
+
+
 def test_basic_is_for_netrc(shared) -> None:
     import base64
     token = shared.token("netrc", "read")
