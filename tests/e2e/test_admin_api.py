@@ -3,6 +3,7 @@ import hashlib
 import os
 import pathlib
 import socket
+import sqlite3
 import stat
 import threading
 
@@ -348,6 +349,21 @@ def test_bad_uploads(api, snap) -> None:
     api.ask("POST", "/v1/uploads", {"size": 5, "sha256": "x"}).problem(400, "bad-value")
     api.ask("PUT", "/v1/functions/hello", {"snapshot": wrong}).problem(404, "not-found")
     assert api.ask("GET", "/v1/snapshots").json["snapshots"] == []
+
+
+def test_a_good_upload_survives_a_failure_of_the_store(api, snap) -> None:
+    """What is wrong for the moment costs no transfer: the same upload is completed later."""
+    index = sqlite3.connect(api.store / "index.db", isolation_level=None)
+    index.execute("CREATE TRIGGER sick BEFORE INSERT ON snapshot BEGIN SELECT RAISE(ABORT, 'the disk is tired'); END")
+    begun = api.ask("POST", "/v1/uploads", {"size": len(snap), "sha256": hashlib.sha256(snap).hexdigest()})
+    where = begun.headers["Location"]
+    assert api.ask("PATCH", where, snap, headers={"Upload-Offset": "0"}).status >= 500
+    assert api.ask("HEAD", where).headers["Upload-Offset"] == str(len(snap))
+    index.execute("DROP TRIGGER sick")
+    index.close()
+    done = api.ask("PATCH", where, b"", headers={"Upload-Offset": str(len(snap))})
+    assert done.status == 200 and done.json["complete"] is True, done
+    assert api.ask("HEAD", where).status == 404
 
 
 def test_ranges(api, snap) -> None:
