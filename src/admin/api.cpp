@@ -9,6 +9,7 @@
 #include "src/daemon/control.hpp"
 #include "src/http/fields.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/text.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -165,7 +166,16 @@ void Api::dispatch(Request& request, Exchange& exchange) {
     const Principal who = authenticate(request);
     require(who, *match.endpoint, match.params);
     Call call(*this, request, who, match.params, exchange);
-    match.endpoint->handler(call);
+    try {
+        match.endpoint->handler(call);
+    } catch (const store::RouteTaken& error) {
+        if (who.allows(store::kScopeRead, error.owner()))
+            throw;
+        throw Refused(409, "route-taken",
+                      fmt::format("route {} belongs to a function that this token is not for",
+                                  store::printable(error.route())),
+                      "choose another route");
+    }
 }
 
 void Api::serve(Request& request, std::string_view target, Exchange& exchange) {

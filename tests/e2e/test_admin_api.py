@@ -391,6 +391,11 @@ def test_a_limited_token_sees_and_names_its_own(api, snap, other) -> None:
     assert api.ask("GET", "/v1/snapshots", token=mine).json == {"snapshots": []}
     for reference in (digest, "theirs", "theirs@1", digest[:20]):
         api.ask("GET", f"/v1/snapshots/{reference}", token=mine).problem(404, "not-found")
+    for some in (11, 20, 70):  # it does not learn the rest of a digest by trying
+        answer = api.ask("GET", f"/v1/snapshots/{digest[:some]}", token=mine)
+        answer.problem(400, "bad-value")
+        assert digest[7:].encode() not in answer.body
+    assert api.ask("HEAD", f"/v1/snapshots/{digest[:20]}").status == 200, "who may see all may be brief"
     api.ask("PUT", "/v1/functions/mine-a", {"snapshot": digest}, mine).problem(404, "not-found")
     chunks = [(path.name, path.stat().st_size) for path in (api.store / "chunks").rglob("*") if path.is_file()]
     asked = api.ask("POST", "/v1/snapshots/missing", {"snapshot": digest, "pieces": chunks}, mine).json
@@ -402,6 +407,13 @@ def test_a_limited_token_sees_and_names_its_own(api, snap, other) -> None:
     assert api.deploy("mine-a", snap, mine).status == 201
     assert api.ask("GET", "/v1/snapshots/mine-a", token=mine).body == snap
     assert api.deploy("mine-b", other, mine).status == 201, "whoever has the bytes may bring them"
+    # Whose a route is is told to those only who may see that function.
+    for query in ("", "?dry_run=1"):
+        body = {"snapshot": digest, "routes": ["theirs.localhost"]}
+        taken = api.ask("PUT", f"/v1/functions/mine-a{query}", body, mine)
+        assert "owner" not in taken.problem(409, "route-taken") and "theirs.localhost" in taken.json["detail"]
+        assert b"theirs " not in taken.body and b'"theirs"' not in taken.body
+        assert api.ask("PUT", "/v1/functions/mine-a", {**body, "routes": ["mine-b.localhost"]}, mine).json["owner"] == "mine-b"
 
 
 def test_tokens(api) -> None:
