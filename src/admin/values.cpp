@@ -37,7 +37,7 @@ void set_secret(Call& call, const std::optional<std::string>& value) {
     call.only_query({});
     const std::string function = function_of(call);
     store::Store& store = function.empty() && value ? call.api.source().make() : call.store();
-    store::Secrets(store).set(function, call.param("secret"), value);
+    store::Secrets(store).set(function, call.param("secret"), value, call.if_match());
     reply_done(call, value ? "set" : "unset", call.param("secret"));
 }
 
