@@ -20,8 +20,8 @@ struct SecretInfo {
 class Secrets {
 public:
     explicit Secrets(Store& store) : store_(store) {}
-    // A value, or nothing to unset it (NotFound when there is none). A condition is on the function (StaleEtag);
-    // those for all have nothing that it could be compared with (BadValue).
+    // A value, or nothing to unset it (NotFound when there is none). A condition is on the function
+    // (StaleEtag); those for all have nothing that it could be compared with (BadValue).
     void set(const std::string& function, const std::string& name, const std::optional<std::string>& value,
              const IfMatch& if_match = {});
     std::vector<SecretInfo> list(const std::string& function); // by name
