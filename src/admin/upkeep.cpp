@@ -17,6 +17,7 @@ void gc(Call& call) {
             throw store::BadValue("keep: that is too many");
         how.keep_versions = static_cast<unsigned>(*keep);
     }
+    call.api.staged().expire();
     const store::GcResult result = store::gc(call.store(), how);
     if (!how.dry_run)
         call.api.changed();
