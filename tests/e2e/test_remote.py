@@ -1,5 +1,6 @@
 """The commands with --remote: TLS, tokens, uploads that break and go on, and only what is missing travels."""
 import contextlib
+import http.server
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import pty
 import re
 import stat
 import subprocess
+import threading
 
 import admin
 import harness
@@ -235,6 +237,81 @@ def test_a_network_that_takes_no_more_is_left(far, big) -> None:
     assert made.status == 0 and wire.broken == 1, made
     assert wire.to_server < size * 1.5 + 200_000, "it went on, and did not begin again"
     wire.close()
+
+
+class Said(http.server.BaseHTTPRequestHandler):
+    """Answers what the test tells it to: `answers` are (method, how its path begins, status, body), each for one request,
+    the last that fits for all further ones."""
+    protocol_version = "HTTP/1.1"
+    answers: list[tuple[str, str, int, bytes, dict]]
+    asked: list[str]
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.asked.append(f"{self.command} {self.path}")
+        fit = [answer for answer in self.answers if answer[0] == self.command and self.path.startswith(answer[1])]
+        if len(fit) > 1:
+            self.answers.remove(fit[0])
+        _, _, status, body, headers = fit[0]
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_POST = do_PATCH = do_HEAD = answer
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def said(*answers: tuple):
+    """The URL of such a server, and what it was asked."""
+    handler = type("Handler", (Said,), {"answers": [(*answer, {})[:5] for answer in answers], "asked": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", handler.asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+BUSY = json.dumps({"title": "x", "status": 503, "code": "busy", "detail": "64 requests are being answered already"}).encode()
+WHERE = "/v1/uploads/0123"
+
+
+def before_the_bytes() -> list[tuple]:
+    return [("POST", "/v1/snapshots/missing", 200, b'{"present": false, "missing": []}'),
+            ("POST", "/v1/uploads", 201, b'{"complete": false, "id": "0123", "offset": 0}')]
+
+
+def test_a_busy_server_is_asked_again(far, snap) -> None:
+    done = b'{"complete": true, "new_bytes": 5}'
+    with said(*before_the_bytes(), ("PATCH", WHERE, 503, BUSY), ("PATCH", WHERE, 200, done),
+              ("HEAD", WHERE, 503, BUSY), ("HEAD", WHERE, 200, b"", {"Upload-Offset": "0"})) as (url, asked):
+        far.ok("push", snap, "--remote", url)
+    assert [line.split()[0] for line in asked[2:]] == ["PATCH", "HEAD", "HEAD", "PATCH"]
+
+
+@pytest.mark.parametrize("head", [(503, BUSY), (200, b"", {"Upload-Offset": "0"})], ids=["to-all", "to-bytes"])
+def test_a_server_that_stays_busy_is_given_up(far, snap, head: tuple) -> None:
+    with said(*before_the_bytes(), ("PATCH", WHERE, 503, BUSY), ("HEAD", WHERE, *head)) as (url, asked):
+        assert far.fails(6, "push", snap, "--remote", url).endswith(f"{url}: it is busy: try again later")
+    assert 6 <= len(asked) < 20
+
+
+def test_an_upload_of_somebody_else_is_waited_for(far, snap) -> None:
+    """He sends the same bytes: they arrive, whoever does it."""
+    taken = json.dumps({"status": 409, "code": "conflict", "detail": "somebody else is sending to it"}).encode()
+    with said(("POST", "/v1/snapshots/missing", 200, b'{"present": false, "missing": []}'),
+              ("POST", "/v1/snapshots/missing", 200, b'{"present": true, "missing": []}'), before_the_bytes()[1],
+              ("PATCH", WHERE, 409, taken), ("HEAD", WHERE, 200, b"", {"Upload-Offset": "0"}),
+              ("HEAD", WHERE, 404, b"")) as (url, asked):
+        far.ok("push", snap, "--remote", url)
+    assert [line.split()[0] for line in asked] == ["POST", "POST", "PATCH", "HEAD", "PATCH", "HEAD", "POST"]
 
 
 def test_progress_is_for_a_terminal(far, big) -> None:
