@@ -314,6 +314,22 @@ def test_an_upload_of_somebody_else_is_waited_for(far, snap) -> None:
     assert [line.split()[0] for line in asked] == ["POST", "POST", "PATCH", "HEAD", "PATCH", "HEAD", "POST"]
 
 
+def test_logins_at_once_are_all_kept(far) -> None:
+    """In a folder of its own, named by no path."""
+    tokens = {f"n{i}": far.api.token(f"n{i}", "read") for i in range(6)}
+    env = {**harness.BASE_ENVIRONMENT, **far.env, "KVMSERVER_REMOTES": "here.json"}
+    clients = []
+    for name, token in tokens.items():
+        words = [str(harness.KVMSERVER), "login", far.api.url, "--name", name, "--token-stdin", "--cacert", far.authority]
+        client = subprocess.Popen(words, env=env, cwd=far.folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        client.stdin.write(token.encode())
+        client.stdin.close()
+        clients.append(client)
+    assert [client.wait(harness.PATIENCE) for client in clients] == [0] * len(clients)
+    listed = far.run("remote", "list", env={"KVMSERVER_REMOTES": "here.json"}).out
+    assert [row.split()[0] for row in listed.splitlines()] == sorted(tokens)
+
+
 def test_progress_is_for_a_terminal(far, big) -> None:
     far.login("admin")
     words = [str(harness.KVMSERVER), "push", str(big), "--remote", "far"]
