@@ -314,6 +314,13 @@ def test_an_upload_of_somebody_else_is_waited_for(far, snap) -> None:
     assert [line.split()[0] for line in asked] == ["POST", "POST", "PATCH", "HEAD", "PATCH", "HEAD", "POST"]
 
 
+def test_the_signs_of_life_of_a_log_are_not_shown(far) -> None:
+    line = json.dumps({"id": 1, "ms": 0, "function": "hello", "version": 1, "stream": "out", "request_id": "", "text": "it speaks"}).encode()
+    with said(("GET", "/v1/functions/hello/logs", 200, b"\n\n" + line + b"\n\n")) as (url, _):
+        assert far.run("logs", "hello", "-f", "--remote", url).out == "1970-01-01T00:00:00Z v1 it speaks\n"
+        assert far.run("logs", "hello", "-f", "--json", "--remote", url).out == line.decode() + "\n"
+
+
 def test_logins_at_once_are_all_kept(far) -> None:
     """In a folder of its own, named by no path."""
     tokens = {f"n{i}": far.api.token(f"n{i}", "read") for i in range(6)}
