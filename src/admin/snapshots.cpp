@@ -70,7 +70,7 @@ void list_snapshots(Call& call) {
     store::Functions functions(call.store());
     for (const store::FunctionSummary& function : functions.list())
         if (call.who.allows(store::kScopeRead, function.name))
-            for (const store::VersionInfo& version : functions.versions(function.name))
+            for (const store::VersionInfo& version : versions_of(functions, function.name))
                 entry(version.snapshot, version.snapshot_bytes)["used_by"].push_back(
                     fmt::format("{}@{}", function.name, version.number));
     if (!call.who.limited())
