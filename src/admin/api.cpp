@@ -129,6 +129,14 @@ void Api::changed() {
         options_.control->refresh();
 }
 
+Api::Following::Following(Api& api, bool local) : count_(api.followers_[local]) {
+    if (count_++ >= api.options_.most_followers) {
+        --count_;
+        throw Refused(503, "busy", fmt::format("{} follow logs already", api.options_.most_followers),
+                      "try again when one of them has ended, or without follow");
+    }
+}
+
 Principal Api::authenticate(const Request& request) {
     if (request.in_process)
         return Principal::local();
@@ -157,7 +165,8 @@ void Api::dispatch(Request& request, Exchange& exchange) {
         throw Refused(405, "wrong-method", fmt::format("this path takes {} only", match.allowed), "",
                       {{"Allow", match.allowed}});
     if (!match.endpoint)
-        throw Refused(404, "no-endpoint", "there is no such path", "GET /v1 lists what there is; /ui is for browsers");
+        throw Refused(404, "no-endpoint", "there is no such path",
+                      "GET /v1 lists what there is; /ui is for browsers");
     if (match.endpoint->of == Of::nobody) {
         const Principal nobody = Principal::of({});
         Call call(*this, request, nobody, match.params, exchange);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <semaphore>
 #include <string>
 
 #include "src/admin/principal.hpp"
@@ -59,6 +60,19 @@ public:
     // Replies without an end (logs that are followed) end soon.
     void end_streams() { ending_ = true; }
     bool ending() const { return ending_; }
+    // A place of one that follows; throws Refused (503) when there is none left.
+    class Following {
+    public:
+        Following(Api& api, bool local);
+        ~Following() { --count_; }
+        Following(const Following&) = delete;
+        Following& operator=(const Following&) = delete;
+
+    private:
+        std::atomic<unsigned>& count_;
+    };
+    // Trials of new versions: each is a process with a machine, so a few at a time.
+    std::counting_semaphore<>& trials() { return trials_; }
 
 private:
     void dispatch(Request& request, Exchange& exchange);
@@ -68,6 +82,8 @@ private:
     ApiOptions options_;
     Staged staged_;
     std::atomic<bool> ending_ = false;
+    std::atomic<unsigned> followers_[2] = {}; // by TCP, by the Unix socket
+    std::counting_semaphore<> trials_{2};
 };
 
 } // namespace kvmserver::admin

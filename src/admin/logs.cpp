@@ -69,6 +69,9 @@ LogStore::Query query_of(Call& call) {
 void logs(Call& call) {
     const LogStore::Query query = query_of(call);
     const bool follow = call.query_flag("follow");
+    std::optional<Api::Following> place;
+    if (follow && call.request.method != "HEAD")
+        place.emplace(call.api, call.request.peer.has_value());
     LogStore& store = call.api.control().logs();
     const auto arrivals = std::make_shared<Arrivals>();
     std::shared_ptr<LogStore::Follower> follower; // before the look at what is there: no line is missed

@@ -491,6 +491,35 @@ def test_malformed_requests_are_refused(shared, request_bytes: bytes) -> None:
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
+def test_few_versions_are_tried_at_once(folder, snap, monkeypatch) -> None:
+    """Each trial is a process with a machine: they take turns, however many deploy."""
+    tried = folder / "tried"
+    program = folder / "kvmserver"
+    # It says when it begins and ends, and lasts long enough for others to begin meanwhile, should they.
+    program.write_text(f"#!/bin/sh\necho + >> {tried}\nsleep 0.4\necho - >> {tried}\nexit 1\n")
+    program.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setattr(harness, "KVMSERVER", program)
+        listener = admin.Listener(folder)
+    try:
+        body = {"snapshot": listener.upload(snap).json["snapshot"]}
+        replies = []
+        threads = [threading.Thread(target=lambda n=n: replies.append(listener.ask("PUT", f"/v1/functions/f{n}", body))) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for reply in replies:
+            reply.problem(422, "unhealthy")
+        running, most = 0, 0
+        for event in tried.read_text().split():
+            running += 1 if event == "+" else -1
+            most = max(most, running)
+        assert running == 0 and len(replies) == 6 and most == 2
+    finally:
+        listener.close()
+
+
 def test_deploys_at_once(api, snap) -> None:
     api.upload(snap)
     body = {"snapshot": "sha256:" + hashlib.sha256(snap).hexdigest()}
