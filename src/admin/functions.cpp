@@ -39,6 +39,17 @@ Wanted wanted(Call& call) {
     return wanted;
 }
 
+void try_out(Call& call, const Wanted& wanted) {
+    struct Turn {
+        explicit Turn(std::counting_semaphore<>& all) : turns(all) { turns.acquire(); }
+        ~Turn() { turns.release(); }
+        std::counting_semaphore<>& turns;
+    } const turn(call.api.trials());
+    ops::require_health(call.store(), *wanted.snapshot,
+                        {.executable = call.api.options().executable,
+                         .manifest = wanted.plan.manifest.value_or("{}")});
+}
+
 } // namespace
 
 void list_functions(Call& call) {
@@ -72,9 +83,7 @@ void put_function(Call& call) {
     store::Functions functions(call.store());
     ops::change_of(wanted.plan, &functions); // what is wrong anyway is better known before the trial
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
-    ops::require_health(
-        call.store(), *wanted.snapshot,
-        {.executable = call.api.options().executable, .manifest = wanted.plan.manifest.value_or("{}")});
+    try_out(call, wanted);
     const ops::Deployed done = ops::deploy(wanted.plan, *wanted.snapshot, functions);
     call.api.changed();
     call.reply(done.result.before.empty() && done.result.version == 1 ? 201 : 200,
@@ -90,6 +99,7 @@ void put_function(Call& call) {
 
 void delete_function(Call& call) {
     call.only_query({});
+    call.no_members();
     store::Functions(call.store()).remove(call.param("name"), call.if_match());
     call.api.changed();
     call.reply(200, {{"deleted", call.param("name")}});

@@ -107,6 +107,7 @@ json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
 } // namespace
 
 void metrics(Call& call) {
+    call.only_query({});
     daemon::Control& control = call.api.control();
     const Scrape scrape{control.metrics(), control.live(), bytes_of_chunks(call.store()),
                         call.api.options().version};
@@ -167,6 +168,7 @@ void invoke(Call& call) {
 
 void reload(Call& call) {
     call.only_query({});
+    call.no_members();
     call.api.control().reload();
     if (call.api.options().on_reload)
         call.api.options().on_reload();
