@@ -102,6 +102,15 @@ tinykvm::UniqueFd Child::end_fd() const {
     return fd;
 }
 
+tinykvm::ExitCode exit_code_of(int status) {
+    using tinykvm::ExitCode;
+    for (const ExitCode code : {ExitCode::not_found, ExitCode::not_permitted, ExitCode::unreachable,
+                                ExitCode::bad_snapshot, ExitCode::no_kvm})
+        if (status == static_cast<int>(code))
+            return code;
+    return ExitCode::failure;
+}
+
 tinykvm::UniqueFd memory_file(const char* name) {
     tinykvm::UniqueFd fd(::memfd_create(name, MFD_CLOEXEC));
     if (!fd)

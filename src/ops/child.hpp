@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tinykvm/base/error.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::ops {
@@ -32,6 +33,10 @@ private:
     std::string name_;
     std::optional<int> status_;
 };
+
+// What the status of a kvmserver that a command started means for the command: the same, where it is of what
+// it was asked for (and not of how it was called), else failure.
+tinykvm::ExitCode exit_code_of(int status);
 
 // A file in memory, for output that is shown only when something went wrong.
 tinykvm::UniqueFd memory_file(const char* name);

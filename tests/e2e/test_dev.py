@@ -170,6 +170,13 @@ def test_a_failed_build_keeps_the_old(dev) -> None:
     assert dev.get() == "three"
 
 
+def test_what_the_program_lacks_is_the_status(dev) -> None:
+    dev.write("main.c", "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n")
+    dev.write("kvmserver.toml", "max-boot-time = 0.5\n" + MANIFEST.format(build="cc -w -o server main.c", more=""))
+    done = dev.start().process.wait()
+    assert done.status == 6 and "does not start" in done.err, done
+
+
 def test_a_failed_first_build(dev) -> None:
     dev.answer('" NOT_DEFINED "')
     done = dev.start().process.wait()

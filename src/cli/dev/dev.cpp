@@ -136,6 +136,7 @@ private:
     // Serves what is there, and waits until there is something else. False: it is over.
     bool turn() {
         std::string why;
+        ExitCode code = ExitCode::failure;
         try {
             read_and_look();
             for (const std::string& warning : manifest_.warnings)
@@ -143,15 +144,17 @@ private:
             serve();
         } catch (const NotServed& error) {
             why = error.what();
+            code = error.code();
         } catch (const UserError& error) { // the manifest
             why = error.what();
+            code = error.code();
         }
         if (!why.empty()) {
             const char* const then = current_    ? "; what was there before goes on serving"
                                      : watching_ ? "; waiting for a change"
                                                  : "";
             say(why + then);
-            code_ = static_cast<int>(ExitCode::failure);
+            code_ = static_cast<int>(code);
             if (!watching_)
                 return false;
         }

@@ -71,7 +71,7 @@ void Server::save(const Manifest& manifest) {
     const auto task = events_.start(words, manifest.folder.string(), Process::Stdout::captured, -1,
                                     [ours](const std::string& line) { return line.starts_with(ours); });
     if (const int status = events_.wait(*task); status != 0)
-        throw NotServed("the program does not start");
+        throw NotServed("the program does not start", ops::exit_code_of(status));
 }
 
 void Server::restore(const Manifest& manifest) {
@@ -94,10 +94,11 @@ void Server::restore(const Manifest& manifest) {
     const auto end = Clock::now() + kRestorePatience;
     while (!*loaded) {
         events_.step(end);
-        if (task_->process.poll() && task_->process.out() < 0)
-            throw NotServed(fmt::format("the snapshot is not restored: status {}", *task_->process.poll()));
+        if (const auto status = task_->process.poll(); status && task_->process.out() < 0)
+            throw NotServed(fmt::format("the snapshot is not restored: status {}", *status),
+                            ops::exit_code_of(*status));
         if (Clock::now() >= end)
-            throw NotServed("the snapshot is not restored in time");
+            throw NotServed("the snapshot is not restored in time", tinykvm::ExitCode::unreachable);
     }
 }
 

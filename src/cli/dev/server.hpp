@@ -7,13 +7,20 @@
 
 #include "src/cli/dev/events.hpp"
 #include "src/cli/platform/manifest.hpp"
+#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::dev {
 
 // Why the program cannot be served as it is now; what happened has been shown.
 class NotServed : public std::runtime_error {
 public:
-    using std::runtime_error::runtime_error;
+    // `code`: what `dev` ends with when it does not wait for a change.
+    explicit NotServed(const std::string& why, tinykvm::ExitCode code = tinykvm::ExitCode::failure)
+        : std::runtime_error(why), code_(code) {}
+    tinykvm::ExitCode code() const { return code_; }
+
+private:
+    tinykvm::ExitCode code_;
 };
 
 // A snapshot file and the process that serves it.

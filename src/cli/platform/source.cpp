@@ -50,15 +50,6 @@ int run(const std::vector<std::string>& argv, const std::string& folder, bool qu
     return status;
 }
 
-// What a status of kvmserver itself means to whoever called it.
-ExitCode exit_code_of(int status) {
-    for (const ExitCode code : {ExitCode::not_found, ExitCode::not_permitted, ExitCode::unreachable,
-                                ExitCode::bad_snapshot, ExitCode::no_kvm})
-        if (status == static_cast<int>(code))
-            return code;
-    return ExitCode::failure;
-}
-
 // Builds and snapshots.
 tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
     const HeldSignals held;
@@ -75,7 +66,7 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
                                    "--",  manifest.program};
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     if (const int status = run(words, folder, quiet, held, context))
-        throw UserError(exit_code_of(status),
+        throw UserError(ops::exit_code_of(status),
                         fmt::format("kvmserver snapshot ended with status {}; nothing was stored", status));
     tinykvm::UniqueFd made(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!made)
