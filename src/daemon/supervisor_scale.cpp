@@ -44,16 +44,18 @@ void Supervisor::want_capacity(const std::shared_ptr<Target>& target, Todo& todo
         add_slot(process, todo);
 }
 
-// One more machine is allowed. False: later, when another is gone.
+// One more machine is allowed. False: later, when another is gone; each that waits makes one go, however many
+// requests it has.
 bool Supervisor::take_budget(Target& target) {
     if (max_machines_ == 0 || machines_ < max_machines_) {
         ++machines_;
         return true;
     }
-    evict_one();
-    if (!target.starved_)
+    if (!target.starved_) {
+        target.starved_ = true;
         starved_.push_back(target.weak_from_this());
-    target.starved_ = true;
+        evict_one();
+    }
     return false;
 }
 

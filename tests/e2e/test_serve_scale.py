@@ -118,6 +118,22 @@ def test_max_vms_bounds_all_functions_together(store, serve, snap, node) -> None
     harness.wait_until(lambda: sum(map(len, daemon.processes().values())) <= 2, "no more than two have a process")
 
 
+def test_a_burst_to_one_function_leaves_the_others_theirs(store, serve, snap) -> None:
+    for name in ("a", "b", "c", "cold"):
+        store.deploy(snap, name)
+    daemon = serve("--max-vms", "3", "--threads", "1")
+    for name in ("a", "b", "c"):
+        assert daemon.text(name, "/count") == "1\n"
+    before = daemon.processes()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(harness.Client(daemon.port)) for _ in range(8)]
+        for client in clients:
+            client.send(b"GET /count HTTP/1.1\r\nHost: cold.localhost\r\n\r\n")
+        assert [client.reply() for client in clients] == [b"1\n"] * 8
+    after = daemon.processes()
+    assert [after.get(f"{name} v1") for name in ("b", "c")] == [before[f"{name} v1"] for name in ("b", "c")], (before, after)
+
+
 def test_many_functions_take_turns(store, serve, snap) -> None:
     names = [f"f{i}" for i in range(30)]
     for name in names:
