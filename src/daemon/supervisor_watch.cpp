@@ -177,17 +177,14 @@ void Supervisor::on_exit(const Process& process, Todo& todo) {
         if (!process->line[stream].empty())
             add_line(*process, stream, std::exchange(process->line[stream], {}), todo);
     const std::string how = process->process->reap();
-    for (const int fd :
-         {process->process->pid_fd(), process->process->output_fd(), process->process->errors_fd()})
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     const bool wanted = process->stopping;
     for (const Slot& slot : std::list<Slot>(process->slots))
         on_slot_gone(slot, todo);
-    std::erase_if(watched_, [&](const auto& watched) { return watched.second.process.lock() == process; });
-    std::erase(processes_, process);
-    if (target.process_ == process)
-        target.process_.reset();
-    todo.gone.push_back(process);
+    forget(process, todo);
+    // One that lived for a while is replaced at once, and counts for nothing in what comes later.
+    constexpr std::uint64_t kAtOnceNs = 1'000'000'000;
+    if (process->ready && now_ns() - process->ready_ns > kAtOnceNs)
+        target.failures_ = 0;
     if (ending_ || (wanted && how == "exited with status 0"))
         return serve_starved(todo);
 
@@ -195,10 +192,6 @@ void Supervisor::on_exit(const Process& process, Todo& todo) {
     note(target, fmt::format("its process {}", how), todo);
     if (!process->ready)
         return start_failed(target, why, todo);
-    // One that lived for a while is replaced at once.
-    constexpr std::uint64_t kAtOnceNs = 1'000'000'000;
-    if (now_ns() - process->ready_ns > kAtOnceNs)
-        target.failures_ = 0;
     count_failure(target, why);
     if (now_ns() < target.retry_at_ns_)
         reject_all(target, failing_problem(target), todo);
@@ -206,6 +199,18 @@ void Supervisor::on_exit(const Process& process, Todo& todo) {
         want_capacity(process->target, todo);
     keep_minimum(process->target, todo);
     serve_starved(todo);
+}
+
+// It is gone, or is made to go.
+void Supervisor::forget(const Process& process, Todo& todo) {
+    for (const int fd :
+         {process->process->pid_fd(), process->process->output_fd(), process->process->errors_fd()})
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    std::erase_if(watched_, [&](const auto& watched) { return watched.second.process.lock() == process; });
+    std::erase(processes_, process);
+    if (process->target->process_ == process)
+        process->target->process_.reset();
+    todo.gone.push_back(process);
 }
 
 void Supervisor::read_output(RunningProcess& process, Todo& todo) {

@@ -90,6 +90,24 @@ def test_one_that_dies_again_and_again_is_given_time(store, serve, snap) -> None
     harness.wait_until(lambda: daemon.ask("hello").status == 200, "it is tried again")
 
 
+def test_one_that_lived_begins_anew(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    daemon = serve("--idle", "1.3")
+
+    def kill(times: int) -> None:
+        daemon.text("hello", "/count")
+        (pid,) = daemon.processes()["hello v1"]
+        os.kill(pid, signal.SIGKILL)
+        harness.wait_until(lambda: daemon.err.count("its process was killed by signal 9") == times, "the daemon knows")
+
+    kill(1)
+    kill(2)  # in a row: now it is given a while
+    harness.wait_until(lambda: daemon.ask("hello").status == 200, "it is tried again")
+    harness.wait_until(lambda: not daemon.processes(), "it ends for want of requests")
+    kill(3)
+    assert daemon.ask("hello").status == 200  # as after a first failure
+
+
 def test_the_end_of_the_daemon_is_that_of_the_processes(store, serve, snap) -> None:
     store.deploy(snap, "hello")
     daemon = serve()
