@@ -218,25 +218,32 @@ void Supervisor::read_output(RunningProcess& process, Todo& todo) {
     read_stream(process, 1, todo);
 }
 
+// At most what a pipe holds (pipe(7)): a program that prints without end is told of again, and others have their
+// turn. Of a process that has ended nothing is left unread.
 void Supervisor::read_stream(RunningProcess& process, int stream, Todo& todo) {
+    constexpr int kRounds = 4;
     const int fd = stream ? process.process->errors_fd() : process.process->output_fd();
     std::string& line = process.line[stream];
     char buffer[16384];
-    for (;;) {
-        const ssize_t n = ::read(fd, buffer, sizeof(buffer));
+    ssize_t n = sizeof(buffer);
+    for (int round = 0; round < kRounds && n == static_cast<ssize_t>(sizeof(buffer)); ++round) {
+        n = ::read(fd, buffer, sizeof(buffer));
         if (n == 0)
             ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd,
                         nullptr); // closed: or it would be told again and again
         if (n <= 0)
             return;
         line.append(buffer, static_cast<std::size_t>(n));
-        for (std::size_t end; (end = line.find('\n')) != std::string::npos || line.size() > kLongestLine;) {
-            const std::size_t taken = std::min(end, kLongestLine);
-            add_line(process, stream, line.substr(0, taken), todo);
-            line.erase(0, end == taken ? taken + 1 : taken);
+        std::size_t begin = 0;
+        for (;;) {
+            const std::size_t end = line.find('\n', begin);
+            if (end == std::string::npos && line.size() - begin <= kLongestLine)
+                break;
+            const std::size_t length = std::min(end - begin, kLongestLine); // npos - begin is long, too
+            add_line(process, stream, line.substr(begin, length), todo);
+            begin += length + (begin + length == end ? 1 : 0);
         }
-        if (n < static_cast<ssize_t>(sizeof(buffer)))
-            return;
+        line.erase(0, begin);
     }
 }
 

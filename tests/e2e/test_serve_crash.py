@@ -38,6 +38,17 @@ def test_a_program_that_takes_too_long(store, serve, node) -> None:
     assert daemon.text("shop", "/name") == "probe"
 
 
+def test_a_program_that_prints_without_end(store, serve, node, snap) -> None:
+    store.deploy_probe(node, "shop")
+    store.deploy(snap, "other")
+    daemon = serve()
+    daemon.text("shop", "/name")
+    with harness.Client(daemon.port) as babbler:
+        babbler.send(b"GET /babble HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
+        harness.wait_until(lambda: "[shop v1] babble" in daemon.err, "it prints")
+        assert [daemon.text("other", "/count") for _ in range(5)] == ["1\n"] * 5
+
+
 def test_a_reply_that_is_cut_off_is_seen_to_be(store, serve, node) -> None:
     store.deploy_probe(node, "shop")
     daemon = serve()
