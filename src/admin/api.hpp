@@ -1,7 +1,6 @@
 // The API, without what carries its requests: the listener calls it for clients, the command line for itself.
 #pragma once
 #include <atomic>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -19,11 +18,10 @@ class Control;
 namespace kvmserver::admin {
 
 struct ApiOptions {
-    daemon::Control* control = nullptr;   // null: nothing is served, so what needs a daemon is refused (503)
-    std::string executable = ops::kSelf;  // the kvmserver that tries new versions
-    std::string trial_folder = "/";       // that the relative paths of their manifests are seen from
-    std::string version;                  // of kvmserver, for people
-    std::function<void()> on_reload = {}; // beside Control::reload(): the listener's own certificate
+    daemon::Control* control = nullptr;  // null: nothing is served, so what needs a daemon is refused (503)
+    std::string executable = ops::kSelf; // the kvmserver that tries new versions
+    std::string trial_folder = "/";      // that the relative paths of their manifests are seen from
+    std::string version;                 // of kvmserver, for people
 };
 
 // Thread-safe; calls block as long as they take.

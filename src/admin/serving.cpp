@@ -168,8 +168,6 @@ void invoke(Call& call) {
 void reload(Call& call) {
     call.only_query({});
     call.api.control().reload();
-    if (call.api.options().on_reload)
-        call.api.options().on_reload();
     call.reply(200, {{"reloaded", true}});
 }
 

@@ -83,7 +83,8 @@ public:
     // Looks at the store at once, as after a change by the caller: when it returns, new requests see the
     // change.
     virtual void refresh() = 0;
-    // What SIGHUP does: also reads the certificate again. Throws UserError; then the old one stays in use.
+    // What SIGHUP does: certificates, access log and store are read again, each whatever becomes of the others.
+    // Throws the first failure (UserError, HostError); what was in use then stays.
     virtual void reload() = 0;
 };
 

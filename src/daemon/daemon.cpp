@@ -96,7 +96,9 @@ int serve(ServeOptions options) {
     const auto beside = options.beside;
     UniqueFd listening = inherited.socket ? std::move(inherited.socket) : options.listen();
     Service service(std::move(options), std::move(listening));
-    std::shared_ptr<void> companion = beside ? beside(service) : nullptr;
+    std::unique_ptr<Companion> companion = beside ? beside(service) : nullptr;
+    if (companion)
+        service.on_reload([&companion] { companion->reload(); });
     service.start();
     fmt::print("Serving {} functions on {}\n", service.info().functions, service.address());
     std::fflush(stdout);
@@ -105,6 +107,7 @@ int serve(ServeOptions options) {
     run(service, signals.get());
     notify_service_manager("STOPPING=1");
     service.drain(kDrainPatience);
+    service.on_reload({});
     companion.reset();
     return 0;
 }

@@ -11,6 +11,14 @@
 
 namespace kvmserver::daemon {
 
+// What runs beside the functions: the API.
+class Companion {
+public:
+    virtual ~Companion() = default;
+    // Its files again. Any thread. Throws UserError; then the old ones stay in use.
+    virtual void reload() = 0;
+};
+
 struct ServeOptions {
     std::filesystem::path store;
     std::function<tinykvm::UniqueFd()>
@@ -23,7 +31,7 @@ struct ServeOptions {
     unsigned threads = 1;           // of the front
     // Called when all is ready, before the line that says so; what it returns lives until requests are not
     // taken any more.
-    std::function<std::shared_ptr<void>(Control&)> beside;
+    std::function<std::unique_ptr<Companion>(Control&)> beside;
 };
 
 // Until SIGTERM or SIGINT; then requests in flight are finished. SIGHUP: reload; SIGUSR2: another process of

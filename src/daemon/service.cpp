@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <random>
 #include <tuple>
 
@@ -152,11 +153,35 @@ void Service::drain(std::chrono::milliseconds patience) {
     front_.wait_drained(patience);
 }
 
+// A step that fails does not keep the others from being done.
 void Service::reload() {
-    if (!options_.certificate.empty())
-        front_.use_certificate(options_.certificate, options_.key);
-    access_log_.reopen();
-    table_.refresh(true);
+    std::exception_ptr first;
+    const auto step = [&](const auto& action) {
+        try {
+            action();
+        } catch (...) {
+            if (!first)
+                first = std::current_exception();
+        }
+    };
+    step([&] {
+        if (!options_.certificate.empty())
+            front_.use_certificate(options_.certificate, options_.key);
+    });
+    step([&] { access_log_.reopen(); });
+    step([&] {
+        const std::lock_guard lock(reload_mutex_);
+        if (on_reload_)
+            on_reload_();
+    });
+    step([&] { table_.refresh(true); });
+    if (first)
+        std::rethrow_exception(first);
+}
+
+void Service::on_reload(std::function<void()> action) {
+    const std::lock_guard lock(reload_mutex_);
+    on_reload_ = std::move(action);
 }
 
 void Service::connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) {

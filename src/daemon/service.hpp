@@ -1,7 +1,9 @@
 // The daemon's parts put together: front, table of functions, supervisor, logs, counters.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "src/daemon/access_log.hpp"
@@ -36,6 +38,8 @@ public:
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
     void refresh() override { table_.refresh(false); }
     void reload() override;
+    // What else reload() does: the files of what runs beside this. {}: nothing any more, once this returns.
+    void on_reload(std::function<void()> action);
 
 private:
     void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override;
@@ -53,6 +57,8 @@ private:
     Metrics metrics_;
     AccessLog access_log_;
     std::shared_ptr<LogStore::Follower> to_stderr_;
+    std::mutex reload_mutex_;
+    std::function<void()> on_reload_; // under it
     std::atomic<bool> draining_{false};
     Supervisor supervisor_;
     FunctionTable table_;

@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 
+import admin
 import harness
 import pytest
 from serving import Daemon, Load
@@ -55,6 +56,34 @@ def test_reload_reads_the_certificate_again(store, serve, snap) -> None:
     daemon.popen.send_signal(signal.SIGHUP)
     harness.wait_until(lambda: "reload: " in daemon.err, "it says what is wrong")
     assert served_certificate(daemon.port) == second
+
+
+@pytest.mark.parametrize("how", ["signal", "API"])
+def test_reload_does_all_though_one_thing_fails(store, serve, snap, how) -> None:
+    store.deploy(snap, "hello")
+    public, private = certificate(store.folder, "public"), certificate(store.folder, "private")
+    api = f"127.0.0.1:{harness.free_port()}"
+    daemon = serve("--tls-certificate", str(public[0]), "--tls-key", str(public[1]),
+                   "--admin", api, "--admin-certificate", str(private[0]), "--admin-key", str(private[1]))  # fmt: skip
+
+    def of_the_api() -> str:
+        return ssl.get_server_certificate(tuple(api.split(":")))
+
+    before = of_the_api()
+    daemon.access_file.rename(daemon.access_file.with_suffix(".1"))
+    for old, new in zip(private, certificate(store.folder, "next")):
+        os.replace(new, old)
+    public[0].write_text("no certificate")
+    if how == "signal":
+        daemon.popen.send_signal(signal.SIGHUP)
+        harness.wait_until(lambda: "reload: " in daemon.err, "it says what is wrong")
+    else:
+        connection = admin.UnixConnection(store.path / "admin.sock")
+        connection.request("POST", "/v1/reload")
+        assert str(public[0]) in admin.Reply(connection.getresponse()).problem(500, "failed")["detail"]
+        connection.close()
+    assert of_the_api() != before
+    assert daemon.access_file.exists()
 
 
 def test_reload_opens_the_access_log_again(store, serve, snap) -> None:
