@@ -21,6 +21,7 @@ void FunctionTable::refresh(bool anyhow) {
     const std::int64_t version = store_.data_version();
     if (version == seen_ && !anyhow)
         return;
+    const bool first = !looked_;
     auto table = std::make_shared<RoutingTable>();
     std::map<Key, Known> known;
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares;
@@ -59,6 +60,12 @@ void FunctionTable::refresh(bool anyhow) {
     for (const auto& [identity, destination] : std::exchange(functions_, std::move(functions)))
         if (!functions_.contains(identity))
             logs_.forget(identity.first);
+    looked_ = true;
+    if (first) // what was deleted while no daemon ran, or printed after it was deleted
+        for (const std::string& name : logs_.functions())
+            if (std::none_of(functions_.begin(), functions_.end(),
+                             [&](const auto& function) { return function.first.first == name; }))
+                logs_.forget(name);
     const auto said = std::exchange(faults_, std::move(faults));
     for (const auto& [what, line] : faults_)
         if (const auto old = said.find(what); old == said.end() || old->second != line)

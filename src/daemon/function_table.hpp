@@ -66,6 +66,7 @@ private:
     std::atomic<std::shared_ptr<const RoutingTable>> table_;
     mutable std::mutex mutex_; // guards what follows
     std::int64_t seen_ = kNothing;
+    bool looked_ = false;
     std::map<Key, Known> known_;
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares_;
     std::map<Identity, std::shared_ptr<const Destination>> functions_;

@@ -177,6 +177,11 @@ void LogStore::forget(const std::string& function) {
         files_->remove(function);
 }
 
+std::vector<std::string> LogStore::functions() const {
+    const std::lock_guard lock(mutex_);
+    return files_ ? files_->functions() : std::vector<std::string>();
+}
+
 std::vector<LogLine> LogStore::lines(const Query& query) const {
     struct Older { // a file with lines that are not in memory any more
         std::ifstream file;
