@@ -61,7 +61,7 @@ struct InvokeReply {
     std::uint64_t version = 0;
     std::string request_id;
     bool cold = false;
-    std::uint64_t queue_us = 0, restore_us = 0, exec_us = 0, reset_us = 0, total_us = 0;
+    std::uint64_t queue_us = 0, restore_us = 0, exec_us = 0, total_us = 0;
     // Set when there is no reply of the program: what a client of the public listener would have been told.
     std::string problem_code, problem_detail, problem_hint;
 };
