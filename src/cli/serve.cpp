@@ -85,7 +85,8 @@ struct Admin final : daemon::Companion {
         listener->start();
     }
     void reload() override { listener->reload_certificate(); }
-    ~Admin() override { listener->stop(std::chrono::seconds(5)); }
+    void drain() override { listener->drain(); }
+    bool finish(std::chrono::milliseconds patience) override { return listener->stop(patience); }
     Admin(const Admin&) = delete;
     Admin& operator=(const Admin&) = delete;
     static std::string plain_version() { // of "kvmserver X.Y.Z\n"

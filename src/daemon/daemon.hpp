@@ -1,5 +1,6 @@
 // `kvmserver serve`: requests come in at one address, each goes to the function whose route it matches.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -17,6 +18,11 @@ public:
     virtual ~Companion() = default;
     // Its files again. Any thread. Throws UserError; then the old ones stay in use.
     virtual void reload() = 0;
+    // Takes no new requests.
+    virtual void drain() = 0;
+    // Waits for those that it has, cuts off what is left then. False: not even that ends them soon; then this must
+    // not be destroyed.
+    virtual bool finish(std::chrono::milliseconds patience) = 0;
 };
 
 struct ServeOptions {

@@ -25,6 +25,8 @@ using namespace tinykvm;
 
 namespace {
 
+constexpr std::chrono::milliseconds kOwnPatience{5000};
+
 std::int64_t now_ms() {
     return std::chrono::duration_cast<std::chrono::milliseconds>(
                std::chrono::system_clock::now().time_since_epoch())
@@ -146,11 +148,15 @@ std::string Service::address() const { return address_; }
 void Service::start() { front_.start(); }
 
 void Service::drain(std::chrono::milliseconds patience) {
+    const auto end = std::chrono::steady_clock::now() + patience;
     draining_ = true;
     listening_
         .reset(); // with the front's: who comes now is refused, or served by whoever else has the socket
     front_.drain();
     front_.wait_drained(patience);
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    own_requests_.end(std::clamp(left, std::chrono::milliseconds(0), kOwnPatience));
 }
 
 // A step that fails does not keep the others from being done.

@@ -10,6 +10,7 @@
 #include "src/daemon/control.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_table.hpp"
+#include "src/daemon/own_requests.hpp"
 #include "src/http/front.hpp"
 #include "src/store/store.hpp"
 
@@ -25,7 +26,8 @@ public:
     ~Service() override;
 
     void start();
-    // No new connections; requests in flight are finished, within `patience`.
+    // No new connections; requests in flight are finished, within `patience`, the daemon's own (invoke) within a
+    // shorter one, and then refused.
     void drain(std::chrono::milliseconds patience);
     int listening_fd() const { return listening_.get(); }
     std::string address() const; // where clients connect, for people: ":8080", "127.0.0.1:8080"
@@ -60,6 +62,7 @@ private:
     std::mutex reload_mutex_;
     std::function<void()> on_reload_; // under it
     std::atomic<bool> draining_{false};
+    OwnRequests own_requests_;
     Supervisor supervisor_;
     FunctionTable table_;
     http::Front front_; // last: its threads use the rest
