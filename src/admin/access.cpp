@@ -14,12 +14,20 @@ std::set<store::Digest> own_snapshots(Call& call) {
     store::Functions functions(call.store());
     for (const store::FunctionSummary& function : functions.list())
         if (function.name.starts_with(call.who.prefix()))
-            for (const store::VersionInfo& version : functions.versions(function.name))
+            for (const store::VersionInfo& version : versions_of(functions, function.name))
                 own.insert(version.snapshot);
     return own;
 }
 
 } // namespace
+
+std::vector<store::VersionInfo> versions_of(store::Functions& functions, const std::string& name) {
+    try {
+        return functions.versions(name);
+    } catch (const store::NotFound&) {
+        return {};
+    }
+}
 
 bool may_name(Call& call, const store::Digest& snapshot) {
     return !call.who.limited() || call.api.staged().brought_by(snapshot, call.who.id()) ||

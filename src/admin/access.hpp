@@ -9,6 +9,8 @@
 
 namespace kvmserver::admin {
 
+// None for a function that has been deleted since it was listed.
+std::vector<store::VersionInfo> versions_of(store::Functions& functions, const std::string& name);
 bool may_name(Call& call, const store::Digest& snapshot);
 // Nothing: all of them.
 std::optional<std::set<store::Digest>> pieces_within_reach(Call& call);

@@ -9,6 +9,7 @@
 #include "src/daemon/control.hpp"
 #include "src/http/fields.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/text.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -128,6 +129,14 @@ void Api::changed() {
         options_.control->refresh();
 }
 
+Api::Following::Following(Api& api, bool local) : count_(api.followers_[local]) {
+    if (count_++ >= api.options_.most_followers) {
+        --count_;
+        throw Refused(503, "busy", fmt::format("{} follow logs already", api.options_.most_followers),
+                      "try again when one of them has ended, or without follow");
+    }
+}
+
 Principal Api::authenticate(const Request& request) {
     if (request.in_process)
         return Principal::local();
@@ -156,7 +165,8 @@ void Api::dispatch(Request& request, Exchange& exchange) {
         throw Refused(405, "wrong-method", fmt::format("this path takes {} only", match.allowed), "",
                       {{"Allow", match.allowed}});
     if (!match.endpoint)
-        throw Refused(404, "no-endpoint", "there is no such path", "GET /v1 lists what there is; /ui is for browsers");
+        throw Refused(404, "no-endpoint", "there is no such path",
+                      "GET /v1 lists what there is; /ui is for browsers");
     if (match.endpoint->of == Of::nobody) {
         const Principal nobody = Principal::of({});
         Call call(*this, request, nobody, match.params, exchange);
@@ -165,7 +175,16 @@ void Api::dispatch(Request& request, Exchange& exchange) {
     const Principal who = authenticate(request);
     require(who, *match.endpoint, match.params);
     Call call(*this, request, who, match.params, exchange);
-    match.endpoint->handler(call);
+    try {
+        match.endpoint->handler(call);
+    } catch (const store::RouteTaken& error) {
+        if (who.allows(store::kScopeRead, error.owner()))
+            throw;
+        throw Refused(409, "route-taken",
+                      fmt::format("route {} belongs to a function that this token is not for",
+                                  store::printable(error.route())),
+                      "choose another route");
+    }
 }
 
 void Api::serve(Request& request, std::string_view target, Exchange& exchange) {

@@ -1,7 +1,9 @@
 // The API, without what carries its requests: the listener calls it for clients, the command line for itself.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <semaphore>
 #include <string>
 
 #include "src/admin/principal.hpp"
@@ -20,14 +22,21 @@ namespace kvmserver::admin {
 struct ApiOptions {
     daemon::Control* control = nullptr;  // null: nothing is served, so what needs a daemon is refused (503)
     std::string executable = ops::kSelf; // the kvmserver that tries new versions
-    std::string trial_folder = "/";      // that the relative paths of their manifests are seen from
-    std::string version;                 // of kvmserver, for people
+    std::string version = {};            // of kvmserver, for people
+    // How long a snapshot that was brought stays when nothing names it.
+    std::chrono::milliseconds staged_for = std::chrono::hours(1);
+    // A follower of logs is sent an empty line when there was nothing for so long.
+    std::chrono::milliseconds follow_quiet = std::chrono::minutes(1);
+    // Who follows logs holds one of the listener's places without end: half of
+    // ListenerOptions::most_requests, by TCP and by the socket each, are for others.
+    unsigned most_followers = 32;
 };
 
 // Thread-safe; calls block as long as they take.
 class Api {
 public:
-    Api(StoreSource& source, ApiOptions options) : source_(source), options_(std::move(options)) {}
+    Api(StoreSource& source, ApiOptions options)
+        : source_(source), options_(std::move(options)), staged_(options_.staged_for) {}
 
     // Answers, if only with a problem. Throws nothing but ClientGone.
     void serve(Request& request, std::string_view target, Exchange& exchange);
@@ -48,6 +57,19 @@ public:
     // Replies without an end (logs that are followed) end soon.
     void end_streams() { ending_ = true; }
     bool ending() const { return ending_; }
+    // A place of one that follows; throws Refused (503) when there is none left.
+    class Following {
+    public:
+        Following(Api& api, bool local);
+        ~Following() { --count_; }
+        Following(const Following&) = delete;
+        Following& operator=(const Following&) = delete;
+
+    private:
+        std::atomic<unsigned>& count_;
+    };
+    // Trials of new versions: each is a process with a machine, so a few at a time.
+    std::counting_semaphore<>& trials() { return trials_; }
 
 private:
     void dispatch(Request& request, Exchange& exchange);
@@ -57,6 +79,8 @@ private:
     ApiOptions options_;
     Staged staged_;
     std::atomic<bool> ending_ = false;
+    std::atomic<unsigned> followers_[2] = {}; // by TCP, by the Unix socket
+    std::counting_semaphore<> trials_{2};
 };
 
 } // namespace kvmserver::admin

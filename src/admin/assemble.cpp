@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "src/admin/access.hpp"
 #include "src/ops/delta.hpp"
 #include "src/store/chunk_files.hpp"
 #include "src/store/errors.hpp"
+#include "tinykvm/base/write.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -44,12 +44,7 @@ UniqueFd unfold(Call& call, int upload, std::uint64_t bytes) {
             }
         }
         sum.update(piece);
-        for (std::size_t done = 0; done < piece.size();) {
-            const ssize_t count = ::write(whole.get(), piece.data() + done, piece.size() - done);
-            if (count < 0 && errno != EINTR)
-                tinykvm::throw_errno("write to " + folder.full(store::kTmp));
-            done += count > 0 ? static_cast<std::size_t>(count) : 0;
-        }
+        tinykvm::write_all(whole.get(), piece, folder.full(store::kTmp));
     }
     if (const store::Digest actual = sum.finish(); actual != delta.snapshot)
         throw store::DigestMismatch("snapshot", delta.snapshot, actual);

@@ -144,6 +144,8 @@ Members Call::members(std::size_t most) {
     return Members(std::move(object));
 }
 
+void Call::no_members() { members().done(); }
+
 store::IfMatch Call::if_match() const {
     const std::string_view match = request.header("If-Match"), none = request.header("If-None-Match");
     if (!none.empty()) {

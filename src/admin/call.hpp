@@ -54,6 +54,7 @@ public:
 
     std::string body(std::size_t most);
     Members members(std::size_t most = 4u << 20); // an empty body is an empty object
+    void no_members(); // throws BadValue for a body with any: what is asked stands in the query
     // Of If-Match and If-None-Match. Throws Refused for what cannot be compared.
     store::IfMatch if_match() const;
 

@@ -1,6 +1,7 @@
 // /v1/functions
 #include "src/admin/access.hpp"
 #include "src/admin/handlers.hpp"
+#include "src/daemon/function_settings.hpp"
 #include "src/ops/deploy.hpp"
 #include "src/ops/health.hpp"
 #include "src/ops/json.hpp"
@@ -22,8 +23,10 @@ Wanted wanted(Call& call) {
     wanted.plan.name = call.param("name");
     if (const auto snapshot = members.text("snapshot"))
         wanted.snapshot = digest_from(*snapshot, "snapshot");
-    if (const auto manifest = members.any("manifest"))
+    if (const auto manifest = members.any("manifest")) {
         wanted.plan.manifest = manifest->dump();
+        daemon::function_settings(*wanted.plan.manifest); // what could not be served is refused here
+    }
     if (const auto routes = members.texts("routes")) {
         wanted.plan.routes.emplace();
         for (const std::string& route : *routes)
@@ -34,6 +37,17 @@ Wanted wanted(Call& call) {
     wanted.plan.if_match = call.if_match();
     members.done();
     return wanted;
+}
+
+void try_out(Call& call, const Wanted& wanted) {
+    struct Turn {
+        explicit Turn(std::counting_semaphore<>& all) : turns(all) { turns.acquire(); }
+        ~Turn() { turns.release(); }
+        std::counting_semaphore<>& turns;
+    } const turn(call.api.trials());
+    ops::require_health(call.store(), *wanted.snapshot,
+                        {.executable = call.api.options().executable,
+                         .manifest = wanted.plan.manifest.value_or("{}")});
 }
 
 } // namespace
@@ -69,10 +83,7 @@ void put_function(Call& call) {
     store::Functions functions(call.store());
     ops::change_of(wanted.plan, &functions); // what is wrong anyway is better known before the trial
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
-    ops::require_health(call.store(), *wanted.snapshot,
-                        {.executable = call.api.options().executable,
-                         .manifest = wanted.plan.manifest.value_or("{}"),
-                         .folder = call.api.options().trial_folder});
+    try_out(call, wanted);
     const ops::Deployed done = ops::deploy(wanted.plan, *wanted.snapshot, functions);
     call.api.changed();
     call.reply(done.result.before.empty() && done.result.version == 1 ? 201 : 200,
@@ -88,6 +99,7 @@ void put_function(Call& call) {
 
 void delete_function(Call& call) {
     call.only_query({});
+    call.no_members();
     store::Functions(call.store()).remove(call.param("name"), call.if_match());
     call.api.changed();
     call.reply(200, {{"deleted", call.param("name")}});

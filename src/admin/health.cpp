@@ -68,9 +68,13 @@ const char* name_of(Of of) {
 
 } // namespace
 
-void healthz(Call& call) { call.reply_bytes(200, "ok\n", {{"Content-Type", "text/plain"}}); }
+void healthz(Call& call) {
+    call.only_query({});
+    call.reply_bytes(200, "ok\n", {{"Content-Type", "text/plain"}});
+}
 
 void readyz(Call& call) {
+    call.only_query({});
     json checks;
     bool ready = true;
     const auto check = [&](const char* name, const std::string& problem) {

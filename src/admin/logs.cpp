@@ -14,6 +14,7 @@ namespace kvmserver::admin {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using daemon::LogLine;
 using daemon::LogStore;
 
@@ -71,6 +72,9 @@ LogStore::Query query_of(Call& call) {
 void logs(Call& call) {
     const LogStore::Query query = query_of(call);
     const bool follow = call.query_flag("follow");
+    std::optional<Api::Following> place;
+    if (follow && call.request.method != "HEAD")
+        place.emplace(call.api, call.request.peer.has_value());
     LogStore& store = call.api.control().logs();
     const auto arrivals = std::make_shared<Arrivals>();
     std::shared_ptr<LogStore::Follower> follower; // before the look at what is there: no line is missed
@@ -86,14 +90,21 @@ void logs(Call& call) {
         send(call, line.json());
         seen = line.id;
     }
+    auto sent = Clock::now();
     while (follow && !call.api.ending() && !call.exchange.gone_within(0)) {
         std::uint64_t lost = 0;
+        const auto say = [&](const std::string& line) {
+            send(call, line);
+            sent = Clock::now();
+        };
         for (const LogLine& line : arrivals->take(std::chrono::milliseconds(250), lost))
             if (line.id > seen)
-                send(call, line.json());
+                say(line.json());
         if (lost)
-            send(call,
-                 json{{"stream", "daemon"}, {"text", std::to_string(lost) + " lines were left out"}}.dump());
+            say(json{{"stream", "daemon"}, {"text", std::to_string(lost) + " lines were left out"}}.dump());
+        // Whatever is between here and the reader takes a connection without a byte for a dead one.
+        if (Clock::now() - sent >= call.api.options().follow_quiet)
+            say("");
     }
 }
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 
 namespace kvmserver::admin {
 namespace {
@@ -110,25 +112,47 @@ void durations(Text& text, const Scrape& scrape) {
     family("reset_duration_seconds", "Putting a machine back.", &VersionMetrics::reset);
 }
 
+// While a version's process stops beside its successor there are two of them, but one row of each gauge: who
+// reads this refuses a row that comes twice, and all the others with it.
+std::vector<VersionLive> folded(const std::vector<VersionLive>& all) {
+    std::map<std::pair<std::string, std::uint64_t>, VersionLive> versions;
+    for (const VersionLive& live : all) {
+        const auto [at, first] = versions.try_emplace({live.function, live.version}, live);
+        if (first)
+            continue;
+        VersionLive& sum = at->second;
+        sum.machines += live.machines;
+        sum.busy += live.busy;
+        sum.queued += live.queued;
+        sum.memory_bytes += live.memory_bytes;
+        sum.starts = std::max(sum.starts, live.starts); // of the version, not of one process
+    }
+    std::vector<VersionLive> rows;
+    for (auto& [key, live] : versions)
+        rows.push_back(std::move(live));
+    return rows;
+}
+
 void states(Text& text, const Scrape& scrape) {
+    const std::vector<VersionLive> rows = folded(scrape.live);
     text.family("in_flight_requests", "gauge", "Requests of the public listener that are not over.");
     text.sample("", scrape.metrics.in_flight);
     text.family("open_connections", "gauge", "Connections of the public listener.");
     text.sample("", scrape.metrics.open_connections);
     text.family("vms", "gauge", "Request machines.");
-    for (const VersionLive& live : scrape.live) {
+    for (const VersionLive& live : rows) {
         const std::string labels = of(live.function, live.version);
         text.sample(labels + ",state=\"busy\"", live.busy);
         text.sample(labels + ",state=\"ready\"", live.machines - std::min(live.machines, live.busy));
     }
     text.family("queued_requests", "gauge", "Requests that wait for a machine.");
-    for (const VersionLive& live : scrape.live)
+    for (const VersionLive& live : rows)
         text.sample(of(live.function, live.version), live.queued);
-    text.family("memory_bytes", "gauge", "Memory of a version's process.");
-    for (const VersionLive& live : scrape.live)
+    text.family("memory_bytes", "gauge", "Memory of a version's processes.");
+    for (const VersionLive& live : rows)
         text.sample(of(live.function, live.version) + ",kind=\"pss\"", live.memory_bytes);
     text.family("process_starts_total", "counter", "Starts of a version's process.");
-    for (const VersionLive& live : scrape.live)
+    for (const VersionLive& live : rows)
         text.sample(of(live.function, live.version), live.starts);
     text.family("store_bytes", "gauge", "Bytes of chunks in the store.");
     text.sample("", scrape.store_bytes);

@@ -107,6 +107,7 @@ json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
 } // namespace
 
 void metrics(Call& call) {
+    call.only_query({});
     daemon::Control& control = call.api.control();
     const Scrape scrape{control.metrics(), control.live(), bytes_of_chunks(call.store()),
                         call.api.options().version};
@@ -166,6 +167,7 @@ void invoke(Call& call) {
 
 void reload(Call& call) {
     call.only_query({});
+    call.no_members();
     call.api.control().reload();
     call.reply(200, {{"reloaded", true}});
 }

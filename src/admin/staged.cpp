@@ -4,28 +4,36 @@
 
 namespace kvmserver::admin {
 namespace {
-constexpr std::chrono::hours kKept{1};
 constexpr std::size_t kMost = 1000;
 } // namespace
 
 void Staged::add(store::SnapshotHold hold, std::int64_t token) {
     const std::lock_guard lock(mutex_);
     drop_old();
+    make_room();
     const store::Digest digest = hold.digest();
     const auto [at, added] = entries_.try_emplace(digest, Entry{std::move(hold), {}, {}});
     at->second.tokens.insert(token);
-    at->second.until = Clock::now() + kKept;
+    at->second.until = Clock::now() + kept_;
 }
 
 bool Staged::brought_by(const store::Digest& digest, std::int64_t token) {
     const std::lock_guard lock(mutex_);
     const auto at = entries_.find(digest);
-    return at != entries_.end() && at->second.tokens.contains(token);
+    return at != entries_.end() && at->second.until > Clock::now() && at->second.tokens.contains(token);
+}
+
+void Staged::expire() {
+    const std::lock_guard lock(mutex_);
+    drop_old();
 }
 
 void Staged::drop_old() {
     const auto now = Clock::now();
     std::erase_if(entries_, [&](const auto& entry) { return entry.second.until <= now; });
+}
+
+void Staged::make_room() {
     while (entries_.size() >= kMost)
         entries_.erase(
             std::ranges::min_element(entries_, {}, [](const auto& entry) { return entry.second.until; }));

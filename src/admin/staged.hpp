@@ -13,9 +13,11 @@ namespace kvmserver::admin {
 // Thread-safe.
 class Staged {
 public:
+    explicit Staged(std::chrono::milliseconds kept) : kept_(kept) {}
     // By the holder of that token (Principal::id).
     void add(store::SnapshotHold hold, std::int64_t token);
     bool brought_by(const store::Digest& digest, std::int64_t token);
+    void expire(); // gives up those whose time is over: gc may have them
 
 private:
     using Clock = std::chrono::steady_clock;
@@ -25,6 +27,8 @@ private:
         Clock::time_point until;
     };
     void drop_old();
+    void make_room();
+    const std::chrono::milliseconds kept_;
     std::mutex mutex_;
     std::map<store::Digest, Entry> entries_;
 };

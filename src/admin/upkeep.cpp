@@ -10,12 +10,14 @@ namespace kvmserver::admin {
 
 void gc(Call& call) {
     call.only_query({"dry_run", "keep"});
+    call.no_members();
     store::GcOptions how{.keep_versions = {}, .dry_run = call.query_flag("dry_run")};
     if (const auto keep = call.query_number("keep")) {
         if (*keep > UINT32_MAX)
             throw store::BadValue("keep: that is too many");
         how.keep_versions = static_cast<unsigned>(*keep);
     }
+    call.api.staged().expire();
     const store::GcResult result = store::gc(call.store(), how);
     if (!how.dry_run)
         call.api.changed();
@@ -25,6 +27,7 @@ void gc(Call& call) {
 // Also for a store that cannot be opened: mending it is what this is for.
 void verify(Call& call) {
     call.only_query({"dry_run"});
+    call.no_members();
     store::VerifyOptions how;
     how.repair = !call.query_flag("dry_run");
     const store::VerifyReport report = store::verify(call.api.source().path(), how);
@@ -69,6 +72,7 @@ void create_token(Call& call) {
 
 void delete_token(Call& call) {
     call.only_query({});
+    call.no_members();
     store::Tokens(call.store()).revoke(call.param("token"));
     call.reply(200, {{"revoked", call.param("token")}});
 }

@@ -59,27 +59,30 @@ std::uint64_t take(Call& call, store::UploadWriter& writer) {
     return writer.offset();
 }
 
-// Whatever is wrong with it would be wrong again: it goes.
+void drop(Uploads& uploads, const std::string& id) {
+    try {
+        uploads.drop(id);
+    } catch (const store::NotFound&) { // somebody was faster
+    } catch (const store::Conflict&) { // somebody completes it once more, and drops it
+    }
+}
+
+// An upload whose bytes are wrong would be wrong again: it goes. After any other failure (the index is busy,
+// the disk is full) it stays, and a further PATCH completes it.
 ops::Imported complete(Call& call, Uploads& uploads, const std::string& id) {
     std::optional<ops::Imported> imported;
     try {
         const tinykvm::UniqueFd file = uploads.complete(id);
         imported.emplace(assemble(call, file.get()));
-    } catch (const store::DigestMismatch&) {
-        try {
-            uploads.drop(id);
-        } catch (const store::NotFound&) { // complete() did
-        }
+    } catch (const store::MissingChunk&) {
+        drop(uploads, id);
         throw;
-    } catch (const store::WrongOffset&) {
-        throw;
-    } catch (const store::Conflict&) {
-        throw;
-    } catch (const tinykvm::UserError&) {
-        uploads.drop(id);
+    } catch (const tinykvm::UserError& error) {
+        if (error.code() == tinykvm::ExitCode::bad_snapshot || error.code() == tinykvm::ExitCode::usage)
+            drop(uploads, id);
         throw;
     }
-    uploads.drop(id);
+    drop(uploads, id);
     return std::move(*imported);
 }
 
@@ -149,6 +152,7 @@ void append_upload(Call& call) {
 
 void delete_upload(Call& call) {
     call.only_query({});
+    call.no_members();
     Uploads(call.store()).drop(call.param("id"));
     call.reply(200, {{"deleted", call.param("id")}});
 }

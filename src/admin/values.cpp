@@ -37,7 +37,7 @@ void set_secret(Call& call, const std::optional<std::string>& value) {
     call.only_query({});
     const std::string function = function_of(call);
     store::Store& store = function.empty() && value ? call.api.source().make() : call.store();
-    store::Secrets(store).set(function, call.param("secret"), value);
+    store::Secrets(store).set(function, call.param("secret"), value, call.if_match());
     reply_done(call, value ? "set" : "unset", call.param("secret"));
 }
 
@@ -51,7 +51,10 @@ void list_env(Call& call) {
 }
 
 void put_env(Call& call) { set_env(call, value_of(call)); }
-void delete_env(Call& call) { set_env(call, std::nullopt); }
+void delete_env(Call& call) {
+    call.no_members();
+    set_env(call, std::nullopt);
+}
 
 void list_secrets(Call& call) {
     call.only_query({});
@@ -63,6 +66,9 @@ void list_secrets(Call& call) {
 }
 
 void put_secret(Call& call) { set_secret(call, value_of(call)); }
-void delete_secret(Call& call) { set_secret(call, std::nullopt); }
+void delete_secret(Call& call) {
+    call.no_members();
+    set_secret(call, std::nullopt);
+}
 
 } // namespace kvmserver::admin

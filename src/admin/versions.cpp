@@ -25,6 +25,15 @@ void reply_switched(Call& call, const std::vector<Live>& before, const std::vect
                headers);
 }
 
+// What a change would refuse, a dry run of it does too.
+void check_condition(Functions& functions, const std::string& name, const store::IfMatch& if_match) {
+    if (!if_match)
+        return;
+    const std::string etag = functions.describe(name).etag;
+    if (*if_match != etag)
+        throw store::StaleEtag(name, etag);
+}
+
 } // namespace
 
 void list_versions(Call& call) {
@@ -37,6 +46,7 @@ void list_versions(Call& call) {
 
 void delete_version(Call& call) {
     call.only_query({});
+    call.no_members();
     const std::uint64_t version = call.version_param();
     Functions(call.store()).remove_version(call.param("name"), version, call.if_match());
     call.api.changed();
@@ -55,6 +65,7 @@ void rollback(Call& call) {
         call.api.changed();
         return reply_switched(call, switched.before, switched.live, false, switched.etag);
     }
+    check_condition(functions, name, call.if_match());
     const auto all = functions.versions(name); // newest first
     const std::vector<Live> live{{version ? *version : ops::rollback_target(name, all), 100}};
     ops::check_traffic_of(name, all, live);
@@ -83,6 +94,7 @@ void put_traffic(Call& call) {
     const std::string& name = call.param("name");
     Functions functions(call.store());
     if (call.query_flag("dry_run")) {
+        check_condition(functions, name, call.if_match());
         const auto all = functions.versions(name);
         ops::check_traffic_of(name, all, live);
         return reply_switched(call, ops::live_of(all), live, true);

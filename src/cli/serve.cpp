@@ -80,7 +80,7 @@ struct Admin final : daemon::Companion {
     std::unique_ptr<admin::Listener> listener;
     Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options)
         : store(path), source(path, store),
-          api(source, {.control = &control, .executable = ops::kSelf, .trial_folder = "/", .version = plain_version()}),
+          api(source, {.control = &control, .executable = ops::kSelf, .version = plain_version()}),
           listener(std::make_unique<admin::Listener>(api, options)) {
         listener->start();
     }

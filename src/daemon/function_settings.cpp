@@ -81,12 +81,25 @@ FunctionSettings function_settings(std::string_view manifest) {
     settings.scale.idle_ns = duration(scale, "idle");
     settings.scale.queue = whole(scale, "queue", 0, 1'000'000).value_or(settings.scale.queue);
     settings.scale.queue_ns = duration(scale, "queue-timeout").value_or(settings.scale.queue_ns);
-    if (const json* hook = child(child(function, "hooks"), "after-restore"); hook && hook->is_string())
-        settings.after_restore = hook->get<std::string>();
-    if (const json* secrets = child(function, "secrets"); secrets && secrets->is_array())
-        for (const json& name : *secrets)
-            if (name.is_string())
-                settings.secrets.push_back(name.get<std::string>());
+    if (const json* hook = child(child(function, "hooks"), "after-restore")) {
+        settings.after_restore = hook->is_string() ? hook->get<std::string>() : "?";
+        if (!settings.after_restore.empty() && !settings.after_restore.starts_with('/'))
+            fail("function.hooks.after-restore", "a path that begins with /");
+    }
+    if (const json* secrets = child(function, "secrets")) {
+        if (!secrets->is_array())
+            fail("function.secrets", "an array of strings");
+        for (const json& name : *secrets) {
+            if (!name.is_string())
+                fail("function.secrets", "an array of strings");
+            settings.secrets.push_back(name.get<std::string>());
+        }
+    }
+    // gc is who uses it; but what it could not use is refused with the rest.
+    if (const json* keep = child(child(function, "versions"), "keep"))
+        if (!keep->is_number_integer() || keep->get<std::int64_t>() < 1 ||
+            keep->get<std::int64_t>() > 1'000'000)
+            fail("function.versions.keep", "a whole number from 1 to 1000000");
     return settings;
 }
 

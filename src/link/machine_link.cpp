@@ -46,7 +46,8 @@ std::optional<Received> receive(int socket, Wait wait, bool* again) {
     header.msg_iov = &bytes;
     header.msg_iovlen = 1;
     header.msg_control = control;
-    header.msg_controllen = sizeof(control);
+    // Not CMSG_SPACE: what it adds for alignment has room for a second descriptor, which nobody would close.
+    header.msg_controllen = CMSG_LEN(sizeof(int));
     ssize_t got;
     do
         got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | (wait == Wait::no ? MSG_DONTWAIT : 0));
@@ -60,7 +61,8 @@ std::optional<Received> receive(int socket, Wait wait, bool* again) {
                 std::memcpy(&fd, CMSG_DATA(part), sizeof(int));
                 out.fd = tinykvm::UniqueFd(fd);
             }
-    if (got != static_cast<ssize_t>(sizeof(out.message)))
+    if (got != static_cast<ssize_t>(sizeof(out.message)) ||
+        (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
         return std::nullopt;
     return out;
 }

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,6 +92,14 @@ std::optional<int> Child::poll() {
     if (!status_ && ::waitpid(pid_, &status, WNOHANG) == pid_)
         status_ = shell_status(status);
     return status_;
+}
+
+tinykvm::UniqueFd Child::end_fd() const {
+    tinykvm::UniqueFd fd(
+        static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))); // close-on-exec, as all of them
+    if (!fd)
+        tinykvm::throw_errno("pidfd_open " + name_);
+    return fd;
 }
 
 tinykvm::UniqueFd memory_file(const char* name) {

@@ -23,8 +23,9 @@ public:
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
 
-    int wait();                // its status as a shell sees it
-    std::optional<int> poll(); // nothing: it still runs
+    int wait();                       // its status as a shell sees it
+    std::optional<int> poll();        // nothing: it still runs
+    tinykvm::UniqueFd end_fd() const; // readable once it has ended
 
 private:
     pid_t pid_ = -1;

@@ -171,17 +171,13 @@ void require_health(store::Store& store, const store::Digest& snapshot, const Tr
     // In memory: nothing is left behind, whatever happens.
     const auto file = memory_file("kvmserver-snapshot");
     store::StoredSnapshot(store, snapshot).export_to(file.get());
-    const auto options = memory_file("kvmserver-options");
-    const std::string toml = manifest_toml(trial.manifest);
-    if (::write(options.get(), toml.data(), toml.size()) != static_cast<ssize_t>(toml.size()))
-        tinykvm::throw_errno("write kvmserver-options");
     const auto output = memory_file("kvmserver-output");
     Listening listening;
-    const int keep[] = {file.get(), options.get(), listening.fd.get()};
-    Child child({trial.executable, "snaprun", "-e", "-c", fmt::format("/proc/self/fd/{}", options.get()),
-                 "--cache", "none", "--listen", fmt::format("fd:{}", listening.fd.get()),
-                 fmt::format("/proc/self/fd/{}", file.get())},
-                trial.folder, output.get(), keep);
+    const int keep[] = {file.get(), listening.fd.get()};
+    // No options but the snapshot's own: neither those of the manifest nor of a file that lies here.
+    Child child({trial.executable, "snaprun", "-e", "-c", "/dev/null", "--cache", "none", "--listen",
+                 fmt::format("fd:{}", listening.fd.get()), fmt::format("/proc/self/fd/{}", file.get())},
+                "/", output.get(), keep);
     listening.fd.reset(); // so that it closes with the child
     try {
         Probe(child, output.get(), listening.port).check(facts.health);

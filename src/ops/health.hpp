@@ -21,12 +21,12 @@ private:
 
 struct Trial {
     std::string executable = kSelf; // a kvmserver
-    std::string manifest;           // JSON, as the store keeps it: options and health path
-    std::string folder = "/";       // that its relative paths are seen from
+    std::string manifest;           // JSON, as the store keeps it: for the health path
 };
 
-// Restores a machine from the snapshot as it lies in the store and asks it for the manifest's health path, or
-// only connects when it has none. Throws Unhealthy; BadValue for a manifest that cannot be.
+// Restores a machine from the snapshot as it lies in the store, with the rights that it was made with, as the
+// daemon will, and asks it for the manifest's health path, or only connects when it has none. Throws
+// Unhealthy; BadValue for a manifest that cannot be.
 void require_health(store::Store& store, const store::Digest& snapshot, const Trial& trial);
 
 } // namespace kvmserver::ops

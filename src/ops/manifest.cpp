@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <toml++/toml.h>
-
-#include <sstream>
 
 #include "src/store/errors.hpp"
 
@@ -48,38 +45,6 @@ std::string path(const json& value, const std::string& name) {
     return path;
 }
 
-void insert(toml::table& into, const std::string& key, const json& value);
-
-toml::array array_of(const json& values) {
-    toml::array list;
-    for (const json& value : values) {
-        toml::table one;
-        insert(one, "x", value);
-        if (toml::node* node = one.get("x"))
-            list.push_back(*node);
-    }
-    return list;
-}
-
-void insert(toml::table& into, const std::string& key, const json& value) {
-    if (value.is_object()) {
-        toml::table inner;
-        for (const auto& [name, each] : value.items())
-            insert(inner, name, each);
-        into.insert_or_assign(key, std::move(inner));
-    } else if (value.is_array()) {
-        into.insert_or_assign(key, array_of(value));
-    } else if (value.is_string()) {
-        into.insert_or_assign(key, value.get<std::string>());
-    } else if (value.is_boolean()) {
-        into.insert_or_assign(key, value.get<bool>());
-    } else if (value.is_number_integer()) {
-        into.insert_or_assign(key, value.get<std::int64_t>());
-    } else if (value.is_number()) {
-        into.insert_or_assign(key, value.get<double>());
-    } // null has no TOML
-}
-
 } // namespace
 
 ManifestFacts manifest_facts(const std::string& text_of_manifest) {
@@ -105,16 +70,6 @@ ManifestFacts manifest_facts(const std::string& text_of_manifest) {
         if (const auto at = hooks->find("health"); at != hooks->end() && *at != "")
             facts.health = path(*at, "function.hooks.health");
     return facts;
-}
-
-std::string manifest_toml(const std::string& text_of_manifest) {
-    const json manifest = parse(text_of_manifest);
-    toml::table top;
-    for (const auto& [name, value] : manifest.items())
-        insert(top, name, value);
-    std::ostringstream out;
-    out << top << '\n';
-    return out.str();
 }
 
 } // namespace kvmserver::ops

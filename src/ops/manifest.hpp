@@ -18,7 +18,5 @@ struct ManifestFacts {
 
 // Throws BadValue for what is no JSON object and for values of a wrong type or that the store does not take.
 ManifestFacts manifest_facts(const std::string& json);
-// The same as an options file, for `snaprun -c`.
-std::string manifest_toml(const std::string& json);
 
 } // namespace kvmserver::ops

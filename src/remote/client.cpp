@@ -255,7 +255,7 @@ public:
         if (transfer.error)
             std::rethrow_exception(transfer.error);
         if (transfer.stalled)
-            throw Broken(fmt::format("{}: it takes no more bytes", shown()));
+            throw Broken(fmt::format("{}: it takes no more bytes", server_.shown()));
         if (transfer.too_long)
             throw UserError(ExitCode::failure, fmt::format("{}: the reply is too long", url));
         if (code != CURLE_OK && !transfer.ended_by_sink)
@@ -330,20 +330,16 @@ private:
         return list;
     }
 
-    std::string shown() const {
-        return server_.socket.empty() ? server_.url : "unix:" + server_.socket.string();
-    }
-
     [[noreturn]] void fail(CURLcode code) const {
         const std::string why = error_[0] ? error_ : curl_.easy_strerror(code);
         if (code == CURLE_OPERATION_TIMEDOUT)
-            throw Broken(fmt::format("{}: {}: --timeout gives it longer", shown(), why));
+            throw Broken(fmt::format("{}: {}: --timeout gives it longer", server_.shown(), why));
         if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
             throw UserError(
                 ExitCode::unreachable,
                 fmt::format("{}: its certificate is not trusted: {}: --cacert FILE names its authority",
-                            shown(), why));
-        throw Broken(fmt::format("{}: {}", shown(), why));
+                            server_.shown(), why));
+        throw Broken(fmt::format("{}: {}", server_.shown(), why));
     }
 
     const Curl& curl_;

@@ -22,6 +22,8 @@ struct Server {
     std::string token;            // "": none, then .netrc may know a password
     std::string ca_file;          // PEM; "": as curl does it
     double timeout_seconds = 300; // for a reply; for transfers: without a byte
+
+    std::string shown() const { return socket.empty() ? url : "unix:" + socket.string(); }
 };
 
 // Throws UserError (usage) for a URL that is none, or plain HTTP beyond this machine.
@@ -83,9 +85,7 @@ public:
     nlohmann::json call(const std::string& method, const std::string& target,
                         const nlohmann::json& body = nullptr, const Headers& headers = {});
     const Server& server() const { return server_; }
-    std::string shown() const {
-        return server_.socket.empty() ? server_.url : "unix:" + server_.socket.string();
-    }
+    std::string shown() const { return server_.shown(); }
 
 private:
     class Handle;

@@ -2,15 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/base/write.hpp"
 
 namespace kvmserver::remote {
 namespace {
@@ -29,7 +32,11 @@ std::optional<std::string> read_private(const std::filesystem::path& file) {
     struct stat facts {};
     if (!fd || ::fstat(fd.get(), &facts) != 0)
         tinykvm::throw_errno("open " + file.string());
-    if ((facts.st_mode & 077) != 0 || (facts.st_uid != ::geteuid() && facts.st_uid != 0))
+    if (facts.st_uid != ::geteuid() && facts.st_uid != 0)
+        throw UserError(ExitCode::not_permitted,
+                        fmt::format("{}: it is uid {}'s and must be yours: chown {} {}", file.string(),
+                                    facts.st_uid, ::geteuid(), file.string()));
+    if ((facts.st_mode & 077) != 0)
         throw UserError(ExitCode::not_permitted,
                         fmt::format("{}: others may read it: chmod 600 {}", file.string(), file.string()));
     std::string text(kMost, '\0');
@@ -44,6 +51,40 @@ std::string without_slash(std::string url) {
     while (url.ends_with('/'))
         url.pop_back();
     return url;
+}
+
+std::map<std::string, Remote> read_remotes(const std::filesystem::path& file) {
+    std::map<std::string, Remote> all;
+    const auto text = read_private(file);
+    if (!text)
+        return all;
+    try {
+        const nlohmann::json kept = nlohmann::json::parse(*text);
+        for (const auto& [name, entry] : kept.at("remotes").items())
+            all[name] = {entry.at("url"), entry.value("token", ""), entry.value("ca", "")};
+    } catch (const nlohmann::json::exception&) {
+        throw UserError(
+            ExitCode::usage,
+            fmt::format("{}: it is no list of remotes: remove it and log in again", file.string()));
+    }
+    return all;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& file) {
+    return file.has_parent_path() ? file.parent_path() : ".";
+}
+
+// While it lives nobody else changes the file. A file beside it: the file itself is replaced by each change.
+UniqueFd lock_beside(const std::filesystem::path& file) {
+    std::filesystem::create_directories(folder_of(file));
+    const std::string name = file.string() + ".lock";
+    UniqueFd fd(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd)
+        tinykvm::throw_errno("open " + name);
+    while (::flock(fd.get(), LOCK_EX) != 0)
+        if (errno != EINTR)
+            tinykvm::throw_errno("lock " + name);
+    return fd;
 }
 
 } // namespace
@@ -62,20 +103,7 @@ std::filesystem::path Remotes::default_file() {
     throw UserError(ExitCode::usage, "neither $HOME nor $KVMSERVER_REMOTES is set: where are remotes kept?");
 }
 
-Remotes::Remotes(std::filesystem::path file) : file_(std::move(file)) {
-    const auto text = read_private(file_);
-    if (!text)
-        return;
-    try {
-        const nlohmann::json kept = nlohmann::json::parse(*text);
-        for (const auto& [name, entry] : kept.at("remotes").items())
-            all_[name] = {entry.at("url"), entry.value("token", ""), entry.value("ca", "")};
-    } catch (const nlohmann::json::exception&) {
-        throw UserError(
-            ExitCode::usage,
-            fmt::format("{}: it is no list of remotes: remove it and log in again", file_.string()));
-    }
-}
+Remotes::Remotes(std::filesystem::path file) : file_(std::move(file)), all_(read_remotes(file_)) {}
 
 std::optional<Remote> Remotes::find(const std::string& name_or_url) const {
     if (const auto at = all_.find(name_or_url); at != all_.end())
@@ -87,11 +115,17 @@ std::optional<Remote> Remotes::find(const std::string& name_or_url) const {
 }
 
 void Remotes::set(const std::string& name, const Remote& remote) {
+    const UniqueFd lock = lock_beside(file_);
+    all_ = read_remotes(file_);
     all_[name] = remote;
     save();
 }
 
 bool Remotes::remove(const std::string& name) {
+    if (!read_remotes(file_).contains(name)) // then there may be no folder to lock anything in either
+        return false;
+    const UniqueFd lock = lock_beside(file_);
+    all_ = read_remotes(file_);
     if (all_.erase(name) == 0)
         return false;
     save();
@@ -106,16 +140,22 @@ void Remotes::save() const {
             object[name]["ca"] = remote.ca_file;
     }
     const std::string text = nlohmann::json{{"remotes", object}}.dump(2) + "\n";
-    std::filesystem::create_directories(file_.parent_path());
     const std::string temporary = fmt::format("{}.{}", file_.string(), ::getpid());
     const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd || ::fchmod(fd.get(), 0600) != 0 ||
-        ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-        ::fsync(fd.get()) != 0 || ::rename(temporary.c_str(), file_.c_str()) != 0) {
-        const int error = errno;
+    if (!fd)
+        tinykvm::throw_errno("write " + temporary);
+    try {
+        tinykvm::write_all(fd.get(), std::as_bytes(std::span(text)), temporary);
+        if (::fchmod(fd.get(), 0600) != 0 || ::fsync(fd.get()) != 0 ||
+            ::rename(temporary.c_str(), file_.c_str()) != 0)
+            tinykvm::throw_errno("write " + file_.string());
+    } catch (...) {
         ::unlink(temporary.c_str());
-        throw tinykvm::HostError(error, "write " + file_.string());
+        throw;
     }
+    const UniqueFd folder(::open(folder_of(file_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder || ::fsync(folder.get()) != 0) // the name that the file has now
+        tinykvm::throw_errno("sync " + folder_of(file_).string());
 }
 
 std::string token_from_file(const std::filesystem::path& file) {

@@ -16,14 +16,17 @@ class Remotes {
 public:
     // $KVMSERVER_REMOTES, else ~/.config/kvmserver/remotes.json ($XDG_CONFIG_HOME).
     static std::filesystem::path default_file();
-    // A file that is not there holds none. Throws UserError (not_permitted) for one that others may read.
+    // A file that is not there holds none. Throws UserError (not_permitted) for one that others may read, or
+    // that is neither this user's nor root's.
     explicit Remotes(std::filesystem::path file);
 
     const std::map<std::string, Remote>& all() const { return all_; }
     // By name or by URL.
     std::optional<Remote> find(const std::string& name_or_url) const;
-    void set(const std::string& name, const Remote& remote); // durable when it returns
-    bool remove(const std::string& name);
+    // Both change what is in the file by then, which may be more than this object has read, and are durable
+    // when they return. Throw HostError.
+    void set(const std::string& name, const Remote& remote);
+    bool remove(const std::string& name); // false: there is none
 
 private:
     void save() const;

@@ -21,6 +21,7 @@ using tinykvm::ExitCode;
 using tinykvm::UserError;
 
 constexpr int kTries = 6; // without any progress between them
+constexpr unsigned kBusy = 503;
 constexpr int kRounds = 3;
 
 // The upload as one row of bytes: the list of pieces, then those that are sent.
@@ -120,26 +121,55 @@ public:
             return true;
         target_ = "/v1/uploads/" + begun.at("id").get<std::string>();
         offset_ = begun.at("offset").get<std::uint64_t>();
-        for (int failures = 0;;) {
+        int failures = 0;
+        for (int waits = 0;;) {
             const std::uint64_t before = offset_;
             try {
-                if (const auto done = send())
-                    return *done;
+                switch (send()) {
+                case Outcome::complete:
+                    return true;
+                case Outcome::changed:
+                    return false;
+                case Outcome::goes_on:
+                    failed(failures);
+                    break;
+                case Outcome::taken:
+                    ++waits;
+                }
             } catch (const Broken&) {
                 if (++failures >= kTries)
                     throw;
             }
-            std::this_thread::sleep_for(std::chrono::milliseconds(200) * (1 << std::min(failures, 5)));
+            pause(std::max(failures, waits));
             if (!find_offset(failures))
                 return false;
             if (offset_ > before)
-                failures = 0;
+                failures = waits = 0;
         }
     }
 
 private:
-    // Nothing: not over yet.
-    std::optional<bool> send() {
+    enum class Outcome {
+        complete,
+        goes_on, // from where HEAD says
+        taken,   // by somebody else, or by a connection that broke and that the server has not given up yet
+        changed, // what the server has: ask again what is missing
+    };
+
+    static void pause(int tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200) * (1 << std::min(tries, 5)));
+    }
+
+    void failed(int& failures) const {
+        if (++failures >= kTries)
+            throw Broken(fmt::format("{}: the upload makes no progress: try again later", client_.shown()));
+    }
+
+    [[noreturn]] void busy() const {
+        throw Broken(fmt::format("{}: it is busy: try again later", client_.shown()));
+    }
+
+    Outcome send() {
         std::uint64_t at = offset_;
         const Reply reply = client_.ask({.method = "PATCH",
                                          .target = target_,
@@ -159,16 +189,20 @@ private:
         if (reply.status == 200) {
             const json done = json::parse(reply.body);
             result_.new_bytes = done.at("new_bytes");
-            return true;
+            return Outcome::complete;
         }
         if (reply.status == 204)
-            return std::nullopt;
+            return Outcome::goes_on;
+        if (reply.status == kBusy)
+            busy();
         const json problem = json::parse(reply.body, nullptr, false);
         const std::string code = problem.is_object() ? problem.value("code", "") : "";
         if (code == "missing-chunk" || reply.status == 404)
-            return false;
-        if (code == "wrong-offset" || code == "conflict" || code == "busy")
-            return std::nullopt; // the broken connection of before is not over for the server yet
+            return Outcome::changed;
+        if (code == "wrong-offset")
+            return Outcome::goes_on;
+        if (code == "conflict")
+            return Outcome::taken;
         throw_problem(reply, client_.shown());
     }
 
@@ -179,6 +213,8 @@ private:
                 const Reply reply = client_.ask({.method = "HEAD", .target = target_});
                 if (reply.status == 404)
                     return false;
+                if (reply.status == kBusy) // a reply to HEAD has no words of its own
+                    busy();
                 const auto offset = offset_of(reply);
                 if (reply.status != 200 || !offset)
                     throw_problem(reply, client_.shown());
@@ -187,7 +223,7 @@ private:
             } catch (const Broken&) {
                 if (++failures >= kTries)
                     throw;
-                std::this_thread::sleep_for(std::chrono::milliseconds(200) * (1 << std::min(failures, 5)));
+                pause(failures);
             }
         }
     }

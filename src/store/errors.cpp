@@ -10,10 +10,10 @@ NotFound::NotFound(const std::string& message) : UserError(ExitCode::not_found, 
 BadValue::BadValue(const std::string& message) : UserError(ExitCode::usage, message) {}
 Conflict::Conflict(const std::string& message) : UserError(ExitCode::conflict, message) {}
 
-RouteTaken::RouteTaken(const std::string& route, std::string owner)
+RouteTaken::RouteTaken(std::string route, std::string owner)
     : Conflict(fmt::format("route {} belongs to function {}: choose another one, or take it from {} first",
                            printable(route), owner, owner)),
-      owner_(std::move(owner)) {}
+      route_(std::move(route)), owner_(std::move(owner)) {}
 
 StaleEtag::StaleEtag(const std::string& function, std::string current)
     : Conflict(

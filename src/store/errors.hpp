@@ -33,11 +33,12 @@ public:
 
 class RouteTaken : public Conflict {
 public:
-    RouteTaken(const std::string& route, std::string owner);
+    RouteTaken(std::string route, std::string owner);
+    const std::string& route() const { return route_; }
     const std::string& owner() const { return owner_; }
 
 private:
-    std::string owner_;
+    std::string route_, owner_;
 };
 
 // The function was changed by somebody else since the caller looked (HTTP: 412).

@@ -23,15 +23,20 @@ struct Plan {
     std::vector<Digest> chunks;
 };
 
-void drop_versions(Database& database, unsigned keep, Plan& plan) {
-    auto old =
-        database.prepare("SELECT v.id, f.name, v.number FROM (SELECT id, function, number, row_number() OVER "
-                         "(PARTITION BY function ORDER BY number DESC) AS place FROM version) v JOIN "
-                         "function f ON f.id = v.function "
-                         "WHERE v.place > ? AND NOT EXISTS (SELECT 1 FROM traffic t WHERE t.function = "
-                         "v.function AND t.number = v.number)");
+// Nothing: as many as the manifest of each function's newest version says (a comparison with NULL, or with
+// what is no number, removes none).
+void drop_versions(Database& database, std::optional<unsigned> keep, Plan& plan) {
+    auto old = database.prepare(
+        "SELECT v.id, f.name, v.number FROM (SELECT id, function, number, row_number() OVER newest_first AS "
+        "place, "
+        "first_value(manifest) OVER newest_first AS newest FROM version "
+        "WINDOW newest_first AS (PARTITION BY function ORDER BY number DESC)) v "
+        "JOIN function f ON f.id = v.function "
+        "WHERE v.place > CASE WHEN ?1 >= 0 THEN ?1 ELSE json_extract(v.newest, '$.function.versions.keep') "
+        "END "
+        "AND NOT EXISTS (SELECT 1 FROM traffic t WHERE t.function = v.function AND t.number = v.number)");
     std::vector<std::int64_t> ids;
-    for (old.bind(std::int64_t{keep}); old.step();) {
+    for (old.bind(keep ? std::int64_t{*keep} : std::int64_t{-1}); old.step();) {
         ids.push_back(old.integer(0));
         plan.records.push_back(version_record_path(old.text(1), old.natural(2)));
         plan.folders.insert(function_folder(old.text(1)));
@@ -89,8 +94,7 @@ GcResult gc(Store& store, const GcOptions& options) {
         const Rubbish leftovers = find_leftovers(folder, *index, marks);
         plan.result.leftovers = leftovers.paths.size();
         plan.result.bytes += leftovers.bytes;
-        if (options.keep_versions)
-            drop_versions(*index, *options.keep_versions, plan);
+        drop_versions(*index, options.keep_versions, plan);
         drop_snapshots(*index, marks, plan);
         plan_records(folder, *index, plan);
         plan.chunks = chunk_files_but(folder, known_chunks(*index));

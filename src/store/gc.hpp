@@ -10,8 +10,9 @@
 namespace kvmserver::store {
 
 struct GcOptions {
-    std::optional<unsigned>
-        keep_versions;    // of each function the newest ones, and those that are live; nothing: all
+    // Of each function the newest ones, and those that are live. Nothing: as many as `function.versions.keep`
+    // in the manifest of its newest version; all when that says nothing.
+    std::optional<unsigned> keep_versions;
     bool dry_run = false; // only say
 };
 

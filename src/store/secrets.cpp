@@ -4,7 +4,6 @@
 
 #include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/function_change.hpp"
 #include "src/store/settings_record.hpp"
 
 namespace kvmserver::store {
@@ -32,16 +31,18 @@ void write(Database& database, std::optional<std::int64_t> function, const std::
 } // namespace
 
 void Secrets::set(const std::string& function, const std::string& name,
-                  const std::optional<std::string>& value) {
+                  const std::optional<std::string>& value, const IfMatch& if_match) {
     check_variable_name(name);
     if (value)
         check_variable_value(name, *value);
     if (function.empty()) {
+        if (if_match)
+            throw BadValue("secrets for all functions have no ETag: set them without a condition");
         SettingsChange change(store_);
         write(change.database(), std::nullopt, name, value);
         change.commit();
     } else {
-        FunctionChange change(store_, function, {});
+        FunctionChange change(store_, function, if_match);
         write(change.database(), change.id(), name, value);
         change.commit();
     }

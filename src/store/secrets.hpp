@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/store/function_change.hpp"
 #include "src/store/store.hpp"
 
 namespace kvmserver::store {
@@ -19,8 +20,10 @@ struct SecretInfo {
 class Secrets {
 public:
     explicit Secrets(Store& store) : store_(store) {}
-    // A value, or nothing to unset it (NotFound when there is none).
-    void set(const std::string& function, const std::string& name, const std::optional<std::string>& value);
+    // A value, or nothing to unset it (NotFound when there is none). A condition is on the function
+    // (StaleEtag); those for all have nothing that it could be compared with (BadValue).
+    void set(const std::string& function, const std::string& name, const std::optional<std::string>& value,
+             const IfMatch& if_match = {});
     std::vector<SecretInfo> list(const std::string& function); // by name
     // For the machine only: those for all, and over them the function's own.
     std::map<std::string, std::string> values(const std::string& function);

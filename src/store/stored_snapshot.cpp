@@ -1,14 +1,13 @@
 #include "src/store/stored_snapshot.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "src/store/chunk_files.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/snapshot_record.hpp"
+#include "tinykvm/base/write.hpp"
 
 namespace kvmserver::store {
 
@@ -69,14 +68,7 @@ void StoredSnapshot::export_to(int fd) const {
     for (const Piece& piece : pieces_) {
         const std::vector<std::byte> bytes = read_chunk(*folder_, piece.chunk, piece.length);
         sum.update(bytes);
-        for (std::size_t done = 0; done < bytes.size();) {
-            const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
-            if (n < 0 && errno == EINTR)
-                continue;
-            if (n < 0)
-                throw HostError(errno, "write the snapshot");
-            done += static_cast<std::size_t>(n);
-        }
+        tinykvm::write_all(fd, bytes, "the snapshot");
     }
     if (const Digest actual = sum.finish(); actual != digest())
         throw DigestMismatch("snapshot " + digest().hex(), digest(), actual);

@@ -128,6 +128,7 @@ class Wire:
     def __init__(self, port: int, break_after: list[int] | None = None, *, quietly: bool = False) -> None:
         self.quietly = quietly
         self.quiet: list[socket.socket] = []
+        self.pumps: list[threading.Thread] = []
         self.target = port
         self.break_after = list(break_after or [])
         self.to_server = 0
@@ -142,10 +143,19 @@ class Wire:
                 client, _ = self.listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self.target))
-            threading.Thread(target=self._pump, args=(client, server, True), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, False), daemon=True).start()
-            del client, server  # closed when both pumps are done: a socket that is only shut down takes bytes for ever
+            try:
+                server = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:  # nobody listens at this moment: the client is told, the next one is served
+                client.close()
+                continue
+            for pump in ((client, server, True), (server, client, False)):
+                self.pumps.append(threading.Thread(target=self._pump, args=pump, daemon=True))
+                self.pumps[-1].start()
+            del client, server, pump  # closed when both pumps are done: a socket that is only shut down takes bytes for ever
+
+    def idle(self) -> bool:
+        """Nothing is on its way any more."""
+        return not any(pump.is_alive() for pump in self.pumps)
 
     def _pump(self, source: socket.socket, sink: socket.socket, counts: bool) -> None:
         carried = 0

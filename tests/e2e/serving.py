@@ -116,6 +116,13 @@ class Daemon(Process):
                 pids += map(int, (task / "children").read_text().split())
         return pids
 
+    def open_files(self) -> list[str]:
+        links = []
+        for fd in pathlib.Path(f"/proc/{self.popen.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                links.append(os.readlink(fd))
+        return links
+
     def access(self, count: int) -> list[dict]:
         """The access log, once it has so many lines."""
         def lines() -> list[str]:

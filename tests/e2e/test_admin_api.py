@@ -3,6 +3,7 @@ import hashlib
 import os
 import pathlib
 import socket
+import sqlite3
 import stat
 import threading
 
@@ -134,6 +135,24 @@ def test_no_such_path_or_method(shared) -> None:
     shared.ask("POST", "/v1/tokens", b" " * (5 << 20)).problem(413, "too-large")
 
 
+def test_nothing_that_is_asked_is_ignored(api, snap, other) -> None:
+    """A dry run that is asked for in the body, where nobody looks for it, would be a real one."""
+    api.deploy("hello", snap)
+    api.deploy("hello", other)
+    assert api.ask("PUT", "/v1/functions/hello/env/A", {"value": "1"}).status == 200
+    assert api.ask("PUT", "/v1/functions/hello/secrets/S", {"value": "1"}).status == 200
+    api.token("kept", "read")
+    begun = api.ask("POST", "/v1/uploads", {"size": 5, "sha256": "0" * 64}).headers["Location"]
+    for method, path in [("POST", "/v1/gc"), ("POST", "/v1/verify"), ("POST", "/v1/reload"), ("DELETE", "/v1/functions/hello/versions/1"),
+                         ("DELETE", "/v1/functions/hello/env/A"), ("DELETE", "/v1/functions/hello/secrets/S"), ("DELETE", "/v1/functions/hello"),
+                         ("DELETE", "/v1/tokens/kept"), ("DELETE", begun)]:  # fmt: skip
+        assert "dry_run" in api.ask(method, path, {"dry_run": True}).problem(400, "bad-value")["detail"], path
+        if path != "/v1/reload":  # which needs a daemon
+            assert api.ask(method, path, b"").status == 200, path
+    for path in ("/healthz", "/readyz", "/metrics"):
+        api.ask("GET", f"{path}?verbose=1").problem(400, "bad-value")
+
+
 def test_basic_is_for_netrc(shared) -> None:
     import base64
     token = shared.token("netrc", "read")
@@ -227,20 +246,34 @@ def test_functions(api, snap, other) -> None:
     assert [f["name"] for f in api.ask("GET", "/v1/functions").json["functions"]] == ["other"]
 
 
+def etag_of(api) -> str:
+    return api.ask("GET", "/v1/functions/hello").headers["ETag"]
+
+
 def test_if_match(api, snap) -> None:
     etag = api.deploy("hello", snap).headers["ETag"]
     body = {"snapshot": "sha256:" + hashlib.sha256(snap).hexdigest()}
     changed = api.ask("PUT", "/v1/functions/hello/env/A", {"value": "1"}, headers={"If-Match": etag})
     assert changed.status == 200
+    assert api.ask("PUT", "/v1/functions/hello/secrets/S", {"value": "1"}, headers={"If-Match": etag_of(api)}).status == 200
     for method, path, data in [("PUT", "/v1/functions/hello", body), ("PUT", "/v1/functions/hello/env/A", {"value": "2"}),
                                ("DELETE", "/v1/functions/hello", None), ("POST", "/v1/functions/hello/rollback", {}),
-                               ("PUT", "/v1/functions/hello/traffic", {"live": [{"version": 1, "percent": 100}]})]:  # fmt: skip
+                               ("POST", "/v1/functions/hello/rollback?dry_run=1", {"version": 1}),
+                               ("PUT", "/v1/functions/hello/secrets/S", {"value": "2"}), ("DELETE", "/v1/functions/hello/secrets/S", None),
+                               ("PUT", "/v1/functions/hello/traffic", {"live": [{"version": 1, "percent": 100}]}),
+                               ("PUT", "/v1/functions/hello/traffic?dry_run=1", {"live": [{"version": 1, "percent": 100}]})]:  # fmt: skip
         stale = api.ask(method, path, data, headers={"If-Match": etag})
         stale.problem(412, "changed")
         assert stale.headers["ETag"] not in (None, etag)
     api.ask("PUT", "/v1/functions/hello", body, headers={"If-None-Match": "*"}).problem(412, "changed")
-    now = api.ask("GET", "/v1/functions/hello").headers["ETag"]
+    now = etag_of(api)
+    for path, data in (("rollback?dry_run=1", {"version": 1}), ("traffic?dry_run=1", {"live": [{"version": 1, "percent": 100}]})):
+        assert api.ask("POST" if "roll" in path else "PUT", f"/v1/functions/hello/{path}", data, headers={"If-Match": now}).status == 200
     assert api.ask("PUT", "/v1/functions/hello", body, headers={"If-Match": now}).json["version"] == 2
+    # There is no ETag of the secrets for all functions: a condition that nobody looks at is refused.
+    for given in ({"If-Match": now}, {"If-None-Match": "*"}):
+        api.ask("PUT", "/v1/secrets/S", {"value": "1"}, headers=given).problem(400, "bad-value")
+        assert api.ask("GET", "/v1/secrets").json["secrets"] == []
     assert api.ask("PUT", "/v1/functions/new", body, headers={"If-None-Match": "*"}).status == 201
     api.ask("PUT", "/v1/functions/hello", body, headers={"If-Match": "W/\"x\", *"}).problem(400, "bad-value")
 
@@ -332,6 +365,21 @@ def test_bad_uploads(api, snap) -> None:
     assert api.ask("GET", "/v1/snapshots").json["snapshots"] == []
 
 
+def test_a_good_upload_survives_a_failure_of_the_store(api, snap) -> None:
+    """What is wrong for the moment costs no transfer: the same upload is completed later."""
+    index = sqlite3.connect(api.store / "index.db", isolation_level=None)
+    index.execute("CREATE TRIGGER sick BEFORE INSERT ON snapshot BEGIN SELECT RAISE(ABORT, 'the disk is tired'); END")
+    begun = api.ask("POST", "/v1/uploads", {"size": len(snap), "sha256": hashlib.sha256(snap).hexdigest()})
+    where = begun.headers["Location"]
+    assert api.ask("PATCH", where, snap, headers={"Upload-Offset": "0"}).status >= 500
+    assert api.ask("HEAD", where).headers["Upload-Offset"] == str(len(snap))
+    index.execute("DROP TRIGGER sick")
+    index.close()
+    done = api.ask("PATCH", where, b"", headers={"Upload-Offset": str(len(snap))})
+    assert done.status == 200 and done.json["complete"] is True, done
+    assert api.ask("HEAD", where).status == 404
+
+
 def test_ranges(api, snap) -> None:
     digest = hashlib.sha256(snap).hexdigest()
     api.deploy("hello", snap)
@@ -355,8 +403,13 @@ def test_a_limited_token_sees_and_names_its_own(api, snap, other) -> None:
     digest = "sha256:" + hashlib.sha256(other).hexdigest()
     assert api.ask("GET", "/v1/functions", token=mine).json == {"functions": []}
     assert api.ask("GET", "/v1/snapshots", token=mine).json == {"snapshots": []}
-    for reference in (digest, "theirs", "theirs@1", digest[:20]):
+    for reference in (digest, digest[7:], "theirs", "theirs@1"):
         api.ask("GET", f"/v1/snapshots/{reference}", token=mine).problem(404, "not-found")
+    for some in (11, 20, 70):  # it does not learn the rest of a digest by trying
+        answer = api.ask("GET", f"/v1/snapshots/{digest[:some]}", token=mine)
+        answer.problem(400, "bad-value")
+        assert digest[7:].encode() not in answer.body
+    assert api.ask("HEAD", f"/v1/snapshots/{digest[:20]}").status == 200, "who may see all may be brief"
     api.ask("PUT", "/v1/functions/mine-a", {"snapshot": digest}, mine).problem(404, "not-found")
     chunks = [(path.name, path.stat().st_size) for path in (api.store / "chunks").rglob("*") if path.is_file()]
     asked = api.ask("POST", "/v1/snapshots/missing", {"snapshot": digest, "pieces": chunks}, mine).json
@@ -368,6 +421,13 @@ def test_a_limited_token_sees_and_names_its_own(api, snap, other) -> None:
     assert api.deploy("mine-a", snap, mine).status == 201
     assert api.ask("GET", "/v1/snapshots/mine-a", token=mine).body == snap
     assert api.deploy("mine-b", other, mine).status == 201, "whoever has the bytes may bring them"
+    # Whose a route is is told to those only who may see that function.
+    for query in ("", "?dry_run=1"):
+        body = {"snapshot": digest, "routes": ["theirs.localhost"]}
+        taken = api.ask("PUT", f"/v1/functions/mine-a{query}", body, mine)
+        assert "owner" not in taken.problem(409, "route-taken") and "theirs.localhost" in taken.json["detail"]
+        assert b"theirs " not in taken.body and b'"theirs"' not in taken.body
+        assert api.ask("PUT", "/v1/functions/mine-a", {**body, "routes": ["mine-b.localhost"]}, mine).json["owner"] == "mine-b"
 
 
 def test_tokens(api) -> None:
@@ -429,6 +489,35 @@ def test_malformed_requests_are_refused(shared, request_bytes: bytes) -> None:
         while data := raw.recv(65536):
             answer += data
     assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+def test_few_versions_are_tried_at_once(folder, snap, monkeypatch) -> None:
+    """Each trial is a process with a machine: they take turns, however many deploy."""
+    tried = folder / "tried"
+    program = folder / "kvmserver"
+    # It says when it begins and ends, and lasts long enough for others to begin meanwhile, should they.
+    program.write_text(f"#!/bin/sh\necho + >> {tried}\nsleep 0.4\necho - >> {tried}\nexit 1\n")
+    program.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setattr(harness, "KVMSERVER", program)
+        listener = admin.Listener(folder)
+    try:
+        body = {"snapshot": listener.upload(snap).json["snapshot"]}
+        replies = []
+        threads = [threading.Thread(target=lambda n=n: replies.append(listener.ask("PUT", f"/v1/functions/f{n}", body))) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for reply in replies:
+            reply.problem(422, "unhealthy")
+        running, most = 0, 0
+        for event in tried.read_text().split():
+            running += 1 if event == "+" else -1
+            most = max(most, running)
+        assert running == 0 and len(replies) == 6 and most == 2
+    finally:
+        listener.close()
 
 
 def test_deploys_at_once(api, snap) -> None:

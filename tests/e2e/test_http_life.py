@@ -15,7 +15,7 @@ from front import CUT_OFF, GET, OK, SWITCHED, UPGRADE, Peer, answer, echo
 pytestmark = [pytest.mark.bare]
 
 def test_timeouts_of_clients(serving) -> None:
-    http = serving(echo, "header=400", "idle=800", "progress=500")
+    http = serving(echo, "header=400", "idle=800", "progress=1000")
     begun = time.monotonic()
     silent, late = http.connect(), http.connect().send(b"GET / HTTP/1.1\r\nHo")
     drip = http.connect().send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe")
@@ -23,7 +23,7 @@ def test_timeouts_of_clients(serving) -> None:
     assert reply.status == 408 and reply.problem["code"] == "header-timeout" and late.at_end()
     assert drip.reply().problem["code"] == "body-timeout" and drip.at_end()
     assert silent.at_end()
-    assert 0.7 < time.monotonic() - begun < 3 * harness.SLOWNESS
+    assert 0.7 < time.monotonic() - begun < 10 * harness.SLOWNESS
     kept = http.connect()
     assert kept.send(GET).reply().status == 200
     assert kept.at_end()

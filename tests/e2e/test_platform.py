@@ -4,6 +4,8 @@ import json
 import pathlib
 import re
 import shutil
+import signal
+import subprocess
 
 import harness
 import pytest
@@ -150,7 +152,7 @@ def test_failed_build_changes_nothing(platform, program) -> None:
     failed = platform("deploy", folder)
     assert failed.status == 1 and "it broke" in failed.err and "status 3" in failed.error, failed
     (folder / "kvmserver.toml").write_text('[run]\nprogram = "./not-there"\n[function]\nname = "shop"\n')
-    assert "kvmserver snapshot ended with status" in platform.fails(1, "deploy", folder)
+    assert "kvmserver snapshot ended with status" in platform.fails(3, "deploy", folder)
     assert platform.files() == before
     assert platform.live("shop") == [{"version": 1, "percent": 100}]
 
@@ -387,6 +389,7 @@ def test_bad_input(platform, snap) -> None:
     ('[run]\nprogram = "x"\n[function.scale]\nmin = 3\nmax = 2\n', ":5: function.scale.max must be at least function.scale.min"),
     ('[run]\nprogram = "x"\n[function.scale]\nmin = 1\nidle = "soon"\n', ":5: function.scale.idle must be a time"),
     ('[run]\nprogram = "x"\n[function.scale]\nqueue-timeout = -1\n', ":4: function.scale.queue-timeout must be a time"),
+    ('[run]\nprogram = "x"\n[function.versions]\nkeep = 0\n', ":4: function.versions.keep must be a whole number from 1"),
     ('[run]\nprogram = "x"\n[function]\nscale = 1\n', ":4: function.scale must be a table"),
     ("[run\n", ":1: "),
 ])  # fmt: skip
@@ -402,6 +405,42 @@ def test_unknown_keys_are_named(platform, program) -> None:
     done = platform("deploy", folder, "--dry-run")
     assert done.status == 0 and "'function.nmae'; ignored; did you mean name?" in done.err
     assert "'function.hooks.healht'" in done.err
+
+
+def test_values_that_no_hook_takes_are_named(platform, program) -> None:
+    folder = platform.folder / "app"
+    manifest(folder, program("c-epoll"), 'secrets = ["KEY"]\n[function.env]\nA = "1"\n')
+    done = platform("deploy", folder, "--dry-run")
+    assert done.status == 0 and all(f"function.{name} reaches the program through [function.hooks] after-restore" in done.err for name in ("env", "secrets"))
+    manifest(folder, program("c-epoll"), 'secrets = ["KEY"]\n[function.env]\nA = "1"\n[function.hooks]\nafter-restore = "/r"\n')
+    assert "after-restore" not in platform("deploy", folder, "--dry-run").err
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_deploy_leaves_nothing(platform, program, how: int) -> None:
+    folder, temporary = platform.folder / "app", platform.folder / "tmp"
+    temporary.mkdir()
+    started = platform.folder / "started"
+    manifest(folder, program("c-epoll"), f'[function.build]\ncommand = "touch {started}; sleep 1000"\n')
+    words = [str(harness.KVMSERVER), "deploy", str(folder), "--store", str(platform.store)]
+    client = harness.Process(words, env={**harness.BASE_ENVIRONMENT, "TMPDIR": str(temporary)})
+    harness.wait_until(started.exists, "it builds")
+    assert list(temporary.iterdir()) != []
+    client.popen.send_signal(how)
+    assert client.popen.wait(harness.PATIENCE) == -how, client.err
+    assert list(temporary.iterdir()) == []
+    client.close()
+
+
+def test_how_the_snapshot_failed_is_the_status(platform) -> None:
+    folder = platform.folder / "app"
+    folder.mkdir()
+    silent = platform.folder / "silent.c"
+    silent.write_text("#include <unistd.h>\nint main(void) { for (;;) pause(); }\n")
+    subprocess.run(["musl-gcc", "-static", "-o", platform.folder / "silent", silent], check=True)
+    (folder / "kvmserver.toml").write_text(f'max-boot-time = 0.5\n[run]\nprogram = "{platform.folder}/silent"\n')
+    assert "nothing was stored" in platform.fails(6, "deploy", folder, "--name", "x")
+    assert platform("list").out == ""
 
 
 @pytest.mark.parametrize("variable", ["KVMSERVER_STORE", "XDG_DATA_HOME", "HOME"])

@@ -1,12 +1,16 @@
 """The commands with --remote: TLS, tokens, uploads that break and go on, and only what is missing travels."""
 import contextlib
+import http.server
 import json
 import os
 import pathlib
 import pty
 import re
+import signal
 import stat
 import subprocess
+import termios
+import threading
 
 import admin
 import harness
@@ -86,6 +90,19 @@ def test_login(far) -> None:
     assert "--cacert" in far.fails(6, "login", url, "--token-stdin", stdin=token.encode())
     far.fails(2, "login", url)
     assert far.run("remote", "list").out == ""
+
+
+def test_an_interrupted_login_leaves_the_terminal_as_it_was(far) -> None:
+    ours, theirs = pty.openpty()
+    words = [str(harness.KVMSERVER), "login", far.api.url, "--cacert", far.authority]
+    shown = lambda: bool(termios.tcgetattr(theirs)[3] & termios.ECHO)  # noqa: E731
+    with subprocess.Popen(words, env={**harness.BASE_ENVIRONMENT, **far.env}, stdin=theirs, stderr=subprocess.PIPE) as client:
+        harness.wait_until(lambda: not shown(), "it waits for the token")
+        client.send_signal(signal.SIGINT)
+        assert client.wait(harness.PATIENCE) == -signal.SIGINT
+    assert shown()
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_where_tokens_come_from(far) -> None:
@@ -231,10 +248,108 @@ def test_a_network_that_takes_no_more_is_left(far, big) -> None:
     size = big.stat().st_size
     wire = admin.Wire(far.api.port, [size // 3], quietly=True)
     wired(far, wire)
-    made = far.run("push", big, "--remote", "wired", "--timeout", "2")
+    made = far.run("push", big, "--remote", "wired", "--timeout", "5")
     assert made.status == 0 and wire.broken == 1, made
     assert wire.to_server < size * 1.5 + 200_000, "it went on, and did not begin again"
     wire.close()
+
+
+class Said(http.server.BaseHTTPRequestHandler):
+    """Answers what the test tells it to: `answers` are (method, how its path begins, status, body), each for one request,
+    the last that fits for all further ones."""
+    protocol_version = "HTTP/1.1"
+    answers: list[tuple[str, str, int, bytes, dict]]
+    asked: list[str]
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.asked.append(f"{self.command} {self.path}")
+        fit = [answer for answer in self.answers if answer[0] == self.command and self.path.startswith(answer[1])]
+        if len(fit) > 1:
+            self.answers.remove(fit[0])
+        _, _, status, body, headers = fit[0]
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_POST = do_PATCH = do_HEAD = answer
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def said(*answers: tuple):
+    """The URL of such a server, and what it was asked."""
+    handler = type("Handler", (Said,), {"answers": [(*answer, {})[:5] for answer in answers], "asked": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", handler.asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+BUSY = json.dumps({"title": "x", "status": 503, "code": "busy", "detail": "64 requests are being answered already"}).encode()
+WHERE = "/v1/uploads/0123"
+
+
+def before_the_bytes() -> list[tuple]:
+    return [("POST", "/v1/snapshots/missing", 200, b'{"present": false, "missing": []}'),
+            ("POST", "/v1/uploads", 201, b'{"complete": false, "id": "0123", "offset": 0}')]
+
+
+def test_a_busy_server_is_asked_again(far, snap) -> None:
+    done = b'{"complete": true, "new_bytes": 5}'
+    with said(*before_the_bytes(), ("PATCH", WHERE, 503, BUSY), ("PATCH", WHERE, 200, done),
+              ("HEAD", WHERE, 503, BUSY), ("HEAD", WHERE, 200, b"", {"Upload-Offset": "0"})) as (url, asked):
+        far.ok("push", snap, "--remote", url)
+    assert [line.split()[0] for line in asked[2:]] == ["PATCH", "HEAD", "HEAD", "PATCH"]
+
+
+@pytest.mark.parametrize("head", [(503, BUSY), (200, b"", {"Upload-Offset": "0"})], ids=["to-all", "to-bytes"])
+def test_a_server_that_stays_busy_is_given_up(far, snap, head: tuple) -> None:
+    with said(*before_the_bytes(), ("PATCH", WHERE, 503, BUSY), ("HEAD", WHERE, *head)) as (url, asked):
+        assert far.fails(6, "push", snap, "--remote", url).endswith(f"{url}: it is busy: try again later")
+    assert 6 <= len(asked) < 20
+
+
+def test_an_upload_of_somebody_else_is_waited_for(far, snap) -> None:
+    """He sends the same bytes: they arrive, whoever does it."""
+    taken = json.dumps({"status": 409, "code": "conflict", "detail": "somebody else is sending to it"}).encode()
+    with said(("POST", "/v1/snapshots/missing", 200, b'{"present": false, "missing": []}'),
+              ("POST", "/v1/snapshots/missing", 200, b'{"present": true, "missing": []}'), before_the_bytes()[1],
+              ("PATCH", WHERE, 409, taken), ("HEAD", WHERE, 200, b"", {"Upload-Offset": "0"}),
+              ("HEAD", WHERE, 404, b"")) as (url, asked):
+        far.ok("push", snap, "--remote", url)
+    assert [line.split()[0] for line in asked] == ["POST", "POST", "PATCH", "HEAD", "PATCH", "HEAD", "POST"]
+
+
+def test_the_signs_of_life_of_a_log_are_not_shown(far) -> None:
+    line = json.dumps({"id": 1, "ms": 0, "function": "hello", "version": 1, "stream": "out", "request_id": "", "text": "it speaks"}).encode()
+    with said(("GET", "/v1/functions/hello/logs", 200, b"\n\n" + line + b"\n\n")) as (url, _):
+        assert far.run("logs", "hello", "-f", "--remote", url).out == "1970-01-01T00:00:00Z v1 it speaks\n"
+        assert far.run("logs", "hello", "-f", "--json", "--remote", url).out == line.decode() + "\n"
+
+
+def test_logins_at_once_are_all_kept(far) -> None:
+    """In a folder of its own, named by no path."""
+    tokens = {f"n{i}": far.api.token(f"n{i}", "read") for i in range(6)}
+    env = {**harness.BASE_ENVIRONMENT, **far.env, "KVMSERVER_REMOTES": "here.json"}
+    clients = []
+    for name, token in tokens.items():
+        words = [str(harness.KVMSERVER), "login", far.api.url, "--name", name, "--token-stdin", "--cacert", far.authority]
+        client = subprocess.Popen(words, env=env, cwd=far.folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        client.stdin.write(token.encode())
+        client.stdin.close()
+        clients.append(client)
+    assert [client.wait(harness.PATIENCE) for client in clients] == [0] * len(clients)
+    listed = far.run("remote", "list", env={"KVMSERVER_REMOTES": "here.json"}).out
+    assert [row.split()[0] for row in listed.splitlines()] == sorted(tokens)
 
 
 def test_progress_is_for_a_terminal(far, big) -> None:
@@ -283,8 +398,8 @@ def test_another_process_goes_on_with_it(far, big) -> None:
     harness.wait_until(lambda: wire.to_server > size // 4 or not client.running(), "some of it travels")
     client.popen.kill()
     client.close()
-    harness.wait_until(lambda: not far.api.ask("GET", "/v1/uploads").json["uploads"]
-                       or far.api.ask("GET", "/v1/uploads").json["uploads"][0]["offset"] > 0, "what came counts")
+    harness.wait_until(wire.idle, "nothing is on its way any more")
+    harness.wait_until(lambda: all(upload["offset"] > 0 for upload in far.api.ask("GET", "/v1/uploads").json["uploads"]), "what came counts")
     uploads = far.api.ask("GET", "/v1/uploads").json["uploads"]
     wire.to_server = 0
     far.ok("push", big, "--remote", "wired")

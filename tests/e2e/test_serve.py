@@ -80,9 +80,9 @@ def test_deploys_lose_no_request(store, serve, node) -> None:
         for version in ("v2", "v3"):
             load.after(20)
             store.deploy_probe(node, "shop", version)
-            harness.wait_until(lambda: load.replies[-1][1].decode() == version, f"{version} answers", 1)
+            harness.wait_until(lambda: load.replies[-1][1].decode() == version, f"{version} answers")
         store.ok("rollback", "shop", "2")
-        harness.wait_until(lambda: load.replies[-1][1] == b"v2", "v2 answers", 1)
+        harness.wait_until(lambda: load.replies[-1][1] == b"v2", "v2 answers")
         load.after(20)
     load.only(b"v1", b"v2", b"v3")
     order = [name for i, (_, name) in enumerate(load.replies) if i == 0 or load.replies[i - 1][1] != name]

@@ -158,8 +158,14 @@ def test_metrics_and_top(store, serve, snap) -> None:
     for _ in range(3):
         ask(daemon.port, "hello")
     ask(daemon.port, "nobody")
-    text = by_socket(store, "GET", "/metrics").body.decode()
-    assert 'kvmserver_requests_total{function="hello",version="1",code="200"} 3' in text
+
+    def metrics() -> str:
+        return by_socket(store, "GET", "/metrics").body.decode()
+
+    # A request is counted after its client has the reply.
+    counted = 'kvmserver_requests_total{function="hello",version="1",code="200"} 3'
+    harness.wait_until(lambda: counted in metrics(), "three are counted")
+    text = metrics()
     assert 'kvmserver_request_duration_seconds_count{function="hello",version="1"} 3' in text
     assert re.search(r'^kvmserver_build_info\{version="\d', text, re.M)
     seen = set()

@@ -66,19 +66,20 @@ def test_machines_are_added_under_load_up_to_max(store, serve, node) -> None:
     daemon = serve()
     daemon.text("shop", "/name")
     begin = time.monotonic()
-    replies = at_once(daemon, 6, "shop", "/sleep/400")
+    replies = at_once(daemon, 6, "shop", "/sleep/2000")
     took = time.monotonic() - begin
     assert [reply.status for reply in replies] == [200] * 6
-    assert 0.8 <= took, f"six requests of 0.4 s by three machines took {took:.2f} s"
-    waited = sorted(line["queue_us"] for line in daemon.access(7)[1:])
-    assert waited[2] < 390_000 < waited[3], waited  # three at once, three in the second round
+    assert 3.9 <= took, f"six requests of 2 s by three machines took {took:.2f} s"
+    waited = sorted(line["queue_us"] for line in daemon.access(7) if line["path"] == "/sleep/2000")
+    assert waited[2] < 1_000_000 < waited[3], waited  # three at once, three in the second round
 
 
 def test_a_full_queue_refuses(store, serve, node) -> None:
     store.deploy_probe(node, "shop", settings="[function.scale]\nmax = 1\nqueue = 2\n")
     daemon = serve()
     daemon.text("shop", "/name")
-    replies = at_once(daemon, 6, "shop", "/sleep/500")
+    daemon.access(1)  # its machine is clean again
+    replies = at_once(daemon, 6, "shop", "/sleep/1500")
     assert sorted(reply.status for reply in replies) == [200] * 3 + [503] * 3
     for reply in replies:
         if reply.status == 503:
@@ -90,12 +91,17 @@ def test_a_full_queue_refuses(store, serve, node) -> None:
 def test_waiting_has_an_end(store, serve, node) -> None:
     store.deploy_probe(node, "shop", settings='[function.scale]\nmax = 1\nqueue-timeout = "300ms"\n')
     daemon = serve()
-    daemon.text("shop", "/name")
+    harness.wait_until(lambda: daemon.ask("shop", "/name").status == 200, "it has a machine")  # its start may take longer than 300 ms
     replies = at_once(daemon, 2, "shop", "/sleep/1000")
     assert sorted(reply.status for reply in replies) == [200, 503]
     late = next(reply for reply in replies if reply.status == 503)
     assert late.problem["code"] == "queue-timeout" and "retry-after" in late.headers
-    assert 290_000 < min(line["queue_us"] for line in daemon.access(3) if line["status"] == 503) < 600_000
+
+    def waited() -> list[int]:
+        return [line["queue_us"] for line in daemon.access(2) if line["path"] == "/sleep/1000" and line["status"] == 503]
+
+    harness.wait_until(lambda: waited() != [], "the refusal is in the access log")
+    assert 290_000 < waited()[0] < 1_000_000
 
 
 def test_a_client_that_goes_away_leaves_the_queue(store, serve, node) -> None:
@@ -138,7 +144,7 @@ def test_max_vms_bounds_all_functions_together(store, serve, snap, node) -> None
     for _ in range(2):
         for name in ("a", "b", "c", "d"):
             assert daemon.text(name, "/count") == "1\n"
-            assert sum(map(len, daemon.processes().values())) <= 3  # one of them may be on its way out
+            harness.wait_until(lambda: sum(map(len, daemon.processes().values())) <= 2, "no more than two have a process")
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda i: daemon.text("abcd"[i % 4], "/count"), range(200)))
     assert replies == ["1\n"] * 200

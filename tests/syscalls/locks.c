@@ -33,8 +33,8 @@ int main(void) {
     CALL(flock(fd, LOCK_UN));
     CALL(flock(other, LOCK_EX));
     pthread_t thread;
+    int64_t start = now_ms(); // before the other thread's sleep begins
     MUST(pthread_create(&thread, NULL, unlocks, NULL));
-    int64_t start = now_ms();
     CALL(flock(fd, LOCK_EX));
     CHECK(now_ms() - start >= 50);
     pthread_join(thread, NULL);
@@ -65,8 +65,8 @@ int main(void) {
     CALL(fcntl(other, F_OFD_SETLK, &none));
     CALL(fcntl(fd, F_OFD_SETLK, &none));
     CALL(fcntl(other, F_OFD_SETLKW, &whole));
-    MUST(pthread_create(&thread, NULL, unlocks_range, NULL));
     start = now_ms();
+    MUST(pthread_create(&thread, NULL, unlocks_range, NULL));
     CALL(fcntl(fd, F_OFD_SETLKW, &whole));
     CHECK(now_ms() - start >= 50);
     pthread_join(thread, NULL);

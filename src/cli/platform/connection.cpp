@@ -41,8 +41,7 @@ std::string Connection::public_url(const std::string& route) {
     return url_of(route, scheme, port);
 }
 
-std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context,
-                                    const std::string& folder) {
+std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context) {
     const bool quiet = flag(invocation, "quiet");
     if (auto server = chosen_server(invocation))
         return connect_there(std::move(*server), quiet, context);
@@ -54,7 +53,7 @@ std::unique_ptr<Connection> connect(const Invocation& invocation, Context& conte
             server.timeout_seconds = *seconds;
         return connect_there(std::move(server), quiet, context);
     }
-    return connect_here(invocation, context, folder);
+    return connect_here(invocation, context);
 }
 
 } // namespace kvmserver::cli::platform

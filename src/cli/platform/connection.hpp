@@ -56,9 +56,8 @@ public:
     std::string public_url(const std::string& route);
 };
 
-// By --remote, --store and --timeout. `folder`: what relative paths in manifests are seen from.
-std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context,
-                                    const std::string& folder = "/");
+// By --remote, --store and --timeout.
+std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context);
 
 // "/v1/functions/NAME" and more, encoded.
 std::string target_of(std::initializer_list<std::string_view> segments);

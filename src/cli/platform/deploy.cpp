@@ -115,13 +115,9 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     return 0;
 }
 
-std::string folder_of(const Plan& plan) {
-    return plan.source.manifest ? plan.source.manifest->folder.string() : "/";
-}
-
 int deploy(const Invocation& invocation, Context& context) {
     Plan plan = plan_of(invocation, context);
-    const auto platform = connect(invocation, context, folder_of(plan));
+    const auto platform = connect(invocation, context);
     if (flag(invocation, "dry-run"))
         return dry_run(invocation, context, plan, *platform);
     // What is wrong anyway is better known before the build.

@@ -1,6 +1,7 @@
 #include "src/cli/platform/local_connection.hpp"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -47,6 +48,9 @@ class TimeLimit {
 public:
     explicit TimeLimit(double seconds)
         : thread_([this, seconds] {
+              sigset_t all; // they are for the main thread
+              ::sigfillset(&all);
+              ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
               std::unique_lock lock(mutex_);
               if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; }))
                   return;
@@ -73,9 +77,8 @@ private:
 
 class Here final : public Connection {
 public:
-    Here(const Invocation& invocation, Context& context, const std::string& folder)
-        : context_(context), source_(store_path(invocation, context), context),
-          api_(source_, options(folder)) {
+    Here(const Invocation& invocation, Context& context)
+        : context_(context), source_(store_path(invocation, context), context), api_(source_, {}) {
         if (const auto seconds = timeout(invocation))
             limit_.emplace(*seconds);
     }
@@ -111,11 +114,6 @@ public:
     std::string shown() const override { return source_.path().string(); }
 
 private:
-    static admin::ApiOptions options(const std::string& folder) {
-        admin::ApiOptions options;
-        options.trial_folder = folder;
-        return options;
-    }
     [[noreturn]] void no_daemon() const {
         throw tinykvm::UserError(
             tinykvm::ExitCode::unreachable,
@@ -131,9 +129,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<Connection> connect_here(const Invocation& invocation, Context& context,
-                                         const std::string& folder) {
-    return std::make_unique<Here>(invocation, context, folder);
+std::unique_ptr<Connection> connect_here(const Invocation& invocation, Context& context) {
+    return std::make_unique<Here>(invocation, context);
 }
 
 } // namespace kvmserver::cli::platform

@@ -4,7 +4,6 @@
 
 namespace kvmserver::cli::platform {
 
-std::unique_ptr<Connection> connect_here(const Invocation& invocation, Context& context,
-                                         const std::string& folder);
+std::unique_ptr<Connection> connect_here(const Invocation& invocation, Context& context);
 
 } // namespace kvmserver::cli::platform

@@ -9,6 +9,7 @@
 
 #include "src/cli/nearest.hpp"
 #include "src/cli/paths.hpp"
+#include "src/cli/platform/held_signals.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/remote/client.hpp"
 #include "src/remote/remotes.hpp"
@@ -78,10 +79,18 @@ std::string token_from(const Invocation& invocation, Context& context) {
         throw UserError(ExitCode::usage,
                         "login needs a token: --token-stdin, --token-file FILE or $KVMSERVER_TOKEN");
     context.err << "Token: " << std::flush;
-    const Hidden hidden;
-    const std::string token = read_line();
-    context.err << '\n';
-    return token;
+    try {
+        const HeldSignals held;
+        const Hidden hidden;
+        held.wait_readable(STDIN_FILENO); // a line: the terminal gives nothing before its end
+        const std::string token = read_line();
+        context.err << '\n';
+        return token;
+    } catch (const Interrupted& interrupted) { // the terminal shows again what is typed
+        context.err << std::endl;
+        interrupted.end();
+        throw UserError(ExitCode::failure, "interrupted");
+    }
 }
 
 std::string default_name(const std::string& url) {

@@ -64,6 +64,8 @@ public:
 
 private:
     void print(const std::string& line) {
+        if (line.empty()) // only says that the connection lives
+            return;
         const json object = json_ ? json() : json::parse(line, nullptr, false);
         if (!object.is_object()) {
             context_.out << line << '\n';

@@ -52,8 +52,7 @@ private:
             strings(*secrets, "function.secrets");
         if (const toml::table* hooks = table(function, "function", "hooks")) {
             warn_unknown(*hooks, "function.hooks", {"after-restore", "health"});
-            std::string after_restore;
-            path(*hooks, "function.hooks.after-restore", after_restore);
+            path(*hooks, "function.hooks.after-restore", after_restore_);
             path(*hooks, "function.hooks.health", manifest_.health);
         }
         if (const toml::table* build = table(function, "function", "build")) {
@@ -62,10 +61,21 @@ private:
             if (const toml::node* watch = build->get("watch"))
                 manifest_.watch = strings(*watch, "function.build.watch");
         }
-        if (const toml::table* of_scale = table(function, "function", "scale"))
-            scale(*of_scale);
-        if (const toml::table* versions = table(function, "function", "versions"))
+        if (const toml::table* scale = table(function, "function", "scale")) {
+            warn_unknown(*scale, "function.scale", {"min", "max", "idle", "queue", "queue-timeout"});
+            as_the_daemon(*scale, "scale");
+        }
+        if (const toml::table* versions = table(function, "function", "versions")) {
             warn_unknown(*versions, "function.versions", {"keep"});
+            as_the_daemon(*versions, "versions");
+        }
+        if (after_restore_.empty())
+            for (const char* name : {"env", "secrets"})
+                if (const toml::node* node = function.get(name))
+                    manifest_.warnings.push_back(fmt::format(
+                        "{}function.{} reaches the program through [function.hooks] after-restore, "
+                        "which is not given: docs/SERVE.md",
+                        where(*node), name));
     }
 
     std::string where(const toml::node& node) const {
@@ -123,16 +133,15 @@ private:
                 fail(node, name + " holds a space or control character");
     }
 
-    // As the daemon reads it, so that what it could not use is refused here.
-    void scale(const toml::table& from) {
-        warn_unknown(from, "function.scale", {"min", "max", "idle", "queue", "queue-timeout"});
+    // Reads the table [function.NAME] as the daemon does, so that what it could not use is refused here.
+    void as_the_daemon(const toml::table& from, const char* name) const {
         try {
-            daemon::function_settings(R"({"function":{"scale":)" + to_json(from) + "}}");
+            daemon::function_settings(fmt::format(R"({{"function":{{"{}":{}}}}})", name, to_json(from)));
         } catch (const UserError& error) {
             const std::string_view what = error.what();
             const toml::node* node = &from;
             for (const auto& [key, value] : from)
-                if (what.starts_with(fmt::format("function.scale.{} ", key.str())))
+                if (what.starts_with(fmt::format("function.{}.{} ", name, key.str())))
                     node = &value;
             fail(*node, error.what());
         }
@@ -164,6 +173,7 @@ private:
     }
 
     Manifest& manifest_;
+    std::string after_restore_;
 };
 
 } // namespace

@@ -4,7 +4,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 
 #include "src/cli/platform/platform.hpp"
@@ -13,6 +12,7 @@
 #include "src/remote/upload.hpp"
 #include "src/store/digest.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/write.hpp"
 
 namespace kvmserver::cli::platform {
 namespace {
@@ -81,17 +81,6 @@ private:
     Context& context_;
 };
 
-void write_all(int fd, std::string_view bytes) {
-    while (!bytes.empty()) {
-        const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            tinykvm::throw_errno("write the snapshot");
-        bytes.remove_prefix(static_cast<std::size_t>(count));
-    }
-}
-
 std::uint64_t length_of(const remote::Reply& reply) {
     return std::strtoull(std::string(reply.header("Content-Length")).c_str(), nullptr, 10);
 }
@@ -117,7 +106,7 @@ Pulled There::pull(const std::string& reference, int fd) {
         ask.headers = {{"Range", fmt::format("bytes={}-", at)}};
         ask.transfer = true;
         ask.sink = [&](std::string_view bytes) {
-            write_all(fd, bytes);
+            tinykvm::write_all(fd, std::as_bytes(std::span(bytes)), "the snapshot");
             sum.update(std::as_bytes(std::span(bytes)));
             at += bytes.size();
             bar.show(at, size);

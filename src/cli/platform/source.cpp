@@ -1,13 +1,14 @@
 #include "src/cli/platform/source.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/child.hpp"
+#include "src/cli/platform/held_signals.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::platform {
@@ -18,19 +19,68 @@ using tinykvm::UserError;
 
 constexpr const char* kManifest = "kvmserver.toml";
 
-// Runs it to its end, what it prints goes to stderr; when quiet only if it fails.
-void run(const std::vector<std::string>& argv, const std::string& folder, const std::string& what, bool quiet,
-         Context& context) {
+class TemporaryFolder {
+public:
+    TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "kvmserver-deploy-XXXXXX").string()) {
+        if (!::mkdtemp(path_.data()))
+            tinykvm::throw_errno("mkdtemp " + path_);
+    }
+    ~TemporaryFolder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    std::string operator/(const char* name) const { return path_ + '/' + name; }
+
+private:
+    std::string path_;
+};
+
+// Runs it to its end, what it prints goes to stderr; when quiet only if it fails. Its status.
+int run(const std::vector<std::string>& argv, const std::string& folder, bool quiet, const HeldSignals& held,
+        Context& context) {
     context.err.flush();
     const auto captured = memory_file("kvmserver-output");
     Child child(argv, folder, quiet ? captured.get() : STDERR_FILENO);
+    held.wait_readable(child.end_fd().get());
     const int status = child.wait();
-    if (status == 0)
-        return;
-    if (quiet)
+    if (quiet && status != 0)
         context.err << text_of(captured.get());
-    throw UserError(ExitCode::failure,
-                    fmt::format("{} ended with status {}; nothing was deployed", what, status));
+    return status;
+}
+
+// What a status of kvmserver itself means to whoever called it.
+ExitCode exit_code_of(int status) {
+    for (const ExitCode code : {ExitCode::not_found, ExitCode::not_permitted, ExitCode::unreachable,
+                                ExitCode::bad_snapshot, ExitCode::no_kvm})
+        if (status == static_cast<int>(code))
+            return code;
+    return ExitCode::failure;
+}
+
+// Builds and snapshots.
+tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
+    const HeldSignals held;
+    const TemporaryFolder temporary;
+    const std::string folder = manifest.folder.string();
+    if (!manifest.build_command.empty())
+        if (const int status = run({"/bin/sh", "-c", manifest.build_command}, folder, quiet, held, context))
+            throw UserError(
+                ExitCode::failure,
+                fmt::format("[function.build] command ended with status {}; nothing was stored", status));
+    const std::string path = temporary / "function.snap";
+    std::vector<std::string> words{kSelf, "snapshot",      "-c",   manifest.file.string(), "-o",
+                                   path,  "--cache",       "none", // it goes into the store, and then away
+                                   "--",  manifest.program};
+    words.insert(words.end(), manifest.args.begin(), manifest.args.end());
+    if (const int status = run(words, folder, quiet, held, context))
+        throw UserError(exit_code_of(status),
+                        fmt::format("kvmserver snapshot ended with status {}; nothing was stored", status));
+    tinykvm::UniqueFd made(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!made)
+        tinykvm::throw_errno("open " + path);
+    return made;
 }
 
 } // namespace
@@ -57,36 +107,13 @@ Source find_source(const std::string& operand, const Context& context) {
 SnapshotFile::SnapshotFile(const Source& source, bool quiet, Context& context) : path_(source.path) {
     if (!source.manifest)
         return;
-    std::string folder = (std::filesystem::temp_directory_path() / "kvmserver-deploy-XXXXXX").string();
-    if (!::mkdtemp(folder.data()))
-        tinykvm::throw_errno("mkdtemp " + folder);
-    temporary_ = folder;
-    path_ = temporary_ / "function.snap";
     try {
-        build(*source.manifest, quiet, context);
-    } catch (...) {
-        std::error_code error;
-        std::filesystem::remove_all(temporary_, error);
-        throw;
+        made_ = make(*source.manifest, quiet, context);
+    } catch (const Interrupted& interrupted) {
+        interrupted.end();
+        throw UserError(ExitCode::failure, "interrupted; nothing was stored");
     }
-}
-
-SnapshotFile::~SnapshotFile() {
-    std::error_code error;
-    if (!temporary_.empty())
-        std::filesystem::remove_all(temporary_, error);
-}
-
-void SnapshotFile::build(const Manifest& manifest, bool quiet, Context& context) {
-    const std::string folder = manifest.folder.string();
-    if (!manifest.build_command.empty())
-        run({"/bin/sh", "-c", manifest.build_command}, folder, "[function.build] command", quiet, context);
-    std::vector<std::string> words{
-        kSelf, "snapshot",      "-c",      manifest.file.string(),
-        "-o",  path_.string(),  "--cache", "none", // it goes into the store, and then away
-        "--",  manifest.program};
-    words.insert(words.end(), manifest.args.begin(), manifest.args.end());
-    run(words, folder, "kvmserver snapshot", quiet, context);
+    path_ = fmt::format("/proc/self/fd/{}", made_.get());
 }
 
 } // namespace kvmserver::cli::platform

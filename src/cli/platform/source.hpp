@@ -7,6 +7,7 @@
 
 #include "src/cli/platform/manifest.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::cli::platform {
 
@@ -18,18 +19,18 @@ struct Source {
 // Throws UserError (not_found) for what is not there and for a folder without a manifest.
 Source find_source(const std::string& operand, const Context& context);
 
-// The file of a snapshot, made first when the source is a manifest; gone with this object when it was made.
+// The file of a snapshot, made first when the source is a manifest; then it has no name and is gone with this
+// object, however the process ends.
 class SnapshotFile {
 public:
+    // What fails to build is a UserError with the status of `kvmserver snapshot`, or `failure`. A signal that
+    // ends the process does so when nothing is left behind.
     SnapshotFile(const Source& source, bool quiet, Context& context);
-    ~SnapshotFile();
-    SnapshotFile(const SnapshotFile&) = delete;
-    SnapshotFile& operator=(const SnapshotFile&) = delete;
-    const std::filesystem::path& path() const { return path_; }
+    const std::filesystem::path& path() const { return path_; } // for this process
 
 private:
-    void build(const Manifest& manifest, bool quiet, Context& context);
-    std::filesystem::path path_, temporary_;
+    std::filesystem::path path_;
+    tinykvm::UniqueFd made_;
 };
 
 } // namespace kvmserver::cli::platform

@@ -10,11 +10,12 @@ namespace {
 using namespace platform;
 using nlohmann::json;
 
-constexpr OptionSpec kKeep{.name = "keep",
-                           .kind = Kind::count,
-                           .group = "Options",
-                           .value = "N",
-                           .help = "of each function the live and the newest N versions (all)"};
+constexpr OptionSpec kKeep{
+    .name = "keep",
+    .kind = Kind::count,
+    .group = "Options",
+    .value = "N",
+    .help = "of each function the live and the newest N versions (as its manifest says, else all)"};
 
 int gc(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "gc", "", 0, 0);

@@ -123,6 +123,34 @@ TEST_CASE("an altered chunk is said, and mended by the next import of its bytes"
     CHECK(exported(store, hold.digest()) == joined(pieces));
 }
 
+TEST_CASE("gc keeps as many versions as the newest manifest says") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    Functions functions(store);
+    const auto deploy_with = [&](const std::string& name, unsigned seed, const std::string& manifest) {
+        DeployRequest request;
+        const SnapshotHold hold = import(store, sample_pieces(seed));
+        request.function = name;
+        request.snapshot = hold.digest();
+        request.manifest = manifest;
+        functions.deploy(request);
+    };
+    for (unsigned seed = 1; seed <= 4; ++seed) {
+        deploy_with("two", seed,
+                    seed < 4 ? R"({"function":{"versions":{"keep":1}}})"
+                             : R"({"function":{"versions":{"keep":2}}})");
+        deploy_with("all", seed, seed < 4 ? R"({"function":{"versions":{"keep":1}}})" : "{}");
+        deploy_with("odd", seed, R"({"function":{"versions":{"keep":"1"}}})"); // of an older kvmserver, say
+    }
+    CHECK(gc(store).versions == 2);
+    CHECK(functions.versions("two").size() == 2);
+    CHECK(functions.versions("all").size() == 4);
+    CHECK(functions.versions("odd").size() == 4);
+    GcOptions options;
+    options.keep_versions = 1; // given: for all
+    CHECK(gc(store, options).versions == 1 + 3 + 3);
+}
+
 TEST_CASE("gc takes what nothing names and nobody holds") {
     const TempFolder folder;
     const fs::path path = folder / "store";

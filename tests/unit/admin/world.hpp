@@ -1,0 +1,70 @@
+// The API on a store of its own, with a daemon that serves nothing behind it, and requests to it.
+#pragma once
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "src/admin/api.hpp"
+#include "src/daemon/control.hpp"
+#include "tests/unit/store/samples.hpp"
+
+namespace kvmserver::admin::test {
+
+class QuietDaemon : public daemon::Control {
+public:
+    daemon::DaemonInfo info() const override { return {}; }
+    std::vector<daemon::VersionLive> live() const override { return {}; }
+    daemon::MetricsSnapshot metrics() const override { return {}; }
+    daemon::LogStore& logs() override { return logs_; }
+    store::Store& store() override { throw std::logic_error("the API has its own"); }
+    daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
+    void refresh() override {}
+    void reload() override {}
+
+private:
+    daemon::LogStore logs_{""};
+};
+
+struct Reply {
+    unsigned status = 0;
+    std::string body;
+    nlohmann::json json() const { return nlohmann::json::parse(body); }
+};
+
+// A client that is there until `leaves` says so, which it is asked often.
+class Client : public Exchange {
+public:
+    explicit Client(std::string body = "") : body_(std::move(body)) {}
+    std::function<bool(const Reply&)> leaves = [](const Reply&) { return false; };
+    const Reply& reply() const { return reply_; }
+
+    std::size_t read(std::span<std::byte> into) override;
+    void begin(unsigned status, const Headers& headers, std::optional<std::uint64_t> length) override;
+    void write(std::span<const std::byte> bytes) override;
+    bool gone_within(int) override { return leaves(reply_); }
+    bool begun() const override { return reply_.status != 0; }
+
+private:
+    std::string body_;
+    std::size_t at_ = 0;
+    Reply reply_;
+};
+
+class World {
+public:
+    explicit World(ApiOptions options = {});
+
+    // As the server's user does by the socket, or (with a token) somebody by TCP.
+    Reply ask(const std::string& method, const std::string& target, const std::string& body = "",
+              const Headers& headers = {}, const std::string& token = "");
+    void ask(const std::string& method, const std::string& target, Client& client,
+             const Headers& headers = {}, const std::string& token = "");
+
+    store::test::TempFolder folder;
+    store::Store store{folder / "store"};
+    QuietDaemon daemon;
+    OpenStore source{folder / "store", store};
+    Api api;
+};
+
+} // namespace kvmserver::admin::test
