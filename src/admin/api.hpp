@@ -2,7 +2,6 @@
 #pragma once
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <semaphore>
 #include <string>
@@ -21,10 +20,9 @@ class Control;
 namespace kvmserver::admin {
 
 struct ApiOptions {
-    daemon::Control* control = nullptr;   // null: nothing is served, so what needs a daemon is refused (503)
-    std::string executable = ops::kSelf;  // the kvmserver that tries new versions
-    std::string version = {};             // of kvmserver, for people
-    std::function<void()> on_reload = {}; // beside Control::reload(): the listener's own certificate
+    daemon::Control* control = nullptr;  // null: nothing is served, so what needs a daemon is refused (503)
+    std::string executable = ops::kSelf; // the kvmserver that tries new versions
+    std::string version = {};            // of kvmserver, for people
     // How long a snapshot that was brought stays when nothing names it.
     std::chrono::milliseconds staged_for = std::chrono::hours(1);
     // A follower of logs is sent an empty line when there was nothing for so long.

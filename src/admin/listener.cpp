@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <charconv>
 #include <condition_variable>
 #include <cstdio>
@@ -71,10 +72,20 @@ public:
 
     void start() { front_->start(); }
 
-    void stop(std::chrono::milliseconds patience) {
+    void drain() {
         api_.end_streams();
         front_->drain();
+    }
+
+    bool stop(std::chrono::milliseconds patience) {
+        constexpr std::chrono::seconds at_least(1); // to see that the socket is cut
+        const auto end = std::chrono::steady_clock::now() + patience;
+        drain();
         front_->wait_drained(patience);
+        front_.reset();
+        std::unique_lock lock(mutex_);
+        return none_.wait_until(lock, std::max(end, std::chrono::steady_clock::now() + at_least),
+                                [this] { return running_[0] + running_[1] == 0; });
     }
 
     void reload_certificate() {
@@ -168,7 +179,8 @@ private:
 Listener::Listener(Api& api, const ListenerOptions& options) : impl_(std::make_unique<Impl>(api, options)) {}
 Listener::~Listener() = default;
 void Listener::start() { impl_->start(); }
-void Listener::stop(std::chrono::milliseconds patience) { impl_->stop(patience); }
+void Listener::drain() { impl_->drain(); }
+bool Listener::stop(std::chrono::milliseconds patience) { return impl_->stop(patience); }
 void Listener::reload_certificate() { impl_->reload_certificate(); }
 std::string Listener::address() const { return impl_->address(); }
 

@@ -39,9 +39,12 @@ public:
     Listener& operator=(const Listener&) = delete;
 
     void start();
-    // Accepts no more, and waits that long at most for requests in flight.
-    void stop(std::chrono::milliseconds patience);
-    // The certificate's files again. Throws UserError; then the old one stays in use.
+    // Accepts no more; replies without an end (logs that are followed) end soon.
+    void drain();
+    // Also waits that long at most for requests in flight, and then cuts their connections. False: some are at work
+    // all the same, and the destructor would wait for them.
+    bool stop(std::chrono::milliseconds patience);
+    // The certificate's files again. Throws UserError; then the old one stays in use. Not after stop().
     void reload_certificate();
     // "unix:/PATH", "https://127.0.0.1:9000", or both with a space between them: for people.
     std::string address() const;

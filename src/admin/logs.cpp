@@ -1,4 +1,5 @@
 // .../logs: NDJSON, a line each.
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -52,12 +53,14 @@ void send(Call& call, const std::string& line) {
 LogStore::Query query_of(Call& call) {
     call.only_query({"follow", "since", "request_id", "version", "tail"});
     LogStore::Query query;
-    if (call.has_param("name")) {
-        query.function = call.param("name");
-        store::Functions(call.store()).describe(query.function); // NotFound
-    }
     if (const auto since = call.query("since"))
         query.since_ms = ops::time_from(*since, store::now_ms());
+    if (call.has_param("name")) {
+        query.function = call.param("name");
+        // What an earlier function of that name printed is not its. NotFound when there is none.
+        const auto created = store::Functions(call.store()).describe(query.function).created;
+        query.since_ms = std::max(query.since_ms, created);
+    }
     query.version = call.query_number("version");
     query.request_id = call.query("request_id").value_or("");
     query.last = call.query_number("tail").value_or(0);

@@ -73,19 +73,20 @@ tinykvm::UniqueFd listen_on(const std::string& text) {
 }
 
 // The API beside the functions, for as long as this lives.
-struct Admin {
+struct Admin final : daemon::Companion {
     store::Store store; // a connection of its own: what it changes, the daemon's sees as somebody's change
     admin::OpenStore source;
     admin::Api api;
     std::unique_ptr<admin::Listener> listener;
     Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options)
         : store(path), source(path, store),
-          api(source, {.control = &control, .executable = ops::kSelf, .version = plain_version(),
-                       .on_reload = [this] { listener->reload_certificate(); }}),
+          api(source, {.control = &control, .executable = ops::kSelf, .version = plain_version()}),
           listener(std::make_unique<admin::Listener>(api, options)) {
         listener->start();
     }
-    ~Admin() { listener->stop(std::chrono::seconds(5)); }
+    void reload() override { listener->reload_certificate(); }
+    void drain() override { listener->drain(); }
+    bool finish(std::chrono::milliseconds patience) override { return listener->stop(patience); }
     Admin(const Admin&) = delete;
     Admin& operator=(const Admin&) = delete;
     static std::string plain_version() { // of "kvmserver X.Y.Z\n"
@@ -142,7 +143,7 @@ int serve(const Invocation& invocation, Context& context) {
             *file = absolute_path(context.folder, *file);
     options.listen = [address = text_of(invocation, "listen", ":8080")] { return listen_on(address); };
     options.beside = [store = options.store, listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
-        auto running = std::make_shared<Admin>(store, control, listen);
+        auto running = std::make_unique<Admin>(store, control, listen);
         fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
         return running;
     };

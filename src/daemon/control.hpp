@@ -61,7 +61,7 @@ struct InvokeReply {
     std::uint64_t version = 0;
     std::string request_id;
     bool cold = false;
-    std::uint64_t queue_us = 0, restore_us = 0, exec_us = 0, reset_us = 0, total_us = 0;
+    std::uint64_t queue_us = 0, restore_us = 0, exec_us = 0, total_us = 0;
     // Set when there is no reply of the program: what a client of the public listener would have been told.
     std::string problem_code, problem_detail, problem_hint;
 };
@@ -83,7 +83,8 @@ public:
     // Looks at the store at once, as after a change by the caller: when it returns, new requests see the
     // change.
     virtual void refresh() = 0;
-    // What SIGHUP does: also reads the certificate again. Throws UserError; then the old one stays in use.
+    // What SIGHUP does: certificates, access log and store are read again, each whatever becomes of the others.
+    // Throws the first failure (UserError, HostError); what was in use then stays.
     virtual void reload() = 0;
 };
 

@@ -5,11 +5,16 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "src/daemon/hand_over.hpp"
 #include "src/daemon/service.hpp"
@@ -22,7 +27,8 @@ using namespace tinykvm;
 namespace {
 
 constexpr int kLookMs = 100; // how soon a deploy by another process is seen
-constexpr std::chrono::seconds kDrainPatience{30};
+// All together, and the 5 s of the supervisor for its processes, in less than packaging's TimeoutStopSec.
+constexpr std::chrono::seconds kDrainPatience{30}, kLastPatience{3};
 
 // Every connection and every machine needs descriptors.
 void raise_open_files() {
@@ -33,21 +39,35 @@ void raise_open_files() {
     }
 }
 
+// `said`: what went wrong the last time; that is not told again.
 template <class Action>
-void try_to(const char* what, const Action& action) {
+void try_to(const char* what, std::string& said, const Action& action) {
     try {
         action();
+        said.clear();
     } catch (const std::exception& error) {
-        log_line(fmt::format("kvmserver: {}: {}", what, error.what()));
+        if (said != error.what())
+            log_line(fmt::format("kvmserver: {}: {}", what, error.what()));
+        said = error.what();
     }
 }
 
+template <class Action>
+void try_to(const char* what, const Action& action) {
+    std::string nothing;
+    try_to(what, nothing, action);
+}
+
+enum class End { asked, handed_over };
+
 // Until the daemon is to end.
-void run(Service& service, int signals) {
-    UniqueFd successor;
+End run(Service& service, int signals) {
+    Successor successor;
+    std::vector<pid_t> failed; // successors that end, or have ended
+    std::string said;
     for (;;) {
-        pollfd fds[2] = {{signals, POLLIN, 0}, {successor.get(), POLLIN, 0}};
-        if (::poll(fds, successor ? 2 : 1, kLookMs) < 0 && errno != EINTR)
+        pollfd fds[2] = {{signals, POLLIN, 0}, {successor.ready.get(), POLLIN, 0}};
+        if (::poll(fds, successor.ready ? 2 : 1, kLookMs) < 0 && errno != EINTR)
             throw_errno("poll");
         signalfd_siginfo signal{};
         while (::read(signals, &signal, sizeof(signal)) == sizeof(signal)) {
@@ -57,24 +77,25 @@ void run(Service& service, int signals) {
                 break;
             case SIGUSR2:
                 try_to("hand over", [&] {
-                    if (!successor)
+                    if (!successor.ready)
                         successor = start_successor(service.listening_fd());
                 });
                 break;
-            case SIGCHLD:
-                break;
             default:
-                return;
+                if (successor.ready) // it is not to serve, either
+                    ::kill(successor.pid, SIGTERM);
+                return End::asked;
             }
         }
-        if (successor && fds[1].revents != 0) {
-            if (successor_serves(successor.get()))
-                return;
+        if (successor.ready && fds[1].revents != 0) {
+            if (successor_serves(successor.ready.get()))
+                return End::handed_over;
             log_line("kvmserver: hand over: the new daemon ended before it served; this one goes on");
-            successor.reset();
+            failed.push_back(std::exchange(successor, {}).pid);
         }
+        std::erase_if(failed, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
         // The store may be busy or broken for a moment: what is live goes on.
-        try_to("look at the store", [&] { service.refresh(); });
+        try_to("look at the store", said, [&] { service.refresh(); });
     }
 }
 
@@ -96,15 +117,24 @@ int serve(ServeOptions options) {
     const auto beside = options.beside;
     UniqueFd listening = inherited.socket ? std::move(inherited.socket) : options.listen();
     Service service(std::move(options), std::move(listening));
-    std::shared_ptr<void> companion = beside ? beside(service) : nullptr;
+    std::unique_ptr<Companion> companion = beside ? beside(service) : nullptr;
+    if (companion)
+        service.on_reload([&companion] { companion->reload(); });
     service.start();
     fmt::print("Serving {} functions on {}\n", service.info().functions, service.address());
     std::fflush(stdout);
     notify_service_manager(fmt::format("READY=1\nMAINPID={}", ::getpid()));
     tell_predecessor(std::move(inherited.ready));
-    run(service, signals.get());
-    notify_service_manager("STOPPING=1");
+    if (run(service, signals.get()) == End::asked)
+        notify_service_manager("STOPPING=1"); // after a hand-over another is the service, and goes on
+    if (companion)
+        companion->drain();
     service.drain(kDrainPatience);
+    service.on_reload({});
+    if (companion && !companion->finish(kLastPatience)) {
+        log_line("kvmserver: a call of the API that takes too long is cut off");
+        std::_Exit(0); // its thread uses what a proper end would destroy; processes of functions end by themselves
+    }
     companion.reset();
     return 0;
 }

@@ -1,5 +1,6 @@
 // `kvmserver serve`: requests come in at one address, each goes to the function whose route it matches.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -10,6 +11,19 @@
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {
+
+// What runs beside the functions: the API.
+class Companion {
+public:
+    virtual ~Companion() = default;
+    // Its files again. Any thread. Throws UserError; then the old ones stay in use.
+    virtual void reload() = 0;
+    // Takes no new requests.
+    virtual void drain() = 0;
+    // Waits for those that it has, cuts off what is left then. False: not even that ends them soon; then this must
+    // not be destroyed.
+    virtual bool finish(std::chrono::milliseconds patience) = 0;
+};
 
 struct ServeOptions {
     std::filesystem::path store;
@@ -23,7 +37,7 @@ struct ServeOptions {
     unsigned threads = 1;           // of the front
     // Called when all is ready, before the line that says so; what it returns lives until requests are not
     // taken any more.
-    std::function<std::shared_ptr<void>(Control&)> beside;
+    std::function<std::unique_ptr<Companion>(Control&)> beside;
 };
 
 // Until SIGTERM or SIGINT; then requests in flight are finished. SIGHUP: reload; SIGUSR2: another process of

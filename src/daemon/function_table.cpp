@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "src/store/secrets.hpp"
+#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
 
@@ -20,39 +21,34 @@ void FunctionTable::refresh(bool anyhow) {
     const std::int64_t version = store_.data_version();
     if (version == seen_ && !anyhow)
         return;
+    const bool first = !looked_;
     auto table = std::make_shared<RoutingTable>();
     std::map<Key, Known> known;
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares;
-    std::map<std::string, std::int64_t> functions;
+    std::map<Identity, std::shared_ptr<const Destination>> functions;
+    Faults faults;
+    bool again = false;
     for (const store::FunctionSummary& function : store::Functions(store_).list()) {
-        auto destination = std::make_shared<Destination>();
-        destination->function = function.name;
-        functions[function.name] = function.created;
-        for (const store::Live& live : function.live) {
-            const Key key{function.name, function.created, live.version};
-            try {
-                const auto before = known_.find(key);
-                Known entry =
-                    before != known_.end() ? before->second : read_version(function.name, live.version);
-                std::string values = values_of(function.name, entry.settings);
-                // Values that have changed reach the program with a new process.
-                if (!entry.target || entry.target->facts().values != values)
-                    entry.target = make_target(function.name, live.version, entry, std::move(values));
-                destination->shares.push_back({entry.target, live.percent});
-                shares[{function.name, live.version}] = live.percent;
-                known.emplace(key, std::move(entry));
-            } catch (const std::exception& error) {
-                note_(fmt::format("{} v{} cannot be served: {}", function.name, live.version, error.what()));
-                destination->shares.push_back({nullptr, live.percent});
-            }
+        Part part;
+        try {
+            part = part_of(function, faults);
+        } catch (const std::exception& error) { // the store is busy, or damaged
+            again = true;
+            faults[function.name] = fmt::format("{} stays as it was: {}", function.name, error.what());
+            part = former_part(function);
         }
+        for (const Share& share : part.destination->shares)
+            if (share.target)
+                shares[{function.name, share.target->facts().version}] = share.percent;
+        known.merge(part.known);
         ++table->functions;
         for (const store::Route& route : function.routes)
-            table->add(route, destination);
+            table->add(route, part.destination);
+        functions[{function.name, function.created}] = std::move(part.destination);
     }
     table->sort();
     table_.store(std::move(table));
-    seen_ = version;
+    seen_ = again ? kNothing : version; // what could not be read is read again, though nothing changes
     const auto before = std::exchange(known_, std::move(known));
     shares_ = std::move(shares);
     for (const auto& [key, entry] : known_)
@@ -61,9 +57,63 @@ void FunctionTable::refresh(bool anyhow) {
     for (const auto& [key, entry] : before)
         if (const auto now = known_.find(key); now == known_.end() || now->second.target != entry.target)
             supervisor_.retire(entry.target);
-    for (const auto& [name, created] : std::exchange(functions_, functions))
-        if (const auto now = functions_.find(name); now == functions_.end() || now->second != created)
-            logs_.forget(name);
+    for (const auto& [identity, destination] : std::exchange(functions_, std::move(functions)))
+        if (!functions_.contains(identity))
+            logs_.forget(identity.first);
+    looked_ = true;
+    if (first) // what was deleted while no daemon ran, or printed after it was deleted
+        for (const std::string& name : logs_.functions())
+            if (std::none_of(functions_.begin(), functions_.end(),
+                             [&](const auto& function) { return function.first.first == name; }))
+                logs_.forget(name);
+    const auto said = std::exchange(faults_, std::move(faults));
+    for (const auto& [what, line] : faults_)
+        if (const auto old = said.find(what); old == said.end() || old->second != line)
+            note_(line);
+}
+
+// Throws what says nothing about the manifest: another try may go well.
+FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& function, Faults& faults) {
+    Part part;
+    part.destination = std::make_shared<Destination>();
+    part.destination->function = function.name;
+    for (const store::Live& live : function.live) {
+        const Key key{function.name, function.created, live.version};
+        try {
+            const auto before = known_.find(key);
+            Known entry =
+                before != known_.end() ? before->second : read_version(function.name, live.version);
+            std::string values = values_of(function.name, entry.settings);
+            // Values that have changed reach the program with a new process.
+            if (!entry.target || entry.target->facts().values != values)
+                entry.target = make_target(function.name, live.version, entry, std::move(values));
+            part.destination->shares.push_back({entry.target, live.percent});
+            part.known.emplace(key, std::move(entry));
+        } catch (const tinykvm::UserError& error) {
+            if (error.code() != tinykvm::ExitCode::usage)
+                throw;
+            const std::string name = fmt::format("{} v{}", function.name, live.version);
+            faults[name] = fmt::format("{} cannot be served: {}", name, error.what());
+            part.destination->shares.push_back({nullptr, live.percent});
+        }
+    }
+    return part;
+}
+
+// What was live goes on.
+FunctionTable::Part FunctionTable::former_part(const store::FunctionSummary& function) {
+    Part part;
+    part.destination = std::make_shared<Destination>();
+    part.destination->function = function.name;
+    if (const auto former = functions_.find({function.name, function.created}); former != functions_.end())
+        *part.destination = *former->second;
+    else
+        for (const store::Live& live : function.live)
+            part.destination->shares.push_back({nullptr, live.percent});
+    for (const auto& [key, entry] : known_)
+        if (std::get<0>(key) == function.name && std::get<1>(key) == function.created)
+            part.known.emplace(key, entry);
+    return part;
 }
 
 FunctionTable::Known FunctionTable::read_version(const std::string& function, std::uint64_t version) {

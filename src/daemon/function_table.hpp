@@ -28,7 +28,9 @@ public:
     // The table in use; any thread.
     std::shared_ptr<const RoutingTable> get() const { return table_.load(); }
     // Reads the store, if it has changed since (or `anyhow`). Versions that are live before and after keep
-    // their processes. Thread-safe. Throws what the store throws; the table in use then stays.
+    // their processes. A function that cannot be read now stays as it was, and the next call tries it again;
+    // a version whose manifest is wrong is not live. Thread-safe. Throws what the store throws; the table in
+    // use then stays.
     void refresh(bool anyhow);
     // A version whether it is live or not, for `invoke`; throws store::NotFound.
     std::shared_ptr<Target> target(const std::string& function, std::uint64_t version);
@@ -42,6 +44,15 @@ private:
         FunctionSettings settings;
         store::Digest snapshot;
     };
+    struct Part { // of one function
+        std::shared_ptr<Destination> destination;
+        std::map<Key, Known> known;
+    };
+    using Faults = std::map<std::string, std::string>; // by function or version: what is noted, once
+    using Identity = std::pair<std::string, std::int64_t>; // of a function: its name, and when it was made
+    static constexpr std::int64_t kNothing = -1;
+    Part part_of(const store::FunctionSummary& function, Faults& faults);
+    Part former_part(const store::FunctionSummary& function);
     Known read_version(const std::string& function, std::uint64_t version);
     std::string values_of(const std::string& function, const FunctionSettings& settings);
     std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version,
@@ -54,10 +65,12 @@ private:
     const std::function<void(const std::string&)> note_;
     std::atomic<std::shared_ptr<const RoutingTable>> table_;
     mutable std::mutex mutex_; // guards what follows
-    std::int64_t seen_ = -1;
+    std::int64_t seen_ = kNothing;
+    bool looked_ = false;
     std::map<Key, Known> known_;
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares_;
-    std::map<std::string, std::int64_t> functions_; // when each was made
+    std::map<Identity, std::shared_ptr<const Destination>> functions_;
+    Faults faults_;
 };
 
 } // namespace kvmserver::daemon

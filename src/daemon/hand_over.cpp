@@ -98,7 +98,7 @@ void tell_predecessor(UniqueFd ready) {
         (void)!::write(ready.get(), "1", 1);
 }
 
-UniqueFd start_successor(int socket) {
+Successor start_successor(int socket) {
     int pipe[2];
     if (::pipe2(pipe, O_CLOEXEC) < 0)
         throw_errno("pipe");
@@ -135,7 +135,7 @@ UniqueFd start_successor(int socket) {
     posix_spawnattr_destroy(&attributes);
     if (error != 0)
         throw HostError(error, "start " + own_path());
-    return ours;
+    return {pid, std::move(ours)};
 }
 
 bool successor_serves(int ready) {

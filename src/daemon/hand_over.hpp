@@ -1,5 +1,7 @@
 // Listening sockets that come from elsewhere: from systemd, or from the daemon that this one takes over from.
 #pragma once
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 
@@ -17,11 +19,14 @@ struct Inherited {
 Inherited inherited_sockets();
 void tell_predecessor(tinykvm::UniqueFd ready); // that it may end
 
+struct Successor {
+    pid_t pid = -1;          // our child, to be waited for when it has failed
+    tinykvm::UniqueFd ready; // becomes readable when it serves (a byte) or has failed (its end)
+};
 // Starts this binary (what now lies where it was started from) with the same words, and gives it the socket.
-// The descriptor becomes readable when the successor serves (a byte) or has failed (its end). Throws
-// HostError.
-tinykvm::UniqueFd start_successor(int socket);
-// Whether it serves; to be asked once its descriptor is readable.
+// Throws HostError.
+Successor start_successor(int socket);
+// Whether it serves; to be asked once `ready` is readable.
 bool successor_serves(int ready);
 
 // Tells systemd (sd_notify(3)), if that started us: "READY=1", "STOPPING=1", "MAINPID=7".

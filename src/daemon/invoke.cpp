@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 
+#include "src/daemon/own_requests.hpp"
 #include "src/daemon/service.hpp"
 #include "src/http/body.hpp"
 #include "src/http/ids.hpp"
@@ -27,45 +27,6 @@ std::uint64_t us_since(Clock::time_point then) {
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - then).count());
 }
-
-// Waits on the caller's thread for what the supervisor answers.
-class BlockingWaiter final : public http::Waiter {
-public:
-    void connected(UniqueFd with, std::unique_ptr<http::Lease> holding) override {
-        answer(std::move(with), std::nullopt, std::move(holding));
-    }
-    void failed(http::Problem why, std::unique_ptr<http::Lease> holding) override {
-        answer({}, std::move(why), std::move(holding));
-    }
-    bool abandoned() const override { return abandoned_; }
-
-    bool wait_until(Clock::time_point deadline) {
-        std::unique_lock lock(mutex_);
-        if (arrived_.wait_until(lock, deadline, [this] { return answered_; }))
-            return true;
-        abandoned_ = true;
-        return false;
-    }
-    UniqueFd socket;
-    std::optional<http::Problem> problem;
-    std::unique_ptr<http::Lease> lease;
-
-private:
-    void answer(UniqueFd with, std::optional<http::Problem> why, std::unique_ptr<http::Lease> holding) {
-        const std::lock_guard lock(mutex_);
-        if (answered_ || abandoned_)
-            return;
-        answered_ = true;
-        socket = std::move(with);
-        problem = std::move(why);
-        lease = std::move(holding);
-        arrived_.notify_all();
-    }
-    std::mutex mutex_;
-    std::condition_variable arrived_;
-    bool answered_ = false;
-    std::atomic<bool> abandoned_{false};
-};
 
 void check(const InvokeRequest& request) {
     const auto fits = [](std::string_view text, bool spaces) {
@@ -189,7 +150,8 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     InvokeReply reply;
     reply.version = target->facts().version;
     reply.request_id = http::Ids().request_id();
-    const auto waiter = std::make_shared<BlockingWaiter>();
+    const OwnRequests::Running running(own_requests_);
+    const auto& waiter = running.request;
     supervisor_.submit(target, reply.request_id, "127.0.0.1", waiter);
     std::string bytes, problem;
     AccessRecord record;
@@ -201,8 +163,12 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
         reply.problem_hint = why.hint;
         outcome = how;
     };
+    const http::Problem stopping{503, "stopping", "the server is stopping", "try again", 1};
     if (!waiter->wait_until(deadline)) {
-        fail({504, "queue-timeout", "no machine became free in time", "a longer --timeout", {}},
+        if (waiter->cut_off())
+            fail(stopping, http::Outcome::upstream_failed);
+        else
+            fail({504, "queue-timeout", "no machine became free in time", "a longer --timeout", {}},
              http::Outcome::timed_out);
     } else if (waiter->problem) {
         fail(*waiter->problem, http::Outcome::upstream_failed);
@@ -211,9 +177,11 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
         const std::string sent = bytes_of(request);
         record.bytes_in = sent.size();
         const std::string code =
-            exchange(waiter->socket.get(), sent, request.most_bytes + 65536, deadline, bytes);
+            exchange(waiter->socket(), sent, request.most_bytes + 65536, deadline, bytes);
         record.bytes_out = bytes.size();
-        if (code == "request-timeout")
+        if (waiter->cut_off())
+            fail(stopping, http::Outcome::upstream_failed);
+        else if (code == "request-timeout")
             fail({504, code, "the program did not answer in time", "a longer --timeout", {}},
                  http::Outcome::timed_out);
         else if (code == "reply-too-large")
@@ -227,7 +195,7 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
             fail(waiter->lease->failure().value_or(
                      http::Problem{502, "bad-reply", "the program gave no complete HTTP reply", "", {}}),
                  http::Outcome::program_failed);
-        waiter->socket.reset();
+        waiter->close();
         reply.exec_us = us_since(begin) - reply.queue_us;
     }
     reply.total_us = us_since(begin);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 
 namespace kvmserver::daemon {
 
@@ -176,34 +177,46 @@ void LogStore::forget(const std::string& function) {
         files_->remove(function);
 }
 
-std::vector<LogLine> LogStore::lines(const Query& query) const {
-    std::vector<LogLine> found;
+std::vector<std::string> LogStore::functions() const {
     const std::lock_guard lock(mutex_);
-    std::vector<std::string> names;
-    if (!query.function.empty())
-        names.push_back(query.function);
-    else if (files_)
-        names = files_->functions();
-    else
-        for (const auto& [name, lines] : memory_)
-            names.push_back(name);
-    for (const std::string& name : names) {
-        const auto kept = memory_.find(name);
-        const std::uint64_t in_memory =
-            kept != memory_.end() && !kept->second.empty() ? kept->second.front().id : ~std::uint64_t{0};
-        const bool enough = query.after_id + 1 >= in_memory;
-        if (files_ && !enough)
-            for (const char* which : {"previous", "current"}) {
-                std::ifstream file(files_->path(name, which));
-                for (std::string text; std::getline(file, text);)
-                    if (auto line = line_from(text); line && line->id < in_memory && query.matches(*line))
-                        found.push_back(std::move(*line));
-            }
-        if (kept != memory_.end())
-            for (const LogLine& line : kept->second)
-                if (query.matches(line))
-                    found.push_back(line);
+    return files_ ? files_->functions() : std::vector<std::string>();
+}
+
+std::vector<LogLine> LogStore::lines(const Query& query) const {
+    struct Older { // a file with lines that are not in memory any more
+        std::ifstream file;
+        std::uint64_t before; // the first id that is
+    };
+    std::vector<LogLine> found;
+    std::vector<Older> older;
+    {
+        const std::lock_guard lock(mutex_);
+        std::vector<std::string> names;
+        if (!query.function.empty())
+            names.push_back(query.function);
+        else if (files_)
+            names = files_->functions();
+        else
+            for (const auto& [name, lines] : memory_)
+                names.push_back(name);
+        for (const std::string& name : names) {
+            const auto kept = memory_.find(name);
+            const bool none = kept == memory_.end() || kept->second.empty();
+            const std::uint64_t in_memory = none ? ~std::uint64_t{0} : kept->second.front().id;
+            if (files_ && query.after_id + 1 < in_memory)
+                for (const char* which : {"previous", "current"})
+                    older.push_back({std::ifstream(files_->path(name, which)), in_memory});
+            if (!none)
+                std::copy_if(kept->second.begin(), kept->second.end(), std::back_inserter(found),
+                             [&](const LogLine& line) { return query.matches(line); });
+        }
     }
+    // Without the lock, for there may be much of it, and nobody shall wait to add a line. What happens to the
+    // names of these files meanwhile does not matter.
+    for (Older& one : older)
+        for (std::string text; std::getline(one.file, text);)
+            if (auto line = line_from(text); line && line->id < one.before && query.matches(*line))
+                found.push_back(std::move(*line));
     std::stable_sort(found.begin(), found.end(),
                      [](const LogLine& a, const LogLine& b) { return a.id < b.id; });
     if (query.last != 0 && found.size() > query.last)

@@ -43,6 +43,7 @@ public:
 
     void add(LogLine line);                   // `id` and, when 0, `ms` are set here
     void forget(const std::string& function); // it was deleted: its lines and files go
+    std::vector<std::string> functions() const; // that files are kept of
 
     struct Query {
         std::string function;      // "": of all

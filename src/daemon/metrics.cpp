@@ -8,11 +8,6 @@ namespace kvmserver::daemon {
 
 namespace {
 
-std::uint64_t next_id() {
-    static std::atomic<std::uint64_t> last{0};
-    return ++last;
-}
-
 template <class Map>
 void add_map(Map& to, const Map& from) {
     for (const auto& [key, value] : from)
@@ -51,28 +46,17 @@ void VersionMetrics::add(const VersionMetrics& other) {
     cpu_us += other.cpu_us;
 }
 
-Metrics::Metrics() : id_(next_id()) {}
-Metrics::~Metrics() = default;
-
-Metrics::Shard& Metrics::shard() {
-    // Of this thread, for the object that it counts for: nearly always the same one.
-    thread_local std::uint64_t owner = 0;
-    thread_local std::shared_ptr<Shard> mine;
-    if (owner != id_) {
-        mine = std::make_shared<Shard>();
-        owner = id_;
-        const std::lock_guard lock(mutex_);
-        shards_.push_back(mine); // stays when the thread ends: what it counted still counts
-    }
-    return *mine;
+std::size_t Metrics::shard_of_this_thread() {
+    static std::atomic<std::size_t> threads{0};
+    thread_local const std::size_t mine = threads++ % kShards;
+    return mine;
 }
 
 MetricsSnapshot Metrics::snapshot() const {
     MetricsSnapshot sum;
-    const std::lock_guard lock(mutex_);
-    for (const auto& shard : shards_) {
-        const std::lock_guard shard_lock(shard->mutex);
-        for (const auto& [key, metrics] : shard->versions)
+    for (const Shard& shard : shards_) {
+        const std::lock_guard lock(shard.mutex);
+        for (const auto& [key, metrics] : shard.versions)
             sum.versions[key].add(metrics);
     }
     return sum;

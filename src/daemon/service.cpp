@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <random>
 #include <tuple>
 
@@ -23,6 +24,8 @@ namespace kvmserver::daemon {
 using namespace tinykvm;
 
 namespace {
+
+constexpr std::chrono::milliseconds kOwnPatience{5000};
 
 std::int64_t now_ms() {
     return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -145,18 +148,46 @@ std::string Service::address() const { return address_; }
 void Service::start() { front_.start(); }
 
 void Service::drain(std::chrono::milliseconds patience) {
+    const auto end = std::chrono::steady_clock::now() + patience;
     draining_ = true;
     listening_
         .reset(); // with the front's: who comes now is refused, or served by whoever else has the socket
     front_.drain();
     front_.wait_drained(patience);
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    own_requests_.end(std::clamp(left, std::chrono::milliseconds(0), kOwnPatience));
 }
 
+// A step that fails does not keep the others from being done.
 void Service::reload() {
-    if (!options_.certificate.empty())
-        front_.use_certificate(options_.certificate, options_.key);
-    access_log_.reopen();
-    table_.refresh(true);
+    std::exception_ptr first;
+    const auto step = [&](const auto& action) {
+        try {
+            action();
+        } catch (...) {
+            if (!first)
+                first = std::current_exception();
+        }
+    };
+    step([&] {
+        if (!options_.certificate.empty())
+            front_.use_certificate(options_.certificate, options_.key);
+    });
+    step([&] { access_log_.reopen(); });
+    step([&] {
+        const std::lock_guard lock(reload_mutex_);
+        if (on_reload_)
+            on_reload_();
+    });
+    step([&] { table_.refresh(true); });
+    if (first)
+        std::rethrow_exception(first);
+}
+
+void Service::on_reload(std::function<void()> action) {
+    const std::lock_guard lock(reload_mutex_);
+    on_reload_ = std::move(action);
 }
 
 void Service::connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) {

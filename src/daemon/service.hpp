@@ -1,13 +1,16 @@
 // The daemon's parts put together: front, table of functions, supervisor, logs, counters.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "src/daemon/access_log.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_table.hpp"
+#include "src/daemon/own_requests.hpp"
 #include "src/http/front.hpp"
 #include "src/store/store.hpp"
 
@@ -23,7 +26,8 @@ public:
     ~Service() override;
 
     void start();
-    // No new connections; requests in flight are finished, within `patience`.
+    // No new connections; requests in flight are finished, within `patience`, the daemon's own (invoke) within a
+    // shorter one, and then refused.
     void drain(std::chrono::milliseconds patience);
     int listening_fd() const { return listening_.get(); }
     std::string address() const; // where clients connect, for people: ":8080", "127.0.0.1:8080"
@@ -36,6 +40,8 @@ public:
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
     void refresh() override { table_.refresh(false); }
     void reload() override;
+    // What else reload() does: the files of what runs beside this. {}: nothing any more, once this returns.
+    void on_reload(std::function<void()> action);
 
 private:
     void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override;
@@ -53,7 +59,10 @@ private:
     Metrics metrics_;
     AccessLog access_log_;
     std::shared_ptr<LogStore::Follower> to_stderr_;
+    std::mutex reload_mutex_;
+    std::function<void()> on_reload_; // under it
     std::atomic<bool> draining_{false};
+    OwnRequests own_requests_;
     Supervisor supervisor_;
     FunctionTable table_;
     http::Front front_; // last: its threads use the rest

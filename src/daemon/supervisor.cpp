@@ -163,16 +163,17 @@ void Supervisor::dispatch(const Slot& slot, Waiting waiting, Todo& todo) {
         {std::move(waiting.waiter), std::move(waiting.job), std::move(ours), std::nullopt});
 }
 
-// The next request of the machine's function that somebody still waits for. False: there is none.
+// The next request of the machine's function that somebody still waits for. False: it got none, and none waits.
 bool Supervisor::dispatch_next(const Slot& slot, Todo& todo) {
     Target& target = *slot->process.lock()->target;
     drop_abandoned(target);
-    if (target.queue_.empty())
-        return false;
-    Waiting next = std::move(target.queue_.front());
-    target.queue_.pop_front();
-    dispatch(slot, std::move(next), todo);
-    return true;
+    // One that gets no connection is refused: then the machine is for the next.
+    while (slot->state == RequestMachineSlot::State::idle && !target.queue_.empty()) {
+        Waiting next = std::move(target.queue_.front());
+        target.queue_.pop_front();
+        dispatch(slot, std::move(next), todo);
+    }
+    return slot->state == RequestMachineSlot::State::busy;
 }
 
 void Supervisor::drop_abandoned(Target& target) {

@@ -120,6 +120,7 @@ private:
     void on_ready(const Slot& slot, const link::Message& message, Todo& todo);
     void on_slot_gone(const Slot& slot, Todo& todo);
     void on_exit(const Process& process, Todo& todo);
+    void forget(const Process& process, Todo& todo);
     void read_output(RunningProcess& process, Todo& todo);
     void read_stream(RunningProcess& process, int stream, Todo& todo);
     void add_line(RunningProcess& process, int stream, std::string text, Todo& todo);
@@ -129,7 +130,7 @@ private:
     // supervisor_scale.cpp
     void want_capacity(const std::shared_ptr<Target>& target, Todo& todo);
     bool take_budget(Target& target);
-    void add_slot(const Process& process, Todo& todo);
+    std::string add_slot(const Process& process, Todo& todo);
     void close_slot(const Slot& slot);
     bool evict_one();
     void serve_starved(Todo& todo);

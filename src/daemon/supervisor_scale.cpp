@@ -44,16 +44,18 @@ void Supervisor::want_capacity(const std::shared_ptr<Target>& target, Todo& todo
         add_slot(process, todo);
 }
 
-// One more machine is allowed. False: later, when another is gone.
+// One more machine is allowed. False: later, when another is gone; each that waits makes one go, however many
+// requests it has.
 bool Supervisor::take_budget(Target& target) {
     if (max_machines_ == 0 || machines_ < max_machines_) {
         ++machines_;
         return true;
     }
-    evict_one();
-    if (!target.starved_)
+    if (!target.starved_) {
+        target.starved_ = true;
         starved_.push_back(target.weak_from_this());
-    target.starved_ = true;
+        evict_one();
+    }
     return false;
 }
 
@@ -86,8 +88,8 @@ void Supervisor::serve_starved(Todo& todo) {
     }
 }
 
-// The budget has been taken.
-void Supervisor::add_slot(const Process& process, Todo&) {
+// The budget has been taken; it is given back when there will be none. "": it is being made; else why not.
+std::string Supervisor::add_slot(const Process& process, Todo&) {
     auto slot = std::make_shared<RequestMachineSlot>();
     slot->process = process;
     slot->id = next_id_++;
@@ -96,18 +98,17 @@ void Supervisor::add_slot(const Process& process, Todo&) {
         auto [ours, theirs] = link::make_pair();
         link::Message message;
         message.kind = link::Kind::add_machine;
-        if (!link::send(process->process->control_fd(), message, theirs.get())) {
-            --machines_; // it is dying: its end is told in a moment
-            return;
-        }
+        if (!link::send(process->process->control_fd(), message, theirs.get()))
+            throw_errno("ask its process for a machine"); // it is dying, mostly
         slot->channel = std::move(ours);
         watch(slot->id, slot->channel.get());
-    } catch (const std::exception&) { // no descriptors: the machines that there are go on
+    } catch (const std::exception& error) { // no descriptors, say: the machines that there are go on
         --machines_;
-        return;
+        return error.what();
     }
     watched_[slot->id] = {Watched::Kind::channel, slot, process};
     process->slots.push_back(slot);
+    return {};
 }
 
 // Its thread ends and closes the channel: then it is gone. Only for one without a request.
@@ -157,10 +158,8 @@ void Supervisor::keep_minimum(const std::shared_ptr<Target>& target, Todo& todo)
     }
     while (process->ready && process->slots.size() < min &&
            (max_machines_ == 0 || machines_ < max_machines_)) {
-        const std::size_t before = process->slots.size();
         ++machines_;
-        add_slot(process, todo);
-        if (process->slots.size() == before)
+        if (!add_slot(process, todo).empty())
             return;
     }
 }

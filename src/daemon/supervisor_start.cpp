@@ -88,21 +88,32 @@ void Supervisor::start_loop() {
     }
 }
 
+// The budget for its first machine has been taken.
 void Supervisor::started(const std::shared_ptr<Target>& target, Process process, Todo& todo) {
     ++target->starts_;
     target->last_used_ns_ = process->started_ns = now_ns();
     process->id = next_id_++;
     const std::uint64_t output = next_id_++, errors = next_id_++;
-    watch(process->id, process->process->pid_fd());
-    watch(output, process->process->output_fd());
-    watch(errors, process->process->errors_fd());
-    watched_[process->id] = {Watched::Kind::exit, {}, process};
-    watched_[output] = {Watched::Kind::output, {}, process};
-    watched_[errors] = {Watched::Kind::errors, {}, process};
     processes_.push_back(process);
     target->process_ = process;
-    add_slot(process, todo);
-    if (process->slots.empty() || ending_)
+    try {
+        watched_[process->id] = {Watched::Kind::exit, {}, process};
+        watched_[output] = {Watched::Kind::output, {}, process};
+        watched_[errors] = {Watched::Kind::errors, {}, process};
+        watch(process->id, process->process->pid_fd());
+        watch(output, process->process->output_fd());
+        watch(errors, process->process->errors_fd());
+    } catch (const std::exception& error) {
+        --machines_;
+        forget(process, todo);
+        return start_failed(*target, error.what(), todo);
+    }
+    if (std::string why = add_slot(process, todo); !why.empty()) {
+        process->last_words = std::move(why); // unless it said something itself
+        process->process->kill();             // on_exit() tells who waits
+        return;
+    }
+    if (ending_)
         stop_process(process);
     maybe_end(*target);
 }

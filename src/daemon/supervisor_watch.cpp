@@ -177,17 +177,14 @@ void Supervisor::on_exit(const Process& process, Todo& todo) {
         if (!process->line[stream].empty())
             add_line(*process, stream, std::exchange(process->line[stream], {}), todo);
     const std::string how = process->process->reap();
-    for (const int fd :
-         {process->process->pid_fd(), process->process->output_fd(), process->process->errors_fd()})
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     const bool wanted = process->stopping;
     for (const Slot& slot : std::list<Slot>(process->slots))
         on_slot_gone(slot, todo);
-    std::erase_if(watched_, [&](const auto& watched) { return watched.second.process.lock() == process; });
-    std::erase(processes_, process);
-    if (target.process_ == process)
-        target.process_.reset();
-    todo.gone.push_back(process);
+    forget(process, todo);
+    // One that lived for a while is replaced at once, and counts for nothing in what comes later.
+    constexpr std::uint64_t kAtOnceNs = 1'000'000'000;
+    if (process->ready && now_ns() - process->ready_ns > kAtOnceNs)
+        target.failures_ = 0;
     if (ending_ || (wanted && how == "exited with status 0"))
         return serve_starved(todo);
 
@@ -195,10 +192,6 @@ void Supervisor::on_exit(const Process& process, Todo& todo) {
     note(target, fmt::format("its process {}", how), todo);
     if (!process->ready)
         return start_failed(target, why, todo);
-    // One that lived for a while is replaced at once.
-    constexpr std::uint64_t kAtOnceNs = 1'000'000'000;
-    if (now_ns() - process->ready_ns > kAtOnceNs)
-        target.failures_ = 0;
     count_failure(target, why);
     if (now_ns() < target.retry_at_ns_)
         reject_all(target, failing_problem(target), todo);
@@ -208,30 +201,49 @@ void Supervisor::on_exit(const Process& process, Todo& todo) {
     serve_starved(todo);
 }
 
+// It is gone, or is made to go.
+void Supervisor::forget(const Process& process, Todo& todo) {
+    for (const int fd :
+         {process->process->pid_fd(), process->process->output_fd(), process->process->errors_fd()})
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    std::erase_if(watched_, [&](const auto& watched) { return watched.second.process.lock() == process; });
+    std::erase(processes_, process);
+    if (process->target->process_ == process)
+        process->target->process_.reset();
+    todo.gone.push_back(process);
+}
+
 void Supervisor::read_output(RunningProcess& process, Todo& todo) {
     read_stream(process, 0, todo);
     read_stream(process, 1, todo);
 }
 
+// At most what a pipe holds (pipe(7)): a program that prints without end is told of again, and others have their
+// turn. Of a process that has ended nothing is left unread.
 void Supervisor::read_stream(RunningProcess& process, int stream, Todo& todo) {
+    constexpr int kRounds = 4;
     const int fd = stream ? process.process->errors_fd() : process.process->output_fd();
     std::string& line = process.line[stream];
     char buffer[16384];
-    for (;;) {
-        const ssize_t n = ::read(fd, buffer, sizeof(buffer));
+    ssize_t n = sizeof(buffer);
+    for (int round = 0; round < kRounds && n == static_cast<ssize_t>(sizeof(buffer)); ++round) {
+        n = ::read(fd, buffer, sizeof(buffer));
         if (n == 0)
             ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd,
                         nullptr); // closed: or it would be told again and again
         if (n <= 0)
             return;
         line.append(buffer, static_cast<std::size_t>(n));
-        for (std::size_t end; (end = line.find('\n')) != std::string::npos || line.size() > kLongestLine;) {
-            const std::size_t taken = std::min(end, kLongestLine);
-            add_line(process, stream, line.substr(0, taken), todo);
-            line.erase(0, end == taken ? taken + 1 : taken);
+        std::size_t begin = 0;
+        for (;;) {
+            const std::size_t end = line.find('\n', begin);
+            if (end == std::string::npos && line.size() - begin <= kLongestLine)
+                break;
+            const std::size_t length = std::min(end - begin, kLongestLine); // npos - begin is long, too
+            add_line(process, stream, line.substr(begin, length), todo);
+            begin += length + (begin + length == end ? 1 : 0);
         }
-        if (n < static_cast<ssize_t>(sizeof(buffer)))
-            return;
+        line.erase(0, begin);
     }
 }
 

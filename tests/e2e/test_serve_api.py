@@ -1,4 +1,5 @@
 """What the API and the commands do while a daemon serves: invoke, logs, metrics, top, and changes seen at once."""
+import concurrent.futures
 import json
 import os
 import re
@@ -103,6 +104,52 @@ def test_a_follower_does_not_hold_up_the_end(store, serve, snap) -> None:
     assert daemon.stop().status == 0
     follower.wait()
     follower.close()
+
+
+def test_a_long_invoke_does_not_hold_up_the_end(store, serve, program) -> None:
+    store.deploy_probe(program("node-http"), "probe", top="max-request-time = 60\n")
+    daemon = serve()
+    words = ["invoke", "probe", "--path", "/sleep/50000", "--store", str(store.path)]
+    waiting = harness.Process([str(harness.KVMSERVER), *words], env=harness.BASE_ENVIRONMENT)
+    harness.wait_until(lambda: any(one["busy"] for one in by_socket(store, "GET", "/v1/live").json["live"]), "it is in a machine")
+    assert daemon.stop().status == 0
+    refused = waiting.wait()
+    assert refused.status == 6 and "the server is stopping" in refused.error, refused
+    waiting.close()
+
+
+def test_the_api_takes_nothing_new_once_it_is_to_end(store, serve, program) -> None:
+    store.deploy_probe(program("node-http"), "probe")
+    daemon = serve()
+    with harness.Client(daemon.port) as busy:
+        busy.send(b"POST /echo HTTP/1.1\r\nHost: probe.localhost\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+        assert busy.head()[0] == 100  # a machine has it
+        daemon.popen.send_signal(signal.SIGTERM)
+        harness.wait_until(lambda: not api_accepts(store), "the API is closed")
+        busy.send(b"abcd")
+        assert busy.reply() == b"abcd"
+    assert daemon.wait().status == 0
+
+
+def api_accepts(store: Store) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(str(store.path / "admin.sock"))
+    except (ConnectionRefusedError, FileNotFoundError):
+        return False
+    return True
+
+
+def test_a_call_that_cannot_be_ended_does_not_hold_up_the_end(store, serve, program) -> None:
+    store.deploy_probe(program("node-http"), "probe")
+    daemon = serve()
+    settings = '[function.hooks]\nhealth = "/sleep/50000"\n'
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        deploying = pool.submit(store.deploy_probe, program("node-http"), "slow", settings=settings, top="max-request-time = 60\n")
+        harness.wait_until(daemon.children, "the new version is tried")
+        ended = daemon.stop()
+        assert ended.status == 0 and "takes too long" in ended.err, ended
+        assert deploying.exception() is not None
 
 
 def test_metrics_and_top(store, serve, snap) -> None:

@@ -38,6 +38,17 @@ def test_a_program_that_takes_too_long(store, serve, node) -> None:
     assert daemon.text("shop", "/name") == "probe"
 
 
+def test_a_program_that_prints_without_end(store, serve, node, snap) -> None:
+    store.deploy_probe(node, "shop")
+    store.deploy(snap, "other")
+    daemon = serve()
+    daemon.text("shop", "/name")
+    with harness.Client(daemon.port) as babbler:
+        babbler.send(b"GET /babble HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
+        harness.wait_until(lambda: "[shop v1] babble" in daemon.err, "it prints")
+        assert [daemon.text("other", "/count") for _ in range(5)] == ["1\n"] * 5
+
+
 def test_a_reply_that_is_cut_off_is_seen_to_be(store, serve, node) -> None:
     store.deploy_probe(node, "shop")
     daemon = serve()
@@ -89,6 +100,24 @@ def test_one_that_dies_again_and_again_is_given_time(store, serve, snap) -> None
     harness.wait_until(lambda: not killed(), "its requests are refused")
     assert daemon.text("other", "/count") == "1\n"
     harness.wait_until(lambda: daemon.ask("hello").status == 200, "it is tried again")
+
+
+def test_one_that_lived_begins_anew(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    daemon = serve("--idle", "1.3")
+
+    def kill(times: int) -> None:
+        daemon.text("hello", "/count")
+        (pid,) = daemon.processes()["hello v1"]
+        os.kill(pid, signal.SIGKILL)
+        harness.wait_until(lambda: daemon.err.count("its process was killed by signal 9") == times, "the daemon knows")
+
+    kill(1)
+    kill(2)  # in a row: now it is given a while
+    harness.wait_until(lambda: daemon.ask("hello").status == 200, "it is tried again")
+    harness.wait_until(lambda: not daemon.processes(), "it ends for want of requests")
+    kill(3)
+    assert daemon.ask("hello").status == 200  # as after a first failure
 
 
 def test_the_end_of_the_daemon_is_that_of_the_processes(store, serve, snap) -> None:

@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 
+import admin
 import harness
 import pytest
 from serving import Daemon, Load
@@ -55,6 +56,34 @@ def test_reload_reads_the_certificate_again(store, serve, snap) -> None:
     daemon.popen.send_signal(signal.SIGHUP)
     harness.wait_until(lambda: "reload: " in daemon.err, "it says what is wrong")
     assert served_certificate(daemon.port) == second
+
+
+@pytest.mark.parametrize("how", ["signal", "API"])
+def test_reload_does_all_though_one_thing_fails(store, serve, snap, how) -> None:
+    store.deploy(snap, "hello")
+    public, private = certificate(store.folder, "public"), certificate(store.folder, "private")
+    api = f"127.0.0.1:{harness.free_port()}"
+    daemon = serve("--tls-certificate", str(public[0]), "--tls-key", str(public[1]),
+                   "--admin", api, "--admin-certificate", str(private[0]), "--admin-key", str(private[1]))  # fmt: skip
+
+    def of_the_api() -> str:
+        return ssl.get_server_certificate(tuple(api.split(":")))
+
+    before = of_the_api()
+    daemon.access_file.rename(daemon.access_file.with_suffix(".1"))
+    for old, new in zip(private, certificate(store.folder, "next")):
+        os.replace(new, old)
+    public[0].write_text("no certificate")
+    if how == "signal":
+        daemon.popen.send_signal(signal.SIGHUP)
+        harness.wait_until(lambda: "reload: " in daemon.err, "it says what is wrong")
+    else:
+        connection = admin.UnixConnection(store.path / "admin.sock")
+        connection.request("POST", "/v1/reload")
+        assert str(public[0]) in admin.Reply(connection.getresponse()).problem(500, "failed")["detail"]
+        connection.close()
+    assert of_the_api() != before
+    assert daemon.access_file.exists()
 
 
 def test_reload_opens_the_access_log_again(store, serve, snap) -> None:
@@ -114,6 +143,7 @@ def test_a_successor_that_cannot_serve_changes_nothing(store, serve, snap) -> No
     key.unlink()
     daemon.popen.send_signal(signal.SIGUSR2)
     harness.wait_until(lambda: "this one goes on" in daemon.err, f"it says so; {daemon.err}")
+    harness.wait_until(lambda: not daemon.children(), "nothing of it is left")
     served_certificate(daemon.port)
 
 
@@ -140,6 +170,25 @@ def test_a_socket_of_the_service_manager(store, snap) -> None:
             served.kill()
             served.wait()
             served.stdout.close()
+
+
+def test_the_service_manager_is_told_who_serves(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(harness.PATIENCE)
+        manager.bind(str(store.folder / "notify"))
+        daemon = serve(env={"NOTIFY_SOCKET": str(store.folder / "notify")})
+        assert manager.recv(1000) == f"READY=1\nMAINPID={daemon.popen.pid}".encode()
+        daemon.popen.send_signal(signal.SIGUSR2)
+        assert daemon.wait().status == 0
+        successor = pid_of_listener(daemon.port)
+        assert manager.recv(1000) == f"READY=1\nMAINPID={successor}".encode()
+        os.kill(successor, signal.SIGTERM)
+        assert manager.recv(1000) == b"STOPPING=1"  # the first said nothing when it ended
+        harness.wait_until(lambda: not pathlib.Path(f"/proc/{successor}/fd/0").exists(), "it ends when asked")
+        manager.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            manager.recv(1000)
 
 
 def test_a_websocket_keeps_its_machine(store, serve, node) -> None:
@@ -174,6 +223,25 @@ def test_headers_that_are_passed_on(store, serve, node) -> None:
     assert {"ts", "request_id", "bytes_in", "bytes_out", "queue_us", "restore_us", "exec_us", "reset_us", "total_us", "cpu_us",
             "dirty_pages"} <= line.keys()  # fmt: skip
     assert line["dirty_pages"] > 0 and line["reset_us"] > 0 and line["cpu_us"] > 0
+
+
+def test_what_is_deleted_has_no_logs_left(store, serve, node) -> None:
+    for name in ("again", "gone"):
+        store.deploy_probe(node, name)
+    daemon = serve()
+    for name in ("again", "gone"):
+        daemon.text(name, "/say/before")
+        harness.wait_until(lambda: "says before" in store("logs", name).out, "it is logged")
+    assert daemon.stop().status == 0
+    store.ok("delete", "again")
+    store.ok("delete", "gone")
+    store.deploy_probe(node, "again")
+    daemon = serve()
+    assert not (store.path / "logs/gone").exists()
+    daemon.text("again", "/say/after")
+    harness.wait_until(lambda: "says after" in store("logs", "again").out, "it is logged")
+    assert "before" not in store("logs", "again").out
+    assert "before" not in store("logs", "again", "--since", "1d").out
 
 
 def test_what_functions_print_is_kept(store, serve, node) -> None:

@@ -1,8 +1,10 @@
 """kvmserver serve: [function.scale], queues, and how many machines there are."""
 import concurrent.futures
 import contextlib
+import resource
 import time
 
+import admin
 import harness
 import pytest
 
@@ -25,6 +27,13 @@ def at_once(daemon, count: int, function: str, path: str) -> list:
 def threads_of(pid: int) -> int:
     import os
     return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def live(store, function: str) -> dict:
+    connection = admin.UnixConnection(store.path / "admin.sock")
+    with contextlib.closing(connection):
+        connection.request("GET", "/v1/live")
+        return next(one for one in admin.Reply(connection.getresponse()).json["live"] if one["function"] == function)
 
 
 def test_idle_functions_end_and_come_back(store, serve, snap) -> None:
@@ -110,6 +119,24 @@ def test_a_client_that_goes_away_leaves_the_queue(store, serve, node) -> None:
     assert daemon.text("shop", "/name") == "probe"
 
 
+def test_without_descriptors_nobody_waits_in_vain(store, serve, node) -> None:
+    store.deploy_probe(node, "shop", settings='[function.scale]\nmax = 1\nqueue-timeout = "0"\n')
+    daemon = serve()
+    daemon.text("shop", "/name")
+    with contextlib.ExitStack() as stack:
+        busy, *waiting = clients = [stack.enter_context(harness.Client(daemon.port)) for _ in range(4)]
+        busy.send(b"GET /sleep/1500 HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
+        harness.wait_until(lambda: live(store, "shop")["busy"] == 1, "it is in a machine")
+        for client in waiting:
+            client.send(b"GET /name HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
+        harness.wait_until(lambda: live(store, "shop")["queued"] == 3, "the others wait")
+        limits = resource.prlimit(daemon.popen.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(daemon.popen.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        assert [client.head()[0] for client in clients] == [200, 503, 503, 503]
+        resource.prlimit(daemon.popen.pid, resource.RLIMIT_NOFILE, limits)
+    assert daemon.text("shop", "/name") == "probe"
+
+
 def test_max_vms_bounds_all_functions_together(store, serve, snap, node) -> None:
     for name in ("a", "b", "c", "d"):
         store.deploy(snap, name)
@@ -122,6 +149,22 @@ def test_max_vms_bounds_all_functions_together(store, serve, snap, node) -> None
         replies = list(pool.map(lambda i: daemon.text("abcd"[i % 4], "/count"), range(200)))
     assert replies == ["1\n"] * 200
     harness.wait_until(lambda: sum(map(len, daemon.processes().values())) <= 2, "no more than two have a process")
+
+
+def test_a_burst_to_one_function_leaves_the_others_theirs(store, serve, snap) -> None:
+    for name in ("a", "b", "c", "cold"):
+        store.deploy(snap, name)
+    daemon = serve("--max-vms", "3", "--threads", "1")
+    for name in ("a", "b", "c"):
+        assert daemon.text(name, "/count") == "1\n"
+    before = daemon.processes()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(harness.Client(daemon.port)) for _ in range(8)]
+        for client in clients:
+            client.send(b"GET /count HTTP/1.1\r\nHost: cold.localhost\r\n\r\n")
+        assert [client.reply() for client in clients] == [b"1\n"] * 8
+    after = daemon.processes()
+    assert [after.get(f"{name} v1") for name in ("b", "c")] == [before[f"{name} v1"] for name in ("b", "c")], (before, after)
 
 
 def test_many_functions_take_turns(store, serve, snap) -> None:

@@ -1,5 +1,6 @@
 """kvmserver serve: environment and secrets reach the program with the after-restore hook."""
 import json
+import sqlite3
 
 import harness
 import pytest
@@ -40,6 +41,31 @@ def test_a_hook_that_refuses(store, serve, node) -> None:
     assert "POST /restored: status 500" in problem["detail"]
     store.ok("env", "unset", "shop", "REFUSE")
     harness.wait_until(lambda: daemon.ask("shop", "/name").status == 200, "it serves once the values are good")
+
+
+def test_what_cannot_be_read_now_stays_as_it_was(store, serve, node) -> None:
+    store.deploy_probe(node, "shop", settings=HOOK)
+    store.deploy_probe(node, "other")
+    store.ok("env", "set", "shop", "COLOUR=red")
+    daemon = serve()
+    assert daemon.text("shop", "/env/COLOUR") == "red"
+
+    def index(sql: str) -> None:
+        database = sqlite3.connect(store.path / "index.db", timeout=harness.PATIENCE)
+        with database:
+            database.execute(sql)
+        database.close()
+
+    index("ALTER TABLE secret RENAME TO away")  # no values of hooks can be read
+    index("UPDATE function SET name = 'renamed' WHERE name = 'other'")
+    index("UPDATE route SET host = 'renamed.localhost' WHERE host = 'other.localhost'")
+    harness.wait_until(lambda: daemon.ask("renamed", "/name").status == 200, "the others are looked at")
+    assert daemon.text("shop", "/env/COLOUR") == "red"
+    harness.wait_until(lambda: "shop stays as it was: " in daemon.err, "it says so")
+    assert daemon.err.count("shop stays as it was: ") == 1
+    index("ALTER TABLE away RENAME TO secret")
+    store.ok("env", "set", "shop", "COLOUR=blue")
+    harness.wait_until(lambda: daemon.text("shop", "/env/COLOUR") == "blue", "it is read again")
 
 
 def test_without_a_hook_nothing_is_sent(store, serve, node) -> None:

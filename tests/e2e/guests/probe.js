@@ -23,6 +23,9 @@ const server = http.createServer((request, response) => {
     console.log(`says ${decodeURIComponent(argument)}`);
     console.error(`mutters ${argument}`);
     response.end('said\n');
+  } else if (path === 'babble') { // prints without end
+    const lines = Buffer.from('babble' + '\n'.repeat(60000));
+    for (;;) require('node:fs').writeSync(1, lines);
   } else if (path === 'die') process.exit(3);
   else if (path === 'half') { // begins to reply, and dies
     response.writeHead(200, { 'Content-Length': '1000' });

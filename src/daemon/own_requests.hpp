@@ -1,0 +1,64 @@
+// The requests that the daemon makes itself (invoke.cpp): each has a thread that waits for it.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "src/http/upstream.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::daemon {
+
+// What the supervisor answers, for the thread that waits for it. `problem` and `lease` are to be read once
+// wait_until() has returned true.
+class OwnRequest final : public http::Waiter {
+public:
+    void connected(tinykvm::UniqueFd with, std::unique_ptr<http::Lease> holding) override;
+    void failed(http::Problem why, std::unique_ptr<http::Lease> holding) override;
+    bool abandoned() const override;
+
+    // False: no answer until then, or cut off before.
+    bool wait_until(std::chrono::steady_clock::time_point deadline);
+    int socket() const { return socket_.get(); } // the connection to the program; -1: there is none
+    void close();
+    // From any thread: the wait, or the connection, ends now.
+    void cut();
+    bool cut_off() const;
+
+    std::optional<http::Problem> problem;
+    std::unique_ptr<http::Lease> lease;
+
+private:
+    void answer(tinykvm::UniqueFd with, std::optional<http::Problem> why,
+                std::unique_ptr<http::Lease> holding);
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    tinykvm::UniqueFd socket_;
+    bool answered_ = false, abandoned_ = false, cut_ = false;
+};
+
+class OwnRequests {
+public:
+    // One of them, for as long as it runs.
+    struct Running {
+        explicit Running(OwnRequests& all);
+        ~Running();
+        Running(const Running&) = delete;
+        Running& operator=(const Running&) = delete;
+        OwnRequests& among;
+        const std::shared_ptr<OwnRequest> request;
+    };
+    // Waits for those that run; those that still do then are cut off, and so is each that comes later.
+    void end(std::chrono::milliseconds patience);
+
+private:
+    std::mutex mutex_;
+    std::condition_variable none_;
+    std::vector<std::shared_ptr<OwnRequest>> all_;
+    bool ended_ = false;
+};
+
+} // namespace kvmserver::daemon

@@ -1,0 +1,100 @@
+#include <stdlib.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "src/daemon/log_store.hpp"
+#include "tests/catch.hpp"
+
+using namespace kvmserver::daemon;
+
+namespace {
+
+struct Folder {
+    std::filesystem::path path;
+    Folder() {
+        char name[] = "/tmp/kvmserver-logs-XXXXXX";
+        path = ::mkdtemp(name);
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+};
+
+LogLine line_of(const std::string& function, std::string text) {
+    LogLine line;
+    line.function = function;
+    line.version = 1;
+    line.stream = "out";
+    line.text = std::move(text);
+    return line;
+}
+
+LogStore::Query of(const std::string& function, std::uint64_t after_id = 0, std::size_t last = 0) {
+    LogStore::Query query;
+    query.function = function;
+    query.after_id = after_id;
+    query.last = last;
+    return query;
+}
+
+using Clock = std::chrono::steady_clock;
+
+} // namespace
+
+TEST_CASE("lines that are in the files only, in memory, and of a daemon before") {
+    const Folder folder;
+    LogLimits limits;
+    limits.lines = 3;
+    {
+        LogStore store(folder.path, limits);
+        store.add(line_of("hello", "0"));
+    }
+    LogStore store(folder.path, limits);
+    for (int i = 1; i <= 5; ++i)
+        store.add(line_of("hello", std::to_string(i)));
+    store.add(line_of("other", "x"));
+    std::string texts;
+    const std::vector<LogLine> lines = store.lines(of("hello"));
+    for (const LogLine& line : lines)
+        texts += line.text;
+    CHECK(texts == "012345");
+    CHECK(store.lines(of("hello", lines[3].id)).size() == 2);
+    CHECK(store.lines(of("hello", lines[1].id)).size() == 4);
+    CHECK(store.lines({}).size() == 7);
+    CHECK(store.lines(of("hello", 0, 2)).front().text == "4");
+    store.forget("hello");
+    CHECK(store.lines(of("hello")).empty());
+}
+
+TEST_CASE("who reads long logs does not hold up who adds a line") {
+    const Folder folder;
+    LogLimits limits;
+    limits.file_bytes = 64 << 20;
+    LogStore store(folder.path, limits);
+    for (int i = 0; i < 150'000; ++i)
+        store.add(line_of("hello", "one of very many lines"));
+    const auto before = Clock::now();
+    store.lines(of("hello"));
+    const auto reading = Clock::now() - before;
+    std::atomic<bool> ended = false, began = false;
+    std::thread reader([&] {
+        while (!ended) {
+            store.lines(of("hello"));
+            began = true;
+        }
+    });
+    while (!began)
+        std::this_thread::yield();
+    Clock::duration longest{};
+    const auto end = Clock::now() + 5 * reading;
+    while (Clock::now() < end) {
+        const auto begin = Clock::now();
+        store.add(line_of("other", "x"));
+        longest = std::max(longest, Clock::now() - begin);
+        std::this_thread::yield();
+    }
+    ended = true;
+    reader.join();
+    CHECK(longest < reading / 2);
+}
