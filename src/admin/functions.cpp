@@ -45,9 +45,9 @@ void try_out(Call& call, const Wanted& wanted) {
         ~Turn() { turns.release(); }
         std::counting_semaphore<>& turns;
     } const turn(call.api.trials());
-    ops::require_health(call.store(), *wanted.snapshot,
-                        {.executable = call.api.options().executable,
-                         .manifest = wanted.plan.manifest.value_or("{}")});
+    ops::require_health(
+        call.store(), *wanted.snapshot,
+        {.executable = call.api.options().executable, .manifest = wanted.plan.manifest.value_or("{}")});
 }
 
 } // namespace

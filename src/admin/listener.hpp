@@ -41,8 +41,8 @@ public:
     void start();
     // Accepts no more; replies without an end (logs that are followed) end soon.
     void drain();
-    // Also waits that long at most for requests in flight, and then cuts their connections. False: some are at work
-    // all the same, and the destructor would wait for them.
+    // Also waits that long at most for requests in flight, and then cuts their connections. False: some are
+    // at work all the same, and the destructor would wait for them.
     bool stop(std::chrono::milliseconds patience);
     // The certificate's files again. Throws UserError; then the old one stays in use. Not after stop().
     void reload_certificate();

@@ -148,10 +148,11 @@ void live(Call& call) {
 void invoke(Call& call) {
     daemon::Control& control = call.api.control();
     const daemon::InvokeReply reply = control.invoke(asked(call));
-    Headers headers{{"Kvmserver-Request-Id", reply.request_id},
-                    {"Server-Timing", fmt::format("queue;dur={:.3f}, restore;dur={:.3f}, exec;dur={:.3f}, total;dur={:.3f}",
-                                                  ms(reply.queue_us), ms(reply.restore_us), ms(reply.exec_us),
-                                                  ms(reply.total_us))}};
+    Headers headers{
+        {"Kvmserver-Request-Id", reply.request_id},
+        {"Server-Timing",
+         fmt::format("queue;dur={:.3f}, restore;dur={:.3f}, exec;dur={:.3f}, total;dur={:.3f}",
+                     ms(reply.queue_us), ms(reply.restore_us), ms(reply.exec_us), ms(reply.total_us))}};
     if (reply.cold)
         headers.emplace_back("Kvmserver-Cold", "1");
     if (!reply.problem_code.empty())

@@ -3,8 +3,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "src/admin/address.hpp"
@@ -23,20 +23,58 @@ using tinykvm::ExitCode;
 using tinykvm::UserError;
 
 constexpr OptionSpec kServeOptions[] = {
-    {.name = "listen", .kind = Kind::text, .group = "Options", .value = "ADDR", .fallback = ":8080", .help = "where clients connect"},
-    {.name = "store", .kind = Kind::text, .group = "Options", .value = "DIR", .help = "the store (KVMSERVER_STORE)"},
-    {.name = "threads", .letter = 't', .kind = Kind::text, .group = "Options", .value = "N", .fallback = "0",
+    {.name = "listen",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "ADDR",
+     .fallback = ":8080",
+     .help = "where clients connect"},
+    {.name = "store",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "DIR",
+     .help = "the store (KVMSERVER_STORE)"},
+    {.name = "threads",
+     .letter = 't',
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "N",
+     .fallback = "0",
      .help = "request machines of a function at most; 0 = number of CPUs"},
-    {.name = "idle", .kind = Kind::text, .group = "Options", .value = "SECONDS", .fallback = "60",
+    {.name = "idle",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "SECONDS",
+     .fallback = "60",
      .help = "end the process of a function that nobody asks"},
-    {.name = "max-vms", .kind = Kind::text, .group = "Options", .value = "N", .fallback = "0",
+    {.name = "max-vms",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "N",
+     .fallback = "0",
      .help = "request machines of all functions together; 0 = no limit"},
-    {.name = "access-log", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "a JSON object a request; - is stdout"},
-    {.name = "admin", .kind = Kind::repeated, .group = "Options", .value = "ADDR",
-     .help = "where the API listens: HOST:PORT for those with a token, or a socket's path (STORE/admin.sock)"},
-    {.name = "admin-certificate", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM chain: TLS for the API"},
+    {.name = "access-log",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "FILE",
+     .help = "a JSON object a request; - is stdout"},
+    {.name = "admin",
+     .kind = Kind::repeated,
+     .group = "Options",
+     .value = "ADDR",
+     .help =
+         "where the API listens: HOST:PORT for those with a token, or a socket's path (STORE/admin.sock)"},
+    {.name = "admin-certificate",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "FILE",
+     .help = "PEM chain: TLS for the API"},
     {.name = "admin-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
-    {.name = "tls-certificate", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM chain: serve TLS"},
+    {.name = "tls-certificate",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "FILE",
+     .help = "PEM chain: serve TLS"},
     {.name = "tls-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
 };
 
@@ -53,7 +91,8 @@ Number number_of(const Invocation& invocation, std::string_view name, Number fal
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || value > most)
-        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is no number from 0 to {}", name, text, most));
+        throw UserError(ExitCode::usage,
+                        fmt::format("--{}: '{}' is no number from 0 to {}", name, text, most));
     return value;
 }
 
@@ -65,9 +104,13 @@ tinykvm::UniqueFd listen_on(const std::string& text) {
         ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (!fd || ::bind(fd.get(), address.get(), address.bytes) < 0 || ::listen(fd.get(), 1024) < 0) {
         const int error = errno;
-        throw UserError(error == EADDRINUSE ? ExitCode::conflict : error == EACCES ? ExitCode::not_permitted : ExitCode::failure,
+        throw UserError(error == EADDRINUSE ? ExitCode::conflict
+                        : error == EACCES   ? ExitCode::not_permitted
+                                            : ExitCode::failure,
                         fmt::format("cannot listen on {}: {}{}", text, std::strerror(error),
-                                    error == EADDRINUSE ? "; stop the other server or choose another address with --listen" : ""));
+                                    error == EADDRINUSE
+                                        ? "; stop the other server or choose another address with --listen"
+                                        : ""));
     }
     return fd;
 }
@@ -96,7 +139,8 @@ struct Admin final : daemon::Companion {
     }
 };
 
-admin::ListenerOptions admin_options(const Invocation& invocation, const Context& context, const std::filesystem::path& store) {
+admin::ListenerOptions admin_options(const Invocation& invocation, const Context& context,
+                                     const std::filesystem::path& store) {
     admin::ListenerOptions options;
     options.socket = admin::default_socket(store);
     if (const auto given = invocation.settings.find("admin"); given != invocation.settings.end())
@@ -105,7 +149,10 @@ admin::ListenerOptions admin_options(const Invocation& invocation, const Context
             if (!address.socket.empty())
                 options.socket = absolute_path(context.folder, address.socket);
             else if (!options.tcp.empty())
-                throw UserError(ExitCode::usage, fmt::format("--admin: {} and {}: the API listens at one address besides its socket", options.tcp, text));
+                throw UserError(
+                    ExitCode::usage,
+                    fmt::format("--admin: {} and {}: the API listens at one address besides its socket",
+                                options.tcp, text));
             else
                 options.tcp = text;
         }
@@ -123,7 +170,8 @@ admin::ListenerOptions admin_options(const Invocation& invocation, const Context
 
 int serve(const Invocation& invocation, Context& context) {
     if (!invocation.operands.empty())
-        throw UserError(ExitCode::usage, fmt::format("serve takes no '{}'; see kvmserver serve --help", invocation.operands.front()));
+        throw UserError(ExitCode::usage, fmt::format("serve takes no '{}'; see kvmserver serve --help",
+                                                     invocation.operands.front()));
     daemon::ServeOptions options;
     options.store = platform::store_path(invocation, context);
     options.certificate = text_of(invocation, "tls-certificate");
@@ -142,7 +190,8 @@ int serve(const Invocation& invocation, Context& context) {
         if (!file->empty())
             *file = absolute_path(context.folder, *file);
     options.listen = [address = text_of(invocation, "listen", ":8080")] { return listen_on(address); };
-    options.beside = [store = options.store, listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
+    options.beside = [store = options.store,
+                      listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
         auto running = std::make_unique<Admin>(store, control, listen);
         fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
         return running;

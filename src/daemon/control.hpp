@@ -83,8 +83,8 @@ public:
     // Looks at the store at once, as after a change by the caller: when it returns, new requests see the
     // change.
     virtual void refresh() = 0;
-    // What SIGHUP does: certificates, access log and store are read again, each whatever becomes of the others.
-    // Throws the first failure (UserError, HostError); what was in use then stays.
+    // What SIGHUP does: certificates, access log and store are read again, each whatever becomes of the
+    // others. Throws the first failure (UserError, HostError); what was in use then stays.
     virtual void reload() = 0;
 };
 

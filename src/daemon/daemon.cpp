@@ -133,7 +133,8 @@ int serve(ServeOptions options) {
     service.on_reload({});
     if (companion && !companion->finish(kLastPatience)) {
         log_line("kvmserver: a call of the API that takes too long is cut off");
-        std::_Exit(0); // its thread uses what a proper end would destroy; processes of functions end by themselves
+        std::_Exit(
+            0); // its thread uses what a proper end would destroy; processes of functions end by themselves
     }
     companion.reset();
     return 0;

@@ -20,8 +20,8 @@ public:
     virtual void reload() = 0;
     // Takes no new requests.
     virtual void drain() = 0;
-    // Waits for those that it has, cuts off what is left then. False: not even that ends them soon; then this must
-    // not be destroyed.
+    // Waits for those that it has, cuts off what is left then. False: not even that ends them soon; then this
+    // must not be destroyed.
     virtual bool finish(std::chrono::milliseconds patience) = 0;
 };
 

@@ -81,8 +81,7 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
         const Key key{function.name, function.created, live.version};
         try {
             const auto before = known_.find(key);
-            Known entry =
-                before != known_.end() ? before->second : read_version(function.name, live.version);
+            Known entry = before != known_.end() ? before->second : read_version(function.name, live.version);
             std::string values = values_of(function.name, entry.settings);
             // Values that have changed reach the program with a new process.
             if (!entry.target || entry.target->facts().values != values)

@@ -48,7 +48,7 @@ private:
         std::shared_ptr<Destination> destination;
         std::map<Key, Known> known;
     };
-    using Faults = std::map<std::string, std::string>; // by function or version: what is noted, once
+    using Faults = std::map<std::string, std::string>;     // by function or version: what is noted, once
     using Identity = std::pair<std::string, std::int64_t>; // of a function: its name, and when it was made
     static constexpr std::int64_t kNothing = -1;
     Part part_of(const store::FunctionSummary& function, Faults& faults);

@@ -169,7 +169,7 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
             fail(stopping, http::Outcome::upstream_failed);
         else
             fail({504, "queue-timeout", "no machine became free in time", "a longer --timeout", {}},
-             http::Outcome::timed_out);
+                 http::Outcome::timed_out);
     } else if (waiter->problem) {
         fail(*waiter->problem, http::Outcome::upstream_failed);
     } else {

@@ -41,8 +41,8 @@ public:
     LogStore(const LogStore&) = delete;
     LogStore& operator=(const LogStore&) = delete;
 
-    void add(LogLine line);                   // `id` and, when 0, `ms` are set here
-    void forget(const std::string& function); // it was deleted: its lines and files go
+    void add(LogLine line);                     // `id` and, when 0, `ms` are set here
+    void forget(const std::string& function);   // it was deleted: its lines and files go
     std::vector<std::string> functions() const; // that files are kept of
 
     struct Query {

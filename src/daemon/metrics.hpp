@@ -43,8 +43,9 @@ struct MetricsSnapshot {
     std::uint64_t started_ms = 0; // when the daemon began, since 1970
 };
 
-// Thread-safe. Threads are spread over some shards, each with a lock of its own, which is hardly ever contended for:
-// the front has few threads. Those that come and go (the API has one for each request) leave nothing behind.
+// Thread-safe. Threads are spread over some shards, each with a lock of its own, which is hardly ever
+// contended for: the front has few threads. Those that come and go (the API has one for each request) leave
+// nothing behind.
 class Metrics {
 public:
     template <class Change>

@@ -26,8 +26,8 @@ public:
     ~Service() override;
 
     void start();
-    // No new connections; requests in flight are finished, within `patience`, the daemon's own (invoke) within a
-    // shorter one, and then refused.
+    // No new connections; requests in flight are finished, within `patience`, the daemon's own (invoke)
+    // within a shorter one, and then refused.
     void drain(std::chrono::milliseconds patience);
     int listening_fd() const { return listening_.get(); }
     std::string address() const; // where clients connect, for people: ":8080", "127.0.0.1:8080"

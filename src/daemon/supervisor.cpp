@@ -163,7 +163,8 @@ void Supervisor::dispatch(const Slot& slot, Waiting waiting, Todo& todo) {
         {std::move(waiting.waiter), std::move(waiting.job), std::move(ours), std::nullopt});
 }
 
-// The next request of the machine's function that somebody still waits for. False: it got none, and none waits.
+// The next request of the machine's function that somebody still waits for. False: it got none, and none
+// waits.
 bool Supervisor::dispatch_next(const Slot& slot, Todo& todo) {
     Target& target = *slot->process.lock()->target;
     drop_abandoned(target);

@@ -218,8 +218,8 @@ void Supervisor::read_output(RunningProcess& process, Todo& todo) {
     read_stream(process, 1, todo);
 }
 
-// At most what a pipe holds (pipe(7)): a program that prints without end is told of again, and others have their
-// turn. Of a process that has ended nothing is left unread.
+// At most what a pipe holds (pipe(7)): a program that prints without end is told of again, and others have
+// their turn. Of a process that has ended nothing is left unread.
 void Supervisor::read_stream(RunningProcess& process, int stream, Todo& todo) {
     constexpr int kRounds = 4;
     const int fd = stream ? process.process->errors_fd() : process.process->output_fd();

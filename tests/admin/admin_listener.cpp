@@ -49,8 +49,7 @@ int main(int argc, char** argv) {
     try {
         store::Store store(argv[1]);
         admin::OpenStore source(argv[1], store);
-        admin::Api api(source,
-                       {.control = nullptr, .executable = argv[2], .version = "test"});
+        admin::Api api(source, {.control = nullptr, .executable = argv[2], .version = "test"});
         admin::Listener listener(api, options_from(argc, argv));
         listener.start();
         std::printf("listening %s\n", listener.address().c_str());

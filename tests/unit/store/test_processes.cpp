@@ -172,7 +172,8 @@ TEST_CASE("a thousand functions") {
             }
         }));
     INFO("ms for each hundred: " << Catch::Detail::stringify(times));
-    CHECK(*std::min_element(times.end() - 3, times.end()) < 3 * times.front() + 200); // a stall of the disk is not growth
+    CHECK(*std::min_element(times.end() - 3, times.end()) <
+          3 * times.front() + 200); // a stall of the disk is not growth
     CHECK(files_below(folder / "store/chunks").size() == 3 + 5 * 3);
     Functions functions(store);
     double best = 1e9;
