@@ -133,6 +133,7 @@ private:
     std::string add_slot(const Process& process, Todo& todo);
     void close_slot(const Slot& slot);
     bool evict_one();
+    std::size_t machines_that_go() const;
     void serve_starved(Todo& todo);
     void stop_process(Process process); // by value: the target forgets it
     void maybe_end(Target& target);

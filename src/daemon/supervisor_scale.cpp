@@ -76,6 +76,16 @@ bool Supervisor::evict_one() {
     return oldest != nullptr;
 }
 
+// Those that have been told to: what waits will have their places.
+std::size_t Supervisor::machines_that_go() const {
+    std::size_t count = 0;
+    for (const Process& process : processes_)
+        count += static_cast<std::size_t>(std::count_if(
+            process->slots.begin(), process->slots.end(),
+            [](const Slot& slot) { return slot->state == RequestMachineSlot::State::closing && slot->channel; }));
+    return count;
+}
+
 void Supervisor::serve_starved(Todo& todo) {
     while (!starved_.empty() && machines_ < max_machines_ && !ending_) {
         const auto target = starved_.front().lock();
