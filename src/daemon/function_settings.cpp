@@ -82,9 +82,10 @@ FunctionSettings function_settings(std::string_view manifest) {
     settings.scale.queue = whole(scale, "queue", 0, 1'000'000).value_or(settings.scale.queue);
     settings.scale.queue_ns = duration(scale, "queue-timeout").value_or(settings.scale.queue_ns);
     if (const json* hook = child(child(function, "hooks"), "after-restore")) {
-        settings.after_restore = hook->is_string() ? hook->get<std::string>() : "?";
-        if (!settings.after_restore.empty() && !settings.after_restore.starts_with('/'))
+        const auto* const path = hook->get_ptr<const std::string*>();
+        if (!path || (!path->empty() && !path->starts_with('/')))
             fail("function.hooks.after-restore", "a path that begins with /");
+        settings.after_restore = *path;
     }
     if (const json* secrets = child(function, "secrets")) {
         if (!secrets->is_array())

@@ -287,6 +287,9 @@ def test_dry_run(api, snap) -> None:
     assert api.ask("GET", "/v1/functions/hello").json == before
     for manifest in ({"function": 3}, {"function": {"env": {"A": 1}}}, {"function": {"routes": "x"}}, {"function": {"hooks": {"health": "x"}}}):
         api.ask("PUT", "/v1/functions/hello?dry_run=1", {"manifest": manifest}).problem(400, "bad-value")
+    for of_daemon in ({"scale": {"max": 0}}, {"hooks": {"after-restore": "x"}}, {"hooks": {"after-restore": 3}}, {"secrets": "KEY"}, {"versions": {"keep": 0}}):
+        refused = api.ask("PUT", "/v1/functions/hello?dry_run=1", {"manifest": {"function": of_daemon}})
+        assert refused.status == 400 and "function." in refused.json["detail"], (of_daemon, refused)
 
 
 def test_a_sick_version_does_not_go_live(api, snap, other) -> None:
