@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "tinykvm/base/error.hpp"
 
@@ -21,6 +22,30 @@ constexpr double kTrialSeconds = 3;
 // A snapshot is started long after it was taken: timers that are due by then belong to its first request.
 constexpr std::uint64_t kTrialLaterNs = 86'400'000'000'000;
 
+struct Used {
+    Machine::AccessedFrames frames;
+    std::vector<FrameRun> written;
+    bool answered = false;
+};
+
+Used answer_once(const MachineEnv& env, const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+    Booted trial;
+    trial.driver = std::make_unique<Driver>(*setup.listeners, [](const std::string&) {});
+    trial.machine = Machine::clone(env, std::move(image), *trial.driver, ResetStrategy::working_set);
+    trial.machine->skip_time(kTrialLaterNs);
+    trial.machine->forget_accessed();
+    Used used;
+    try {
+        warm_up(trial, options);
+        used.answered = true;
+    } catch (const UserError&) {
+        // Not a web server, or not for this path: what it touched until then is what is known.
+    }
+    used.frames = trial.machine->accessed_frames();
+    used.written = trial.machine->written_frames();
+    return used;
+}
+
 } // namespace
 
 TrialPages trial_invocation(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
@@ -28,27 +53,28 @@ TrialPages trial_invocation(const Setup& setup, const Options& options, std::sha
     env.options.trial = true;
     env.options.verbose = false;
     env.options.trace_syscalls = env.options.trace_mmap = false;
-    Booted trial;
     Options one = options;
     one.warmup = 1;
     one.limits.request_seconds = one.limits.boot_seconds = kTrialSeconds;
-    trial.driver = std::make_unique<Driver>(*setup.listeners, [](const std::string&) {});
-    trial.machine = Machine::clone(env, image, *trial.driver, ResetStrategy::working_set);
-    trial.machine->skip_time(kTrialLaterNs);
-    trial.machine->forget_accessed();
-    try {
-        warm_up(trial, one);
-    } catch (const UserError&) {
-        // Not a web server, or not for this path: what it touched until then is what is known.
+    Used used = answer_once(env, setup, one, image);
+    // What a thread happened to touch in one of two trials only is not hot: a few such pages move the chunks' ends, and
+    // snapshots of the same program would share less.
+    if (used.answered) {
+        const Used again = answer_once(env, setup, one, image);
+        std::vector<bool> both(image->image->frames());
+        for (const Frame frame : again.frames.program)
+            both[frame] = true;
+        if (again.answered)
+            std::erase_if(used.frames.program, [&](Frame frame) { return !both[frame]; });
     }
-    auto used = trial.machine->accessed_frames();
-    TrialPages pages{std::move(used.machine), trial.machine->written_frames()};
+    TrialPages pages{std::move(used.frames.machine), std::move(used.written)};
     // Those of the program that a clone needs as copies of its own from the start lie together.
     std::vector<bool> written(image->image->frames());
     for (const FrameRun& run : pages.written)
         std::fill_n(written.begin() + run.first, run.count, true);
-    std::stable_partition(used.program.begin(), used.program.end(), [&](Frame frame) { return !written[frame]; });
-    pages.hot.insert(pages.hot.end(), used.program.begin(), used.program.end());
+    auto& program = used.frames.program;
+    std::stable_partition(program.begin(), program.end(), [&](Frame frame) { return !written[frame]; });
+    pages.hot.insert(pages.hot.end(), program.begin(), program.end());
     return pages;
 }
 

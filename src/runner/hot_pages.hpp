@@ -9,8 +9,8 @@
 
 namespace kvmserver {
 
-// Frames that a machine cloned from the image uses to answer GET --warmup-path, found by letting one answer it in a
-// trial whose effects stay inside: it may read, but not write, connect or print. A program that does not answer HTTP
+// Frames that a machine cloned from the image uses to answer GET --warmup-path, found by letting two answer it in
+// trials whose effects stay inside: it may read, but not write, connect or print. A program that does not answer HTTP
 // gives the frames of what it did do. The guest kernel's own frames and the page tables come first.
 struct TrialPages {
     std::vector<std::uint32_t> hot;            // in the order they should be unpacked

@@ -15,7 +15,7 @@ struct ChunkLengths {
     std::uint32_t least, one_in, most; // one_in: a power of two
 };
 inline constexpr ChunkLengths kHotLengths{32, 32, 96};    // small: several threads decompress them at once
-inline constexpr ChunkLengths kColdLengths{384, 128, 768}; // FORMAT.md, "Sizes and speeds"
+inline constexpr ChunkLengths kColdLengths{256, 64, 512}; // FORMAT.md, "Sizes and speeds"
 
 struct Plan {
     std::vector<ChunkInfo> chunks; // runs, pages and hot are set; hot ones first
