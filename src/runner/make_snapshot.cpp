@@ -5,6 +5,9 @@
 
 #include "src/runner/hot_pages.hpp"
 #include "src/runner/setup.hpp"
+#include "src/runner/snapshot_image.hpp"
+#include "src/snapshot/address_order.hpp"
+#include "src/snapshot/plan.hpp"
 #include "src/snapshot/reader.hpp"
 #include "src/snapshot/unpacked.hpp"
 #include "src/snapshot/writer.hpp"
@@ -15,6 +18,19 @@
 namespace kvmserver {
 
 using namespace tinykvm;
+
+namespace {
+
+// Then each chunk is a run of frames, and can be mapped as a whole.
+std::vector<Frame> in_order_of_chunks(const MachineImage& image, const std::vector<Frame>& hot) {
+    const auto memory = image.image->bytes();
+    const auto cold = cold_order(plan_chunks(memory, address_ranks(memory, image.root.value), hot, image.image->fd()));
+    std::vector<Frame> order = hot;
+    order.insert(order.end(), cold.begin(), cold.end());
+    return order;
+}
+
+} // namespace
 
 int make_snapshot(const Options& options) {
     StopSignal::instance();
@@ -31,7 +47,7 @@ int make_snapshot(const Options& options) {
     booted.machine.reset();
     TrialPages trial = trial_invocation(*setup, options, booted_image);
     booted_image->working_set = std::move(trial.written);
-    const auto image = renumber(*booted_image, trial.hot);
+    const auto image = renumber(*booted_image, in_order_of_chunks(*booted_image, trial.hot));
     booted_image.reset();
     std::vector<std::uint32_t> hot(trial.hot.size());
     std::iota(hot.begin(), hot.end(), 0);
@@ -47,7 +63,7 @@ int make_snapshot(const Options& options) {
                                                                      : fmt::format("{:.0f} KiB", mib * 1024),
                summary.sha256);
     std::fflush(stdout);
-    UnpackedCache(options.cache).keep(SnapshotReader::open(options.snapshot_file)); // it is likely to be started soon
+    keep_hot_part(SnapshotReader::open(options.snapshot_file), UnpackedCache(options.cache)); // it is likely to be started soon
     return 0;
 }
 

@@ -16,17 +16,12 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
-Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change)
-    : cache_(options.cache) {
+Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     const std::string name = reader.path().string();
     memory_ = Image::create(state.frames);
-    auto unpacked = cache_.find(reader);
-    keep_unpacked_ = !unpacked;
-    if (options.verbose.general && unpacked)
-        note_line(fmt::format("{}: its hot part was kept unpacked in {}", name, options.cache));
-    loader_ = std::make_shared<SnapshotLoader>(std::move(reader), std::move(unpacked), *memory_);
+    loader_ = std::make_shared<SnapshotLoader>(std::move(reader), UnpackedCache(options.cache), *memory_);
     memory_->set_loader(loader_);
     // The hot part is unpacked by two threads while this one gets KVM, the VMs and the sockets ready.
     const std::size_t hot = loader_->hot_chunks();
@@ -49,6 +44,8 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     setup_->pool.fill(setup_->kvm, setup_->env.cpu, 1, spare_cpu && setup_->env.kind.pvm_door);
     front.get();
     back.get();
+    if (options.verbose.general && loader_->hot_from_cache() > 0)
+        note_line(fmt::format("{}: {} of {} hot chunks were kept unpacked in {}", name, loader_->hot_from_cache(), hot, options.cache));
     std::vector<std::string> warnings;
     image_ = from_state(state, memory_, *setup_->policy, warnings);
     for (const std::string& warning : warnings)
@@ -64,6 +61,8 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     }
     if (uses_dirty_bits(*setup_, options))
         clear_marks(*image_, *memory_);
+    if (loader_)
+        loader_->map_cold_chunks();
 }
 
 Restored::~Restored() {
@@ -77,24 +76,45 @@ void Restored::fill_behind(std::function<void()> on_damage) {
     if (!loader_)
         return;
     filler_ = std::thread([this, on_damage = std::move(on_damage)] {
-        const sched_param none{};
-        ::sched_setscheduler(0, SCHED_IDLE, &none); // only what the requests leave over
-        // Even so the scheduler gives it some milliseconds now and then: the first request, for which many
-        // start us, goes first.
-        constexpr int kHeadStartMs = 100;
-        pollfd stopped{stopper_.fd(), POLLIN, 0};
-        if (::poll(&stopped, 1, kHeadStartMs) > 0)
-            return; // nobody will need the rest
         try {
-            loader_->load_chunks(loader_->hot_chunks(), loader_->chunks(), stop_);
-            if (keep_unpacked_ && !stop_)
-                cache_.keep(loader_->reader()); // for the next start
+            fill();
         } catch (const std::exception& error) {
             note_line(error.what());
             damaged_ = true;
             on_damage();
         }
     });
+}
+
+// Whether the filler is to go on, after that time.
+bool Restored::wait(int ms) {
+    pollfd stopped{stopper_.fd(), POLLIN, 0};
+    return ::poll(&stopped, 1, ms) == 0;
+}
+
+void Restored::fill() {
+    // The first request, for which many start us, goes first.
+    constexpr int kHeadStartMs = 100;
+    if (!wait(kHeadStartMs))
+        return; // nobody will need the rest
+    const std::size_t hot = loader_->hot_chunks();
+    if (loader_->caches()) {
+        const sched_param none{};
+        ::sched_setscheduler(0, SCHED_IDLE, &none); // nobody waits for this: only what the requests leave over
+        if (loader_->hot_from_cache() < hot)
+            keep_hot_part(loader_->reader(), loader_->cache()); // for the next start
+        // What is touched is loaded then; that it can be is known before, at least of what is used for longer.
+        constexpr int kCheckMs = 5000;
+        if (wait(kCheckMs))
+            for (std::size_t chunk = hot; chunk < loader_->chunks() && wait(0); ++chunk)
+                loader_->reader().check_stored(chunk);
+        return;
+    }
+    // Between two chunks requests have the CPU; with less than an ordinary claim to it a chunk that a request waits for
+    // might take long.
+    constexpr int kPauseMs = 3;
+    for (std::size_t chunk = hot; chunk < loader_->chunks() && wait(kPauseMs); ++chunk)
+        loader_->load_chunks(chunk, chunk + 1, stop_);
 }
 
 } // namespace kvmserver

@@ -29,14 +29,15 @@ public:
 
     Setup& setup() { return *setup_; }
     const std::shared_ptr<tinykvm::MachineImage>& image() const { return image_; }
-    // Once, when the machines are being made: later requests then do not wait for parts of the file, and a
-    // damaged one is found out. `on_damage` is called on another thread.
+    // Once, when the machines are being made: a damaged file is found out, copies are kept for the next start, and without a
+    // place for these the rest is loaded, so that later requests do not wait for it. `on_damage` is called on another thread.
     void fill_behind(std::function<void()> on_damage);
     bool damaged() const { return damaged_; }
 
 private:
-    const UnpackedCache cache_;
-    bool keep_unpacked_ = false;
+    bool wait(int ms);
+    void fill();
+
     std::shared_ptr<tinykvm::Image> memory_;
     std::shared_ptr<SnapshotLoader> loader_;
     std::unique_ptr<Setup> setup_;

@@ -1,11 +1,28 @@
 #include "src/runner/snapshot_image.hpp"
 
+#include <algorithm>
+#include <system_error>
+
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
+namespace {
 
-SnapshotLoader::SnapshotLoader(SnapshotReader reader, std::optional<UnpackedCopy> unpacked, const tinykvm::Image& image)
-    : reader_(std::move(reader)), unpacked_(std::move(unpacked)), image_(image.bytes()), memfd_(image.fd()), states_(reader_.chunks().size()) {
+// A mapping each: what is shorter is copied.
+constexpr std::uint32_t kWorthMapping = 64;
+
+bool worth_caching(const SnapshotReader& reader) {
+    std::uint64_t bytes = 0;
+    for (const ChunkInfo& chunk : reader.chunks())
+        bytes += chunk.raw_bytes();
+    return bytes >= UnpackedCache::kWorthBytes;
+}
+
+} // namespace
+
+SnapshotLoader::SnapshotLoader(SnapshotReader reader, UnpackedCache cache, tinykvm::Image& image)
+    : reader_(std::move(reader)), cache_(std::move(cache)), caches_(worth_caching(reader_) && cache_.usable()), image_(image),
+      states_(reader_.chunks().size()) {
     while (hot_ < reader_.chunks().size() && reader_.chunks()[hot_].hot)
         ++hot_;
 }
@@ -24,8 +41,7 @@ void SnapshotLoader::load_chunk(std::size_t chunk) {
     std::uint8_t seen = absent;
     if (states_[chunk].compare_exchange_strong(seen, loading, std::memory_order_acquire)) {
         try {
-            const auto kept = unpacked_ ? unpacked_->chunk(chunk) : std::span<const std::byte>();
-            reader_.place(chunk, kept.empty() ? reader_.unpack(chunk) : kept, image_, memfd_);
+            fill(chunk);
         } catch (...) {
             states_[chunk].store(failed, std::memory_order_release);
             const std::lock_guard lock(mutex_);
@@ -45,6 +61,39 @@ void SnapshotLoader::load_chunk(std::size_t chunk) {
     if (seen == failed)
         throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot,
                                  reader_.path().string() + ": a part of the snapshot cannot be read; build it anew");
+}
+
+void SnapshotLoader::fill(std::size_t number) {
+    const ChunkInfo& chunk = reader_.chunks()[number];
+    const std::string name = caches_ ? reader_.chunk_name(number) : "";
+    auto copy = caches_ ? cache_.find(name, chunk.raw_bytes()) : std::nullopt;
+    if (copy && chunk.hot)
+        ++hot_from_cache_;
+    const auto pages = copy ? std::span<const std::byte>(copy->pages.bytes()) : reader_.unpack(number);
+    const auto longest = std::ranges::max_element(chunk.runs, {}, &ChunkRun::count);
+    const ChunkRun* mapped = nullptr;
+    if (maps_ && longest->count >= kWorthMapping) {
+        if (!copy)
+            copy = cache_.keep(name, pages);
+        try {
+            if (copy) {
+                image_.add_part({std::move(copy->file), std::uint64_t{longest->page} * tinykvm::kPageSize, longest->first, longest->count});
+                mapped = &*longest;
+            }
+        } catch (const std::system_error&) {
+            // No more mappings to be had: those that have it hold what is copied now.
+        }
+    }
+    reader_.place(number, pages, image_.bytes(), image_.fd(), mapped);
+}
+
+void keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache) {
+    if (!worth_caching(reader) || !cache.usable())
+        return;
+    for (std::size_t i = 0; i < reader.chunks().size() && reader.chunks()[i].hot; ++i)
+        if (const std::string name = reader.chunk_name(i); !cache.has(name))
+            cache.keep(name, reader.unpack(i));
+    cache.make_room();
 }
 
 void SnapshotLoader::load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop) {

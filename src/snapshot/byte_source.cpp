@@ -64,6 +64,12 @@ public:
         size_ += length;
     }
     std::uint64_t size() const override { return size_; }
+    std::string identity_of(std::uint64_t offset, std::uint64_t length) const override {
+        const auto piece = std::ranges::lower_bound(pieces_, offset, {}, &Piece::offset);
+        if (piece == pieces_.end() || piece->offset != offset || piece->length != length)
+            return ByteSource::identity_of(offset, length);
+        return std::filesystem::path(piece->path).filename().string();
+    }
 
     void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
         auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset,
@@ -95,6 +101,10 @@ private:
 };
 
 } // namespace
+
+std::string ByteSource::identity_of(std::uint64_t offset, std::uint64_t length) const {
+    return fmt::format("{}-{:x}-{:x}", identity(), offset, length);
+}
 
 std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) {
     // Not to wait for the writer of a FIFO.

@@ -17,6 +17,8 @@ public:
     // Fit for a file's name; another one for other bytes, on this machine, for whoever cannot change them
     // unseen.
     virtual std::string identity() const = 0;
+    // The same for the bytes from `offset` on, in whatever snapshots they are.
+    virtual std::string identity_of(std::uint64_t offset, std::uint64_t length) const;
     // Fills `bytes`, which lie within size(). Throws FormatError when they are not there any more, HostError.
     virtual void read_at(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
 };

@@ -152,6 +152,21 @@ Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_
     return plan;
 }
 
+std::vector<std::uint32_t> cold_order(const Plan& plan) {
+    std::vector<std::uint32_t> order;
+    for (const ChunkInfo& chunk : plan.chunks) {
+        std::uint32_t page = 0; // runs of copies come last, and begin with a page that was there before
+        for (const ChunkRun& run : chunk.runs) {
+            if (chunk.hot || run.page != page)
+                break;
+            for (std::uint32_t i = 0; i < run.count; ++i)
+                order.push_back(run.first + i);
+            page += run.count;
+        }
+    }
+    return order;
+}
+
 void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, std::vector<std::byte>& raw) {
     raw.resize(chunk.raw_bytes());
     for (const ChunkRun& run : chunk.runs)

@@ -31,6 +31,9 @@ struct Plan {
 Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks,
                  std::span<const std::uint32_t> hot_frames, int memory_fd = -1);
 
+// The frames of whose pages the plan's cold chunks consist, in that order. Frames numbered so make each such chunk one run.
+std::vector<std::uint32_t> cold_order(const Plan& plan);
+
 // The pages of a planned chunk, one after the other.
 void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, std::vector<std::byte>& raw);
 

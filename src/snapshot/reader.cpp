@@ -111,11 +111,14 @@ std::span<const std::byte> SnapshotReader::unpack(std::size_t number) const {
     }
 }
 
-void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages, std::span<std::byte> image, int memfd) const {
+void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages, std::span<std::byte> image, int memfd,
+                           const ChunkRun* except) const {
     const ChunkInfo& chunk = chunks_[number];
     if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage || pages.size() != chunk.raw_bytes())
         throw std::logic_error("SnapshotReader::place: the image or the chunk has another size");
     for (const ChunkRun& run : chunk.runs) {
+        if (&run == except)
+            continue;
         const auto part = pages.subspan(std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
         const std::size_t at = std::size_t{run.first} * kPage;
         if (memfd < 0 || ::pwrite(memfd, part.data(), part.size(), static_cast<off_t>(at)) != static_cast<ssize_t>(part.size()))
@@ -123,7 +126,23 @@ void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages,
     }
 }
 
-format::Checksum SnapshotReader::header_checksum() const { return format::checksum_of(format::encode(header_)); }
+std::string SnapshotReader::chunk_name(std::size_t number) const {
+    const ChunkInfo& chunk = chunks_[number];
+    return fmt::format("{}-{}-{}", source_->identity_of(chunk.offset, chunk.stored), static_cast<unsigned>(chunk.filter), chunk.pages);
+}
+
+void SnapshotReader::check_stored(std::size_t number) const {
+    const ChunkInfo& chunk = chunks_[number];
+    try {
+        const auto stored = stored_buffer(chunk.stored);
+        source_->read_at(chunk.offset, stored);
+        if (format::checksum_of(stored) != chunk.checksum)
+            throw FormatError(
+                fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
+    } catch (const FormatError& error) {
+        bad(error.what());
+    }
+}
 
 void SnapshotReader::verify() const {
     try {

@@ -1,16 +1,21 @@
 #include "src/snapshot/unpacked.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdlib>
-#include <cstring>
+#include <ctime>
+#include <system_error>
+#include <vector>
 
+#include "src/snapshot/format.hpp"
 #include "src/snapshot/output_file.hpp"
-#include "src/snapshot/reader.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 
@@ -19,133 +24,126 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file: Head, an Entry for each hot chunk, then their pages. Host byte order: it never leaves the
-// machine.
-constexpr std::array<char, 8> kMagic{'K', 'V', 'M', 'u', 'n', 'p', 'k', '1'};
-struct Head {
-    std::array<char, 8> magic = kMagic;
-    std::uint64_t chunks = 0;
-    format::Checksum snapshot; // of its header
-    format::Checksum entries;  // of all Entries
+constexpr const char* kExtension = ".pages";
+constexpr std::time_t kUsedSeconds = 600; // a copy's time of use is told this exactly
+
+// Behind the pages. Copies are not flushed to the disk, so that after a power failure anything may be in them: they are
+// checked when they are first used after the machine was started. `boot`: in which run they were made or checked.
+struct Trailer {
+    format::Checksum checksum;
+    std::array<char, 36> boot{};
 };
 
-bool read_all(int fd, std::uint64_t offset, std::span<std::byte> bytes) {
-    return tinykvm::read_at(fd, offset, bytes) == bytes.size();
+const std::array<char, 36>& this_boot() {
+    static const auto id = [] {
+        std::array<char, 36> text{}; // zeros, which no run has: every copy is checked then
+        const tinykvm::UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)); // random(4)
+        if (file)
+            tinykvm::read_at(file.get(), 0, std::as_writable_bytes(std::span(text)));
+        return text;
+    }();
+    return id;
 }
 
 bool is_ours(const struct stat& info) { return info.st_uid == ::geteuid() && (info.st_mode & 0077) == 0; }
 
-std::size_t hot_chunks(const SnapshotReader& snapshot) {
-    const auto chunks = snapshot.chunks();
-    return static_cast<std::size_t>(std::ranges::find(chunks, false, &ChunkInfo::hot) - chunks.begin());
+void note_use(int file, const struct stat& info) {
+    if (std::time(nullptr) - info.st_mtim.tv_sec > kUsedSeconds)
+        ::futimens(file, nullptr);
 }
 
 } // namespace
 
-std::span<const std::byte> UnpackedCopy::chunk(std::size_t number) const {
-    if (number >= entries_.size())
-        return {};
-    const Entry& entry = entries_[number];
-    thread_local std::vector<std::byte> buffer;
-    buffer.resize(std::max<std::size_t>(buffer.size(), entry.bytes));
-    const auto bytes = std::span(buffer).first(entry.bytes);
-    if (!read_all(fd_.get(), entry.offset, bytes) || format::checksum_of(bytes) != entry.checksum)
-        return {};
-    return bytes;
-}
-
-UnpackedCache::UnpackedCache(fs::path folder, std::uint64_t most_bytes)
-    : folder_(std::move(folder)), most_bytes_(most_bytes) {}
+UnpackedCache::UnpackedCache(fs::path folder, std::uint64_t room) : folder_(std::move(folder)), room_(room) {}
 
 bool UnpackedCache::usable() const {
+    if (folder_.empty())
+        return false;
     struct stat info {};
-    return !folder_.empty() && ::lstat(folder_.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && is_ours(info);
+    if (::lstat(folder_.c_str(), &info) != 0)
+        return errno == ENOENT && make_folder();
+    return S_ISDIR(info.st_mode) && is_ours(info);
 }
 
 bool UnpackedCache::make_folder() const {
-    if (folder_.empty())
-        return false;
     ::mkdir(folder_.parent_path().c_str(), 0700); // ~/.cache; that the home itself is missing has its reason
-    ::mkdir(folder_.c_str(), 0700);
-    return usable();
+    return ::mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
-// A copy belongs to the very bytes it was made of: checksums alone, which are made to find damage, could be
-// made to agree by the maker of another snapshot, whose pages would then run in this one.
-fs::path UnpackedCache::path_of(const SnapshotReader& snapshot) const {
-    return folder_ / (snapshot.identity() + ".unpacked");
-}
-
-std::optional<UnpackedCopy> UnpackedCache::find(const SnapshotReader& snapshot) const {
-    if (!usable())
-        return std::nullopt;
-    UnpackedCopy copy;
-    copy.fd_.reset(::open(path_of(snapshot).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+std::optional<UnpackedChunk> UnpackedCache::open(const std::string& name, std::uint64_t bytes) const {
+    UnpackedChunk chunk;
+    const fs::path path = folder_ / (name + kExtension);
+    chunk.file.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     struct stat info {};
-    Head head;
-    if (!copy.fd_ || ::fstat(copy.fd_.get(), &info) != 0 || !S_ISREG(info.st_mode) || !is_ours(info) ||
-        !read_all(copy.fd_.get(), 0, std::as_writable_bytes(std::span(&head, 1))) || head.magic != kMagic ||
-        head.chunks != hot_chunks(snapshot) || head.snapshot != snapshot.header_checksum())
+    if (!chunk.file || ::fstat(chunk.file.get(), &info) != 0 || !S_ISREG(info.st_mode) || !is_ours(info) ||
+        static_cast<std::uint64_t>(info.st_size) != bytes + sizeof(Trailer))
         return std::nullopt;
-    copy.entries_.resize(head.chunks);
-    const auto bytes = std::as_writable_bytes(std::span(copy.entries_));
-    if (!read_all(copy.fd_.get(), sizeof(head), bytes) || format::checksum_of(bytes) != head.entries)
+    Trailer trailer;
+    if (tinykvm::read_at(chunk.file.get(), bytes, std::as_writable_bytes(std::span(&trailer, 1))) != sizeof(trailer))
         return std::nullopt;
-    for (std::size_t i = 0; i < copy.entries_.size(); ++i)
-        if (copy.entries_[i].bytes != snapshot.chunks()[i].raw_bytes())
+    chunk.pages = tinykvm::Mapping::map(bytes, PROT_READ, MAP_PRIVATE, chunk.file.get(), 0, "unpacked chunk");
+    if (trailer.boot != this_boot() || this_boot() == std::array<char, 36>{}) {
+        if (format::checksum_of(chunk.pages.bytes()) != trailer.checksum)
             return std::nullopt;
-    ::futimens(copy.fd_.get(), nullptr); // it was used
-    return copy;
+        const tinykvm::UniqueFd again(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+        (void)!::pwrite(again.get(), this_boot().data(), this_boot().size(), static_cast<off_t>(bytes + offsetof(Trailer, boot)));
+    }
+    note_use(chunk.file.get(), info);
+    return chunk;
 }
 
-bool UnpackedCache::keep(const SnapshotReader& snapshot) const {
-    const std::size_t count = hot_chunks(snapshot);
-    std::vector<UnpackedCopy::Entry> entries(count);
-    std::uint64_t end = (sizeof(Head) + count * sizeof(UnpackedCopy::Entry) + 4095) & ~std::uint64_t{4095};
-    const std::uint64_t begin = end;
-    for (std::size_t i = 0; i < count; ++i) {
-        entries[i] = {end, snapshot.chunks()[i].raw_bytes(), {}};
-        end += entries[i].bytes;
-    }
-    if (end - begin < kWorthBytes || end > most_bytes_ || !make_folder())
-        return false;
+std::optional<UnpackedChunk> UnpackedCache::find(const std::string& name, std::uint64_t bytes) const {
     try {
-        make_room(end);
-        OutputFile file(path_of(snapshot));
-        for (std::size_t i = 0; i < count; ++i) {
-            const auto pages = snapshot.unpack(i);
-            entries[i].checksum = format::checksum_of(pages);
-            file.write_at(entries[i].offset, pages);
-        }
-        Head head;
-        head.chunks = count;
-        head.snapshot = snapshot.header_checksum();
-        head.entries = format::checksum_of(std::as_bytes(std::span(entries)));
-        file.write_at(sizeof(head), std::as_bytes(std::span(entries)));
-        file.write_at(0, std::as_bytes(std::span(&head, 1)));
+        return usable() ? open(name, bytes) : std::nullopt;
+    } catch (const std::system_error&) { // no room for the mapping
+        return std::nullopt;
+    }
+}
+
+bool UnpackedCache::has(const std::string& name) const {
+    return ::access((folder_ / (name + kExtension)).c_str(), F_OK) == 0;
+}
+
+std::optional<UnpackedChunk> UnpackedCache::keep(const std::string& name, std::span<const std::byte> pages) const {
+    try {
+        if (!usable())
+            return std::nullopt;
+        if (auto there = open(name, pages.size())) // those who map it should map the same file
+            return there;
+        OutputFile file(folder_ / (name + kExtension));
+        const Trailer trailer{format::checksum_of(pages), this_boot()};
+        file.write_at(0, pages);
+        file.write_at(pages.size(), std::as_bytes(std::span(&trailer, 1)));
         file.publish(OutputFile::Durable::no);
-        return true;
-    } catch (const tinykvm::UserError& error) {
-        if (error.code() == tinykvm::ExitCode::bad_snapshot)
-            throw;
+        return open(name, pages.size());
+    } catch (const tinykvm::UserError&) { // the folder is gone, or may not be written to
     } catch (const std::system_error&) {
     }
-    return false;
+    return std::nullopt;
 }
 
-// So that `bytes` more fit.
-void UnpackedCache::make_room(std::uint64_t bytes) const {
+void UnpackedCache::make_room() const {
     struct Old {
         fs::path path;
         fs::file_time_type used;
         std::uint64_t bytes;
     };
+    std::uint64_t room = room_;
+    struct statvfs file_system {};
+    if (room == 0)
+        room = ::statvfs(folder_.c_str(), &file_system) == 0
+                   ? std::max<std::uint64_t>(kLeastRoom, std::uint64_t{file_system.f_blocks} * file_system.f_frsize / 10)
+                   : kLeastRoom;
     std::vector<Old> copies;
-    std::uint64_t sum = bytes;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
-        std::error_code gone; // by another process
-        if (entry.path().extension() != ".unpacked" || !entry.is_regular_file(gone))
+    std::uint64_t sum = 0;
+    std::error_code gone; // by another process
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_, gone)) {
+        const auto extension = entry.path().extension();
+        if (extension == ".unpacked") // of versions before 0.2, which nothing reads any more
+            fs::remove(entry.path(), gone);
+        if (extension != kExtension || !entry.is_regular_file(gone))
             continue;
+        gone.clear();
         Old old{entry.path(), entry.last_write_time(gone), entry.file_size(gone)};
         if (gone)
             continue;
@@ -154,10 +152,9 @@ void UnpackedCache::make_room(std::uint64_t bytes) const {
     }
     std::ranges::sort(copies, {}, &Old::used);
     for (const Old& old : copies) {
-        if (sum <= most_bytes_)
+        if (sum <= room)
             break;
-        std::error_code ignored;
-        fs::remove(old.path, ignored);
+        fs::remove(old.path, gone);
         sum -= old.bytes;
     }
 }

@@ -1,5 +1,5 @@
-// Copies of the hot parts of snapshots, unpacked: read at a start in place of decompressing them, which is
-// most of the work of a restore. They are kept as files, so that the page cache holds those in use.
+// Chunks kept unpacked, each in a file of its own: read at a start in place of decompressing them, and mapped by all
+// processes whose snapshots hold the same chunk, which then have its pages in memory once.
 //
 // Only a help: whatever is wrong with a copy, the snapshot itself is read instead. Snapshots hold the secrets
 // of processes, so the folder must be the user's own and closed to all others.
@@ -10,55 +10,49 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "src/snapshot/format.hpp"
+#include "tinykvm/base/mapping.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
 
-class SnapshotReader;
-
-// The unpacked copy of one snapshot's hot chunks. Any number of threads may use it.
-class UnpackedCopy {
-public:
-    // The pages of hot chunk `number`, in a buffer of the calling thread that the next call overwrites. Empty
-    // when the file does not hold them as they were written.
-    std::span<const std::byte> chunk(std::size_t number) const;
-
-private:
-    friend class UnpackedCache;
-    struct Entry {
-        std::uint64_t offset = 0, bytes = 0;
-        format::Checksum checksum;
-    };
-    tinykvm::UniqueFd fd_;
-    std::vector<Entry> entries_;
+// One unpacked chunk: its pages are the beginning of the file, which never changes.
+struct UnpackedChunk {
+    tinykvm::UniqueFd file;
+    tinykvm::Mapping pages; // to be read
 };
 
+// Any number of threads and processes may use the same folder.
 class UnpackedCache {
 public:
-    // Below this a copy gains nothing worth its place.
-    static constexpr std::uint64_t kWorthBytes = 2 << 20;
-    static constexpr std::uint64_t kMostBytes = 1ull << 30; // of all copies; the longest unused go first
+    // Of a snapshot that is smaller than this, in memory, copies gain nothing worth their place.
+    static constexpr std::uint64_t kWorthBytes = 4 << 20;
+    // Copies take a tenth of the folder's file system, and at least this; the longest unused go first.
+    static constexpr std::uint64_t kLeastRoom = 1ull << 30;
 
-    // Keeps copies in `folder`, which is made when only it and its parent are missing; "" keeps none.
-    explicit UnpackedCache(std::filesystem::path folder, std::uint64_t most_bytes = kMostBytes);
+    // Keeps copies in `folder`, which is made when only it and its parent are missing; "" keeps none. `room`: bytes
+    // of all copies; 0 for the default.
+    explicit UnpackedCache(std::filesystem::path folder, std::uint64_t room = 0);
 
-    // The copy made of this very file; nothing when there is none.
-    std::optional<UnpackedCopy> find(const SnapshotReader& snapshot) const;
-    // Makes a copy, if it is worth it. False when there is none afterwards; never throws for what is wrong
-    // with the folder. Throws UserError (bad_snapshot) when the snapshot cannot be read.
-    bool keep(const SnapshotReader& snapshot) const;
+    // Whether copies can be had from or made in the folder.
+    bool usable() const;
+    // The copy of that name, of `bytes` bytes; nothing when there is none that is as it was written. `name`:
+    // SnapshotReader::chunk_name().
+    std::optional<UnpackedChunk> find(const std::string& name, std::uint64_t bytes) const;
+    // Whether there is a copy of that name, sound or not.
+    bool has(const std::string& name) const;
+    // Makes a copy, or takes the one that another process made meanwhile. Nothing when there is none afterwards;
+    // never throws.
+    std::optional<UnpackedChunk> keep(const std::string& name, std::span<const std::byte> pages) const;
+    // Removes what is beyond the room.
+    void make_room() const;
 
 private:
-    bool usable() const;
     bool make_folder() const;
-    void make_room(std::uint64_t bytes) const;
-    std::filesystem::path path_of(const SnapshotReader& snapshot) const;
+    std::optional<UnpackedChunk> open(const std::string& name, std::uint64_t bytes) const;
 
     std::filesystem::path folder_;
-    std::uint64_t most_bytes_;
+    std::uint64_t room_;
 };
 
 // Where copies are kept when the user does not say: systemd's CACHE_DIRECTORY, else kvmserver/ in the user's

@@ -57,10 +57,11 @@ def test_needs_no_files_of_the_program(folder, program, name: str) -> None:
         server.close()
 
 
-def test_the_hot_part_is_kept_unpacked(folder, program) -> None:
+def test_chunks_are_kept_unpacked(folder, program) -> None:
     node, path, cache = program("node-http"), folder / "app.snap", folder / "cache"
     assert make_snapshot(node, path, "--level", "1", "--cache", str(cache)).status == 0
-    (copy,) = cache.iterdir()
+    hot = len(list(cache.iterdir()))
+    assert hot > 10
 
     def served(*words: str) -> str:
         server = Server(node, SNAPRUN_E, "-v", "--cache", *words, snapshot=path)
@@ -72,16 +73,19 @@ def test_the_hot_part_is_kept_unpacked(folder, program) -> None:
         finally:
             server.close()
 
-    kept = f"its hot part was kept unpacked in {cache}"
-    assert kept in served(str(cache))
-    damaged = bytearray(copy.read_bytes())
-    for at in range(1 << 20, len(damaged), 1 << 20):
-        damaged[at] ^= 0xFF
-    copy.write_bytes(damaged)
-    assert kept in served(str(cache))  # the parts that are damaged come from the snapshot
-    copy.unlink()
-    assert kept not in served("none")
-    assert list(cache.iterdir()) == []
+    assert f"{hot} of {hot} hot chunks were kept unpacked in {cache}" in served(str(cache))
+    assert len(list(cache.iterdir())) > hot  # and cold ones that were needed
+    damaged = sorted(cache.iterdir())[::2]
+    for copy in damaged:  # as after a power failure: made in another run of the machine, and not all of it
+        data = bytearray(copy.read_bytes())
+        data[-36:] = b"x" * 36
+        data[0] ^= 0xFF
+        copy.write_bytes(data)
+    kept = re.search(r"(\d+) of \d+ hot chunks were kept", served(str(cache)))
+    assert kept and 0 < int(kept[1]) < hot  # those that are damaged come from the snapshot
+    shutil.rmtree(cache)
+    assert "kept unpacked" not in served("none")
+    assert not cache.exists()
 
 
 def test_listens_where_the_program_did(folder, program) -> None:

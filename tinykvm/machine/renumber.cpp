@@ -15,10 +15,11 @@ constexpr Frame kNone = ~Frame{0};
 
 class Renumbering {
 public:
-    explicit Renumbering(const Image& from) : from_(&from), to_(from.frames(), kNone) {}
+    explicit Renumbering(const Image& from) : from_(&from), to_(from.frames(), kNone), found_(from.frames()) {}
 
+    // After find(); what it did not find is left out.
     void add(Frame frame) {
-        if (frame < to_.size() && to_[frame] == kNone) {
+        if (frame < to_.size() && to_[frame] == kNone && found_[frame]) {
             to_[frame] = static_cast<Frame>(order_.size());
             order_.push_back(frame);
         }
@@ -29,15 +30,18 @@ public:
         if (table >= to_.size() || is_table(table))
             throw UserError(ExitCode::bad_snapshot, "the page tables of the machine are no tree");
         tables_.push_back(table);
+        found_[table] = true;
         for (unsigned i = 0; i < kEntries; ++i) {
             const std::uint64_t entry = entry_of(table, i);
             const Frame next = pte::frame(entry);
             if (!pte::mapped(entry) || next >= to_.size())
                 continue;
-            if (level > 0)
+            if (level > 0) {
                 find(next, level - 1);
-            else
+            } else {
                 pages_.push_back(next);
+                found_[next] = true;
+            }
         }
     }
 
@@ -82,6 +86,7 @@ private:
 
     const Image* from_;
     std::vector<Frame> to_;    // by the old number
+    std::vector<bool> found_;  // by the old number
     std::vector<Frame> order_; // old numbers
     std::vector<Frame> tables_, pages_;
 };
@@ -90,9 +95,9 @@ private:
 
 std::shared_ptr<MachineImage> renumber(const MachineImage& image, std::span<const Frame> first) {
     Renumbering frames(*image.image);
+    frames.find(frame_of(image.root), 3);
     for (const Frame frame : first)
         frames.add(frame);
-    frames.find(frame_of(image.root), 3);
     auto out = std::make_shared<MachineImage>(image);
     out->image = frames.copy();
     out->root = frame_address(frames.of(frame_of(image.root)));

@@ -45,6 +45,7 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
                image->fd(), 0) == MAP_FAILED)
         throw_errno("mmap image");
     ram.image_frames_ = ram.high_ = ram.slots_end_ = image->frames();
+    ram.attachment_ = image->attach(ram.memory_.data());
     vm.set_slot(ram.slots_++, GuestPhys(0), image_bytes, ram.memory_.data());
     ram.image_ = std::move(image);
     return ram;

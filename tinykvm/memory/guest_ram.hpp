@@ -77,6 +77,7 @@ private:
     Mapping memory_;
     UniqueFd memfd_; // boot only
     std::shared_ptr<const Image> image_;
+    Image::Attachment attachment_; // of memory_ to the image: ends before both
     Frame image_frames_ = 0;
     Frame high_ = 0;
     Frame slots_end_ = 0;

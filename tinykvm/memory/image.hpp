@@ -1,9 +1,13 @@
-// The memory of a quiescent machine: an immutable memfd that many machines map copy-on-write.
+// The memory of a quiescent machine: an immutable memfd that many machines map copy-on-write. Parts of it may lie in
+// files instead, which other processes map as well: such pages are in the host's memory once.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "tinykvm/base/guest_addr.hpp"
 #include "tinykvm/base/mapping.hpp"
@@ -21,6 +25,13 @@ public:
     virtual bool is_hole(std::uint32_t frame) const = 0; // zero: nothing to load
 };
 
+// Frames [first, first + count) of an image lie in a file, from `offset` on.
+struct ImagePart {
+    UniqueFd file;
+    std::uint64_t offset;
+    std::uint32_t first, count;
+};
+
 class Image {
 public:
     Image(UniqueFd memfd, std::uint32_t frames);
@@ -29,7 +40,7 @@ public:
 
     int fd() const { return memfd_.get(); }
     std::uint32_t frames() const { return frames_; }
-    // A shared mapping of the image itself: reads of pristine pages; written only while restoring.
+    // A mapping of the image itself: reads of pristine pages; written only while restoring, and never where parts are.
     std::byte* data() const { return view_.data(); }
     std::span<std::byte> bytes() const { return view_.bytes(); }
 
@@ -42,11 +53,38 @@ public:
             loader_->load(frame);
     }
 
+    // The image begins at `memory` as well, as a private mapping of fd(); for as long as the attachment lives that gets the
+    // parts too, those that are there and those that come. Thread-safe.
+    class Attachment {
+    public:
+        Attachment() = default;
+        ~Attachment();
+        Attachment(Attachment&& other) noexcept;
+        Attachment& operator=(Attachment&& other) noexcept {
+            std::swap(image_, other.image_);
+            std::swap(memory_, other.memory_);
+            return *this;
+        }
+
+    private:
+        friend class Image;
+        Attachment(const Image& image, std::byte* memory) : image_(&image), memory_(memory) {}
+        const Image* image_ = nullptr; // outlives this
+        std::byte* memory_ = nullptr;
+    };
+    Attachment attach(std::byte* memory) const;
+    // Before anything has looked at the frames of the part. The file's pages must never change. Thread-safe. When it throws
+    // HostError some mappings may have the part, and others what is in the memfd.
+    void add_part(ImagePart part);
+
 private:
     UniqueFd memfd_;
     std::uint32_t frames_;
     Mapping view_;
     std::shared_ptr<ImageLoader> loader_;
+    mutable std::mutex mutex_; // guards what follows
+    std::vector<ImagePart> parts_;
+    mutable std::vector<std::byte*> attached_;
 };
 
 } // namespace tinykvm

@@ -1,3 +1,6 @@
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "tests/unit/memory/world.hpp"
 
 using namespace tinykvm;
@@ -105,6 +108,45 @@ TEST_CASE("a clone writes to its own copy only") {
     CHECK(a.frame_bytes(2)[7] == std::byte{3});
     CHECK(a.free_runs().empty());
     CHECK(a.allocate(1) == Frame{4});
+}
+
+namespace {
+// A file of pages, each full of `value`.
+UniqueFd file_of(std::uint32_t pages, int value) {
+    UniqueFd fd(::memfd_create("part", MFD_CLOEXEC));
+    const std::vector<std::byte> bytes(pages * kPageSize, static_cast<std::byte>(value));
+    REQUIRE(::write(fd.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    return fd;
+}
+} // namespace
+
+TEST_CASE("a part of an image lies in a file, for the machines that are there and for those that come") {
+    kvm::Vm first_vm = kvm_device().create_vm(), second_vm = kvm_device().create_vm();
+    const auto image = image_of(8);
+    GuestRam before = GuestRam::clone(first_vm, image, 1 * kMiB);
+    { // one that is gone gets nothing
+        kvm::Vm vm = kvm_device().create_vm();
+        const GuestRam gone = GuestRam::clone(vm, image, 1 * kMiB);
+    }
+    UniqueFd file = file_of(4, 0x77);
+    const int kept = ::dup(file.get());
+    image->add_part({std::move(file), kPageSize, 2, 3});
+    GuestRam after = GuestRam::clone(second_vm, image, 1 * kMiB);
+    for (const std::byte* memory : {before.host(GuestPhys(0)), after.host(GuestPhys(0)), static_cast<std::byte*>(image->data())}) {
+        CHECK(memory[2 * kPageSize - 1] == std::byte{2});
+        CHECK(memory[2 * kPageSize] == std::byte{0x77});
+        CHECK(memory[5 * kPageSize - 1] == std::byte{0x77});
+        CHECK(memory[5 * kPageSize] == std::byte{6});
+    }
+    before.frame_bytes(3)[0] = std::byte{0x11};
+    CHECK(after.frame_bytes(3)[0] == std::byte{0x77});
+    CHECK(image->data()[3 * kPageSize] == std::byte{0x77});
+    std::byte in_file{};
+    CHECK(::pread(kept, &in_file, 1, 2 * kPageSize) == 1);
+    CHECK(in_file == std::byte{0x77});
+    before.release(3, 1); // as a reset does: back to what the file holds
+    CHECK(before.frame_bytes(3)[0] == std::byte{0x77});
+    CHECK_THROWS_AS(image->add_part({UniqueFd(kept), 0, 6, 3}), std::logic_error);
 }
 
 TEST_CASE("a run across the image's end is given back by halves") {

@@ -94,3 +94,41 @@ TEST_CASE("chunks have the lengths they may have, in which every page is once") 
     CHECK(pages == 20000);
     CHECK(longest > 0); // some of that many are without a page that ends them
 }
+
+TEST_CASE("frames in the order of the cold chunks make each of them one run") {
+    constexpr std::uint32_t kFrames = 4000, kHot = 200;
+    Pages pages = numbered(kFrames);
+    for (std::uint32_t i = 300; i < kFrames; i += 7) // pages that are elsewhere too lie among the others
+        pages[i] = pages[i - 50];
+    const test::Bytes memory = memory_of(pages);
+    std::vector<std::uint32_t> ranks(kFrames), hot(kHot);
+    std::iota(hot.begin(), hot.end(), 0u);
+    for (std::uint32_t i = 0; i < kFrames; ++i) // neighbours by address are far apart in memory
+        ranks[i] = i * 1001 % kFrames;
+    const auto order = cold_order(plan_chunks(memory, ranks, hot));
+    CHECK(std::set(order.begin(), order.end()).size() == order.size());
+
+    std::vector<std::uint32_t> from = hot; // by the new number
+    from.insert(from.end(), order.begin(), order.end());
+    std::vector<bool> placed(kFrames);
+    for (const std::uint32_t frame : from)
+        placed[frame] = true;
+    for (std::uint32_t frame = 0; frame < kFrames; ++frame)
+        if (!placed[frame])
+            from.push_back(frame);
+    REQUIRE(from.size() == kFrames);
+    test::Bytes moved(memory.size());
+    std::vector<std::uint32_t> moved_ranks(kFrames);
+    for (std::uint32_t to = 0; to < kFrames; ++to) {
+        std::copy_n(memory.begin() + std::ptrdiff_t{from[to]} * 4096, 4096, moved.begin() + std::ptrdiff_t{to} * 4096);
+        moved_ranks[to] = ranks[from[to]];
+    }
+    const Plan plan = plan_chunks(moved, moved_ranks, hot);
+    std::size_t cold = 0;
+    for (const ChunkInfo& chunk : plan.chunks)
+        if (!chunk.hot) {
+            ++cold;
+            CHECK(chunk.runs.front().count == chunk.pages);
+        }
+    CHECK(cold > 5);
+}
