@@ -31,7 +31,9 @@ SLOWNESS = float(os.environ.get("E2E_SLOWNESS", "1"))
 PATIENCE = min(20.0 * SLOWNESS, 100.0)  # seconds for anything that should happen
 check.PATIENCE = PATIENCE
 LIMITS = ["--max-boot-time", "100", "--max-request-time", "60"] if SLOWNESS > 1 else []
-BASE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
+# A cache folder, as users have one: what is mapped out of it takes other paths than what is unpacked anew.
+CACHE = tempfile.TemporaryDirectory(prefix="kvmserver-cache-")
+BASE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": CACHE.name}
 
 
 class Mode(NamedTuple):

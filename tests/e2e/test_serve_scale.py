@@ -1,6 +1,8 @@
 """kvmserver serve: [function.scale], queues, and how many machines there are."""
 import concurrent.futures
 import contextlib
+import os
+import pathlib
 import resource
 import time
 
@@ -25,7 +27,6 @@ def at_once(daemon, count: int, function: str, path: str) -> list:
 
 
 def threads_of(pid: int) -> int:
-    import os
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
@@ -45,6 +46,37 @@ def test_idle_functions_end_and_come_back(store, serve, snap) -> None:
     lines = daemon.access(3)
     assert [line["cold"] for line in lines] == [True] * 3
     assert all(0 < line["restore_us"] <= line["queue_us"] for line in lines), lines
+
+
+def image_of(pid: int) -> tuple[int, int, dict[int, int]]:
+    """Of a function's process: bytes of its image, those that are its own, and of each file that the image is mapped from."""
+    own = whole = 0
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        if "memfd:kvmserver-image" in os.readlink(fd):
+            own, whole = fd.stat().st_blocks * 512, fd.stat().st_size
+    files = {}
+    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+        words = line.split(maxsplit=5)
+        if words[-1].endswith(".pages"):
+            begin, end = (int(at, 16) for at in words[0].split("-"))
+            files[int(words[4])] = end - begin
+    return whole, own, files
+
+
+def test_functions_that_differ_in_a_line_share_memory(store, serve, node) -> None:
+    for name in ("Hello", "Hallo"):
+        store.deploy_probe(node, name.lower(), name)
+    daemon = serve()
+    for name in ("Hello", "Hallo"):
+        assert daemon.text(name.lower(), "/name") == name
+        for path in ("/echo", "/headers", "/values", "/count", "/nothing"):  # more of the program than its first page
+            daemon.ask(name.lower(), path)
+    (first,), (second,) = (daemon.processes()[f"{name} v1"] for name in ("hello", "hallo"))
+    (whole, own, mapped), (_, _, others) = image_of(first), image_of(second)
+    assert whole > 50e6
+    assert own < 0.3 * whole, (own, whole)
+    common = {inode: size for inode, size in mapped.items() if inode in others}
+    assert len(common) >= 3 and sum(common.values()) > 0.7 * sum(mapped.values()), (mapped, others)
 
 
 def test_min_keeps_it_warm(store, serve, node) -> None:
