@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <iostream>
 
 #include "src/runner/listeners.hpp"
@@ -19,18 +21,21 @@ tinykvm::UniqueFd inherited(const std::string& number) {
 
 } // namespace
 
-int function_process(const std::vector<std::string>& words, const std::function<int(FunctionOptions)>& action) {
+int function_process(const std::vector<std::string>& words, std::span<char> title,
+                     const std::function<int(FunctionOptions)>& action) {
     try {
-        if (words.size() != 4 && words.size() != 6)
-            throw tinykvm::UserError(tinykvm::ExitCode::usage, std::string(kFunctionProcess) + " is for `kvmserver serve` to use");
+        if (words.size() != 4)
+            throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                     std::string(kFunctionProcess) + " is for `kvmserver serve` to use");
         FunctionOptions options;
-        options.name = words[1];
         options.control = inherited(words[2]);
-        options.pieces = inherited(words[3]);
-        if (words.size() == 6) {
-            options.after_restore = words[4];
-            options.values = inherited(words[5]);
-        }
+        options.ahead_bytes = std::strtoull(words[3].c_str(), nullptr, 10);
+        options.on_name = [title](const std::string& name) {
+            std::ranges::fill(title, '\0');
+            std::ranges::copy_n(name.begin(),
+                                static_cast<std::ptrdiff_t>(std::min(name.size(), title.size())),
+                                title.begin());
+        };
         options.machine.ephemeral = true;
         options.machine.cache = default_cache_folder();
         return action(std::move(options));

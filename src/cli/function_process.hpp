@@ -1,6 +1,7 @@
 // How `serve` starts the process of a function: this binary with words that no person types.
 #pragma once
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -8,11 +9,16 @@
 
 namespace kvmserver::cli {
 
-// kFunctionProcess NAME CONTROL PIECES [AFTER-RESTORE VALUES]: the third and fourth are numbers of descriptors.
+// kFunctionProcess TITLE CONTROL AHEAD: the number of a descriptor (machine_link.hpp), and
+// FunctionOptions::ahead_bytes.
 inline constexpr const char* kFunctionProcess = "--function-process";
-inline bool is_function_process(const std::vector<std::string>& words) { return !words.empty() && words[0] == kFunctionProcess; }
+inline bool is_function_process(const std::vector<std::string>& words) {
+    return !words.empty() && words[0] == kFunctionProcess;
+}
 
-// Returns the exit code; errors become one line on stderr.
-int function_process(const std::vector<std::string>& words, const std::function<int(FunctionOptions)>& action);
+// Returns the exit code; errors become one line on stderr. `title`: TITLE where the kernel has it, to be
+// replaced by the name of what is served.
+int function_process(const std::vector<std::string>& words, std::span<char> title,
+                     const std::function<int(FunctionOptions)>& action);
 
 } // namespace kvmserver::cli

@@ -1,4 +1,6 @@
 // kvmserver: only wires the commands to what they do.
+#include <cstring>
+
 #include "src/cli/command.hpp"
 #include "src/cli/dev/dev.hpp"
 #include "src/cli/function_process.hpp"
@@ -11,7 +13,9 @@ int main(int argc, char** argv) {
     using namespace kvmserver::cli;
     const std::vector<std::string> words(argv + (argc > 0), argv + argc);
     if (is_function_process(words))
-        return function_process(words, kvmserver::run_function);
+        return function_process(words,
+                                argc > 2 ? std::span(argv[2], std::strlen(argv[2])) : std::span<char>(),
+                                kvmserver::run_function);
     const Command commands[] = {
         run_command(kvmserver::run_program),
         snapshot_command(kvmserver::make_snapshot),

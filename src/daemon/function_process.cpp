@@ -2,17 +2,21 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <span>
 #include <vector>
 
 #include "src/link/machine_link.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/write.hpp"
 
 extern char** environ;
 
@@ -22,7 +26,9 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr int kControl = 3, kPieces = 4, kValues = 5; // in the process
+constexpr int kControl = 3; // in the process
+// Becomes the name of what it serves, for `ps`: no longer than this.
+constexpr std::size_t kTitleBytes = 96;
 
 struct Pipe {
     UniqueFd ours, theirs;
@@ -39,7 +45,7 @@ struct Pipe {
 // dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that
 // is yet to be duplicated: so all are above the numbers of the process first.
 UniqueFd above(int fd) {
-    UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kValues + 1));
+    UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kControl + 1));
     if (!copy)
         throw_errno("dup");
     return copy;
@@ -47,21 +53,17 @@ UniqueFd above(int fd) {
 
 } // namespace
 
-FunctionProcess::FunctionProcess(const FunctionProgram& program) {
+FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes) {
     Pipe out, err;
     auto [ours, theirs] = link::make_pair();
-    std::vector<std::string> words{"kvmserver", "--function-process", program.name, std::to_string(kControl),
-                                   std::to_string(kPieces)};
+    std::string title = "spare";
+    title.resize(kTitleBytes, ' ');
+    std::vector<std::string> words{"kvmserver", "--function-process", std::move(title),
+                                   std::to_string(kControl), std::to_string(ahead_bytes)};
     std::vector<std::pair<UniqueFd, int>> given;
     given.emplace_back(above(out.theirs.get()), STDOUT_FILENO);
     given.emplace_back(above(err.theirs.get()), STDERR_FILENO);
     given.emplace_back(above(theirs.get()), kControl);
-    given.emplace_back(above(program.pieces), kPieces);
-    if (!program.after_restore.empty()) {
-        words.push_back(program.after_restore);
-        words.push_back(std::to_string(kValues));
-        given.emplace_back(above(program.values), kValues);
-    }
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -90,7 +92,7 @@ FunctionProcess::FunctionProcess(const FunctionProgram& program) {
     posix_spawnattr_destroy(&attributes);
     if (error != 0) {
         pid_ = -1;
-        throw HostError(error, "start the process of " + program.name);
+        throw HostError(error, "start the process of a function");
     }
     pid_fd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
     if (!pid_fd_) {
@@ -102,6 +104,25 @@ FunctionProcess::FunctionProcess(const FunctionProgram& program) {
     control_ = std::move(ours);
     output_ = std::move(out.ours);
     errors_ = std::move(err.ours);
+}
+
+void FunctionProcess::assign(const FunctionProgram& program) {
+    for (const std::string& text :
+         {program.name + "\n" + program.after_restore + "\n", program.pieces, program.values}) {
+        const UniqueFd file(::memfd_create("kvmserver-assignment", MFD_CLOEXEC));
+        if (!file)
+            throw_errno("memfd_create");
+        write_all(file.get(), std::as_bytes(std::span(text)), "the assignment of a process");
+        link::Message message;
+        message.kind = link::Kind::assign;
+        if (!link::send(control_.get(), message, file.get()))
+            throw_errno("tell a process what it serves");
+    }
+}
+
+bool FunctionProcess::running() const {
+    pollfd ended{pid_fd_.get(), POLLIN, 0};
+    return ::poll(&ended, 1, 0) == 0;
 }
 
 FunctionProcess::~FunctionProcess() {

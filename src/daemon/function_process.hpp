@@ -1,5 +1,6 @@
 // One process that serves one version of a function (src/runner/function_worker.hpp), seen from the daemon.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include <sys/types.h>
@@ -10,15 +11,19 @@ namespace kvmserver::daemon {
 
 struct FunctionProgram {
     std::string name;          // "hello v4"
-    int pieces = -1;           // the list of the snapshot's pieces
+    std::string pieces;        // the list of the snapshot's pieces: src/snapshot/byte_source.hpp
     std::string after_restore; // path of the hook; "": none
-    int values = -1;           // its body
+    std::string values;        // its body
 };
 
 class FunctionProcess {
 public:
-    // Throws HostError.
-    explicit FunctionProcess(const FunctionProgram& program);
+    // One that gets ready for any function, with memory for `ahead_bytes` of its snapshot, and waits. Throws
+    // HostError.
+    explicit FunctionProcess(std::uint64_t ahead_bytes);
+    // What it is to serve; once. Throws HostError, and then it is of no use.
+    void assign(const FunctionProgram& program);
+    bool running() const;
     // Kills it, if it still runs.
     ~FunctionProcess();
     FunctionProcess(const FunctionProcess&) = delete;

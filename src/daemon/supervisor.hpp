@@ -170,6 +170,9 @@ private:
     std::uint64_t machines_ = 0; // that exist or are being made
     bool ticking_ = false;       // the loop looks at queues soon
     bool ending_ = false;
+    // What the last process that was started had to fill before it was ready: spare ones have so much memory.
+    std::uint64_t hot_bytes_ = 0;
+    static constexpr std::uint64_t kMostAhead = 64 << 20;
     std::deque<std::shared_ptr<Target>> to_start_;
     std::condition_variable start_wanted_;
     std::thread starter_, watcher_;

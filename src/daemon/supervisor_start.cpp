@@ -1,11 +1,10 @@
 // Starting the processes of functions, on a thread of its own: hot functions do not wait for cold ones.
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
 
+#include "src/daemon/spare_processes.hpp"
 #include "src/daemon/supervisor.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -16,22 +15,9 @@ using namespace tinykvm;
 namespace {
 
 constexpr std::uint64_t kFirstBackoffNs = 200'000'000, kLongestBackoffNs = 30'000'000'000;
-
-UniqueFd memory_file(const char* name, std::string_view text) {
-    UniqueFd fd(::memfd_create(name, MFD_CLOEXEC));
-    if (!fd)
-        throw_errno("memfd_create");
-    while (!text.empty()) {
-        const ssize_t n = ::write(fd.get(), text.data(), text.size());
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            throw_errno("write memfd");
-        text.remove_prefix(static_cast<std::size_t>(n));
-    }
-    ::lseek(fd.get(), 0, SEEK_SET);
-    return fd;
-}
+// So long after a start the next one is made ready: not while the first request is being answered.
+constexpr std::chrono::milliseconds kQuiet{25};
+constexpr std::size_t kSpares = 2;
 
 std::string list_of(const store::StoredSnapshot& snapshot) {
     std::string list;
@@ -51,9 +37,19 @@ void Supervisor::start(const std::shared_ptr<Target>& target) {
 }
 
 void Supervisor::start_loop() {
+    SpareProcesses spares(kSpares);
     std::unique_lock lock(mutex_);
     for (;;) {
-        start_wanted_.wait(lock, [this] { return ending_ || !to_start_.empty(); });
+        const auto wanted = [this] { return ending_ || !to_start_.empty(); };
+        if (spares.complete()) {
+            start_wanted_.wait(lock, wanted);
+        } else if (!start_wanted_.wait_for(lock, kQuiet, wanted)) {
+            const std::uint64_t ahead = hot_bytes_;
+            lock.unlock();
+            spares.add(ahead);
+            lock.lock();
+            continue;
+        }
         if (ending_)
             return;
         const auto target = to_start_.front();
@@ -66,10 +62,9 @@ void Supervisor::start_loop() {
         std::string failed;
         try {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
-            const UniqueFd pieces = memory_file("kvmserver-pieces", list_of(*process->snapshot));
-            const UniqueFd values = memory_file("kvmserver-values", facts.values);
-            process->process = std::make_unique<FunctionProcess>(
-                FunctionProgram{facts.name, pieces.get(), facts.after_restore, values.get()});
+            process->process = spares.take();
+            process->process->assign(
+                {facts.name, list_of(*process->snapshot), facts.after_restore, facts.values});
         } catch (const std::exception& error) {
             failed = error.what();
         }

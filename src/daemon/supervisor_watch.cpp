@@ -107,6 +107,7 @@ void Supervisor::on_ready(const Slot& slot, const link::Message& message, Todo& 
     if (!process->ready) {
         process->ready = true;
         process->ready_ns = now_ns();
+        hot_bytes_ = std::min(message.hot_bytes, kMostAhead);
         metrics_.count(target.facts().function, target.facts().version,
                        [&](VersionMetrics& m) { m.restore.add(message.restore_us); });
         for (const Waiting& waiting : target.queue_)

@@ -1,9 +1,11 @@
 // What the daemon and the process of a function say to each other: whole messages over SEQPACKET sockets.
 //
-// The daemon has one such socket to the process, over which it sends a further one for each request machine
-// that it wants. The process ends when the first is closed, a machine when its own is. A machine says `ready`
-// when it can take a request, is sent one `request` at a time, says `ended` when that went wrong, before it
-// closes the request's connection, and `ready` again.
+// The daemon has one such socket to the process, over which it first says what that serves: three times
+// `assign`, with files of the name and the hook's path (a line each), of the list of the snapshot's pieces,
+// and of the hook's body. Then it sends a further socket for each request machine that it wants. The process
+// ends when the first is closed, a machine when its own is. A machine says `ready` when it can take a
+// request, is sent one `request` at a time, says `ended` when that went wrong, before it closes the request's
+// connection, and `ready` again.
 #pragma once
 #include <sys/types.h>
 
@@ -17,7 +19,7 @@
 
 namespace kvmserver::link {
 
-enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready };
+enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign };
 
 // Why a request's connection was closed by us and not by its program.
 enum class Ending : std::uint8_t { none = 0, program_failed, timed_out, out_of_memory, stopped };
@@ -29,8 +31,9 @@ struct Message {
     std::uint8_t address_bytes = 0; // request: 4, 16, or 0 where the client has no IP address
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request
-    // ready: of the request before, or (restore_us) of the process, with a machine's first one
-    std::uint64_t restore_us = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0, exits = 0;
+    // ready: of the request before, or (the first two) of the process, with a machine's first one
+    std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0,
+                  exits = 0;
 };
 
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_pair(); // throws HostError

@@ -64,9 +64,8 @@ bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
 
 } // namespace
 
-ChannelArrivals::ChannelArrivals(int channel, std::uint32_t listener, std::uint64_t begin_ns,
-                                 const Stopper& stop)
-    : channel_(channel), begin_ns_(begin_ns), listener_(listener), stop_(stop) {
+ChannelArrivals::ChannelArrivals(int channel, std::uint32_t listener, First first, const Stopper& stop)
+    : channel_(channel), first_(first), listener_(listener), stop_(stop) {
     ready_.kind = link::Kind::ready;
 }
 
@@ -80,9 +79,11 @@ void ChannelArrivals::served(const Served& served) {
 
 bool ChannelArrivals::next(Arrival& out) {
     for (;;) {
-        if (begin_ns_ != 0)
-            ready_.restore_us = (tinykvm::host_mono_ns() - begin_ns_) / 1000;
-        begin_ns_ = 0;
+        if (first_.begin_ns != 0) {
+            ready_.restore_us = (tinykvm::host_mono_ns() - first_.begin_ns) / 1000;
+            ready_.hot_bytes = first_.hot_bytes;
+        }
+        first_ = {};
         const link::Message ready = ready_;
         ready_ = {};
         if (!link::send(channel_, ready) || !wait_readable(channel_, stop_, -1))

@@ -10,15 +10,19 @@ namespace kvmserver {
 
 class ChannelArrivals final : public ArrivalSource {
 public:
-    // `listener`: of the program, whose connections these are to be. The time since `begin_ns` (0: none) is
-    // told with the first `ready`.
-    ChannelArrivals(int channel, std::uint32_t listener, std::uint64_t begin_ns, const Stopper& stop);
+    // What the first machine of a process tells with its first `ready`: the time since `begin_ns` (0:
+    // nothing).
+    struct First {
+        std::uint64_t begin_ns = 0, hot_bytes = 0;
+    };
+    // `listener`: of the program, whose connections these are to be.
+    ChannelArrivals(int channel, std::uint32_t listener, First first, const Stopper& stop);
     bool next(Arrival& out) override;
     void served(const Served& served) override;
 
 private:
     int channel_;
-    std::uint64_t begin_ns_;
+    First first_;
     std::uint32_t listener_;
     const Stopper& stop_;
     link::Message ready_;

@@ -23,14 +23,39 @@ using namespace tinykvm;
 
 namespace {
 
+// What a process is to serve.
+struct Assignment {
+    std::string name;          // "hello v4", for messages
+    std::string after_restore; // path of the request that is made once, before all others; "": none
+    UniqueFd pieces;           // the list of the snapshot's pieces: byte_source.hpp
+    UniqueFd values;           // the body of that request
+};
+
+// Nothing: the daemon has no use for it.
+std::optional<Assignment> receive_assignment(int control) {
+    UniqueFd files[3];
+    for (UniqueFd& file : files) {
+        auto received = link::receive(control, link::Wait::yes);
+        if (!received || received->message.kind != link::Kind::assign || !received->fd)
+            return std::nullopt;
+        file = std::move(received->fd);
+    }
+    const std::string text = read_text(files[0].get(), "the assignment");
+    const auto middle = text.find('\n'), end = text.find('\n', middle + 1);
+    if (end == std::string::npos)
+        return std::nullopt;
+    return Assignment{text.substr(0, middle), text.substr(middle + 1, end - middle - 1), std::move(files[1]),
+                      std::move(files[2])};
+}
+
 class FunctionWorker {
 public:
-    explicit FunctionWorker(FunctionOptions options)
-        : begin_(host_mono_ns()), options_(std::move(options)),
-          restored_(SnapshotReader::open(open_pieces_source(options_.pieces.get()), options_.name),
-                    options_.machine, Restored::Sockets::none, hook()) {
+    FunctionWorker(FunctionOptions options, Assignment assignment, Restored::Ahead ahead)
+        : begin_(host_mono_ns()), options_(std::move(options)), assignment_(std::move(assignment)),
+          restored_(SnapshotReader::open(open_pieces_source(assignment_.pieces.get()), assignment_.name),
+                    options_.machine, Restored::Sockets::none, hook(), std::move(ahead)) {
         if (restored_.image()->listeners.empty())
-            throw UserError(ExitCode::failure, options_.name + ": its program does not listen");
+            throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
     }
 
     int run() {
@@ -54,11 +79,11 @@ private:
     };
 
     Restored::Change hook() {
-        if (options_.after_restore.empty())
+        if (assignment_.after_restore.empty())
             return {};
         return [this](const Setup& setup, std::shared_ptr<const MachineImage> image) {
-            return after_restore(setup, std::move(image), options_.after_restore,
-                                 read_text(options_.values.get(), "the values of the function"));
+            return after_restore(setup, std::move(image), assignment_.after_restore,
+                                 read_text(assignment_.values.get(), "the values of the function"));
         };
     }
 
@@ -82,7 +107,10 @@ private:
     void serve(Thread& machine) {
         try {
             ChannelArrivals arrivals(machine.channel.get(), restored_.image()->listeners.front().id,
-                                     first_.exchange(false) ? begin_ : 0, StopSignal::instance());
+                                     first_.exchange(false)
+                                         ? ChannelArrivals::First{begin_, restored_.hot_bytes()}
+                                         : ChannelArrivals::First{},
+                                     StopSignal::instance());
             RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), arrivals,
                                            stats_, StopSignal::instance());
             request_machine.prepare();
@@ -116,7 +144,8 @@ private:
     }
 
     const std::uint64_t begin_;
-    FunctionOptions options_;
+    const FunctionOptions options_;
+    const Assignment assignment_;
     Restored restored_;
     WorkerStats stats_;
     std::atomic<bool> first_{true};
@@ -127,8 +156,20 @@ private:
 } // namespace
 
 int run_function(FunctionOptions options) {
+    Restored::Ahead ahead;
+    try {
+        ahead.setup = begin_restored(options.machine);
+        if (options.ahead_bytes != 0)
+            ahead.memory = ImageMemory::prepare(options.ahead_bytes);
+    } catch (const std::exception&) {
+        // It is told when it matters: of the function that is to be served then.
+    }
+    auto assignment = receive_assignment(options.control.get());
+    if (!assignment)
+        return 0;
     StopSignal::instance();
-    return FunctionWorker(std::move(options)).run();
+    options.on_name(assignment->name);
+    return FunctionWorker(std::move(options), std::move(*assignment), std::move(ahead)).run();
 }
 
 } // namespace kvmserver

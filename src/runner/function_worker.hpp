@@ -1,6 +1,7 @@
 // The process of a function: restores one version and serves the requests that the daemon hands to it
 // (src/link).
 #pragma once
+#include <functional>
 #include <string>
 
 #include "src/runner/options.hpp"
@@ -9,15 +10,15 @@
 namespace kvmserver {
 
 struct FunctionOptions {
-    std::string name;          // "hello v4", for messages
-    tinykvm::UniqueFd control; // to the daemon: machine_link.hpp
-    tinykvm::UniqueFd pieces;  // the list of the snapshot's pieces: byte_source.hpp
-    std::string after_restore; // path of the request that is made once, before all others; "": none
-    tinykvm::UniqueFd values;  // that request's body
-    Options machine;           // what snaprun would be told
+    tinykvm::UniqueFd control;     // to the daemon: machine_link.hpp
+    Options machine;               // what snaprun would be told
+    std::uint64_t ahead_bytes = 0; // of memory that is made ready for an image before it is known which
+    // Called once it is known what is served: "hello v4".
+    std::function<void(const std::string& name)> on_name;
 };
 
-// Until the daemon closes `control`. Returns the exit code; throws UserError, HostError.
+// Gets ready, waits to be told what to serve, and does until the daemon closes `control`. Returns the exit
+// code; throws UserError, HostError.
 int run_function(FunctionOptions options);
 
 } // namespace kvmserver

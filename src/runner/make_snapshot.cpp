@@ -24,7 +24,8 @@ namespace {
 // Then each chunk is a run of frames, and can be mapped as a whole.
 std::vector<Frame> in_order_of_chunks(const MachineImage& image, const std::vector<Frame>& hot) {
     const auto memory = image.image->bytes();
-    const auto cold = cold_order(plan_chunks(memory, address_ranks(memory, image.root.value), hot, image.image->fd()));
+    const auto cold =
+        cold_order(plan_chunks(memory, address_ranks(memory, image.root.value), hot, image.image->fd()));
     std::vector<Frame> order = hot;
     order.insert(order.end(), cold.begin(), cold.end());
     return order;
@@ -52,18 +53,21 @@ int make_snapshot(const Options& options) {
     std::vector<std::uint32_t> hot(trial.hot.size());
     std::iota(hot.begin(), hot.end(), 0);
     const MachineState state = to_state(*image, setup->env, setup->program);
-    const SnapshotSummary summary =
-        write_snapshot(options.snapshot_file, state, image->image->bytes(), hot, options.level, image->image->fd());
+    const SnapshotSummary summary = write_snapshot(options.snapshot_file, state, image->image->bytes(), hot,
+                                                   options.level, image->image->fd());
     if (options.verbose.general)
-        note_line(fmt::format("{}: booted in {:.1f} ms; {} pages stored, {} zero, {} hot in {} of {} chunks", program_name(setup->program),
-                              booted.seconds * 1000, summary.stored_pages, summary.zero_pages, hot.size(), summary.hot_chunks, summary.chunks));
+        note_line(fmt::format("{}: booted in {:.1f} ms; {} pages stored, {} zero, {} hot in {} of {} chunks",
+                              program_name(setup->program), booted.seconds * 1000, summary.stored_pages,
+                              summary.zero_pages, hot.size(), summary.hot_chunks, summary.chunks));
     const double mib = static_cast<double>(summary.file_bytes) / (1 << 20);
     fmt::print("Snapshot {} {} sha256:{}\n", options.snapshot_file,
-               mib >= 10 ? fmt::format("{:.0f} MiB", mib) : mib >= 1 ? fmt::format("{:.1f} MiB", mib)
-                                                                     : fmt::format("{:.0f} KiB", mib * 1024),
+               mib >= 10  ? fmt::format("{:.0f} MiB", mib)
+               : mib >= 1 ? fmt::format("{:.1f} MiB", mib)
+                          : fmt::format("{:.0f} KiB", mib * 1024),
                summary.sha256);
     std::fflush(stdout);
-    keep_hot_part(SnapshotReader::open(options.snapshot_file), UnpackedCache(options.cache)); // it is likely to be started soon
+    keep_hot_part(SnapshotReader::open(options.snapshot_file),
+                  UnpackedCache(options.cache)); // it is likely to be started soon
     return 0;
 }
 

@@ -16,11 +16,12 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
-Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change) {
+Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change,
+                   Ahead ahead) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     const std::string name = reader.path().string();
-    memory_ = Image::create(state.frames);
+    memory_ = Image::create(state.frames, std::move(ahead.memory));
     loader_ = std::make_shared<SnapshotLoader>(std::move(reader), UnpackedCache(options.cache), *memory_);
     memory_->set_loader(loader_);
     // The hot part is unpacked by two threads while this one gets KVM, the VMs and the sockets ready.
@@ -28,7 +29,7 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     auto front = std::async(std::launch::async, [&] { loader_->load_chunks(0, hot / 2, stop_); });
     auto back = std::async(std::launch::async, [&] { loader_->load_chunks(hot / 2, hot, stop_); });
 
-    setup_ = set_up_restored(options, state);
+    setup_ = set_up_restored(options, state, ahead.setup ? std::move(ahead.setup) : begin_restored(options));
     const CpuDifference cpu = compare_cpu(state.cpu, cpu_state(setup_->env.cpu));
     if (!cpu.compatible())
         throw UserError(
@@ -39,13 +40,13 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     setup_->env.cpu = guest_cpu(state.cpu);
     if (sockets == Sockets::open)
         setup_->listeners->open(state.listeners);
-    setup_->env.pool = &setup_->pool;
-    const bool spare_cpu = std::thread::hardware_concurrency() > std::max(1u, options.threads);
-    setup_->pool.fill(setup_->kvm, setup_->env.cpu, 1, spare_cpu && setup_->env.kind.pvm_door);
     front.get();
     back.get();
+    hot_bytes_ = std::uint64_t{loader_->hot_end()} * kPageSize;
+    memory_->give_back_prepared(loader_->hot_end());
     if (options.verbose.general && loader_->hot_from_cache() > 0)
-        note_line(fmt::format("{}: {} of {} hot chunks were kept unpacked in {}", name, loader_->hot_from_cache(), hot, options.cache));
+        note_line(fmt::format("{}: {} of {} hot chunks were kept unpacked in {}", name,
+                              loader_->hot_from_cache(), hot, options.cache));
     std::vector<std::string> warnings;
     image_ = from_state(state, memory_, *setup_->policy, warnings);
     for (const std::string& warning : warnings)
@@ -100,18 +101,20 @@ void Restored::fill() {
     const std::size_t hot = loader_->hot_chunks();
     if (loader_->caches()) {
         const sched_param none{};
-        ::sched_setscheduler(0, SCHED_IDLE, &none); // nobody waits for this: only what the requests leave over
+        ::sched_setscheduler(0, SCHED_IDLE,
+                             &none); // nobody waits for this: only what the requests leave over
         if (loader_->hot_from_cache() < hot)
             keep_hot_part(loader_->reader(), loader_->cache()); // for the next start
-        // What is touched is loaded then; that it can be is known before, at least of what is used for longer.
+        // What is touched is loaded then; that it can be is known before, at least of what is used for
+        // longer.
         constexpr int kCheckMs = 5000;
         if (wait(kCheckMs))
             for (std::size_t chunk = hot; chunk < loader_->chunks() && wait(0); ++chunk)
                 loader_->reader().check_stored(chunk);
         return;
     }
-    // Between two chunks requests have the CPU; with less than an ordinary claim to it a chunk that a request waits for
-    // might take long.
+    // Between two chunks requests have the CPU; with less than an ordinary claim to it a chunk that a request
+    // waits for might take long.
     constexpr int kPauseMs = 3;
     for (std::size_t chunk = hot; chunk < loader_->chunks() && wait(kPauseMs); ++chunk)
         loader_->load_chunks(chunk, chunk + 1, stop_);

@@ -21,23 +21,34 @@ public:
     // used instead. Then nothing is left to be filled in behind.
     using Change = std::function<std::shared_ptr<tinykvm::MachineImage>(
         const Setup&, std::shared_ptr<const tinykvm::MachineImage>)>;
+    // What can be done before it is known which snapshot it will be.
+    struct Ahead {
+        std::unique_ptr<Setup> setup; // by begin_restored()
+        tinykvm::ImageMemory memory;
+    };
     // Throws UserError, HostError.
-    Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change = {});
+    Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change = {},
+             Ahead ahead = {});
     ~Restored(); // ends the filling
     Restored(const Restored&) = delete;
     Restored& operator=(const Restored&) = delete;
 
     Setup& setup() { return *setup_; }
     const std::shared_ptr<tinykvm::MachineImage>& image() const { return image_; }
-    // Once, when the machines are being made: a damaged file is found out, copies are kept for the next start, and without a
-    // place for these the rest is loaded, so that later requests do not wait for it. `on_damage` is called on another thread.
+    // Once, when the machines are being made: a damaged file is found out, copies are kept for the next
+    // start, and without a place for these the rest is loaded, so that later requests do not wait for it.
+    // `on_damage` is called on another thread.
     void fill_behind(std::function<void()> on_damage);
     bool damaged() const { return damaged_; }
+    std::uint64_t hot_bytes() const {
+        return hot_bytes_;
+    } // in memory, that were there before the first request
 
 private:
     bool wait(int ms);
     void fill();
 
+    std::uint64_t hot_bytes_ = 0;
     std::shared_ptr<tinykvm::Image> memory_;
     std::shared_ptr<SnapshotLoader> loader_;
     std::unique_ptr<Setup> setup_;

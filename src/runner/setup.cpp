@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 #include "src/runner/own_request.hpp"
 #include "src/snapshot/text.hpp"
@@ -75,7 +76,8 @@ ProgramFacts facts_of(const ProgramSpec& program, const Limits& limits) {
 } // namespace
 
 void note_line(const std::string& line) {
-    const std::string text = "kvmserver: " + printable(line) + "\n" /* names and texts of the guest may be in it */;
+    const std::string text =
+        "kvmserver: " + printable(line) + "\n" /* names and texts of the guest may be in it */;
     (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -86,12 +88,14 @@ std::string program_name(const ProgramSpec& program) {
 
 std::unique_ptr<Setup> set_up_program(const Options& options) {
     const char* path = std::getenv("PATH");
-    ProgramSpec program = resolve_program(options.program, options.args, options.cwd, path ? path : "/usr/local/bin:/usr/bin:/bin");
+    ProgramSpec program = resolve_program(options.program, options.args, options.cwd,
+                                          path ? path : "/usr/local/bin:/usr/bin:/bin");
     program.env = guest_environment(options);
     Permissions permissions = options.permissions;
     for (std::string& file : implied_files(program))
         permissions.implied_read.push_back(std::move(file));
-    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}});
+    auto setup =
+        std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}});
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, options.limits));
     for (const std::string& warning : setup->policy->warnings())
         note_line(warning);
@@ -100,7 +104,15 @@ std::unique_ptr<Setup> set_up_program(const Options& options) {
     return setup;
 }
 
-std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineState& state) {
+std::unique_ptr<Setup> begin_restored(const Options& options) {
+    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, {}, nullptr, {}});
+    const bool spare_cpu = std::thread::hardware_concurrency() > std::max(1u, options.threads);
+    setup->pool.fill(setup->kvm, 1, spare_cpu && kvm::host_kind(setup->kvm).pvm_door);
+    return setup;
+}
+
+std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineState& state,
+                                       std::unique_ptr<Setup> setup) {
     const auto given = [&](const char* name) {
         return std::find(options.given.begin(), options.given.end(), name) != options.given.end();
     };
@@ -110,8 +122,8 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     program.args = state.program.args;
     program.cwd = state.program.cwd;
     Permissions permissions = state.permissions;
-    if (given("allow-all") || given("allow-read") || given("allow-write") || given("allow-connect") || given("allow-listen") ||
-        given("allow-net") || given("volume")) {
+    if (given("allow-all") || given("allow-read") || given("allow-write") || given("allow-connect") ||
+        given("allow-listen") || given("allow-net") || given("volume")) {
         // What is given here replaces what was saved: a snapshot may be run with fewer or more rights.
         const std::vector<std::string> implied = permissions.implied_read;
         permissions = options.permissions;
@@ -128,19 +140,27 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         limits.request_memory = options.limits.request_memory;
     if (given("limit-request-memory"))
         limits.keep_memory = options.limits.keep_memory;
-    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}});
+    setup->program = std::move(program);
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, limits));
     setup->env = make_env(setup->kvm, setup->policy.get(), options, limits);
+    setup->env.pool = &setup->pool;
     start_listeners(*setup, options);
     return setup;
 }
 
 int report_stop(const std::string& name, const Stop& stop) {
     switch (stop.kind) {
-    case StopKind::exited: return stop.status;
-    case StopKind::killed: note_line(fmt::format("{}: {}", name, stop.report)); return 128 + stop.status;
-    case StopKind::no_memory: note_line(fmt::format("{}: {}; raise --max-main-memory", name, stop.report)); return 1;
-    default: note_line(fmt::format("{}: the machine broke: {}", name, stop.report)); return 1;
+    case StopKind::exited:
+        return stop.status;
+    case StopKind::killed:
+        note_line(fmt::format("{}: {}", name, stop.report));
+        return 128 + stop.status;
+    case StopKind::no_memory:
+        note_line(fmt::format("{}: {}; raise --max-main-memory", name, stop.report));
+        return 1;
+    default:
+        note_line(fmt::format("{}: the machine broke: {}", name, stop.report));
+        return 1;
     }
 }
 
@@ -162,13 +182,15 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
     if (end == DriveEnd::requested) {
         booted.exit_code = 0;
     } else if (end == DriveEnd::timeout) {
-        note_line(fmt::format("{}: did not wait for a connection within {:.4g} s; it needs more time (--max-boot-time) or is no server",
+        note_line(fmt::format("{}: did not wait for a connection within {:.4g} s; it needs more time "
+                              "(--max-boot-time) or is no server",
                               name, options.limits.boot_seconds));
         booted.exit_code = static_cast<int>(ExitCode::unreachable);
     } else {
         booted.exit_code = report_stop(name, booted.driver->stop());
         if (must_listen && booted.driver->stop().kind == StopKind::exited) {
-            note_line(fmt::format("{}: exited with status {} before it waited for a connection", name, booted.driver->stop().status));
+            note_line(fmt::format("{}: exited with status {} before it waited for a connection", name,
+                                  booted.driver->stop().status));
             booted.exit_code = booted.exit_code == 0 ? static_cast<int>(ExitCode::failure) : booted.exit_code;
         }
     }
@@ -179,14 +201,17 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
 void warm_up(Booted& booted, const Options& options) {
     for (unsigned i = 0; i < options.warmup; ++i) {
         const OwnReply reply = ask(*booted.machine, *booted.driver,
-                                   fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-warmup\r\nConnection: close\r\n\r\n",
+                                   fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
+                                               "kvmserver-warmup\r\nConnection: close\r\n\r\n",
                                                options.warmup_path),
                                    options.limits.request_seconds);
         if (reply.end == DriveEnd::stopped)
-            throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " + options.warmup_path + ": " +
-                                                   booted.driver->stop().report);
+            throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
+                                                   options.warmup_path + ": " + booted.driver->stop().report);
         if (reply.end == DriveEnd::timeout)
-            throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " + options.warmup_path + " and close within --max-request-time");
+            throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " +
+                                                       options.warmup_path +
+                                                       " and close within --max-request-time");
         if (!settle(*booted.machine, *booted.driver, options.limits.boot_seconds))
             throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
     }

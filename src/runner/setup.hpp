@@ -24,11 +24,14 @@ struct Setup {
 
 // For a program (run, snapshot).
 std::unique_ptr<Setup> set_up_program(const Options& options);
+// What is the same for every snapshot: KVM, what kind it is, and a VM.
+std::unique_ptr<Setup> begin_restored(const Options& options);
 // For a restored machine: the snapshot's program, permissions and limits, with what the user gave instead.
-std::unique_ptr<Setup> set_up_restored(const Options& options, const tinykvm::MachineState& state);
+std::unique_ptr<Setup> set_up_restored(const Options& options, const tinykvm::MachineState& state,
+                                       std::unique_ptr<Setup> begun);
 
-// Boots until the program waits for its first connection. Null when it ended instead, with the exit code of the
-// command (what happened has been told).
+// Boots until the program waits for its first connection. Null when it ended instead, with the exit code of
+// the command (what happened has been told).
 struct Booted {
     std::unique_ptr<Driver> driver;
     std::unique_ptr<tinykvm::Machine> machine;

@@ -21,10 +21,18 @@ bool worth_caching(const SnapshotReader& reader) {
 } // namespace
 
 SnapshotLoader::SnapshotLoader(SnapshotReader reader, UnpackedCache cache, tinykvm::Image& image)
-    : reader_(std::move(reader)), cache_(std::move(cache)), caches_(worth_caching(reader_) && cache_.usable()), image_(image),
-      states_(reader_.chunks().size()) {
+    : reader_(std::move(reader)), cache_(std::move(cache)),
+      caches_(worth_caching(reader_) && cache_.usable()), image_(image), states_(reader_.chunks().size()) {
     while (hot_ < reader_.chunks().size() && reader_.chunks()[hot_].hot)
         ++hot_;
+}
+
+std::uint32_t SnapshotLoader::hot_end() const {
+    std::uint32_t end = 0;
+    for (const ChunkInfo& chunk : reader_.chunks().first(hot_))
+        for (const ChunkRun& run : chunk.runs)
+            end = std::max(end, run.first + run.count);
+    return end;
 }
 
 bool SnapshotLoader::loaded(std::uint32_t frame) const {
@@ -60,7 +68,8 @@ void SnapshotLoader::load_chunk(std::size_t chunk) {
     }
     if (seen == failed)
         throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot,
-                                 reader_.path().string() + ": a part of the snapshot cannot be read; build it anew");
+                                 reader_.path().string() +
+                                     ": a part of the snapshot cannot be read; build it anew");
 }
 
 void SnapshotLoader::fill(std::size_t number) {
@@ -69,22 +78,36 @@ void SnapshotLoader::fill(std::size_t number) {
     auto copy = caches_ ? cache_.find(name, chunk.raw_bytes()) : std::nullopt;
     if (copy && chunk.hot)
         ++hot_from_cache_;
-    const auto pages = copy ? std::span<const std::byte>(copy->pages.bytes()) : reader_.unpack(number);
     const auto longest = std::ranges::max_element(chunk.runs, {}, &ChunkRun::count);
-    const ChunkRun* mapped = nullptr;
-    if (maps_ && longest->count >= kWorthMapping) {
-        if (!copy)
+    bool map = maps_ && longest->count >= kWorthMapping;
+    std::span<const std::byte> pages; // unpacked here, or still none
+    if (!copy) {
+        pages = reader_.unpack(number);
+        if (map)
             copy = cache_.keep(name, pages);
-        try {
-            if (copy) {
-                image_.add_part({std::move(copy->file), std::uint64_t{longest->page} * tinykvm::kPageSize, longest->first, longest->count});
-                mapped = &*longest;
-            }
-        } catch (const std::system_error&) {
-            // No more mappings to be had: those that have it hold what is copied now.
-        }
     }
-    reader_.place(number, pages, image_.bytes(), image_.fd(), mapped);
+    map = map && copy;
+    const auto put = [&](const ChunkRun& run) {
+        const std::uint64_t at = std::uint64_t{run.page} * tinykvm::kPageSize;
+        if (pages.empty() && image_.fill(run.first, run.count, copy->file.get(), at))
+            return;
+        if (pages.empty())
+            pages = reader_.unpack(number);
+        image_.fill(run.first, pages.subspan(at, std::size_t{run.count} * tinykvm::kPageSize));
+    };
+    for (const ChunkRun& run : chunk.runs)
+        if (!map || &run != &*longest)
+            put(run);
+    if (!map)
+        return;
+    try {
+        image_.add_part({std::move(copy->file), std::uint64_t{longest->page} * tinykvm::kPageSize,
+                         longest->first, longest->count});
+    } catch (const std::system_error&) {
+        // No more mappings to be had: those that have it hold what is copied now.
+        pages = reader_.unpack(number);
+        put(*longest);
+    }
 }
 
 void keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache) {

@@ -25,13 +25,14 @@ public:
     bool is_hole(std::uint32_t frame) const override { return !reader_.chunk_of(frame); }
     // Loads chunks [first, last) of the file's order.
     void load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop);
-    // From now on the cold chunks that are loaded are parts of the image in files of the cache, which are made if need be.
-    // Nobody may write to the image's frames any more, but those that are loaded already.
+    // From now on the cold chunks that are loaded are parts of the image in files of the cache, which are
+    // made if need be. Nobody may write to the image's frames any more, but those that are loaded already.
     void map_cold_chunks() { maps_ = caches_; }
     bool caches() const { return caches_; }
 
     std::size_t chunks() const { return states_.size(); }
     std::size_t hot_chunks() const { return hot_; }
+    std::uint32_t hot_end() const; // no hot chunk fills that frame or one behind it
     std::size_t hot_from_cache() const { return hot_from_cache_; } // so far
     const SnapshotReader& reader() const { return reader_; }
     const UnpackedCache& cache() const { return cache_; }
@@ -52,7 +53,8 @@ private:
     std::condition_variable arrived_;
 };
 
-// Makes the copies of the hot chunks that are not there yet, if the snapshot is worth it. Throws UserError (bad_snapshot).
+// Makes the copies of the hot chunks that are not there yet, if the snapshot is worth it. Throws UserError
+// (bad_snapshot).
 void keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache);
 
 } // namespace kvmserver

@@ -54,8 +54,8 @@ std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
 class Gatherer {
 public:
     Gatherer(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks, bool hot, Plan& plan)
-        : memory_(memory), ranks_(ranks), hot_(hot), lengths_(hot ? kHotLengths : kColdLengths),
-          plan_(plan) {}
+        : memory_(memory), ranks_(ranks), hot_(hot), lengths_(hot ? kHotLengths : kColdLengths), plan_(plan) {
+    }
 
     void add(std::uint32_t frame) {
         const auto page = page_of(memory_, frame);

@@ -9,8 +9,9 @@
 
 namespace kvmserver {
 
-// A chunk ends after a page that its content chooses, one in `one_in`, as long as it has from `least` to `most` pages. So where two
-// snapshots hold the same pages their chunks fall into step, whatever lies before, and a store keeps them once.
+// A chunk ends after a page that its content chooses, one in `one_in`, as long as it has from `least` to
+// `most` pages. So where two snapshots hold the same pages their chunks fall into step, whatever lies before,
+// and a store keeps them once.
 struct ChunkLengths {
     std::uint32_t least, one_in, most; // one_in: a power of two
 };
@@ -31,7 +32,8 @@ struct Plan {
 Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks,
                  std::span<const std::uint32_t> hot_frames, int memory_fd = -1);
 
-// The frames of whose pages the plan's cold chunks consist, in that order. Frames numbered so make each such chunk one run.
+// The frames of whose pages the plan's cold chunks consist, in that order. Frames numbered so make each such
+// chunk one run.
 std::vector<std::uint32_t> cold_order(const Plan& plan);
 
 // The pages of a planned chunk, one after the other.

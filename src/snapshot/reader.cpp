@@ -42,7 +42,9 @@ void SnapshotReader::bad(const std::string& why) const {
     throw UserError(ExitCode::bad_snapshot, fmt::format("{}: {}", printable(path_.native()), why));
 }
 
-SnapshotReader SnapshotReader::open(const std::filesystem::path& path) { return open(open_file_source(path), path); }
+SnapshotReader SnapshotReader::open(const std::filesystem::path& path) {
+    return open(open_file_source(path), path);
+}
 
 SnapshotReader SnapshotReader::open(std::unique_ptr<ByteSource> source, const std::filesystem::path& name) {
     SnapshotReader reader;
@@ -111,24 +113,20 @@ std::span<const std::byte> SnapshotReader::unpack(std::size_t number) const {
     }
 }
 
-void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages, std::span<std::byte> image, int memfd,
-                           const ChunkRun* except) const {
+void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages,
+                           std::span<std::byte> image) const {
     const ChunkInfo& chunk = chunks_[number];
     if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage || pages.size() != chunk.raw_bytes())
         throw std::logic_error("SnapshotReader::place: the image or the chunk has another size");
-    for (const ChunkRun& run : chunk.runs) {
-        if (&run == except)
-            continue;
-        const auto part = pages.subspan(std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
-        const std::size_t at = std::size_t{run.first} * kPage;
-        if (memfd < 0 || ::pwrite(memfd, part.data(), part.size(), static_cast<off_t>(at)) != static_cast<ssize_t>(part.size()))
-            std::memcpy(image.data() + at, part.data(), part.size());
-    }
+    for (const ChunkRun& run : chunk.runs)
+        std::memcpy(image.data() + std::size_t{run.first} * kPage,
+                    pages.data() + std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
 }
 
 std::string SnapshotReader::chunk_name(std::size_t number) const {
     const ChunkInfo& chunk = chunks_[number];
-    return fmt::format("{}-{}-{}", source_->identity_of(chunk.offset, chunk.stored), static_cast<unsigned>(chunk.filter), chunk.pages);
+    return fmt::format("{}-{}-{}", source_->identity_of(chunk.offset, chunk.stored),
+                       static_cast<unsigned>(chunk.filter), chunk.pages);
 }
 
 void SnapshotReader::check_stored(std::size_t number) const {

@@ -26,9 +26,9 @@ public:
     static SnapshotReader open(std::unique_ptr<ByteSource> source, const std::filesystem::path& name);
 
     const std::filesystem::path& path() const { return path_; }
-    // For a copy of the chunk's pages: fit for a file's name, and another one for other pages, on this machine. Checksums
-    // would not do: they are made to find damage, and the maker of another snapshot could make them agree, whose pages
-    // would then run in this one.
+    // For a copy of the chunk's pages: fit for a file's name, and another one for other pages, on this
+    // machine. Checksums would not do: they are made to find damage, and the maker of another snapshot could
+    // make them agree, whose pages would then run in this one.
     std::string chunk_name(std::size_t chunk) const;
     std::uint64_t file_bytes() const { return header_.prefix.file_bytes; }
     std::uint32_t format_version() const { return header_.prefix.version; }
@@ -45,12 +45,9 @@ public:
     // Puts the pages of a chunk where its runs say. `image` is all of guest memory, state().frames * 4096
     // bytes. Nothing else of `image` is touched; on failure the chunk's frames may be half filled. Two
     // threads must not place the same chunk at once.
-    // `memfd`: the file that `image` maps, or -1. Pages are written through it: a page fault each costs more.
-    // `except`: a run of the chunk that is left out.
-    void place(std::size_t chunk, std::span<const std::byte> pages, std::span<std::byte> image, int memfd = -1,
-               const ChunkRun* except = nullptr) const;
-    void load_chunk(std::size_t chunk, std::span<std::byte> image, int memfd = -1) const {
-        place(chunk, unpack(chunk), image, memfd);
+    void place(std::size_t chunk, std::span<const std::byte> pages, std::span<std::byte> image) const;
+    void load_chunk(std::size_t chunk, std::span<std::byte> image) const {
+        place(chunk, unpack(chunk), image);
     }
 
     // Checks the stored bytes of a chunk by its checksum, without decompressing them.

@@ -17,6 +17,7 @@
 #include "src/snapshot/format.hpp"
 #include "src/snapshot/output_file.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/mapping.hpp"
 #include "tinykvm/base/read.hpp"
 
 namespace kvmserver {
@@ -27,8 +28,9 @@ namespace fs = std::filesystem;
 constexpr const char* kExtension = ".pages";
 constexpr std::time_t kUsedSeconds = 600; // a copy's time of use is told this exactly
 
-// Behind the pages. Copies are not flushed to the disk, so that after a power failure anything may be in them: they are
-// checked when they are first used after the machine was started. `boot`: in which run they were made or checked.
+// Behind the pages. Copies are not flushed to the disk, so that after a power failure anything may be in
+// them: they are checked when they are first used after the machine was started. `boot`: in which run they
+// were made or checked.
 struct Trailer {
     format::Checksum checksum;
     std::array<char, 36> boot{};
@@ -37,7 +39,8 @@ struct Trailer {
 const std::array<char, 36>& this_boot() {
     static const auto id = [] {
         std::array<char, 36> text{}; // zeros, which no run has: every copy is checked then
-        const tinykvm::UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)); // random(4)
+        const tinykvm::UniqueFd file(
+            ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)); // random(4)
         if (file)
             tinykvm::read_at(file.get(), 0, std::as_writable_bytes(std::span(text)));
         return text;
@@ -79,14 +82,17 @@ std::optional<UnpackedChunk> UnpackedCache::open(const std::string& name, std::u
         static_cast<std::uint64_t>(info.st_size) != bytes + sizeof(Trailer))
         return std::nullopt;
     Trailer trailer;
-    if (tinykvm::read_at(chunk.file.get(), bytes, std::as_writable_bytes(std::span(&trailer, 1))) != sizeof(trailer))
+    if (tinykvm::read_at(chunk.file.get(), bytes, std::as_writable_bytes(std::span(&trailer, 1))) !=
+        sizeof(trailer))
         return std::nullopt;
-    chunk.pages = tinykvm::Mapping::map(bytes, PROT_READ, MAP_PRIVATE, chunk.file.get(), 0, "unpacked chunk");
     if (trailer.boot != this_boot() || this_boot() == std::array<char, 36>{}) {
-        if (format::checksum_of(chunk.pages.bytes()) != trailer.checksum)
+        const auto pages =
+            tinykvm::Mapping::map(bytes, PROT_READ, MAP_PRIVATE, chunk.file.get(), 0, "unpacked chunk");
+        if (format::checksum_of(pages.bytes()) != trailer.checksum)
             return std::nullopt;
         const tinykvm::UniqueFd again(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
-        (void)!::pwrite(again.get(), this_boot().data(), this_boot().size(), static_cast<off_t>(bytes + offsetof(Trailer, boot)));
+        (void)!::pwrite(again.get(), this_boot().data(), this_boot().size(),
+                        static_cast<off_t>(bytes + offsetof(Trailer, boot)));
     }
     note_use(chunk.file.get(), info);
     return chunk;
@@ -104,7 +110,8 @@ bool UnpackedCache::has(const std::string& name) const {
     return ::access((folder_ / (name + kExtension)).c_str(), F_OK) == 0;
 }
 
-std::optional<UnpackedChunk> UnpackedCache::keep(const std::string& name, std::span<const std::byte> pages) const {
+std::optional<UnpackedChunk> UnpackedCache::keep(const std::string& name,
+                                                 std::span<const std::byte> pages) const {
     try {
         if (!usable())
             return std::nullopt;
@@ -132,7 +139,8 @@ void UnpackedCache::make_room() const {
     struct statvfs file_system {};
     if (room == 0)
         room = ::statvfs(folder_.c_str(), &file_system) == 0
-                   ? std::max<std::uint64_t>(kLeastRoom, std::uint64_t{file_system.f_blocks} * file_system.f_frsize / 10)
+                   ? std::max<std::uint64_t>(kLeastRoom,
+                                             std::uint64_t{file_system.f_blocks} * file_system.f_frsize / 10)
                    : kLeastRoom;
     std::vector<Old> copies;
     std::uint64_t sum = 0;

@@ -1,5 +1,5 @@
-// Chunks kept unpacked, each in a file of its own: read at a start in place of decompressing them, and mapped by all
-// processes whose snapshots hold the same chunk, which then have its pages in memory once.
+// Chunks kept unpacked, each in a file of its own: read at a start in place of decompressing them, and mapped
+// by all processes whose snapshots hold the same chunk, which then have its pages in memory once.
 //
 // Only a help: whatever is wrong with a copy, the snapshot itself is read instead. Snapshots hold the secrets
 // of processes, so the folder must be the user's own and closed to all others.
@@ -11,7 +11,6 @@
 #include <span>
 #include <string>
 
-#include "tinykvm/base/mapping.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
@@ -19,7 +18,6 @@ namespace kvmserver {
 // One unpacked chunk: its pages are the beginning of the file, which never changes.
 struct UnpackedChunk {
     tinykvm::UniqueFd file;
-    tinykvm::Mapping pages; // to be read
 };
 
 // Any number of threads and processes may use the same folder.
@@ -30,8 +28,8 @@ public:
     // Copies take a tenth of the folder's file system, and at least this; the longest unused go first.
     static constexpr std::uint64_t kLeastRoom = 1ull << 30;
 
-    // Keeps copies in `folder`, which is made when only it and its parent are missing; "" keeps none. `room`: bytes
-    // of all copies; 0 for the default.
+    // Keeps copies in `folder`, which is made when only it and its parent are missing; "" keeps none. `room`:
+    // bytes of all copies; 0 for the default.
     explicit UnpackedCache(std::filesystem::path folder, std::uint64_t room = 0);
 
     // Whether copies can be had from or made in the folder.
@@ -41,8 +39,8 @@ public:
     std::optional<UnpackedChunk> find(const std::string& name, std::uint64_t bytes) const;
     // Whether there is a copy of that name, sound or not.
     bool has(const std::string& name) const;
-    // Makes a copy, or takes the one that another process made meanwhile. Nothing when there is none afterwards;
-    // never throws.
+    // Makes a copy, or takes the one that another process made meanwhile. Nothing when there is none
+    // afterwards; never throws.
     std::optional<UnpackedChunk> keep(const std::string& name, std::span<const std::byte> pages) const;
     // Removes what is beyond the room.
     void make_room() const;

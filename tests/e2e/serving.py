@@ -101,6 +101,13 @@ class Daemon(Process):
 
     def processes(self) -> dict[str, list[int]]:
         """Those of functions: pids by name and version ("hello v4")."""
+        return {name: pids for name, pids in self.all_processes().items() if not name.startswith("spare")}
+
+    def spares(self) -> list[int]:
+        """Those that wait for a function."""
+        return [pid for name, pids in self.all_processes().items() if name.startswith("spare") for pid in pids]
+
+    def all_processes(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for child in self.children():
             with contextlib.suppress(OSError):

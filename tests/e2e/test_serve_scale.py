@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import resource
+import signal
 import time
 
 import admin
@@ -48,12 +49,38 @@ def test_idle_functions_end_and_come_back(store, serve, snap) -> None:
     assert all(0 < line["restore_us"] <= line["queue_us"] for line in lines), lines
 
 
+def test_a_cold_function_takes_a_spare_process(store, serve, snap) -> None:
+    for name in ("one", "two", "three"):
+        store.deploy(snap, name)
+    daemon = serve()
+
+    def spares(other: list[int] = []) -> list[int]:
+        harness.wait_until(lambda: len(daemon.spares()) == 2 and not set(other) & set(daemon.spares()), "there are two new ones")
+        return daemon.spares()
+
+    first = spares()
+    assert daemon.text("one", "/count") == "1\n"
+    (pid,) = daemon.processes()["one v1"]
+    assert pid in first
+    for spare in spares(other=[pid]):  # nobody tells the daemon
+        os.kill(spare, signal.SIGKILL)
+        stat = pathlib.Path(f"/proc/{spare}/stat")
+        harness.wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "it is dead")
+    for name in ("two", "three"):
+        assert daemon.text(name, "/count") == "1\n"
+    assert sorted(daemon.processes()) == ["one v1", "three v1", "two v1"]
+    left = spares()
+    daemon.popen.kill()
+    harness.wait_until(lambda: not any(pathlib.Path(f"/proc/{spare}").exists() for spare in left), "they end with it")
+
+
 def image_of(pid: int) -> tuple[int, int, dict[int, int]]:
     """Of a function's process: bytes of its image, those that are its own, and of each file that the image is mapped from."""
     own = whole = 0
     for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        if "memfd:kvmserver-image" in os.readlink(fd):
-            own, whole = fd.stat().st_blocks * 512, fd.stat().st_size
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if "memfd:kvmserver-image" in os.readlink(fd):
+                own, whole = fd.stat().st_blocks * 512, fd.stat().st_size
     files = {}
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         words = line.split(maxsplit=5)

@@ -15,6 +15,14 @@ Mapping Mapping::map(std::size_t bytes, int prot, int flags, int fd, std::uint64
     return Mapping(static_cast<std::byte*>(at), bytes);
 }
 
+void Mapping::grow(std::size_t bytes, const char* what) {
+    void* at = ::mremap(data_, size_, bytes, MREMAP_MAYMOVE);
+    if (at == MAP_FAILED)
+        throw_errno(std::string("mremap ") + what);
+    data_ = static_cast<std::byte*>(at);
+    size_ = bytes;
+}
+
 Mapping::Mapping(Mapping&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 

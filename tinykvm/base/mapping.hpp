@@ -10,7 +10,10 @@ class Mapping {
 public:
     Mapping() = default;
     // Throws HostError naming `what` when mmap fails.
-    static Mapping map(std::size_t bytes, int prot, int flags, int fd, std::uint64_t offset, const char* what);
+    static Mapping map(std::size_t bytes, int prot, int flags, int fd, std::uint64_t offset,
+                       const char* what);
+    // Makes it longer, perhaps elsewhere; what is populated stays so. Throws HostError.
+    void grow(std::size_t bytes, const char* what);
     Mapping(Mapping&& other) noexcept;
     Mapping& operator=(Mapping&& other) noexcept;
     Mapping(const Mapping&) = delete;

@@ -1,4 +1,5 @@
-// VMs with their vCPU made ahead of time: creating one costs the kernel a millisecond that a start need not wait for.
+// VMs with their vCPU made ahead of time: creating one costs the kernel a millisecond that a start need not
+// wait for.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -10,21 +11,22 @@
 
 namespace tinykvm::kvm {
 
-// A VM whose vCPU has its CPUID; no memory yet.
+// A VM with a vCPU; no memory yet.
 struct PreparedVm {
     Vm vm;
     Vcpu vcpu;
     std::optional<Vcpu> second; // for work aside while the machine gets ready, if a CPU is to spare
-    PreparedVm(const Kvm& kvm, const GuestCpu& cpu, bool with_second = false);
+    explicit PreparedVm(const Kvm& kvm, bool with_second = false);
+    void set_cpuid(const GuestCpu& cpu);
 };
 
 // Thread-safe.
 class VmPool {
 public:
     // Makes VMs until `count` are ready.
-    void fill(const Kvm& kvm, const GuestCpu& cpu, unsigned count, bool with_second);
+    void fill(const Kvm& kvm, unsigned count, bool with_second);
     // A ready one, or a new one.
-    std::unique_ptr<PreparedVm> take(const Kvm& kvm, const GuestCpu& cpu);
+    std::unique_ptr<PreparedVm> take(const Kvm& kvm);
 
 private:
     std::mutex mutex_;

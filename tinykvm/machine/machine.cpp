@@ -47,9 +47,9 @@ std::uint32_t leaf1_edx(const kvm::GuestCpu& cpu) {
 
 } // namespace
 
-// CPython before 3.12 takes another pid for a fork and forgets its running event loop (Modules/_asynciomodule.c,
-// get_running_loop): asyncio programs, whose image was taken inside that loop, would fail. They keep their pid; what
-// reseeds by pid (OpenSSL) then does not in them.
+// CPython before 3.12 takes another pid for a fork and forgets its running event loop
+// (Modules/_asynciomodule.c, get_running_loop): asyncio programs, whose image was taken inside that loop,
+// would fail. They keep their pid; what reseeds by pid (OpenSSL) then does not in them.
 bool must_keep_pid(const AddressSpace::Regions& regions) {
     for (const auto& [begin, region] : regions) {
         const std::size_t at = region.name.rfind("python3.");
@@ -61,14 +61,17 @@ bool must_keep_pid(const AddressSpace::Regions& regions) {
 
 Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image)
     : env_(&env), host_(&host),
-      kvm_(env.pool ? env.pool->take(*env.kvm, env.cpu) : std::make_unique<kvm::PreparedVm>(*env.kvm, env.cpu)),
-      vm_(kvm_->vm), vcpu_(kvm_->vcpu),
-      ram_(image ? GuestRam::clone(vm_, image->image, memory_limit(env, image.get()))
-                 : GuestRam::boot(vm_, memory_limit(env, nullptr))),
-      space_(image ? AddressSpace(ram_, image->root, image->regions, image->brk_begin, image->brk_end, env.limits.address_space)
+      kvm_(env.pool ? env.pool->take(*env.kvm) : std::make_unique<kvm::PreparedVm>(*env.kvm)), vm_(kvm_->vm),
+      vcpu_(kvm_->vcpu), ram_(image ? GuestRam::clone(vm_, image->image, memory_limit(env, image.get()))
+                                    : GuestRam::boot(vm_, memory_limit(env, nullptr))),
+      space_(image ? AddressSpace(ram_, image->root, image->regions, image->brk_begin, image->brk_end,
+                                  env.limits.address_space)
                    : AddressSpace(ram_, env.limits.address_space)),
-      handles_(image ? HandleTable(image->handles, env.limits.open_files) : HandleTable(*env.policy, env.limits.open_files)),
-      clock_(vcpu_.tsc_khz()), image_(std::move(image)), connections_(space_, nullptr, nullptr) {}
+      handles_(image ? HandleTable(image->handles, env.limits.open_files)
+                     : HandleTable(*env.policy, env.limits.open_files)),
+      clock_(vcpu_.tsc_khz()), image_(std::move(image)), connections_(space_, nullptr, nullptr) {
+    kvm_->set_cpuid(env.cpu);
+}
 
 Machine::~Machine() = default;
 
@@ -89,13 +92,16 @@ void Machine::load_guest_kernel() {
                 throw HostError(EINVAL, "guest kernel image");
         }
         const bool supervisor = s.p_vaddr >= kernel_.supervisor_begin && s.p_vaddr < kernel_.supervisor_end;
-        const std::uint32_t prot = (s.p_flags & PF_R ? std::uint32_t{PROT_READ} : 0u) | (s.p_flags & PF_W ? std::uint32_t{PROT_WRITE} : 0u) |
+        const std::uint32_t prot = (s.p_flags & PF_R ? std::uint32_t{PROT_READ} : 0u) |
+                                   (s.p_flags & PF_W ? std::uint32_t{PROT_WRITE} : 0u) |
                                    (s.p_flags & PF_X ? std::uint32_t{PROT_EXEC} : 0u);
-        space_.place(GuestVirt(s.p_vaddr), s.p_memsz, prot, supervisor ? kRegionSupervisor : 0u, "[guest kernel]");
+        space_.place(GuestVirt(s.p_vaddr), s.p_memsz, prot, supervisor ? kRegionSupervisor : 0u,
+                     "[guest kernel]");
         space_.fill(GuestVirt(s.p_vaddr), content);
         space_.populate(GuestVirt(s.p_vaddr), page_up(s.p_memsz));
     }
-    const auto place = [&](std::uint64_t at, std::uint64_t size, std::uint32_t prot, std::uint32_t flags, const char* name) {
+    const auto place = [&](std::uint64_t at, std::uint64_t size, std::uint32_t prot, std::uint32_t flags,
+                           const char* name) {
         space_.place(GuestVirt(at), size, prot, flags, name);
         space_.populate(GuestVirt(at), round_pages(size));
     };
@@ -119,12 +125,15 @@ void Machine::load_guest_kernel() {
     space_.place(GuestVirt(layout::kKernelHeap), layout::kKernelHeapBytes, rw, 0, "[kernel heap]");
 }
 
-Frame Machine::frame_at(std::uint64_t at) const { return pte::frame(space_.tables().get(GuestVirt(page_down(at)))); }
+Frame Machine::frame_at(std::uint64_t at) const {
+    return pte::frame(space_.tables().get(GuestVirt(page_down(at))));
+}
 
 std::byte* Machine::page_bytes(std::uint64_t at) const {
     const std::uint64_t entry = space_.tables().get(GuestVirt(page_down(at)));
     if (!pte::mapped(entry)) // only a snapshot that was tampered with
-        throw UserError(ExitCode::bad_snapshot, "snapshot: a page of the guest kernel is missing; build it anew");
+        throw UserError(ExitCode::bad_snapshot,
+                        "snapshot: a page of the guest kernel is missing; build it anew");
     return ram_.host(frame_address(pte::frame(entry))) + (at & (kPageSize - 1));
 }
 
@@ -134,16 +143,20 @@ void Machine::find_pages() {
     conns_ = page_pointer<abi::Conn>(layout::kConnTable);
     for (std::uint64_t page = kPageSize; page < sizeof(abi::Conn) * abi::kMaxConns; page += kPageSize)
         if (reinterpret_cast<std::byte*>(conns_) + page != page_pointer<std::byte>(layout::kConnTable + page))
-            throw UserError(ExitCode::bad_snapshot, "snapshot: its connection table is in pieces; build it anew");
+            throw UserError(ExitCode::bad_snapshot,
+                            "snapshot: its connection table is in pieces; build it anew");
     if (image_) {
         // The image's own guest kernel goes on, which need not be the one of this build.
         std::memcpy(&kernel_, page_pointer<std::byte>(layout::kKernelImage), sizeof(kernel_));
         if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
-            throw UserError(ExitCode::bad_snapshot, "snapshot: no guest kernel where one should be; build it anew");
-        for (const std::uint64_t entry : {kernel_.syscall_entry, kernel_.door_stub, kernel_.preempt_entry, kernel_.fault_entry,
-                                          kernel_.wait_resume, kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip})
+            throw UserError(ExitCode::bad_snapshot,
+                            "snapshot: no guest kernel where one should be; build it anew");
+        for (const std::uint64_t entry :
+             {kernel_.syscall_entry, kernel_.door_stub, kernel_.preempt_entry, kernel_.fault_entry,
+              kernel_.wait_resume, kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip})
             if (entry < layout::kKernelImage || entry >= layout::kKernelImage + layout::kKernelImageBytes)
-                throw UserError(ExitCode::bad_snapshot, "snapshot: its guest kernel has no sound entries; build it anew");
+                throw UserError(ExitCode::bad_snapshot,
+                                "snapshot: its guest kernel has no sound entries; build it anew");
     }
     connections_ = Connections(space_, shared_, conns_);
 }
@@ -155,7 +168,8 @@ void Machine::set_up_vcpu() {
     sregs.apic_base = vcpu_.get_special().apic_base;
     vcpu_.set_special(sregs);
     const std::uint64_t door = env_->kind.pvm_door ? kernel_.syscall_entry : kernel_.door_stub;
-    const std::array msrs{kvm::Msr{0xc0000081, kvm::kStar}, kvm::Msr{0xc0000082, door}, kvm::Msr{0xc0000084, kvm::kSyscallMask}};
+    const std::array msrs{kvm::Msr{0xc0000081, kvm::kStar}, kvm::Msr{0xc0000082, door},
+                          kvm::Msr{0xc0000084, kvm::kSyscallMask}};
     vcpu_.set_msrs(msrs);
     vcpu_.set_tsc_offset_zero();
 }
@@ -211,7 +225,8 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
             m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
     }
     const auto populate = [&](const FrameRun& run, int advice) {
-        (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, advice);
+        (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize,
+                         advice);
     };
     const auto make_private = [&](const FrameRun& run) {
         // A copy of what has not arrived yet would stay empty.
@@ -222,8 +237,8 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     };
     m->set_up_vcpu();
     std::thread toucher;
-    // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it only where the
-    // host's mapping is writable, as that of a private copy is.
+    // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it
+    // only where the host's mapping is writable, as that of a private copy is.
     if (env.kind.pvm_door) {
         m->clean_copies_.resize(image->image->frames());
         for (const FrameRun& run : image->hot_files) {

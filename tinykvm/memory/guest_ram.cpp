@@ -29,8 +29,8 @@ GuestRam GuestRam::boot(kvm::Vm& vm, std::uint64_t max_bytes) {
         throw_errno("memfd_create boot memory");
     if (::ftruncate(ram.memfd_.get(), static_cast<off_t>(max_bytes)) < 0)
         throw_errno("ftruncate boot memory");
-    ram.memory_ = Mapping::map(max_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, ram.memfd_.get(), 0,
-                               "boot memory");
+    ram.memory_ = Mapping::map(max_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                               ram.memfd_.get(), 0, "boot memory");
     return ram;
 }
 
@@ -39,10 +39,10 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
     max_bytes = std::max(max_bytes, image_bytes);
     GuestRam ram(vm, max_bytes);
     ram.first_table_ = static_cast<Frame>(max_bytes / kPageSize);
-    ram.memory_ = Mapping::map(max_bytes + kMostTables * kPageSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                               -1, 0, "request machine memory");
-    if (::mmap(ram.memory_.data(), image_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
-               image->fd(), 0) == MAP_FAILED)
+    ram.memory_ = Mapping::map(max_bytes + kMostTables * kPageSize, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, "request machine memory");
+    if (::mmap(ram.memory_.data(), image_bytes, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, image->fd(), 0) == MAP_FAILED)
         throw_errno("mmap image");
     ram.image_frames_ = ram.high_ = ram.slots_end_ = image->frames();
     ram.attachment_ = image->attach(ram.memory_.data());
@@ -55,7 +55,8 @@ void GuestRam::share(Frame first, std::uint32_t count) {
     assert(image_ && first + count <= image_frames_);
     const auto at = static_cast<off_t>(frame_address(first).value);
     const std::size_t bytes = std::size_t{count} * kPageSize;
-    if (::mmap(host(frame_address(first)), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, image_->fd(), at) == MAP_FAILED)
+    if (::mmap(host(frame_address(first)), bytes, PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_FIXED | MAP_NORESERVE, image_->fd(), at) == MAP_FAILED)
         throw_errno("mmap image");
     shared_.resize(image_frames_);
     std::fill_n(shared_.begin() + first, count, true);
@@ -64,7 +65,8 @@ void GuestRam::share(Frame first, std::uint32_t count) {
 void GuestRam::grow_slots(Frame end) {
     while (slots_end_ < end) {
         const Frame minimum = image_frames_ ? kCloneSlotFrames : kFirstSlotFrames;
-        const std::uint64_t want = std::max<std::uint64_t>({minimum, end - slots_end_, (slots_end_ - image_frames_) / 2});
+        const std::uint64_t want =
+            std::max<std::uint64_t>({minimum, end - slots_end_, (slots_end_ - image_frames_) / 2});
         const std::uint64_t frames = std::min<std::uint64_t>(want, max_frames_ - slots_end_);
         const GuestPhys at = frame_address(slots_end_);
         vm_->set_slot(slots_++, at, frames * kPageSize, host(at));
@@ -192,7 +194,8 @@ std::shared_ptr<Image> GuestRam::copied_image() const {
 std::uint32_t GuestRam::drop_growth() {
     const std::uint32_t count = high_ - image_frames_;
     if (count != 0) {
-        if (::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, MADV_DONTNEED) < 0)
+        if (::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, MADV_DONTNEED) <
+            0)
             throw_errno("madvise(MADV_DONTNEED) guest memory");
         high_ = image_frames_;
         free_.clear();
@@ -202,7 +205,9 @@ std::uint32_t GuestRam::drop_growth() {
 }
 
 void GuestRam::set_limit(std::uint64_t max_bytes) {
-    max_frames_ = std::min<std::uint64_t>(image_ ? frame_address(first_table_).value : memory_.size(), max_bytes) / kPageSize;
+    max_frames_ =
+        std::min<std::uint64_t>(image_ ? frame_address(first_table_).value : memory_.size(), max_bytes) /
+        kPageSize;
 }
 
 } // namespace tinykvm

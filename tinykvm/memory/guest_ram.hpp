@@ -1,4 +1,5 @@
-// Guest-physical memory: frames of 4 KiB numbered from 0, kept compact, in KVM slots that are added as it grows.
+// Guest-physical memory: frames of 4 KiB numbered from 0, kept compact, in KVM slots that are added as it
+// grows.
 //
 // Two kinds. A *boot* memory is one shared memfd, which becomes the image. A *clone* maps an image
 // copy-on-write and has anonymous memory after it. Only one thread uses a GuestRam at a time.
@@ -30,41 +31,44 @@ public:
 
     // First frame of `count` contiguous zeroed frames; nullopt when the limit is reached.
     std::optional<Frame> allocate(std::uint32_t count);
-    // A zeroed frame for page tables; nullopt when there is none. In a clone such frames lie apart and never become anything
-    // else: KVM's shadow paging does not see that a table which the host edits is one no more, and would go on taking it
-    // for one.
+    // A zeroed frame for page tables; nullopt when there is none. In a clone such frames lie apart and never
+    // become anything else: KVM's shadow paging does not see that a table which the host edits is one no
+    // more, and would go on taking it for one.
     std::optional<Frame> allocate_table();
     // Clone only: the tables are zero again, and remain handed out.
     void clear_tables();
-    // Clone only: takes all tables back, if so many have been handed out that there might soon be none; makes KVM forget all
-    // that it derived from them. Returns whether it did.
+    // Clone only: takes all tables back, if so many have been handed out that there might soon be none; makes
+    // KVM forget all that it derived from them. Returns whether it did.
     bool renew_tables();
     // Gives frames back: their content is dropped, and no vCPU can reach them through stale translations.
     // A clone does not hand frames of its image out again.
     void release(Frame first, std::uint32_t count);
-    // Clone only, before its first run: frames that nothing will write to are used in the image itself instead of being mapped
-    // copy-on-write. Whoever makes a page of theirs writable must give it another frame first.
+    // Clone only, before its first run: frames that nothing will write to are used in the image itself
+    // instead of being mapped copy-on-write. Whoever makes a page of theirs writable must give it another
+    // frame first.
     void share(Frame first, std::uint32_t count);
     bool shared(Frame frame) const { return frame < shared_.size() && shared_[frame]; }
-    // Makes every vCPU look at the guest page tables again before it uses these frames. KVM does not watch guest page
-    // tables that are edited from outside; changing the host mapping underneath makes it drop what it derived from them.
+    // Makes every vCPU look at the guest page tables again before it uses these frames. KVM does not watch
+    // guest page tables that are edited from outside; changing the host mapping underneath makes it drop what
+    // it derived from them.
     void drop_translations(Frame first, std::uint32_t count);
 
     std::byte* host(GuestPhys at) const { return memory_.data() + at.value; }
     std::span<std::byte> frame_bytes(Frame f) const { return {host(frame_address(f)), kPageSize}; }
     bool valid(Frame f) const { return f < high_ || (f >= first_table_ && f - first_table_ < tables_); }
 
-    Frame high() const { return high_; }               // frames below it have been handed out at some time
+    Frame high() const { return high_; }                 // frames below it have been handed out at some time
     Frame image_frames() const { return image_frames_; } // 0 for a boot memory
     std::uint64_t bytes_in_use() const { return in_use_ * kPageSize; }
     const Image* image() const { return image_.get(); }
     const std::shared_ptr<const Image>& shared_image() const { return image_; }
     const std::map<Frame, std::uint32_t>& free_runs() const { return free_; }
 
-    // What is there now becomes an image; this memory must not be used afterwards. A clone's, all of whose image must be loaded,
-    // is copied, and has holes: see renumber().
+    // What is there now becomes an image; this memory must not be used afterwards. A clone's, all of whose
+    // image must be loaded, is copied, and has holes: see renumber().
     std::shared_ptr<Image> into_image() &&;
-    // Clone only: forgets every frame handed out since the clone was made, dropping their content. Returns how many.
+    // Clone only: forgets every frame handed out since the clone was made, dropping their content. Returns
+    // how many.
     std::uint32_t drop_growth();
     void set_limit(std::uint64_t max_bytes);
 

@@ -1,36 +1,97 @@
 #include "tinykvm/memory/image.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace tinykvm {
 namespace {
 
 void map_part(std::byte* memory, const ImagePart& part, int prot) {
     if (::mmap(memory + std::uint64_t{part.first} * kPageSize, std::size_t{part.count} * kPageSize, prot,
-               MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, part.file.get(), static_cast<off_t>(part.offset)) == MAP_FAILED)
+               MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, part.file.get(),
+               static_cast<off_t>(part.offset)) == MAP_FAILED)
         throw_errno("mmap a part of an image");
 }
+
+UniqueFd new_memfd() {
+    UniqueFd fd(::memfd_create("kvmserver-image", MFD_CLOEXEC));
+    if (!fd)
+        throw_errno("memfd_create image");
+    return fd;
+}
+
+constexpr int kMadvPopulateWrite = 23; // MADV_POPULATE_WRITE, Linux 5.14; missing in Debian 12's glibc
 
 } // namespace
 
 Image::Image(UniqueFd memfd, std::uint32_t frames)
     : memfd_(std::move(memfd)), frames_(frames),
-      view_(Mapping::map(std::uint64_t{frames} * kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                         memfd_.get(), 0, "image")) {}
+      view_(Mapping::map(std::uint64_t{frames} * kPageSize, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_NORESERVE, memfd_.get(), 0, "image")) {}
 
-std::shared_ptr<Image> Image::create(std::uint32_t frames) {
-    UniqueFd fd(::memfd_create("kvmserver-image", MFD_CLOEXEC));
-    if (!fd)
-        throw_errno("memfd_create image");
-    if (::ftruncate(fd.get(), static_cast<off_t>(std::uint64_t{frames} * kPageSize)) < 0)
+Image::Image(UniqueFd memfd, std::uint32_t frames, Mapping view, std::uint32_t prepared)
+    : memfd_(std::move(memfd)), frames_(frames), view_(std::move(view)), prepared_(prepared) {}
+
+std::shared_ptr<Image> Image::create(std::uint32_t frames, ImageMemory prepared) {
+    UniqueFd fd = prepared.memfd ? std::move(prepared.memfd) : new_memfd();
+    const std::uint64_t bytes = std::uint64_t{frames} * kPageSize;
+    if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) < 0)
         throw_errno("ftruncate image");
-    return std::make_shared<Image>(std::move(fd), frames);
+    if (prepared.view.size() == 0 || prepared.view.size() > bytes)
+        return std::make_shared<Image>(std::move(fd), frames);
+    const auto ready = static_cast<std::uint32_t>(prepared.view.size() / kPageSize);
+    prepared.view.grow(bytes, "image");
+    return std::shared_ptr<Image>(new Image(std::move(fd), frames, std::move(prepared.view), ready));
+}
+
+ImageMemory ImageMemory::prepare(std::uint64_t bytes) {
+    ImageMemory memory{new_memfd(), {}};
+    bytes = page_up(bytes);
+    if (::ftruncate(memory.memfd.get(), static_cast<off_t>(bytes)) < 0)
+        throw_errno("ftruncate image");
+    memory.view = Mapping::map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.memfd.get(),
+                               0, "image");
+    if (::madvise(memory.view.data(), bytes, kMadvPopulateWrite) < 0)
+        return {};
+    return memory;
+}
+
+void Image::fill(std::uint32_t first, std::span<const std::byte> pages) {
+    const std::uint64_t at = std::uint64_t{first} * kPageSize;
+    // Where pages are yet to be had, a page fault for each costs more than writing them.
+    if (first + pages.size() / kPageSize <= prepared_ ||
+        ::pwrite(memfd_.get(), pages.data(), pages.size(), static_cast<off_t>(at)) !=
+            static_cast<ssize_t>(pages.size()))
+        std::memcpy(view_.data() + at, pages.data(), pages.size());
+}
+
+bool Image::fill(std::uint32_t first, std::uint32_t count, int file, std::uint64_t offset) {
+    const std::size_t bytes = std::size_t{count} * kPageSize;
+    if (first + count <= prepared_)
+        return read_at(file, offset, {view_.data() + std::uint64_t{first} * kPageSize, bytes}) == bytes;
+    thread_local std::vector<std::byte> buffer;
+    buffer.resize(std::max(buffer.size(), bytes));
+    if (read_at(file, offset, std::span(buffer).first(bytes)) != bytes)
+        return false;
+    fill(first, std::span<const std::byte>(buffer).first(bytes));
+    return true;
+}
+
+void Image::give_back_prepared(std::uint32_t first) {
+    if (first < prepared_)
+        (void)!::fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                           static_cast<off_t>(std::uint64_t{first} * kPageSize),
+                           static_cast<off_t>(std::uint64_t{prepared_ - first} * kPageSize));
+    prepared_ = std::min(prepared_, first);
 }
 
 Image::Attachment::Attachment(Attachment&& other) noexcept

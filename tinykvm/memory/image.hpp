@@ -1,5 +1,5 @@
-// The memory of a quiescent machine: an immutable memfd that many machines map copy-on-write. Parts of it may lie in
-// files instead, which other processes map as well: such pages are in the host's memory once.
+// The memory of a quiescent machine: an immutable memfd that many machines map copy-on-write. Parts of it may
+// lie in files instead, which other processes map as well: such pages are in the host's memory once.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,7 +19,8 @@ namespace tinykvm {
 class ImageLoader {
 public:
     virtual ~ImageLoader() = default;
-    // Returns once the frame's bytes are in the image. Throws UserError(bad_snapshot) when they cannot be had.
+    // Returns once the frame's bytes are in the image. Throws UserError(bad_snapshot) when they cannot be
+    // had.
     virtual void load(std::uint32_t frame) = 0;
     virtual bool loaded(std::uint32_t frame) const = 0;
     virtual bool is_hole(std::uint32_t frame) const = 0; // zero: nothing to load
@@ -32,15 +33,31 @@ struct ImagePart {
     std::uint32_t first, count;
 };
 
+// Memory for the beginning of an image that is yet to come: its pages are there already.
+struct ImageMemory {
+    UniqueFd memfd;
+    Mapping view;
+    // Throws HostError. Of a kernel that cannot (before 5.14): none.
+    static ImageMemory prepare(std::uint64_t bytes);
+};
+
 class Image {
 public:
     Image(UniqueFd memfd, std::uint32_t frames);
     // An empty image of `frames` zero pages, to be filled.
-    static std::shared_ptr<Image> create(std::uint32_t frames);
+    static std::shared_ptr<Image> create(std::uint32_t frames, ImageMemory prepared = {});
+
+    // While it is restored; different frames by different threads at once. The second reads them from a file;
+    // false when that has not so many bytes.
+    void fill(std::uint32_t first, std::span<const std::byte> pages);
+    bool fill(std::uint32_t first, std::uint32_t count, int file, std::uint64_t offset);
+    // Gives back what was prepared from frame `first` on, where nothing has been filled yet.
+    void give_back_prepared(std::uint32_t first);
 
     int fd() const { return memfd_.get(); }
     std::uint32_t frames() const { return frames_; }
-    // A mapping of the image itself: reads of pristine pages; written only while restoring, and never where parts are.
+    // A mapping of the image itself: reads of pristine pages; written only while restoring, and never where
+    // parts are.
     std::byte* data() const { return view_.data(); }
     std::span<std::byte> bytes() const { return view_.bytes(); }
 
@@ -53,8 +70,8 @@ public:
             loader_->load(frame);
     }
 
-    // The image begins at `memory` as well, as a private mapping of fd(); for as long as the attachment lives that gets the
-    // parts too, those that are there and those that come. Thread-safe.
+    // The image begins at `memory` as well, as a private mapping of fd(); for as long as the attachment lives
+    // that gets the parts too, those that are there and those that come. Thread-safe.
     class Attachment {
     public:
         Attachment() = default;
@@ -73,14 +90,17 @@ public:
         std::byte* memory_ = nullptr;
     };
     Attachment attach(std::byte* memory) const;
-    // Before anything has looked at the frames of the part. The file's pages must never change. Thread-safe. When it throws
-    // HostError some mappings may have the part, and others what is in the memfd.
+    // Before anything has looked at the frames of the part. The file's pages must never change. Thread-safe.
+    // When it throws HostError some mappings may have the part, and others what is in the memfd.
     void add_part(ImagePart part);
 
 private:
+    Image(UniqueFd memfd, std::uint32_t frames, Mapping view, std::uint32_t prepared);
+
     UniqueFd memfd_;
     std::uint32_t frames_;
     Mapping view_;
+    std::uint32_t prepared_ = 0; // so many frames from the first on
     std::shared_ptr<ImageLoader> loader_;
     mutable std::mutex mutex_; // guards what follows
     std::vector<ImagePart> parts_;

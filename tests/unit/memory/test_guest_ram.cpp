@@ -1,4 +1,5 @@
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/unit/memory/world.hpp"
@@ -120,6 +121,39 @@ UniqueFd file_of(std::uint32_t pages, int value) {
 }
 } // namespace
 
+TEST_CASE("an image whose memory was prepared is filled like any other") {
+    const UniqueFd file = file_of(4, 0x77);
+    const std::vector<std::byte> pages(2 * kPageSize, std::byte{0x55});
+    for (const std::uint32_t prepared : {0u, 4u, 8u, 100u}) {
+        CAPTURE(prepared);
+        const auto image =
+            Image::create(16, prepared == 0 ? ImageMemory{} : ImageMemory::prepare(prepared * kPageSize));
+        CHECK(all_zero(image->bytes()));
+        image->fill(1, pages);
+        image->fill(9, pages);
+        CHECK(image->fill(4, 2, file.get(), kPageSize)); // across the end of four
+        CHECK(image->fill(12, 2, file.get(), kPageSize));
+        CHECK_FALSE(image->fill(14, 2, file.get(), 3 * kPageSize));
+        image->give_back_prepared(14);
+        std::string firsts;
+        for (std::uint32_t frame = 0; frame < 14; ++frame)
+            firsts += image->data()[frame * kPageSize + 7] == std::byte{0}
+                          ? '.'
+                          : static_cast<char>(image->data()[frame * kPageSize + 7]);
+        CHECK(firsts == ".UU.ww...UU.ww");
+        struct stat info {};
+        REQUIRE(::fstat(image->fd(), &info) == 0);
+        CHECK(info.st_size == 16 * static_cast<off_t>(kPageSize));
+    }
+    const auto image = Image::create(100, ImageMemory::prepare(64 * kPageSize));
+    image->give_back_prepared(3); // what is not needed after all
+    struct stat info {};
+    REQUIRE(::fstat(image->fd(), &info) == 0);
+    CHECK(info.st_blocks * 512 == 3 * static_cast<off_t>(kPageSize));
+    image->fill(10, pages);
+    CHECK(image->data()[11 * kPageSize] == std::byte{0x55});
+}
+
 TEST_CASE("a part of an image lies in a file, for the machines that are there and for those that come") {
     kvm::Vm first_vm = kvm_device().create_vm(), second_vm = kvm_device().create_vm();
     const auto image = image_of(8);
@@ -132,7 +166,8 @@ TEST_CASE("a part of an image lies in a file, for the machines that are there an
     const int kept = ::dup(file.get());
     image->add_part({std::move(file), kPageSize, 2, 3});
     GuestRam after = GuestRam::clone(second_vm, image, 1 * kMiB);
-    for (const std::byte* memory : {before.host(GuestPhys(0)), after.host(GuestPhys(0)), static_cast<std::byte*>(image->data())}) {
+    for (const std::byte* memory :
+         {before.host(GuestPhys(0)), after.host(GuestPhys(0)), static_cast<std::byte*>(image->data())}) {
         CHECK(memory[2 * kPageSize - 1] == std::byte{2});
         CHECK(memory[2 * kPageSize] == std::byte{0x77});
         CHECK(memory[5 * kPageSize - 1] == std::byte{0x77});

@@ -1,0 +1,26 @@
+#include "src/daemon/spare_processes.hpp"
+
+#include <exception>
+
+namespace kvmserver::daemon {
+
+std::unique_ptr<FunctionProcess> SpareProcesses::take() {
+    failed_ = false;
+    while (!ready_.empty()) {
+        auto oldest = std::move(ready_.front());
+        ready_.erase(ready_.begin());
+        if (oldest->running()) // it may have been killed, for memory say
+            return oldest;
+    }
+    return std::make_unique<FunctionProcess>(0);
+}
+
+void SpareProcesses::add(std::uint64_t ahead_bytes) {
+    try {
+        ready_.push_back(std::make_unique<FunctionProcess>(ahead_bytes));
+    } catch (const std::exception&) { // no descriptors, or no memory: they are for those that are needed
+        failed_ = true;
+    }
+}
+
+} // namespace kvmserver::daemon
