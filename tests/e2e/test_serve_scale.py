@@ -71,6 +71,7 @@ def test_a_cold_function_takes_a_spare_process(store, serve, snap) -> None:
     assert sorted(daemon.processes()) == ["one v1", "three v1", "two v1"]
     left = spares()
     daemon.popen.kill()
+    daemon.popen.wait()
     harness.wait_until(lambda: not any(pathlib.Path(f"/proc/{spare}").exists() for spare in left), "they end with it")
 
 
