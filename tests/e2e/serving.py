@@ -40,6 +40,14 @@ def ask(port: int, function: str, path: str = "/count", body: bytes | None = Non
         return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
 
 
+def gone(pid: int) -> bool:
+    """Nothing of the process runs any more, whether anybody has waited for it or not."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 class Store:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder

@@ -4,7 +4,7 @@ import signal
 
 import harness
 import pytest
-from serving import Load
+from serving import Load, gone
 
 
 @pytest.fixture
@@ -128,13 +128,7 @@ def test_the_end_of_the_daemon_is_that_of_the_processes(store, serve, snap) -> N
     daemon.popen.kill()
     daemon.popen.wait()
 
-    def gone() -> bool:
-        try:
-            return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] == "Z"
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-
-    harness.wait_until(gone, "the process of the function ends by itself")
+    harness.wait_until(lambda: gone(pid), "the process of the function ends by itself")
 
 
 def test_a_stop_finishes_what_is_in_flight(store, serve, node) -> None:

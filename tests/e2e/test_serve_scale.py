@@ -10,6 +10,7 @@ import time
 import admin
 import harness
 import pytest
+from serving import gone
 
 
 @pytest.fixture
@@ -64,15 +65,14 @@ def test_a_cold_function_takes_a_spare_process(store, serve, snap) -> None:
     assert pid in first
     for spare in spares(other=[pid]):  # nobody tells the daemon
         os.kill(spare, signal.SIGKILL)
-        stat = pathlib.Path(f"/proc/{spare}/stat")
-        harness.wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "it is dead")
+        harness.wait_until(lambda: gone(spare), "it is dead")
     for name in ("two", "three"):
         assert daemon.text(name, "/count") == "1\n"
     assert sorted(daemon.processes()) == ["one v1", "three v1", "two v1"]
     left = spares()
     daemon.popen.kill()
     daemon.popen.wait()
-    harness.wait_until(lambda: not any(pathlib.Path(f"/proc/{spare}").exists() for spare in left), "they end with it")
+    harness.wait_until(lambda: all(map(gone, left)), "they end with it")
 
 
 def image_of(pid: int) -> tuple[int, int, dict[int, int]]:
