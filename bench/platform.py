@@ -2,6 +2,7 @@
 """The platform under load, as issue 3 asks: what is counted is told, and what went wrong.
 
     bench/platform.py load  [--seconds 60] [--clients 16]   20 functions, one deployed anew each second, one that crashes
+    bench/platform.py wrk   [--seconds 60] [--clients 16]   the same with wrk (bench/load.lua): faster, and so harder
     bench/platform.py many  [--functions 1000]              the store's size, `list`, cold requests, hot beside cold
     bench/platform.py churn [--cycles 10000]                restored and dropped again and again: memory, descriptors
 
@@ -137,14 +138,37 @@ class Platform:
         return reply.status, body
 
 
-def load(platform, folder, options):
+def twenty(platform, folder):
     names = [f"f{n:02}" for n in range(20)]
-    crashing = names[7]
     for name in names:
         platform.deploy(snapshot(folder, name, c_program(folder, f"Hello-{name}")), name)
     platform.serve("--idle", "30")
     for name in names:
         platform.ask(name)
+    return names
+
+
+def wrk(platform, folder, options):
+    names = twenty(platform, folder)
+    memories = [memory(platform.daemon.pid)]
+    running = subprocess.Popen(["wrk", "-t", "2", "-c", str(options.clients), "-d", f"{options.seconds:.0f}s", "--timeout", "10s", "-s", ROOT / "bench/load.lua",
+                                f"http://127.0.0.1:{platform.port}/"], stdout=subprocess.PIPE, text=True)
+    deploys = 0
+    while running.poll() is None:
+        begin = time.monotonic()
+        platform.deploy(folder / f"{names[3]}.snap", names[3])
+        deploys += 1
+        memories.append(memory(platform.daemon.pid))
+        time.sleep(max(0, 1 - (time.monotonic() - begin)))
+    said = running.stdout.read()
+    print("".join(line + "\n" for line in said.splitlines() if "wrong" in line), end="")
+    print(f"{deploys} deploys; memory in MB: " + " ".join(f"{m:.0f}" for m in memories[:: max(1, len(memories) // 10)]))
+    return " 0 wrong, 0 of another function," in said and "lost: 0 connect, 0 read, 0 write, 0 timeout" in said
+
+
+def load(platform, folder, options):
+    names = twenty(platform, folder)
+    crashing = names[7]
     before = memory(platform.daemon.pid)
     end = time.monotonic() + options.seconds
     counts = {"right": 0, "wrong": 0, "lost": 0, "crashed as asked": 0, "deploys": 0}
@@ -275,7 +299,7 @@ def churn(platform, folder, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["load", "many", "churn"])
+    parser.add_argument("what", choices=["load", "wrk", "many", "churn"])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--functions", type=int, default=1000)
@@ -284,7 +308,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         platform = Platform(pathlib.Path(name))
         try:
-            good = {"load": load, "many": many, "churn": churn}[options.what](platform, pathlib.Path(name), options)
+            good = {"load": load, "wrk": wrk, "many": many, "churn": churn}[options.what](platform, pathlib.Path(name), options)
         finally:
             platform.stop()
     sys.exit(0 if good else 1)
