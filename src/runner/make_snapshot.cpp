@@ -53,8 +53,9 @@ int make_snapshot(const Options& options) {
     std::vector<std::uint32_t> hot(trial.hot.size());
     std::iota(hot.begin(), hot.end(), 0);
     const MachineState state = to_state(*image, setup->env, setup->program);
+    const UnpackedCache cache(options.cache);
     const SnapshotSummary summary = write_snapshot(options.snapshot_file, state, image->image->bytes(), hot,
-                                                   options.level, image->image->fd());
+                                                   options.level, image->image->fd(), cache);
     if (options.verbose.general)
         note_line(fmt::format("{}: booted in {:.1f} ms; {} pages stored, {} zero, {} hot in {} of {} chunks",
                               program_name(setup->program), booted.seconds * 1000, summary.stored_pages,
@@ -66,8 +67,9 @@ int make_snapshot(const Options& options) {
                           : fmt::format("{:.0f} KiB", mib * 1024),
                summary.sha256);
     std::fflush(stdout);
-    keep_hot_part(SnapshotReader::open(options.snapshot_file),
-                  UnpackedCache(options.cache)); // it is likely to be started soon
+    if (!options.temporary)
+        keep_hot_part(SnapshotReader::open(options.snapshot_file), cache); // it is likely to be started soon
+    cache.make_room();
     return 0;
 }
 

@@ -32,6 +32,7 @@ struct Options {
     std::string listen; // --listen: overrides the (first) listener's address; "" = as the program asked
     bool http = false;  // a clean machine for each HTTP request; implies ephemeral
     std::string cache;  // --cache: the folder of unpacked copies (src/snapshot/unpacked.hpp); "" for none
+    bool temporary = false; // the snapshot's file will not stay: no unpacked copy of it is worth keeping
     bool stats = false; // --stats: counters at exit, to stderr
     int level = 0;      // zstd level of snapshot; 0 = default
     std::string cpu;    // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4

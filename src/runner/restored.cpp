@@ -105,6 +105,7 @@ void Restored::fill() {
                              &none); // nobody waits for this: only what the requests leave over
         if (loader_->hot_from_cache() < hot)
             keep_hot_part(loader_->reader(), loader_->cache()); // for the next start
+        loader_->cache().make_room();
         // What is touched is loaded then; that it can be is known before, at least of what is used for
         // longer.
         constexpr int kCheckMs = 5000;

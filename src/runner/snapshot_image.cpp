@@ -116,7 +116,6 @@ void keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache) {
     for (std::size_t i = 0; i < reader.chunks().size() && reader.chunks()[i].hot; ++i)
         if (const std::string name = reader.chunk_name(i); !cache.has(name))
             cache.keep(name, reader.unpack(i));
-    cache.make_room();
 }
 
 void SnapshotLoader::load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop) {

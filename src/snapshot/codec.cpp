@@ -1,5 +1,6 @@
 #include "src/snapshot/codec.hpp"
 
+#include <fmt/format.h>
 #include <zstd.h>
 
 #include <new>
@@ -44,10 +45,17 @@ std::size_t checked(std::size_t result) {
 
 } // namespace
 
+bool is_fast(const Effort& effort, bool hot) { return hot && effort.level == 0 && effort.total_raw > kSmallTotal; }
+
+std::string effort_name(const Effort& effort) {
+    // The version of the library too: another one may compress better.
+    return fmt::format("{}{}-zstd{}", effort.level, effort.level == 0 && effort.total_raw <= kSmallTotal ? "small" : "", ZSTD_versionNumber());
+}
+
 void ChunkCompressor::Free::operator()(ZSTD_CCtx_s* context) const { ZSTD_freeCCtx(context); }
 
 ChunkCompressor::ChunkCompressor(const Effort& effort)
-    : fast_hot_(effort.level == 0 && effort.total_raw > kSmallTotal), context_(ZSTD_createCCtx()), probe_(ZSTD_createCCtx()) {
+    : fast_hot_(is_fast(effort, true)), context_(ZSTD_createCCtx()), probe_(ZSTD_createCCtx()) {
     if (!context_ || !probe_)
         throw std::bad_alloc();
     configure(context_.get(), effort);

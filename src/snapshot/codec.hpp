@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "src/snapshot/filter.hpp"
@@ -18,6 +19,11 @@ struct Effort {
     std::uint64_t total_raw = 0; // bytes of all chunks together
     bool operator==(const Effort&) const = default;
 };
+
+// Whether chunks are compressed in hardly any time.
+bool is_fast(const Effort& effort, bool hot);
+// Equal for efforts that compress every chunk alike; fit for a file's name.
+std::string effort_name(const Effort& effort);
 
 // The context of one compressing thread. Failures of zstd (only memory) throw std::bad_alloc.
 class ChunkCompressor {

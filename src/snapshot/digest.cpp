@@ -15,6 +15,12 @@
 
 namespace kvmserver {
 
+std::string sha256_of(std::span<const std::byte> bytes) {
+    std::array<unsigned char, 32> digest{};
+    SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
+    return to_hex(digest);
+}
+
 std::string sha256_of_file(int fd) {
     SHA256_CTX context;
     SHA256_Init(&context);

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kExtension = ".pages";
+constexpr const char* kExtension = ".kept";
 constexpr std::time_t kUsedSeconds = 600; // a copy's time of use is told this exactly
 
 // Behind the pages. Copies are not flushed to the disk, so that after a power failure anything may be in
@@ -73,13 +73,16 @@ bool UnpackedCache::make_folder() const {
     return ::mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
-std::optional<UnpackedChunk> UnpackedCache::open(const std::string& name, std::uint64_t bytes) const {
+std::optional<UnpackedChunk> UnpackedCache::open(const std::string& name, std::optional<std::uint64_t> expected) const {
     UnpackedChunk chunk;
     const fs::path path = folder_ / (name + kExtension);
     chunk.file.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     struct stat info {};
     if (!chunk.file || ::fstat(chunk.file.get(), &info) != 0 || !S_ISREG(info.st_mode) || !is_ours(info) ||
-        static_cast<std::uint64_t>(info.st_size) != bytes + sizeof(Trailer))
+        info.st_size <= static_cast<off_t>(sizeof(Trailer)))
+        return std::nullopt;
+    const std::uint64_t bytes = chunk.bytes = static_cast<std::uint64_t>(info.st_size) - sizeof(Trailer);
+    if (expected.value_or(bytes) != bytes)
         return std::nullopt;
     Trailer trailer;
     if (tinykvm::read_at(chunk.file.get(), bytes, std::as_writable_bytes(std::span(&trailer, 1))) !=
@@ -104,6 +107,19 @@ std::optional<UnpackedChunk> UnpackedCache::find(const std::string& name, std::u
     } catch (const std::system_error&) { // no room for the mapping
         return std::nullopt;
     }
+}
+
+std::optional<std::vector<std::byte>> UnpackedCache::read(const std::string& name) const {
+    try {
+        const auto copy = usable() ? open(name, std::nullopt) : std::nullopt;
+        if (!copy)
+            return std::nullopt;
+        std::vector<std::byte> bytes(copy->bytes);
+        if (tinykvm::read_at(copy->file.get(), 0, bytes) == bytes.size())
+            return bytes;
+    } catch (const std::system_error&) {
+    }
+    return std::nullopt;
 }
 
 bool UnpackedCache::has(const std::string& name) const {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tinykvm/base/unique_fd.hpp"
 
@@ -18,6 +19,7 @@ namespace kvmserver {
 // One unpacked chunk: its pages are the beginning of the file, which never changes.
 struct UnpackedChunk {
     tinykvm::UniqueFd file;
+    std::uint64_t bytes = 0; // of its pages
 };
 
 // Any number of threads and processes may use the same folder.
@@ -37,6 +39,8 @@ public:
     // The copy of that name, of `bytes` bytes; nothing when there is none that is as it was written. `name`:
     // SnapshotReader::chunk_name().
     std::optional<UnpackedChunk> find(const std::string& name, std::uint64_t bytes) const;
+    // All bytes of a copy; nothing when there is none that is as it was written.
+    std::optional<std::vector<std::byte>> read(const std::string& name) const;
     // Whether there is a copy of that name, sound or not.
     bool has(const std::string& name) const;
     // Makes a copy, or takes the one that another process made meanwhile. Nothing when there is none
@@ -47,7 +51,8 @@ public:
 
 private:
     bool make_folder() const;
-    std::optional<UnpackedChunk> open(const std::string& name, std::uint64_t bytes) const;
+    // `bytes`: how many there must be.
+    std::optional<UnpackedChunk> open(const std::string& name, std::optional<std::uint64_t> bytes) const;
 
     std::filesystem::path folder_;
     std::uint64_t room_;

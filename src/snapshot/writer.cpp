@@ -17,6 +17,7 @@
 #include "src/snapshot/metadata.hpp"
 #include "src/snapshot/output_file.hpp"
 #include "src/snapshot/plan.hpp"
+#include "src/snapshot/pressed.hpp"
 #include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
@@ -31,8 +32,8 @@ constexpr unsigned kMinThreads = 2, kMaxThreads = 8;
 class ChunkPress {
 public:
     ChunkPress(std::vector<ChunkInfo>& chunks, std::span<const std::byte> memory, const Effort& effort,
-               OutputFile& file)
-        : chunks_(chunks), memory_(memory), effort_(effort), file_(file) {}
+               PressedChunks known, OutputFile& file)
+        : chunks_(chunks), memory_(memory), effort_(effort), known_(std::move(known)), file_(file) {}
 
     // Returns how many bytes the chunks take.
     std::uint64_t run() {
@@ -59,7 +60,13 @@ private:
             std::vector<std::byte> raw;
             for (std::size_t i; (i = take()) < chunks_.size();) {
                 gather_pages(chunks_[i], memory_, raw);
-                deposit(i, compressor.compress(raw, chunks_[i].hot));
+                const bool hot = chunks_[i].hot;
+                auto result = known_.find(raw, hot);
+                if (!result) {
+                    result = compressor.compress(raw, hot);
+                    known_.keep(raw, hot, *result);
+                }
+                deposit(i, std::move(*result));
             }
         } catch (...) {
             const std::lock_guard lock(mutex_);
@@ -93,6 +100,7 @@ private:
     std::vector<ChunkInfo>& chunks_;
     std::span<const std::byte> memory_;
     const Effort effort_;
+    const PressedChunks known_;
     OutputFile& file_;
 
     std::mutex mutex_; // guards what follows, the file, and the chunks' fields that deposit() sets
@@ -122,7 +130,7 @@ std::vector<std::byte> metadata_of(const std::filesystem::path& path, const tiny
 
 SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm::MachineState& state,
                                std::span<const std::byte> memory, std::span<const std::uint32_t> hot_frames,
-                               int level, int memory_fd) {
+                               int level, int memory_fd, const UnpackedCache& cache) {
     if (memory.size() != std::uint64_t{state.frames} * tinykvm::kPageSize)
         throw std::logic_error("write_snapshot: the memory is not that of the state");
     if (level < 0 || level > 22)
@@ -137,7 +145,7 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
     format::Header header;
     header.prefix.guest_abi = state.guest_abi;
     header.chunks = static_cast<std::uint32_t>(plan.chunks.size());
-    header.chunk_bytes = ChunkPress(plan.chunks, memory, effort, file).run();
+    header.chunk_bytes = ChunkPress(plan.chunks, memory, effort, PressedChunks(cache, effort), file).run();
     std::uint64_t end = header.metadata_at();
     header.metadata = write_section(file, end, metadata);
     const auto index = encode_index(plan.chunks);

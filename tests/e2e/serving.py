@@ -48,6 +48,13 @@ def gone(pid: int) -> bool:
         return True
 
 
+def words_of(pid: int) -> list[str]:
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 class Store:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -118,11 +125,14 @@ class Daemon(Process):
     def all_processes(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for child in self.children():
-            with contextlib.suppress(OSError):
-                words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-                if b"--function-process" in words:
-                    found.setdefault(words[2].decode(), []).append(child)
+            words = words_of(child)
+            if "--function-process" in words:
+                found.setdefault(words[2], []).append(child)
         return found
+
+    def trials(self) -> list[int]:
+        """Those in which a new version shows that it is healthy."""
+        return [pid for pid in self.children() if "snaprun" in words_of(pid)]
 
     def children(self) -> list[int]:
         pids = []

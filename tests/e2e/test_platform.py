@@ -255,6 +255,30 @@ def test_functions_that_differ_in_a_line_share_nine_tenths(platform, program) ->
     assert added <= second / 10, sizes
 
 
+def test_the_next_version_compresses_only_what_is_new(platform, program, monkeypatch) -> None:
+    cache = platform.folder / "cache"
+    monkeypatch.setitem(harness.BASE_ENVIRONMENT, "XDG_CACHE_HOME", str(cache))
+    cache.mkdir()
+    folder = platform.folder / "app"
+    node = program("node-http")
+    shutil.copytree(node["cwd"], folder)
+    argv = [part.replace(node["cwd"], str(folder)).replace("{port}", str(harness.free_port())) for part in node["argv"]]
+    (folder / "kvmserver.toml").write_text(
+        f"allow-all = true\nlevel = 1\n[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n[function]\nname = \"app\"\n")
+
+    def deployed() -> set[str]:
+        platform.ok("deploy", folder, "-q")
+        return {path.name for path in (cache / "kvmserver").iterdir()}
+
+    first = deployed()
+    source = folder / "server.js"
+    source.write_text(source.read_text().replace("Hello from Node", "Hallo from Node"))
+    second = deployed()
+    assert len(first) > 40 and first < second
+    assert len(second - first) < len(first) * 0.6, (len(first), len(second))  # the hot ones are small and change most
+    assert platform("verify").status == 0
+
+
 def test_push_pull_inspect(platform, snap) -> None:
     pushed = platform.ok("push", snap)
     digest = hashlib.sha256(snap.read_bytes()).hexdigest()

@@ -146,7 +146,7 @@ def test_a_call_that_cannot_be_ended_does_not_hold_up_the_end(store, serve, prog
     settings = '[function.hooks]\nhealth = "/sleep/50000"\n'
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         deploying = pool.submit(store.deploy_probe, program("node-http"), "slow", settings=settings, top="max-request-time = 60\n")
-        harness.wait_until(daemon.children, "the new version is tried")
+        harness.wait_until(daemon.trials, "the new version is tried")
         ended = daemon.stop()
         assert ended.status == 0 and "takes too long" in ended.err, ended
         assert deploying.exception() is not None

@@ -62,7 +62,7 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
                 fmt::format("[function.build] command ended with status {}; nothing was stored", status));
     const std::string path = temporary / "function.snap";
     std::vector<std::string> words{kSelf, "snapshot",      "-c",   manifest.file.string(), "-o",
-                                   path,  "--cache",       "none", // it goes into the store, and then away
+                                   path,  "--temporary", // it goes into the store, and then away
                                    "--",  manifest.program};
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     if (const int status = run(words, folder, quiet, held, context))

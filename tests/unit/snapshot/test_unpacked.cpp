@@ -91,7 +91,7 @@ TEST_CASE("a copy that was altered while the machine was off is not taken") {
     const test::TempFolder folder;
     const UnpackedCache cache(folder / "cache");
     cache.keep("one", pages_of(1));
-    const fs::path path = folder / "cache" / "one.pages";
+    const fs::path path = folder / "cache" / "one.kept";
     const test::Bytes whole = test::read_file(path);
     test::Bytes older = whole; // as it would be if the machine had been started since
     std::fill_n(older.end() - 36, 36, std::byte{'x'});
@@ -153,7 +153,7 @@ TEST_CASE("a folder that others could write to or read is not used") {
     fs::permissions(folder / "cache", fs::perms(0700));
     CHECK_FALSE(UnpackedCache(folder / "link").usable());
     CHECK(cache.find("one", kPages));
-    fs::permissions(folder / "cache" / "one.pages", fs::perms(0644));
+    fs::permissions(folder / "cache" / "one.kept", fs::perms(0644));
     CHECK_FALSE(cache.find("one", kPages));
     CHECK_FALSE(UnpackedCache("").usable());
     CHECK_FALSE(UnpackedCache("").keep("one", pages_of(1)));
@@ -163,7 +163,7 @@ TEST_CASE("a folder that others could write to or read is not used") {
 TEST_CASE("the longest unused copies make room") {
     const test::TempFolder folder;
     UnpackedCache(folder / "cache").keep("a", pages_of(1));
-    const auto one = fs::file_size(folder / "cache" / "a.pages");
+    const auto one = fs::file_size(folder / "cache" / "a.kept");
     const UnpackedCache cache(folder / "cache", 2 * one);
     cache.keep("b", pages_of(2));
     for (const auto& entry :
@@ -171,7 +171,7 @@ TEST_CASE("the longest unused copies make room") {
         fs::last_write_time(entry, fs::file_time_type::clock::now() - std::chrono::hours(1));
     REQUIRE(cache.find("a", kPages));
     const auto still_open = cache.find("b", kPages);
-    fs::last_write_time(folder / "cache" / "b.pages",
+    fs::last_write_time(folder / "cache" / "b.kept",
                         fs::file_time_type::clock::now() - std::chrono::hours(1));
     cache.keep("c", pages_of(3));
     test::write_file(folder / "cache" / "old.unpacked", pages_of(4));

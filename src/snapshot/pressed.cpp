@@ -1,0 +1,49 @@
+#include "src/snapshot/pressed.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "src/snapshot/digest.hpp"
+
+namespace kvmserver {
+
+// The file: a byte that names the filter, then the stored bytes.
+
+PressedChunks::PressedChunks(UnpackedCache cache, const Effort& effort)
+    : cache_(std::move(cache)), usable_(effort.total_raw >= UnpackedCache::kWorthBytes && cache_.usable()),
+      effort_(effort) {}
+
+std::string PressedChunks::name_of(std::span<const std::byte> raw, bool hot) const {
+    return fmt::format("{}-{}{}", sha256_of(raw), effort_name(effort_), hot ? "-hot" : "");
+}
+
+std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::byte> raw, bool hot) const {
+    if (!usable_ || is_fast(effort_, hot))
+        return std::nullopt;
+    const auto bytes = cache_.read(name_of(raw, hot));
+    if (!bytes || bytes->empty())
+        return std::nullopt;
+    const auto filter = static_cast<Filter>(bytes->front());
+    if (std::ranges::find(kFilters, filter) == kFilters.end())
+        return std::nullopt;
+    ChunkCompressor::Result result{filter, {bytes->begin() + 1, bytes->end()}};
+    std::vector<std::byte> filtered(raw.size());
+    if (!decompress(result.stored, filtered))
+        return std::nullopt;
+    std::vector<std::byte> back(filter == Filter::none ? 0 : raw.size());
+    if (filter != Filter::none)
+        undo_filter(filter, filtered, back.data());
+    return std::ranges::equal(filter == Filter::none ? filtered : back, raw) ? std::optional(std::move(result)) : std::nullopt;
+}
+
+void PressedChunks::keep(std::span<const std::byte> raw, bool hot, const ChunkCompressor::Result& result) const {
+    if (!usable_ || is_fast(effort_, hot))
+        return;
+    std::vector<std::byte> bytes{static_cast<std::byte>(result.filter)};
+    bytes.insert(bytes.end(), result.stored.begin(), result.stored.end());
+    cache_.keep(name_of(raw, hot), bytes);
+}
+
+} // namespace kvmserver

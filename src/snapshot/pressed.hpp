@@ -1,0 +1,31 @@
+// Chunks as they were compressed before, kept in the cache folder: of a snapshot that is nearly the one before (the next
+// version of a function) only what is new needs the time that hard compression takes.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "src/snapshot/codec.hpp"
+#include "src/snapshot/unpacked.hpp"
+
+namespace kvmserver {
+
+// Of snapshots made with the same effort. Any number of threads may use it.
+class PressedChunks {
+public:
+    PressedChunks(UnpackedCache cache, const Effort& effort);
+
+    // What compressing gave, proven to decompress to `raw`; nothing when it is not known.
+    std::optional<ChunkCompressor::Result> find(std::span<const std::byte> raw, bool hot) const;
+    void keep(std::span<const std::byte> raw, bool hot, const ChunkCompressor::Result& result) const;
+
+private:
+    std::string name_of(std::span<const std::byte> raw, bool hot) const;
+
+    UnpackedCache cache_;
+    bool usable_;
+    Effort effort_;
+};
+
+} // namespace kvmserver
