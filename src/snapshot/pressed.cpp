@@ -41,8 +41,9 @@ std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::
 void PressedChunks::keep(std::span<const std::byte> raw, bool hot, const ChunkCompressor::Result& result) const {
     if (!usable_ || is_fast(effort_, hot))
         return;
-    std::vector<std::byte> bytes{static_cast<std::byte>(result.filter)};
-    bytes.insert(bytes.end(), result.stored.begin(), result.stored.end());
+    std::vector<std::byte> bytes(1 + result.stored.size());
+    bytes[0] = static_cast<std::byte>(result.filter);
+    std::ranges::copy(result.stored, bytes.begin() + 1);
     cache_.keep(name_of(raw, hot), bytes);
 }
 

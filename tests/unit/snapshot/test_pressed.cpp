@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <algorithm>
 
 #include "src/snapshot/pressed.hpp"
 #include "src/snapshot/reader.hpp"
@@ -51,8 +51,9 @@ TEST_CASE("what does not decompress to the chunk is compressed anew") {
         REQUIRE(cache.keep(name, bytes));
     };
     const auto other = ChunkCompressor(kEffort).compress(test::make_memory(400, 2), false);
-    test::Bytes of_other{static_cast<std::byte>(other.filter)};
-    of_other.insert(of_other.end(), other.stored.begin(), other.stored.end());
+    test::Bytes of_other(1 + other.stored.size());
+    of_other[0] = static_cast<std::byte>(other.filter);
+    std::ranges::copy(other.stored, of_other.begin() + 1);
     instead(of_other);
     CHECK_FALSE(known.find(raw, false));
     instead(test::Bytes{std::byte{0}, std::byte{1}, std::byte{2}});
