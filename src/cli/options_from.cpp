@@ -184,7 +184,8 @@ private:
         options_.cache = kvmserver::default_cache_folder();
         text("cache", options_.cache);
         if (const Setting* setting = find("cache"))
-            options_.cache = setting->values.front() == "none" ? "" : absolute_path(folder_, setting->values.front());
+            options_.cache =
+                setting->values.front() == "none" ? "" : absolute_path(folder_, setting->values.front());
     }
 
     void check_listen(const std::string& label) {

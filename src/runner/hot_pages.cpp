@@ -28,7 +28,8 @@ struct Used {
     bool answered = false;
 };
 
-Used answer_once(const MachineEnv& env, const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+Used answer_once(const MachineEnv& env, const Setup& setup, const Options& options,
+                 std::shared_ptr<const MachineImage> image) {
     Booted trial;
     trial.driver = std::make_unique<Driver>(*setup.listeners, [](const std::string&) {});
     trial.machine = Machine::clone(env, std::move(image), *trial.driver, ResetStrategy::working_set);
@@ -48,7 +49,8 @@ Used answer_once(const MachineEnv& env, const Setup& setup, const Options& optio
 
 } // namespace
 
-TrialPages trial_invocation(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+TrialPages trial_invocation(const Setup& setup, const Options& options,
+                            std::shared_ptr<const MachineImage> image) {
     MachineEnv env = setup.env;
     env.options.trial = true;
     env.options.verbose = false;
@@ -57,8 +59,8 @@ TrialPages trial_invocation(const Setup& setup, const Options& options, std::sha
     one.warmup = 1;
     one.limits.request_seconds = one.limits.boot_seconds = kTrialSeconds;
     Used used = answer_once(env, setup, one, image);
-    // What a thread happened to touch in one of two trials only is not hot: a few such pages move the chunks' ends, and
-    // snapshots of the same program would share less.
+    // What a thread happened to touch in one of two trials only is not hot: a few such pages move the chunks'
+    // ends, and snapshots of the same program would share less.
     if (used.answered) {
         const Used again = answer_once(env, setup, one, image);
         std::vector<bool> both(image->image->frames());
@@ -80,11 +82,13 @@ TrialPages trial_invocation(const Setup& setup, const Options& options, std::sha
 
 void check_output(const std::string& path) {
     const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-    struct stat info{};
+    struct stat info {};
     if (::stat(folder.c_str(), &info) < 0 || !S_ISDIR(info.st_mode))
-        throw UserError(ExitCode::not_found, fmt::format("{}: the folder {} does not exist; make it first", path, folder.string()));
+        throw UserError(ExitCode::not_found, fmt::format("{}: the folder {} does not exist; make it first",
+                                                         path, folder.string()));
     if (::access(folder.c_str(), W_OK) < 0)
-        throw UserError(ExitCode::not_permitted, fmt::format("{}: {}: {}", path, folder.string(), std::strerror(errno)));
+        throw UserError(ExitCode::not_permitted,
+                        fmt::format("{}: {}: {}", path, folder.string(), std::strerror(errno)));
     if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))
         throw UserError(ExitCode::usage, fmt::format("{}: is a folder; give the name of a file", path));
 }

@@ -23,21 +23,22 @@ struct Options {
     std::vector<std::string> args; // without the program itself
     std::string snapshot_file;     // snapshot -o, snaprun
     std::string cwd;               // absolute
-    std::vector<std::string> env;  // "K=V" from --env; the host's variables allowed by permissions are added by the runner
+    std::vector<std::string>
+        env; // "K=V" from --env; the host's variables allowed by permissions are added by the runner
 
     unsigned threads = 1; // request machines; the CLI has turned 0 into the number of CPUs
     bool ephemeral = false;
     unsigned warmup = 0;
     std::string warmup_path = "/";
-    std::string listen; // --listen: overrides the (first) listener's address; "" = as the program asked
-    bool http = false;  // a clean machine for each HTTP request; implies ephemeral
-    std::string cache;  // --cache: the folder of unpacked copies (src/snapshot/unpacked.hpp); "" for none
+    std::string listen;     // --listen: overrides the (first) listener's address; "" = as the program asked
+    bool http = false;      // a clean machine for each HTTP request; implies ephemeral
+    std::string cache;      // --cache: the folder of unpacked copies (src/snapshot/unpacked.hpp); "" for none
     bool temporary = false; // the snapshot's file will not stay: no unpacked copy of it is worth keeping
-    bool stats = false; // --stats: counters at exit, to stderr
-    int level = 0;      // zstd level of snapshot; 0 = default
-    std::string cpu;    // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
-    bool check_reset = false;  // --check-reset: compare the whole machine with the image after each reset
-    std::string reset;         // --reset: "", auto, dirty-bits, working-set
+    bool stats = false;     // --stats: counters at exit, to stderr
+    int level = 0;          // zstd level of snapshot; 0 = default
+    std::string cpu;        // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
+    bool check_reset = false; // --check-reset: compare the whole machine with the image after each reset
+    std::string reset;        // --reset: "", auto, dirty-bits, working-set
     bool keep_working_memory = true; // --no-ephemeral-keep-working-memory clears it
     bool executable_heap = true;
 
@@ -49,8 +50,8 @@ struct Options {
     Verbosity verbose;
 };
 
-// Each boots or restores, serves until SIGTERM/SIGINT or until the program ends, and returns the exit code of the
-// command. They throw tinykvm::UserError / tinykvm::HostError; the CLI prints those as one line.
+// Each boots or restores, serves until SIGTERM/SIGINT or until the program ends, and returns the exit code of
+// the command. They throw tinykvm::UserError / tinykvm::HostError; the CLI prints those as one line.
 int run_program(const Options& options);   // runner/run.cpp
 int make_snapshot(const Options& options); // runner/make_snapshot.cpp
 int run_snapshot(const Options& options);  // runner/run_snapshot.cpp

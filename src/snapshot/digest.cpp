@@ -1,7 +1,7 @@
 #include "src/snapshot/digest.hpp"
 
-// The EVP interface would bring all of OpenSSL, whose loading alone costs a millisecond of each start; SHA-256 by itself is
-// deprecated only in favour of it.
+// The EVP interface would bring all of OpenSSL, whose loading alone costs a millisecond of each start;
+// SHA-256 by itself is deprecated only in favour of it.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 #include <unistd.h>

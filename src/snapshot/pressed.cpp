@@ -35,10 +35,13 @@ std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::
     std::vector<std::byte> back(filter == Filter::none ? 0 : raw.size());
     if (filter != Filter::none)
         undo_filter(filter, filtered, back.data());
-    return std::ranges::equal(filter == Filter::none ? filtered : back, raw) ? std::optional(std::move(result)) : std::nullopt;
+    return std::ranges::equal(filter == Filter::none ? filtered : back, raw)
+               ? std::optional(std::move(result))
+               : std::nullopt;
 }
 
-void PressedChunks::keep(std::span<const std::byte> raw, bool hot, const ChunkCompressor::Result& result) const {
+void PressedChunks::keep(std::span<const std::byte> raw, bool hot,
+                         const ChunkCompressor::Result& result) const {
     if (!usable_ || is_fast(effort_, hot))
         return;
     std::vector<std::byte> bytes(1 + result.stored.size());

@@ -1,5 +1,5 @@
-// Chunks as they were compressed before, kept in the cache folder: of a snapshot that is nearly the one before (the next
-// version of a function) only what is new needs the time that hard compression takes.
+// Chunks as they were compressed before, kept in the cache folder: of a snapshot that is nearly the one
+// before (the next version of a function) only what is new needs the time that hard compression takes.
 #pragma once
 #include <cstddef>
 #include <optional>

@@ -73,7 +73,8 @@ bool UnpackedCache::make_folder() const {
     return ::mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
-std::optional<UnpackedChunk> UnpackedCache::open(const std::string& name, std::optional<std::uint64_t> expected) const {
+std::optional<UnpackedChunk> UnpackedCache::open(const std::string& name,
+                                                 std::optional<std::uint64_t> expected) const {
     UnpackedChunk chunk;
     const fs::path path = folder_ / (name + kExtension);
     chunk.file.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));

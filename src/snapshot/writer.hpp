@@ -24,9 +24,11 @@ struct SnapshotSummary {
 // replacing a regular file of that name only when all is written and flushed; on any failure nothing is left
 // behind. The same input gives the same bytes. `hot_frames`: in order of first use. `level`: a zstd
 // level 1..22, or 0 for the default. `memory_fd`: the memfd whose shared mapping `memory` is, to skip its
-// holes, or -1. `cache`: where chunks are kept as they were compressed, for the next snapshot. Throws UserError (the path; a state that the format cannot hold) and HostError.
+// holes, or -1. `cache`: where chunks are kept as they were compressed, for the next snapshot. Throws
+// UserError (the path; a state that the format cannot hold) and HostError.
 SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm::MachineState& state,
                                std::span<const std::byte> memory, std::span<const std::uint32_t> hot_frames,
-                               int level = 0, int memory_fd = -1, const UnpackedCache& cache = UnpackedCache(""));
+                               int level = 0, int memory_fd = -1,
+                               const UnpackedCache& cache = UnpackedCache(""));
 
 } // namespace kvmserver

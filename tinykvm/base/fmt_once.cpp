@@ -1,5 +1,6 @@
-// What of fmt is no template, compiled once instead of in every file that formats something (a third of the time of a build).
-// Debian has it as a shared library only, which every start of kvmserver would have to load.
+// What of fmt is no template, compiled once instead of in every file that formats something (a third of the
+// time of a build). Debian has it as a shared library only, which every start of kvmserver would have to
+// load.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

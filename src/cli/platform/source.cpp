@@ -61,7 +61,7 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
                 ExitCode::failure,
                 fmt::format("[function.build] command ended with status {}; nothing was stored", status));
     const std::string path = temporary / "function.snap";
-    std::vector<std::string> words{kSelf, "snapshot",      "-c",   manifest.file.string(), "-o",
+    std::vector<std::string> words{kSelf, "snapshot",      "-c", manifest.file.string(), "-o",
                                    path,  "--temporary", // it goes into the store, and then away
                                    "--",  manifest.program};
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
