@@ -62,9 +62,15 @@ void Supervisor::start_loop() {
         std::string failed;
         try {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
+            const FunctionProgram program{facts.name, list_of(*process->snapshot), facts.after_restore,
+                                          facts.values};
             process->process = spares.take();
-            process->process->assign(
-                {facts.name, list_of(*process->snapshot), facts.after_restore, facts.values});
+            try {
+                process->process->assign(program);
+            } catch (const HostError&) { // a spare one that was killed this moment
+                process->process = spares.take();
+                process->process->assign(program);
+            }
         } catch (const std::exception& error) {
             failed = error.what();
         }

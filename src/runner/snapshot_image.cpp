@@ -114,7 +114,7 @@ void keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache) {
     if (!worth_caching(reader) || !cache.usable())
         return;
     for (std::size_t i = 0; i < reader.chunks().size() && reader.chunks()[i].hot; ++i)
-        if (const std::string name = reader.chunk_name(i); !cache.has(name))
+        if (const std::string name = reader.chunk_name(i); !cache.find(name, reader.chunks()[i].raw_bytes()))
             cache.keep(name, reader.unpack(i));
 }
 

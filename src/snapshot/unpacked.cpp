@@ -1,13 +1,13 @@
 #include "src/snapshot/unpacked.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <ctime>
@@ -17,7 +17,6 @@
 #include "src/snapshot/format.hpp"
 #include "src/snapshot/output_file.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/base/mapping.hpp"
 #include "tinykvm/base/read.hpp"
 
 namespace kvmserver {
@@ -90,9 +89,10 @@ std::optional<UnpackedChunk> UnpackedCache::open(const std::string& name,
         sizeof(trailer))
         return std::nullopt;
     if (trailer.boot != this_boot() || this_boot() == std::array<char, 36>{}) {
-        const auto pages =
-            tinykvm::Mapping::map(bytes, PROT_READ, MAP_PRIVATE, chunk.file.get(), 0, "unpacked chunk");
-        if (format::checksum_of(pages.bytes()) != trailer.checksum)
+        // Read, not mapped: an error of the disk is an answer then.
+        std::vector<std::byte> pages(bytes);
+        if (tinykvm::read_at(chunk.file.get(), 0, pages) != bytes ||
+            format::checksum_of(pages) != trailer.checksum)
             return std::nullopt;
         const tinykvm::UniqueFd again(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
         (void)!::pwrite(again.get(), this_boot().data(), this_boot().size(),
@@ -123,10 +123,6 @@ std::optional<std::vector<std::byte>> UnpackedCache::read(const std::string& nam
     return std::nullopt;
 }
 
-bool UnpackedCache::has(const std::string& name) const {
-    return ::access((folder_ / (name + kExtension)).c_str(), F_OK) == 0;
-}
-
 std::optional<UnpackedChunk> UnpackedCache::keep(const std::string& name,
                                                  std::span<const std::byte> pages) const {
     try {
@@ -147,6 +143,14 @@ std::optional<UnpackedChunk> UnpackedCache::keep(const std::string& name,
 }
 
 void UnpackedCache::make_room() const {
+    try {
+        if (usable())
+            remove_old();
+    } catch (const std::exception&) { // others remove files at the same time, or the folder
+    }
+}
+
+void UnpackedCache::remove_old() const {
     struct Old {
         fs::path path;
         fs::file_time_type used;
@@ -164,10 +168,18 @@ void UnpackedCache::make_room() const {
     std::error_code gone; // by another process
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_, gone)) {
         const auto extension = entry.path().extension();
-        if (extension == ".unpacked") // of versions before 0.2, which nothing reads any more
-            fs::remove(entry.path(), gone);
-        if (extension != kExtension || !entry.is_regular_file(gone))
+        // `.unpacked`: of earlier versions, which nothing reads any more. `.tmp`: of a writer that was
+        // killed.
+        const bool stale =
+            extension == ".unpacked" ||
+            (extension == ".tmp" &&
+             entry.last_write_time(gone) < fs::file_time_type::clock::now() - std::chrono::hours(1));
+        if ((!stale && extension != kExtension) || !entry.is_regular_file(gone))
             continue;
+        if (stale) {
+            fs::remove(entry.path(), gone);
+            continue;
+        }
         gone.clear();
         Old old{entry.path(), entry.last_write_time(gone), entry.file_size(gone)};
         if (gone)

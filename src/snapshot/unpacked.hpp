@@ -41,15 +41,14 @@ public:
     std::optional<UnpackedChunk> find(const std::string& name, std::uint64_t bytes) const;
     // All bytes of a copy; nothing when there is none that is as it was written.
     std::optional<std::vector<std::byte>> read(const std::string& name) const;
-    // Whether there is a copy of that name, sound or not.
-    bool has(const std::string& name) const;
     // Makes a copy, or takes the one that another process made meanwhile. Nothing when there is none
     // afterwards; never throws.
     std::optional<UnpackedChunk> keep(const std::string& name, std::span<const std::byte> pages) const;
-    // Removes what is beyond the room.
+    // Removes what is beyond the room. Never throws.
     void make_room() const;
 
 private:
+    void remove_old() const;
     bool make_folder() const;
     // `bytes`: how many there must be.
     std::optional<UnpackedChunk> open(const std::string& name, std::optional<std::uint64_t> bytes) const;

@@ -134,6 +134,16 @@ def test_a_rolled_back_machine_has_its_own_identity(start) -> None:
 
 
 @pytest.mark.emulated
+def test_what_is_wiped_is_so_when_it_is_first_looked_at(start) -> None:
+    server = start(guest("unique", "{port}"), SNAPRUN_E2, "--check-reset")
+    for _ in range(4):
+        with server.client() as client:
+            client.send(b"late\n")
+            assert client.reader.readline() == b"late=0 ballast=1\n", "memory under MADV_WIPEONFORK was not wiped"
+    stop_well(server)
+
+
+@pytest.mark.emulated
 def test_clocks_go_on(start) -> None:
     server = start(guest("unique", "{port}"), SNAPRUN_E)
     last_monotonic = 0

@@ -13,7 +13,9 @@
 namespace tinykvm {
 namespace {
 
-[[noreturn]] void bad(const std::string& what) { throw UserError(ExitCode::bad_snapshot, "snapshot: " + what); }
+[[noreturn]] void bad(const std::string& what) {
+    throw UserError(ExitCode::bad_snapshot, "snapshot: " + what);
+}
 
 // The page tables that a walk has been to. Those of a machine are a tree.
 class Visited {
@@ -30,7 +32,8 @@ private:
     std::vector<bool> seen_;
 };
 
-// Calls fn(leaf entry) for each leaf of the page tables in an image; entries that point beyond it are skipped.
+// Calls fn(leaf entry) for each leaf of the page tables in an image; entries that point beyond it are
+// skipped.
 template <class Fn>
 void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, std::uint64_t virt, Fn&& fn) {
     visited.enter(table);
@@ -53,8 +56,8 @@ struct HotPage {
     Frame frame;
 };
 
-// What the second vCPU touches while the first one's pages are still being copied, and what the first does: with about as many
-// faults for each.
+// What the second vCPU touches while the first one's pages are still being copied, and what the first does:
+// with about as many faults for each.
 void divide_touching(MachineImage& image, const std::vector<HotPage>& hot) {
     constexpr std::uint64_t kBlock = 8 * kPageSize; // KVM maps so much by one fault, at best
     constexpr std::size_t kCopying = 60;            // faults in the time that copying takes
@@ -141,10 +144,11 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     return state;
 }
 
-std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_ptr<Image> memory, const Policy& policy,
-                                         std::vector<std::string>& warnings) {
+std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_ptr<Image> memory,
+                                         const Policy& policy, std::vector<std::string>& warnings) {
     if (state.guest_abi != abi::kVersion)
-        bad(fmt::format("made with guest kernel version {}, this is {}; build it anew", state.guest_abi, abi::kVersion));
+        bad(fmt::format("made with guest kernel version {}, this is {}; build it anew", state.guest_abi,
+                        abi::kVersion));
     if ((state.page_table_root & (kPageSize - 1)) != 0 || state.page_table_root / kPageSize >= state.frames ||
         state.frames != memory->frames())
         bad("its page tables are outside of its memory");
@@ -209,23 +213,28 @@ void clear_marks(const MachineImage& image, Image& memory) {
 
 std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) {
     std::uint64_t lazy = 0;
-    // What the host reaches by pointer, and the guest kernel itself, must be there from the start.
     Visited first(memory), second(memory);
+    auto region = image.regions->begin(); // leaves come in the order of addresses
+    const auto find_region = [&](std::uint64_t at) {
+        while (region != image.regions->end() && region->second.end <= at)
+            ++region;
+        return region != image.regions->end() && at >= region->first;
+    };
+    // What the host writes to by itself must be there from the start: the guest kernel, what the host reaches
+    // by pointer, and what is wiped in every clone, which filling it in later would undo.
     for_each_leaf(memory, first, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
-        if (at >= layout::kUserMax)
+        if (at >= layout::kUserMax || (find_region(at) && (region->second.flags & kRegionWipeOnFork) != 0))
             memory.ensure(pte::frame(entry));
     });
+    region = image.regions->begin();
     std::vector<bool> written(memory.frames()), seen(memory.frames());
     for (const FrameRun& run : image.working_set)
         std::fill_n(written.begin() + run.first, run.count, true);
     std::vector<bool> twice(memory.frames()); // what has two addresses may be written to through either
     std::vector<Frame> files, read_only;
     std::vector<HotPage> hot;
-    auto region = image.regions->begin(); // leaves come in the order of addresses
     const auto of_file = [&](std::uint64_t at) {
-        while (region != image.regions->end() && region->second.end <= at)
-            ++region;
-        return region != image.regions->end() && at >= region->first && region->second.name.starts_with('/') &&
+        return find_region(at) && region->second.name.starts_with('/') &&
                (region->second.flags & (kRegionWipeOnFork | kRegionSupervisor)) == 0;
     };
     for_each_leaf(memory, second, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
@@ -236,13 +245,15 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
             twice[frame] = true;
         seen[frame] = true;
         const bool writes = written[frame] && (entry & pte::kWrite);
-        if (shadow_paging && (entry & pte::kUser) && memory.loaded(frame) && (writes || !memory.is_hole(frame)))
+        if (shadow_paging && (entry & pte::kUser) && memory.loaded(frame) &&
+            (writes || !memory.is_hole(frame)))
             hot.push_back({at | (writes ? 1 : 0), frame});
         if (!memory.loaded(frame)) {
             entry = (entry & ~pte::kPresent) | pte::kLazy;
             ++lazy;
         } else if (shadow_paging && at < layout::kUserMax && !memory.is_hole(frame)) {
-            const GuestPhys place(static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
+            const GuestPhys place(
+                static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
             if (!(entry & pte::kWrite))
                 (of_file(at) ? files : read_only).push_back(frame);
             else if (!written[frame])

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -15,9 +16,9 @@
 namespace tinykvm {
 namespace {
 
-void map_part(std::byte* memory, const ImagePart& part, int prot) {
-    if (::mmap(memory + std::uint64_t{part.first} * kPageSize, std::size_t{part.count} * kPageSize, prot,
-               MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, part.file.get(),
+void map_part(std::byte* memory, const ImagePart& part) {
+    if (::mmap(memory + std::uint64_t{part.first} * kPageSize, std::size_t{part.count} * kPageSize,
+               PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, part.file.get(),
                static_cast<off_t>(part.offset)) == MAP_FAILED)
         throw_errno("mmap a part of an image");
 }
@@ -107,7 +108,7 @@ Image::Attachment::~Attachment() {
 Image::Attachment Image::attach(std::byte* memory) const {
     const std::lock_guard lock(mutex_);
     for (const ImagePart& part : parts_)
-        map_part(memory, part, PROT_READ | PROT_WRITE);
+        map_part(memory, part);
     attached_.push_back(memory);
     return {*this, memory};
 }
@@ -116,10 +117,12 @@ void Image::add_part(ImagePart part) {
     if (part.first > frames_ || part.count > frames_ - part.first)
         throw std::logic_error("Image::add_part: beyond the image");
     const std::lock_guard lock(mutex_);
+    if (parts_.size() == kMostParts)
+        throw HostError(ENOMEM, "map a part of an image");
     parts_.reserve(parts_.size() + 1);
-    map_part(view_.data(), part, PROT_READ);
     for (std::byte* memory : attached_)
-        map_part(memory, part, PROT_READ | PROT_WRITE);
+        map_part(memory, part);
+    map_part(view_.data(), part);
     parts_.push_back(std::move(part));
 }
 

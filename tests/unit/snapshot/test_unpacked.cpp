@@ -66,8 +66,8 @@ TEST_CASE("a copy holds the pages of its chunk") {
     CHECK(holds(cache.keep("one", pages_of(1)), pages_of(1)));
     CHECK(holds(cache.keep("two", pages_of(2)), pages_of(2)));
     CHECK(holds(cache.find("one", kPages), pages_of(1)));
-    CHECK(cache.has("one"));
-    CHECK_FALSE(cache.has("three"));
+    CHECK(cache.find("one", kPages));
+    CHECK_FALSE(cache.find("three", kPages));
     CHECK_FALSE(cache.find("three", kPages));
     CHECK_FALSE(cache.find("one", kPages - 4096));
     struct stat info {};
@@ -176,9 +176,9 @@ TEST_CASE("the longest unused copies make room") {
     cache.keep("c", pages_of(3));
     test::write_file(folder / "cache" / "old.unpacked", pages_of(4));
     cache.make_room();
-    CHECK(cache.has("a"));
-    CHECK_FALSE(cache.has("b"));
-    CHECK(cache.has("c"));
+    CHECK(cache.find("a", kPages));
+    CHECK_FALSE(cache.find("b", kPages));
+    CHECK(cache.find("c", kPages));
     CHECK(holds(still_open, pages_of(2))); // who has it open keeps it
     CHECK_FALSE(fs::exists(folder / "cache" / "old.unpacked"));
 }
