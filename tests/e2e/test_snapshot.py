@@ -60,8 +60,12 @@ def test_needs_no_files_of_the_program(folder, program, name: str) -> None:
 def test_chunks_are_kept_unpacked(folder, program) -> None:
     node, path, cache = program("node-http"), folder / "app.snap", folder / "cache"
     assert make_snapshot(node, path, "--level", "1", "--cache", str(cache)).status == 0
-    hot = len(list(cache.iterdir()))
-    assert hot > 10
+
+    def copies() -> list:  # of pages; chunks as they were compressed lie there as well
+        return sorted(path for path in cache.iterdir() if "-zstd" not in path.name)
+
+    hot = len(copies())
+    assert hot > 10 and len(list(cache.iterdir())) > hot
 
     def served(*words: str) -> str:
         server = Server(node, SNAPRUN_E, "-v", "--cache", *words, snapshot=path)
@@ -74,9 +78,8 @@ def test_chunks_are_kept_unpacked(folder, program) -> None:
             server.close()
 
     assert f"{hot} of {hot} hot chunks were kept unpacked in {cache}" in served(str(cache))
-    assert len(list(cache.iterdir())) > hot  # and cold ones that were needed
-    damaged = sorted(cache.iterdir())[::2]
-    for copy in damaged:  # as after a power failure: made in another run of the machine, and not all of it
+    assert len(copies()) > hot  # and cold ones that were needed
+    for copy in copies()[::2]:  # as after a power failure: made in another run of the machine, and not all of it
         data = bytearray(copy.read_bytes())
         data[-36:] = b"x" * 36
         data[0] ^= 0xFF

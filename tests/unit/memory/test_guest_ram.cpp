@@ -184,6 +184,19 @@ TEST_CASE("a part of an image lies in a file, for the machines that are there an
     CHECK_THROWS_AS(image->add_part({UniqueFd(kept), 0, 6, 3}), std::logic_error);
 }
 
+TEST_CASE("an image has only so many parts, and goes on without more") {
+    const auto image = Image::create(Image::kMostParts + 1);
+    for (std::uint32_t frame = 0; frame < Image::kMostParts; ++frame)
+        image->add_part({file_of(1, 0x77), 0, frame, 1});
+    const std::uint32_t last = Image::kMostParts;
+    CHECK_THROWS_AS(image->add_part({file_of(1, 0x77), 0, last, 1}), HostError);
+    image->fill(last, std::vector<std::byte>(kPageSize, std::byte{0x55}));
+    kvm::Vm vm = kvm_device().create_vm();
+    const GuestRam ram = GuestRam::clone(vm, image, 1 * kMiB);
+    CHECK(ram.host(frame_address(last))[0] == std::byte{0x55});
+    CHECK(ram.host(frame_address(last - 1))[0] == std::byte{0x77});
+}
+
 TEST_CASE("a run across the image's end is given back by halves") {
     const auto image = image_of(4);
     kvm::Vm vm = kvm_device().create_vm();
