@@ -274,9 +274,9 @@ def churn(platform, folder, options):
     platform.serve("--idle", "0.05")
 
     def state():
-        while functions(platform.daemon.pid):
-            time.sleep(0.05)
         pid = platform.daemon.pid
+        while functions(pid) or len(tree(pid)) != 3:  # itself and two spare processes
+            time.sleep(0.05)
         slab = next(int(line.split()[1]) for line in pathlib.Path("/proc/meminfo").read_text().splitlines() if line.startswith("SUnreclaim"))
         return memory(pid), len(os.listdir(f"/proc/{pid}/fd")), slab / 1000
 
