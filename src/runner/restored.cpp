@@ -103,9 +103,10 @@ void Restored::fill() {
         const sched_param none{};
         ::sched_setscheduler(0, SCHED_IDLE,
                              &none); // nobody waits for this: only what the requests leave over
-        if (loader_->hot_from_cache() < hot)
+        if (loader_->hot_from_cache() < hot) {
             keep_hot_part(loader_->reader(), loader_->cache()); // for the next start
-        loader_->cache().make_room();
+            loader_->cache().make_room(); // looks at every copy there is: not at each start
+        }
         // What is touched is loaded then; that it can be is known before, at least of what is used for
         // longer.
         constexpr int kCheckMs = 5000;

@@ -105,7 +105,7 @@ std::optional<UnpackedChunk> UnpackedCache::open(const std::string& name,
 std::optional<UnpackedChunk> UnpackedCache::find(const std::string& name, std::uint64_t bytes) const {
     try {
         return usable() ? open(name, bytes) : std::nullopt;
-    } catch (const std::system_error&) { // no room for the mapping
+    } catch (const std::system_error&) { // the disk
         return std::nullopt;
     }
 }
