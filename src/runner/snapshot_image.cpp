@@ -104,8 +104,9 @@ void SnapshotLoader::fill(std::size_t number) {
         image_.add_part({std::move(copy->file), std::uint64_t{longest->page} * tinykvm::kPageSize,
                          longest->first, longest->count});
     } catch (const std::system_error&) {
-        // No more mappings to be had: those that have it hold what is copied now.
-        pages = reader_.unpack(number);
+        // No more mappings to be had: those that have it hold what is copied now. Its file is closed.
+        if (pages.empty())
+            pages = reader_.unpack(number);
         put(*longest);
     }
 }

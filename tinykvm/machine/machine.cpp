@@ -16,7 +16,6 @@
 namespace tinykvm {
 namespace {
 
-constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23; // linux/mman.h since 5.14
 
 std::uint64_t round_pages(std::uint64_t bytes) { return page_up(bytes); }
 

@@ -30,8 +30,6 @@ UniqueFd new_memfd() {
     return fd;
 }
 
-constexpr int kMadvPopulateWrite = 23; // MADV_POPULATE_WRITE, Linux 5.14; missing in Debian 12's glibc
-
 } // namespace
 
 Image::Image(UniqueFd memfd, std::uint32_t frames)

@@ -26,6 +26,8 @@ public:
     virtual bool is_hole(std::uint32_t frame) const = 0; // zero: nothing to load
 };
 
+inline constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23; // linux/mman.h since 5.14
+
 // Frames [first, first + count) of an image lie in a file, from `offset` on.
 struct ImagePart {
     UniqueFd file;
