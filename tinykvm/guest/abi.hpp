@@ -7,7 +7,7 @@
 namespace tinykvm::abi {
 
 // Changes whenever a layout or meaning in this file changes: a snapshot of another version is refused.
-inline constexpr std::uint32_t kVersion = 4;
+inline constexpr std::uint32_t kVersion = 5;
 
 // I/O ports. Any other port ends the machine.
 inline constexpr std::uint16_t kPortHostCall = 0x5a0;  // CPL 3: Shared::call is filled in
@@ -198,8 +198,18 @@ struct KernelHeader {
     std::uint64_t entry_rip; // address of the slot for the program's RIP: written by the doors, and by the host for
                              // preemption and faults
     std::uint64_t touch_entry; // touches RSI pages, RDI points to their addresses (bit 0: as a write), and waits
+    std::uint64_t stub_entry;  // as syscall_entry, but RFLAGS are the program's: where StubPage leads
 };
 inline constexpr std::uint64_t kKernelMagic = 0x314b'4d56'4b54'5647;
+
+// First bytes of a page of system call stubs (tinykvm/memory/syscall_stubs.hpp). The place of kStubBytes that they are in has no
+// stub. The last byte of a stub says how many bytes of the program it begins with; LEA and JMP follow, of 7 and 6 bytes.
+struct StubPage {
+    std::uint64_t entry; // KernelHeader::stub_entry
+    std::uint64_t magic; // kStubMagic
+};
+inline constexpr std::uint64_t kStubMagic = 0x5342'5553'4d56'4b00;
+inline constexpr std::uint32_t kStubBytes = 32;
 
 // What an exception stub leaves on the exception stack, lowest address first.
 struct ExceptionFrame {

@@ -4,7 +4,7 @@
 .globl gk_header
 gk_header:
     .quad 0x314b4d564b545647        /* kKernelMagic */
-    .long 4                          /* abi::kVersion */
+    .long 5                          /* abi::kVersion */
     .long 0
     .quad gk_boot_entry
     .quad gk_syscall_entry
@@ -25,6 +25,7 @@ gk_header:
     .quad gk_data_end
     .quad gk_entry_rip
     .quad gk_touch
+    .quad gk_stub_entry
 
 /* ---- CPL 0 ------------------------------------------------------------------------------------------- */
 .section .supervisor, "ax"
@@ -115,6 +116,17 @@ gk_touch:
     outb %al, %dx
     ud2
 
+/* From a stub that the program's code jumps to in place of SYSCALL: RCX is what SYSCALL would have put there. RFLAGS are the
+   program's own, and must be saved before anything changes them. */
+.globl gk_stub_entry
+gk_stub_entry:
+    movq %rcx, gk_entry_rip(%rip)
+    movq %rsp, gk_user_rsp(%rip)
+    movq gk_kernel_stack(%rip), %rsp
+    pushfq
+    popq %r11
+    jmp gk_syscall_save
+
 /* PVM door: SYSCALL arrives here, still at CPL 3. */
 .globl gk_syscall_entry
 gk_syscall_entry:
@@ -123,6 +135,7 @@ gk_syscall_entry:
 gk_syscall_common:
     movq %rsp, gk_user_rsp(%rip)
     movq gk_kernel_stack(%rip), %rsp
+gk_syscall_save:
     pushq gk_user_rsp(%rip)
     pushq %r11
     pushq gk_entry_rip(%rip)

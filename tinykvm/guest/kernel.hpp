@@ -43,6 +43,7 @@ extern "C" abi::Conn gk_conn_table[abi::kMaxConns];
 extern "C" u8 gk_conn_buffers[];
 extern "C" u8 gk_heap[];
 extern "C" u64 gk_entry_rip, gk_kernel_stack;
+extern "C" const u8 gk_stub_entry;
 extern "C" void gk_host_out();
 extern "C" void gk_wait_out();
 extern "C" void gk_switch(u64* save_rsp, u64 load_rsp);

@@ -28,6 +28,20 @@ constexpr u32 kFpMagic1 = 0x46505853, kFpMagic2 = 0x46505845;
 struct FpSoftware { u32 magic1, extended_size; u64 features; u32 xstate_size, padding[7]; };
 constexpr u64 kFpSoftwareAt = 464;
 
+// Where the program is when it was interrupted in a stub of ours: handlers, and what unwinds from them, know its own code only.
+// All that a stub does up to its jump the program's instructions do as well.
+u64 program_rip(u64 rip) {
+    const u64 stub = rip & ~u64{abi::kStubBytes - 1};
+    abi::StubPage page;
+    u8 moved;
+    i32 distance;
+    if (!get_user(page, rip & ~u64{4095}) || page.magic != abi::kStubMagic || page.entry != reinterpret_cast<u64>(&gk_stub_entry) ||
+        !get_user(moved, stub + abi::kStubBytes - 1) || !get_user(distance, stub + moved + 3))
+        return rip;
+    const u64 syscall = stub + moved + 7 + static_cast<u64>(static_cast<i64>(distance)) - 2;
+    return syscall - moved + (rip - stub < moved ? rip - stub : u64{moved});
+}
+
 bool on_alternate(const SigStack& alt, u64 sp) { return !(alt.flags & kDisable) && sp > alt.sp && sp - alt.sp <= alt.size; }
 
 } // namespace
@@ -71,7 +85,7 @@ bool push_frame(Regs* regs, i32 signal, const Action& action, const SigInfo& inf
     c.r12 = regs->r12; c.r13 = regs->r13; c.r14 = regs->r14; c.r15 = regs->r15;
     c.rdi = regs->rdi; c.rsi = regs->rsi; c.rbp = regs->rbp; c.rbx = regs->rbx;
     c.rdx = regs->rdx; c.rax = regs->rax; c.rcx = regs->rcx; c.rsp = regs->rsp;
-    c.rip = regs->rip;
+    c.rip = program_rip(regs->rip);
     c.eflags = regs->rflags;
     c.cs = 0x33;
     c.ss = 0x2b;

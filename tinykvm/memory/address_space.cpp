@@ -13,7 +13,7 @@
 namespace tinykvm {
 
 bool AddressSpace::mergeable(const Region& a, const Region& b, std::uint64_t a_begin) {
-    if (a.prot != b.prot || a.flags != b.flags || a.file != b.file || a.name != b.name)
+    if (a.prot != b.prot || a.flags != b.flags || a.file != b.file || a.name != b.name || a.patches != b.patches)
         return false;
     return !a.file || a.file_offset + (a.end - a_begin) == b.file_offset;
 }
@@ -183,6 +183,7 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
         region.name = file->name;
     region.file = std::move(file);
     region.file_offset = region.file ? offset : 0;
+    region.patches = patch_code(at, bytes, region);
     insert(at, std::move(region));
     populate_small(at, at + bytes);
     if (flags & MAP_POPULATE)
@@ -221,12 +222,18 @@ std::int64_t AddressSpace::munmap(std::uint64_t at, std::uint64_t bytes) {
         return -ENOMEM;
     split(at);
     split(end);
+    std::vector<std::shared_ptr<const CodePatches>> unused; // unless another region has them
     for (it = regions_.lower_bound(at); it != regions_.end() && it->first < end;) {
         changed();
         mapped_bytes_ -= it->second.end - it->first;
+        if (it->second.patches && (unused.empty() || unused.back() != it->second.patches))
+            unused.push_back(std::move(it->second.patches));
         it = regions_.erase(it);
     }
     drop_pages(at, end);
+    for (const auto& patches : unused)
+        if (patches.use_count() == 1)
+            munmap(patches->stubs_at(), patches->stubs_bytes());
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/memory/guest_memory.hpp"
 #include "tinykvm/memory/page_tables.hpp"
+#include "tinykvm/memory/syscall_stubs.hpp"
 
 namespace tinykvm {
 
@@ -34,6 +35,7 @@ struct Region {
     std::uint32_t flags = kRegionUser;
     std::shared_ptr<const FileBacking> file; // null: anonymous
     std::uint64_t file_offset = 0;           // of the region's first byte
+    std::shared_ptr<const CodePatches> patches; // of code whose system calls go to stubs
     std::string name;
 };
 
@@ -64,6 +66,8 @@ public:
     void populate(GuestVirt at, std::uint64_t bytes);
     // A run of `bytes` free user addresses below the mmap area's top; 0 when there is none.
     std::uint64_t find_free(std::uint64_t bytes) const;
+    // From now on system calls in mapped code are led to `entry` (abi::KernelHeader::stub_entry).
+    void lead_system_calls(std::uint64_t entry) { stub_entry_ = entry; }
     void set_brk(std::uint64_t begin) { brk_begin_ = brk_end_ = begin; }
 
     // --- system calls ---------------------------------------------------------------------------------------
@@ -120,6 +124,10 @@ private:
     void insert(std::uint64_t begin, Region region);
     void populate_small(std::uint64_t begin, std::uint64_t end);
     void drop_pages(std::uint64_t begin, std::uint64_t end);
+    // Patches for a file's code that is about to be mapped at [at, at+bytes), their stubs in place below it; null for none.
+    std::shared_ptr<const CodePatches> patch_code(std::uint64_t at, std::uint64_t bytes, const Region& region);
+    // Puts the file's own bytes back, for code that moves; false when no frames are left.
+    bool undo_patches(std::uint64_t at, std::uint64_t end, const Region& region, std::uint64_t region_begin);
     FaultOutcome populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t most);
     bool fill_from_file(const Region& region, std::uint64_t region_begin, std::uint64_t at, Frame first,
                         std::uint32_t count);
@@ -139,6 +147,7 @@ private:
     bool regions_changed_ = false;
     std::uint64_t brk_begin_ = 0, brk_end_ = 0, pristine_brk_end_ = 0;
     std::uint64_t max_bytes_;
+    std::uint64_t stub_entry_ = 0; // 0: code stays as it is
     std::uint64_t mapped_bytes_ = 0, pristine_mapped_ = 0;
     std::vector<Frame> host_dirty_;
     std::vector<Frame> made_writable_;

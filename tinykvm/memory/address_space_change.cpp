@@ -230,6 +230,11 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         if (new_at == 0)
             return -ENOMEM;
     }
+    if (region.patches) {
+        if (!undo_patches(at, at + old_bytes, region, at))
+            return -ENOMEM;
+        region.patches = nullptr;
+    }
     // Move: the frames stay, their addresses change.
     std::vector<std::pair<std::uint64_t, std::uint64_t>> pages;
     tables_.update(GuestVirt(at), GuestVirt(at + old_bytes), [&](GuestVirt page, std::uint64_t entry) -> std::uint64_t {

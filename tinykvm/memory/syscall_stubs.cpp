@@ -1,0 +1,93 @@
+#include "tinykvm/memory/syscall_stubs.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/guest/abi.hpp"
+
+namespace tinykvm {
+namespace {
+
+constexpr std::size_t kStubsAPage = kPageSize / abi::kStubBytes - 1; // the first place is the page's head
+
+void put32(std::byte* to, std::uint64_t distance) {
+    const auto value = static_cast<std::uint32_t>(distance);
+    std::memcpy(to, &value, sizeof(value));
+}
+
+} // namespace
+
+std::uint64_t CodePatches::stub_bytes(std::size_t sites) { return (sites + kStubsAPage - 1) / kStubsAPage * kPageSize; }
+
+std::uint64_t CodePatches::stub_of(std::size_t site) const {
+    return stubs_at_ + site / kStubsAPage * kPageSize + (1 + site % kStubsAPage) * abi::kStubBytes;
+}
+
+std::vector<std::byte> CodePatches::stubs(std::uint64_t shift, std::uint64_t entry) const {
+    std::vector<std::byte> pages(stubs_bytes());
+    const abi::StubPage head{entry, abi::kStubMagic};
+    for (std::size_t page = 0; page < pages.size(); page += kPageSize)
+        std::memcpy(pages.data() + page, &head, sizeof(head));
+    for (std::size_t n = 0; n < sites_.size(); ++n) {
+        const SyscallSite& site = sites_[n];
+        const std::uint64_t at = stub_of(n);
+        std::byte* stub = pages.data() + (at - stubs_at_);
+        std::copy_n(site.code.begin(), site.moved, stub);
+        std::byte* next = stub + site.moved;
+        const std::uint64_t behind_lea = at + site.moved + 7, behind_jump = behind_lea + 6;
+        constexpr std::array<unsigned char, 3> lea{0x48, 0x8d, 0x0d};
+        constexpr std::array<unsigned char, 2> jump{0xff, 0x25};
+        std::memcpy(next, lea.data(), lea.size());
+        put32(next + 3, shift + site.at + site.moved + 2 - behind_lea);
+        std::memcpy(next + 7, jump.data(), jump.size());
+        put32(next + 9, (at & ~(kPageSize - 1)) - behind_jump);
+        stub[abi::kStubBytes - 1] = std::byte{site.moved};
+    }
+    return pages;
+}
+
+void CodePatches::apply(std::span<std::byte> bytes, std::uint64_t offset, std::uint64_t shift, bool undo) const {
+    const std::uint64_t end = offset + bytes.size();
+    auto site = std::lower_bound(sites_.begin(), sites_.end(), offset, [](const SyscallSite& s, std::uint64_t at) { return s.at + kJumpBytes <= at; });
+    for (; site != sites_.end() && site->at < end; ++site) {
+        std::array<std::byte, kJumpBytes> text{std::byte{0xe9}};
+        put32(text.data() + 1, stub_of(static_cast<std::size_t>(site - sites_.begin())) - (shift + site->at + kJumpBytes));
+        if (undo)
+            std::copy_n(site->code.begin(), kJumpBytes, text.begin());
+        for (std::size_t i = 0; i < kJumpBytes; ++i) // a jump may lie in two pages that are read at different times
+            if (site->at + i >= offset && site->at + i < end)
+                bytes[site->at + i - offset] = text[i];
+    }
+}
+
+std::vector<SyscallSite> find_syscall_sites(int fd, std::uint64_t offset, std::uint64_t bytes) {
+    constexpr std::uint64_t kBlock = 1 << 20, kAround = 128;
+    std::vector<SyscallSite> all;
+    std::vector<std::byte> block(kBlock + 2 * kAround);
+    for (std::uint64_t at = 0; at < bytes; at += kBlock) {
+        const std::uint64_t before = std::min(at, kAround);
+        const std::uint64_t want = std::min(bytes - at, kBlock + kAround) + before;
+        std::uint64_t have = 0;
+        while (have < want) {
+            const ssize_t n = ::pread(fd, block.data() + have, want - have, static_cast<off_t>(offset + at - before + have));
+            if (n < 0 && errno == EINTR)
+                continue;
+            if (n <= 0)
+                break; // the file may end in the mapping, or be cut meanwhile: what is not there has no system calls
+            have += static_cast<std::uint64_t>(n);
+        }
+        for (SyscallSite& site : find_syscall_sites(std::span(block).first(have), before, std::min(have, before + kBlock))) {
+            site.at += offset + at - before;
+            all.push_back(site);
+        }
+        if (have < want)
+            break;
+    }
+    return all;
+}
+
+} // namespace tinykvm
