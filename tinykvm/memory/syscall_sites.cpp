@@ -1,20 +1,23 @@
 #include "tinykvm/memory/syscall_sites.hpp"
 
 #include <Zydis/Zydis.h>
+#include <emmintrin.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 
 namespace tinykvm {
 namespace {
 
-// Decoding starts at this many neighbouring offsets. x86 code finds its own rhythm after a few instructions: nearly all of
-// them come to the same boundaries, and where data lies in code they do not.
-constexpr std::size_t kStarts = 12;
-constexpr std::size_t kStartsAgreeing = 8;
-constexpr std::size_t kRunUp = 48; // bytes between the last start and the SYSCALL
+// Decoding starts at this many neighbouring offsets. x86 code finds its own rhythm after a few instructions: those that started
+// wrong soon come to the same boundaries, or to what is no instruction. In data that lies in code they do not.
+constexpr std::size_t kStarts = 16;
+constexpr std::size_t kStartsAgreeing = 4;
+constexpr std::size_t kRunUp = 32; // bytes between the last start and the SYSCALL
 constexpr std::size_t kLongest = 15; // bytes of an instruction
+constexpr std::size_t kNumberWithin = 31; // bytes before the SYSCALL in which its number must be loaded
 
 class Decoder {
 public:
@@ -53,47 +56,72 @@ bool loads_sigreturn(std::span<const std::byte> code) {
            (code.size() == rax.size() && std::memcmp(code.data(), rax.data(), rax.size()) == 0);
 }
 
-// Beginnings of the instructions in the kMostMoved bytes before `end`, decoded from `start`: bit n for end - n. Nothing when no
-// instruction ends at `end`.
+// A call has a number, a small one, loaded as compilers do; or it is the C library's syscall(), whose last argument comes from the
+// stack. Constants in code that happen to read like a call (tables of ciphers) have neither.
+bool loads_number(std::span<const std::byte> code) {
+    const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(code[at]); };
+    const auto small = [&](std::size_t at) { return byte(at + 1) < 4 && byte(at + 2) == 0 && byte(at + 3) == 0; };
+    constexpr std::array<unsigned char, 5> sixth_argument{0x4c, 0x8b, 0x4c, 0x24, 8}; // mov 8(%rsp), %r9
+    switch (code.size()) {
+    case 2: return (byte(0) == 0x31 || byte(0) == 0x33) && byte(1) == 0xc0; // xor %eax, %eax
+    case 3: return byte(0) == 0x44 && byte(1) == 0x89 && (byte(2) & 0xc7) == 0xc0; // mov %r8d to %r15d, %eax
+    case 5: return (byte(0) == 0xb8 && small(1)) || std::memcmp(code.data(), sixth_argument.data(), sixth_argument.size()) == 0;
+    case 7: return byte(0) == 0x48 && byte(1) == 0xc7 && byte(2) == 0xc0 && small(3); // mov $n, %rax
+    default: return false;
+    }
+}
+
+// Beginnings of the instructions in the kNumberWithin bytes before `end`, decoded from `start`: bit n for end - n; 0 when an
+// instruction lies across `end`, nothing when there is none.
 std::optional<std::uint32_t> boundaries(const Decoder& decoder, std::span<const std::byte> code, std::size_t start, std::size_t end) {
     std::uint32_t found = 0;
     while (start < end) {
-        if (end - start <= kMostMoved)
+        if (end - start <= kNumberWithin)
             found |= 1u << (end - start);
         const auto instruction = decoder.at(code.subspan(start, std::min(kLongest, code.size() - start)));
         if (!instruction)
             return std::nullopt;
         start += instruction->length;
     }
-    return start == end ? std::optional(found) : std::nullopt;
+    return start == end ? found : 0;
 }
 
-// What nearly all starts agree on.
-std::optional<std::uint32_t> agreed_boundaries(const Decoder& decoder, std::span<const std::byte> code, std::size_t end) {
+// The boundaries nearest to `end` that all starts agree on, as far as they do.
+std::uint32_t agreed_boundaries(const Decoder& decoder, std::span<const std::byte> code, std::size_t end) {
     if (end < kRunUp + kStarts)
-        return std::nullopt;
-    std::optional<std::uint32_t> agreed;
-    std::size_t agreeing = 0;
+        return 0;
+    std::uint32_t all = ~0u, any = 0;
+    std::size_t agreeing = 0, across = 0;
     for (std::size_t n = 0; n < kStarts; ++n) {
         const auto found = boundaries(decoder, code, end - kRunUp - n, end);
-        if (!found)
-            continue;
-        if (agreed && *agreed != *found)
-            return std::nullopt;
-        agreed = found;
-        ++agreeing;
+        if (found && *found != 0) {
+            all &= *found;
+            any |= *found;
+            ++agreeing;
+        } else if (found) {
+            ++across;
+        }
     }
-    return agreeing >= kStartsAgreeing ? agreed : std::nullopt;
+    if (agreeing < kStartsAgreeing || agreeing < 3 * across)
+        return 0;
+    const std::uint32_t different = all ^ any;
+    return different ? all & ((different & -different) - 1) : all;
 }
 
 // The nearest instruction before the SYSCALL that is long enough for a jump, when it and all behind it can be moved.
 std::optional<SyscallSite> site_before(const Decoder& decoder, std::span<const std::byte> code, std::size_t syscall) {
-    const auto starts = agreed_boundaries(decoder, code, syscall);
-    if (!starts)
+    const std::uint32_t starts = agreed_boundaries(decoder, code, syscall);
+    bool numbered = false;
+    for (std::size_t distance = 1, behind = 0; distance <= kNumberWithin && !numbered; ++distance)
+        if (starts & (1u << distance)) {
+            numbered = loads_number(code.subspan(syscall - distance, distance - behind));
+            behind = distance;
+        }
+    if (!numbered)
         return std::nullopt;
     std::size_t behind = 0; // distance of the boundary at the instruction's end
     for (std::size_t distance = 1; distance <= kMostMoved; ++distance) {
-        if (!(*starts & (1u << distance)))
+        if (!(starts & (1u << distance)))
             continue;
         const auto bytes = code.subspan(syscall - distance, distance - behind);
         const auto instruction = decoder.at(bytes);
@@ -109,22 +137,30 @@ std::optional<SyscallSite> site_before(const Decoder& decoder, std::span<const s
     return std::nullopt;
 }
 
+// The first SYSCALL (0F 05) that begins in [at, to), or `to`. Programs have hundreds of megabytes of code: 16 bytes at a time.
+std::size_t next_syscall(std::span<const std::byte> code, std::size_t at, std::size_t to) {
+    const __m128i first = _mm_set1_epi8(0x0f), second = _mm_set1_epi8(0x05);
+    for (; at < to && at + 17 <= code.size(); at += 16) {
+        const auto* here = reinterpret_cast<const __m128i*>(code.data() + at);
+        const auto* next = reinterpret_cast<const __m128i*>(code.data() + at + 1);
+        const __m128i both = _mm_and_si128(_mm_cmpeq_epi8(_mm_loadu_si128(here), first), _mm_cmpeq_epi8(_mm_loadu_si128(next), second));
+        if (const auto found = static_cast<unsigned>(_mm_movemask_epi8(both)))
+            return std::min(to, at + static_cast<std::size_t>(std::countr_zero(found)));
+    }
+    for (; at < to && at + 2 <= code.size(); ++at)
+        if (code[at] == std::byte{0x0f} && code[at + 1] == std::byte{0x05})
+            return at;
+    return to;
+}
+
 } // namespace
 
 std::vector<SyscallSite> find_syscall_sites(std::span<const std::byte> code, std::size_t from, std::size_t to) {
     static const Decoder decoder;
-    constexpr std::array<unsigned char, 2> syscall{0x0f, 0x05};
     std::vector<SyscallSite> sites;
-    for (std::size_t at = from; at < to;) {
-        const std::size_t reach = std::min(code.size(), to + 1);
-        const auto* found = at < reach ? static_cast<const std::byte*>(memmem(code.data() + at, reach - at, syscall.data(), syscall.size())) : nullptr;
-        if (!found)
-            break;
-        const auto offset = static_cast<std::size_t>(found - code.data());
-        if (auto site = site_before(decoder, code, offset); site && (sites.empty() || site->at >= sites.back().at + sites.back().moved + syscall.size()))
+    for (std::size_t at = from; (at = next_syscall(code, at, to)) < to; at += 2)
+        if (const auto site = site_before(decoder, code, at))
             sites.push_back(*site);
-        at = offset + syscall.size();
-    }
     return sites;
 }
 

@@ -65,7 +65,7 @@ void CodePatches::apply(std::span<std::byte> bytes, std::uint64_t offset, std::u
 }
 
 std::vector<SyscallSite> find_syscall_sites(int fd, std::uint64_t offset, std::uint64_t bytes) {
-    constexpr std::uint64_t kBlock = 1 << 20, kAround = 128;
+    constexpr std::uint64_t kBlock = 256 << 10, kAround = 128;
     std::vector<SyscallSite> all;
     std::vector<std::byte> block(kBlock + 2 * kAround);
     for (std::uint64_t at = 0; at < bytes; at += kBlock) {

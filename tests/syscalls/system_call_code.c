@@ -1,0 +1,217 @@
+// System calls as code: what the instruction does to registers, flags and the stack, who jumps to it, who unwinds through it, and
+// code that is mapped, moved and unmapped. kvmserver leads the instruction before a SYSCALL elsewhere (docs/ARCHITECTURE.md).
+#include "transcript.h"
+
+#include <execinfo.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <ucontext.h>
+
+// A call of getppid as compilers write it, in a function of its own, with what is to be seen around it.
+__asm__(".pushsection .text\n"
+        ".balign 16\n nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop\n"
+        ".fill 64, 1, 0x90\n"
+        "look_at_call:\n" // rdi: where rcx, r11, rflags before, and the red zone after go
+        "  movq $0x1122334455667788, %rax\n"
+        "  movq %rax, -8(%rsp)\n  movq %rax, -128(%rsp)\n"
+        "  pushfq\n  popq 16(%rdi)\n" // moves the red zone's first word: write it again
+        "  movq %rax, -8(%rsp)\n"
+        "  stc\n"
+        "  movl $110, %eax\n"
+        "  syscall\n"
+        "after_call:\n"
+        "  movq %rcx, 0(%rdi)\n  movq %r11, 8(%rdi)\n"
+        "  movq -8(%rsp), %rcx\n  movq %rcx, 24(%rdi)\n  movq -128(%rsp), %rcx\n  movq %rcx, 32(%rdi)\n"
+        "  setc 40(%rdi)\n"
+        "  ret\n"
+        ".fill 64, 1, 0x90\n"
+        "jump_into_call:\n" // two ways to one SYSCALL: rdi 0 for getppid, else getpgid(0)
+        "  testq %rdi, %rdi\n  jz 1f\n"
+        "  xorl %edi, %edi\n  movl $121, %eax\n  jmp 2f\n"
+        "1: movl $110, %eax\n"
+        "2: syscall\n"
+        "  ret\n"
+        ".fill 64, 1, 0x90\n"
+        "constant_like_call:\n" // 0f 05 in the middle of an instruction, behind what loads a number
+        "  movl $110, %eax\n"
+        "  movabsq $0x90909090909050f, %rax\n"
+        "  cmpl $0x50f, 0(%rdi)\n"
+        "  sete %al\n  movzbl %al, %eax\n"
+        "  ret\n"
+        ".fill 64, 1, 0x90\n"
+        "load_before_call:\n" // rdi: what to read; the result of getppid, or -1 when on_fault went on there
+        "  movl $110, %eax\n"
+        "faulting_load:\n"
+        "  movq (%rdi), %rsi\n"
+        "  syscall\n"
+        "  ret\n"
+        "after_fault:\n"
+        "  movq $-1, %rax\n"
+        "  ret\n"
+        ".fill 64, 1, 0x90\n"
+        ".popsection\n");
+struct seen { unsigned long rcx, r11, before, near_word, far_word; unsigned char carry; };
+void look_at_call(struct seen *);
+extern char after_call[];
+long jump_into_call(long);
+int constant_like_call(int *);
+long load_before_call(long *);
+extern char faulting_load[], after_fault[];
+
+static void registers(void) {
+    section("registers, flags and the red zone");
+    struct seen s;
+    memset(&s, 0, sizeof(s));
+    look_at_call(&s);
+    CHECK(s.rcx == (unsigned long)after_call);
+    CHECK(s.r11 == (s.before | 1)); // the carry was set in between
+    CHECK(s.carry == 1);
+    CHECK(s.near_word == 0x1122334455667788 && s.far_word == 0x1122334455667788);
+    CHECK(jump_into_call(0) == getppid());
+    CHECK(jump_into_call(1) == getpgid(0));
+    int version = 0x50f, other = 0x110;
+    CHECK(constant_like_call(&version) == 1);
+    CHECK(constant_like_call(&other) == 0);
+}
+
+static long fault_rax;
+static int fault_at_load;
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    (void)signal;
+    ucontext_t *u = context;
+    fault_at_load = u->uc_mcontext.gregs[REG_RIP] == (greg_t)faulting_load && info->si_addr == (void *)8;
+    fault_rax = u->uc_mcontext.gregs[REG_RAX];
+    u->uc_mcontext.gregs[REG_RIP] = (greg_t)after_fault;
+}
+
+static void fault(void) {
+    section("a fault between the number and the call");
+    const struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+    MUST(sigaction(SIGSEGV, &action, NULL));
+    long word = 0;
+    CHECK(load_before_call(&word) == getppid());
+    CHECK(load_before_call((long *)8) == -1);
+    CHECK(fault_at_load);
+    CHECK(fault_rax == SYS_getppid);
+}
+
+static int caller(void);
+static volatile sig_atomic_t handled;
+static int at_a_system_call, unwound_to_caller;
+static int ends[2];
+
+static void on_timer(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)info;
+    const unsigned char *next = (const unsigned char *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    at_a_system_call = (next[-2] == 0x0f && next[-1] == 0x05) || (next[0] == 0x0f && next[1] == 0x05); // or to be made again
+    void *frames[32];
+    const int count = backtrace(frames, 32);
+    unwound_to_caller = 0;
+    for (int i = 0; i < count; ++i)
+        unwound_to_caller |= (char *)frames[i] > (char *)caller && (char *)frames[i] < (char *)caller + 256;
+    if (++handled == 3)
+        MUST(write(ends[1], "x", 1));
+}
+
+__attribute__((noinline)) static int caller(void) {
+    char byte = 0;
+    const ssize_t n = read(ends[0], &byte, 1);
+    return n == 1 ? byte : -errno;
+}
+
+// A read that is interrupted again and again, with a handler that wants to know where.
+static void interrupted(int flags) {
+    section(flags & SA_RESTART ? "interrupted, restarted" : "interrupted");
+    struct sigaction action = {.sa_sigaction = on_timer, .sa_flags = SA_SIGINFO | flags};
+    MUST(sigaction(SIGALRM, &action, NULL));
+    MUST(pipe(ends));
+    handled = 0;
+    const struct itimerval every = {.it_value.tv_usec = 5000, .it_interval.tv_usec = 5000}, never = {0};
+    MUST(setitimer(ITIMER_REAL, &every, NULL));
+    int result, times = 0;
+    while ((result = caller()) == -EINTR)
+        ++times;
+    MUST(setitimer(ITIMER_REAL, &never, NULL));
+    CHECK(result == 'x');
+    CHECK(handled >= 3);
+    CHECK((times > 0) == !(flags & SA_RESTART));
+    CHECK(at_a_system_call);
+    CHECK(unwound_to_caller);
+    MUST(close(ends[0]));
+    MUST(close(ends[1]));
+}
+
+static void clean_up(void *text) { SAY("%s", (const char *)text); }
+
+static void *reader(void *fd) {
+    char byte;
+    pthread_cleanup_push(clean_up, "cleaned up");
+    MUST(read(*(int *)fd, &byte, 1));
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void cancelled(void) {
+    section("a thread that reads is cancelled");
+    int fds[2];
+    MUST(pipe(fds));
+    pthread_t thread;
+    pthread_create(&thread, NULL, reader, &fds[0]);
+    sleep_ms(20);
+    void *result;
+    pthread_cancel(thread);
+    pthread_join(thread, &result);
+    CHECK(result == PTHREAD_CANCELED);
+}
+
+typedef long (*function)(long);
+
+static void mapped_code(void) {
+    section("code from a file: mapped, moved, written to, unmapped");
+    static unsigned char code[4096] = {[0 ... 4095] = 0x90};
+    static const unsigned char call[] = {0xb8, 110, 0, 0, 0, 0x0f, 0x05, 0xc3}; // mov $getppid, %eax; syscall; ret
+    memcpy(code + 80, call, sizeof(call));
+    char path[] = "/tmp/system_call_code.XXXXXX";
+    const int fd = MUST(mkstemp(path));
+    MUST(unlink(path));
+    MUST(write(fd, code, sizeof(code)));
+    MUST(write(fd, code, sizeof(code)));
+    char *at = mmap(NULL, 8192, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+    CHECK(((function)(at + 80))(0) == getppid());
+    CHECK(((function)(at + 4096 + 80))(0) == getppid());
+    char *moved = mremap(at, 8192, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, at - (1 << 20));
+    CHECK(moved == at - (1 << 20));
+    CHECK(memcmp(moved, code, sizeof(code)) == 0);
+    CHECK(((function)(moved + 80))(0) == getppid());
+    MUST(mprotect(moved, 8192, PROT_READ | PROT_WRITE));
+    moved[81] = 121; // getpgid
+    MUST(mprotect(moved, 8192, PROT_READ | PROT_EXEC));
+    CHECK(((function)(moved + 80))(0) == getpgid(0));
+    MUST(munmap(moved, 8192));
+    int right = 0;
+    for (int i = 0; i < 2000; ++i) {
+        at = mmap(NULL, 8192, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+        right += at != MAP_FAILED && ((function)(at + 80))(0) == getppid();
+        MUST(munmap(at, i % 2 ? 8192 : 4096));
+        if (i % 2 == 0)
+            MUST(munmap(at + 4096, 4096));
+    }
+    CHECK(right == 2000);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    int lines = 0;
+    for (int c; (c = fgetc(maps)) != EOF;)
+        lines += c == '\n';
+    fclose(maps);
+    CHECK(lines < 200);
+}
+
+int main(void) {
+    registers();
+    fault();
+    interrupted(0);
+    interrupted(SA_RESTART);
+    cancelled();
+    mapped_code();
+    return 0;
+}

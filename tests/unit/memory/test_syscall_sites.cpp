@@ -1,0 +1,164 @@
+#include <fcntl.h>
+#include <link.h>
+#include <sys/stat.h>
+
+#include <cstring>
+
+#include "tests/catch.hpp"
+#include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/memory/syscall_stubs.hpp"
+
+using namespace tinykvm;
+
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+
+// NOPs around, as a site is judged by what is near it.
+std::vector<std::byte> among_nops(const Bytes& code) {
+    std::vector<std::byte> all(128 + code.size() + 64, std::byte{0x90});
+    std::memcpy(all.data() + 128, code.data(), code.size());
+    return all;
+}
+
+std::vector<SyscallSite> sites_in(const Bytes& code) {
+    const auto all = among_nops(code);
+    return find_syscall_sites(all, 0, all.size());
+}
+
+std::uint64_t target(const std::byte* jump, std::uint64_t at) {
+    std::int32_t distance;
+    std::memcpy(&distance, jump + 1, sizeof(distance));
+    return at + kJumpBytes + static_cast<std::uint64_t>(std::int64_t{distance});
+}
+
+} // namespace
+
+TEST_CASE("system call sites: the nearest instruction that a jump fits over, with all that lies between", "[sites]") {
+    struct Case {
+        const char* what;
+        Bytes code;
+        unsigned at, moved;
+    };
+    const Case cases[] = {
+        {"mov eax; syscall", {0xb8, 1, 0, 0, 0, 0x0f, 0x05}, 0, 5},
+        {"mov eax; mov rdx, rdi; syscall", {0xb8, 0x23, 1, 0, 0, 0x48, 0x89, 0xfa, 0x0f, 0x05}, 0, 8},
+        {"mov eax; mov rdi, [rsp+8]; syscall", {0xb8, 1, 0, 0, 0, 0x48, 0x8b, 0x7c, 0x24, 8, 0x0f, 0x05}, 5, 5},
+        {"mov rax, rdi; mov r9, [rsp+8]; syscall", {0x48, 0x89, 0xf8, 0x4c, 0x8b, 0x4c, 0x24, 8, 0x0f, 0x05}, 3, 5},
+        {"mov rax, 1; syscall", {0x48, 0xc7, 0xc0, 1, 0, 0, 0, 0x0f, 0x05}, 0, 7},
+        {"mov edi, [rsp+8] after a store; xor eax, eax; syscall",
+         {0x48, 0x89, 0x54, 0x24, 0x10, 0x8b, 0x7c, 0x24, 8, 0x31, 0xc0, 0x0f, 0x05}, 0, 11},
+    };
+    for (const Case& c : cases) {
+        CAPTURE(c.what);
+        const auto found = sites_in(c.code);
+        REQUIRE(found.size() == 1);
+        CHECK(found[0].at == 128 + c.at);
+        CHECK(found[0].moved == c.moved);
+        CHECK(std::memcmp(found[0].code.data(), c.code.data() + c.at, c.moved) == 0);
+    }
+}
+
+TEST_CASE("system call sites: what cannot be moved, or is no call at all, stays", "[sites]") {
+    struct Case {
+        const char* what;
+        Bytes code;
+    };
+    const Case cases[] = {
+        {"the return from a signal handler, rax", {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}},
+        {"the return from a signal handler, eax", {0xb8, 15, 0, 0, 0, 0x0f, 0x05}},
+        {"only short instructions near", {0xc3, 0x31, 0xc0, 0x0f, 0x05}},
+        {"a branch between", {0xb8, 1, 0, 0, 0, 0x74, 0, 0x0f, 0x05}},
+        {"relative to RIP", {0x48, 0x8b, 0x05, 1, 0, 0, 0, 0x0f, 0x05}},
+        {"a call before", {0xe8, 0, 0, 0, 0, 0x0f, 0x05}},
+        {"a number compared: cmpl $0x50f, 0x110(%rax)", {0x81, 0xb8, 0x10, 1, 0, 0, 0x0f, 0x05, 0, 0}},
+        {"a store whose displacement looks like mov eax: movl $1, -0x48(%rbp)", {0xc7, 0x45, 0xb8, 1, 0, 0, 0x0f, 0x05, 0x90}},
+        {"a system call before", {0xb8, 1, 0, 0, 0, 0xcd, 0x80, 0x0f, 0x05}},
+        {"no number", {0x48, 0x8b, 0x7c, 0x24, 8, 0x0f, 0x05}},
+        {"a number too large", {0xb8, 0, 0, 1, 0, 0x0f, 0x05}},
+        {"too far", {0xb8, 1, 0, 0, 0, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xfa, 0x0f, 0x05}},
+    };
+    for (const Case& c : cases) {
+        CAPTURE(c.what);
+        CHECK(sites_in(c.code).empty());
+    }
+    // A store is moved as the store it is.
+    const auto both = sites_in({0x31, 0xc0, 0xc7, 0x45, 0xb8, 1, 0, 0, 0, 0x0f, 0x05});
+    REQUIRE(both.size() == 1);
+    CHECK(both[0].at == 130);
+    CHECK(both[0].moved == 7);
+}
+
+TEST_CASE("system call sites: in data that looks like code there are none", "[sites]") {
+    std::vector<std::byte> data(1 << 20);
+    std::uint64_t state = 1;
+    for (std::byte& b : data)
+        b = static_cast<std::byte>((state = state * 6364136223846793005u + 1442695040888963407u) >> 56);
+    for (std::size_t at = 100; at + 2 < data.size(); at += 100)
+        data[at] = std::byte{0x0f}, data[at + 1] = std::byte{0x05};
+    CHECK(find_syscall_sites(data, 0, data.size()).empty());
+    CHECK(find_syscall_sites({}, 0, 0).empty());
+}
+
+TEST_CASE("system call sites: nearly all of the C library's", "[sites]") {
+    std::string path;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* to) {
+            if (std::strstr(info->dlpi_name, "libc.so"))
+                *static_cast<std::string*>(to) = info->dlpi_name;
+            return 0;
+        },
+        &path);
+    REQUIRE_FALSE(path.empty());
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info{};
+    REQUIRE(::fstat(file.get(), &info) == 0);
+    // Found in pieces of a file as in one.
+    const auto sites = find_syscall_sites(file.get(), 0, static_cast<std::uint64_t>(info.st_size));
+    CHECK(sites.size() > 350);
+    std::vector<std::byte> all(static_cast<std::size_t>(info.st_size));
+    REQUIRE(::pread(file.get(), all.data(), all.size(), 0) == info.st_size);
+    const auto whole = find_syscall_sites(all, 0, all.size());
+    REQUIRE(whole.size() == sites.size());
+    for (std::size_t i = 0; i < sites.size(); ++i)
+        CHECK(whole[i].at == sites[i].at);
+}
+
+TEST_CASE("code patches: a jump leads to a stub that comes back behind the call, wherever pages are read", "[sites]") {
+    auto code = among_nops({0xb8, 1, 0, 0, 0, 0x48, 0x89, 0xfa, 0x0f, 0x05, 0xc3});
+    constexpr std::uint64_t kFileOffset = 0x3000, kShift = 0x7f0000000000, kStubs = kShift - 0x10000, kEntry = 0x7ff000001234;
+    auto sites = find_syscall_sites(code, 0, code.size());
+    REQUIRE(sites.size() == 1);
+    sites[0].at += kFileOffset;
+    const CodePatches patches(sites, kStubs);
+    const auto stubs = patches.stubs(kShift, kEntry);
+    REQUIRE(stubs.size() == kPageSize);
+    abi::StubPage head;
+    std::memcpy(&head, stubs.data(), sizeof(head));
+    CHECK(head.entry == kEntry);
+
+    const auto original = code;
+    patches.apply(code, kFileOffset, kShift);
+    const std::uint64_t at = kShift + kFileOffset + 128;
+    CHECK(code[128] == std::byte{0xe9});
+    CHECK(std::memcmp(code.data() + 133, original.data() + 133, code.size() - 133) == 0); // the rest of it, and the call, stay
+    const std::uint64_t stub = target(code.data() + 128, at);
+    REQUIRE(stub == kStubs + abi::kStubBytes);
+    const std::byte* bytes = stubs.data() + abi::kStubBytes;
+    CHECK(std::memcmp(bytes, original.data() + 128, 8) == 0);
+    std::int32_t behind, slot;
+    std::memcpy(&behind, bytes + 8 + 3, 4);
+    std::memcpy(&slot, bytes + 8 + 7 + 2, 4);
+    CHECK(stub + 8 + 7 + static_cast<std::uint64_t>(std::int64_t{behind}) == at + 10);
+    CHECK(stub + 8 + 13 + static_cast<std::uint64_t>(std::int64_t{slot}) == kStubs);
+
+    // In two reads that meet within the jump.
+    auto split = original;
+    patches.apply(std::span(split).first(130), kFileOffset, kShift);
+    patches.apply(std::span(split).subspan(130), kFileOffset + 130, kShift);
+    CHECK(split == code);
+    patches.apply(code, kFileOffset, kShift, true);
+    CHECK(code == original);
+}
