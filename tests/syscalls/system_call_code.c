@@ -1,5 +1,5 @@
 // System calls as code: what the instruction does to registers, flags and the stack, who jumps to it, who unwinds through it, and
-// code that is mapped, moved and unmapped. kvmserver leads the instruction before a SYSCALL elsewhere (docs/ARCHITECTURE.md).
+// code that is mapped, moved and unmapped; and CPUID. kvmserver leads the instruction before these elsewhere (docs/ARCHITECTURE.md).
 #include "transcript.h"
 
 #include <execinfo.h>
@@ -206,8 +206,45 @@ static void mapped_code(void) {
     CHECK(lines < 200);
 }
 
+#define LEAVES(X) X(0) X(1) X(2) X(4) X(7) X(0xd) X(0x16) X(0x40000000) X(0x80000000) X(0x80000001) X(0x80000008)
+// rdi: eax, ebx, ecx, edx and the flags after, the index in ecx before. All else is as it was.
+#define LEAF(n)                                                                                                        \
+    __asm__(".pushsection .text\n .fill 64, 1, 0x90\n leaf_" #n ":\n"                                                  \
+            "  pushq %rbx\n  movq $-1, %rbx\n  movq $-1, %rdx\n  movl 16(%rdi), %ecx\n  stc\n  movl $" #n ", %eax\n"     \
+            "  cpuid\n"                                                                                                  \
+            "  setc 24(%rdi)\n  xorq %rsi, %rsi\n  movq %rax, %rsi\n  shrq $32, %rsi\n  orq %rbx, %rsi\n  shrq $32, %rsi\n" \
+            "  movq %rsi, 32(%rdi)\n"                                                                                    \
+            "  movl %eax, 0(%rdi)\n  movl %ebx, 4(%rdi)\n  movl %ecx, 8(%rdi)\n  movl %edx, 12(%rdi)\n"                   \
+            "  popq %rbx\n  ret\n .popsection\n");                                                                      \
+    void leaf_##n(struct leaf *);
+struct leaf { uint32_t a, b, c, d, index, unused; uint64_t carry, upper; };
+LEAVES(LEAF)
+
+static void cpuid(void) {
+    section("CPUID, the same in code that no file has");
+    static const unsigned char code[] = {0x53, 0x89, 0xf8, 0x89, 0xd1, 0x0f, 0xa2, // push rbx; mov eax, edi; mov ecx, edx; cpuid
+                                         0x89, 0x06, 0x89, 0x5e, 4, 0x89, 0x4e, 8, 0x89, 0x56, 12, 0x5b, 0xc3};
+    unsigned char *own = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(own, code, sizeof(code));
+    int same = 0, right = 0, all = 0;
+#define COMPARE(n)                                                                                                     \
+    for (uint32_t index = 0; index < 3; ++index, ++all) {                                                              \
+        struct leaf seen = {.index = index, .carry = 0}, plain = {0};                                                  \
+        leaf_##n(&seen);                                                                                               \
+        leaf_##n(&seen); /* the second time it is known */                                                             \
+        ((void (*)(uint32_t, struct leaf *, uint32_t))(void *)own)(n, &plain, index);                                  \
+        if (n == 1) seen.b &= 0xffffff, plain.b &= 0xffffff; /* which CPU it is */                                     \
+        same += seen.a == plain.a && seen.b == plain.b && seen.c == plain.c && seen.d == plain.d;                      \
+        right += seen.carry == 1 && seen.upper == 0;                                                                   \
+    }
+    LEAVES(COMPARE)
+    CHECK(same == all);
+    CHECK(right == all);
+}
+
 int main(void) {
     registers();
+    cpuid();
     fault();
     interrupted(0);
     interrupted(SA_RESTART);

@@ -199,14 +199,16 @@ struct KernelHeader {
                              // preemption and faults
     std::uint64_t touch_entry; // touches RSI pages, RDI points to their addresses (bit 0: as a write), and waits
     std::uint64_t stub_entry;  // as syscall_entry, but RFLAGS are the program's: where StubPage leads
+    std::uint64_t cpuid_entry; // CPUID, with the program's RIP behind it in RDX
 };
 inline constexpr std::uint64_t kKernelMagic = 0x314b'4d56'4b54'5647;
 
-// First bytes of a page of system call stubs (tinykvm/memory/syscall_stubs.hpp). The place of kStubBytes that they are in has no
+// First bytes of a page of stubs (tinykvm/memory/code_stubs.hpp). The place of kStubBytes that they are in has no
 // stub. The last byte of a stub says how many bytes of the program it begins with; LEA and JMP follow, of 7 and 6 bytes.
 struct StubPage {
     std::uint64_t entry; // KernelHeader::stub_entry
     std::uint64_t magic; // kStubMagic
+    std::uint64_t cpuid_entry; // KernelHeader::cpuid_entry
 };
 inline constexpr std::uint64_t kStubMagic = 0x5342'5553'4d56'4b00;
 inline constexpr std::uint32_t kStubBytes = 32;

@@ -26,6 +26,7 @@ gk_header:
     .quad gk_entry_rip
     .quad gk_touch
     .quad gk_stub_entry
+    .quad gk_cpuid_entry
 
 /* ---- CPL 0 ------------------------------------------------------------------------------------------- */
 .section .supervisor, "ax"
@@ -197,6 +198,12 @@ gk_preempt_entry:
 .globl gk_fault_entry
 gk_fault_entry:
     full_entry gk_fault
+
+/* From a stub that the program's code jumps to in place of CPUID: the program's RIP is in RDX, which CPUID overwrites. */
+.globl gk_cpuid_entry
+gk_cpuid_entry:
+    movq %rdx, gk_entry_rip(%rip)
+    full_entry gk_cpuid
 
 /* void gk_resume_user(Regs*): back to the program by a plain jump. A preemption in here finds RIP in the guest kernel
    and only leaves a note, so the slot for the target is safe. */

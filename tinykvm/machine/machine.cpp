@@ -152,13 +152,13 @@ void Machine::find_pages() {
                             "snapshot: no guest kernel where one should be; build it anew");
         for (const std::uint64_t entry :
              {kernel_.syscall_entry, kernel_.door_stub, kernel_.preempt_entry, kernel_.fault_entry,
-              kernel_.wait_resume, kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip, kernel_.stub_entry})
+              kernel_.wait_resume, kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip, kernel_.stub_entry, kernel_.cpuid_entry})
             if (entry < layout::kKernelImage || entry >= layout::kKernelImage + layout::kKernelImageBytes)
                 throw UserError(ExitCode::bad_snapshot,
                                 "snapshot: its guest kernel has no sound entries; build it anew");
     }
     connections_ = Connections(space_, shared_, conns_);
-    space_.lead_system_calls(kernel_.stub_entry);
+    space_.lead_code({kernel_.stub_entry, kernel_.cpuid_entry});
 }
 
 void Machine::set_up_vcpu() {

@@ -12,7 +12,7 @@
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/memory/guest_memory.hpp"
 #include "tinykvm/memory/page_tables.hpp"
-#include "tinykvm/memory/syscall_stubs.hpp"
+#include "tinykvm/memory/code_stubs.hpp"
 
 namespace tinykvm {
 
@@ -35,7 +35,7 @@ struct Region {
     std::uint32_t flags = kRegionUser;
     std::shared_ptr<const FileBacking> file; // null: anonymous
     std::uint64_t file_offset = 0;           // of the region's first byte
-    std::shared_ptr<const CodePatches> patches; // of code whose system calls go to stubs
+    std::shared_ptr<const CodePatches> patches; // of code that leads to stubs
     std::string name;
 };
 
@@ -66,8 +66,8 @@ public:
     void populate(GuestVirt at, std::uint64_t bytes);
     // A run of `bytes` free user addresses below the mmap area's top; 0 when there is none.
     std::uint64_t find_free(std::uint64_t bytes) const;
-    // From now on system calls in mapped code are led to `entry` (abi::KernelHeader::stub_entry).
-    void lead_system_calls(std::uint64_t entry) { stub_entry_ = entry; }
+    // From now on what leaves the machine in mapped code (memory/code_sites.hpp) is led to the guest kernel.
+    void lead_code(const StubEntries& entries) { stub_entries_ = entries; }
     void set_brk(std::uint64_t begin) { brk_begin_ = brk_end_ = begin; }
 
     // --- system calls ---------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ private:
     bool regions_changed_ = false;
     std::uint64_t brk_begin_ = 0, brk_end_ = 0, pristine_brk_end_ = 0;
     std::uint64_t max_bytes_;
-    std::uint64_t stub_entry_ = 0; // 0: code stays as it is
+    StubEntries stub_entries_; // none: code stays as it is
     std::uint64_t mapped_bytes_ = 0, pristine_mapped_ = 0;
     std::vector<Frame> host_dirty_;
     std::vector<Frame> made_writable_;

@@ -1,4 +1,4 @@
-// Code of the program whose system calls are led to stubs.
+// Code of the program that leads to stubs where it would leave the machine.
 #include <sys/mman.h>
 
 #include "tinykvm/memory/address_space.hpp"
@@ -12,9 +12,9 @@ constexpr std::uint64_t kReach = (2ull << 30) - kPageSize; // of a jump and of a
 } // namespace
 
 std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, std::uint64_t bytes, const Region& region) {
-    if (stub_entry_ == 0 || !region.file || (region.flags & kRegionShared) || !(region.prot & PROT_EXEC) || (region.prot & PROT_WRITE))
+    if (stub_entries_.system_call == 0 || !region.file || (region.flags & kRegionShared) || !(region.prot & PROT_EXEC) || (region.prot & PROT_WRITE))
         return nullptr;
-    std::vector<SyscallSite> sites = find_syscall_sites(region.file->fd.get(), region.file_offset, bytes);
+    std::vector<CodeSite> sites = find_code_sites(region.file->fd.get(), region.file_offset, bytes);
     if (sites.empty() || regions_.size() + 3 > kMostRegions)
         return nullptr;
     // The nearest gap below. Above would be in the way of the heap.
@@ -34,7 +34,7 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
     Region stubs;
     stubs.end = top;
     stubs.prot = PROT_READ | PROT_EXEC;
-    stubs.name = "[system call stubs]";
+    stubs.name = "[stubs]";
     insert(top - room, std::move(stubs));
     for (std::uint64_t page = top - room; page < top; page += kPageSize)
         if (!pte::mapped(tables_.get(GuestVirt(page))) && populate_around(region_of(page), page, room) != FaultOutcome::done) {
@@ -43,7 +43,7 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
             return nullptr;
         }
     const auto patches = std::make_shared<const CodePatches>(std::move(sites), top - room);
-    fill(GuestVirt(top - room), patches->stubs(at - region.file_offset, stub_entry_));
+    fill(GuestVirt(top - room), patches->stubs(at - region.file_offset, stub_entries_));
     note_host_write(GuestVirt(top - room), room);
     return patches;
 }

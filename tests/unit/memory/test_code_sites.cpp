@@ -8,7 +8,7 @@
 #include "tinykvm/base/guest_addr.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/guest/abi.hpp"
-#include "tinykvm/memory/syscall_stubs.hpp"
+#include "tinykvm/memory/code_stubs.hpp"
 
 using namespace tinykvm;
 
@@ -23,9 +23,9 @@ std::vector<std::byte> among_nops(const Bytes& code) {
     return all;
 }
 
-std::vector<SyscallSite> sites_in(const Bytes& code) {
+std::vector<CodeSite> sites_in(const Bytes& code) {
     const auto all = among_nops(code);
-    return find_syscall_sites(all, 0, all.size());
+    return find_code_sites(all, 0, all.size());
 }
 
 std::uint64_t target(const std::byte* jump, std::uint64_t at) {
@@ -59,6 +59,17 @@ TEST_CASE("system call sites: the nearest instruction that a jump fits over, wit
         CHECK(found[0].moved == c.moved);
         CHECK(std::memcmp(found[0].code.data(), c.code.data() + c.at, c.moved) == 0);
     }
+}
+
+TEST_CASE("CPUID sites: with the leaf loaded before it", "[sites]") {
+    for (const Bytes& code : {Bytes{0xb8, 7, 0, 0, 0, 0x31, 0xc9, 0x0f, 0xa2}, Bytes{0xb8, 1, 0, 0, 0x80, 0x48, 0x89, 0xde, 0x0f, 0xa2}}) {
+        const auto found = sites_in(code);
+        REQUIRE(found.size() == 1);
+        CHECK(found[0].at == 128);
+        CHECK(found[0].kind == SiteKind::cpuid);
+    }
+    CHECK(sites_in({0xb8, 7, 0, 0, 0x12, 0x31, 0xc9, 0x0f, 0xa2}).empty()); // no leaf of a CPU
+    CHECK(sites_in({0x48, 0x8b, 0x44, 0x24, 8, 0x0f, 0xa2}).empty());
 }
 
 TEST_CASE("system call sites: what cannot be moved, or is no call at all, stays", "[sites]") {
@@ -97,9 +108,9 @@ TEST_CASE("system call sites: in data that looks like code there are none", "[si
     for (std::byte& b : data)
         b = static_cast<std::byte>((state = state * 6364136223846793005u + 1442695040888963407u) >> 56);
     for (std::size_t at = 100; at + 2 < data.size(); at += 100)
-        data[at] = std::byte{0x0f}, data[at + 1] = std::byte{0x05};
-    CHECK(find_syscall_sites(data, 0, data.size()).empty());
-    CHECK(find_syscall_sites({}, 0, 0).empty());
+        data[at] = std::byte{0x0f}, data[at + 1] = std::byte(at % 200 ? 0x05 : 0xa2);
+    CHECK(find_code_sites(data, 0, data.size()).empty());
+    CHECK(find_code_sites({}, 0, 0).empty());
 }
 
 TEST_CASE("system call sites: nearly all of the C library's", "[sites]") {
@@ -116,11 +127,11 @@ TEST_CASE("system call sites: nearly all of the C library's", "[sites]") {
     struct stat info{};
     REQUIRE(::fstat(file.get(), &info) == 0);
     // Found in pieces of a file as in one.
-    const auto sites = find_syscall_sites(file.get(), 0, static_cast<std::uint64_t>(info.st_size));
+    const auto sites = find_code_sites(file.get(), 0, static_cast<std::uint64_t>(info.st_size));
     CHECK(sites.size() > 350);
     std::vector<std::byte> all(static_cast<std::size_t>(info.st_size));
     REQUIRE(::pread(file.get(), all.data(), all.size(), 0) == info.st_size);
-    const auto whole = find_syscall_sites(all, 0, all.size());
+    const auto whole = find_code_sites(all, 0, all.size());
     REQUIRE(whole.size() == sites.size());
     for (std::size_t i = 0; i < sites.size(); ++i)
         CHECK(whole[i].at == sites[i].at);
@@ -129,11 +140,11 @@ TEST_CASE("system call sites: nearly all of the C library's", "[sites]") {
 TEST_CASE("code patches: a jump leads to a stub that comes back behind the call, wherever pages are read", "[sites]") {
     auto code = among_nops({0xb8, 1, 0, 0, 0, 0x48, 0x89, 0xfa, 0x0f, 0x05, 0xc3});
     constexpr std::uint64_t kFileOffset = 0x3000, kShift = 0x7f0000000000, kStubs = kShift - 0x10000, kEntry = 0x7ff000001234;
-    auto sites = find_syscall_sites(code, 0, code.size());
+    auto sites = find_code_sites(code, 0, code.size());
     REQUIRE(sites.size() == 1);
     sites[0].at += kFileOffset;
     const CodePatches patches(sites, kStubs);
-    const auto stubs = patches.stubs(kShift, kEntry);
+    const auto stubs = patches.stubs(kShift, {kEntry, kEntry + 64});
     REQUIRE(stubs.size() == kPageSize);
     abi::StubPage head;
     std::memcpy(&head, stubs.data(), sizeof(head));

@@ -1,4 +1,4 @@
-#include "tinykvm/memory/syscall_stubs.hpp"
+#include "tinykvm/memory/code_stubs.hpp"
 
 #include <unistd.h>
 
@@ -27,24 +27,25 @@ std::uint64_t CodePatches::stub_of(std::size_t site) const {
     return stubs_at_ + site / kStubsAPage * kPageSize + (1 + site % kStubsAPage) * abi::kStubBytes;
 }
 
-std::vector<std::byte> CodePatches::stubs(std::uint64_t shift, std::uint64_t entry) const {
+std::vector<std::byte> CodePatches::stubs(std::uint64_t shift, const StubEntries& entries) const {
     std::vector<std::byte> pages(stubs_bytes());
-    const abi::StubPage head{entry, abi::kStubMagic};
+    const abi::StubPage head{entries.system_call, abi::kStubMagic, entries.cpuid};
     for (std::size_t page = 0; page < pages.size(); page += kPageSize)
         std::memcpy(pages.data() + page, &head, sizeof(head));
     for (std::size_t n = 0; n < sites_.size(); ++n) {
-        const SyscallSite& site = sites_[n];
+        const CodeSite& site = sites_[n];
         const std::uint64_t at = stub_of(n);
         std::byte* stub = pages.data() + (at - stubs_at_);
         std::copy_n(site.code.begin(), site.moved, stub);
         std::byte* next = stub + site.moved;
         const std::uint64_t behind_lea = at + site.moved + 7, behind_jump = behind_lea + 6;
-        constexpr std::array<unsigned char, 3> lea{0x48, 0x8d, 0x0d};
+        const bool cpuid = site.kind == SiteKind::cpuid;
+        const std::array<unsigned char, 3> lea{0x48, 0x8d, static_cast<unsigned char>(cpuid ? 0x15 : 0x0d)}; // to RDX or RCX
         constexpr std::array<unsigned char, 2> jump{0xff, 0x25};
         std::memcpy(next, lea.data(), lea.size());
-        put32(next + 3, shift + site.at + site.moved + 2 - behind_lea);
+        put32(next + 3, shift + site.at + site.moved + kTrapBytes - behind_lea);
         std::memcpy(next + 7, jump.data(), jump.size());
-        put32(next + 9, (at & ~(kPageSize - 1)) - behind_jump);
+        put32(next + 9, page_down(at) + (cpuid ? offsetof(abi::StubPage, cpuid_entry) : offsetof(abi::StubPage, entry)) - behind_jump);
         stub[abi::kStubBytes - 1] = std::byte{site.moved};
     }
     return pages;
@@ -52,7 +53,7 @@ std::vector<std::byte> CodePatches::stubs(std::uint64_t shift, std::uint64_t ent
 
 void CodePatches::apply(std::span<std::byte> bytes, std::uint64_t offset, std::uint64_t shift, bool undo) const {
     const std::uint64_t end = offset + bytes.size();
-    auto site = std::lower_bound(sites_.begin(), sites_.end(), offset, [](const SyscallSite& s, std::uint64_t at) { return s.at + kJumpBytes <= at; });
+    auto site = std::lower_bound(sites_.begin(), sites_.end(), offset, [](const CodeSite& s, std::uint64_t at) { return s.at + kJumpBytes <= at; });
     for (; site != sites_.end() && site->at < end; ++site) {
         std::array<std::byte, kJumpBytes> text{std::byte{0xe9}};
         put32(text.data() + 1, stub_of(static_cast<std::size_t>(site - sites_.begin())) - (shift + site->at + kJumpBytes));
@@ -64,9 +65,9 @@ void CodePatches::apply(std::span<std::byte> bytes, std::uint64_t offset, std::u
     }
 }
 
-std::vector<SyscallSite> find_syscall_sites(int fd, std::uint64_t offset, std::uint64_t bytes) {
+std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes) {
     constexpr std::uint64_t kBlock = 256 << 10, kAround = 128;
-    std::vector<SyscallSite> all;
+    std::vector<CodeSite> all;
     std::vector<std::byte> block(kBlock + 2 * kAround);
     for (std::uint64_t at = 0; at < bytes; at += kBlock) {
         const std::uint64_t before = std::min(at, kAround);
@@ -80,7 +81,7 @@ std::vector<SyscallSite> find_syscall_sites(int fd, std::uint64_t offset, std::u
                 break; // the file may end in the mapping, or be cut meanwhile: what is not there has no system calls
             have += static_cast<std::uint64_t>(n);
         }
-        for (SyscallSite& site : find_syscall_sites(std::span(block).first(have), before, std::min(have, before + kBlock))) {
+        for (CodeSite& site : find_code_sites(std::span(block).first(have), before, std::min(have, before + kBlock))) {
             site.at += offset + at - before;
             all.push_back(site);
         }

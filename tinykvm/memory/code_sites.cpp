@@ -1,4 +1,4 @@
-#include "tinykvm/memory/syscall_sites.hpp"
+#include "tinykvm/memory/code_sites.hpp"
 
 #include <Zydis/Zydis.h>
 #include <emmintrin.h>
@@ -15,9 +15,9 @@ namespace {
 // wrong soon come to the same boundaries, or to what is no instruction. In data that lies in code they do not.
 constexpr std::size_t kStarts = 16;
 constexpr std::size_t kStartsAgreeing = 4;
-constexpr std::size_t kRunUp = 32; // bytes between the last start and the SYSCALL
+constexpr std::size_t kRunUp = 32; // bytes between the last start and the trap
 constexpr std::size_t kLongest = 15; // bytes of an instruction
-constexpr std::size_t kNumberWithin = 31; // bytes before the SYSCALL in which its number must be loaded
+constexpr std::size_t kNumberWithin = 31; // bytes before the trap in which its number must be loaded
 
 class Decoder {
 public:
@@ -57,15 +57,19 @@ bool loads_sigreturn(std::span<const std::byte> code) {
 }
 
 // A call has a number, a small one, loaded as compilers do; or it is the C library's syscall(), whose last argument comes from the
-// stack. Constants in code that happen to read like a call (tables of ciphers) have neither.
-bool loads_number(std::span<const std::byte> code) {
+// stack. So does CPUID, in one of three ranges. Constants in code that happen to read like a trap (tables of ciphers) have neither.
+bool loads_number(std::span<const std::byte> code, SiteKind kind) {
     const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(code[at]); };
-    const auto small = [&](std::size_t at) { return byte(at + 1) < 4 && byte(at + 2) == 0 && byte(at + 3) == 0; };
+    const auto small = [&](std::size_t at) {
+        const bool range = byte(at + 3) == 0 || (kind == SiteKind::cpuid && (byte(at + 3) == 0x80 || byte(at + 3) == 0x40));
+        return byte(at + 1) < (kind == SiteKind::cpuid ? 1 : 4) && byte(at + 2) == 0 && range;
+    };
     constexpr std::array<unsigned char, 5> sixth_argument{0x4c, 0x8b, 0x4c, 0x24, 8}; // mov 8(%rsp), %r9
     switch (code.size()) {
     case 2: return (byte(0) == 0x31 || byte(0) == 0x33) && byte(1) == 0xc0; // xor %eax, %eax
-    case 3: return byte(0) == 0x44 && byte(1) == 0x89 && (byte(2) & 0xc7) == 0xc0; // mov %r8d to %r15d, %eax
-    case 5: return (byte(0) == 0xb8 && small(1)) || std::memcmp(code.data(), sixth_argument.data(), sixth_argument.size()) == 0;
+    case 3: return kind == SiteKind::system_call && byte(0) == 0x44 && byte(1) == 0x89 && (byte(2) & 0xc7) == 0xc0; // mov %r8d to %r15d, %eax
+    case 5:
+        return (byte(0) == 0xb8 && small(1)) || (kind == SiteKind::system_call && std::memcmp(code.data(), sixth_argument.data(), sixth_argument.size()) == 0);
     case 7: return byte(0) == 0x48 && byte(1) == 0xc7 && byte(2) == 0xc0 && small(3); // mov $n, %rax
     default: return false;
     }
@@ -108,13 +112,13 @@ std::uint32_t agreed_boundaries(const Decoder& decoder, std::span<const std::byt
     return different ? all & ((different & -different) - 1) : all;
 }
 
-// The nearest instruction before the SYSCALL that is long enough for a jump, when it and all behind it can be moved.
-std::optional<SyscallSite> site_before(const Decoder& decoder, std::span<const std::byte> code, std::size_t syscall) {
-    const std::uint32_t starts = agreed_boundaries(decoder, code, syscall);
+// The nearest instruction before the trap that is long enough for a jump, when it and all behind it can be moved.
+std::optional<CodeSite> site_before(const Decoder& decoder, std::span<const std::byte> code, std::size_t trap, SiteKind kind) {
+    const std::uint32_t starts = agreed_boundaries(decoder, code, trap);
     bool numbered = false;
     for (std::size_t distance = 1, behind = 0; distance <= kNumberWithin && !numbered; ++distance)
         if (starts & (1u << distance)) {
-            numbered = loads_number(code.subspan(syscall - distance, distance - behind));
+            numbered = loads_number(code.subspan(trap - distance, distance - behind), kind);
             behind = distance;
         }
     if (!numbered)
@@ -123,12 +127,12 @@ std::optional<SyscallSite> site_before(const Decoder& decoder, std::span<const s
     for (std::size_t distance = 1; distance <= kMostMoved; ++distance) {
         if (!(starts & (1u << distance)))
             continue;
-        const auto bytes = code.subspan(syscall - distance, distance - behind);
+        const auto bytes = code.subspan(trap - distance, distance - behind);
         const auto instruction = decoder.at(bytes);
         if (!instruction || instruction->length != bytes.size() || !movable(*instruction) || loads_sigreturn(bytes))
             return std::nullopt;
         if (bytes.size() >= kJumpBytes) {
-            SyscallSite site{.at = syscall - distance, .moved = static_cast<std::uint8_t>(distance)};
+            CodeSite site{.at = trap - distance, .moved = static_cast<std::uint8_t>(distance), .kind = kind};
             std::copy_n(code.begin() + static_cast<std::ptrdiff_t>(site.at), distance, site.code.begin());
             return site;
         }
@@ -137,29 +141,33 @@ std::optional<SyscallSite> site_before(const Decoder& decoder, std::span<const s
     return std::nullopt;
 }
 
-// The first SYSCALL (0F 05) that begins in [at, to), or `to`. Programs have hundreds of megabytes of code: 16 bytes at a time.
-std::size_t next_syscall(std::span<const std::byte> code, std::size_t at, std::size_t to) {
-    const __m128i first = _mm_set1_epi8(0x0f), second = _mm_set1_epi8(0x05);
+constexpr std::byte kEscape{0x0f}, kSyscall{0x05}, kCpuid{0xa2};
+
+// The first SYSCALL (0F 05) or CPUID (0F A2) that begins in [at, to), or `to`. Programs have hundreds of megabytes of code: 16 bytes
+// at a time.
+std::size_t next_trap(std::span<const std::byte> code, std::size_t at, std::size_t to) {
+    const auto all = [](std::byte b) { return _mm_set1_epi8(static_cast<char>(b)); };
+    const __m128i escape = all(kEscape), syscall = all(kSyscall), cpuid = all(kCpuid);
     for (; at < to && at + 17 <= code.size(); at += 16) {
-        const auto* here = reinterpret_cast<const __m128i*>(code.data() + at);
-        const auto* next = reinterpret_cast<const __m128i*>(code.data() + at + 1);
-        const __m128i both = _mm_and_si128(_mm_cmpeq_epi8(_mm_loadu_si128(here), first), _mm_cmpeq_epi8(_mm_loadu_si128(next), second));
-        if (const auto found = static_cast<unsigned>(_mm_movemask_epi8(both)))
+        const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(code.data() + at));
+        const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(code.data() + at + 1));
+        const __m128i either = _mm_or_si128(_mm_cmpeq_epi8(second, syscall), _mm_cmpeq_epi8(second, cpuid));
+        if (const auto found = static_cast<unsigned>(_mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(first, escape), either))))
             return std::min(to, at + static_cast<std::size_t>(std::countr_zero(found)));
     }
-    for (; at < to && at + 2 <= code.size(); ++at)
-        if (code[at] == std::byte{0x0f} && code[at + 1] == std::byte{0x05})
+    for (; at < to && at + kTrapBytes <= code.size(); ++at)
+        if (code[at] == kEscape && (code[at + 1] == kSyscall || code[at + 1] == kCpuid))
             return at;
     return to;
 }
 
 } // namespace
 
-std::vector<SyscallSite> find_syscall_sites(std::span<const std::byte> code, std::size_t from, std::size_t to) {
+std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size_t from, std::size_t to) {
     static const Decoder decoder;
-    std::vector<SyscallSite> sites;
-    for (std::size_t at = from; (at = next_syscall(code, at, to)) < to; at += 2)
-        if (const auto site = site_before(decoder, code, at))
+    std::vector<CodeSite> sites;
+    for (std::size_t at = from; (at = next_trap(code, at, to)) < to; at += kTrapBytes)
+        if (const auto site = site_before(decoder, code, at, code[at + 1] == kSyscall ? SiteKind::system_call : SiteKind::cpuid))
             sites.push_back(*site);
     return sites;
 }
