@@ -7,7 +7,9 @@ latency.svg and latency-kept.svg: p50 with one connection; throughput.svg and th
 connections; start.svg: time to the first reply, from bench/start.py --json. Needs matplotlib (python3-matplotlib).
 """
 import argparse
+import collections
 import json
+import math
 import pathlib
 import sys
 
@@ -24,6 +26,7 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COLOURS = {"bare": "#8c8c8c", "run": "#9ecae1", "run-e": "#4292c6", "snaprun-e": "#08519c", "http": "#e6550d"}
 PEER = ["#74c476", "#238b45"]
+HATCHES, LINES = ["", "//", "xx", "..", "\\\\"], ["-", "--", ":", "-."]
 MODES = {"new": ("", "a new connection each"), "keep-alive": ("-kept", "connections kept")}
 
 
@@ -44,13 +47,13 @@ def colour(result):
     return PEER[result["kind"] == "run-e"] if result["peer"] else COLOURS[result["kind"]]
 
 
-def shade(results):
-    """Variants that differ in warm-up or threads only have one colour, and lines on it."""
-    seen, hatches = {}, ["", "//", "xx", "..", "\\\\"]
+def repeats(results):
+    """How many variants before each had its colour: those that differ in warm-up or threads only."""
+    seen = collections.Counter()
     for result in results:
         look = (result["kind"], result["peer"])
-        seen.setdefault(look, []).append(result["variant"])
-        yield hatches[(len(seen[look]) - 1) % len(hatches)]
+        yield seen[look]
+        seen[look] += 1
 
 
 def number(value):
@@ -78,6 +81,7 @@ def panels(results, out, name, title, footer, draw):
         axis.set_title(program, loc="left")
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     figure.text(0.01, 0, footer, color="#666666", fontsize=7, va="top")
+    legend(figure, axes)
     figure.tight_layout(rect=(0, 0.01, 1, 0.98))
     save(figure, out, name)
 
@@ -85,12 +89,12 @@ def panels(results, out, name, title, footer, draw):
 def draw_latency(axis, results):
     names = [result["variant"] + " *" * result["state_kept"] for result in results]
     bars = axis.barh(names, [result["p50_us"] for result in results], color=[colour(result) for result in results], edgecolor="white", linewidth=0)
-    for bar, hatch in zip(bars, shade(results)):
-        bar.set_hatch(hatch)
+    for bar, before in zip(bars, repeats(results)):
+        bar.set_hatch(HATCHES[before % len(HATCHES)])
     axis.bar_label(bars, labels=[f"{number(r['p50_us'])}" + (f"  ({r['ratio_p50']:.1f} x)" if r["ratio_p50"] and r["kind"] != "bare" else "") for r in results],
                    padding=3, fontsize=7.5)
     axis.invert_yaxis()
-    axis.margins(x=0.45)
+    axis.margins(x=0.55)
     axis.tick_params(axis="y", length=0)
     axis.xaxis.set_visible(False)
     axis.spines["bottom"].set_visible(False)
@@ -99,16 +103,25 @@ def draw_latency(axis, results):
 def draw_throughput(axis, results):
     counts = sorted({result["connections"] for result in results})
     variants = {result["variant"]: result for result in results}
-    width = 0.8 / len(variants)
-    for place, ((name, look), hatch) in enumerate(zip(variants.items(), shade(variants.values()))):
+    for (name, look), before in zip(variants.items(), repeats(variants.values())):
         mine = {result["connections"]: result["requests_per_second"] for result in results if result["variant"] == name}
-        axis.bar([counts.index(c) + (place - (len(variants) - 1) / 2) * width for c in mine], list(mine.values()), width, label=name, color=colour(look),
-                 hatch=hatch, edgecolor="white", linewidth=0)
+        axis.plot([counts.index(c) for c in mine], list(mine.values()), LINES[before % len(LINES)], marker="o", markersize=4,
+                  label=name + " *" * look["state_kept"], color=colour(look))
     axis.set_xticks(range(len(counts)), [str(count) for count in counts])
+    axis.set_xlim(-0.3, len(counts) - 0.7)
     axis.set_xlabel("connections")
     axis.set_yscale("log")
+    bottom, top = axis.get_ylim()
+    axis.set_ylim(10 ** math.floor(math.log10(bottom)), 10 ** math.ceil(math.log10(top)))  # whole decades, so that labels are there
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axis.legend(fontsize=6, frameon=False)
+    axis.grid(axis="y", color="#e5e5e5", linewidth=0.6)
+
+
+def legend(figure, axes):
+    """One for all panels."""
+    entries = {label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels())}
+    if entries:
+        figure.legend(entries.values(), entries.keys(), ncols=min(6, len(entries)), loc="upper right", fontsize=8, frameon=False, bbox_to_anchor=(1, 0.005))
 
 
 def draw_start(out, path):

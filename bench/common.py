@@ -64,8 +64,11 @@ class Server:
     def __init__(self, name, argv, port, env, cwd):
         self.name, self.port = name, port
         self.output = tempfile.NamedTemporaryFile(prefix="kvmserver-bench-")
-        self.process = subprocess.Popen([str(word) for word in argv], env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=self.output,
-                                        stderr=subprocess.STDOUT)
+        try:
+            self.process = subprocess.Popen([str(word) for word in argv], env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=self.output,
+                                            stderr=subprocess.STDOUT)
+        except OSError as error:
+            raise Failure(f"{name} cannot be started: {error}") from error
 
     def __enter__(self):
         return self

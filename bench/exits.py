@@ -85,4 +85,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except common.Failure as failure:
+        sys.exit(f"exits: {failure}")

@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -240,12 +241,15 @@ def print_table(results, lang):
     for result in results:
         name = result["variant"] + " *" * result["state_kept"]
         if "not_measured" in result:
-            left_out[result["not_measured"].splitlines()[0]].append(result["variant"])
+            left_out[" ".join(result["not_measured"].split())[:200]].append(result["variant"])
             continue
         cells = [format(result[key], form) if result.get(key) is not None else "-" for _, key, form in COLUMNS]
         print(f"{name:{width}}" + "".join(f"{cell:>12}" for cell in cells))
         if result["errors"] or result["wrong"]:
             notes.append(f"! {name}: {result['errors']} without a reply, {result['wrong']} not 200, of {result['requests']}: {result['first_error']}")
+        p50s = [burst["p50_us"] for burst in result["rounds"] if burst["requests"]]
+        if max(p50s) > 1.5 * min(p50s):
+            notes.append(f"~ {name}: its p50 was {min(p50s):.0f} to {max(p50s):.0f} us from round to round")
     if any(result["state_kept"] and "not_measured" not in result for result in results):
         notes.append("* one invocation a connection: its requests see each other's state, there is no reset between them")
     notes += [f"- {', '.join(names)}: {why}" for why, names in left_out.items()]
@@ -310,7 +314,7 @@ def parse():
     return options
 
 
-def measure(options, document):
+def measure(options, document, folder):
     built = common.programs(options.functions)
     missing = [name for name in options.programs if name not in built]
     if missing:
@@ -319,6 +323,7 @@ def measure(options, document):
     common.need(options.load, "scripts/bench.sh builds it, or cmake -S bench/load -B build/bench/load && cmake --build build/bench/load")
     for peer in options.peer:
         common.need(peer.rpartition("=")[2], "--peer names a kvmserver binary")
+    options.binary = shutil.copy(options.binary, folder)  # it may be built anew meanwhile
     document["host"] = about = host(options.binary)
     refused = perf_refused() if options.count_requests else None
     if refused:
@@ -326,8 +331,8 @@ def measure(options, document):
     print(f"{about['kvm']} host, {about['cpus']} x {about['cpu']}, Linux {about['kernel']}, load {about['load_before']:.2f}; {about['version']}, {about['commit']}; "
           f"{options.rounds} rounds of {options.seconds_per_burst} s, place {options.place}")
     for name in options.programs:
-        with tempfile.TemporaryDirectory(prefix="kvmserver-bench-") as folder:
-            results = Bench(options, built[name], folder, refused is None).run(variants(options))
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            results = Bench(options, built[name], own, refused is None).run(variants(options))
         document["results"] += results
         for mode in options.modes:
             for connections in options.connections:
@@ -344,9 +349,10 @@ def save(options, document):
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped
     options = parse()
-    document = {"started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"), "settings": vars(options), "results": []}
+    document = {"started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"), "settings": dict(vars(options)), "results": []}
     try:
-        measure(options, document)
+        with tempfile.TemporaryDirectory(prefix="kvmserver-bench-") as folder:
+            measure(options, document, folder)
     except Failure as failure:
         sys.exit(f"side_by_side: {failure}")
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ import pathlib
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -69,4 +70,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except common.Failure as failure:
+        sys.exit(f"start: {failure}")

@@ -1,4 +1,5 @@
-// A client that asks one request after the other, on one connection or on a new one each, and what came of them.
+// A client that asks one request after the other, on one connection or on a new one each, and what came of
+// them.
 #pragma once
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -102,7 +103,8 @@ private:
     Wait connected() {
         int error = 0;
         socklen_t size = sizeof error;
-        if (!target_.blocking && ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0)
+        if (!target_.blocking && ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
+            error != 0)
             return fail("connect: " + std::generic_category().message(error));
         if (target_.keep_alive)
             begin_ = Clock::now();
@@ -155,7 +157,8 @@ private:
         tally_.in_a_row = 0;
         done_ = true;
         if (reply_.status() == 200)
-            tally_.latencies_us.push_back(std::chrono::duration<double, std::micro>(tally_.last_reply - begin_).count());
+            tally_.latencies_us.push_back(
+                std::chrono::duration<double, std::micro>(tally_.last_reply - begin_).count());
         else
             ++tally_.wrong;
     }

@@ -55,7 +55,8 @@ private:
             at = head.find("\r\n", begin);
             const std::string_view line = head.substr(begin, at == std::string_view::npos ? at : at - begin);
             const std::size_t colon = line.find(':');
-            if (colon == std::string_view::npos || !field(line.substr(0, colon), trimmed(line.substr(colon + 1))))
+            if (colon == std::string_view::npos ||
+                !field(line.substr(0, colon), trimmed(line.substr(colon + 1))))
                 return false;
         }
         return true;
@@ -118,7 +119,8 @@ private:
         return State::reading;
     }
 
-    template <class Number> static bool number(std::string_view text, int base, Number& value) {
+    template <class Number>
+    static bool number(std::string_view text, int base, Number& value) {
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
         return error == std::errc{} && end == text.data() + text.size();
     }
