@@ -3,9 +3,10 @@
 //   load PORT [--connections N] [--keep-alive] [--requests N | --seconds S] [--path /] [--timeout S]
 //
 // A sample begins before connect() (a new connection each; the request says `Connection: close`) or before
-// send() (--keep-alive) and ends at the last byte of the reply. With a new connection each the server's close is
-// waited for before the next request, which counts for requests a second but not for the sample. One connection
-// is served with blocking calls, more with epoll; a connection asks again as soon as it has its reply.
+// send() (--keep-alive) and ends at the last byte of the reply. With a new connection each the server's close
+// is waited for before the next request, which counts for requests a second but not for the sample. One
+// connection is served with blocking calls, more with epoll; a connection asks again as soon as it has its
+// reply.
 #include <sys/epoll.h>
 
 #include <algorithm>
