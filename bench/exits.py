@@ -7,9 +7,6 @@ Each request is a new connection that is closed after the answer. Needs build/ (
 and perf with access to tracepoints (root).
 """
 import argparse
-import json
-import os
-import pathlib
 import re
 import signal
 import socket
@@ -17,15 +14,10 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import common
+
 DEFAULT = ["c-epoll", "c-epoll-dynamic", "c-thread", "rust-tokio", "rust-tokio-multi", "go-http", "python-http", "python-asyncio",
            "python-uvicorn", "node-http", "node-react", "deno-serve"]
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def request(port):
@@ -41,9 +33,8 @@ def load(port, count):
 
 
 def measure(binary, program, requests, warmup):
-    port = free_port()
-    argv = [a.replace("{port}", str(port)) for a in program["argv"]]
-    env = {"PATH": "/usr/bin:/bin", "HOME": "/root", **program["env"]}
+    port = common.free_port()
+    argv, env = common.words(program, port), common.environment(program)
     command = [binary, "run", "-e", "--allow-all"] + (["-w", str(warmup)] if warmup else []) + argv
     server = subprocess.Popen(command, cwd=program["cwd"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
@@ -78,10 +69,11 @@ def main():
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--warmup", type=int, default=0)
     parser.add_argument("--peer", help="another kvmserver binary with the same `run -e --allow-all` form")
-    parser.add_argument("--binary", default=str(ROOT / "build/bin/kvmserver"))
+    parser.add_argument("--binary", default=str(common.KVMSERVER))
+    parser.add_argument("--functions", default=str(common.FUNCTIONS))
     parser.add_argument("programs", nargs="*", default=DEFAULT)
     options = parser.parse_args()
-    programs = {p["name"]: p for p in json.loads((ROOT / "build/functions/programs.json").read_text())}
+    programs = common.programs(options.functions)
     binaries = [options.binary] + ([options.peer] if options.peer else [])
     for name in options.programs:
         for binary in binaries:
@@ -93,4 +85,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except common.Failure as failure:
+        sys.exit(f"exits: {failure}")

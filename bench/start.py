@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """From the start of the process to its first reply: the bare program and `snaprun`, alternating in one run.
 
-    bench/start.py [--rounds 15] [--warmup N] [program...]
+    bench/start.py [--rounds 15] [--warmup N] [--json FILE] [program...]
 
 Prints medians in ms and the ratio bare/snaprun. Both get a nearly empty environment, or this shell's with --inherit-env: a
 program may do much at its start because of a variable (with NODE_EXTRA_CA_CERTS a bare Node reads all certificates, 40 ms). Needs build/ (scripts/build.sh, scripts/functions.sh). On a busy machine
@@ -14,16 +14,11 @@ import pathlib
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+import common
 
 
 def first_reply(argv, port, env, cwd):
@@ -49,15 +44,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=0)
     parser.add_argument("--inherit-env", action="store_true")
-    parser.add_argument("--binary", default=str(ROOT / "build/bin/kvmserver"))
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--binary", default=str(common.KVMSERVER))
+    parser.add_argument("--functions", default=str(common.FUNCTIONS))
     parser.add_argument("programs", nargs="*", default=["c-epoll", "rust-tokio", "node-http", "deno-serve"])
     options = parser.parse_args()
-    programs = {p["name"]: p for p in json.loads((ROOT / "build/functions/programs.json").read_text())}
+    programs, results = common.programs(options.functions), []
     for name in options.programs:
-        program, port = programs[name], free_port()
-        argv = [a.replace("{port}", str(port)) for a in program["argv"]]
-        own = os.environ if options.inherit_env else {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
-        env = {**own, **program["env"]}
+        program, port = programs[name], common.free_port()
+        argv, env = common.words(program, port), common.environment(program, options.inherit_env)
         with tempfile.TemporaryDirectory() as folder:
             snap = f"{folder}/app.snap"
             subprocess.run([options.binary, "snapshot", "--allow-all", "-w", str(options.warmup), "-o", snap, *argv], env=env,
@@ -69,7 +64,13 @@ def main():
             b, r = statistics.median(bare), statistics.median(restored)
             print(f"{name:18} bare {b:7.1f} ms   snaprun {r:7.1f} ms   {b / r:5.2f} times as fast   "
                   f"{os.stat(snap).st_size / 1e6:.2f} MB", flush=True)
+            results.append({"program": name, "warmup": options.warmup, "bare_ms": b, "snaprun_ms": r, "snapshot_bytes": os.stat(snap).st_size})
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except common.Failure as failure:
+        sys.exit(f"start: {failure}")

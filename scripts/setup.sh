@@ -16,6 +16,7 @@ test_packages=(
     clang musl-tools python3-pytest python3-pip wrk openssl chromium
     qemu-system-x86 busybox-static cpio e2fsprogs linux-perf strace
     groff-base man-db
+    libbenchmark-dev  # bench/micro
 )
 
 say() { echo "setup: $*" >&2; }
