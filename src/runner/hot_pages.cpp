@@ -37,7 +37,7 @@ Used answer_once(const MachineEnv& env, const Setup& setup, const Options& optio
     trial.machine->forget_accessed();
     Used used;
     try {
-        warm_up(trial, options);
+        warm_up(trial, options, 1);
         used.answered = true;
     } catch (const UserError&) {
         // Not a web server, or not for this path: what it touched until then is what is known.
@@ -56,7 +56,6 @@ TrialPages trial_invocation(const Setup& setup, const Options& options,
     env.options.verbose = false;
     env.options.trace_syscalls = env.options.trace_mmap = false;
     Options one = options;
-    one.warmup = 1;
     one.limits.request_seconds = one.limits.boot_seconds = kTrialSeconds;
     Used used = answer_once(env, setup, one, image);
     // What a thread happened to touch in one of two trials only is not hot: a few such pages move the chunks'

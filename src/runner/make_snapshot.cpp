@@ -43,7 +43,7 @@ int make_snapshot(const Options& options) {
         // The program's own status is not this command's: there is no snapshot.
         return static_cast<int>(booted.end == DriveEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     }
-    warm_up(booted, options);
+    prepare_for_image(booted, options);
     auto booted_image = std::move(*booted.machine).into_image();
     booted.machine.reset();
     TrialPages trial = trial_invocation(*setup, options, booted_image);

@@ -28,8 +28,8 @@ int run_program(const Options& options) {
     Booted booted = boot_program(*setup, options, cloned);
     if (!booted.machine)
         return booted.exit_code;
-    warm_up(booted, options);
     if (cloned) {
+        prepare_for_image(booted, options);
         const auto image = std::move(*booted.machine).into_image();
         booted.machine.reset();
         if (uses_dirty_bits(*setup, options))
@@ -37,6 +37,7 @@ int run_program(const Options& options) {
         announce(*setup, options, booted.seconds, "booted");
         return serve(*setup, options, image);
     }
+    warm_up(booted, options, options.warmup);
     announce(*setup, options, booted.seconds, "booted");
     Driver::Until until;
     until.accepting = true;

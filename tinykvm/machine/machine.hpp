@@ -156,7 +156,7 @@ public:
     // Quiescent machine only: becomes an image. The machine must not be used afterwards. A clone's image, all of whose pages must
     // be there (no make_lazy()), is good for renumber() only, which makes it compact again.
     std::shared_ptr<MachineImage> into_image() &&;
-    // Clone only, before its first run: its monotonic clock is this much later.
+    // Of a machine that waits or was not run yet: its monotonic clock is this much later, and what is due until then is due.
     void skip_time(std::uint64_t ns) { clock_.continue_from(clock_.now_mono() + ns); }
     // Clone only, before its first run: from now on accessed_frames() tells which frames the program uses.
     void forget_accessed();
