@@ -111,7 +111,7 @@ bool settle(Machine& machine, Driver& driver, double seconds) {
 }
 
 bool run_out_timers(Machine& machine, Driver& driver, double seconds) {
-    constexpr std::uint64_t kAheadNs = 30'000'000'000;
+    constexpr std::uint64_t kAheadNs = kTimersAheadSeconds * 1'000'000'000;
     // For programs whose timers never end: a heartbeat each millisecond, or one that takes long.
     constexpr std::uint64_t kPatienceNs = 2'000'000'000;
     const std::uint64_t begin = host_mono_ns();

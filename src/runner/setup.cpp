@@ -224,9 +224,9 @@ void prepare_for_image(Booted& booted, const Options& options) {
     if (!run_out_timers(*booted.machine, *booted.driver, options.limits.boot_seconds)) {
         const bool ended = booted.driver->stop().kind != StopKind::waiting;
         throw UserError(ExitCode::failure,
-                        fmt::format("the program {} when its timers of the next 30 s ran out, as they have when its image is used: "
+                        fmt::format("the program {} when its timers of the next {} s ran out, as they have when its image is used: "
                                     "a server must go on waiting for connections",
-                                    ended ? "ended" : "did not wait for connections any more"));
+                                    ended ? "ended" : "did not wait for connections any more", kTimersAheadSeconds));
     }
     warm_up(booted, options, after);
 }
