@@ -42,15 +42,12 @@ public:
     Machine& machine() { return server_->machine(); }
 
     const std::vector<Frame>& area_frames() const { return area_frames_; }
-    // After a request: the frames that are not as in the image, but for page tables, in which walking alone marks entries.
+    // After a request: the frames that are not as in the image.
     std::vector<Frame> different() {
-        std::vector<Frame> tables, frames;
-        machine().space().tables().for_each_table([&](Frame f) { tables.push_back(f); });
-        std::sort(tables.begin(), tables.end());
+        std::vector<Frame> frames;
         for (const FrameRun& run : machine().written_frames())
             for (Frame f = run.first; f < run.first + run.count; ++f)
-                if (!std::binary_search(tables.begin(), tables.end(), f) &&
-                    std::memcmp(own(f), pristine(f), kPageSize) != 0)
+                if (std::memcmp(own(f), pristine(f), kPageSize) != 0)
                     frames.push_back(f);
         return frames;
     }

@@ -15,6 +15,24 @@ Mapping Mapping::map(std::size_t bytes, int prot, int flags, int fd, std::uint64
     return Mapping(static_cast<std::byte*>(at), bytes);
 }
 
+Mapping Mapping::map_in_front(std::size_t front, int fd, std::size_t bytes, const char* what) {
+    constexpr int kProt = PROT_READ | PROT_WRITE, kPrivate = MAP_PRIVATE | MAP_NORESERVE;
+    void* behind = ::mmap(nullptr, bytes - front, kProt, kPrivate | MAP_ANONYMOUS, -1, 0);
+    if (behind == MAP_FAILED)
+        throw_errno(std::string("mmap ") + what);
+    auto* begin = static_cast<std::byte*>(behind) - front;
+    void* at = ::mmap(begin, front, kProt, kPrivate | MAP_FIXED_NOREPLACE, fd, 0);
+    if (at == begin)
+        return Mapping(begin, bytes);
+    if (at != MAP_FAILED)
+        ::munmap(at, front);
+    ::munmap(behind, bytes - front);
+    Mapping whole = map(bytes, kProt, kPrivate | MAP_ANONYMOUS, -1, 0, what); // something is in the way
+    if (::mmap(whole.data(), front, kProt, kPrivate | MAP_FIXED, fd, 0) == MAP_FAILED)
+        throw_errno(std::string("mmap ") + what);
+    return whole;
+}
+
 void Mapping::grow(std::size_t bytes, const char* what) {
     void* at = ::mremap(data_, size_, bytes, MREMAP_MAYMOVE);
     if (at == MAP_FAILED)

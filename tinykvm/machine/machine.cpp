@@ -214,16 +214,6 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
                                         MachineHost& host, ResetStrategy strategy) {
     std::unique_ptr<Machine> m(new Machine(env, host, image));
     m->strategy_ = strategy;
-    m->find_pages();
-    m->listeners_ = image->listeners;
-    m->random_at_ = image->random_at;
-    m->clock_.continue_from(image->mono_ns);
-    if (strategy == ResetStrategy::dirty_bits) {
-        m->space_.track_host_writes(true);
-        m->host_pages_ = {m->frame_at(layout::kShared), m->frame_at(layout::kTimePage)};
-        for (std::uint64_t at = 0; at < sizeof(abi::Conn) * abi::kMaxConns; at += kPageSize)
-            m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
-    }
     const auto populate = [&](const FrameRun& run, int advice) {
         (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize,
                          advice);
@@ -235,6 +225,18 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
                 return;
         populate(run, kMadvPopulateWrite);
     };
+    for (const FrameRun& run : image->working_set)
+        make_private(run);
+    m->find_pages();
+    m->listeners_ = image->listeners;
+    m->random_at_ = image->random_at;
+    m->clock_.continue_from(image->mono_ns);
+    if (strategy == ResetStrategy::dirty_bits) {
+        m->space_.track_host_writes(true);
+        m->host_pages_ = {m->frame_at(layout::kShared), m->frame_at(layout::kTimePage)};
+        for (std::uint64_t at = 0; at < sizeof(abi::Conn) * abi::kMaxConns; at += kPageSize)
+            m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
+    }
     m->set_up_vcpu();
     std::thread toucher;
     // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it
@@ -260,9 +262,6 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
         m->unwritten_ = image->hot_unwritten;
         m->space_.track_host_writes(!m->unwritten_.empty());
     }
-    // Copies of the pages it is known to write to, made in one go: cheaper than a fault for each.
-    for (const FrameRun& run : image->working_set)
-        make_private(run);
     m->touch(image->hot_pages);
     if (toucher.joinable())
         toucher.join();

@@ -190,6 +190,7 @@ private:
     }
 
     std::uint64_t restore_working_set();
+    void erase_tables(std::vector<Frame>& frames) const;
     std::uint64_t restore_dirty(std::vector<Frame> dirty);
     void restore_frames(const std::vector<Frame>& frames);
     void close_handles();

@@ -103,6 +103,17 @@ void Machine::find_written() {
         written(frame);
 }
 
+// Page tables need no copying: what the host changes there its journal undoes, and what else is written are accessed and dirty bits.
+// The program cannot reach them (make_lazy).
+void Machine::erase_tables(std::vector<Frame>& frames) const {
+    std::vector<bool> table(ram_.image_frames());
+    space_.tables().for_each_table([&](Frame frame) {
+        if (frame < table.size())
+            table[frame] = true;
+    });
+    std::erase_if(frames, [&](Frame frame) { return table[frame]; });
+}
+
 // Working set: the kernel tells which pages of the image this clone has a copy of. A page written for the first time
 // cost a minor fault; without one the set is what it was.
 std::uint64_t Machine::restore_working_set() {
@@ -116,6 +127,7 @@ std::uint64_t Machine::restore_working_set() {
         working_set_ = private_pages(ram_.host(GuestPhys(0)), ram_.image_frames());
         if (!clean_copies_.empty())
             std::erase_if(working_set_, [&](Frame frame) { return clean_copies_[frame]; });
+        erase_tables(working_set_);
         minor_faults_seen_ = faults;
     }
     restore_frames(working_set_);
@@ -197,9 +209,10 @@ ResetStats Machine::reset() {
 
 std::vector<FrameRun> Machine::written_frames() const {
     std::vector<FrameRun> runs;
-    for (const Frame frame : private_pages(ram_.host(GuestPhys(0)), ram_.image_frames())) {
+    std::vector<Frame> frames = private_pages(ram_.host(GuestPhys(0)), ram_.image_frames());
+    erase_tables(frames);
+    for (const Frame frame : frames)
         append_frame(runs, frame);
-    }
     return runs;
 }
 

@@ -27,6 +27,7 @@ public:
             bad("its page tables lead to each other; build it anew");
         seen_[frame] = true;
     }
+    bool has(Frame table) const { return seen_[table]; }
 
 private:
     std::vector<bool> seen_;
@@ -241,6 +242,8 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
         if (!(entry & pte::kPresent))
             return;
         const Frame frame = pte::frame(entry);
+        if (first.has(frame)) // a reset does not copy tables back: the host undoes its own changes, and nobody else may make any
+            bad("its program could write to its page tables; build it anew");
         if (seen[frame])
             twice[frame] = true;
         seen[frame] = true;

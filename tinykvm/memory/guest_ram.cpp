@@ -39,11 +39,7 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
     max_bytes = std::max(max_bytes, image_bytes);
     GuestRam ram(vm, max_bytes);
     ram.first_table_ = static_cast<Frame>(max_bytes / kPageSize);
-    ram.memory_ = Mapping::map(max_bytes + kMostTables * kPageSize, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, "request machine memory");
-    if (::mmap(ram.memory_.data(), image_bytes, PROT_READ | PROT_WRITE,
-               MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, image->fd(), 0) == MAP_FAILED)
-        throw_errno("mmap image");
+    ram.memory_ = Mapping::map_in_front(image_bytes, image->fd(), max_bytes + kMostTables * kPageSize, "request machine memory");
     ram.image_frames_ = ram.high_ = ram.slots_end_ = image->frames();
     ram.attachment_ = image->attach(ram.memory_.data());
     vm.set_slot(ram.slots_++, GuestPhys(0), image_bytes, ram.memory_.data());
