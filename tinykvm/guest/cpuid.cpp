@@ -18,7 +18,32 @@ bool indexed(u32 function) {
     }
 }
 
+Answer ask(u32 function, u32 index) {
+    Answer fresh{function, index, function, 0, index, 0};
+    asm volatile("cpuid" : "+a"(fresh.eax), "=b"(fresh.ebx), "+c"(fresh.ecx), "=d"(fresh.edx));
+    if (answer_count < kAnswers)
+        answers[answer_count++] = fresh;
+    return fresh;
+}
+
 } // namespace
+
+// What libraries ask for at their first use, which may be in an invocation: once for all of these.
+void init_cpuid() {
+    struct Leaf { u32 function, index; };
+    constexpr Leaf kCommon[] = {{0, 0}, {1, 0}, {7, 0}, {7, 1}, {0xd, 0}, {0xd, 1}, {0x14, 0}, {0x19, 0}, {0x1e, 1}, {0x24, 0},
+                                {0x8000'0000, 0}, {0x8000'0001, 0}, {0x8000'0007, 0}, {0x8000'0008, 0}};
+    u32 highest = 0, highest_extended = 0;
+    for (const Leaf& leaf : kCommon) {
+        if (leaf.function > (leaf.function & 0x8000'0000 ? highest_extended : highest) && (leaf.function & 0x7fff'ffff))
+            continue;
+        const Answer answer = ask(leaf.function, leaf.index);
+        if (leaf.function == 0)
+            highest = answer.eax;
+        if (leaf.function == 0x8000'0000)
+            highest_extended = answer.eax;
+    }
+}
 
 extern "C" Regs* gk_cpuid(Regs* regs) {
     const u32 function = static_cast<u32>(regs->rax), index = indexed(function) ? static_cast<u32>(regs->rcx) : 0;
@@ -26,11 +51,9 @@ extern "C" Regs* gk_cpuid(Regs* regs) {
     for (u32 i = 0; i < answer_count && !found; ++i)
         if (answers[i].function == function && answers[i].index == index)
             found = &answers[i];
-    Answer fresh{function, index, function, 0, index, 0};
+    Answer fresh;
     if (!found) {
-        asm volatile("cpuid" : "+a"(fresh.eax), "=b"(fresh.ebx), "+c"(fresh.ecx), "=d"(fresh.edx));
-        if (answer_count < kAnswers)
-            answers[answer_count++] = fresh;
+        fresh = ask(function, index);
         found = &fresh;
     }
     regs->rax = found->eax;

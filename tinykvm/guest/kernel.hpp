@@ -265,6 +265,7 @@ i64 write_file(File*, Cursor&, i64 offset);
 u32 poll_file(File*);
 
 void init_files();
+void init_cpuid();
 void init_time();
 void conns_updated(); // the host returned: connections may have changed
 

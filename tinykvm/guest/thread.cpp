@@ -52,6 +52,7 @@ void name_from_stack(Thread* t) {
 
 extern "C" void gk_boot() {
     init_files();
+    init_cpuid();
     Thread* t = new_thread();
     if (!t)
         fatal("no room for the first thread");

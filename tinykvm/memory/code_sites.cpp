@@ -115,15 +115,21 @@ std::uint32_t agreed_boundaries(const Decoder& decoder, std::span<const std::byt
 // The nearest instruction before the trap that is long enough for a jump, when it and all behind it can be moved.
 std::optional<CodeSite> site_before(const Decoder& decoder, std::span<const std::byte> code, std::size_t trap, SiteKind kind) {
     const std::uint32_t starts = agreed_boundaries(decoder, code, trap);
+    // A number of four bytes says enough by itself; a short instruction must be one on whose beginning all agree.
     bool numbered = false;
-    for (std::size_t distance = 1, behind = 0; distance <= kNumberWithin && !numbered; ++distance)
+    std::size_t behind = 0; // distance of the boundary at the instruction's end
+    for (std::size_t distance = 1; distance <= std::min(kNumberWithin, trap) && !numbered; ++distance) {
+        const auto from = code.subspan(trap - distance, distance);
+        for (const std::size_t length : {std::size_t{5}, std::size_t{7}})
+            numbered |= length <= distance && loads_number(from.first(length), kind);
         if (starts & (1u << distance)) {
-            numbered = loads_number(code.subspan(trap - distance, distance - behind), kind);
+            numbered |= loads_number(from.first(distance - behind), kind);
             behind = distance;
         }
+    }
     if (!numbered)
         return std::nullopt;
-    std::size_t behind = 0; // distance of the boundary at the instruction's end
+    behind = 0;
     for (std::size_t distance = 1; distance <= kMostMoved; ++distance) {
         if (!(starts & (1u << distance)))
             continue;
