@@ -45,6 +45,12 @@ public:
         seats_.push_back(std::move(seat));
     }
 
+    // A vCPU begins to run, its seat says so already.
+    void wake() {
+        if (asleep_.load() && asleep_.exchange(false))
+            asleep_.notify_one();
+    }
+
     // The seat's thread ends: after this it is not signalled any more.
     void remove(Seat* seat) {
         const std::lock_guard lock(mutex_);
@@ -68,16 +74,39 @@ private:
         for (;;) {
             timespec tick{0, static_cast<long>(kTickNs)};
             ::nanosleep(&tick, nullptr);
-            const std::lock_guard lock(mutex_);
-            for (const auto& seat : seats_) {
-                const std::uint64_t now = seat->entries.load(std::memory_order_relaxed);
-                if ((now & 1) != 0 && now == seat->seen)
-                    ::pthread_kill(seat->thread, kick_signal());
-                seat->seen = now;
-            }
+            if (look())
+                quiet_ticks_ = 0;
+            else if (++quiet_ticks_ > kQuietTicks)
+                sleep();
         }
     }
 
+    // Whether a vCPU ran since the last time. Kicks those that have run for a whole tick.
+    bool look() {
+        bool ran = false;
+        const std::lock_guard lock(mutex_);
+        for (const auto& seat : seats_) {
+            const std::uint64_t now = seat->entries.load();
+            if ((now & 1) != 0 && now == seat->seen)
+                ::pthread_kill(seat->thread, kick_signal());
+            ran |= (now & 1) != 0 || now != seat->seen;
+            seat->seen = now;
+        }
+        return ran;
+    }
+
+    // Until a vCPU runs again: hundreds of idle functions must cost nothing.
+    void sleep() {
+        asleep_ = true;
+        if (!look()) // who began before this was set does not wake
+            asleep_.wait(true);
+        asleep_ = false;
+        quiet_ticks_ = 0;
+    }
+
+    static constexpr int kQuietTicks = 50; // half a second: under load nobody has to wake anybody
+    std::atomic<bool> asleep_ = false;
+    int quiet_ticks_ = 0;
     std::mutex mutex_;
     std::vector<std::shared_ptr<Seat>> seats_;
 };
@@ -101,7 +130,8 @@ struct SeatOwner {
 RunningVcpu::RunningVcpu(kvm::Vcpu& vcpu) {
     thread_local SeatOwner owner;
     owner.seat->vcpu.store(&vcpu, std::memory_order_relaxed);
-    owner.seat->entries.fetch_add(1, std::memory_order_relaxed);
+    owner.seat->entries.fetch_add(1); // ordered before the look at the ticker, as its own are the other way round
+    Ticker::instance().wake();
 }
 
 RunningVcpu::~RunningVcpu() {

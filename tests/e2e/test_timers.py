@@ -1,0 +1,71 @@
+"""What programs have put off, and what machines cost while nobody asks."""
+import email.utils
+import http.client
+import pathlib
+import shutil
+import time
+
+import harness
+import pytest
+from harness import RUN, RUN_E, SNAPRUN_E, kvmserver
+
+NODE = shutil.which("node") or "/usr/bin/node"
+SERVER = "require('http').createServer((_, r) => r.end(String(state) + '\\n')).listen(process.argv[1], '127.0.0.1')"
+
+
+def node(script: str) -> dict:
+    return {"name": "timers", "lang": "Node", "argv": [NODE, "-e", f"let state = 0; {SERVER}; {script}", "{port}"], "cwd": "/", "env": {}, "serial": False}
+
+
+@pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E], ids=str)
+def test_what_is_due_soon_is_done_before_the_image(start, mode) -> None:
+    """V8 collects garbage some seconds after its last work: in an image, that is not left to every invocation."""
+    server = start(node("setTimeout(() => setTimeout(() => { state = 'done' }, 60000), 90000); setTimeout(() => { state = 'late' }, 600000)"), mode)
+    assert [server.get("/", "Connection: close") for _ in range(3)] == [b"done\n"] * 3
+
+
+def test_a_machine_that_keeps_its_state_waits_for_its_timers(start) -> None:
+    server = start(node("setTimeout(() => { state = 'done' }, 60000)"), RUN)
+    assert server.get("/", "Connection: close") == b"0\n"
+
+
+def test_a_heartbeat_does_not_hold_the_image_up(start) -> None:
+    server = start(node("setInterval(() => { ++state }, 1)"), RUN_E)
+    assert int(server.get("/", "Connection: close")) > 10
+
+
+def test_a_server_that_gives_up_is_refused(tmp_path: pathlib.Path) -> None:
+    program = node("setTimeout(() => process.exit(0), 60000)")
+    snap = tmp_path / "app.snap"
+    ended = kvmserver("snapshot", "--allow-all", "-o", snap, *harness.arguments_of(program, harness.free_port()))
+    assert ended.status == 1
+    assert "ended when its timers of the next 180 s ran out" in ended.error
+    assert not snap.exists()
+
+
+def test_dates_are_of_now_in_a_warm_image(start) -> None:
+    """Node keeps the text of the Date header for a second: a timer that an image has pending."""
+    server = start(harness.programs()["node-http"], RUN_E, "-w", "3")
+    time.sleep(2.5)  # what is kept would be this old
+
+    def age() -> float:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=harness.PATIENCE)
+        connection.request("GET", "/", headers={"Connection": "close"})
+        date = connection.getresponse().getheader("Date")
+        return time.time() - email.utils.parsedate_to_datetime(date).timestamp()
+
+    assert all(-0.1 < age() < 1.2 for _ in range(5))
+
+
+def test_an_idle_server_does_not_wake_up(start, program) -> None:
+    server = start(program("c-epoll"), RUN_E)
+    server.get("/", "Connection: close")
+
+    def wakeups() -> int:
+        tasks = pathlib.Path(f"/proc/{server.popen.pid}/task").iterdir()
+        return sum(int((task / "status").read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for task in tasks)
+
+    time.sleep(1)  # half a second after the last request it goes to sleep
+    before = wakeups()
+    time.sleep(1)
+    assert wakeups() - before < 10  # 100 ticks a second otherwise
