@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "src/snapshot/bytes.hpp"
 
@@ -111,10 +112,17 @@ FrameMap::FrameMap(std::span<const ChunkInfo> chunks) {
     for (std::size_t i = 1; i < runs_.size(); ++i)
         if (runs_[i].first - runs_[i - 1].first < runs_[i - 1].count)
             throw FormatError(fmt::format("index is inconsistent: frame {} is stored twice", runs_[i].first));
+    before_block_.resize(runs_.empty() ? 1 : (runs_.back().first >> kBlockShift) + 2);
+    for (const Run& run : runs_)
+        ++before_block_[(run.first >> kBlockShift) + 1];
+    std::partial_sum(before_block_.begin(), before_block_.end(), before_block_.begin());
 }
 
 std::optional<std::uint32_t> FrameMap::find(std::uint32_t frame) const {
-    auto run = std::upper_bound(runs_.begin(), runs_.end(), frame,
+    if (runs_.empty())
+        return std::nullopt;
+    const std::size_t block = std::min<std::size_t>(frame >> kBlockShift, before_block_.size() - 2);
+    auto run = std::upper_bound(runs_.begin() + before_block_[block], runs_.begin() + before_block_[block + 1], frame,
                                 [](std::uint32_t f, const Run& r) { return f < r.first; });
     if (run == runs_.begin())
         return std::nullopt;
