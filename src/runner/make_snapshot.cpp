@@ -39,11 +39,10 @@ int make_snapshot(const Options& options) {
     const auto setup = set_up_program(options);
     setup->listeners->set_dry(true);
     Booted booted = boot_program(*setup, options, true);
-    if (!booted.machine) {
+    if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program))) {
         // The program's own status is not this command's: there is no snapshot.
         return static_cast<int>(booted.end == DriveEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     }
-    prepare_for_image(booted, options);
     auto booted_image = std::move(*booted.machine).into_image();
     booted.machine.reset();
     TrialPages trial = trial_invocation(*setup, options, booted_image);

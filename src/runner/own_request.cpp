@@ -103,14 +103,18 @@ OwnReply ask(Machine& machine, Driver& driver, std::string request, double secon
     return reply;
 }
 
-bool settle(Machine& machine, Driver& driver, double seconds) {
+DriveEnd drive_until_quiet(Machine& machine, Driver& driver, double seconds) {
     Driver::Until quiet;
     quiet.quiescent = true;
     quiet.deadline_ns = host_mono_ns() + static_cast<std::uint64_t>(seconds * 1e9);
-    return driver.drive(machine, quiet) == DriveEnd::quiescent;
+    return driver.drive(machine, quiet);
 }
 
-bool run_out_timers(Machine& machine, Driver& driver, double seconds) {
+bool settle(Machine& machine, Driver& driver, double seconds) {
+    return drive_until_quiet(machine, driver, seconds) == DriveEnd::quiescent;
+}
+
+DriveEnd run_out_timers(Machine& machine, Driver& driver, double seconds) {
     constexpr std::uint64_t kAheadNs = kTimersAheadSeconds * 1'000'000'000;
     // For programs whose timers never end: a heartbeat each millisecond, or one that takes long.
     constexpr std::uint64_t kPatienceNs = 2'000'000'000;
@@ -119,11 +123,11 @@ bool run_out_timers(Machine& machine, Driver& driver, double seconds) {
         const std::uint64_t now = host_mono_ns(), deadline = machine.wait().deadline_host_ns;
         const std::uint64_t ahead = deadline > now ? deadline - now : 0;
         if (now > begin + kPatienceNs || ahead > kAheadNs - skipped)
-            return true;
+            return DriveEnd::quiescent;
         machine.skip_time(ahead);
         skipped += ahead;
-        if (!settle(machine, driver, seconds))
-            return false;
+        if (const DriveEnd end = drive_until_quiet(machine, driver, seconds); end != DriveEnd::quiescent)
+            return end;
     }
 }
 

@@ -29,7 +29,8 @@ int run_program(const Options& options) {
     if (!booted.machine)
         return booted.exit_code;
     if (cloned) {
-        prepare_for_image(booted, options);
+        if (!prepare_for_image(booted, options, program_name(setup->program)))
+            return booted.exit_code;
         const auto image = std::move(*booted.machine).into_image();
         booted.machine.reset();
         if (uses_dirty_bits(*setup, options))

@@ -217,18 +217,29 @@ void warm_up(Booted& booted, const Options& options, unsigned requests) {
     }
 }
 
-void prepare_for_image(Booted& booted, const Options& options) {
+bool prepare_for_image(Booted& booted, const Options& options, const std::string& name) {
     // What a garbage collection by timer throws away (V8: code not used of late), the last requests bring back.
     const unsigned after = std::min(options.warmup, 2u);
     warm_up(booted, options, options.warmup - after);
-    if (!run_out_timers(*booted.machine, *booted.driver, options.limits.boot_seconds)) {
-        const bool ended = booted.driver->stop().kind != StopKind::waiting;
-        throw UserError(ExitCode::failure,
-                        fmt::format("the program {} when its timers of the next {} s ran out, as they have when its image is used: "
-                                    "a server must go on waiting for connections",
-                                    ended ? "ended" : "did not wait for connections any more", kTimersAheadSeconds));
+    booted.end = run_out_timers(*booted.machine, *booted.driver, options.limits.boot_seconds);
+    if (booted.end == DriveEnd::quiescent) {
+        warm_up(booted, options, after);
+        return true;
     }
-    warm_up(booted, options, after);
+    const std::string when = fmt::format("when its timers of the next {} s ran out, as they have when its image is used: a server must go on "
+                                         "waiting for connections",
+                                         kTimersAheadSeconds);
+    if (booted.end == DriveEnd::stopped) {
+        booted.exit_code = report_stop(name, booted.driver->stop());
+        note_line(fmt::format("{}: ended {}", name, when));
+        if (booted.exit_code == 0)
+            booted.exit_code = static_cast<int>(ExitCode::failure);
+    } else if (booted.end == DriveEnd::timeout) {
+        note_line(fmt::format("{}: did not wait for connections any more {}", name, when));
+        booted.exit_code = static_cast<int>(ExitCode::unreachable);
+    }
+    booted.machine.reset();
+    return false;
 }
 
 } // namespace kvmserver

@@ -103,7 +103,7 @@ void settle_restart(Regs* regs, bool handled, u64 flags) {
 
 [[noreturn]] void die(i32 signal, const Regs* regs, const SigInfo& info) {
     abi::Shared& s = gk_shared_page;
-    s.crash_rip = regs->rip;
+    s.crash_rip = program_rip(regs->rip);
     s.crash_rsp = regs->rsp;
     s.crash_rflags = regs->rflags;
     const u64 all[15] = {regs->rax, regs->rbx, regs->rcx, regs->rdx, regs->rsi, regs->rdi, regs->rbp, regs->r8,

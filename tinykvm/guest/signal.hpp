@@ -22,6 +22,7 @@ inline SigInfo own_signal(i32 signal, i32 code, u64 value = 0) {
 bool take_signal(u64 of, SigInfo& info);
 void forget_ignored(i32 signal); // after its action changed
 // False when the stack cannot take it.
+u64 program_rip(u64 rip); // where the program's own code is, for a RIP in a stub
 bool push_frame(Regs*, i32 signal, const Action&, const SigInfo&, u64 mask);
 
 } // namespace gk

@@ -28,6 +28,10 @@ constexpr u32 kFpMagic1 = 0x46505853, kFpMagic2 = 0x46505845;
 struct FpSoftware { u32 magic1, extended_size; u64 features; u32 xstate_size, padding[7]; };
 constexpr u64 kFpSoftwareAt = 464;
 
+bool on_alternate(const SigStack& alt, u64 sp) { return !(alt.flags & kDisable) && sp > alt.sp && sp - alt.sp <= alt.size; }
+
+} // namespace
+
 // Where the program is when it was interrupted in a stub of ours: handlers, and what unwinds from them, know its own code only.
 // All that a stub does up to its jump the program's instructions do as well.
 u64 program_rip(u64 rip) {
@@ -41,10 +45,6 @@ u64 program_rip(u64 rip) {
     const u64 syscall = stub + moved + 7 + static_cast<u64>(static_cast<i64>(distance)) - 2;
     return syscall - moved + (rip - stub < moved ? rip - stub : u64{moved});
 }
-
-bool on_alternate(const SigStack& alt, u64 sp) { return !(alt.flags & kDisable) && sp > alt.sp && sp - alt.sp <= alt.size; }
-
-} // namespace
 
 bool push_frame(Regs* regs, i32 signal, const Action& action, const SigInfo& info, u64 mask) {
     u64 sp = regs->rsp;
@@ -134,10 +134,10 @@ extern "C" Regs* gk_fault(Regs* regs) {
     SigInfo info;
     info.f0 = s.fault_address;
     switch (s.fault_vector) {
-    case 0: info.signo = SIGFPE_; info.code = 1; info.f0 = regs->rip; break;
-    case 1: info.signo = SIGTRAP_; info.code = 1; info.f0 = regs->rip; break;
+    case 0: info.signo = SIGFPE_; info.code = 1; info.f0 = program_rip(regs->rip); break;
+    case 1: info.signo = SIGTRAP_; info.code = 1; info.f0 = program_rip(regs->rip); break;
     case 3: info.signo = SIGTRAP_; info.code = 0x80; info.f0 = 0; break;
-    case 6: info.signo = SIGILL_; info.code = 2; info.f0 = regs->rip; break;
+    case 6: info.signo = SIGILL_; info.code = 2; info.f0 = program_rip(regs->rip); break;
     case 14:
         info.signo = SIGSEGV_;
         info.code = 1; // SEGV_MAPERR
@@ -149,7 +149,7 @@ extern "C" Regs* gk_fault(Regs* regs) {
         }
         break;
     case 16:
-    case 19: info.signo = SIGFPE_; info.code = float_code(s.fault_vector == 16); info.f0 = regs->rip; break;
+    case 19: info.signo = SIGFPE_; info.code = float_code(s.fault_vector == 16); info.f0 = program_rip(regs->rip); break;
     case 17: info.signo = SIGBUS_; info.code = 1; break;
     default: info.signo = SIGSEGV_; info.code = 0x80; info.f0 = 0; break;
     }

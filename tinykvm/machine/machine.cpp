@@ -323,6 +323,7 @@ std::shared_ptr<MachineImage> Machine::into_image() && {
     for (auto& [begin, region] : *regions) {
         region.file = nullptr; // its contents are in the image now
         region.file_offset = 0;
+        region.patches = nullptr;
     }
     out->regions = std::move(regions);
     out->handles = handles_.freeze();

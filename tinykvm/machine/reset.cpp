@@ -23,13 +23,16 @@ long minor_faults() {
     return usage.ru_minflt + usage.ru_majflt; // a page that had been swapped out is a major one
 }
 
-// Page tables count as equal when they differ in accessed and dirty bits only, which the CPU sets as it walks them.
-bool same_table(const std::byte* a, const std::byte* b) {
+// Page tables count as equal when they differ in accessed and dirty bits only, which the CPU sets as it walks them, or in a page of the
+// image that has been loaded since: another clone made it present in the image, this one has a copy of the table.
+bool same_table(const std::byte* own, const std::byte* image) {
+    constexpr std::uint64_t kMarks = pte::kAccessed | pte::kDirty, kLoaded = pte::kPresent | pte::kLazy;
     for (std::size_t at = 0; at < kPageSize; at += 8) {
         std::uint64_t x, y;
-        std::memcpy(&x, a + at, 8);
-        std::memcpy(&y, b + at, 8);
-        if ((x ^ y) & ~(pte::kAccessed | pte::kDirty))
+        std::memcpy(&x, own + at, 8);
+        std::memcpy(&y, image + at, 8);
+        const bool loaded = (x & pte::kLazy) != 0 && (y & pte::kPresent) != 0;
+        if ((x ^ y) & ~(kMarks | (loaded ? kLoaded : 0)))
             return false;
     }
     return true;

@@ -45,6 +45,8 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
         if (!pte::mapped(entry) || pte::frame(entry) >= memory.frames())
             continue;
         const std::uint64_t at = virt | i << (12 + 9 * level);
+        if (level > 0 && (entry & pte::kLarge))
+            bad("its page tables have large pages; build it anew");
         if (level == 0)
             fn(at, entry);
         else
@@ -239,11 +241,11 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
                (region->second.flags & (kRegionWipeOnFork | kRegionSupervisor)) == 0;
     };
     for_each_leaf(memory, second, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
-        if (!(entry & pte::kPresent))
-            return;
         const Frame frame = pte::frame(entry);
         if (first.has(frame)) // a reset does not copy tables back: the host undoes its own changes, and nobody else may make any
             bad("its program could write to its page tables; build it anew");
+        if (!(entry & pte::kPresent))
+            return;
         if (seen[frame])
             twice[frame] = true;
         seen[frame] = true;

@@ -171,7 +171,7 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
         if (at == 0)
             return -ENOMEM;
     } else {
-        const std::int64_t result = munmap(at, bytes);
+        const std::int64_t result = unmap(at, at + bytes);
         if (result < 0)
             return result;
     }
@@ -214,6 +214,21 @@ std::int64_t AddressSpace::munmap(std::uint64_t at, std::uint64_t bytes) {
     if (!user_range(at, bytes))
         return -EINVAL;
     const std::uint64_t end = at + bytes;
+    std::vector<std::shared_ptr<const CodePatches>> unused; // unless another region has them
+    for (auto it = region_of(at) == regions_.end() ? regions_.lower_bound(at) : region_of(at); it != regions_.end() && it->first < end; ++it)
+        if (it->second.patches)
+            unused.push_back(it->second.patches);
+    std::sort(unused.begin(), unused.end());
+    unused.erase(std::unique(unused.begin(), unused.end()), unused.end());
+    if (const std::int64_t result = unmap(at, end); result < 0)
+        return result;
+    for (const auto& patches : unused)
+        if (patches.use_count() == 1)
+            drop_stubs(*patches);
+    return 0;
+}
+
+std::int64_t AddressSpace::unmap(std::uint64_t at, std::uint64_t end) {
     auto it = regions_.lower_bound(at);
     const auto first = region_of(at);
     if (first == regions_.end() && (it == regions_.end() || it->first >= end))
@@ -222,18 +237,12 @@ std::int64_t AddressSpace::munmap(std::uint64_t at, std::uint64_t bytes) {
         return -ENOMEM;
     split(at);
     split(end);
-    std::vector<std::shared_ptr<const CodePatches>> unused; // unless another region has them
     for (it = regions_.lower_bound(at); it != regions_.end() && it->first < end;) {
         changed();
         mapped_bytes_ -= it->second.end - it->first;
-        if (it->second.patches && (unused.empty() || unused.back() != it->second.patches))
-            unused.push_back(std::move(it->second.patches));
         it = regions_.erase(it);
     }
     drop_pages(at, end);
-    for (const auto& patches : unused)
-        if (patches.use_count() == 1)
-            munmap(patches->stubs_at(), patches->stubs_bytes());
     return 0;
 }
 

@@ -126,8 +126,12 @@ private:
     void drop_pages(std::uint64_t begin, std::uint64_t end);
     // Patches for a file's code that is about to be mapped at [at, at+bytes), their stubs in place below it; null for none.
     std::shared_ptr<const CodePatches> patch_code(std::uint64_t at, std::uint64_t bytes, const Region& region);
-    // Puts the file's own bytes back, for code that moves; false when no frames are left.
-    bool undo_patches(std::uint64_t at, std::uint64_t end, const Region& region, std::uint64_t region_begin);
+    // Puts the file's own bytes back in code that moves or may be written to; false when no frames are left.
+    bool undo_patches(std::uint64_t at, std::uint64_t end);
+    // munmap of a sound range, without the stubs of the code in it.
+    std::int64_t unmap(std::uint64_t at, std::uint64_t end);
+    // Unmaps what is still there of the stubs of code that is gone.
+    void drop_stubs(const CodePatches& patches);
     FaultOutcome populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t most);
     bool fill_from_file(const Region& region, std::uint64_t region_begin, std::uint64_t at, Frame first,
                         std::uint32_t count);

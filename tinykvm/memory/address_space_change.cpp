@@ -37,6 +37,19 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
         return -ENOMEM;
     split(at);
     split(end);
+    if (prot & PROT_WRITE)
+        for (auto it = regions_.lower_bound(at); it != regions_.end() && it->first < end; ++it)
+            if (!(it->second.prot & PROT_WRITE)) {
+                if (!undo_patches(it->first, it->second.end))
+                    return -ENOMEM;
+                // No more patches for any part of that mapping, or its parts could not become one again. The stubs stay: jumps lead there.
+                if (const auto patches = it->second.patches) {
+                    changed();
+                    for (auto& [begin, region] : regions_)
+                        if (region.patches == patches)
+                            region.patches = nullptr;
+                }
+            }
     std::vector<std::pair<Frame, std::uint32_t>> lost; // frames whose rights shrink
     for (auto it = regions_.lower_bound(at); it != regions_.end() && it->first < end; ++it) {
         Region& region = it->second;
@@ -196,7 +209,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
             return -EINVAL;
         if (new_at < at + old_bytes && at < new_at + new_bytes)
             return -EINVAL;
-        if (const std::int64_t result = munmap(new_at, new_bytes); result < 0)
+        if (const std::int64_t result = unmap(new_at, new_at + new_bytes); result < 0)
             return result;
     }
     if (new_bytes <= old_bytes) {
@@ -230,11 +243,9 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         if (new_at == 0)
             return -ENOMEM;
     }
-    if (region.patches) {
-        if (!undo_patches(at, at + old_bytes, region, at))
-            return -ENOMEM;
-        region.patches = nullptr;
-    }
+    if (!undo_patches(at, at + old_bytes))
+        return -ENOMEM;
+    region.patches = nullptr;
     // Move: the frames stay, their addresses change.
     std::vector<std::pair<std::uint64_t, std::uint64_t>> pages;
     tables_.update(GuestVirt(at), GuestVirt(at + old_bytes), [&](GuestVirt page, std::uint64_t entry) -> std::uint64_t {

@@ -1,6 +1,9 @@
 // Code of the program that leads to stubs where it would leave the machine.
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "tinykvm/memory/address_space.hpp"
 #include "tinykvm/memory/layout.hpp"
 
@@ -8,14 +11,25 @@ namespace tinykvm {
 namespace {
 
 constexpr std::uint64_t kReach = (2ull << 30) - kPageSize; // of a jump and of a LEA
+constexpr std::size_t kMostSites = 32768; // of a machine: they take memory of the host
+constexpr const char* kStubsName = "[stubs]";
 
 } // namespace
 
 std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, std::uint64_t bytes, const Region& region) {
     if (stub_entries_.system_call == 0 || !region.file || (region.flags & kRegionShared) || !(region.prot & PROT_EXEC) || (region.prot & PROT_WRITE))
         return nullptr;
-    std::vector<CodeSite> sites = find_code_sites(region.file->fd.get(), region.file_offset, bytes);
-    if (sites.empty() || regions_.size() + 3 > kMostRegions)
+    std::size_t sites_in_use = 0;
+    const CodePatches* last = nullptr;
+    for (const auto& [begin, other] : regions_)
+        if (other.patches && other.patches.get() != last) {
+            last = other.patches.get();
+            sites_in_use += last->sites();
+        }
+    if (sites_in_use >= kMostSites || regions_.size() + 3 > kMostRegions)
+        return nullptr;
+    std::vector<CodeSite> sites = find_code_sites(region.file->fd.get(), region.file_offset, bytes, kMostSites - sites_in_use);
+    if (sites.empty())
         return nullptr;
     // The nearest gap below. Above would be in the way of the heap.
     const std::uint64_t room = CodePatches::stub_bytes(sites.size());
@@ -34,28 +48,80 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
     Region stubs;
     stubs.end = top;
     stubs.prot = PROT_READ | PROT_EXEC;
-    stubs.name = "[stubs]";
+    stubs.name = kStubsName;
     insert(top - room, std::move(stubs));
     for (std::uint64_t page = top - room; page < top; page += kPageSize)
         if (!pte::mapped(tables_.get(GuestVirt(page))) && populate_around(region_of(page), page, room) != FaultOutcome::done) {
-            munmap(top - room, room);
+            unmap(top - room, top);
             out_of_memory_ = false; // it was only for speed
             return nullptr;
         }
-    const auto patches = std::make_shared<const CodePatches>(std::move(sites), top - room);
-    fill(GuestVirt(top - room), patches->stubs(at - region.file_offset, stub_entries_));
+    const auto patches = std::make_shared<const CodePatches>(std::move(sites), at - region.file_offset, top - room);
+    fill(GuestVirt(top - room), patches->stubs(stub_entries_));
     note_host_write(GuestVirt(top - room), room);
     return patches;
 }
 
-bool AddressSpace::undo_patches(std::uint64_t at, std::uint64_t end, const Region& region, std::uint64_t region_begin) {
+// The program may have mapped something of its own there.
+void AddressSpace::drop_stubs(const CodePatches& patches) {
+    const std::uint64_t begin = patches.stubs_at(), end = begin + patches.stubs_bytes();
+    for (std::uint64_t at = begin; at < end;) {
+        auto region = region_of(at);
+        if (region == regions_.end())
+            region = regions_.lower_bound(at);
+        if (region == regions_.end() || region->first >= end)
+            return;
+        const std::uint64_t from = std::max(at, region->first), to = std::min(end, region->second.end);
+        if (region->second.name == kStubsName)
+            unmap(from, to);
+        at = to;
+    }
+}
+
+// By what is in memory, jumps and stubs: a restored image knows no patches.
+bool AddressSpace::undo_patches(std::uint64_t at, std::uint64_t end) {
+    const auto stub = [&](std::uint64_t address) -> const std::byte* {
+        const auto region = region_of(address);
+        if (region == regions_.end() || region->second.name != kStubsName || address % abi::kStubBytes != 0)
+            return nullptr;
+        const Frame frame = pte::frame(tables_.get(GuestVirt(page_down(address))));
+        if (!pte::mapped(tables_.get(GuestVirt(page_down(address)))) || !ram_->valid(frame))
+            return nullptr;
+        if (const Image* image = ram_->image(); image && frame < image->frames())
+            image->ensure(frame);
+        return ram_->host(frame_address(frame)) + address % kPageSize;
+    };
+    if (std::none_of(regions_.begin(), regions_.end(), [](const auto& r) { return r.second.name == kStubsName; }))
+        return true;
     if (!own_frames(at, end))
         return false;
     tables_.update(GuestVirt(at), GuestVirt(end), [&](GuestVirt page, std::uint64_t entry) {
-        const std::uint64_t offset = region.file_offset + (page.value - region_begin);
-        region.patches->apply({ram_->host(frame_address(pte::frame(entry))), kPageSize}, offset, page.value - offset, true);
-        if (track_host_writes_)
-            note_frame(host_dirty_, pte::frame(entry));
+        const Frame frame = pte::frame(entry);
+        if (!ram_->valid(frame))
+            return entry;
+        if (const Image* image = ram_->image(); image && frame < image->frames())
+            image->ensure(frame);
+        std::byte* const bytes = ram_->host(frame_address(frame));
+        bool written = false;
+        for (std::size_t i = 0; i + kJumpBytes <= kPageSize; ++i) {
+            if (bytes[i] != std::byte{0xe9})
+                continue;
+            std::int32_t distance;
+            std::memcpy(&distance, bytes + i + 1, sizeof(distance));
+            const std::uint64_t target = page.value + i + kJumpBytes + static_cast<std::uint64_t>(std::int64_t{distance});
+            const std::byte* const code = stub(target);
+            const auto original = code ? replaced_by_jump(page.value + i, std::span<const std::byte, abi::kStubBytes>(code, abi::kStubBytes), target)
+                                       : std::nullopt;
+            if (!original)
+                continue;
+            std::copy(original->begin(), original->end(), bytes + i);
+            i += kJumpBytes - 1;
+            written = true;
+        }
+        if (written && track_host_writes_)
+            note_frame(host_dirty_, frame);
+        if (written && !(entry & pte::kWrite))
+            note_frame(made_writable_, frame);
         return entry;
     });
     return true;

@@ -140,10 +140,8 @@ bool AddressSpace::fill_from_file(const Region& region, std::uint64_t region_beg
         left -= static_cast<std::uint64_t>(n);
         offset += static_cast<std::uint64_t>(n);
     }
-    if (region.patches) {
-        const std::uint64_t begin = region.file_offset + (at - region_begin);
-        region.patches->apply({ram_->host(frame_address(first)), std::uint64_t{count} * kPageSize}, begin, at - begin);
-    }
+    if (region.patches)
+        region.patches->apply({ram_->host(frame_address(first)), std::uint64_t{count} * kPageSize}, at);
     if (track_host_writes_)
         for (std::uint32_t i = 0; i < count; ++i)
             note_frame(host_dirty_, first + i);

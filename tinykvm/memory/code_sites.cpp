@@ -191,12 +191,15 @@ std::size_t next_trap(std::span<const std::byte> code, std::size_t at, std::size
 
 } // namespace
 
-std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size_t from, std::size_t to) {
+std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size_t from, std::size_t to, std::size_t* traps) {
     static const Decoder decoder;
     std::vector<CodeSite> sites;
-    for (std::size_t at = from; (at = next_trap(code, at, to)) < to; at += kTrapBytes)
+    for (std::size_t at = from; (at = next_trap(code, at, to)) < to; at += kTrapBytes) {
+        if (traps && (*traps)-- == 1)
+            break;
         if (const auto site = site_before(decoder, code, at, code[at + 1] == kSyscall ? SiteKind::system_call : SiteKind::cpuid))
             sites.push_back(*site);
+    }
     return sites;
 }
 

@@ -28,6 +28,7 @@ struct CodeSite {
 
 // Sites whose SYSCALL or CPUID begins in [from, to) of `code`, in order; offsets count from its beginning. Bytes around that range make them
 // surer: instructions have no marks, so a site is one only where decoding from many places before it comes to the same.
-std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size_t from, std::size_t to);
+// `traps`: how many places that may be one to look at, at most; what is left of it.
+std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size_t from, std::size_t to, std::size_t* traps = nullptr);
 
 } // namespace tinykvm

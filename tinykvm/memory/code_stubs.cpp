@@ -7,12 +7,13 @@
 #include <cstring>
 
 #include "tinykvm/base/guest_addr.hpp"
-#include "tinykvm/guest/abi.hpp"
 
 namespace tinykvm {
 namespace {
 
 constexpr std::size_t kStubsAPage = kPageSize / abi::kStubBytes - 1; // the first place is the page's head
+
+constexpr std::byte kJump{0xe9};
 
 void put32(std::byte* to, std::uint64_t distance) {
     const auto value = static_cast<std::uint32_t>(distance);
@@ -27,7 +28,7 @@ std::uint64_t CodePatches::stub_of(std::size_t site) const {
     return stubs_at_ + site / kStubsAPage * kPageSize + (1 + site % kStubsAPage) * abi::kStubBytes;
 }
 
-std::vector<std::byte> CodePatches::stubs(std::uint64_t shift, const StubEntries& entries) const {
+std::vector<std::byte> CodePatches::stubs(const StubEntries& entries) const {
     std::vector<std::byte> pages(stubs_bytes());
     const abi::StubPage head{entries.system_call, abi::kStubMagic, entries.cpuid};
     for (std::size_t page = 0; page < pages.size(); page += kPageSize)
@@ -43,7 +44,7 @@ std::vector<std::byte> CodePatches::stubs(std::uint64_t shift, const StubEntries
         const std::array<unsigned char, 3> lea{0x48, 0x8d, static_cast<unsigned char>(cpuid ? 0x15 : 0x0d)}; // to RDX or RCX
         constexpr std::array<unsigned char, 2> jump{0xff, 0x25};
         std::memcpy(next, lea.data(), lea.size());
-        put32(next + 3, shift + site.at + site.moved + kTrapBytes - behind_lea);
+        put32(next + 3, shift_ + site.at + site.moved + kTrapBytes - behind_lea);
         std::memcpy(next + 7, jump.data(), jump.size());
         put32(next + 9, page_down(at) + (cpuid ? offsetof(abi::StubPage, cpuid_entry) : offsetof(abi::StubPage, entry)) - behind_jump);
         stub[abi::kStubBytes - 1] = std::byte{site.moved};
@@ -51,22 +52,38 @@ std::vector<std::byte> CodePatches::stubs(std::uint64_t shift, const StubEntries
     return pages;
 }
 
-void CodePatches::apply(std::span<std::byte> bytes, std::uint64_t offset, std::uint64_t shift, bool undo) const {
-    const std::uint64_t end = offset + bytes.size();
-    auto site = std::lower_bound(sites_.begin(), sites_.end(), offset, [](const CodeSite& s, std::uint64_t at) { return s.at + kJumpBytes <= at; });
-    for (; site != sites_.end() && site->at < end; ++site) {
-        std::array<std::byte, kJumpBytes> text{std::byte{0xe9}};
-        put32(text.data() + 1, stub_of(static_cast<std::size_t>(site - sites_.begin())) - (shift + site->at + kJumpBytes));
-        if (undo)
-            std::copy_n(site->code.begin(), kJumpBytes, text.begin());
-        for (std::size_t i = 0; i < kJumpBytes; ++i) // a jump may lie in two pages that are read at different times
-            if (site->at + i >= offset && site->at + i < end)
-                bytes[site->at + i - offset] = text[i];
+void CodePatches::apply(std::span<std::byte> pages, std::uint64_t address) const {
+    const std::uint64_t begin = address - shift_;
+    auto site = std::lower_bound(sites_.begin(), sites_.end(), begin, [](const CodeSite& s, std::uint64_t at) { return s.at < at; });
+    for (; site != sites_.end() && site->at - begin + kJumpBytes <= pages.size(); ++site) {
+        std::byte* at = pages.data() + (site->at - begin);
+        if (!std::equal(at, at + kJumpBytes, site->code.begin()))
+            continue; // the file has changed since
+        *at = kJump;
+        put32(at + 1, stub_of(static_cast<std::size_t>(site - sites_.begin())) - (shift_ + site->at + kJumpBytes));
     }
 }
 
-std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes) {
+std::optional<std::array<std::byte, kJumpBytes>> replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubBytes> stub,
+                                                                  std::uint64_t stub_address) {
+    const auto moved = std::to_integer<std::size_t>(stub[abi::kStubBytes - 1]);
+    if (moved < kJumpBytes || moved > kMostMoved)
+        return std::nullopt;
+    std::int32_t distance;
+    std::memcpy(&distance, stub.data() + moved + 3, sizeof(distance));
+    if (stub_address + moved + 7 + static_cast<std::uint64_t>(std::int64_t{distance}) != address + moved + kTrapBytes)
+        return std::nullopt;
+    std::array<std::byte, kJumpBytes> original;
+    std::copy_n(stub.begin(), kJumpBytes, original.begin());
+    return original;
+}
+
+std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t most) {
     constexpr std::uint64_t kBlock = 256 << 10, kAround = 128;
+    // Programs can map whatever they like as code: what that costs here must end. The largest of real ones is Deno, with 60 MB.
+    constexpr std::uint64_t kMostBytes = 256 << 20;
+    std::size_t traps = 16384;
+    bytes = std::min(bytes, kMostBytes);
     std::vector<CodeSite> all;
     std::vector<std::byte> block(kBlock + 2 * kAround);
     for (std::uint64_t at = 0; at < bytes; at += kBlock) {
@@ -81,11 +98,14 @@ std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_
                 break; // the file may end in the mapping, or be cut meanwhile: what is not there has no system calls
             have += static_cast<std::uint64_t>(n);
         }
-        for (CodeSite& site : find_code_sites(std::span(block).first(have), before, std::min(have, before + kBlock))) {
+        for (CodeSite& site : find_code_sites(std::span(block).first(have), before, std::min(have, before + kBlock), &traps)) {
             site.at += offset + at - before;
-            all.push_back(site);
+            if (site.at % kPageSize <= kPageSize - kJumpBytes)
+                all.push_back(site);
         }
-        if (have < want)
+        if (all.size() > most)
+            all.resize(most);
+        if (have < want || traps == 0 || all.size() == most)
             break;
     }
     return all;

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/memory/code_sites.hpp"
 
 namespace tinykvm {
@@ -26,25 +27,31 @@ struct StubEntries {
 // What is different in one mapping of a file's code.
 class CodePatches {
 public:
-    // A site as it is found in the file: at = offset in the file.
-    CodePatches(std::vector<CodeSite> sites, std::uint64_t stubs_at) : sites_(std::move(sites)), stubs_at_(stubs_at) {}
+    // A site as it is found in the file: at = offset in the file. `shift` is what is added to it for the address in the guest.
+    CodePatches(std::vector<CodeSite> sites, std::uint64_t shift, std::uint64_t stubs_at)
+        : sites_(std::move(sites)), shift_(shift), stubs_at_(stubs_at) {}
 
     static std::uint64_t stub_bytes(std::size_t sites); // whole pages
+    std::size_t sites() const { return sites_.size(); }
     std::uint64_t stubs_at() const { return stubs_at_; }
     std::uint64_t stubs_bytes() const { return stub_bytes(sites_.size()); }
 
-    // The stubs' pages. `shift` is what is added to an offset in the file for the address in the guest.
-    std::vector<std::byte> stubs(std::uint64_t shift, const StubEntries& entries) const;
-    // Puts the jumps into `bytes`, which begin at `offset` of the file; or, with `undo`, what they replaced.
-    void apply(std::span<std::byte> bytes, std::uint64_t offset, std::uint64_t shift, bool undo = false) const;
+    std::vector<std::byte> stubs(const StubEntries& entries) const; // their pages
+    // Puts the jumps into whole pages that begin at `address` of the guest. What is not as it was when sites were looked for stays.
+    void apply(std::span<std::byte> pages, std::uint64_t address) const;
 
 private:
     std::uint64_t stub_of(std::size_t site) const; // its address
     std::vector<CodeSite> sites_; // in order
-    std::uint64_t stubs_at_;
+    std::uint64_t shift_, stubs_at_;
 };
 
-// Sites in [offset, offset + bytes) of a file; `at` of each is an offset in the file. Nothing when it cannot be read.
-std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes);
+// What a jump at `address` of the guest has replaced, when `stub`, at `stub_address`, is one that it can lead to.
+std::optional<std::array<std::byte, kJumpBytes>> replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubBytes> stub,
+                                                                  std::uint64_t stub_address);
+
+// Sites in [offset, offset + bytes) of a file; `at` of each is an offset in the file, and no jump would lie in two pages. Nothing where
+// it cannot be read, and not more than `most`; of files that only look like code not all is looked at.
+std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t most);
 
 } // namespace tinykvm

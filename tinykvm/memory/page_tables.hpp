@@ -20,6 +20,7 @@ namespace tinykvm {
 // frame's bytes are still in the snapshot file.
 namespace pte {
 inline constexpr std::uint64_t kPresent = 1, kWrite = 2, kUser = 4, kAccessed = 0x20, kDirty = 0x40;
+inline constexpr std::uint64_t kLarge = 0x80; // above the lowest level: maps a large page
 inline constexpr std::uint64_t kLazy = 1ull << 9;
 inline constexpr std::uint64_t kNone = 1ull << 10; // PROT_NONE: tells such an entry from one that is only lazy
 inline constexpr std::uint64_t kNoExecute = 1ull << 63;

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -127,31 +128,34 @@ TEST_CASE("system call sites: nearly all of the C library's", "[sites]") {
     struct stat info{};
     REQUIRE(::fstat(file.get(), &info) == 0);
     // Found in pieces of a file as in one.
-    const auto sites = find_code_sites(file.get(), 0, static_cast<std::uint64_t>(info.st_size));
+    const auto sites = find_code_sites(file.get(), 0, static_cast<std::uint64_t>(info.st_size), 10000);
     CHECK(sites.size() > 350);
     std::vector<std::byte> all(static_cast<std::size_t>(info.st_size));
     REQUIRE(::pread(file.get(), all.data(), all.size(), 0) == info.st_size);
-    const auto whole = find_code_sites(all, 0, all.size());
+    auto whole = find_code_sites(all, 0, all.size());
+    std::erase_if(whole, [](const CodeSite& site) { return site.at % kPageSize > kPageSize - kJumpBytes; });
     REQUIRE(whole.size() == sites.size());
     for (std::size_t i = 0; i < sites.size(); ++i)
         CHECK(whole[i].at == sites[i].at);
 }
 
-TEST_CASE("code patches: a jump leads to a stub that comes back behind the call, wherever pages are read", "[sites]") {
-    auto code = among_nops({0xb8, 1, 0, 0, 0, 0x48, 0x89, 0xfa, 0x0f, 0x05, 0xc3});
+TEST_CASE("code patches: a jump leads to a stub that comes back behind the call", "[sites]") {
+    std::vector<std::byte> code(kPageSize, std::byte{0x90});
+    const Bytes call{0xb8, 1, 0, 0, 0, 0x48, 0x89, 0xfa, 0x0f, 0x05, 0xc3};
+    std::memcpy(code.data() + 128, call.data(), call.size());
     constexpr std::uint64_t kFileOffset = 0x3000, kShift = 0x7f0000000000, kStubs = kShift - 0x10000, kEntry = 0x7ff000001234;
     auto sites = find_code_sites(code, 0, code.size());
     REQUIRE(sites.size() == 1);
     sites[0].at += kFileOffset;
-    const CodePatches patches(sites, kStubs);
-    const auto stubs = patches.stubs(kShift, {kEntry, kEntry + 64});
+    const CodePatches patches(sites, kShift, kStubs);
+    const auto stubs = patches.stubs({kEntry, kEntry + 64});
     REQUIRE(stubs.size() == kPageSize);
     abi::StubPage head;
     std::memcpy(&head, stubs.data(), sizeof(head));
     CHECK(head.entry == kEntry);
 
     const auto original = code;
-    patches.apply(code, kFileOffset, kShift);
+    patches.apply(code, kShift + kFileOffset);
     const std::uint64_t at = kShift + kFileOffset + 128;
     CHECK(code[128] == std::byte{0xe9});
     CHECK(std::memcmp(code.data() + 133, original.data() + 133, code.size() - 133) == 0); // the rest of it, and the call, stay
@@ -165,11 +169,38 @@ TEST_CASE("code patches: a jump leads to a stub that comes back behind the call,
     CHECK(stub + 8 + 7 + static_cast<std::uint64_t>(std::int64_t{behind}) == at + 10);
     CHECK(stub + 8 + 13 + static_cast<std::uint64_t>(std::int64_t{slot}) == kStubs);
 
-    // In two reads that meet within the jump.
-    auto split = original;
-    patches.apply(std::span(split).first(130), kFileOffset, kShift);
-    patches.apply(std::span(split).subspan(130), kFileOffset + 130, kShift);
-    CHECK(split == code);
-    patches.apply(code, kFileOffset, kShift, true);
-    CHECK(code == original);
+    // The way back, and only for the jump that the stub is for.
+    const std::span<const std::byte, abi::kStubBytes> own(bytes, abi::kStubBytes);
+    const auto replaced = replaced_by_jump(at, own, stub);
+    REQUIRE(replaced);
+    CHECK(std::memcmp(replaced->data(), original.data() + 128, kJumpBytes) == 0);
+    CHECK_FALSE(replaced_by_jump(at + 1, own, stub));
+    CHECK_FALSE(replaced_by_jump(at, std::span<const std::byte, abi::kStubBytes>(stubs.data(), abi::kStubBytes), kStubs));
+
+    // A file that was changed after it was looked through keeps what it has.
+    auto changed = original;
+    changed[129] = std::byte{2};
+    const auto as_it_was = changed;
+    patches.apply(changed, kShift + kFileOffset);
+    CHECK(changed == as_it_was);
+}
+
+TEST_CASE("system call sites: what is looked at of a file has an end", "[sites]") {
+    char path[] = "/tmp/test_code_sites.XXXXXX";
+    const UniqueFd file(::mkstemp(path));
+    ::unlink(path);
+    Bytes call(48, 0x90);
+    std::copy_n(Bytes{0xb8, 1, 0, 0, 0, 0x0f, 0x05}.begin(), 7, call.begin() + 41);
+    Bytes calls;
+    for (int i = 0; i < 30000; ++i)
+        calls.insert(calls.end(), call.begin(), call.end());
+    REQUIRE(::write(file.get(), calls.data(), calls.size()) == static_cast<ssize_t>(calls.size()));
+    CHECK(find_code_sites(file.get(), 0, calls.size(), 100).size() == 100);
+    const auto sites = find_code_sites(file.get(), 0, calls.size(), 100000);
+    CHECK(sites.size() > 16000);
+    CHECK(sites.size() < 16385);
+    for (const CodeSite& site : sites)
+        CHECK(site.at % kPageSize <= kPageSize - kJumpBytes);
+    REQUIRE(::ftruncate(file.get(), std::int64_t{1} << 40) == 0); // would take minutes
+    CHECK(find_code_sites(file.get(), 4 << 20, std::uint64_t{1} << 40, 100).empty());
 }
