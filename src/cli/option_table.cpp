@@ -39,6 +39,7 @@ constexpr OptionSpec kTable[] = {
      .help = "path of the warm-up requests", .without_effect = kSnaprun},
     {.name = "cpu", .kind = Kind::text, .group = kOptions, .value = "native|x86-64-v2|x86-64-v3|x86-64-v4",
      .fallback = "native", .help = "CPU features to show", .without_effect = kSnaprun},
+    {.name = "code-as-is", .group = kOptions, .help = "for programs that check their own code: leave it unchanged (slower)"},
     {.name = "level", .kind = Kind::count, .group = kOptions, .value = "N",
      .help = "zstd level of the snapshot, 1 to 22", .offered = kSnapshot},
     {.name = "cache", .kind = Kind::text, .group = kOptions, .value = "DIR|none",

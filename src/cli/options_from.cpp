@@ -129,6 +129,7 @@ private:
         options_.ephemeral |= options_.http; // every request gets a clean machine
         flag("stats", options_.stats);
         flag("check-reset", options_.check_reset);
+        flag("code-as-is", options_.code_as_is);
         flag("temporary", options_.temporary);
         flag("no-ephemeral-keep-working-memory", options_.keep_working_memory, false);
         flag("no-executable-heap", options_.executable_heap, false);

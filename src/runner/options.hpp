@@ -37,6 +37,7 @@ struct Options {
     bool stats = false;     // --stats: counters at exit, to stderr
     int level = 0;          // zstd level of snapshot; 0 = default
     std::string cpu;        // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
+    bool code_as_is = false;  // --code-as-is: system calls in it are made where they are, not by stubs
     bool check_reset = false; // --check-reset: compare the whole machine with the image after each reset
     std::string reset;        // --reset: "", auto, dirty-bits, working-set
     bool keep_working_memory = true; // --no-ephemeral-keep-working-memory clears it

@@ -45,6 +45,7 @@ MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& op
     env.limits = limits;
     env.options.verbose = options.verbose.general;
     env.options.keep_working_memory = options.keep_working_memory;
+    env.options.lead_code = !options.code_as_is;
     env.options.trace_syscalls = options.verbose.syscalls;
     env.options.trace_mmap = options.verbose.mmap;
     env.options.trace_threads = options.verbose.threads;

@@ -144,6 +144,20 @@ def test_what_is_wiped_is_so_when_it_is_first_looked_at(start) -> None:
 
 
 @pytest.mark.emulated
+@pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E2], ids=str)
+def test_code_is_the_files_when_it_is_written_to_or_moved(start, mode) -> None:
+    """Code of files leads around SYSCALL, and has its own bytes again before it changes; each invocation anew."""
+    server = start(guest("code", "{port}"), mode, "--check-reset")
+    assert [server.line() for _ in range(4)] == ["calls=1 led=1 file=1 written=1 moved=1\n"] * 4
+    stop_well(server)
+
+
+def test_code_is_left_alone_when_asked(start) -> None:
+    server = start(guest("code", "{port}"), RUN_E, "--code-as-is")
+    assert server.line() == "calls=1 led=0 file=1 written=1 moved=1\n"
+
+
+@pytest.mark.emulated
 def test_clocks_go_on(start) -> None:
     server = start(guest("unique", "{port}"), SNAPRUN_E)
     last_monotonic = 0

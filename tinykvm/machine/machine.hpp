@@ -68,6 +68,8 @@ struct MachineOptions {
     bool trial = false;
     // Between invocations a machine keeps its copies of the pages it wrote to; false gives them back each time.
     bool keep_working_memory = true;
+    // Code of files leads around what leaves the machine (memory/code_sites.hpp).
+    bool lead_code = true;
 };
 
 // What machines of one kind share: KVM, the CPU they see, the policy.

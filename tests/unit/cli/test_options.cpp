@@ -68,6 +68,7 @@ TEST_CASE("switches and plain values") {
                {true, false, true, true, false}));
     CHECK(told("-t 3").threads == 3);
     CHECK(told("-t 0").threads == kTestCpus);
+    CHECK(told("--code-as-is").code_as_is);
     CHECK(told("-w 7 --warmup-path /ready?x=1").warmup_path == "/ready?x=1");
     CHECK(told("--cpu x86-64-v3").cpu == "x86-64-v3");
     CHECK(told("--reset=working-set").reset == "working-set");
