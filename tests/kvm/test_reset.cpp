@@ -1,5 +1,9 @@
 // After each of many invocations that spoil all they can reach, and end in every way there is, the next one sees
 // the machine as it was.
+#include <sys/mman.h>
+
+#include <array>
+
 #include "tests/kvm/world.hpp"
 #include "tinykvm/memory/layout.hpp"
 
@@ -183,6 +187,33 @@ TEST_CASE("a machine that may not keep copies gives them back, and is the same")
             REQUIRE(invoke(server, *machine, round, kReply, stop) == want);
         }
     }
+}
+
+TEST_CASE("pages that one invocation wrote are not copied back for ever") {
+    Server server;
+    const auto machine = server.clone(ResetStrategy::working_set);
+    Stop stop;
+    const auto want = invoke(server, *machine, 0, kReply, stop);
+    const std::uint64_t usual = machine->reset().pages_copied;
+    machine->prepare();
+    // As a large invocation would: every page that it may write to.
+    std::uint64_t written = 0;
+    for (const auto& [begin, region] : machine->space().regions())
+        if ((region.flags & kRegionUser) && (region.prot & PROT_WRITE))
+            for (std::uint64_t page = begin; page < region.end && written < 5000; page += kPageSize)
+                if (pte::mapped(machine->space().tables().get(GuestVirt(page))))
+                    written += machine->space().write(GuestVirt(page), std::array{std::byte{1}});
+    REQUIRE(written > 400);
+    CHECK(machine->reset().pages_copied > usual + 400);
+    machine->prepare();
+    std::uint64_t last = 0;
+    for (int i = 0; i < 500; ++i) {
+        CHECK(invoke(server, *machine, 0, kReply, stop) == want);
+        last = machine->reset().pages_copied;
+        CHECK(machine->compare_with_image() == "");
+        machine->prepare();
+    }
+    CHECK(last <= 256); // below, nothing is looked for
 }
 
 TEST_CASE("clones of one image do not see each other") {

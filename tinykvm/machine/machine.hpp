@@ -193,6 +193,7 @@ private:
 
     std::uint64_t restore_working_set();
     void erase_tables(std::vector<Frame>& frames) const;
+    void shrink_working_set();
     std::uint64_t restore_dirty(std::vector<Frame> dirty);
     void restore_frames(const std::vector<Frame>& frames);
     void close_handles();
@@ -239,6 +240,12 @@ private:
     std::size_t own_count_ = 0;         // pages that this clone keeps between requests
     std::vector<UnwrittenPage> unwritten_;
     std::vector<bool> clean_copies_; // frames that are this clone's own only to be mapped faster: not written to yet
+    std::vector<Frame> unchanged_;   // sorted: of the working set, what was as in the image at the last look
+    std::vector<Frame> given_back_;  // sorted: copies that went back to the kernel at the last look
+    std::vector<std::uint8_t> came_back_; // for each frame: how often it was in the working set again after that
+    std::size_t give_back_ = 0;
+    std::uint64_t looks_ = 0;
+    unsigned resets_since_look_ = 0;
     long minor_faults_seen_ = -1;
     std::vector<Frame> host_pages_;     // frames that the host writes to by pointer
     std::vector<std::uint32_t> told_;   // what tell_once() has named

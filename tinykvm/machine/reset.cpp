@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -117,9 +118,51 @@ void Machine::erase_tables(std::vector<Frame>& frames) const {
     std::erase_if(frames, [&](Frame frame) { return table[frame]; });
 }
 
+// One invocation that wrote much must not make all that follow dear. Now and then what the invocation left is compared with the image, and
+// copies that were as in it twice in a row go back to the kernel: a few first, for a page may be written to and put back by the
+// program itself each time (reference counts), and then costs a fault anew; more once such do not come back.
+void Machine::shrink_working_set() {
+    constexpr unsigned kEvery = 64;
+    constexpr std::size_t kWorthIt = 256; // pages: below, a reset is nothing beside an exit
+    constexpr std::size_t kFew = 64;
+    if (++resets_since_look_ < kEvery || working_set_.size() < kWorthIt)
+        return;
+    resets_since_look_ = 0;
+    ++looks_;
+    came_back_.resize(ram_.image_frames());
+    std::size_t back = 0;
+    for (const Frame frame : given_back_)
+        if (std::binary_search(working_set_.begin(), working_set_.end(), frame)) {
+            came_back_[frame] = static_cast<std::uint8_t>(std::min(came_back_[frame] + 1, 15));
+            ++back;
+        }
+    give_back_ = given_back_.empty() || back * 4 > given_back_.size() ? kFew : give_back_ * 2;
+    given_back_.clear();
+
+    const std::byte* pristine = image_->image->data();
+    std::vector<Frame> unchanged;
+    for (const Frame frame : working_set_)
+        if (std::memcmp(ram_.host(frame_address(frame)), pristine + frame_address(frame).value, kPageSize) == 0)
+            unchanged.push_back(frame);
+    std::set_intersection(unchanged.begin(), unchanged.end(), unchanged_.begin(), unchanged_.end(), std::back_inserter(given_back_));
+    unchanged_ = std::move(unchanged);
+    // What came back n times is tried each 4^n looks.
+    std::erase_if(given_back_, [&](Frame frame) { return looks_ % (1ull << (2 * came_back_[frame])) != 0; });
+    given_back_.resize(std::min(given_back_.size(), give_back_));
+    std::vector<FrameRun> runs;
+    for (const Frame frame : given_back_)
+        append_frame(runs, frame);
+    for (const FrameRun& run : runs)
+        if (::madvise(ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, MADV_DONTNEED) < 0)
+            throw_errno("madvise(MADV_DONTNEED) unused copies");
+    if (!runs.empty())
+        minor_faults_seen_ = -1; // the set is learned anew
+}
+
 // Working set: the kernel tells which pages of the image this clone has a copy of. A page written for the first time
 // cost a minor fault; without one the set is what it was.
 std::uint64_t Machine::restore_working_set() {
+    shrink_working_set();
     for (const Frame frame : space_.take_made_writable())
         if (frame < clean_copies_.size() && clean_copies_[frame]) {
             clean_copies_[frame] = false;
@@ -201,6 +244,8 @@ ResetStats Machine::reset() {
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");
         working_set_.clear();
+        unchanged_.clear();
+        given_back_.clear();
         own_.clear();
         own_count_ = 0;
         clean_copies_.clear();
