@@ -51,7 +51,7 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
     stubs.name = kStubsName;
     insert(top - room, std::move(stubs));
     for (std::uint64_t page = top - room; page < top; page += kPageSize)
-        if (!pte::mapped(tables_.get(GuestVirt(page))) && populate_around(region_of(page), page, room) != FaultOutcome::done) {
+        if (!pte::mapped(tables_.get(GuestVirt(page))) && populate_around(region_of(page), page, kPageSize) != FaultOutcome::done) {
             unmap(top - room, top);
             out_of_memory_ = false; // it was only for speed
             return nullptr;
