@@ -13,8 +13,6 @@ import math
 import pathlib
 import sys
 
-if sys.path[0] == str(pathlib.Path(__file__).resolve().parent):
-    del sys.path[0]  # bench/platform.py is not the `platform` that matplotlib asks for
 try:
     import matplotlib
 

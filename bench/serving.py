@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The platform under load, as issue 3 asks: what is counted is told, and what went wrong.
+"""`serve` under load: what is counted is told, and what went wrong.
 
-    bench/platform.py load  [--seconds 60] [--clients 16]   20 functions, one deployed anew each second, one that crashes
-    bench/platform.py wrk   [--seconds 60] [--clients 16]   the same with wrk (bench/load.lua): faster, and so harder
-    bench/platform.py many  [--functions 1000]              the store's size, `list`, cold requests, hot beside cold
-    bench/platform.py churn [--cycles 10000]                restored and dropped again and again: memory, descriptors
+    bench/serving.py load  [--seconds 60] [--clients 16]   20 functions, one deployed anew each second, one that crashes
+    bench/serving.py wrk   [--seconds 60] [--clients 16]   the same with wrk (bench/load.lua): faster, and so harder
+    bench/serving.py many  [--functions 1000]              the store's size, `list`, cold requests, hot beside cold
+    bench/serving.py churn [--cycles 10000]                restored and dropped again and again: memory, descriptors
 
 Needs build/ (scripts/build.sh, scripts/functions.sh) and musl-gcc. Exit status 1 when an answer was wrong or lost.
 """
