@@ -181,14 +181,14 @@ static void mapped_code(void) {
     char *at = mmap(room + (2 << 20), 8192, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0);
     CHECK(((function)(at + 80))(0) == getppid());
     CHECK(((function)(at + 4096 + 80))(0) == getppid());
-    MUST(mprotect(at, 4096, PROT_READ | PROT_WRITE)); // as for relocations in code
+    MUST(mprotect(at, 8192, PROT_READ | PROT_WRITE)); // as for relocations in code
     CHECK(memcmp(at, code, sizeof(code)) == 0);
     at[81] = 121; // getpgid
-    MUST(mprotect(at, 4096, PROT_READ | PROT_EXEC));
+    MUST(mprotect(at, 8192, PROT_READ | PROT_EXEC));
     CHECK(((function)(at + 80))(0) == getpgid(0));
-    MUST(mprotect(at, 4096, PROT_READ | PROT_WRITE));
+    MUST(mprotect(at, 8192, PROT_READ | PROT_WRITE));
     at[81] = 110;
-    MUST(mprotect(at, 4096, PROT_READ | PROT_EXEC));
+    MUST(mprotect(at, 8192, PROT_READ | PROT_EXEC));
     char *moved = mremap(at, 8192, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, at - (1 << 20));
     CHECK(moved == at - (1 << 20));
     CHECK(memcmp(moved, code, sizeof(code)) == 0);
