@@ -103,7 +103,7 @@ OwnReply ask(Machine& machine, Driver& driver, std::string request, double secon
     return reply;
 }
 
-DriveEnd drive_until_quiet(Machine& machine, Driver& driver, double seconds) {
+static DriveEnd drive_until_quiet(Machine& machine, Driver& driver, double seconds) {
     Driver::Until quiet;
     quiet.quiescent = true;
     quiet.deadline_ns = host_mono_ns() + static_cast<std::uint64_t>(seconds * 1e9);

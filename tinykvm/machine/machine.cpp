@@ -16,7 +16,6 @@
 namespace tinykvm {
 namespace {
 
-
 std::uint64_t round_pages(std::uint64_t bytes) { return page_up(bytes); }
 
 std::uint64_t memory_limit(const MachineEnv& env, const MachineImage* image) {
@@ -226,6 +225,8 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
                 return;
         populate(run, kMadvPopulateWrite);
     };
+    // Copies of the pages it is known to write to, made in one go: cheaper than a fault for each. Before anything is read: a page that is
+    // mapped already is unmapped for its copy, which every VM of the process is told.
     for (const FrameRun& run : image->working_set)
         make_private(run);
     m->find_pages();
