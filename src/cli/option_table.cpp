@@ -34,7 +34,7 @@ constexpr OptionSpec kTable[] = {
     {.name = "env", .kind = Kind::repeated, .group = kOptions, .value = "K=V",
      .help = "set an environment variable (repeatable)", .without_effect = kSnaprun},
     {.name = "warmup", .letter = 'w', .kind = Kind::count, .group = kOptions, .value = "N", .fallback = "0",
-     .help = "requests served before the image is taken", .without_effect = kSnaprun},
+     .help = "requests served before the image is taken; a few more if an invocation would be dear then", .without_effect = kSnaprun},
     {.name = "warmup-path", .kind = Kind::text, .group = kOptions, .value = "PATH", .fallback = "/",
      .help = "path of the warm-up requests", .without_effect = kSnaprun},
     {.name = "cpu", .kind = Kind::text, .group = kOptions, .value = "native|x86-64-v2|x86-64-v3|x86-64-v4",

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "src/runner/trial.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -18,32 +19,19 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr double kTrialSeconds = 3;
-// A snapshot is started long after it was taken: timers that are due by then belong to its first request.
-constexpr std::uint64_t kTrialLaterNs = 86'400'000'000'000;
-
 struct Used {
     Machine::AccessedFrames frames;
     std::vector<FrameRun> written;
     bool answered = false;
 };
 
-Used answer_once(const MachineEnv& env, const Setup& setup, const Options& options,
-                 std::shared_ptr<const MachineImage> image) {
-    Booted trial;
-    trial.driver = std::make_unique<Driver>(*setup.listeners, [](const std::string&) {});
-    trial.machine = Machine::clone(env, std::move(image), *trial.driver, ResetStrategy::working_set);
-    trial.machine->skip_time(kTrialLaterNs);
-    trial.machine->forget_accessed();
+Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+    Trial trial(setup, options, std::move(image));
+    trial.machine().forget_accessed();
     Used used;
-    try {
-        warm_up(trial, options, 1);
-        used.answered = true;
-    } catch (const UserError&) {
-        // Not a web server, or not for this path: what it touched until then is what is known.
-    }
-    used.frames = trial.machine->accessed_frames();
-    used.written = trial.machine->written_frames();
+    used.answered = trial.answer(); // else: what it touched until then is what is known
+    used.frames = trial.machine().accessed_frames();
+    used.written = trial.machine().written_frames();
     return used;
 }
 
@@ -51,17 +39,11 @@ Used answer_once(const MachineEnv& env, const Setup& setup, const Options& optio
 
 TrialPages trial_invocation(const Setup& setup, const Options& options,
                             std::shared_ptr<const MachineImage> image) {
-    MachineEnv env = setup.env;
-    env.options.trial = true;
-    env.options.verbose = false;
-    env.options.trace_syscalls = env.options.trace_mmap = false;
-    Options one = options;
-    one.limits.request_seconds = one.limits.boot_seconds = kTrialSeconds;
-    Used used = answer_once(env, setup, one, image);
+    Used used = answer_once(setup, options, image);
     // What a thread happened to touch in one of two trials only is not hot: a few such pages move the chunks'
     // ends, and snapshots of the same program would share less.
     if (used.answered) {
-        const Used again = answer_once(env, setup, one, image);
+        const Used again = answer_once(setup, options, image);
         std::vector<bool> both(image->image->frames());
         for (const Frame frame : again.frames.program)
             both[frame] = true;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "src/runner/hot_pages.hpp"
+#include "src/runner/image_moment.hpp"
 #include "src/runner/setup.hpp"
 #include "src/runner/snapshot_image.hpp"
 #include "src/snapshot/address_order.hpp"
@@ -43,8 +44,8 @@ int make_snapshot(const Options& options) {
         // The program's own status is not this command's: there is no snapshot.
         return static_cast<int>(booted.end == DriveEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     }
-    auto booted_image = std::move(*booted.machine).into_image();
-    booted.machine.reset();
+    const double boot_seconds = booted.seconds;
+    auto booted_image = take_image(*setup, options, std::move(booted));
     TrialPages trial = trial_invocation(*setup, options, booted_image);
     booted_image->working_set = std::move(trial.written);
     const auto image = renumber(*booted_image, in_order_of_chunks(*booted_image, trial.hot));
@@ -57,7 +58,7 @@ int make_snapshot(const Options& options) {
                                                    options.level, image->image->fd(), cache);
     if (options.verbose.general)
         note_line(fmt::format("{}: booted in {:.1f} ms; {} pages stored, {} zero, {} hot in {} of {} chunks",
-                              program_name(setup->program), booted.seconds * 1000, summary.stored_pages,
+                              program_name(setup->program), boot_seconds * 1000, summary.stored_pages,
                               summary.zero_pages, hot.size(), summary.hot_chunks, summary.chunks));
     const double mib = static_cast<double>(summary.file_bytes) / (1 << 20);
     fmt::print("Snapshot {} {} sha256:{}\n", options.snapshot_file,

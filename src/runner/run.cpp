@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "src/runner/announce.hpp"
+#include "src/runner/image_moment.hpp"
 #include "src/runner/workers.hpp"
 #include "tinykvm/machine/restore.hpp"
 
@@ -31,11 +32,11 @@ int run_program(const Options& options) {
     if (cloned) {
         if (!prepare_for_image(booted, options, program_name(setup->program)))
             return booted.exit_code;
-        const auto image = std::move(*booted.machine).into_image();
-        booted.machine.reset();
+        const double boot_seconds = booted.seconds;
+        const auto image = take_image(*setup, options, std::move(booted));
         if (uses_dirty_bits(*setup, options))
             clear_marks(*image, *image->image);
-        announce(*setup, options, booted.seconds, "booted");
+        announce(*setup, options, boot_seconds, "booted");
         return serve(*setup, options, image);
     }
     warm_up(booted, options, options.warmup);

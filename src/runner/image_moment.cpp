@@ -1,0 +1,71 @@
+#include "src/runner/image_moment.hpp"
+
+#include <fmt/format.h>
+
+#include "src/runner/own_request.hpp"
+#include "src/runner/trial.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/machine/renumber.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+// What a clean machine adds of its own (copies, cold caches) is less than this.
+constexpr std::uint64_t kDearTimes = 3, kDearNs = 500'000;
+constexpr unsigned kAttempts = 4;
+
+// The image of a machine that went on from `image` for a few more requests; null when it did not get through them.
+std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image,
+                                          unsigned requests) {
+    Booted further;
+    further.driver = std::make_unique<Driver>(*setup.listeners, note_line);
+    further.machine = Machine::clone(setup.env, std::move(image), *further.driver, ResetStrategy::working_set);
+    try {
+        warm_up(further, options, 1);
+        if (run_out_timers(*further.machine, *further.driver, options.limits.boot_seconds) != DriveEnd::quiescent)
+            return nullptr;
+        warm_up(further, options, requests);
+    } catch (const UserError&) {
+        return nullptr;
+    }
+    return renumber(*std::move(*further.machine).into_image(), {});
+}
+
+std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& options, const std::shared_ptr<MachineImage>& image) {
+    Trial trial(setup, options, image);
+    return trial.answer() ? trial.cost_ns() : std::nullopt;
+}
+
+} // namespace
+
+std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& options, Booted booted) {
+    auto image = std::move(*booted.machine).into_image();
+    booted.machine.reset();
+    if (booted.warm_ns == 0)
+        return image;
+    const auto dear = [&](std::uint64_t ns) { return ns > booted.warm_ns * kDearTimes && ns > booted.warm_ns + kDearNs; };
+    auto cost = invocation_ns(setup, options, image);
+    auto last = image;
+    for (unsigned attempt = 1, more = 0; cost && dear(*cost) && attempt <= kAttempts; ++attempt) {
+        const unsigned requests = 1u << (2 * attempt - 1); // 2, 8, 32, 128
+        last = later_image(setup, options, last, requests);
+        if (!last)
+            break;
+        more += 1 + requests;
+        const auto now = invocation_ns(setup, options, last);
+        if (options.verbose.general)
+            note_line(fmt::format("{}: an invocation would take {:.2f} ms, the warm-up's fastest request took {:.2f}; after {} more: {}",
+                                  program_name(setup.program), static_cast<double>(*cost) / 1e6, static_cast<double>(booted.warm_ns) / 1e6, more,
+                                  now ? fmt::format("{:.2f} ms", static_cast<double>(*now) / 1e6) : "no answer"));
+        if (now && *now < *cost) {
+            image = last;
+            cost = now;
+        }
+    }
+    return image;
+}
+
+} // namespace kvmserver
