@@ -24,10 +24,10 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     memory_ = Image::create(state.frames, std::move(ahead.memory));
     loader_ = std::make_shared<SnapshotLoader>(std::move(reader), UnpackedCache(options.cache), *memory_);
     memory_->set_loader(loader_);
-    // The hot part is unpacked by two threads while this one gets KVM, the VMs and the sockets ready.
+    // The hot part is unpacked from its beginning by a thread, while this one gets KVM, the VMs and the sockets ready and then goes
+    // to meet it from the end. Not more threads: writes to one memfd wait for each other.
     const std::size_t hot = loader_->hot_chunks();
-    auto front = std::async(std::launch::async, [&] { loader_->load_chunks(0, hot / 2, stop_); });
-    auto back = std::async(std::launch::async, [&] { loader_->load_chunks(hot / 2, hot, stop_); });
+    auto front = std::async(std::launch::async, [&] { loader_->load_chunks(0, hot, stop_); });
 
     setup_ = set_up_restored(options, state, ahead.setup ? std::move(ahead.setup) : begin_restored(options));
     const CpuDifference cpu = compare_cpu(state.cpu, cpu_state(setup_->env.cpu));
@@ -40,8 +40,9 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     setup_->env.cpu = guest_cpu(state.cpu);
     if (sockets == Sockets::open)
         setup_->listeners->open(state.listeners);
+    for (std::size_t chunk = hot; chunk-- > 0;)
+        loader_->load_chunks(chunk, chunk + 1, stop_);
     front.get();
-    back.get();
     hot_bytes_ = std::uint64_t{loader_->hot_end()} * kPageSize;
     memory_->give_back_prepared(loader_->hot_end());
     if (options.verbose.general && loader_->hot_from_cache() > 0)

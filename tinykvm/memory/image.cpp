@@ -30,6 +30,31 @@ UniqueFd new_memfd() {
     return fd;
 }
 
+// From one file to another, copied once: the pages of the source pass through a pipe by reference. False when not all of it could
+// be had that way; what has been written by then may be written again.
+bool splice_bytes(int from, std::uint64_t from_at, int to, std::uint64_t to_at, std::size_t bytes) {
+    constexpr int kPipeBytes = 1 << 20; // the most for a user who is not root (pipe(7))
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) < 0)
+        return false;
+    const UniqueFd out(ends[0]), in(ends[1]);
+    (void)!::fcntl(in.get(), F_SETPIPE_SZ, kPipeBytes);
+    auto source = static_cast<off64_t>(from_at), target = static_cast<off64_t>(to_at);
+    while (bytes > 0) {
+        ssize_t held = ::splice(from, &source, in.get(), nullptr, bytes, 0);
+        if (held <= 0)
+            return false;
+        bytes -= static_cast<std::size_t>(held);
+        while (held > 0) {
+            const ssize_t n = ::splice(out.get(), nullptr, to, &target, static_cast<std::size_t>(held), 0);
+            if (n <= 0)
+                return false;
+            held -= n;
+        }
+    }
+    return true;
+}
+
 } // namespace
 
 Image::Image(UniqueFd memfd, std::uint32_t frames)
@@ -77,12 +102,7 @@ bool Image::fill(std::uint32_t first, std::uint32_t count, int file, std::uint64
     const std::size_t bytes = std::size_t{count} * kPageSize;
     if (first + count <= prepared_)
         return read_at(file, offset, {view_.data() + std::uint64_t{first} * kPageSize, bytes}) == bytes;
-    thread_local std::vector<std::byte> buffer;
-    buffer.resize(std::max(buffer.size(), bytes));
-    if (read_at(file, offset, std::span(buffer).first(bytes)) != bytes)
-        return false;
-    fill(first, std::span<const std::byte>(buffer).first(bytes));
-    return true;
+    return splice_bytes(file, offset, memfd_.get(), std::uint64_t{first} * kPageSize, bytes);
 }
 
 void Image::give_back_prepared(std::uint32_t first) {
