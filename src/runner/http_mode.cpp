@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,6 +27,9 @@ constexpr std::size_t kMostWaiting = 1024;
 // A request's head is sent right after its connection is made.
 constexpr int kHeadPatienceMs = 10'000;
 constexpr std::chrono::seconds kDrainPatience{30};
+
+// What epoll tells: these, or a place in connected_.
+constexpr std::uint64_t kStop = ~std::uint64_t{0}, kQueue = kStop - 1;
 
 http::Options front_options(const Options& options) {
     http::Options out;
@@ -78,9 +82,13 @@ private:
 
 HttpMode::HttpMode(const Setup& setup, const Options& options)
     : listeners_(*setup.listeners), request_seconds_(setup.env.limits.request_seconds), arrived_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)),
-      front_(front_options(options), *this, nullptr) {
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)), front_(front_options(options), *this, nullptr) {
     if (!arrived_)
         throw_errno("eventfd");
+    if (!epoll_)
+        throw_errno("epoll_create1");
+    watch(arrived_.get(), EPOLLIN, kQueue);
+    watch(hard_stop_.fd(), EPOLLIN, kStop);
     const auto listening = setup.listeners->all();
     if (listening.empty())
         throw UserError(ExitCode::failure, "--http: the program does not listen");
@@ -105,10 +113,17 @@ void HttpMode::serve() {
 }
 
 void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) {
+    std::string client_ip(request.client_ip);
+    if (promise_machine()) {
+        auto arrival = join(*waiter, client_ip);
+        if (!arrival || !watch_for_head(std::move(*arrival)))
+            break_promise();
+        return;
+    }
     {
         const std::lock_guard lock(mutex_);
         if (queue_.size() < kMostWaiting) {
-            queue_.push_back({std::move(waiter), std::string(request.client_ip)});
+            queue_.push_back({std::move(waiter), std::move(client_ip)});
             const std::uint64_t one = 1;
             (void)!::write(arrived_.get(), &one, sizeof(one));
             return;
@@ -117,40 +132,122 @@ void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::W
     waiter->failed({503, "queue-full", fmt::format("{} requests wait for a machine already", kMostWaiting), "more machines: --threads", 1});
 }
 
+bool HttpMode::promise_machine() {
+    const std::lock_guard lock(mutex_);
+    if (promised_ == idle_ || !queue_.empty())
+        return false;
+    ++promised_;
+    return true;
+}
+
+void HttpMode::break_promise() {
+    const std::lock_guard lock(mutex_);
+    --promised_;
+}
+
+// A connection between the front and a machine; the front has its end then. Nothing: the front was told why not.
+std::optional<Arrival> HttpMode::join(http::Waiter& waiter, const std::string& client_ip) {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+        waiter.failed({503, "no-socket", fmt::format("the server has no socket left: {}", std::strerror(errno)), "raise its open files", 1});
+        return std::nullopt;
+    }
+    Arrival out;
+    out.fd = UniqueFd(pair[0]);
+    out.listener = listener_;
+    out.peer = address_of(client_ip);
+    auto fate = std::make_shared<std::atomic<Fate>>(Fate::running);
+    out.tell = [fate](Fate how) { fate->store(how, std::memory_order_release); };
+    waiter.connected(UniqueFd(pair[1]), std::make_unique<MachineLease>(std::move(fate), request_seconds_));
+    return out;
+}
+
+void HttpMode::watch(int fd, std::uint32_t events, std::uint64_t token) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = token;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
+        throw_errno("epoll_ctl");
+}
+
+// The next idle worker takes it once there is something to read, or nothing to come. False: there was no memory for that, and the
+// connection is closed.
+bool HttpMode::watch_for_head(Arrival arrival) {
+    const std::lock_guard lock(mutex_);
+    std::size_t place = 0;
+    while (place < connected_.size() && connected_[place].fd)
+        ++place;
+    if (place == connected_.size())
+        connected_.emplace_back();
+    connected_[place] = std::move(arrival);
+    try {
+        watch(connected_[place].fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, place);
+        return true;
+    } catch (const HostError&) {
+        connected_[place] = {};
+        return false;
+    }
+}
+
 bool HttpMode::pop(Waiting& out) {
     std::uint64_t count;
     if (::read(arrived_.get(), &count, sizeof(count)) != sizeof(count))
         return false; // another worker was faster
     const std::lock_guard lock(mutex_);
+    --idle_;
     out = std::move(queue_.front());
     queue_.pop_front();
     return true;
 }
 
-bool HttpMode::next(Arrival& out) {
-    while (!hard_stop_.requested()) {
-        pollfd fds[2] = {{arrived_.get(), POLLIN, 0}, {hard_stop_.fd(), POLLIN, 0}};
-        if (::poll(fds, 2, -1) < 0 && errno != EINTR)
-            throw_errno("poll");
-        Waiting waiting;
-        if (!pop(waiting) || waiting.waiter->abandoned())
-            continue;
-        int pair[2];
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
-            waiting.waiter->failed({503, "no-socket", fmt::format("the server has no socket left: {}", std::strerror(errno)), "raise its open files", 1});
-            continue;
+namespace {
+
+bool has_input(const Arrival& arrival) {
+    char byte;
+    return ::recv(arrival.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+} // namespace
+
+bool HttpMode::take_connected(std::uint64_t place, Arrival& out) {
+    const std::lock_guard lock(mutex_);
+    --promised_;
+    out = std::move(connected_[place]);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, out.fd.get(), nullptr);
+    const bool begun = has_input(out); // else it ended without a request
+    idle_ -= begun ? 1 : 0;
+    return begun;
+}
+
+bool HttpMode::take_waiting(Arrival& out) {
+    Waiting waiting;
+    if (!pop(waiting))
+        return false;
+    if (!waiting.waiter->abandoned())
+        if (auto arrival = join(*waiting.waiter, waiting.client_ip)) {
+            out = std::move(*arrival);
+            // A machine is resumed once, with the request in its hands.
+            pollfd head[2] = {{out.fd.get(), POLLIN, 0}, {hard_stop_.fd(), POLLIN, 0}};
+            ::poll(head, 2, kHeadPatienceMs);
+            if (has_input(out))
+                return true;
         }
-        out.fd = UniqueFd(pair[0]);
-        out.listener = listener_;
-        out.peer = address_of(waiting.client_ip);
-        auto fate = std::make_shared<std::atomic<Fate>>(Fate::running);
-        out.tell = [fate](Fate how) { fate->store(how, std::memory_order_release); };
-        waiting.waiter->connected(UniqueFd(pair[1]), std::make_unique<MachineLease>(std::move(fate), request_seconds_));
-        // A machine is resumed once, with the request in its hands.
-        pollfd head[2] = {{out.fd.get(), POLLIN, 0}, {hard_stop_.fd(), POLLIN, 0}};
-        ::poll(head, 2, kHeadPatienceMs);
-        char byte;
-        if (::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+    const std::lock_guard lock(mutex_);
+    ++idle_;
+    return false;
+}
+
+bool HttpMode::next(Arrival& out) {
+    {
+        const std::lock_guard lock(mutex_);
+        ++idle_;
+    }
+    while (!hard_stop_.requested()) {
+        epoll_event event;
+        const int n = ::epoll_wait(epoll_.get(), &event, 1, -1);
+        if (n < 0 && errno != EINTR)
+            throw_errno("epoll_wait");
+        if (n > 0 && event.data.u64 != kStop && (event.data.u64 == kQueue ? take_waiting(out) : take_connected(event.data.u64, out)))
             return true;
     }
     return false;
