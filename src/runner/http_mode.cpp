@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -24,12 +24,9 @@ namespace {
 
 // Requests that wait for a machine; beyond it clients are told to come again.
 constexpr std::size_t kMostWaiting = 1024;
-// A request's head is sent right after its connection is made.
-constexpr int kHeadPatienceMs = 10'000;
 constexpr std::chrono::seconds kDrainPatience{30};
 
-// What epoll tells: these, or a place in connected_.
-constexpr std::uint64_t kStop = ~std::uint64_t{0}, kQueue = kStop - 1;
+constexpr std::uint64_t kStop = ~std::uint64_t{0}; // what epoll tells: this, or a place in connected_
 
 http::Options front_options(const Options& options) {
     http::Options out;
@@ -81,14 +78,15 @@ private:
 } // namespace
 
 HttpMode::HttpMode(const Setup& setup, const Options& options)
-    : listeners_(*setup.listeners), request_seconds_(setup.env.limits.request_seconds), arrived_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)),
+    : listeners_(*setup.listeners), request_seconds_(setup.env.limits.request_seconds), most_ahead_(2 * std::size_t{std::max(1u, options.threads)}),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)), front_(front_options(options), *this, nullptr) {
-    if (!arrived_)
-        throw_errno("eventfd");
     if (!epoll_)
         throw_errno("epoll_create1");
-    watch(arrived_.get(), EPOLLIN, kQueue);
-    watch(hard_stop_.fd(), EPOLLIN, kStop);
+    epoll_event stop{};
+    stop.events = EPOLLIN;
+    stop.data.u64 = kStop;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, hard_stop_.fd(), &stop) < 0)
+        throw_errno("epoll_ctl");
     const auto listening = setup.listeners->all();
     if (listening.empty())
         throw UserError(ExitCode::failure, "--http: the program does not listen");
@@ -113,36 +111,37 @@ void HttpMode::serve() {
 }
 
 void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) {
-    std::string client_ip(request.client_ip);
-    if (promise_machine()) {
-        auto arrival = join(*waiter, client_ip);
-        if (!arrival || !watch_for_head(std::move(*arrival)))
-            break_promise();
-        return;
-    }
     {
         const std::lock_guard lock(mutex_);
         if (queue_.size() < kMostWaiting) {
-            queue_.push_back({std::move(waiter), std::move(client_ip)});
-            const std::uint64_t one = 1;
-            (void)!::write(arrived_.get(), &one, sizeof(one));
-            return;
+            queue_.push_back({std::move(waiter), std::string(request.client_ip)});
+            waiter = nullptr;
         }
     }
-    waiter->failed({503, "queue-full", fmt::format("{} requests wait for a machine already", kMostWaiting), "more machines: --threads", 1});
+    if (waiter)
+        waiter->failed({503, "queue-full", fmt::format("{} requests wait for a machine already", kMostWaiting), "more machines: --threads", 1});
+    else
+        connect_waiting();
 }
 
-bool HttpMode::promise_machine() {
-    const std::lock_guard lock(mutex_);
-    if (promised_ == idle_ || !queue_.empty())
-        return false;
-    ++promised_;
-    return true;
-}
-
-void HttpMode::break_promise() {
-    const std::lock_guard lock(mutex_);
-    --promised_;
+// Called after each change that may let one go on.
+void HttpMode::connect_waiting() {
+    for (;;) {
+        Waiting next;
+        {
+            const std::lock_guard lock(mutex_);
+            if (ahead_ == most_ahead_ || queue_.empty())
+                return;
+            ++ahead_;
+            next = std::move(queue_.front());
+            queue_.pop_front();
+        }
+        if (!next.waiter->abandoned())
+            if (auto arrival = join(*next.waiter, next.client_ip); arrival && watch_for_head(std::move(*arrival)))
+                continue;
+        const std::lock_guard lock(mutex_);
+        --ahead_;
+    }
 }
 
 // A connection between the front and a machine; the front has its end then. Nothing: the front was told why not.
@@ -162,15 +161,7 @@ std::optional<Arrival> HttpMode::join(http::Waiter& waiter, const std::string& c
     return out;
 }
 
-void HttpMode::watch(int fd, std::uint32_t events, std::uint64_t token) {
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = token;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
-        throw_errno("epoll_ctl");
-}
-
-// The next idle worker takes it once there is something to read, or nothing to come. False: there was no memory for that, and the
+// A worker takes it once there is something to read, or nothing to come. False: the kernel has no memory for that, and the
 // connection is closed.
 bool HttpMode::watch_for_head(Arrival arrival) {
     const std::lock_guard lock(mutex_);
@@ -179,75 +170,34 @@ bool HttpMode::watch_for_head(Arrival arrival) {
         ++place;
     if (place == connected_.size())
         connected_.emplace_back();
-    connected_[place] = std::move(arrival);
-    try {
-        watch(connected_[place].fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, place);
-        return true;
-    } catch (const HostError&) {
-        connected_[place] = {};
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT;
+    event.data.u64 = place;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, arrival.fd.get(), &event) < 0)
         return false;
-    }
-}
-
-bool HttpMode::pop(Waiting& out) {
-    std::uint64_t count;
-    if (::read(arrived_.get(), &count, sizeof(count)) != sizeof(count))
-        return false; // another worker was faster
-    const std::lock_guard lock(mutex_);
-    --idle_;
-    out = std::move(queue_.front());
-    queue_.pop_front();
+    connected_[place] = std::move(arrival);
     return true;
 }
 
-namespace {
-
-bool has_input(const Arrival& arrival) {
-    char byte;
-    return ::recv(arrival.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
-} // namespace
-
-bool HttpMode::take_connected(std::uint64_t place, Arrival& out) {
-    const std::lock_guard lock(mutex_);
-    --promised_;
-    out = std::move(connected_[place]);
+bool HttpMode::take(std::uint64_t place, Arrival& out) {
+    {
+        const std::lock_guard lock(mutex_);
+        out = std::move(connected_[place]);
+        --ahead_;
+    }
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, out.fd.get(), nullptr);
-    const bool begun = has_input(out); // else it ended without a request
-    idle_ -= begun ? 1 : 0;
-    return begun;
-}
-
-bool HttpMode::take_waiting(Arrival& out) {
-    Waiting waiting;
-    if (!pop(waiting))
-        return false;
-    if (!waiting.waiter->abandoned())
-        if (auto arrival = join(*waiting.waiter, waiting.client_ip)) {
-            out = std::move(*arrival);
-            // A machine is resumed once, with the request in its hands.
-            pollfd head[2] = {{out.fd.get(), POLLIN, 0}, {hard_stop_.fd(), POLLIN, 0}};
-            ::poll(head, 2, kHeadPatienceMs);
-            if (has_input(out))
-                return true;
-        }
-    const std::lock_guard lock(mutex_);
-    ++idle_;
-    return false;
+    connect_waiting(); // the next one's head arrives while this one is served
+    char byte;
+    return ::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0; // else it ended without a request
 }
 
 bool HttpMode::next(Arrival& out) {
-    {
-        const std::lock_guard lock(mutex_);
-        ++idle_;
-    }
     while (!hard_stop_.requested()) {
         epoll_event event;
         const int n = ::epoll_wait(epoll_.get(), &event, 1, -1);
         if (n < 0 && errno != EINTR)
             throw_errno("epoll_wait");
-        if (n > 0 && event.data.u64 != kStop && (event.data.u64 == kQueue ? take_waiting(out) : take_connected(event.data.u64, out)))
+        if (n > 0 && event.data.u64 != kStop && take(event.data.u64, out))
             return true;
     }
     return false;

@@ -14,8 +14,8 @@
 
 namespace kvmserver {
 
-// Between the HTTP front, which has the clients, and the workers, which have the machines. A request that finds a machine idle gets a
-// connection at once, and the idle workers watch for its first byte: one thread is woken up for it, once. Others wait here.
+// Between the HTTP front, which has the clients, and the workers, which have the machines. Two requests for each machine get a connection
+// before one is free, and their heads come to lie in it: a free machine finds them there. Others wait in a queue.
 class HttpMode final : public ArrivalSource, private http::Upstream {
 public:
     HttpMode(const Setup& setup, const Options& options);
@@ -32,26 +32,21 @@ private:
         std::string client_ip;
     };
     void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override;
-    bool promise_machine();
-    void break_promise();
     std::optional<Arrival> join(http::Waiter& waiter, const std::string& client_ip);
-    void watch(int fd, std::uint32_t events, std::uint64_t token);
     bool watch_for_head(Arrival arrival);
-    bool take_connected(std::uint64_t place, Arrival& out);
-    bool take_waiting(Arrival& out);
-    bool pop(Waiting& out);
+    void connect_waiting();
+    bool take(std::uint64_t place, Arrival& out);
 
     Listeners& listeners_;
     double request_seconds_;
     std::uint32_t listener_ = 0;
     Stopper hard_stop_;
-    tinykvm::UniqueFd arrived_; // an eventfd that counts what is in the queue
-    tinykvm::UniqueFd epoll_;   // arrived_, hard_stop_ and the connections whose request is about to come
-    std::mutex mutex_;          // guards what follows
-    std::deque<Waiting> queue_;
+    const std::size_t most_ahead_;
+    tinykvm::UniqueFd epoll_; // hard_stop_ and what is in connected_
+    std::mutex mutex_;        // guards what follows
+    std::deque<Waiting> queue_; // empty unless ahead_ is most_ahead_
+    std::size_t ahead_ = 0;     // requests that have a connection, or are about to get one, and no machine yet
     std::vector<Arrival> connected_; // by place; without a descriptor: free
-    std::size_t idle_ = 0;           // workers that wait for epoll_
-    std::size_t promised_ = 0;       // to connections of which no worker knows yet; not more than idle_
     http::Front front_; // last: its threads use the rest
 };
 
