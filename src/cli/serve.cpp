@@ -14,6 +14,7 @@
 #include "src/cli/platform/platform.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/runner/listeners.hpp"
+#include "src/store/gc.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -125,6 +126,11 @@ struct Admin final : daemon::Companion {
         : store(path), source(path, store),
           api(source, {.control = &control, .executable = ops::kSelf, .version = plain_version()}),
           listener(std::make_unique<admin::Listener>(api, options)) {
+        try {
+            store::remove_leftovers(store);
+        } catch (const std::exception& error) { // gc will try again; what is deployed can be served
+            fmt::print(stderr, "kvmserver: cannot clear what was left behind in the store: {}\n", error.what());
+        }
         listener->start();
     }
     void reload() override { listener->reload_certificate(); }

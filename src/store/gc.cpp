@@ -118,4 +118,12 @@ GcResult gc(Store& store, const GcOptions& options) {
     return plan.result;
 }
 
+std::size_t remove_leftovers(Store& store) {
+    const FileLock sweeping = store.sweeping();
+    const Marks marks = read_marks(store.folder(), sweeping);
+    const Rubbish leftovers = find_leftovers(store.folder(), *store.index(), marks);
+    remove(store.folder(), leftovers);
+    return leftovers.paths.size();
+}
+
 } // namespace kvmserver::store

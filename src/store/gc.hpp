@@ -1,5 +1,6 @@
 // Removing what nobody needs.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,5 +28,9 @@ struct GcResult {
 // left behind. There is no grace period: what is about to be named is protected by locks (live_mark.hpp,
 // importer.hpp).
 GcResult gc(Store& store, const GcOptions& options = {});
+
+// Only the last of these: marks and temporary files of dead processes, uploads without a row. For when a server starts, also after a crash.
+// Nothing that an index which is rebuilt could need. Returns how many.
+std::size_t remove_leftovers(Store& store);
 
 } // namespace kvmserver::store

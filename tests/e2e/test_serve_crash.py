@@ -131,6 +131,19 @@ def test_the_end_of_the_daemon_is_that_of_the_processes(store, serve, snap) -> N
     harness.wait_until(lambda: gone(pid), "the process of the function ends by itself")
 
 
+def test_the_next_start_clears_up(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    daemon = serve()
+    daemon.text("hello", "/count")
+    daemon.popen.kill()
+    daemon.popen.wait()
+    harness.wait_until(lambda: "left behind by a process that died" in store("verify", "--dry-run").out, "the daemon's marks are those of a dead process")
+
+    again = serve()
+    store.ok("verify", "--dry-run")
+    assert again.text("hello", "/count") == "1\n"
+
+
 def test_a_stop_finishes_what_is_in_flight(store, serve, node) -> None:
     store.deploy_probe(node, "shop")
     daemon = serve()
