@@ -200,19 +200,25 @@ private:
 
     // K=V; of the same name the last one counts.
     void environment() {
-        const Setting* setting = find("env");
+        variables("env", options_.env, [this](const Setting& setting, const std::string& item) -> std::string {
+            usage(fmt::format("{}: '{}' is not K=V; to pass the host's on: --allow-env={}", setting.label("env"), item, item));
+        });
+        variables("late-env", options_.late_env, [](const Setting&, const std::string& item) { return item + "="; });
+    }
+
+    // `bare` for those without "=".
+    template <typename Bare>
+    void variables(const char* option, std::vector<std::string>& target, Bare&& bare) {
+        const Setting* setting = find(option);
         if (!setting)
             return;
-        for (const std::string& item : setting->values) {
+        for (const std::string& given : setting->values) {
+            const std::string item = given.find('=') == given.npos ? bare(*setting, given) : given;
             const auto equals = item.find('=');
-            if (equals == std::string::npos)
-                usage(fmt::format("{}: '{}' is not K=V; to pass the host's on: --allow-env={}",
-                                  setting->label("env"), item, item));
             if (equals == 0)
-                usage(fmt::format("{}: '{}' has no name", setting->label("env"), item));
-            const std::string name = item.substr(0, equals + 1);
-            std::erase_if(options_.env, [&](const std::string& old) { return old.starts_with(name); });
-            options_.env.push_back(item);
+                usage(fmt::format("{}: '{}' has no name", setting->label(option), item));
+            std::erase_if(target, [&](const std::string& old) { return old.starts_with(item.substr(0, equals + 1)); });
+            target.push_back(item);
         }
     }
 

@@ -108,7 +108,7 @@ FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes) {
 
 void FunctionProcess::assign(const FunctionProgram& program) {
     for (const std::string& text :
-         {program.name + "\n" + program.after_restore + "\n", program.pieces, program.values}) {
+         {program.name + "\n" + program.after_restore + "\n", program.pieces, program.values, program.environment}) {
         const UniqueFd file(::memfd_create("kvmserver-assignment", MFD_CLOEXEC));
         if (!file)
             throw_errno("memfd_create");

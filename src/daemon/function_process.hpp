@@ -14,6 +14,7 @@ struct FunctionProgram {
     std::string pieces;        // the list of the snapshot's pieces: src/snapshot/byte_source.hpp
     std::string after_restore; // path of the hook; "": none
     std::string values;        // its body
+    std::string environment;   // "NAME=VALUE" and a NUL each
 };
 
 class FunctionProcess {

@@ -82,7 +82,7 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
         try {
             const auto before = known_.find(key);
             Known entry = before != known_.end() ? before->second : read_version(function.name, live.version);
-            std::string values = values_of(function.name, entry.settings);
+            Values values = values_of(function.name, entry.settings);
             // Values that have changed reach the program with a new process.
             if (!entry.target || entry.target->facts().values != values)
                 entry.target = make_target(function.name, live.version, entry, std::move(values));
@@ -120,10 +120,8 @@ FunctionTable::Known FunctionTable::read_version(const std::string& function, st
     return {nullptr, function_settings(info.manifest), info.snapshot};
 }
 
-// The body of the hook's request: {"env": {...}, "secrets": {...}}. "" without a hook: nobody would read it.
-std::string FunctionTable::values_of(const std::string& function, const FunctionSettings& settings) {
-    if (settings.after_restore.empty())
-        return {};
+// The hook's request has {"env": {...}, "secrets": {...}}. In the environment a secret hides a variable of its name.
+Values FunctionTable::values_of(const std::string& function, const FunctionSettings& settings) {
     const store::FunctionDetails details = store::Functions(store_).describe(function);
     auto secrets = store::Secrets(store_).values(function);
     // Those for all only where the manifest asks for them.
@@ -133,11 +131,19 @@ std::string FunctionTable::values_of(const std::string& function, const Function
                std::find(settings.secrets.begin(), settings.secrets.end(), secret.first) ==
                    settings.secrets.end();
     });
-    return nlohmann::json{{"env", details.env}, {"secrets", secrets}}.dump();
+    Values values;
+    if (!settings.after_restore.empty())
+        values.body = nlohmann::json{{"env", details.env}, {"secrets", secrets}}.dump();
+    auto environment = details.env;
+    for (const auto& [name, value] : secrets)
+        environment[name] = value;
+    for (const auto& [name, value] : environment)
+        values.environment += fmt::format("{}={}", name, value) + '\0';
+    return values;
 }
 
 std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, std::uint64_t version,
-                                                   const Known& known, std::string values) {
+                                                   const Known& known, Values values) {
     Target::Facts facts;
     facts.name = fmt::format("{} v{}", function, version);
     facts.function = function;

@@ -54,9 +54,9 @@ private:
     Part part_of(const store::FunctionSummary& function, Faults& faults);
     Part former_part(const store::FunctionSummary& function);
     Known read_version(const std::string& function, std::uint64_t version);
-    std::string values_of(const std::string& function, const FunctionSettings& settings);
+    Values values_of(const std::string& function, const FunctionSettings& settings);
     std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version,
-                                        const Known& known, std::string values);
+                                        const Known& known, Values values);
 
     store::Store& store_;
     Supervisor& supervisor_;

@@ -63,7 +63,7 @@ void Supervisor::start_loop() {
         try {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
             const FunctionProgram program{facts.name, list_of(*process->snapshot), facts.after_restore,
-                                          facts.values};
+                                          facts.values.body, facts.values.environment};
             process->process = spares.take();
             try {
                 process->process->assign(program);

@@ -53,6 +53,13 @@ struct Waiting {
     std::uint64_t since_ns = 0, deadline_ns = 0; // 0: none
 };
 
+// What a function is given by `env set`, `secret set` and its manifest.
+struct Values {
+    std::string body;        // of the after-restore hook's request; "" without one
+    std::string environment; // "NAME=VALUE" and a NUL each, to be put where the program's own lie
+    bool operator==(const Values&) const = default;
+};
+
 class Target : public std::enable_shared_from_this<Target> {
 public:
     struct Facts {
@@ -65,7 +72,7 @@ public:
         unsigned queue = 0;
         std::uint64_t queue_ns = 0;
         std::string after_restore; // path of the hook; "": none
-        std::string values;        // the hook's body
+        Values values;
     };
     explicit Target(Facts facts) : facts_(std::move(facts)) {}
     const Facts& facts() const { return facts_; }

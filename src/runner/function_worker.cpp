@@ -29,11 +29,12 @@ struct Assignment {
     std::string after_restore; // path of the request that is made once, before all others; "": none
     UniqueFd pieces;           // the list of the snapshot's pieces: byte_source.hpp
     UniqueFd values;           // the body of that request
+    std::vector<std::string> environment; // "NAME=VALUE": what the program is to find in its own
 };
 
 // Nothing: the daemon has no use for it.
 std::optional<Assignment> receive_assignment(int control) {
-    UniqueFd files[3];
+    UniqueFd files[4];
     for (UniqueFd& file : files) {
         auto received = link::receive(control, link::Wait::yes);
         if (!received || received->message.kind != link::Kind::assign || !received->fd)
@@ -44,18 +45,25 @@ std::optional<Assignment> receive_assignment(int control) {
     const auto middle = text.find('\n'), end = text.find('\n', middle + 1);
     if (end == std::string::npos)
         return std::nullopt;
+    std::vector<std::string> environment;
+    const std::string variables = read_text(files[3].get(), "the environment");
+    for (std::size_t at = 0, nul; (nul = variables.find('\0', at)) != variables.npos; at = nul + 1)
+        environment.push_back(variables.substr(at, nul - at));
     return Assignment{text.substr(0, middle), text.substr(middle + 1, end - middle - 1), std::move(files[1]),
-                      std::move(files[2])};
+                      std::move(files[2]), std::move(environment)};
 }
 
 class FunctionWorker {
 public:
     FunctionWorker(FunctionOptions options, Assignment assignment, Restored::Ahead ahead)
-        : begin_(host_mono_ns()), options_(std::move(options)), assignment_(std::move(assignment)),
+        : begin_(host_mono_ns()), options_(with(std::move(options), assignment.environment)), assignment_(std::move(assignment)),
           restored_(SnapshotReader::open(open_pieces_source(assignment_.pieces.get()), assignment_.name),
                     options_.machine, Restored::Sockets::none, hook(), std::move(ahead)) {
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
+        if (assignment_.after_restore.empty()) // else it gets them there
+            for (const std::string& problem : restored_.env_problems())
+                note_line(problem);
     }
 
     int run() {
@@ -77,6 +85,11 @@ private:
         std::thread thread;
         std::atomic<bool> ended{false};
     };
+
+    static FunctionOptions with(FunctionOptions options, const std::vector<std::string>& environment) {
+        options.machine.env = environment;
+        return options;
+    }
 
     Restored::Change hook() {
         if (assignment_.after_restore.empty())

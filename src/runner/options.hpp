@@ -26,6 +26,8 @@ struct Options {
     std::vector<std::string>
         env; // "K=V" from --env; the host's variables allowed by permissions are added by the runner
 
+    std::vector<std::string> late_env; // "K=V" from --late-env (run, snapshot): with room for another value
+
     unsigned threads = 1; // request machines; the CLI has turned 0 into the number of CPUs
     bool ephemeral = false;
     unsigned warmup = 0;

@@ -10,6 +10,7 @@
 #include "src/runner/request_machine.hpp"
 #include "src/snapshot/cpu_check.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/machine/late_env.hpp"
 #include "tinykvm/machine/restore.hpp"
 
 namespace kvmserver {
@@ -52,6 +53,7 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     image_ = from_state(state, memory_, *setup_->policy, warnings);
     for (const std::string& warning : warnings)
         note_line(warning);
+    env_problems_ = set_late_env(*image_, *memory_, options.env);
     if (change) {
         loader_->load_chunks(hot, loader_->chunks(), stop_);
         auto changed = change(*setup_, std::move(image_));

@@ -40,6 +40,8 @@ public:
     // `on_damage` is called on another thread.
     void fill_behind(std::function<void()> on_damage);
     bool damaged() const { return damaged_; }
+    // Of Options::env: lines about those that the program will not see, for there is no room for them (set_late_env).
+    const std::vector<std::string>& env_problems() const { return env_problems_; }
     std::uint64_t hot_bytes() const {
         return hot_bytes_;
     } // in memory, that were there before the first request
@@ -49,6 +51,7 @@ private:
     void fill();
 
     std::uint64_t hot_bytes_ = 0;
+    std::vector<std::string> env_problems_;
     std::shared_ptr<tinykvm::Image> memory_;
     std::shared_ptr<SnapshotLoader> loader_;
     std::unique_ptr<Setup> setup_;

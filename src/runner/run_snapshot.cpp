@@ -11,6 +11,8 @@ int run_snapshot(const Options& options) {
     const std::uint64_t begin = host_mono_ns();
     StopSignal::instance();
     Restored restored(SnapshotReader::open(options.snapshot_file), options, Restored::Sockets::open);
+    for (const std::string& problem : restored.env_problems())
+        note_line("--env: " + problem);
     announce(restored.setup(), options, static_cast<double>(host_mono_ns() - begin) / 1e9, "restored");
     restored.fill_behind([] { StopSignal::instance().request(); });
     const int code = serve(restored.setup(), options, restored.image());

@@ -33,6 +33,8 @@ std::vector<std::string> guest_environment(const Options& options) {
         std::erase_if(out, [&](const std::string& e) { return e.starts_with(name); });
         out.push_back(given);
     }
+    for (const std::string& late : options.late_env)
+        std::erase_if(out, [&](const std::string& e) { return e.starts_with(late.substr(0, late.find('=') + 1)); });
     return out;
 }
 
@@ -92,6 +94,7 @@ std::unique_ptr<Setup> set_up_program(const Options& options) {
     ProgramSpec program = resolve_program(options.program, options.args, options.cwd,
                                           path ? path : "/usr/local/bin:/usr/bin:/bin");
     program.env = guest_environment(options);
+    program.late_env = options.late_env;
     Permissions permissions = options.permissions;
     for (std::string& file : implied_files(program))
         permissions.implied_read.push_back(std::move(file));

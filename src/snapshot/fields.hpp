@@ -1,5 +1,5 @@
 // Which fields of each plain value are saved, and under which name. A new field of tinykvm/machine/state.hpp
-// needs one line here and a new format::kVersion (a test counts the fields).
+// needs one line here and a new format::kVersion (a test counts the fields), unless it is optional.
 #pragma once
 #include <tuple>
 
@@ -24,9 +24,12 @@ template <class Owner, class T>
 struct Field {
     const char* name;
     T Owner::*member;
+    bool optional = false; // a list that is left out when it is empty: files without it have the same format
 };
 template <class Owner, class T>
 Field(const char*, T Owner::*) -> Field<Owner, T>;
+template <class Owner, class T>
+Field(const char*, T Owner::*, bool) -> Field<Owner, T>;
 
 template <>
 struct Fields<MadeWith> {
@@ -139,6 +142,12 @@ struct Fields<tinykvm::Limits> {
 };
 
 template <>
+struct Fields<tinykvm::LateVariable> {
+    using T = tinykvm::LateVariable;
+    static constexpr auto all() { return std::tuple{Field{"name", &T::name}, Field{"at", &T::at}, Field{"bytes", &T::bytes}}; }
+};
+
+template <>
 struct Fields<tinykvm::ProgramState> {
     using T = tinykvm::ProgramState;
     static constexpr auto all() {
@@ -163,6 +172,7 @@ struct Fields<tinykvm::MachineState> {
                           Field{"brk_end", &T::brk_end},
                           Field{"mono_ns", &T::mono_ns},
                           Field{"random_at", &T::random_at},
+                          Field{"late_env", &T::late_env, true},
                           Field{"real_ns", &T::real_ns},
                           Field{"threads", &T::threads},
                           Field{"cpu", &T::cpu},

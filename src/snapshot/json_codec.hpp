@@ -78,8 +78,8 @@ Json to_json_value(const T& value) {
     const auto add = [&](const auto& field) {
         if constexpr (kAsRow<T>)
             json.push_back(to_json_value(value.*field.member));
-        else
-            json[field.name] = to_json_value(value.*field.member);
+        else if (auto member = to_json_value(value.*field.member); !field.optional || !member.empty())
+            json[field.name] = std::move(member);
     };
     std::apply([&](const auto&... field) { (add(field), ...); }, Fields<T>::all());
     return json;
@@ -150,9 +150,11 @@ void from_json_value(const Json& json, const Place& place, std::vector<T>& value
         from_json_value(json[i], Place{&place, nullptr, i}, values[i]);
 }
 template <class Member>
-void field_from_json(const Json& object, const Place& place, const char* name, Member& member) {
+void field_from_json(const Json& object, const Place& place, const char* name, bool optional, Member& member) {
     const Place here{&place, name, 0};
     const auto found = object.find(name);
+    if (found == object.end() && optional)
+        return;
     if (found == object.end())
         here.bad("is missing");
     from_json_value(*found, here, member);
@@ -178,7 +180,7 @@ void from_json_value(const Json& json, const Place& place, T& value) {
         place.bad("is not an object");
     constexpr auto fields = Fields<T>::all();
     std::apply(
-        [&](const auto&... field) { (field_from_json(json, place, field.name, value.*field.member), ...); },
+        [&](const auto&... field) { (field_from_json(json, place, field.name, field.optional, value.*field.member), ...); },
         fields);
     if (json.size() == std::tuple_size_v<decltype(fields)>)
         return;

@@ -1,4 +1,5 @@
-"""kvmserver serve: environment and secrets reach the program with the after-restore hook."""
+"""Environment and secrets: with the after-restore hook, and where the program's own lie."""
+import contextlib
 import json
 import sqlite3
 
@@ -32,6 +33,49 @@ def test_values_reach_the_program(store, serve, node) -> None:
     harness.wait_until(lambda: daemon.text("shop", "/env/TOKEN") == "new", "the new secret is seen")
 
 
+LATE = "require('http').createServer((_, r) => r.end([early, process.env.TOKEN, process.env.COLOUR, process.env.OTHER].join('|') + '\\n')).listen(process.argv[1], '127.0.0.1')"
+
+
+def late_program(node: dict) -> list[str]:
+    return [node["argv"][0], "-e", f"const early = process.env.TOKEN; {LATE}", str(harness.free_port())]
+
+
+def test_values_reach_a_program_without_a_hook(store, serve, node, folder) -> None:
+    """What it looks up when it needs it. Secrets are not in the snapshot."""
+    argv = late_program(node)
+    run = f"allow-all = true\nlevel = 1\n[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n"
+    (folder / "kvmserver.toml").write_text(f'{run}[function]\nname = "shop"\nsecrets = ["TOKEN"]\n[function.env]\nCOLOUR = "red"\n')
+    store.ok("secret", "set", "TOKEN", "--stdin", stdin=b"hush\n")
+    store.ok("deploy", folder, "-q")
+    daemon = serve()
+    for _ in range(3):
+        assert daemon.text("shop", "/") == "|hush|red|\n"
+    store.ok("env", "set", "shop", "COLOUR=" + "b" * 4000)
+    harness.wait_until(lambda: daemon.text("shop", "/") == f"|hush|{'b' * 4000}|\n", "the change is seen")
+    store.ok("env", "set", "shop", "COLOUR=blue")
+    store.ok("secret", "set", "TOKEN", "--stdin", stdin=b"x\n")
+    harness.wait_until(lambda: daemon.text("shop", "/") == "|x|blue|\n", "nothing is left of longer values")
+    store.ok("env", "set", "shop", "OTHER=1")
+    store.ok("env", "set", "shop", "COLOUR=" + "c" * 4096)
+    harness.wait_until(lambda: daemon.text("shop", "/") == "|x|red|\n", "it is as it was built")
+    assert "OTHER does not reach the program" in daemon.err and "4103 bytes long, 4095 is the most" in daemon.err
+
+
+@pytest.mark.parametrize("mode", ["run", "snaprun"])
+def test_snaprun_changes_the_environment(start, node, tmp_path, mode: str) -> None:
+    program = {"name": "late", "lang": "Node", "argv": [*late_program(node)[:-1], "{port}"], "cwd": "/", "env": {}, "serial": False}
+    late = ["--late-env", "TOKEN", "--late-env", "COLOUR=red"]
+    if mode == "run":
+        server = start(program, harness.RUN_E, *late, "--env", "OTHER=o", "--env", "TOKEN=not this")
+        assert server.get("/", "Connection: close") == b"||red|o\n"
+        return
+    made = harness.make_snapshot(program, tmp_path / "late.snap", *late, "--level", "1")
+    assert made.status == 0, made.error
+    with contextlib.closing(harness.Server(program, harness.SNAPRUN_E, "--env", "TOKEN=s3cret", "--env", "OTHER=o", snapshot=tmp_path / "late.snap")) as server:
+        assert [server.get("/", "Connection: close") for _ in range(2)] == [b"|s3cret|red|\n"] * 2
+        assert "OTHER does not reach the program" in server.err
+
+
 def test_a_hook_that_refuses(store, serve, node) -> None:
     store.deploy_probe(node, "shop", settings=HOOK)
     store.ok("env", "set", "shop", "REFUSE=1")
@@ -47,6 +91,7 @@ def test_what_cannot_be_read_now_stays_as_it_was(store, serve, node) -> None:
     store.deploy_probe(node, "shop", settings=HOOK)
     store.deploy_probe(node, "other")
     store.ok("env", "set", "shop", "COLOUR=red")
+    store.ok("secret", "set", "shop", "TOKEN", "--stdin", stdin=b"hush\n")
     daemon = serve()
     assert daemon.text("shop", "/env/COLOUR") == "red"
 
@@ -56,13 +101,15 @@ def test_what_cannot_be_read_now_stays_as_it_was(store, serve, node) -> None:
             database.execute(sql)
         database.close()
 
-    index("ALTER TABLE secret RENAME TO away")  # no values of hooks can be read
+    index("ALTER TABLE secret RENAME TO away")
+    index("CREATE VIEW secret AS SELECT id, function, name, abs(function * 0 - 9223372036854775807 - 1) AS value, changed FROM away")  # an error for each row that is read
     index("UPDATE function SET name = 'renamed' WHERE name = 'other'")
     index("UPDATE route SET host = 'renamed.localhost' WHERE host = 'other.localhost'")
     harness.wait_until(lambda: daemon.ask("renamed", "/name").status == 200, "the others are looked at")
     assert daemon.text("shop", "/env/COLOUR") == "red"
     harness.wait_until(lambda: "shop stays as it was: " in daemon.err, "it says so")
     assert daemon.err.count("shop stays as it was: ") == 1
+    index("DROP VIEW secret")
     index("ALTER TABLE away RENAME TO secret")
     store.ok("env", "set", "shop", "COLOUR=blue")
     harness.wait_until(lambda: daemon.text("shop", "/env/COLOUR") == "blue", "it is read again")

@@ -1,5 +1,6 @@
 // Snapshots that somebody has tampered with: what from_state() can see is refused, what it cannot see harms nobody.
 #include "tests/kvm/world.hpp"
+#include "tinykvm/machine/late_env.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 using namespace tinykvm;
@@ -223,6 +224,51 @@ TEST_CASE("page tables with random changes harm nobody") {
     }
     CHECK(uses > 0);
     CHECK(refusals > 0);
+}
+
+TEST_CASE("environment variables are changed where they lie, and nowhere else") {
+    Snapshot s;
+    const std::uint64_t at = layout::kStackTop - kPageSize;
+    const auto memory = s.memory();
+    const std::uint64_t place = s.word(*memory, s.entry_at(*memory, at, 0)) & pte::kAddress;
+    REQUIRE(place != 0);
+    const auto text = [&] { return std::string(reinterpret_cast<const char*>(memory->data() + place)); };
+    std::memcpy(memory->data() + place, "TOKEN=a long one", 17);
+    MachineState state = s.state;
+    state.late_env = {{"TOKEN", at, 20}};
+    std::vector<std::string> warnings;
+    const auto set = [&](const std::string& variable) {
+        const std::vector<std::string> one{variable};
+        return set_late_env(*from_state(state, memory, *s.world.policy, warnings), *memory, one).size();
+    };
+    CHECK(set("TOKEN=short") == 0);
+    CHECK(text() == "TOKEN=short");
+    CHECK(memory->data()[place + 13] == std::byte{0}); // nothing is left of what was there
+    CHECK(set("TOKEN=0123456789abc") == 0);            // 19 bytes
+    CHECK(set("TOKEN=0123456789abcd") == 1);
+    CHECK(set("OTHER=1") == 1);
+    CHECK(text() == "TOKEN=0123456789abc");
+
+    const std::vector<std::byte> before(memory->bytes().begin(), memory->bytes().end());
+    for (const std::uint64_t elsewhere : {std::uint64_t{0}, at + 1, at - kPageSize, at - layout::kStackBytes, std::uint64_t{1} << 40}) {
+        CAPTURE(elsewhere);
+        state.late_env = {{"TOKEN", elsewhere, 20}};
+        CHECK(set("TOKEN=x") == 1);
+    }
+    CHECK(std::equal(before.begin(), before.end(), memory->data()));
+    for (const LateVariable& late : {LateVariable{"TOKEN", layout::kUserMax, 20}, LateVariable{"TOKEN", layout::kUserMax - 19, 20}, LateVariable{"", at, 20},
+                                     LateVariable{"TOKEN", at, 1 << 17}, LateVariable{"TOKEN", ~std::uint64_t{0}, 20}}) {
+        state.late_env = {late};
+        refused("a variable that is nowhere", [&] { set("TOKEN=x"); });
+    }
+    // Tables that lead elsewhere.
+    state.late_env = {{"TOKEN", at, 20}};
+    for (int level = 0; level < 4; ++level) {
+        const auto broken = s.memory();
+        s.word(*broken, s.entry_at(*broken, at, level)) = ~std::uint64_t{0};
+        const std::vector<std::string> one{"TOKEN=x"};
+        CHECK(set_late_env(*from_state(state, broken, *s.world.policy, warnings), *broken, one).size() == 1);
+    }
 }
 
 TEST_CASE("random bytes all over the image harm nobody") {

@@ -123,11 +123,16 @@ InitialStack build_stack(const StackInput& input, GuestVirt top, std::uint64_t m
         args.emplace_back();
 
     constexpr std::uint64_t kMaxAuxWords = 64;
-    const std::uint64_t words = 1 + args.size() + 1 + input.env.size() + 1 + kMaxAuxWords;
+    const std::uint64_t words = 1 + args.size() + 1 + input.env.size() + input.late_env.size() + 1 + kMaxAuxWords;
+    string_bytes(input.late_env, "environment variable");
+    for (const std::string& variable : input.late_env)
+        if (variable.size() >= kLateEnvBytes)
+            throw UserError(ExitCode::usage, fmt::format("the environment variable {} is longer than {} bytes, the most for one that can be changed later",
+                                                         variable.substr(0, variable.find('=')), kLateEnvBytes - 1));
     const std::uint64_t need = string_bytes(args, "argument") +
                                string_bytes(input.env, "environment variable") +
                                string_bytes({input.execfn, input.platform}, "program name") +
-                               input.random.size() + words * sizeof(std::uint64_t) + 4 * kStackAlign;
+                               input.late_env.size() * kLateEnvBytes + input.random.size() + words * sizeof(std::uint64_t) + 4 * kStackAlign;
     if (need > max_bytes)
         throw UserError(
             ExitCode::usage,
@@ -144,6 +149,10 @@ InitialStack build_stack(const StackInput& input, GuestVirt top, std::uint64_t m
     stack.env_begin = stack.args_end = build.at();
     const std::vector<std::uint64_t> argv = build.push(args);
     stack.args_begin = build.at();
+    for (std::string variable : input.late_env) {
+        variable.resize(kLateEnvBytes);
+        stack.late_env.push_back(build.push(variable.data(), variable.size()));
+    }
     const std::uint64_t platform = build.push(input.platform);
     build.align(kStackAlign);
     stack.random_at = build.push(input.random.data(), input.random.size());
@@ -152,6 +161,7 @@ InitialStack build_stack(const StackInput& input, GuestVirt top, std::uint64_t m
     vector.insert(vector.end(), argv.begin(), argv.end());
     vector.push_back(0);
     vector.insert(vector.end(), env.begin(), env.end());
+    vector.insert(vector.end(), stack.late_env.begin(), stack.late_env.end());
     vector.push_back(0);
     const std::size_t auxv_at = vector.size();
     const std::vector<std::uint64_t> auxv = auxiliary_vector(input, stack.random_at, platform, execfn);

@@ -12,9 +12,14 @@
 
 namespace tinykvm {
 
+inline constexpr std::uint64_t kLateEnvBytes = 4096; // "NAME=VALUE" and its NUL
+
 struct StackInput {
     std::vector<std::string> args; // an empty list becomes one empty argument, as in Linux
     std::vector<std::string> env;  // "NAME=VALUE"
+    // The same, for variables whose values will change: after env in the vector, each with kLateEnvBytes of room, and apart from the
+    // other strings (/proc/self/environ does not have them).
+    std::vector<std::string> late_env;
     std::string execfn;            // AT_EXECFN: path of the program as it was started
     std::string platform = "x86_64";
     std::array<std::byte, 16> random{}; // AT_RANDOM
@@ -44,6 +49,7 @@ struct InitialStack {
     std::uint64_t args_begin = 0, args_end = 0;
     std::uint64_t env_begin = 0, env_end = 0;
     std::uint64_t auxv_begin = 0, auxv_end = 0; // for /proc/self/auxv, AT_NULL included
+    std::vector<std::uint64_t> late_env;        // where the strings of StackInput::late_env are
 };
 
 // `top` is the end (exclusive, 16-byte aligned) of the stack and `max_bytes` what of it this may take.

@@ -5,7 +5,7 @@ namespace gk {
 namespace {
 
 enum : u32 { kWait = 0, kWake = 1, kRequeue = 3, kCmpRequeue = 4, kWakeOp = 5, kWaitBitset = 9, kWakeBitset = 10 };
-constexpr u32 kPrivate = 128, kRealtime = 256, kCommand = 0x7f;
+constexpr u32 kRealtime = 256, kCommand = 0x7f; // FUTEX_PRIVATE_FLAG, 128, makes no difference: nobody else has this memory
 constexpr u32 kBuckets = 64;
 
 struct Bucket { Thread* head; Thread* tail; };

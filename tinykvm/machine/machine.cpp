@@ -192,6 +192,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     options.signal_frame_bytes = 1024 + env.cpu.xsave_bytes;
     const LoadedProgram loaded = load_program(m->space_, program, options);
     m->random_at_ = loaded.random_at;
+    m->late_env_ = loaded.late_env;
     abi::Shared& s = *m->shared_;
     s.boot_entry = loaded.entry;
     s.boot_stack = loaded.stack;
@@ -232,6 +233,7 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     m->find_pages();
     m->listeners_ = image->listeners;
     m->random_at_ = image->random_at;
+    m->late_env_ = image->late_env;
     m->clock_.continue_from(image->mono_ns);
     if (strategy == ResetStrategy::dirty_bits) {
         m->space_.track_host_writes(true);
@@ -334,6 +336,7 @@ std::shared_ptr<MachineImage> Machine::into_image() && {
     out->brk_end = space_.brk_end();
     out->mono_ns = clock_.now_mono();
     out->random_at = random_at_;
+    out->late_env = late_env_;
     out->keep_pid = must_keep_pid(*out->regions);
     out->listeners = listeners_;
     out->threads = wait().threads;

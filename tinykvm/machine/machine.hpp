@@ -100,6 +100,7 @@ struct MachineImage {
     std::uint64_t brk_begin = 0, brk_end = 0;
     std::uint64_t mono_ns = 0;
     std::uint64_t random_at = 0;
+    std::vector<LateVariable> late_env;
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
     std::vector<FrameRun> working_set; // frames that an invocation is known to write to
@@ -230,6 +231,7 @@ private:
     Connections connections_;
     std::vector<ListenerState> listeners_;
     std::uint64_t random_at_ = 0;
+    std::vector<LateVariable> late_env_;
     std::uint64_t exits_ = 0;
     std::map<std::uint32_t, std::uint64_t> exit_reasons_;
     bool in_door_ = true; // the vCPU is where a wait leaves it: CPL 3, no exception under way

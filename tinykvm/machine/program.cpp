@@ -192,6 +192,7 @@ LoadedProgram load_program(AddressSpace& space, const ProgramSpec& program, cons
     StackInput input;
     input.args = program.args;
     input.env = program.env;
+    input.late_env = program.late_env;
     input.execfn = program.script.empty() ? program.path : program.script;
     input.describe(elf, main.base);
     input.interpreter_base = interpreter_base;
@@ -209,6 +210,8 @@ LoadedProgram load_program(AddressSpace& space, const ProgramSpec& program, cons
     space.fill(GuestVirt(stack.rsp), stack.bytes);
     loaded.stack = stack.rsp;
     loaded.random_at = stack.random_at;
+    for (std::size_t i = 0; i < stack.late_env.size(); ++i)
+        loaded.late_env.push_back({program.late_env[i].substr(0, program.late_env[i].find('=')), stack.late_env[i], kLateEnvBytes});
 
     const auto vdso = vdso_image();
     space.place(GuestVirt(layout::kVdso), vdso.size(), PROT_READ | PROT_EXEC, 0, "[vdso]");

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tinykvm/elf/elf_file.hpp"
+#include "tinykvm/machine/state.hpp"
 #include "tinykvm/memory/address_space.hpp"
 
 namespace tinykvm {
@@ -14,6 +15,7 @@ struct ProgramSpec {
     std::string name;              // as the user named it, for messages
     std::vector<std::string> args; // args[0] included
     std::vector<std::string> env;  // "K=V"
+    std::vector<std::string> late_env; // "K=V", of variables whose value is replaced when a machine is restored
     std::string cwd;               // absolute guest path
     std::string script;            // the script that led to this interpreter, "" for none
 };
@@ -31,6 +33,7 @@ struct LoadedProgram {
     std::uint64_t stack = 0;     // initial RSP
     std::uint64_t brk = 0;
     std::uint64_t random_at = 0; // the 16 bytes of AT_RANDOM
+    std::vector<LateVariable> late_env;
 };
 struct LoadOptions {
     std::uint32_t uid = 0, gid = 0;

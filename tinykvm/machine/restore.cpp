@@ -132,6 +132,7 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     state.mono_ns = image.mono_ns;
     state.real_ns = host_real_ns();
     state.random_at = image.random_at;
+    state.late_env = image.late_env;
     state.threads = image.threads;
     state.working_set = image.working_set;
     state.cpu = cpu_state(env.cpu);
@@ -141,6 +142,8 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     state.program.args = program.args;
     for (const std::string& entry : program.env)
         state.program.env_names.push_back(entry.substr(0, entry.find('=')));
+    for (const LateVariable& late : image.late_env)
+        state.program.env_names.push_back(late.name);
     state.program.cwd = program.cwd;
     state.permissions = env.policy->permissions();
     state.limits = env.limits;
@@ -175,6 +178,10 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
             bad("a listener without a sound address");
     if (state.brk_begin > state.brk_end || state.brk_end > layout::kUserMax)
         bad(fmt::format("its break is {:#x}-{:#x}", state.brk_begin, state.brk_end));
+    constexpr std::uint64_t kMostLateBytes = 1 << 16;
+    for (const LateVariable& late : state.late_env)
+        if (late.name.empty() || late.bytes > kMostLateBytes || late.at >= layout::kUserMax || late.bytes > layout::kUserMax - late.at)
+            bad("an environment variable that is outside of its memory");
     image->keep_pid = must_keep_pid(regions);
     image->regions = std::make_shared<const AddressSpace::Regions>(std::move(regions));
     image->root = GuestPhys(state.page_table_root);
@@ -182,6 +189,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     image->brk_end = state.brk_end;
     image->mono_ns = state.mono_ns;
     image->random_at = state.random_at;
+    image->late_env = state.late_env;
     image->listeners = state.listeners;
     image->threads = state.threads;
     for (const FrameRun& run : state.working_set) {

@@ -67,6 +67,14 @@ struct Limits {
     bool operator==(const Limits&) const = default;
 };
 
+// An environment variable of the program whose value may be replaced where it lies: "NAME=VALUE" and zeroes.
+struct LateVariable {
+    std::string name;
+    std::uint64_t at = 0; // guest address
+    std::uint64_t bytes = 0;
+    bool operator==(const LateVariable&) const = default;
+};
+
 struct ProgramState {
     std::string path;              // of the ELF program, absolute
     std::vector<std::string> args; // args[0] is the program as named
@@ -87,6 +95,7 @@ struct MachineState {
     std::uint64_t brk_begin = 0, brk_end = 0;
     std::uint64_t mono_ns = 0, real_ns = 0; // the guest's clocks at the snapshot
     std::uint64_t random_at = 0;            // guest address of AT_RANDOM's 16 bytes, made fresh in each clone
+    std::vector<LateVariable> late_env;     // may be absent in a file
     std::uint32_t threads = 0;
     CpuState cpu;
     std::vector<ListenerState> listeners;

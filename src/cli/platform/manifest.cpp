@@ -49,10 +49,11 @@ private:
             for (const auto& [key, value] : *env)
                 variable(*env, std::string(key.str()), value);
         if (const toml::node* secrets = function.get("secrets"))
-            strings(*secrets, "function.secrets");
+            manifest_.secrets = strings(*secrets, "function.secrets");
         if (const toml::table* hooks = table(function, "function", "hooks")) {
             warn_unknown(*hooks, "function.hooks", {"after-restore", "health"});
-            path(*hooks, "function.hooks.after-restore", after_restore_);
+            std::string after_restore; // the daemon reads it from the manifest
+            path(*hooks, "function.hooks.after-restore", after_restore);
             path(*hooks, "function.hooks.health", manifest_.health);
         }
         if (const toml::table* build = table(function, "function", "build")) {
@@ -69,13 +70,6 @@ private:
             warn_unknown(*versions, "function.versions", {"keep"});
             as_the_daemon(*versions, "versions");
         }
-        if (after_restore_.empty())
-            for (const char* name : {"env", "secrets"})
-                if (const toml::node* node = function.get(name))
-                    manifest_.warnings.push_back(fmt::format(
-                        "{}function.{} reaches the program through [function.hooks] after-restore, "
-                        "which is not given: docs/SERVE.md",
-                        where(*node), name));
     }
 
     std::string where(const toml::node& node) const {
@@ -173,7 +167,6 @@ private:
     }
 
     Manifest& manifest_;
-    std::string after_restore_;
 };
 
 } // namespace

@@ -18,6 +18,7 @@ struct Manifest {
     std::string name; // "" when it says none
     std::optional<std::vector<store::Route>> routes;
     std::map<std::string, std::string> env;
+    std::vector<std::string> secrets; // names
     std::string health;        // path, "" when there is none
     std::string build_command; // "" when there is none
     std::vector<std::string> watch; // globs of what `dev --watch` builds for; none: the whole folder

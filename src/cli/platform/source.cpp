@@ -62,8 +62,13 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
                 fmt::format("[function.build] command ended with status {}; nothing was stored", status));
     const std::string path = temporary / "function.snap";
     std::vector<std::string> words{kSelf, "snapshot",      "-c", manifest.file.string(), "-o",
-                                   path,  "--temporary", // it goes into the store, and then away
-                                   "--",  manifest.program};
+                                   path,  "--temporary"}; // it goes into the store, and then away
+    for (const auto& [name, value] : manifest.env)
+        words.insert(words.end(), {"--late-env", fmt::format("{}={}", name, value)});
+    for (const std::string& name : manifest.secrets) // its value is not for a snapshot
+        if (!manifest.env.contains(name))
+            words.insert(words.end(), {"--late-env", name});
+    words.insert(words.end(), {"--", manifest.program});
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     if (const int status = run(words, folder, quiet, held, context))
         throw UserError(ops::exit_code_of(status),

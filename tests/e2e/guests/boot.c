@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
         return 22;
     }
     if (strcmp(what, "memory") == 0) {
-        for (size_t total = 0;; total += 16 << 20) {
+        for (;;) {
             char *p = mmap(NULL, 16 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             if (p == MAP_FAILED) {
                 printf("memory: %s\n", strerror(errno));

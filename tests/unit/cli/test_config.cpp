@@ -225,7 +225,7 @@ TEST_CASE("--print-config reads back the same") {
         words("run -e -t 0 -w 3 ./prog --help -x"),
         words("run --allow-read --allow-write=a,/b/../c --allow-net=[::1]:80 --allow-listen ./p"),
         words("run --allow-all --cwd sub --listen :1 --cpu native --reset auto --warmup-path /x ./p"),
-        words("run --volume a:/b --volume /c:/d:rwx --env A=1 --remapping 1:2 --hugepages -v --stats ./p"),
+        words("run --volume a:/b --volume /c:/d:rwx --env A=1 --late-env B --late-env C=2 --remapping 1:2 --hugepages -v --stats ./p"),
         words(
             "run --max-main-memory 1 --max-boot-time 1.25 --limit-request-memory 0 --no-executable-heap ./p"),
         {"run", "--env", "A=\"q\" \\ \t\n\x01'\xc3\xa4", "--allow-read=/with space", "pro\"g", "", "a\nb"},
@@ -254,6 +254,6 @@ TEST_CASE("--print-config reads back the same") {
     CHECK_THAT(kvmserver_line("--print-config").out, contains("program = \"from-file\"") &&
                                                          contains("# threads = 1\n") &&
                                                          contains("max-request-time = 0.1\n"));
-    CHECK_THAT(kvmserver_line("--print-config snaprun x").out, !contains("[run]") && !contains("# env"));
+    CHECK_THAT(kvmserver_line("--print-config snaprun x").out, !contains("[run]") && !contains("# late-env"));
     CHECK(kvmserver_main({"run", "--print-config", "\xff"}).code == 2);
 }

@@ -186,14 +186,14 @@ TEST_CASE("options that have no effect are accepted, and named in verbose mode")
           "kvmserver: accepted without effect: --shared-memory --heap-address-hint --dylink-address-hint "
           "--hugepage-arena-size --hugepage-requests-arena --remapping --no-mmap-backed-files --hugepages "
           "--no-split-hugepages --transparent-hugepages\n");
-    CHECK(kvmserver_line("snaprun --env A=1 f").err == "kvmserver: without effect on snaprun: --env\n");
+    CHECK(kvmserver_line("snaprun --late-env A=1 f").err == "kvmserver: without effect on snaprun: --late-env\n");
     CHECK(kvmserver_line("snaprun --allow-env -w 3 f").err ==
           "kvmserver: without effect on snaprun: --warmup --allow-env\n");
     CHECK(kvmserver_line("snapshot -e -t 2 --listen :1 -o f p").err ==
           "kvmserver: without effect on snapshot: --ephemeral --threads\n");
-    folder.write("kvmserver.toml", "env = ['A=1']\n");
+    folder.write("kvmserver.toml", "warmup = 3\n");
     CHECK(kvmserver_line("snaprun f").err == "");
-    CHECK(kvmserver_line("snaprun -v f").err == "kvmserver: without effect on snaprun: --env\n");
+    CHECK(kvmserver_line("snaprun -v f").err == "kvmserver: without effect on snaprun: --warmup\n");
 }
 
 TEST_CASE("absolute_path") {

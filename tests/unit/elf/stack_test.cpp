@@ -105,6 +105,25 @@ TEST_CASE("what a program finds on its stack") {
     CHECK(range(stack.env_begin, stack.env_end) == std::string("A=1\0PATH=/bin\0", 14));
 }
 
+TEST_CASE("room for values that come later") {
+    StackInput input;
+    input.env = {"A=1"};
+    input.late_env = {"TOKEN=", "COLOUR=red"};
+    const InitialStack stack = build_stack(input, GuestVirt(kTop), 1 << 20);
+    CHECK(Reader(stack).env == std::vector<std::string>{"A=1", "TOKEN=", "COLOUR=red"});
+    REQUIRE(stack.late_env.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        const std::byte* at = &stack.bytes[stack.late_env[i] - stack.rsp];
+        CHECK(std::memcmp(at, input.late_env[i].c_str(), input.late_env[i].size() + 1) == 0);
+        CHECK(std::all_of(at + input.late_env[i].size(), at + kLateEnvBytes, [](std::byte b) { return b == std::byte{0}; }));
+    }
+    CHECK(std::max(stack.late_env[0], stack.late_env[1]) - std::min(stack.late_env[0], stack.late_env[1]) == kLateEnvBytes);
+    input.late_env = {"A=" + std::string(kLateEnvBytes - 2, 'x')};
+    CHECK_THROWS_AS(build_stack(input, GuestVirt(kTop), 1 << 20), UserError);
+    input.late_env[0].pop_back();
+    CHECK_NOTHROW(build_stack(input, GuestVirt(kTop), 1 << 20));
+}
+
 TEST_CASE("the stack is aligned whatever it holds") {
     for (std::size_t args = 0; args < 5; ++args)
         for (std::size_t env = 0; env < 3; ++env)

@@ -102,6 +102,17 @@ TEST_CASE("metadata round trip") {
     CHECK(encode_metadata(after) == bytes);
 }
 
+TEST_CASE("environment variables that may change are there when there are any") {
+    Metadata metadata{this_version(), test::sample_state(100)};
+    CHECK(document_of(encode_metadata(metadata))["machine"].count("late_env") == 0);
+    metadata.machine.late_env = {{"TOKEN", 0x7feff0002000, 4096}, {"COLOUR", 0x7feff0001000, 4096}};
+    const auto bytes = encode_metadata(metadata);
+    CHECK(decode_metadata(bytes).machine.late_env == metadata.machine.late_env);
+    auto document = document_of(bytes);
+    document["machine"]["late_env"][1]["at"] = "somewhere";
+    CHECK(error_of_document(document).find("machine.late_env[1].at") != std::string::npos);
+}
+
 TEST_CASE("metadata is parsed strictly") {
     const auto good = encode_metadata({this_version(), test::sample_state(100)});
     const Json document = document_of(good);
