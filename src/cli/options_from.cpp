@@ -200,7 +200,7 @@ private:
 
     // K=V; of the same name the last one counts.
     void environment() {
-        variables("env", options_.env, [this](const Setting& setting, const std::string& item) -> std::string {
+        variables("env", options_.env, [](const Setting& setting, const std::string& item) -> std::string {
             usage(fmt::format("{}: '{}' is not K=V; to pass the host's on: --allow-env={}", setting.label("env"), item, item));
         });
         variables("late-env", options_.late_env, [](const Setting&, const std::string& item) { return item + "="; });

@@ -112,7 +112,8 @@ static void changed(void) {
 }
 
 // A computation that lives in registers, interrupted some hundred times by a handler that ruins them all.
-__attribute__((noipa)) static double compute(void) {
+__attribute__((noinline)) static double compute(void) {
+    __asm__ volatile(""); // each call counts: not to be computed once only
     double a = 1, b = 0.5, c = 0.25;
     uint64_t x = 88172645463325252ull;
     for (int i = 0; i < 3000000; i++) {

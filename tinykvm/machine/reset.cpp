@@ -311,9 +311,9 @@ std::string Machine::compare_with_image() {
             ++at;
         std::string where;
         for (const auto& [begin, region] : space_.regions())
-            space_.tables().update(GuestVirt(begin), GuestVirt(region.end), [&](GuestVirt page, std::uint64_t entry) {
+            space_.tables().update(GuestVirt(begin), GuestVirt(region.end), [&, &name = region.name](GuestVirt page, std::uint64_t entry) {
                 if (where.empty() && pte::frame(entry) == frame)
-                    where = fmt::format(" (guest address {:#x} {})", page.value + at, region.name);
+                    where = fmt::format(" (guest address {:#x} {})", page.value + at, name);
                 return entry;
             });
         return fmt::format("frame {} byte {}: {:#04x} instead of {:#04x}{}", frame, at, std::to_integer<unsigned>(own[at]),

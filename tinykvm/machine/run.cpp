@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t kPageFault = 14;
 // Page-fault error code (Intel SDM vol. 3, 4.7).
-constexpr std::uint64_t kFaultPresent = 1, kFaultWrite = 2, kFaultFetch = 16;
+constexpr std::uint64_t kFaultWrite = 2, kFaultFetch = 16;
 // For the guest kernel's fault entry, above the bits of the CPU.
 constexpr std::uint32_t kAccessError = 0x80000000u, kPastFile = 0x40000000u;
 // A fault that comes back this often at one address although the tables allow it will never go away.

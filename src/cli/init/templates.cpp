@@ -74,7 +74,7 @@ std::vector<File> files_of(const Template& chosen, const std::string& name) {
         files.push_back(
             {std::string(path == kIgnored ? ".gitignore" : path), filled_in(file.text, name, chosen.entry)});
     }
-    std::ranges::stable_partition(files, [](const File& file) { return file.path != kManifest; });
+    std::stable_partition(files.begin(), files.end(), [](const File& file) { return file.path != kManifest; });
     return files;
 }
 
