@@ -124,10 +124,12 @@ class Killing:
         self.platform.daemon.kill()
         self.platform.daemon.wait()
         self.serve()  # clears up
+        good = self.check("", "", False, "")
+        self.pending = {name: set() for name in NAMES}
         done = subprocess.run([KVMSERVER, "verify", "--dry-run", "--store", self.platform.store], capture_output=True, text=True)
         if done.returncode:
             print(f"verify: {done.stdout}{done.stderr}", flush=True)
-        return done.returncode == 0
+        return good and done.returncode == 0
 
 
 def main():

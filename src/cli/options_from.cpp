@@ -203,7 +203,10 @@ private:
         variables("env", options_.env, [](const Setting& setting, const std::string& item) -> std::string {
             usage(fmt::format("{}: '{}' is not K=V; to pass the host's on: --allow-env={}", setting.label("env"), item, item));
         });
-        variables("late-env", options_.late_env, [](const Setting&, const std::string& item) { return item + "="; });
+        variables("late-env", options_.late_env, [this](const Setting&, const std::string& item) {
+            const auto at_boot = std::ranges::find_if(options_.env, [&](const std::string& given) { return given.starts_with(item + "="); });
+            return at_boot == options_.env.end() ? item + "=" : *at_boot;
+        });
     }
 
     // `bare` for those without "=".

@@ -26,7 +26,8 @@ namespace {
 constexpr std::size_t kMostWaiting = 1024;
 constexpr std::chrono::seconds kDrainPatience{30};
 
-constexpr std::uint64_t kStop = ~std::uint64_t{0}; // what epoll tells: this, or a place in connected_
+constexpr std::uint64_t kStop = ~std::uint64_t{0}; // what epoll tells: this, or a place in connected_ and its turn
+constexpr unsigned kTurnShift = 32;
 
 http::Options front_options(const Options& options) {
     http::Options out;
@@ -65,6 +66,7 @@ public:
                                  "--max-request-time sets the limit", {}};
         case Fate::out_of_memory:
             return http::Problem{507, "out-of-memory", "the request took more memory than it may", "--max-request-memory sets the limit", {}};
+        case Fate::no_machine: return http::Problem{503, "queue-timeout", "No machine became free in time.", "more machines: --threads", 1};
         case Fate::stopped: return http::Problem{503, "stopping", "the server is stopping", "try again", 1};
         }
         return std::nullopt;
@@ -79,6 +81,7 @@ private:
 
 HttpMode::HttpMode(const Setup& setup, const Options& options)
     : listeners_(*setup.listeners), request_seconds_(setup.env.limits.request_seconds), most_ahead_(2 * std::size_t{std::max(1u, options.threads)}),
+      patience_ns_(std::chrono::nanoseconds(front_options(options).connect_timeout).count()),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)), front_(front_options(options), *this, nullptr) {
     if (!epoll_)
         throw_errno("epoll_create1");
@@ -101,9 +104,10 @@ HttpMode::HttpMode(const Setup& setup, const Options& options)
 
 void HttpMode::serve() {
     front_.start();
+    constexpr int kLookMs = 1000;
     pollfd stop{StopSignal::instance().fd(), POLLIN, 0};
-    while (::poll(&stop, 1, -1) < 0 && errno == EINTR) {
-    }
+    while (::poll(&stop, 1, kLookMs) <= 0)
+        give_up_late_ones();
     listeners_.close(listener_); // with the front's copy: who comes now is refused, and does not wait for nothing
     front_.drain();
     front_.wait_drained(kDrainPatience);
@@ -166,29 +170,59 @@ std::optional<Arrival> HttpMode::join(http::Waiter& waiter, const std::string& c
 bool HttpMode::watch_for_head(Arrival arrival) {
     const std::lock_guard lock(mutex_);
     std::size_t place = 0;
-    while (place < connected_.size() && connected_[place].fd)
+    while (place < connected_.size() && connected_[place].arrival.fd)
         ++place;
     if (place == connected_.size())
         connected_.emplace_back();
+    Connected& free = connected_[place];
+    ++free.turn;
     epoll_event event{};
     event.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT;
-    event.data.u64 = place;
+    event.data.u64 = std::uint64_t{free.turn} << kTurnShift | place;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, arrival.fd.get(), &event) < 0)
         return false;
-    connected_[place] = std::move(arrival);
+    free.arrival = std::move(arrival);
+    free.since_ns = host_mono_ns();
     return true;
 }
 
-bool HttpMode::take(std::uint64_t place, Arrival& out) {
+// False: it is not to be served, and is closed: given up meanwhile, ended without a request, or its client has gone.
+bool HttpMode::take(std::uint64_t token, std::uint32_t events, Arrival& out) {
+    Arrival taken;
     {
         const std::lock_guard lock(mutex_);
-        out = std::move(connected_[place]);
+        Connected& connected = connected_[token & ((std::uint64_t{1} << kTurnShift) - 1)];
+        if (!connected.arrival.fd || connected.turn != token >> kTurnShift)
+            return false;
+        taken = std::move(connected.arrival);
         --ahead_;
     }
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, out.fd.get(), nullptr);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, taken.fd.get(), nullptr);
     connect_waiting(); // the next one's head arrives while this one is served
     char byte;
-    return ::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0; // else it ended without a request
+    if ((events & EPOLLHUP) != 0 || ::recv(taken.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        return false;
+    out = std::move(taken);
+    return true;
+}
+
+// The front's patience ends with the connection: for a machine these wait here.
+void HttpMode::give_up_late_ones() {
+    std::vector<Arrival> late; // closed after their fate is known
+    {
+        const std::lock_guard lock(mutex_);
+        const std::uint64_t now = host_mono_ns();
+        for (Connected& connected : connected_)
+            if (connected.arrival.fd && now > connected.since_ns + patience_ns_) {
+                ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connected.arrival.fd.get(), nullptr);
+                late.push_back(std::move(connected.arrival));
+                --ahead_;
+            }
+    }
+    for (const Arrival& arrival : late)
+        arrival.tell(Fate::no_machine);
+    late.clear();
+    connect_waiting();
 }
 
 bool HttpMode::next(Arrival& out) {
@@ -197,7 +231,7 @@ bool HttpMode::next(Arrival& out) {
         const int n = ::epoll_wait(epoll_.get(), &event, 1, -1);
         if (n < 0 && errno != EINTR)
             throw_errno("epoll_wait");
-        if (n > 0 && event.data.u64 != kStop && take(event.data.u64, out))
+        if (n > 0 && event.data.u64 != kStop && take(event.data.u64, event.events, out))
             return true;
     }
     return false;

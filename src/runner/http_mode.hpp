@@ -1,5 +1,6 @@
 // HTTP mode: client connections stay open, every request gets a clean machine.
 #pragma once
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -31,22 +32,30 @@ private:
         std::shared_ptr<http::Waiter> waiter;
         std::string client_ip;
     };
+    // A request that has a connection and no machine yet.
+    struct Connected {
+        Arrival arrival; // without a descriptor: this place is free
+        std::uint64_t since_ns = 0;
+        std::uint32_t turn = 0; // tells it from those that had the place before
+    };
     void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override;
     std::optional<Arrival> join(http::Waiter& waiter, const std::string& client_ip);
     bool watch_for_head(Arrival arrival);
     void connect_waiting();
-    bool take(std::uint64_t place, Arrival& out);
+    bool take(std::uint64_t token, std::uint32_t events, Arrival& out);
+    void give_up_late_ones();
 
     Listeners& listeners_;
     double request_seconds_;
     std::uint32_t listener_ = 0;
     Stopper hard_stop_;
     const std::size_t most_ahead_;
+    const std::uint64_t patience_ns_; // with which a request waits for a machine
     tinykvm::UniqueFd epoll_; // hard_stop_ and what is in connected_
     std::mutex mutex_;        // guards what follows
-    std::deque<Waiting> queue_; // empty unless ahead_ is most_ahead_
+    std::deque<Waiting> queue_;
     std::size_t ahead_ = 0;     // requests that have a connection, or are about to get one, and no machine yet
-    std::vector<Arrival> connected_; // by place; without a descriptor: free
+    std::vector<Connected> connected_;
     http::Front front_; // last: its threads use the rest
 };
 

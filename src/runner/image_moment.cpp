@@ -34,9 +34,13 @@ std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& opt
     return renumber(*std::move(*further.machine).into_image(), {});
 }
 
-std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& options, const std::shared_ptr<MachineImage>& image) {
+// Nothing: it does not answer as it did in the warm-up. A trial may not connect elsewhere, and what fails is no measure.
+std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& options, const std::shared_ptr<MachineImage>& image, unsigned status) {
     Trial trial(setup, options, image);
-    return trial.answer() ? trial.cost_ns() : std::nullopt;
+    if (!trial.answer() || trial.status() != status)
+        return std::nullopt;
+    const auto cost = trial.cost_ns();
+    return trial.status() == status ? cost : std::nullopt;
 }
 
 } // namespace
@@ -47,7 +51,7 @@ std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& opti
     if (booted.warm_ns == 0)
         return image;
     const auto dear = [&](std::uint64_t ns) { return ns > booted.warm_ns * kDearTimes && ns > booted.warm_ns + kDearNs; };
-    auto cost = invocation_ns(setup, options, image);
+    auto cost = invocation_ns(setup, options, image, booted.warm_status);
     auto last = image;
     for (unsigned attempt = 1, more = 0; cost && dear(*cost) && attempt <= kAttempts; ++attempt) {
         const unsigned requests = 1u << (2 * attempt - 1); // 2, 8, 32, 128
@@ -55,7 +59,7 @@ std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& opti
         if (!last)
             break;
         more += 1 + requests;
-        const auto now = invocation_ns(setup, options, last);
+        const auto now = invocation_ns(setup, options, last, booted.warm_status);
         if (options.verbose.general)
             note_line(fmt::format("{}: an invocation would take {:.2f} ms, the warm-up's fastest request took {:.2f}; after {} more: {}",
                                   program_name(setup.program), static_cast<double>(*cost) / 1e6, static_cast<double>(booted.warm_ns) / 1e6, more,

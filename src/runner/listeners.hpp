@@ -22,7 +22,7 @@ struct SocketAddress {
 };
 
 // How the connection of a request ended, for whoever handed it in.
-enum class Fate : int { running, program_failed, timed_out, out_of_memory, stopped };
+enum class Fate : int { running, program_failed, timed_out, out_of_memory, stopped, no_machine /* in time */ };
 
 // A client: a connection that was accepted, or one of our own making (then peer.bytes is 0).
 struct Arrival {

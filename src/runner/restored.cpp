@@ -41,8 +41,13 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     setup_->env.cpu = guest_cpu(state.cpu);
     if (sockets == Sockets::open)
         setup_->listeners->open(state.listeners);
-    for (std::size_t chunk = hot; chunk-- > 0;)
-        loader_->load_chunks(chunk, chunk + 1, stop_);
+    try {
+        for (std::size_t chunk = hot; chunk-- > 0;)
+            loader_->load_chunks(chunk, chunk + 1, stop_);
+    } catch (...) {
+        front.get(); // knows the cause, if it met it first
+        throw;
+    }
     front.get();
     hot_bytes_ = std::uint64_t{loader_->hot_end()} * kPageSize;
     memory_->give_back_prepared(loader_->hot_end());

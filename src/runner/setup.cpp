@@ -213,6 +213,7 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
                                    options.limits.request_seconds);
         const std::uint64_t took = host_mono_ns() - begin;
         least = i == 0 ? took : std::min(least, took);
+        booted.warm_status = reply.status();
         if (reply.end == DriveEnd::stopped)
             throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
                                                    options.warmup_path + ": " + booted.driver->stop().report);

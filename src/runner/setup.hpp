@@ -38,7 +38,8 @@ struct Booted {
     int exit_code = 0;
     DriveEnd end = DriveEnd::quiescent; // how the boot ended
     double seconds = 0;
-    std::uint64_t warm_ns = 0; // the least that a request of the warm-up took; 0: there was none
+    std::uint64_t warm_ns = 0;  // the least that a request of the warm-up took; 0: there was none
+    unsigned warm_status = 0;   // of the last reply to warm_up(); 0: that was not HTTP
 };
 // `must_listen`: ending before that is an error and boot time is limited.
 Booted boot_program(const Setup& setup, const Options& options, bool must_listen);

@@ -18,6 +18,7 @@ public:
     // Puts it back to its image. How long the answer after that takes is what invocations take (the first one is slowed down by pages
     // that are touched for the first time): nanoseconds, the least of some; nullopt when answer() fails.
     std::optional<std::uint64_t> cost_ns();
+    unsigned status() const { return clone_.warm_status; } // of the last reply
     tinykvm::Machine& machine() { return *clone_.machine; }
 
 private:

@@ -150,14 +150,15 @@ void from_json_value(const Json& json, const Place& place, std::vector<T>& value
         from_json_value(json[i], Place{&place, nullptr, i}, values[i]);
 }
 template <class Member>
-void field_from_json(const Json& object, const Place& place, const char* name, bool optional, Member& member) {
+bool field_from_json(const Json& object, const Place& place, const char* name, bool optional, Member& member) {
     const Place here{&place, name, 0};
     const auto found = object.find(name);
     if (found == object.end() && optional)
-        return;
+        return false;
     if (found == object.end())
         here.bad("is missing");
     from_json_value(*found, here, member);
+    return true;
 }
 template <WithFields T>
 requires kAsRow<T>
@@ -179,10 +180,11 @@ void from_json_value(const Json& json, const Place& place, T& value) {
     if (!json.is_object())
         place.bad("is not an object");
     constexpr auto fields = Fields<T>::all();
+    std::size_t found = 0;
     std::apply(
-        [&](const auto&... field) { (field_from_json(json, place, field.name, field.optional, value.*field.member), ...); },
+        [&](const auto&... field) { ((found += field_from_json(json, place, field.name, field.optional, value.*field.member) ? 1 : 0), ...); },
         fields);
-    if (json.size() == std::tuple_size_v<decltype(fields)>)
+    if (json.size() == found)
         return;
     for (auto item = json.begin(); item != json.end(); ++item) {
         const std::string& name = item.key();

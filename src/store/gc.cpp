@@ -119,8 +119,11 @@ GcResult gc(Store& store, const GcOptions& options) {
 }
 
 std::size_t remove_leftovers(Store& store) {
-    const FileLock sweeping = store.sweeping();
-    const Marks marks = read_marks(store.folder(), sweeping);
+    constexpr int kPatienceMs = 1000;
+    const auto sweeping = FileLock::exclusive_within(store.folder(), kSweepLock, kPatienceMs);
+    if (!sweeping)
+        return 0; // somebody deploys, or sweeps already: the next start, or gc, will do
+    const Marks marks = read_marks(store.folder(), *sweeping);
     const Rubbish leftovers = find_leftovers(store.folder(), *store.index(), marks);
     remove(store.folder(), leftovers);
     return leftovers.paths.size();

@@ -61,7 +61,7 @@ std::vector<std::string> set_late_env(const MachineImage& image, Image& memory, 
             continue;
         }
         if (variable.size() >= place->bytes) {
-            problems.push_back(fmt::format("{} does not reach the program: with its name it is {} bytes long, {} is the most", name, variable.size(), place->bytes - 1));
+            problems.push_back(fmt::format("{} does not reach the program: with its name it is longer than {} bytes", name, place->bytes - 1));
             continue;
         }
         const auto pieces = pieces_of(image, memory, *place);

@@ -155,12 +155,13 @@ std::vector<std::string> implied_files(const ProgramSpec& program) {
         files.push_back(program.script);
     LibrarySearch search;
     search.cwd = program.cwd;
-    for (const std::string& entry : program.env) {
-        if (entry.starts_with("LD_LIBRARY_PATH="))
-            search.library_path = entry.substr(16);
-        if (entry.starts_with("LD_PRELOAD="))
-            search.preload = entry.substr(11);
-    }
+    for (const auto* variables : {&program.env, &program.late_env})
+        for (const std::string& entry : *variables) {
+            if (entry.starts_with("LD_LIBRARY_PATH="))
+                search.library_path = entry.substr(16);
+            if (entry.starts_with("LD_PRELOAD="))
+                search.preload = entry.substr(11);
+        }
     const LibraryList list = find_libraries(program.path, search);
     require_libraries(program.path, list);
     for (const Library& library : list.found) {

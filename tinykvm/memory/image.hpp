@@ -50,7 +50,7 @@ public:
     static std::shared_ptr<Image> create(std::uint32_t frames, ImageMemory prepared = {});
 
     // While it is restored; different frames by different threads at once. The second reads them from a file;
-    // false when that has not so many bytes.
+    // false when they cannot all be had that way.
     void fill(std::uint32_t first, std::span<const std::byte> pages);
     bool fill(std::uint32_t first, std::uint32_t count, int file, std::uint64_t offset);
     // Gives back what was prepared from frame `first` on, where nothing has been filled yet.

@@ -49,11 +49,10 @@ private:
             for (const auto& [key, value] : *env)
                 variable(*env, std::string(key.str()), value);
         if (const toml::node* secrets = function.get("secrets"))
-            manifest_.secrets = strings(*secrets, "function.secrets");
+            secret_names(*secrets);
         if (const toml::table* hooks = table(function, "function", "hooks")) {
             warn_unknown(*hooks, "function.hooks", {"after-restore", "health"});
-            std::string after_restore; // the daemon reads it from the manifest
-            path(*hooks, "function.hooks.after-restore", after_restore);
+            path(*hooks, "function.hooks.after-restore", after_restore_); // the daemon reads it from the manifest
             path(*hooks, "function.hooks.health", manifest_.health);
         }
         if (const toml::table* build = table(function, "function", "build")) {
@@ -70,6 +69,18 @@ private:
             warn_unknown(*versions, "function.versions", {"keep"});
             as_the_daemon(*versions, "versions");
         }
+        warn_of_copies(function);
+    }
+
+    // Some runtimes copy their environment once.
+    void warn_of_copies(const toml::table& function) {
+        const std::string program = std::filesystem::path(manifest_.program).filename().string();
+        if (!after_restore_.empty() || !(program.starts_with("python") || program == "java"))
+            return;
+        for (const char* name : {"env", "secrets"})
+            if (const toml::node* node = function.get(name))
+                manifest_.warnings.push_back(fmt::format("{}{} has copied its environment before function.{} gets new values: it needs [function.hooks] after-restore (docs/SERVE.md)",
+                                                         where(*node), program, name));
     }
 
     std::string where(const toml::node& node) const {
@@ -90,6 +101,16 @@ private:
         target = node->as_string()->get();
         if (target.find('\0') != target.npos)
             fail(*node, name + " holds a NUL character");
+    }
+
+    void secret_names(const toml::node& node) {
+        manifest_.secrets = strings(node, "function.secrets");
+        for (const std::string& name : manifest_.secrets)
+            try {
+                store::check_variable_name(name);
+            } catch (const UserError& error) {
+                fail(node, std::string("function.secrets: ") + error.what());
+            }
     }
 
     void variable(const toml::table& env, const std::string& name, const toml::node& node) {
@@ -167,6 +188,7 @@ private:
     }
 
     Manifest& manifest_;
+    std::string after_restore_;
 };
 
 } // namespace

@@ -6,10 +6,13 @@
 
 #include <cstdlib>
 
+#include "src/cli/config_file.hpp"
+#include "src/cli/option_table.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/child.hpp"
 #include "src/cli/platform/held_signals.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/elf/stack.hpp"
 
 namespace kvmserver::cli::platform {
 namespace {
@@ -50,6 +53,25 @@ int run(const std::vector<std::string>& argv, const std::string& folder, bool qu
     return status;
 }
 
+// What the program's environment has room for: what the file's own late-env says, [function.env] and secrets, whose values are not for a
+// snapshot.
+std::vector<std::string> late_variables(const Manifest& manifest, Context& context) {
+    std::vector<std::string> variables;
+    const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
+    if (const auto given = config.settings.find("late-env"); given != config.settings.end())
+        variables = given->second.values;
+    for (const auto& [name, value] : manifest.env)
+        if (const std::string variable = fmt::format("{}={}", name, value); variable.size() < tinykvm::kLateEnvBytes)
+            variables.push_back(variable);
+        else
+            context.err << fmt::format("kvmserver: function.env.{} is too long for the program's environment ({} bytes with its name): only an after-restore hook gets it\n", name,
+                                       tinykvm::kLateEnvBytes - 1);
+    for (const std::string& name : manifest.secrets)
+        if (!manifest.env.contains(name))
+            variables.push_back(name);
+    return variables;
+}
+
 // Builds and snapshots.
 tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
     const HeldSignals held;
@@ -63,11 +85,8 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
     const std::string path = temporary / "function.snap";
     std::vector<std::string> words{kSelf, "snapshot",      "-c", manifest.file.string(), "-o",
                                    path,  "--temporary"}; // it goes into the store, and then away
-    for (const auto& [name, value] : manifest.env)
-        words.insert(words.end(), {"--late-env", fmt::format("{}={}", name, value)});
-    for (const std::string& name : manifest.secrets) // its value is not for a snapshot
-        if (!manifest.env.contains(name))
-            words.insert(words.end(), {"--late-env", name});
+    for (const std::string& variable : late_variables(manifest, context))
+        words.insert(words.end(), {"--late-env", variable});
     words.insert(words.end(), {"--", manifest.program});
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     if (const int status = run(words, folder, quiet, held, context))

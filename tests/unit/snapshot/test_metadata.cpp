@@ -105,6 +105,9 @@ TEST_CASE("metadata round trip") {
 TEST_CASE("environment variables that may change are there when there are any") {
     Metadata metadata{this_version(), test::sample_state(100)};
     CHECK(document_of(encode_metadata(metadata))["machine"].count("late_env") == 0);
+    auto strange = document_of(encode_metadata(metadata));
+    strange["machine"]["another"] = Json::array();
+    CHECK(error_of_document(strange).find("another") != std::string::npos);
     metadata.machine.late_env = {{"TOKEN", 0x7feff0002000, 4096}, {"COLOUR", 0x7feff0001000, 4096}};
     const auto bytes = encode_metadata(metadata);
     CHECK(decode_metadata(bytes).machine.late_env == metadata.machine.late_env);
