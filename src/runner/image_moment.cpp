@@ -15,7 +15,7 @@ namespace {
 
 // What a clean machine adds of its own (copies, cold caches) is less than this.
 constexpr std::uint64_t kDearTimes = 3, kDearNs = 500'000;
-constexpr unsigned kAttempts = 4;
+constexpr unsigned kAttempts = 8;
 
 // The image of a machine that went on from `image` for a few more requests; null when it did not get through them.
 std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image,
@@ -54,7 +54,7 @@ std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& opti
     auto cost = invocation_ns(setup, options, image, booted.warm_status);
     auto last = image;
     for (unsigned attempt = 1, more = 0; cost && dear(*cost) && attempt <= kAttempts; ++attempt) {
-        const unsigned requests = 1u << (2 * attempt - 1); // 2, 8, 32, 128
+        const unsigned requests = 2u << (2 * ((attempt - 1) % 4)); // 2, 8, 32, 128, 2, ...
         last = later_image(setup, options, last, requests);
         if (!last)
             break;
