@@ -19,30 +19,89 @@ std::uint64_t read_tsc() {
     return (std::uint64_t{high} << 32) | low;
 }
 
+std::uint64_t scaled(std::uint64_t ticks, std::uint64_t mult) {
+    return static_cast<std::uint64_t>((static_cast<unsigned __int128>(ticks) * mult) >> 32);
+}
+
+// The host's clocks, each with the TSC in the middle of its reading.
+struct Reading {
+    std::uint64_t mono, real, boot;
+    std::uint64_t mono_tsc, real_tsc, boot_tsc;
+    std::uint64_t took; // ticks
+};
+
+Reading read_once() {
+    Reading r{};
+    const std::uint64_t a = read_tsc();
+    r.mono = clock_ns(CLOCK_MONOTONIC);
+    const std::uint64_t b = read_tsc();
+    r.real = clock_ns(CLOCK_REALTIME);
+    const std::uint64_t c = read_tsc();
+    r.boot = clock_ns(CLOCK_BOOTTIME);
+    const std::uint64_t d = read_tsc();
+    r.mono_tsc = a + (b - a) / 2;
+    r.real_tsc = b + (c - b) / 2;
+    r.boot_tsc = c + (d - c) / 2;
+    r.took = d - a;
+    return r;
+}
+
+// An interrupt in between would put the clocks off by what it takes: microseconds, in a virtual machine some ten.
+Reading read_clocks(std::uint64_t ticks_a_us) {
+    constexpr int kTries = 5;
+    Reading best = read_once();
+    for (int i = 1; i < kTries && best.took > ticks_a_us; ++i)
+        if (const Reading again = read_once(); again.took < best.took)
+            best = again;
+    return best;
+}
+
 } // namespace
 
 std::uint64_t host_mono_ns() { return clock_ns(CLOCK_MONOTONIC); }
 std::uint64_t host_real_ns() { return clock_ns(CLOCK_REALTIME); }
 
 GuestClock::GuestClock(std::uint32_t tsc_khz)
-    : mult_(static_cast<std::uint64_t>((static_cast<unsigned __int128>(1'000'000) << 32) / tsc_khz)) {}
+    : ticks_a_us_(tsc_khz / 1000), nominal_mult_(static_cast<std::uint64_t>((static_cast<unsigned __int128>(1'000'000) << 32) / tsc_khz)),
+      mult_(nominal_mult_) {}
+
+// The rate that KVM names is in whole kHz and knows nothing of how the host's time is steered.
+void GuestClock::follow_rate(std::uint64_t tsc, std::uint64_t mono) {
+    constexpr std::uint64_t kLongEnoughNs = 1'000'000'000, kTooLongNs = 600'000'000'000, kOff = 2000; // of the rate, at most one part in
+    if (rate_tsc_ == 0 || tsc <= rate_tsc_ || mono < rate_mono_ || mono - rate_mono_ > kTooLongNs) {
+        rate_tsc_ = tsc;
+        rate_mono_ = mono;
+    } else if (mono - rate_mono_ > kLongEnoughNs) {
+        const auto seen = static_cast<std::uint64_t>((static_cast<unsigned __int128>(mono - rate_mono_) << 32) / (tsc - rate_tsc_));
+        if (seen > nominal_mult_ - nominal_mult_ / kOff && seen < nominal_mult_ + nominal_mult_ / kOff)
+            mult_ = seen; // else the TSC or the clock was set
+        rate_tsc_ = tsc;
+        rate_mono_ = mono;
+    }
+}
 
 void GuestClock::refresh(abi::TimePage& page) {
-    const std::uint64_t tsc = read_tsc();
-    std::uint64_t mono = host_mono_ns() + offset_ns_;
-    if (last_tsc_ != 0 && tsc >= last_tsc_) {
-        // What a guest that reads its clock at this very moment would compute from the page as it is.
-        const auto promised =
-            last_mono_ + static_cast<std::uint64_t>((static_cast<unsigned __int128>(tsc - last_tsc_) * mult_) >> 32);
-        mono = std::max(mono, promised);
+    const Reading now = read_clocks(ticks_a_us_);
+    follow_rate(now.mono_tsc, now.mono);
+    std::uint64_t mono = now.mono + offset_ns_, mult = mult_;
+    if (last_tsc_ != 0 && now.mono_tsc >= last_tsc_) {
+        // What a guest that reads its clock at this very moment would compute from the page as it is. Where that is ahead, the clock goes on
+        // from there, slower by so much a second until the next time.
+        constexpr std::uint64_t kMostAheadNs = 1'000'000;
+        const std::uint64_t promised = last_mono_ + scaled(now.mono_tsc - last_tsc_, last_mult_);
+        if (promised > mono) {
+            mult -= scaled(mult, (std::min(promised - mono, kMostAheadNs) << 32) / 1'000'000'000);
+            mono = promised;
+        }
     }
-    page.tsc_base = tsc;
+    page.tsc_base = now.mono_tsc;
     page.mono_base_ns = mono;
-    page.real_base_ns = host_real_ns();
-    page.boot_base_ns = clock_ns(CLOCK_BOOTTIME) + offset_ns_;
-    page.mult = mult_;
-    last_tsc_ = tsc;
+    page.real_base_ns = now.real - scaled(now.real_tsc - now.mono_tsc, mult_);
+    page.boot_base_ns = now.boot - scaled(now.boot_tsc - now.mono_tsc, mult_) + offset_ns_;
+    page.mult = mult;
+    last_tsc_ = now.mono_tsc;
     last_mono_ = mono;
+    last_mult_ = mult;
 }
 
 std::uint64_t GuestClock::now_mono() const { return host_mono_ns() + offset_ns_; }

@@ -20,9 +20,13 @@ public:
     void continue_from(std::uint64_t guest_ns);
 
 private:
-    std::uint64_t mult_;      // ns a tick, 32.32 fixed point
-    std::uint64_t offset_ns_ = 0; // guest monotonic - host monotonic
-    std::uint64_t last_tsc_ = 0, last_mono_ = 0;
+    void follow_rate(std::uint64_t tsc, std::uint64_t mono);
+
+    std::uint64_t ticks_a_us_;
+    std::uint64_t nominal_mult_, mult_; // ns a tick, 32.32 fixed point: as KVM says, as it was seen to be
+    std::uint64_t offset_ns_ = 0;       // guest monotonic - host monotonic
+    std::uint64_t rate_tsc_ = 0, rate_mono_ = 0;
+    std::uint64_t last_tsc_ = 0, last_mono_ = 0, last_mult_ = 0; // what the page says
 };
 
 std::uint64_t host_mono_ns();
