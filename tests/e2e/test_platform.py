@@ -431,13 +431,21 @@ def test_unknown_keys_are_named(platform, program) -> None:
     assert "'function.hooks.healht'" in done.err
 
 
-def test_values_that_no_hook_takes_are_named(platform, program) -> None:
-    folder = platform.folder / "app"
-    manifest(folder, program("c-epoll"), 'secrets = ["KEY"]\n[function.env]\nA = "1"\n')
+def test_values_that_do_not_reach_the_program_are_named(platform, program) -> None:
+    """Python copies its environment at its start; a value may be too long for the room there is; a name may be none."""
+    folder, values = platform.folder / "app", 'secrets = ["KEY"]\n[function.env]\nA = "1"\n'
+    manifest(folder, program("python-http"), values)
     done = platform("deploy", folder, "--dry-run")
-    assert done.status == 0 and all(f"function.{name} reaches the program through [function.hooks] after-restore" in done.err for name in ("env", "secrets"))
-    manifest(folder, program("c-epoll"), 'secrets = ["KEY"]\n[function.env]\nA = "1"\n[function.hooks]\nafter-restore = "/r"\n')
-    assert "after-restore" not in platform("deploy", folder, "--dry-run").err
+    assert done.status == 0 and all(f"has copied its environment before function.{name} gets new values" in done.err for name in ("env", "secrets"))
+    for name, more in (("python-http", '[function.hooks]\nafter-restore = "/r"\n'), ("c-epoll", "")):
+        manifest(folder, program(name), values + more)
+        assert "after-restore" not in platform("deploy", folder, "--dry-run").err
+    manifest(folder, program("c-epoll"), f'[function.env]\nA = "{"x" * 5000}"\n')
+    done = platform("deploy", folder, "--dry-run")
+    assert done.status == 0 and "function.env.A is too long for the program's environment (4095 bytes with its name)" in done.err
+    manifest(folder, program("c-epoll"), 'secrets = ["A=B"]\n')
+    done = platform("deploy", folder, "--dry-run")
+    assert done.status == 2 and "function.secrets" in done.err
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

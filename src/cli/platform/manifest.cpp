@@ -12,6 +12,7 @@
 #include "src/daemon/function_settings.hpp"
 #include "src/store/errors.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/elf/stack.hpp"
 
 namespace kvmserver::cli::platform {
 namespace {
@@ -48,6 +49,8 @@ private:
         if (const toml::table* env = table(function, "function", "env"))
             for (const auto& [key, value] : *env)
                 variable(*env, std::string(key.str()), value);
+        if (const toml::table* env = table(function, "function", "env"))
+            warn_of_length(*env);
         if (const toml::node* secrets = function.get("secrets"))
             secret_names(*secrets);
         if (const toml::table* hooks = table(function, "function", "hooks")) {
@@ -70,6 +73,13 @@ private:
             as_the_daemon(*versions, "versions");
         }
         warn_of_copies(function);
+    }
+
+    void warn_of_length(const toml::table& env) {
+        for (const auto& [key, value] : env)
+            if (const auto at = manifest_.env.find(std::string(key.str())); at->first.size() + 1 + at->second.size() >= tinykvm::kLateEnvBytes)
+                manifest_.warnings.push_back(fmt::format("{}function.env.{} is too long for the program's environment ({} bytes with its name): only an after-restore hook gets it",
+                                                         where(value), at->first, tinykvm::kLateEnvBytes - 1));
     }
 
     // Some runtimes copy their environment once.

@@ -55,17 +55,14 @@ int run(const std::vector<std::string>& argv, const std::string& folder, bool qu
 
 // What the program's environment has room for: what the file's own late-env says, [function.env] and secrets, whose values are not for a
 // snapshot.
-std::vector<std::string> late_variables(const Manifest& manifest, Context& context) {
+std::vector<std::string> late_variables(const Manifest& manifest) {
     std::vector<std::string> variables;
     const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
     if (const auto given = config.settings.find("late-env"); given != config.settings.end())
         variables = given->second.values;
     for (const auto& [name, value] : manifest.env)
         if (const std::string variable = fmt::format("{}={}", name, value); variable.size() < tinykvm::kLateEnvBytes)
-            variables.push_back(variable);
-        else
-            context.err << fmt::format("kvmserver: function.env.{} is too long for the program's environment ({} bytes with its name): only an after-restore hook gets it\n", name,
-                                       tinykvm::kLateEnvBytes - 1);
+            variables.push_back(variable); // read_manifest() has warned of the others
     for (const std::string& name : manifest.secrets)
         if (!manifest.env.contains(name))
             variables.push_back(name);
@@ -85,7 +82,7 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
     const std::string path = temporary / "function.snap";
     std::vector<std::string> words{kSelf, "snapshot",      "-c", manifest.file.string(), "-o",
                                    path,  "--temporary"}; // it goes into the store, and then away
-    for (const std::string& variable : late_variables(manifest, context))
+    for (const std::string& variable : late_variables(manifest))
         words.insert(words.end(), {"--late-env", variable});
     words.insert(words.end(), {"--", manifest.program});
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
