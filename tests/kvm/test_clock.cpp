@@ -1,5 +1,8 @@
 // The guest's clocks against the host's.
 #include <time.h>
+#include <unistd.h>
+
+#include <cstdlib>
 
 #include "tests/kvm/world.hpp"
 #include "tinykvm/kvm/vm_pool.hpp"
@@ -31,10 +34,13 @@ struct Off {
     }
 };
 
+std::uint64_t guest_mono(const abi::TimePage& page) { return guest_ns(page, page.mono_base_ns, tsc_now()); }
+std::uint32_t khz() { return kvm::PreparedVm(kvm_device()).vcpu.tsc_khz(); }
+
 } // namespace
 
 TEST_CASE("the guest's clocks are the host's to a microsecond, whatever interrupts there are") {
-    GuestClock clock(kvm::PreparedVm(kvm_device()).vcpu.tsc_khz());
+    GuestClock clock(khz());
     abi::TimePage page{};
     Off mono, real;
     std::uint64_t last = 0;
@@ -57,4 +63,42 @@ TEST_CASE("the guest's clocks are the host's to a microsecond, whatever interrup
     CHECK(mono.most < 1000);
     CHECK(real.least > -1000);
     CHECK(real.most < 1000);
+}
+
+TEST_CASE("the guest's time does not go back over refreshes and follows the host's") {
+    for (const int skew : {0, 3, -3}) { // percent that the rate is wrong by
+        GuestClock clock(static_cast<std::uint32_t>(khz() * std::int64_t{100 + skew} / 100));
+        abi::TimePage page{};
+        clock.refresh(page);
+        std::uint64_t last = guest_mono(page);
+        for (int i = 0; i < 200; ++i) {
+            if (i % 20 == 0)
+                ::usleep(500);
+            clock.refresh(page);
+            const std::uint64_t now = guest_mono(page);
+            REQUIRE(now >= last);
+            last = now;
+        }
+        if (skew == 0)
+            CHECK(std::llabs(static_cast<long long>(last - host_mono_ns())) < 50'000'000);
+        CHECK(std::llabs(static_cast<long long>(page.real_base_ns - host_real_ns())) < 1'000'000'000);
+    }
+}
+
+TEST_CASE("after a restore time goes on from where it was") {
+    const std::uint64_t later = host_mono_ns() + 3'600'000'000'000ull;
+    GuestClock clock(khz());
+    clock.continue_from(later);
+    CHECK(clock.now_mono() >= later);
+    abi::TimePage page{};
+    clock.refresh(page);
+    CHECK(page.mono_base_ns >= later);
+    CHECK(page.mono_base_ns < later + 1'000'000'000);
+    // A snapshot of a host that was up for a shorter time: nothing is to be made up for.
+    clock.continue_from(1);
+    CHECK(clock.now_mono() >= later);
+    // Deadlines are told in the host's time.
+    CHECK(std::llabs(static_cast<long long>(clock.to_host_mono(clock.now_mono()) - host_mono_ns())) < 100'000'000);
+    CHECK(clock.to_host_mono(0) == 0);
+    CHECK(clock.to_host_mono(5) == 0);
 }
