@@ -176,6 +176,7 @@ void retarget_process_signals(); // the current thread will not take some that i
 void force_signal(i32 signal, const SigInfo& info);              // a fault: not maskable
 bool signal_pending(const Thread*);
 void deliver_signals(Regs*);
+bool interrupted(const Regs*); // by a signal: a system call whose result is not for the program
 
 // --- files ----------------------------------------------------------------------------------------------------------------
 enum : u32 { POLLIN_ = 1, POLLPRI_ = 2, POLLOUT_ = 4, POLLERR_ = 8, POLLHUP_ = 0x10, POLLNVAL_ = 0x20, POLLRDHUP_ = 0x2000,

@@ -320,7 +320,8 @@ Regs* leave(Regs* regs) {
     }
     forget_answers();
     own_vector();
-    if (signal_pending(current))
+    // Also when another thread has taken, in the yield, the signal that interrupted the call: it is started again then.
+    if (signal_pending(current) || interrupted(regs))
         deliver_signals(regs);
     own_vector();
     regs->rflags = (regs->rflags & ~u64{0x100}) | 0x200; // no single steps: the next would be the guest kernel's

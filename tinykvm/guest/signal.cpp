@@ -88,12 +88,9 @@ void wake_one_for(u64 signals) {
 
 // What the interrupted system call does next, decided once a handler is to run (or not).
 void settle_restart(Regs* regs, bool handled, u64 flags) {
-    if (regs->orig_rax == ~u64{0})
+    if (!interrupted(regs))
         return;
-    const i64 result = static_cast<i64>(regs->rax);
-    if (result != -ERESTARTSYS && result != -ERESTARTNOHAND)
-        return;
-    if (!handled || (result == -ERESTARTSYS && (flags & kSaRestart))) {
+    if (!handled || (static_cast<i64>(regs->rax) == -ERESTARTSYS && (flags & kSaRestart))) {
         regs->rax = regs->orig_rax;
         regs->rip -= 2;
     } else {
@@ -115,6 +112,11 @@ void settle_restart(Regs* regs, bool handled, u64 flags) {
 }
 
 } // namespace
+
+bool interrupted(const Regs* regs) {
+    const i64 result = static_cast<i64>(regs->rax);
+    return regs->orig_rax != ~u64{0} && (result == -ERESTARTSYS || result == -ERESTARTNOHAND);
+}
 
 bool take_signal(u64 of, SigInfo& info) {
     const u64 ready = (current->sig_pending.bits | process_pending.bits) & of;
