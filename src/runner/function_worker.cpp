@@ -171,7 +171,7 @@ private:
 int run_function(FunctionOptions options) {
     Restored::Ahead ahead;
     try {
-        ahead.setup = begin_restored(options.machine);
+        ahead.setup = begin_restored();
         if (options.ahead_bytes != 0)
             ahead.memory = ImageMemory::prepare(options.ahead_bytes);
     } catch (const std::exception&) {

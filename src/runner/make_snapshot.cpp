@@ -5,6 +5,7 @@
 
 #include "src/runner/hot_pages.hpp"
 #include "src/runner/image_moment.hpp"
+#include "src/runner/large_pages.hpp"
 #include "src/runner/setup.hpp"
 #include "src/runner/snapshot_image.hpp"
 #include "src/snapshot/address_order.hpp"
@@ -48,10 +49,13 @@ int make_snapshot(const Options& options) {
     auto booted_image = take_image(*setup, options, std::move(booted));
     TrialPages trial = trial_invocation(*setup, options, booted_image);
     booted_image->working_set = std::move(trial.written);
+    put_large_last(*booted_image, trial.hot);
     const auto image = renumber(*booted_image, in_order_of_chunks(*booted_image, trial.hot));
     booted_image.reset();
     std::vector<std::uint32_t> hot(trial.hot.size());
     std::iota(hot.begin(), hot.end(), 0);
+    image->growth = trial.growth;
+    image->large_pages = choose_large(*image, static_cast<Frame>(hot.size()));
     const MachineState state = to_state(*image, setup->env, setup->program);
     const UnpackedCache cache(options.cache);
     const SnapshotSummary summary = write_snapshot(options.snapshot_file, state, image->image->bytes(), hot,
@@ -67,8 +71,8 @@ int make_snapshot(const Options& options) {
                           : fmt::format("{:.0f} KiB", mib * 1024),
                summary.sha256);
     std::fflush(stdout);
-    if (!options.temporary)
-        keep_hot_part(SnapshotReader::open(options.snapshot_file), cache); // it is likely to be started soon
+    if (!options.temporary && keep_hot_part(SnapshotReader::open(options.snapshot_file), cache)) // it is likely to be started soon
+        keep_large(*image, cache, pages_of(*image), [] { return true; });
     cache.make_room();
     return 0;
 }

@@ -3,13 +3,16 @@
 #include <poll.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <future>
 
 #include <fmt/format.h>
 
+#include "src/runner/large_pages.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/snapshot/cpu_check.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/machine/large_pages.hpp"
 #include "tinykvm/machine/late_env.hpp"
 #include "tinykvm/machine/restore.hpp"
 
@@ -27,10 +30,19 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     memory_->set_loader(loader_);
     // The hot part is unpacked from its beginning by a thread, while this one gets KVM, the VMs and the sockets ready and then goes
     // to meet it from the end. Not more threads: writes to one memfd wait for each other.
-    const std::size_t hot = loader_->hot_chunks();
-    auto front = std::async(std::launch::async, [&] { loader_->load_chunks(0, hot, stop_); });
+    std::atomic<std::size_t> end = loader_->hot_chunks();
+    auto front = std::async(std::launch::async, [&] {
+        std::size_t chunk = 0;
+        for (; chunk < end; ++chunk)
+            loader_->load_chunks(chunk, chunk + 1, stop_);
+        return chunk;
+    });
+    LargeCopies large;
+    if (!change && loader_->caches())
+        large = find_large(state.large_pages, loader_->cache());
+    first_chunks_ = end = loader_->hot_chunks_without(large.hot);
 
-    setup_ = set_up_restored(options, state, ahead.setup ? std::move(ahead.setup) : begin_restored(options));
+    setup_ = set_up_restored(options, state, ahead.setup ? std::move(ahead.setup) : begin_restored());
     const CpuDifference cpu = compare_cpu(state.cpu, cpu_state(setup_->env.cpu));
     if (!cpu.compatible())
         throw UserError(
@@ -38,29 +50,32 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
             fmt::format(
                 "{}: {}; this host's CPU lacks them: build the snapshot here, or with --cpu x86-64-v2", name,
                 cpu.text()));
+    const unsigned host_bits = kvm::physical_bits(setup_->env.cpu);
     setup_->env.cpu = guest_cpu(state.cpu);
+    const bool large_reach = std::min(host_bits, kvm::physical_bits(setup_->env.cpu)) >= LargePages::kPhysicalBits;
     if (sockets == Sockets::open)
         setup_->listeners->open(state.listeners);
     try {
-        for (std::size_t chunk = hot; chunk-- > 0;)
+        for (std::size_t chunk = first_chunks_; chunk-- > 0;)
             loader_->load_chunks(chunk, chunk + 1, stop_);
     } catch (...) {
         front.get(); // knows the cause, if it met it first
         throw;
     }
-    front.get();
-    hot_bytes_ = std::uint64_t{loader_->hot_end()} * kPageSize;
-    memory_->give_back_prepared(loader_->hot_end());
+    first_chunks_ = std::max(first_chunks_, front.get()); // it may have been faster than the search for large pages
+    hot_bytes_ = std::uint64_t{loader_->end_of(first_chunks_)} * kPageSize;
+    memory_->give_back_prepared(loader_->end_of(first_chunks_));
+    all_kept_ = large.all && loader_->hot_from_cache() >= first_chunks_;
     if (options.verbose.general && loader_->hot_from_cache() > 0)
-        note_line(fmt::format("{}: {} of {} hot chunks were kept unpacked in {}", name,
-                              loader_->hot_from_cache(), hot, options.cache));
+        note_line(fmt::format("{}: {} of {} hot chunks and {} of {} large pages were kept unpacked in {}", name, loader_->hot_from_cache(),
+                              first_chunks_, large.at.size(), state.large_pages.size(), options.cache));
     std::vector<std::string> warnings;
     image_ = from_state(state, memory_, *setup_->policy, warnings);
     for (const std::string& warning : warnings)
         note_line(warning);
     env_problems_ = set_late_env(*image_, *memory_, options.env);
     if (change) {
-        loader_->load_chunks(hot, loader_->chunks(), stop_);
+        loader_->load_chunks(first_chunks_, loader_->chunks(), stop_);
         auto changed = change(*setup_, std::move(image_));
         image_ = std::move(changed);
         memory_ = image_->image;
@@ -70,6 +85,10 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     }
     if (uses_dirty_bits(*setup_, options))
         clear_marks(*image_, *memory_);
+    // Else they would be in the way, or out of reach; what they should have held is then loaded when it is touched.
+    const std::uint64_t limit = LargePages::kAt.value / 4;
+    if (large.pages && large_reach && memory_->bytes().size() < limit && setup_->env.limits.request_memory < limit)
+        use_large(*image_, *memory_, std::move(large.pages), large.at);
     if (loader_)
         loader_->map_cold_chunks();
 }
@@ -106,27 +125,27 @@ void Restored::fill() {
     constexpr int kHeadStartMs = 100;
     if (!wait(kHeadStartMs))
         return; // nobody will need the rest
-    const std::size_t hot = loader_->hot_chunks();
     if (loader_->caches()) {
         const sched_param none{};
         ::sched_setscheduler(0, SCHED_IDLE,
                              &none); // nobody waits for this: only what the requests leave over
-        if (loader_->hot_from_cache() < hot) {
+        if (!all_kept_) {
             keep_hot_part(loader_->reader(), loader_->cache()); // for the next start
+            keep_large(*image_, loader_->cache(), pages_of(loader_->reader()), [this] { return wait(0); });
             loader_->cache().make_room(); // looks at every copy there is: not at each start
         }
         // What is touched is loaded then; that it can be is known before, at least of what is used for
         // longer.
         constexpr int kCheckMs = 5000;
         if (wait(kCheckMs))
-            for (std::size_t chunk = hot; chunk < loader_->chunks() && wait(0); ++chunk)
+            for (std::size_t chunk = first_chunks_; chunk < loader_->chunks() && wait(0); ++chunk)
                 loader_->reader().check_stored(chunk);
         return;
     }
     // Between two chunks requests have the CPU; with less than an ordinary claim to it a chunk that a request
     // waits for might take long.
     constexpr int kPauseMs = 3;
-    for (std::size_t chunk = hot; chunk < loader_->chunks() && wait(kPauseMs); ++chunk)
+    for (std::size_t chunk = first_chunks_; chunk < loader_->chunks() && wait(kPauseMs); ++chunk)
         loader_->load_chunks(chunk, chunk + 1, stop_);
 }
 

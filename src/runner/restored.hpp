@@ -51,6 +51,8 @@ private:
     void fill();
 
     std::uint64_t hot_bytes_ = 0;
+    std::size_t first_chunks_ = 0; // so many were loaded at once
+    bool all_kept_ = true;         // these, and all large pages, were in the cache
     std::vector<std::string> env_problems_;
     std::shared_ptr<tinykvm::Image> memory_;
     std::shared_ptr<SnapshotLoader> loader_;

@@ -10,7 +10,13 @@ using namespace tinykvm;
 int run_snapshot(const Options& options) {
     const std::uint64_t begin = host_mono_ns();
     StopSignal::instance();
-    Restored restored(SnapshotReader::open(options.snapshot_file), options, Restored::Sockets::open);
+    Restored::Ahead ahead;
+    try {
+        ahead.setup = begin_restored(); // finds out about the host while the file is looked at
+    } catch (const UserError&) {
+        // Without KVM. What is wrong with the file is told first.
+    }
+    Restored restored(SnapshotReader::open(options.snapshot_file), options, Restored::Sockets::open, {}, std::move(ahead));
     for (const std::string& problem : restored.env_problems())
         note_line("--env: " + problem);
     announce(restored.setup(), options, static_cast<double>(host_mono_ns() - begin) / 1e9, "restored");

@@ -99,7 +99,7 @@ std::unique_ptr<Setup> set_up_program(const Options& options) {
     for (std::string& file : implied_files(program))
         permissions.implied_read.push_back(std::move(file));
     auto setup =
-        std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}});
+        std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}, {}});
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, options.limits));
     for (const std::string& warning : setup->policy->warnings())
         note_line(warning);
@@ -108,10 +108,10 @@ std::unique_ptr<Setup> set_up_program(const Options& options) {
     return setup;
 }
 
-std::unique_ptr<Setup> begin_restored(const Options& options) {
-    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, {}, nullptr, {}});
-    const bool spare_cpu = std::thread::hardware_concurrency() > std::max(1u, options.threads);
-    setup->pool.fill(setup->kvm, 1, spare_cpu && kvm::host_kind(setup->kvm).pvm_door);
+std::unique_ptr<Setup> begin_restored() {
+    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, {}, nullptr, {}, {}});
+    setup->probing = std::async(std::launch::async, [&kvm = setup->kvm] { kvm::host_kind(kvm); });
+    setup->pool.fill(setup->kvm, 1);
     return setup;
 }
 
@@ -148,6 +148,8 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, limits));
     setup->env = make_env(setup->kvm, setup->policy.get(), options, limits);
     setup->env.pool = &setup->pool;
+    if (setup->env.kind.pvm_door && std::thread::hardware_concurrency() > std::max(1u, options.threads))
+        setup->pool.add_second(setup->kvm);
     start_listeners(*setup, options);
     return setup;
 }

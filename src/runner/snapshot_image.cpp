@@ -27,9 +27,25 @@ SnapshotLoader::SnapshotLoader(SnapshotReader reader, UnpackedCache cache, tinyk
         ++hot_;
 }
 
-std::uint32_t SnapshotLoader::hot_end() const {
+std::size_t SnapshotLoader::hot_chunks_without(std::span<const tinykvm::FrameRun> frames) const {
+    std::vector<bool> needless(reader_.state().frames);
+    for (const tinykvm::FrameRun& run : frames)
+        std::fill_n(needless.begin() + run.first, run.count, true);
+    const auto needed = [&](const ChunkInfo& chunk) {
+        return std::ranges::any_of(chunk.runs, [&](const ChunkRun& run) {
+            const auto begin = needless.begin() + run.first;
+            return std::find(begin, begin + run.count, false) != begin + run.count;
+        });
+    };
+    std::size_t chunks = hot_;
+    while (chunks > 0 && !needed(reader_.chunks()[chunks - 1]))
+        --chunks;
+    return chunks;
+}
+
+std::uint32_t SnapshotLoader::end_of(std::size_t chunks) const {
     std::uint32_t end = 0;
-    for (const ChunkInfo& chunk : reader_.chunks().first(hot_))
+    for (const ChunkInfo& chunk : reader_.chunks().first(chunks))
         for (const ChunkRun& run : chunk.runs)
             end = std::max(end, run.first + run.count);
     return end;
@@ -111,12 +127,13 @@ void SnapshotLoader::fill(std::size_t number) {
     }
 }
 
-void keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache) {
+bool keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache) {
     if (!worth_caching(reader) || !cache.usable())
-        return;
+        return false;
     for (std::size_t i = 0; i < reader.chunks().size() && reader.chunks()[i].hot; ++i)
         if (const std::string name = reader.chunk_name(i); !cache.find(name, reader.chunks()[i].raw_bytes()))
             cache.keep(name, reader.unpack(i));
+    return true;
 }
 
 void SnapshotLoader::load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop) {

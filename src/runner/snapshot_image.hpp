@@ -32,7 +32,9 @@ public:
 
     std::size_t chunks() const { return states_.size(); }
     std::size_t hot_chunks() const { return hot_; }
-    std::uint32_t hot_end() const; // no hot chunk fills that frame or one behind it
+    // So many chunks from the first on hold all hot frames but these.
+    std::size_t hot_chunks_without(std::span<const tinykvm::FrameRun> frames) const;
+    std::uint32_t end_of(std::size_t chunks) const; // none of the first so many chunks fills that frame or one behind it
     std::size_t hot_from_cache() const { return hot_from_cache_; } // so far
     const SnapshotReader& reader() const { return reader_; }
     const UnpackedCache& cache() const { return cache_; }
@@ -53,8 +55,8 @@ private:
     std::condition_variable arrived_;
 };
 
-// Makes the copies of the hot chunks that are not there yet, if the snapshot is worth it. Throws UserError
+// Makes the copies of the hot chunks that are not there yet, if the snapshot is worth it; returns whether it is. Throws UserError
 // (bad_snapshot).
-void keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache);
+bool keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache);
 
 } // namespace kvmserver

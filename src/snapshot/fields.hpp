@@ -19,6 +19,8 @@ template <>
 inline constexpr bool kAsRow<tinykvm::FrameRun> = true;
 template <>
 inline constexpr bool kAsRow<tinykvm::CpuidLeaf> = true;
+template <>
+inline constexpr bool kAsRow<tinykvm::LargePageState> = true;
 
 template <class Owner, class T>
 struct Field {
@@ -148,6 +150,12 @@ struct Fields<tinykvm::LateVariable> {
 };
 
 template <>
+struct Fields<tinykvm::LargePageState> {
+    using T = tinykvm::LargePageState;
+    static constexpr auto all() { return std::tuple{Field{"at", &T::at}, Field{"sha256", &T::sha256}, Field{"hot", &T::hot}}; }
+};
+
+template <>
 struct Fields<tinykvm::ProgramState> {
     using T = tinykvm::ProgramState;
     static constexpr auto all() {
@@ -167,12 +175,14 @@ struct Fields<tinykvm::MachineState> {
                           Field{"frames", &T::frames},
                           Field{"free_frames", &T::free_frames},
                           Field{"working_set", &T::working_set},
+                          Field{"growth", &T::growth, true},
                           Field{"regions", &T::regions},
                           Field{"brk_begin", &T::brk_begin},
                           Field{"brk_end", &T::brk_end},
                           Field{"mono_ns", &T::mono_ns},
                           Field{"random_at", &T::random_at},
                           Field{"late_env", &T::late_env, true},
+                          Field{"large_pages", &T::large_pages, true},
                           Field{"real_ns", &T::real_ns},
                           Field{"threads", &T::threads},
                           Field{"cpu", &T::cpu},

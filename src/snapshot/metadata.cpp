@@ -7,6 +7,7 @@
 #include "src/snapshot/bytes.hpp"
 #include "src/snapshot/json_codec.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/memory/large_pages.hpp"
 
 namespace kvmserver {
 
@@ -59,6 +60,12 @@ void check_machine(const tinykvm::MachineState& state) {
     check_runs(state.free_frames, Place{&machine, "free_frames", 0}, state.frames);
     check_runs(state.working_set, Place{&machine, "working_set", 0}, state.frames);
     check_regions(state.regions, machine);
+    const Place large{&machine, "large_pages", 0};
+    if (state.large_pages.size() > tinykvm::LargePages::kMost)
+        large.bad("has too many");
+    for (std::size_t i = 0; i < state.large_pages.size(); ++i)
+        if (const tinykvm::FrameRun& hot = state.large_pages[i].hot; hot.first > state.frames || hot.count > state.frames - hot.first)
+            Place{&large, nullptr, i}.bad("is outside of guest memory");
     const Place listeners{&machine, "listeners", 0};
     for (std::size_t i = 0; i < state.listeners.size(); ++i)
         if (state.listeners[i].address.size() > kMaxAddressBytes)

@@ -131,17 +131,21 @@ private:
 } // namespace
 
 Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks,
-                 std::span<const std::uint32_t> hot_frames, int memory_fd) {
+                 std::span<const std::uint32_t> hot_frames, int memory_fd, std::span<const tinykvm::FrameRun> apart) {
     Plan plan;
     std::vector<bool> open = find_data(memory, memory_fd); // not yet in a chunk
     plan.zero_pages = static_cast<std::uint32_t>(std::count(open.begin(), open.end(), false));
-    Gatherer hot(memory, ranks, true, plan), cold(memory, ranks, false, plan);
+    std::vector<bool> is_apart(open.size());
+    for (const tinykvm::FrameRun& run : apart)
+        std::fill_n(is_apart.begin() + run.first, run.count, true);
+    Gatherer hot(memory, ranks, true, plan), hot_apart(memory, ranks, true, plan), cold(memory, ranks, false, plan);
     for (const std::uint32_t frame : hot_frames)
         if (frame < open.size() && open[frame]) {
-            hot.add(frame);
+            (is_apart[frame] ? hot_apart : hot).add(frame);
             open[frame] = false;
         }
     hot.finish();
+    hot_apart.finish();
     std::vector<std::uint32_t> by_rank(ranks.size());
     for (std::uint32_t frame = 0; frame < ranks.size(); ++frame)
         by_rank[ranks[frame]] = frame;

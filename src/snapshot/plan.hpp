@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/snapshot/index.hpp"
+#include "tinykvm/machine/state.hpp"
 
 namespace kvmserver {
 
@@ -28,9 +29,10 @@ struct Plan {
 // Hot frames in order of first use (by rank within a chunk), then the others by rank; ranks[f] is the rank of
 // frame f, all different (address_order.hpp). Hot frames that are out of range or there twice are ignored.
 // When `memory_fd` is a file of which `memory` is a shared mapping from offset 0, its holes are not even
-// looked at.
+// looked at. Hot frames of `apart` share no chunk with others: there are starts that do without them.
 Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks,
-                 std::span<const std::uint32_t> hot_frames, int memory_fd = -1);
+                 std::span<const std::uint32_t> hot_frames, int memory_fd = -1,
+                 std::span<const tinykvm::FrameRun> apart = {});
 
 // The frames of whose pages the plan's cold chunks consist, in that order. Frames numbered so make each such
 // chunk one run.

@@ -1,6 +1,7 @@
 #include "src/snapshot/unpacked.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "src/snapshot/output_file.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
+#include "tinykvm/memory/image.hpp"
 
 namespace kvmserver {
 namespace {
@@ -48,6 +50,18 @@ const std::array<char, 36>& this_boot() {
 }
 
 bool is_ours(const struct stat& info) { return info.st_uid == ::geteuid() && (info.st_mode & 0077) == 0; }
+
+// Has the host read a file that it may not have in memory yet, in pages as large as it can: small ones, once there, stay.
+void have_large(int file, std::uint64_t bytes) {
+    if (bytes < tinykvm::LargePages::kBytes)
+        return;
+    void* at = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (at == MAP_FAILED)
+        return;
+    (void)!::madvise(at, bytes, MADV_HUGEPAGE);
+    (void)!::madvise(at, bytes, tinykvm::kMadvPopulateRead); // tells an error of the disk, where a touch would be a signal
+    ::munmap(at, bytes);
+}
 
 void note_use(int file, const struct stat& info) {
     if (std::time(nullptr) - info.st_mtim.tv_sec > kUsedSeconds)
@@ -89,6 +103,7 @@ std::optional<UnpackedChunk> UnpackedCache::open(const std::string& name,
         sizeof(trailer))
         return std::nullopt;
     if (trailer.boot != this_boot() || this_boot() == std::array<char, 36>{}) {
+        have_large(chunk.file.get(), bytes);
         // Read, not mapped: an error of the disk is an answer then.
         std::vector<std::byte> pages(bytes);
         if (tinykvm::read_at(chunk.file.get(), 0, pages) != bytes ||

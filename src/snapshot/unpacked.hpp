@@ -1,4 +1,4 @@
-// Chunks kept unpacked, each in a file of its own: read at a start in place of decompressing them, and mapped
+// Chunks kept unpacked, and other pages (src/runner/large_pages.hpp), each in a file of its own: read at a start in place of decompressing them, and mapped
 // by all processes whose snapshots hold the same chunk, which then have its pages in memory once.
 //
 // Only a help: whatever is wrong with a copy, the snapshot itself is read instead. Snapshots hold the secrets
@@ -36,8 +36,8 @@ public:
 
     // Whether copies can be had from or made in the folder.
     bool usable() const;
-    // The copy of that name, of `bytes` bytes; nothing when there is none that is as it was written. `name`:
-    // SnapshotReader::chunk_name().
+    // The copy of that name, of `bytes` bytes; nothing when there is none that is as it was written. `name`: fit for a file's, and another
+    // one for other bytes (SnapshotReader::chunk_name()).
     std::optional<UnpackedChunk> find(const std::string& name, std::uint64_t bytes) const;
     // All bytes of a copy; nothing when there is none that is as it was written.
     std::optional<std::vector<std::byte>> read(const std::string& name) const;

@@ -139,7 +139,10 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
             fmt::format("compression level {}: must be 1 to 22, or 0 for the default", level));
     const auto metadata = metadata_of(path, state);
     OutputFile file(path); // before the slow part, which would be in vain
-    Plan plan = plan_chunks(memory, address_ranks(memory, state.page_table_root), hot_frames, memory_fd);
+    std::vector<tinykvm::FrameRun> apart;
+    for (const tinykvm::LargePageState& page : state.large_pages)
+        apart.push_back(page.hot);
+    Plan plan = plan_chunks(memory, address_ranks(memory, state.page_table_root), hot_frames, memory_fd, apart);
     const Effort effort{level, std::uint64_t{plan.stored_pages} * tinykvm::kPageSize};
 
     format::Header header;

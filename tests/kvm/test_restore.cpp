@@ -1,6 +1,7 @@
 // Snapshots that somebody has tampered with: what from_state() can see is refused, what it cannot see harms nobody.
 #include "tests/kvm/world.hpp"
 #include "tinykvm/machine/late_env.hpp"
+#include "tinykvm/memory/large_pages.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 using namespace tinykvm;
@@ -137,8 +138,19 @@ TEST_CASE("values that no machine has are refused") {
     with("a working set outside", [](MachineState& m) { m.working_set = {{m.frames, 1}}; });
     with("a working set that ends outside", [](MachineState& m) { m.working_set = {{0, m.frames + 1}}; });
     with("a working set that wraps", [](MachineState& m) { m.working_set = {{1, ~0u}}; });
+    with("growth within", [](MachineState& m) { m.growth = {{m.frames - 1, 1}}; });
     with("a break outside", [](MachineState& m) { m.brk_end = ~std::uint64_t{0}; });
     with("a break backwards", [](MachineState& m) { m.brk_end = m.brk_begin - kPageSize; });
+    // That there is no large page anywhere in this program makes no difference: what is not sound is told first.
+    const std::uint64_t large = LargePages::kBytes;
+    const auto with_large = [&](const char* what, std::vector<LargePageState> pages) {
+        with(what, [&](MachineState& m) { m.large_pages = std::move(pages); });
+    };
+    with_large("a large page where nothing is", {{large, {}, {}}});
+    with_large("a large page that is not aligned", {{s.state.regions[0].begin + kPageSize, {}, {}}});
+    with_large("a large page in the guest kernel", {{layout::kKernelImage, {}, {}}});
+    with_large("a large page of the stack", {{(layout::kStackTop - 1) & ~(large - 1), {}, {}}});
+    with_large("a large page beyond everything", {{~(large - 1), {}, {}}});
     MachineState no_cpu = s.state;
     no_cpu.cpu.cpuid.clear();
     refused("no CPUID", [&] { guest_cpu(no_cpu.cpu); });
@@ -187,6 +199,16 @@ TEST_CASE("page tables in a circle are refused") {
     for (std::uint64_t i = 0; i < 512; ++i)
         s.word(*memory, s.state.page_table_root + i * 8) = s.state.page_table_root | 0x67;
     refused("all to the root", [&] { s.restore(s.state, memory); });
+}
+
+TEST_CASE("page tables with large pages are refused") {
+    Snapshot s;
+    for (int level = 1; level < 4; ++level)
+        for (const std::uint64_t to : {LargePages::kAt.value, LargePages::kAt.value + 7 * LargePages::kBytes, std::uint64_t{0}}) {
+            const auto memory = s.memory();
+            s.word(*memory, s.entry_at(*memory, s.state.regions[0].begin, level)) = to | 0xe7;
+            refused("a large page", [&] { s.restore(s.state, memory); });
+        }
 }
 
 TEST_CASE("page tables with random changes harm nobody") {

@@ -218,4 +218,11 @@ GuestCpu guest_cpu(const std::string& baseline) {
     return cpu;
 }
 
+unsigned physical_bits(const GuestCpu& cpu) {
+    for (std::uint32_t i = 0; i < cpu.table.nent; ++i)
+        if (cpu.table.entries[i].function == 0x8000'0008)
+            return cpu.table.entries[i].eax & 0xff;
+    return 36; // of CPUs that do not say
+}
+
 } // namespace tinykvm::kvm

@@ -21,4 +21,7 @@ struct GuestCpu {
 // Throws UserError(usage) for another word or when the host lacks the baseline.
 GuestCpu guest_cpu(const std::string& baseline);
 
+// How wide its physical addresses are (CPUID 8000_0008h).
+unsigned physical_bits(const GuestCpu& cpu);
+
 } // namespace tinykvm::kvm

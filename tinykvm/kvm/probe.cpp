@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/mapping.hpp"
@@ -99,9 +100,8 @@ private:
     Vcpu vcpu_;
 };
 
-HostKind probe(const Kvm& kvm) {
+HostKind probe(TinyMachine& machine) {
     HostKind kind;
-    TinyMachine machine(kvm);
     machine.run_to_out();
     kind.pvm_door = (machine.vcpu().regs().rax & 3) == 3;
     std::uint64_t& data_entry = machine.entry(kPt + kData / kPageSize * 8);
@@ -121,7 +121,8 @@ HostKind probe(const Kvm& kvm) {
 const HostKind& host_kind(const Kvm& kvm) {
     static std::once_flag once;
     static HostKind kind;
-    std::call_once(once, [&] { kind = probe(kvm); });
+    std::optional<TinyMachine> machine; // takes a millisecond to go, which other threads need not wait for
+    std::call_once(once, [&] { kind = probe(machine.emplace(kvm)); });
     return kind;
 }
 

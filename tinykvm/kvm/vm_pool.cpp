@@ -2,10 +2,7 @@
 
 namespace tinykvm::kvm {
 
-PreparedVm::PreparedVm(const Kvm& kvm, bool with_second) : vm(kvm.create_vm()), vcpu(kvm, vm) {
-    if (with_second)
-        second.emplace(kvm, vm, 1);
-}
+PreparedVm::PreparedVm(const Kvm& kvm) : vm(kvm.create_vm()), vcpu(kvm, vm) {}
 
 void PreparedVm::set_cpuid(const GuestCpu& cpu) {
     vcpu.set_cpuid(cpu.table);
@@ -13,17 +10,29 @@ void PreparedVm::set_cpuid(const GuestCpu& cpu) {
         second->set_cpuid(cpu.table);
 }
 
-void VmPool::fill(const Kvm& kvm, unsigned count, bool with_second) {
+void VmPool::fill(const Kvm& kvm, unsigned count) {
     for (;;) {
         {
             const std::lock_guard lock(mutex_);
             if (ready_.size() >= count)
                 return;
         }
-        auto fresh = std::make_unique<PreparedVm>(kvm, with_second);
+        auto fresh = std::make_unique<PreparedVm>(kvm);
         const std::lock_guard lock(mutex_);
         ready_.push_back(std::move(fresh));
     }
+}
+
+void VmPool::add_second(const Kvm& kvm) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& ready : ready_)
+        if (!ready->second)
+            ready->second.emplace(kvm, ready->vm, 1);
+}
+
+bool VmPool::has_second() const {
+    const std::lock_guard lock(mutex_);
+    return !ready_.empty() && ready_.back()->second;
 }
 
 std::unique_ptr<PreparedVm> VmPool::take(const Kvm& kvm) {

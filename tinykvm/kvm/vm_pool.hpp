@@ -16,7 +16,7 @@ struct PreparedVm {
     Vm vm;
     Vcpu vcpu;
     std::optional<Vcpu> second; // for work aside while the machine gets ready, if a CPU is to spare
-    explicit PreparedVm(const Kvm& kvm, bool with_second = false);
+    explicit PreparedVm(const Kvm& kvm);
     void set_cpuid(const GuestCpu& cpu);
 };
 
@@ -24,12 +24,15 @@ struct PreparedVm {
 class VmPool {
 public:
     // Makes VMs until `count` are ready.
-    void fill(const Kvm& kvm, unsigned count, bool with_second);
+    void fill(const Kvm& kvm, unsigned count);
+    // Gives those that are ready a second vCPU.
+    void add_second(const Kvm& kvm);
+    bool has_second() const; // whether the next one has
     // A ready one, or a new one.
     std::unique_ptr<PreparedVm> take(const Kvm& kvm);
 
 private:
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::vector<std::unique_ptr<PreparedVm>> ready_;
 };
 

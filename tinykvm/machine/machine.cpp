@@ -11,6 +11,7 @@
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
+#include "tinykvm/machine/toucher.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -213,6 +214,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
 
 std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<const MachineImage> image,
                                         MachineHost& host, ResetStrategy strategy) {
+    Toucher toucher(*image, env.kind.pvm_door && env.pool && env.pool->has_second());
     std::unique_ptr<Machine> m(new Machine(env, host, image));
     m->strategy_ = strategy;
     const auto populate = [&](const FrameRun& run, int advice) {
@@ -230,19 +232,7 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     // mapped already is unmapped for its copy, which every VM of the process is told.
     for (const FrameRun& run : image->working_set)
         make_private(run);
-    m->find_pages();
-    m->listeners_ = image->listeners;
-    m->random_at_ = image->random_at;
-    m->late_env_ = image->late_env;
-    m->clock_.continue_from(image->mono_ns);
-    if (strategy == ResetStrategy::dirty_bits) {
-        m->space_.track_host_writes(true);
-        m->host_pages_ = {m->frame_at(layout::kShared), m->frame_at(layout::kTimePage)};
-        for (std::uint64_t at = 0; at < sizeof(abi::Conn) * abi::kMaxConns; at += kPageSize)
-            m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
-    }
-    m->set_up_vcpu();
-    std::thread toucher;
+    m->ram_.prepare_growth(image->growth);
     // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it
     // only where the host's mapping is writable, as that of a private copy is.
     if (env.kind.pvm_door) {
@@ -251,7 +241,6 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
             m->ram_.share(run.first, run.count);
             populate(run, kMadvPopulateRead);
         }
-        toucher = m->touch_aside(image->hot_file_pages);
         for (const FrameRun& run : image->hot_read_only) {
             make_private(run);
             std::fill_n(m->clean_copies_.begin() + run.first, run.count, true);
@@ -266,11 +255,19 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
         m->unwritten_ = image->hot_unwritten;
         m->space_.track_host_writes(!m->unwritten_.empty());
     }
-    m->touch(image->hot_pages);
-    if (toucher.joinable())
-        toucher.join();
-    else
-        m->touch(image->hot_file_pages);
+    m->find_pages();
+    m->listeners_ = image->listeners;
+    m->random_at_ = image->random_at;
+    m->late_env_ = image->late_env;
+    m->clock_.continue_from(image->mono_ns);
+    if (strategy == ResetStrategy::dirty_bits) {
+        m->space_.track_host_writes(true);
+        m->host_pages_ = {m->frame_at(layout::kShared), m->frame_at(layout::kTimePage)};
+        for (std::uint64_t at = 0; at < sizeof(abi::Conn) * abi::kMaxConns; at += kPageSize)
+            m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
+    }
+    m->set_up_vcpu();
+    toucher.touch(*m);
     m->start_at(m->kernel_.wait_resume);
     m->make_unique();
     return m;
@@ -340,8 +337,10 @@ std::shared_ptr<MachineImage> Machine::into_image() && {
     out->keep_pid = must_keep_pid(*out->regions);
     out->listeners = listeners_;
     out->threads = wait().threads;
-    if (image_)
+    if (image_) {
         out->working_set = image_->working_set;
+        out->growth = image_->growth;
+    }
     out->image = std::move(ram_).into_image();
     return out;
 }

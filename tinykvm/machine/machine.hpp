@@ -104,12 +104,14 @@ struct MachineImage {
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
     std::vector<FrameRun> working_set; // frames that an invocation is known to write to
+    std::uint32_t growth = 0;          // frames that it is known to have used behind the image
+    std::vector<LargePageState> large_pages; // that can be had: use_large()
     // Under shadow paging only: other frames that the first invocation uses.
     std::vector<FrameRun> hot_files;     // of files' read-only pages: shared by all clones
     std::vector<FrameRun> hot_read_only; // of other read-only pages
     std::vector<UnwrittenPage> hot_unwritten;
-    // Addresses of what the first invocation uses; bit 0: that it writes to. Those apart are all in hot_files.
-    std::vector<std::uint64_t> hot_pages, hot_file_pages;
+    // Addresses of what the first invocation uses; bit 0: that it writes to. Those aside are for the second vCPU.
+    std::vector<std::uint64_t> hot_pages, hot_aside;
     bool keep_pid = false; // the program would not bear another process number
 };
 
@@ -200,7 +202,7 @@ private:
     void close_handles();
     void find_written();
     void touch(std::span<const std::uint64_t> pages);
-    std::thread touch_aside(std::span<const std::uint64_t> pages);
+    class Toucher;
     void tell_once(std::uint32_t what, const std::string& line);
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();

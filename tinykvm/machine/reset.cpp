@@ -25,13 +25,16 @@ long minor_faults() {
 }
 
 // Page tables count as equal when they differ in accessed and dirty bits only, which the CPU sets as it walks them, or in a page of the
-// image that has been loaded since: another clone made it present in the image, this one has a copy of the table.
-bool same_table(const std::byte* own, const std::byte* image) {
+// image that has been loaded since: another clone made it present in the image, this one has a copy of the table; or where a link is back
+// in the place of a large page (PageTables::use_table).
+bool same_table(const GuestRam& ram, const std::byte* own, const std::byte* image) {
     constexpr std::uint64_t kMarks = pte::kAccessed | pte::kDirty, kLoaded = pte::kPresent | pte::kLazy;
     for (std::size_t at = 0; at < kPageSize; at += 8) {
         std::uint64_t x, y;
         std::memcpy(&x, own + at, 8);
         std::memcpy(&y, image + at, 8);
+        if ((y & pte::kLarge) != 0 && (x & pte::kLarge) == 0)
+            y = ram.link(y);
         const bool loaded = (x & pte::kLazy) != 0 && (y & pte::kPresent) != 0;
         if ((x ^ y) & ~(kMarks | (loaded ? kLoaded : 0)))
             return false;
@@ -239,10 +242,11 @@ ResetStats Machine::reset() {
         vcpu_.special() = fresh;
         vcpu_.special_changed();
     }
-    if (!env_->options.keep_working_memory || own_count_ * kPageSize > env_->limits.keep_memory) {
+    if (!env_->options.keep_working_memory || (own_count_ + ram_.kept_growth()) * kPageSize > env_->limits.keep_memory) {
         // More than a machine may keep: the copies go back to the kernel, and the set is learned anew.
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");
+        ram_.drop_kept_growth();
         working_set_.clear();
         unchanged_.clear();
         given_back_.clear();
@@ -304,7 +308,7 @@ std::string Machine::compare_with_image() {
             continue;
         const std::byte* own = ram_.host(frame_address(frame));
         const std::byte* want = pristine + frame_address(frame).value;
-        if (std::memcmp(own, want, kPageSize) == 0 || (is_table[frame] && same_table(own, want)))
+        if (std::memcmp(own, want, kPageSize) == 0 || (is_table[frame] && same_table(ram_, own, want)))
             continue;
         std::size_t at = 0;
         while (own[at] == want[at])
@@ -321,6 +325,9 @@ std::string Machine::compare_with_image() {
     }
     if (ram_.high() != ram_.image_frames())
         return fmt::format("{} frames were added and not given back", ram_.high() - ram_.image_frames());
+    for (Frame frame = ram_.high(); frame < ram_.image_frames() + ram_.kept_growth(); ++frame)
+        if (const auto bytes = ram_.frame_bytes(frame); std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{0}; }))
+            return fmt::format("frame {}, which is kept for what comes, is not zero", frame);
     if (handles_.changed() != 0)
         return fmt::format("{} host handles differ", handles_.changed());
     auto want = image_->regions->begin();

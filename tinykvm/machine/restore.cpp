@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/embed.hpp"
+#include "tinykvm/machine/large_pages.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -42,11 +44,11 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
     auto* entries = reinterpret_cast<std::uint64_t*>(memory.data() + table.value);
     for (std::uint64_t i = 0; i < 512; ++i) {
         std::uint64_t& entry = entries[i];
+        if (level > 0 && (entry & pte::kPresent) && (entry & pte::kLarge))
+            bad("its page tables have large pages; build it anew");
         if (!pte::mapped(entry) || pte::frame(entry) >= memory.frames())
             continue;
         const std::uint64_t at = virt | i << (12 + 9 * level);
-        if (level > 0 && (entry & pte::kLarge))
-            bad("its page tables have large pages; build it anew");
         if (level == 0)
             fn(at, entry);
         else
@@ -54,35 +56,16 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
     }
 }
 
-struct HotPage {
-    std::uint64_t touch; // its address; bit 0: to be written to
-    Frame frame;
-};
-
-// What the second vCPU touches while the first one's pages are still being copied, and what the first does:
-// with about as many faults for each.
-void divide_touching(MachineImage& image, const std::vector<HotPage>& hot) {
+// What the first vCPU touches and what the second does, with about as many faults for each.
+void divide_touching(MachineImage& image, const std::vector<std::uint64_t>& hot) {
     constexpr std::uint64_t kBlock = 8 * kPageSize; // KVM maps so much by one fault, at best
-    constexpr std::size_t kCopying = 60;            // faults in the time that copying takes
-    std::vector<bool> shared(image.image->frames());
-    for (const FrameRun& run : image.hot_files)
-        std::fill_n(shared.begin() + run.first, run.count, true);
     std::size_t blocks = 0;
-    std::uint64_t last = ~std::uint64_t{0};
-    for (const HotPage& page : hot)
-        if (std::exchange(last, page.touch / kBlock) != page.touch / kBlock)
-            ++blocks;
-    std::size_t aside = (blocks + kCopying) / 2;
-    last = ~std::uint64_t{0};
-    for (const HotPage& page : hot) {
-        const bool begins = page.touch / kBlock != last;
-        if (shared[page.frame] && (!begins || aside > 0)) {
-            aside -= begins ? 1 : 0;
-            last = page.touch / kBlock;
-            image.hot_file_pages.push_back(page.touch);
-        } else {
-            image.hot_pages.push_back(page.touch);
-        }
+    for (std::size_t i = 0; i < hot.size(); ++i)
+        blocks += i == 0 || hot[i] / kBlock != hot[i - 1] / kBlock ? 1 : 0;
+    std::size_t aside = 0;
+    for (std::size_t i = 0; i < hot.size(); ++i) {
+        aside += i == 0 || hot[i] / kBlock != hot[i - 1] / kBlock ? 1 : 0;
+        (aside <= blocks / 2 ? image.hot_aside : image.hot_pages).push_back(hot[i]);
     }
 }
 
@@ -133,8 +116,11 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     state.real_ns = host_real_ns();
     state.random_at = image.random_at;
     state.late_env = image.late_env;
+    state.large_pages = image.large_pages;
     state.threads = image.threads;
     state.working_set = image.working_set;
+    if (image.growth != 0)
+        state.growth = {{state.frames, image.growth}};
     state.cpu = cpu_state(env.cpu);
     state.listeners = image.listeners;
     state.handles = HandleTable(image.handles, env.limits.open_files).states();
@@ -197,9 +183,22 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
             bad("its working set is outside of its memory");
         image->working_set.push_back(run);
     }
+    for (const FrameRun& run : state.growth) {
+        if (run.first != state.frames)
+            bad("what grows is not behind its memory");
+        image->growth = run.count;
+    }
     HandleTable table = HandleTable::restore(state.handles, policy, state.limits.open_files, warnings);
     image->handles = table.freeze();
     image->image = memory;
+    if (!state.large_pages.empty()) {
+        LargeCandidates candidates(*image);
+        GuestVirt before;
+        for (const LargePageState& page : state.large_pages)
+            if (const GuestVirt at(page.at); at <= std::exchange(before, at) || !candidates.fits(at))
+                bad(fmt::format("{:#x} is no place for a large page", page.at));
+        image->large_pages = state.large_pages;
+    }
     return image;
 }
 
@@ -243,10 +242,14 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
         std::fill_n(written.begin() + run.first, run.count, true);
     std::vector<bool> twice(memory.frames()); // what has two addresses may be written to through either
     std::vector<Frame> files, read_only;
-    std::vector<HotPage> hot;
+    std::vector<std::uint64_t> hot; // MachineImage::hot_pages
     const auto of_file = [&](std::uint64_t at) {
         return find_region(at) && region->second.name.starts_with('/') &&
                (region->second.flags & (kRegionWipeOnFork | kRegionSupervisor)) == 0;
+    };
+    // The host writes to other pages of the guest kernel, by pointer, also to those that the guest cannot.
+    const auto of_kernel_code = [](std::uint64_t at, std::uint64_t entry) {
+        return at >= layout::kKernelImage && at - layout::kKernelImage < layout::kKernelImageBytes && !(entry & pte::kWrite);
     };
     for_each_leaf(memory, second, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
         const Frame frame = pte::frame(entry);
@@ -260,11 +263,11 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
         const bool writes = written[frame] && (entry & pte::kWrite);
         if (shadow_paging && (entry & pte::kUser) && memory.loaded(frame) &&
             (writes || !memory.is_hole(frame)))
-            hot.push_back({at | (writes ? 1 : 0), frame});
+            hot.push_back(at | (writes ? 1 : 0));
         if (!memory.loaded(frame)) {
             entry = (entry & ~pte::kPresent) | pte::kLazy;
             ++lazy;
-        } else if (shadow_paging && at < layout::kUserMax && !memory.is_hole(frame)) {
+        } else if (shadow_paging && (at < layout::kUserMax || of_kernel_code(at, entry)) && !memory.is_hole(frame)) {
             const GuestPhys place(
                 static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
             if (!(entry & pte::kWrite))

@@ -75,6 +75,14 @@ struct LateVariable {
     bool operator==(const LateVariable&) const = default;
 };
 
+// 2 MiB of files' pages that may be had as one page of the host's.
+struct LargePageState {
+    std::uint64_t at = 0;                   // guest address
+    std::array<std::uint8_t, 32> sha256{};  // of what is there
+    FrameRun hot;                           // of its frames, those that the first invocation uses
+    bool operator==(const LargePageState&) const = default;
+};
+
 struct ProgramState {
     std::string path;              // of the ELF program, absolute
     std::vector<std::string> args; // args[0] is the program as named
@@ -91,11 +99,13 @@ struct MachineState {
     std::uint32_t frames = 0;    // the image is frames * 4096 bytes
     std::vector<FrameRun> free_frames;
     std::vector<FrameRun> working_set; // frames that the first invocation wrote to: made private before the next ones
+    std::vector<FrameRun> growth;      // frames behind the image that it used; may be absent in a file
     std::vector<RegionState> regions;
     std::uint64_t brk_begin = 0, brk_end = 0;
     std::uint64_t mono_ns = 0, real_ns = 0; // the guest's clocks at the snapshot
     std::uint64_t random_at = 0;            // guest address of AT_RANDOM's 16 bytes, made fresh in each clone
     std::vector<LateVariable> late_env;     // may be absent in a file
+    std::vector<LargePageState> large_pages; // by address; may be absent in a file
     std::uint32_t threads = 0;
     CpuState cpu;
     std::vector<ListenerState> listeners;

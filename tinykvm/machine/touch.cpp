@@ -1,9 +1,8 @@
 // Has KVM map the pages that a first invocation is known to use before it runs.
-#include <thread>
-
 #include "tinykvm/kvm/cpu_tables.hpp"
 #include "tinykvm/machine/machine.hpp"
 #include "tinykvm/machine/ticker.hpp"
+#include "tinykvm/machine/toucher.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -28,8 +27,10 @@ bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size
     return kind == kvm::ExitKind::io && vcpu.io_port() == abi::kPortWait;
 }
 
-// Where the lists for the guest kernel's page toucher go: where requests are received and replies are put, which hold nothing yet.
-constexpr std::uint64_t kTouchList = layout::kConnBuffers, kOtherTouchList = layout::kConnBuffers + abi::kRxBytes;
+// Where the lists for the guest kernel's page toucher go: where requests are received and replies are put,
+// which hold nothing yet.
+constexpr std::uint64_t kTouchList = layout::kConnBuffers,
+                        kOtherTouchList = layout::kConnBuffers + abi::kRxBytes;
 static_assert(abi::kRxBytes == abi::kTxBytes);
 
 std::span<const std::uint64_t> fitting(std::span<const std::uint64_t> pages) {
@@ -49,24 +50,61 @@ void Machine::touch(std::span<const std::uint64_t> pages) {
     }
 }
 
-// The same by the second vCPU, if there is one: it uses the same shadow pages. The thread must be joined before the
-// machine is used.
-std::thread Machine::touch_aside(std::span<const std::uint64_t> pages) {
-    constexpr std::size_t kWorth = 128;
-    const std::span list = fitting(pages);
-    if (!kvm_->second || list.size() < kWorth || !space_.write(GuestVirt(kOtherTouchList), std::as_bytes(list)))
-        return {};
-    return std::thread([this, count = list.size(), special = vcpu_.special()]() mutable {
-        try {
-            kvm::Vcpu& second = *kvm_->second;
-            special.apic_base = second.get_special().apic_base;
-            special.idt.limit = 0; // an exception ends it: the stack for them is the first vCPU's
-            second.set_special(special);
-            run_toucher(second, GuestVirt(kernel_.touch_entry), kOtherTouchList, count);
-        } catch (const std::exception&) {
-            // It was only for speed.
-        }
-    });
+Machine::Toucher::Toucher(const MachineImage& image, bool aside) : image_(image) {
+    constexpr std::size_t kWorth = 64;
+    if (!aside || image.hot_aside.size() < kWorth)
+        return;
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+        // No more threads to be had: one vCPU touches all.
+    }
+}
+
+Machine::Toucher::~Toucher() {
+    if (!thread_.joinable())
+        return;
+    set(given_up);
+    thread_.join();
+}
+
+void Machine::Toucher::set(Stage stage) {
+    stage_ = stage;
+    stage_.notify_one();
+}
+
+// The second vCPU uses the same shadow pages as the first.
+void Machine::Toucher::run() {
+    stage_.wait(idle);
+    if (stage_ == given_up)
+        return;
+    try {
+        kvm::Vcpu& second = *machine_->kvm_->second;
+        special_.apic_base = second.get_special().apic_base;
+        special_.idt.limit = 0; // an exception ends it: the stack for them is the first vCPU's
+        second.set_special(special_);
+        run_toucher(second, GuestVirt(machine_->kernel_.touch_entry), kOtherTouchList, aside_);
+    } catch (const std::exception&) {
+        // It was only for speed.
+    }
+}
+
+void Machine::Toucher::touch(Machine& machine) {
+    const std::span list = fitting(image_.hot_aside);
+    if (!thread_.joinable() || !machine.kvm_->second ||
+        !machine.space_.write(GuestVirt(kOtherTouchList), std::as_bytes(list))) {
+        machine.touch(image_.hot_pages);
+        machine.touch(image_.hot_aside);
+        return;
+    }
+    aside_ = list.size();
+    special_ = machine.vcpu_.special(); // now: it changes while that vCPU runs
+    machine_ = &machine;
+    set(ready);
+    const auto join = [](std::thread* thread) { thread->join(); };
+    const std::unique_ptr<std::thread, decltype(join)> joined(
+        &thread_, join); // also when this vCPU fails: the machine goes then
+    machine.touch(image_.hot_pages);
 }
 
 } // namespace tinykvm

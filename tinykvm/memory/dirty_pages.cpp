@@ -23,7 +23,7 @@ struct ScanArgument {
         category_anyof_mask, return_mask;
 };
 constexpr unsigned long kPagemapScan = _IOWR('f', 16, ScanArgument);
-constexpr std::uint64_t kIsFile = 1 << 2, kIsPresent = 1 << 3, kIsSwapped = 1 << 4;
+constexpr std::uint64_t kIsFile = 1 << 2, kIsPresent = 1 << 3, kIsSwapped = 1 << 4, kIsHuge = 1 << 6;
 
 int pagemap_fd() {
     static const UniqueFd fd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
@@ -79,14 +79,30 @@ void read_pagemap(const std::byte* base, Frame frames, std::vector<Frame>& out) 
 
 } // namespace
 
-std::vector<Frame> private_pages(const std::byte* base, Frame frames) {
-    std::vector<Frame> out;
-    static const bool can_scan = [] {
+bool is_one_page(const std::byte* at, std::uint64_t bytes) {
+    PageRegion found;
+    ScanArgument argument{};
+    argument.size = sizeof(argument);
+    argument.start = reinterpret_cast<std::uint64_t>(at);
+    argument.end = argument.start + bytes;
+    argument.vec = reinterpret_cast<std::uint64_t>(&found);
+    argument.vec_len = 1;
+    argument.category_mask = argument.return_mask = kIsHuge | kIsPresent;
+    return ::ioctl(pagemap_fd(), kPagemapScan, &argument) == 1 && found.start == argument.start && found.end == argument.end;
+}
+
+bool can_scan_pages() {
+    static const bool can = [] {
         std::vector<Frame> none;
         alignas(kPageSize) static std::byte page[kPageSize];
         return scan(page, 1, none);
     }();
-    if (can_scan && scan(base, frames, out))
+    return can;
+}
+
+std::vector<Frame> private_pages(const std::byte* base, Frame frames) {
+    std::vector<Frame> out;
+    if (can_scan_pages() && scan(base, frames, out))
         return out;
     out.clear();
     read_pagemap(base, frames, out);

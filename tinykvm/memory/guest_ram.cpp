@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
+#include <cstring>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/memory/page_tables.hpp"
 
 namespace tinykvm {
 namespace {
@@ -44,7 +47,32 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
     ram.attachment_ = image->attach(ram.memory_.data());
     vm.set_slot(ram.slots_++, GuestPhys(0), image_bytes, ram.memory_.data());
     ram.image_ = std::move(image);
+    if (ram.image_->large()) {
+        if (ram.memory_.size() > LargePages::kAt.value)
+            throw HostError(ENOMEM, "guest memory: large pages are in its place");
+        ram.large_slot_ = ram.slots_++;
+        ram.set_large_slot();
+    }
     return ram;
+}
+
+void GuestRam::set_large_slot() {
+    const LargePages& large = *image_->large();
+    vm_->set_slot(large_slot_, LargePages::kAt, large.count() * LargePages::kBytes, large.data(), KVM_MEM_READONLY);
+}
+
+// A slot that goes takes along KVM's own links between tables, which the MMU notifier does not reach.
+void GuestRam::drop_large_translations() {
+    vm_->remove_slot(large_slot_);
+    set_large_slot();
+}
+
+std::uint64_t GuestRam::link(std::uint64_t entry) const {
+    if (entry & pte::kLarge) {
+        const LargePages* large = image_ ? image_->large() : nullptr;
+        entry = large ? large->link(entry).value_or(0) : 0;
+    }
+    return (entry & pte::kPresent) && valid(pte::frame(entry)) ? entry : 0;
 }
 
 void GuestRam::share(Frame first, std::uint32_t count) {
@@ -189,15 +217,33 @@ std::shared_ptr<Image> GuestRam::copied_image() const {
 
 std::uint32_t GuestRam::drop_growth() {
     const std::uint32_t count = high_ - image_frames_;
-    if (count != 0) {
-        if (::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, MADV_DONTNEED) <
-            0)
-            throw_errno("madvise(MADV_DONTNEED) guest memory");
-        high_ = image_frames_;
-        free_.clear();
-        in_use_ = 0;
-    }
+    if (count == 0)
+        return 0;
+    const std::uint32_t kept = std::min(count, kMostKeptGrowth);
+    std::memset(host(frame_address(image_frames_)), 0, std::size_t{kept} * kPageSize);
+    drop_translations(image_frames_, kept);
+    kept_growth_ = std::max(kept_growth_, kept);
+    if (count > kept && ::madvise(host(frame_address(image_frames_ + kept)), std::uint64_t{count - kept} * kPageSize, MADV_DONTNEED) < 0)
+        throw_errno("madvise(MADV_DONTNEED) guest memory");
+    high_ = image_frames_;
+    free_.clear();
+    in_use_ = 0;
     return count;
+}
+
+void GuestRam::drop_kept_growth() {
+    if (kept_growth_ != 0 &&
+        ::madvise(host(frame_address(image_frames_)), std::uint64_t{kept_growth_} * kPageSize, MADV_DONTNEED) < 0)
+        throw_errno("madvise(MADV_DONTNEED) guest memory");
+    kept_growth_ = 0;
+}
+
+void GuestRam::prepare_growth(std::uint32_t count) {
+    count = static_cast<std::uint32_t>(std::min<std::uint64_t>({count, kMostKeptGrowth, max_frames_ - image_frames_}));
+    if (count == 0 || ::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, kMadvPopulateWrite) < 0)
+        return;
+    grow_slots(image_frames_ + count);
+    kept_growth_ = std::max(kept_growth_, count);
 }
 
 void GuestRam::set_limit(std::uint64_t max_bytes) {

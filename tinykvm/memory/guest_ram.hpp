@@ -52,6 +52,11 @@ public:
     // guest page tables that are edited from outside; changing the host mapping underneath makes it drop what
     // it derived from them.
     void drop_translations(Frame first, std::uint32_t count);
+    // The same for all large pages, and for all that KVM derived from entries that mapped one.
+    void drop_large_translations();
+    // The link to a table that an upper entry stands for: itself, or what the large page that it maps is in place of. 0 when it is
+    // no sound link.
+    std::uint64_t link(std::uint64_t entry) const;
 
     std::byte* host(GuestPhys at) const { return memory_.data() + at.value; }
     std::span<std::byte> frame_bytes(Frame f) const { return {host(frame_address(f)), kPageSize}; }
@@ -68,13 +73,21 @@ public:
     // image must be loaded, is copied, and has holes: see renumber().
     std::shared_ptr<Image> into_image() &&;
     // Clone only: forgets every frame handed out since the clone was made, dropping their content. Returns
-    // how many.
+    // how many. The memory of the first ones stays, zeroed: to have it anew costs a fault a page, and KVM maps the neighbours
+    // of a page along with it only where there are some.
     std::uint32_t drop_growth();
+    // Clone only: gives that memory back.
+    void drop_kept_growth();
+    // Clone only: the first so many frames that will be handed out have memory from now on, up to what would be kept.
+    void prepare_growth(std::uint32_t count);
+    std::uint32_t kept_growth() const { return kept_growth_; }
+    static constexpr std::uint32_t kMostKeptGrowth = 128; // frames
     void set_limit(std::uint64_t max_bytes);
 
 private:
     GuestRam(kvm::Vm& vm, std::uint64_t max_bytes);
     void grow_slots(Frame end);
+    void set_large_slot();
     std::shared_ptr<Image> copied_image() const;
 
     kvm::Vm* vm_;
@@ -86,12 +99,14 @@ private:
     Frame high_ = 0;
     Frame slots_end_ = 0;
     std::uint32_t slots_ = 0;
+    std::uint32_t large_slot_ = 0; // clone only, of an image that has large pages
     std::uint64_t max_frames_;
     Frame first_table_ = ~Frame{0}; // clone only: behind the largest memory
     std::uint32_t tables_ = 0;      // handed out
     std::vector<std::uint32_t> table_slots_;
     std::uint32_t table_slots_used_ = 0;
     std::uint64_t in_use_ = 0;
+    std::uint32_t kept_growth_ = 0; // frames behind the image that have memory of their own
     std::vector<bool> shared_;
     std::map<Frame, std::uint32_t> free_; // first -> count, coalesced
 };

@@ -12,6 +12,7 @@
 #include "tinykvm/base/guest_addr.hpp"
 #include "tinykvm/base/mapping.hpp"
 #include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/memory/large_pages.hpp"
 
 namespace tinykvm {
 
@@ -64,6 +65,9 @@ public:
     std::span<std::byte> bytes() const { return view_.bytes(); }
 
     void set_loader(std::shared_ptr<ImageLoader> loader) { loader_ = std::move(loader); }
+    // What entries of the image's page tables map that are no frames of it. Before any clone is made.
+    void set_large(std::unique_ptr<const LargePages> large) { large_ = std::move(large); }
+    const LargePages* large() const { return large_.get(); }
     // Before anything looks at the bytes of a frame of an image that may still be filling.
     bool is_hole(std::uint32_t frame) const { return loader_ && loader_->is_hole(frame); }
     bool loaded(std::uint32_t frame) const { return !loader_ || loader_->loaded(frame); }
@@ -106,6 +110,7 @@ private:
     Mapping view_;
     std::uint32_t prepared_ = 0; // so many frames from the first on
     std::shared_ptr<ImageLoader> loader_;
+    std::unique_ptr<const LargePages> large_;
     mutable std::mutex mutex_; // guards what follows
     std::vector<ImagePart> parts_;
     mutable std::vector<std::byte*> attached_;

@@ -29,10 +29,10 @@ PageTables::PageTables(GuestRam& ram, GuestPhys root) : ram_(&ram), root_(root) 
 std::optional<GuestPhys> PageTables::find(GuestVirt at) const {
     GuestPhys here = root_;
     for (int shift = kTopShift; shift > kLeafShift; shift -= 9) {
-        const std::uint64_t entry = table(here)[index(at, shift)];
-        if (!(entry & pte::kPresent) || !ram_->valid(pte::frame(entry)))
+        const std::uint64_t link = ram_->link(table(here)[index(at, shift)]);
+        if (link == 0)
             return std::nullopt;
-        here = GuestPhys(entry & pte::kAddress);
+        here = GuestPhys(link & pte::kAddress);
     }
     return entry_at(here, index(at, kLeafShift));
 }
@@ -54,6 +54,15 @@ void PageTables::write(GuestPhys at, std::uint64_t entry) {
         journal_.push_back({at, *where});
     }
     *where = entry;
+}
+
+void PageTables::use_table(GuestPhys at) {
+    auto& entry = *reinterpret_cast<std::uint64_t*>(ram_->host(at));
+    if (!(entry & pte::kLarge))
+        return;
+    // Not in the journal: the link is as good as what it stood behind, and a program that does this once will do it again.
+    entry = ram_->link(entry) | pte::kAccessed;
+    ram_->drop_large_translations();
 }
 
 void PageTables::compact_journal() {
@@ -100,8 +109,10 @@ bool PageTables::set(GuestVirt at, std::uint64_t entry) {
             // The entry may bring a dirty bit of its own (a page that moved): take_dirty must find the way to it.
             *reinterpret_cast<std::uint64_t*>(ram_->host(where)) = next | pte::kAccessed;
         }
-        if (!ram_->valid(pte::frame(next)))
+        next = ram_->link(next);
+        if (next == 0)
             return false;
+        use_table(where);
         here = GuestPhys(next & pte::kAddress);
     }
     write(entry_at(here, index(at, kLeafShift)), entry);
@@ -112,18 +123,17 @@ void PageTables::update(GuestVirt begin, GuestVirt end,
                         const std::function<std::uint64_t(GuestVirt, std::uint64_t)>& fn) {
     std::uint64_t at = begin.value;
     while (at < end.value) {
-        GuestPhys here = root_;
+        GuestPhys here = root_, upper;
         int shift = kTopShift;
-        bool absent = false;
+        std::uint64_t link = 0;
         for (; shift > kLeafShift; shift -= 9) {
-            const std::uint64_t entry = table(here)[index(GuestVirt(at), shift)];
-            if (!(entry & pte::kPresent) || !ram_->valid(pte::frame(entry))) {
-                absent = true;
+            upper = entry_at(here, index(GuestVirt(at), shift));
+            link = ram_->link(*reinterpret_cast<std::uint64_t*>(ram_->host(upper)));
+            if (link == 0)
                 break;
-            }
-            here = GuestPhys(entry & pte::kAddress);
+            here = GuestPhys(link & pte::kAddress);
         }
-        if (absent) { // nothing below this entry: to the next one at this level
+        if (link == 0) { // nothing below this entry: to the next one at this level
             at = ((at >> shift) + 1) << shift;
             continue;
         }
@@ -134,8 +144,10 @@ void PageTables::update(GuestVirt begin, GuestVirt end,
             if (!pte::mapped(entry) || !ram_->valid(pte::frame(entry)))
                 continue;
             const std::uint64_t changed = fn(GuestVirt(at), entry);
-            if (changed != entry)
+            if (changed != entry) {
+                use_table(upper);
                 write(where, changed);
+            }
         }
     }
 }
@@ -150,9 +162,8 @@ void PageTables::for_each_table(const std::function<void(Frame)>& fn) const {
         if (shift == kLeafShift)
             return;
         for (std::uint64_t i = 0; i < 512; ++i) {
-            const std::uint64_t entry = table(at)[i];
-            if ((entry & pte::kPresent) && ram_->valid(pte::frame(entry)))
-                visit(GuestPhys(entry & pte::kAddress), shift - 9);
+            if (const std::uint64_t link = ram_->link(table(at)[i]))
+                visit(GuestPhys(link & pte::kAddress), shift - 9);
         }
     };
     visit(root_, kTopShift);

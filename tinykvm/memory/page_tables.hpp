@@ -4,6 +4,9 @@
 //
 // A clone keeps a journal of the entries it changed, so that a reset can put them back and make the vCPU
 // forget what it derived from them.
+//
+// An entry that maps a large page (LargePages) counts as the link to a table that it stands in for; when something in that table is to
+// be changed, the link is put in its place first, and stays there.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -78,6 +81,8 @@ private:
     // Address of the leaf entry, or nullopt.
     std::optional<GuestPhys> find(GuestVirt at) const;
     void write(GuestPhys at, std::uint64_t entry);
+    // Before a leaf of the table that the entry links to is changed.
+    void use_table(GuestPhys at);
     // Keeps the oldest change of each entry: a program that changes the same pages over and over takes no more memory.
     void compact_journal();
     static constexpr std::size_t kJournalRoom = 64 << 10;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "tests/unit/memory/world.hpp"
+#include "tinykvm/memory/dirty_pages.hpp"
 
 using namespace tinykvm;
 using namespace tinykvm::test;
@@ -228,6 +229,30 @@ TEST_CASE("growth that is dropped is zero when it comes again") {
         CHECK(ram.free_runs().empty());
         CHECK(ram.drop_growth() == 0);
     }
+}
+
+TEST_CASE("the memory of what grew first is kept, up to a limit, and can be had ahead") {
+    const auto image = image_of(2);
+    kvm::Vm vm = kvm_device().create_vm();
+    GuestRam ram = GuestRam::clone(vm, image, 4 * kMiB);
+    const auto there = [&] { return private_pages(ram.host(GuestPhys(2 * kPageSize)), 1000).size(); };
+    ram.prepare_growth(10);
+    CHECK(there() == 10);
+    CHECK(ram.kept_growth() == 10);
+    for (const std::uint32_t count : {5u, 40u, 900u}) {
+        const auto first = ram.allocate(count);
+        REQUIRE(first);
+        REQUIRE(all_zero({ram.frame_bytes(*first).data(), count * kPageSize}));
+        std::memset(ram.frame_bytes(*first).data(), 0xcc, count * kPageSize);
+        ram.drop_growth();
+        CHECK(ram.kept_growth() == std::clamp(count, 10u, GuestRam::kMostKeptGrowth));
+        CHECK(there() == ram.kept_growth());
+    }
+    ram.drop_kept_growth();
+    CHECK(there() == 0);
+    CHECK(ram.kept_growth() == 0);
+    ram.prepare_growth(100000); // beyond all limits
+    CHECK(there() == GuestRam::kMostKeptGrowth);
 }
 
 TEST_CASE("a clone has room for its image whatever the limit says") {

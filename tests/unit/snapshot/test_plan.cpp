@@ -95,6 +95,31 @@ TEST_CASE("chunks have the lengths they may have, in which every page is once") 
     CHECK(longest > 0); // some of that many are without a page that ends them
 }
 
+TEST_CASE("hot frames that are apart share no chunk with others") {
+    Pages pages = numbered(1000);
+    for (std::uint32_t i = 400; i < 600; i += 3)
+        pages[i] = pages[i - 300]; // such pages are in both
+    const test::Bytes memory = memory_of(pages);
+    std::vector<std::uint32_t> ranks(pages.size()), hot(700);
+    std::iota(ranks.begin(), ranks.end(), 0u);
+    std::iota(hot.begin(), hot.end(), 0u);
+    const std::vector<tinykvm::FrameRun> apart{{400, 100}, {500, 200}};
+    const Plan plan = plan_chunks(memory, ranks, hot, -1, apart);
+    std::size_t frames = 0;
+    bool others = true;
+    for (const ChunkInfo& chunk : plan.chunks)
+        for (const ChunkRun& run : chunk.runs) {
+            frames += run.count;
+            if (!chunk.hot)
+                continue;
+            CHECK((run.first + run.count <= 400 || run.first >= 400));
+            const bool is_apart = run.first >= 400;
+            CHECK((others || is_apart)); // and come after them
+            others = !is_apart;
+        }
+    CHECK(frames == pages.size());
+}
+
 TEST_CASE("frames in the order of the cold chunks make each of them one run") {
     constexpr std::uint32_t kFrames = 4000, kHot = 200;
     Pages pages = numbered(kFrames);
