@@ -61,7 +61,7 @@ std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& opti
         more += 1 + requests;
         const auto now = invocation_ns(setup, options, last, booted.warm_status);
         if (options.verbose.general)
-            note_line(fmt::format("{}: an invocation would take {:.2f} ms, the warm-up's fastest request took {:.2f}; after {} more: {}",
+            note_line(fmt::format("{}: an invocation would take {:.2f} ms of CPU, the warm-up's cheapest request took {:.2f}; after {} more: {}",
                                   program_name(setup.program), static_cast<double>(*cost) / 1e6, static_cast<double>(booted.warm_ns) / 1e6, more,
                                   now ? fmt::format("{:.2f} ms", static_cast<double>(*now) / 1e6) : "no answer"));
         if (now && *now < *cost) {

@@ -8,7 +8,7 @@
 namespace kvmserver {
 
 // Makes the image of a program that prepare_for_image() has prepared; `booted` is used up. With warm-up, an invocation is tried and
-// compared with the warm-up's fastest request. Where it takes a multiple, the program is given a few requests more (said with
+// compared with the warm-up's cheapest request. Where it takes a multiple, the program is given a few requests more (said with
 // --verbose), and the cheapest of the moments tried is taken.
 std::shared_ptr<tinykvm::MachineImage> take_image(const Setup& setup, const Options& options, Booted booted);
 

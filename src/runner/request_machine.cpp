@@ -1,7 +1,6 @@
 #include "src/runner/request_machine.hpp"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <cerrno>
 
@@ -10,16 +9,6 @@
 namespace kvmserver {
 
 using namespace tinykvm;
-
-namespace {
-
-std::uint64_t thread_cpu_ns() {
-    timespec now{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
-} // namespace
 
 bool uses_dirty_bits(const Setup& setup, const Options& options) {
     if (options.reset == "dirty-bits" && !setup.env.kind.dirty_bits)

@@ -207,13 +207,13 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
 std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests) {
     std::uint64_t least = 0;
     for (unsigned i = 0; i < requests; ++i) {
-        const std::uint64_t begin = host_mono_ns();
+        const std::uint64_t begin = thread_cpu_ns(); // not by the clock: others at work here would make it dear
         const OwnReply reply = ask(*booted.machine, *booted.driver,
                                    fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
                                                "kvmserver-warmup\r\nConnection: close\r\n\r\n",
                                                options.warmup_path),
                                    options.limits.request_seconds);
-        const std::uint64_t took = host_mono_ns() - begin;
+        const std::uint64_t took = thread_cpu_ns() - begin;
         least = i == 0 ? took : std::min(least, took);
         booted.warm_status = reply.status();
         if (reply.end == DriveEnd::stopped)

@@ -40,14 +40,14 @@ struct Booted {
     int exit_code = 0;
     DriveEnd end = DriveEnd::quiescent; // how the boot ended
     double seconds = 0;
-    std::uint64_t warm_ns = 0;  // the least that a request of the warm-up took; 0: there was none
+    std::uint64_t warm_ns = 0;  // CPU time of the cheapest request of the warm-up; 0: there was none
     unsigned warm_status = 0;   // of the last reply to warm_up(); 0: that was not HTTP
 };
 // `must_listen`: ending before that is an error and boot time is limited.
 Booted boot_program(const Setup& setup, const Options& options, bool must_listen);
 
-// Serves `requests` requests over connections of our own, so that what they warm is in the image. Returns how long the fastest of
-// them took, in nanoseconds; 0 for none. Throws UserError when one is not answered.
+// Serves `requests` requests over connections of our own, so that what they warm is in the image. Returns the CPU time
+// of the cheapest of them, in nanoseconds; 0 for none. Throws UserError when one is not answered.
 std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests);
 
 // All that comes between the boot and the image: warm-up, and nothing left to do that a timer has put off (run_out_timers). False

@@ -15,7 +15,7 @@ public:
 
     // Answers GET --warmup-path. False: not a web server, or not for this path, or it took more than some seconds; this trial is then over.
     bool answer();
-    // Puts it back to its image. How long the answer after that takes is what invocations take (the first one is slowed down by pages
+    // Puts it back to its image. The CPU time of the answer after that is what invocations take (the first one is slowed down by pages
     // that are touched for the first time): nanoseconds, the least of some; nullopt when answer() fails.
     std::optional<std::uint64_t> cost_ns();
     unsigned status() const { return clone_.warm_status; } // of the last reply

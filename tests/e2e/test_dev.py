@@ -108,7 +108,10 @@ def dev(folder):
     dev = Dev(folder)
     yield dev
     if dev.process:
-        dev.process.close()
+        try:
+            dev.process.stop()  # not killed: a build under way would go on, and write into the folder
+        finally:
+            dev.process.close()
 
 
 def test_serves_and_ends(dev) -> None:

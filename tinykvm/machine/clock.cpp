@@ -60,6 +60,7 @@ Reading read_clocks(std::uint64_t ticks_a_us) {
 
 std::uint64_t host_mono_ns() { return clock_ns(CLOCK_MONOTONIC); }
 std::uint64_t host_real_ns() { return clock_ns(CLOCK_REALTIME); }
+std::uint64_t thread_cpu_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 GuestClock::GuestClock(std::uint32_t tsc_khz)
     : ticks_a_us_(tsc_khz / 1000), nominal_mult_(static_cast<std::uint64_t>((static_cast<unsigned __int128>(1'000'000) << 32) / tsc_khz)),

@@ -31,5 +31,6 @@ private:
 
 std::uint64_t host_mono_ns();
 std::uint64_t host_real_ns();
+std::uint64_t thread_cpu_ns(); // of the calling thread; what a machine runs on it is its own too
 
 } // namespace tinykvm
