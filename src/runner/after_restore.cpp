@@ -4,7 +4,6 @@
 
 #include "src/runner/own_request.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/machine/renumber.hpp"
 
 namespace kvmserver {
 
@@ -18,9 +17,10 @@ namespace {
 
 } // namespace
 
-std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<const MachineImage> image,
+std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<MachineImage> image,
                                             const std::string& path, const std::string& body) {
     Driver driver(*setup.listeners, note_line);
+    const std::shared_ptr<Image> memory = image->image;
     auto machine = Machine::clone(setup.env, std::move(image), driver, ResetStrategy::working_set);
     const double seconds = setup.env.limits.request_seconds;
     const OwnReply reply =
@@ -41,7 +41,7 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
         fail(ExitCode::failure, path, status == 0 ? "no HTTP reply" : fmt::format("status {}", status));
     if (!settle(*machine, driver, seconds))
         fail(ExitCode::failure, path, "the program does not wait for connections afterwards");
-    return renumber(*std::move(*machine).into_image(), {});
+    return std::move(*machine).merge_into(memory);
 }
 
 } // namespace kvmserver

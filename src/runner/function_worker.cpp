@@ -94,7 +94,7 @@ private:
     Restored::Change hook() {
         if (assignment_.after_restore.empty())
             return {};
-        return [this](const Setup& setup, std::shared_ptr<const MachineImage> image) {
+        return [this](const Setup& setup, std::shared_ptr<MachineImage> image) {
             return after_restore(setup, std::move(image), assignment_.after_restore,
                                  read_text(assignment_.values.get(), "the values of the function"));
         };

@@ -74,13 +74,9 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     for (const std::string& warning : warnings)
         note_line(warning);
     env_problems_ = set_late_env(*image_, *memory_, options.env);
+    make_lazy(*image_, *memory_, setup_->env.kind.pvm_door);
     if (change) {
-        loader_->load_chunks(first_chunks_, loader_->chunks(), stop_);
-        auto changed = change(*setup_, std::move(image_));
-        image_ = std::move(changed);
-        memory_ = image_->image;
-        loader_.reset();
-    } else {
+        image_ = change(*setup_, std::move(image_));
         make_lazy(*image_, *memory_, setup_->env.kind.pvm_door);
     }
     if (uses_dirty_bits(*setup_, options))
@@ -89,8 +85,7 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     const std::uint64_t limit = LargePages::kAt.value / 4;
     if (large.pages && large_reach && memory_->bytes().size() < limit && setup_->env.limits.request_memory < limit)
         use_large(*image_, *memory_, std::move(large.pages), large.at);
-    if (loader_)
-        loader_->map_cold_chunks();
+    loader_->map_cold_chunks();
 }
 
 Restored::~Restored() {
@@ -101,8 +96,6 @@ Restored::~Restored() {
 }
 
 void Restored::fill_behind(std::function<void()> on_damage) {
-    if (!loader_)
-        return;
     filler_ = std::thread([this, on_damage = std::move(on_damage)] {
         try {
             fill();

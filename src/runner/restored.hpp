@@ -17,10 +17,10 @@ namespace kvmserver {
 class Restored {
 public:
     enum class Sockets { open, none }; // whether those that the program listened on are opened
-    // Called with the setup and the image, before any machine is made of it; the image that it returns is
-    // used instead. Then nothing is left to be filled in behind.
+    // Called with the setup and the image, before any machine is made of it; the image that it returns, with the same memory, is
+    // used instead.
     using Change = std::function<std::shared_ptr<tinykvm::MachineImage>(
-        const Setup&, std::shared_ptr<const tinykvm::MachineImage>)>;
+        const Setup&, std::shared_ptr<tinykvm::MachineImage>)>;
     // What can be done before it is known which snapshot it will be.
     struct Ahead {
         std::unique_ptr<Setup> setup; // by begin_restored()

@@ -22,7 +22,7 @@ struct Server {
     std::shared_ptr<MachineImage> image;
     std::vector<GuestVirt> at;
 
-    Server() : world(permissions()) {
+    Server() : world(server_permissions()) {
         auto machine = world.boot("large", {});
         world.host.allow(60);
         const Stop stop = machine->run();
@@ -52,12 +52,6 @@ struct Server {
         }
         use_large(*image, *image->image, std::move(large), at);
     }
-    static Permissions permissions() {
-        Permissions p;
-        p.read = {"/"};
-        p.listen = {NetRule{}};
-        return p;
-    }
 };
 
 using Reply = std::array<std::uint64_t, 4>;
@@ -77,12 +71,6 @@ Reply ask(Server& server, Machine& machine, std::uint32_t deed) {
 
 constexpr std::uint64_t sum(std::uint64_t first, std::uint64_t pages, std::uint64_t more) {
     return pages * (first + first + pages - 1) / 2 + pages * more;
-}
-
-std::vector<ResetStrategy> strategies() {
-    if (kvm::host_kind(kvm_device()).dirty_bits)
-        return {ResetStrategy::working_set, ResetStrategy::dirty_bits};
-    return {ResetStrategy::working_set};
 }
 
 } // namespace

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "tests/kvm/world.hpp"
+#include "tests/kvm/serve_guest.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 using namespace tinykvm;
@@ -12,13 +12,11 @@ using namespace tinykvm::test;
 
 namespace {
 
-enum End { kReply, kExit, kCrash, kSpin, kBomb, kScribble, kSilent, kPort, kHang, kTrap, kEnds }; // as guests/serve.cpp
-
 struct Server {
     World world;
     std::shared_ptr<const MachineImage> image;
 
-    Server() : world(permissions()) {
+    Server() : world(server_permissions()) {
         auto machine = world.boot("serve", {});
         world.host.allow(60);
         const Stop stop = machine->run();
@@ -29,41 +27,8 @@ struct Server {
         clear_marks(*made, *made->image);
         image = made;
     }
-    static Permissions permissions() {
-        Permissions p;
-        p.read = {"/"};
-        p.listen = {NetRule{}};
-        return p;
-    }
     std::unique_ptr<Machine> clone(ResetStrategy strategy) { return Machine::clone(world.env, image, world.host, strategy); }
 };
-
-std::vector<ResetStrategy> strategies() {
-    if (kvm::host_kind(kvm_device()).dirty_bits)
-        return {ResetStrategy::working_set, ResetStrategy::dirty_bits};
-    return {ResetStrategy::working_set};
-}
-
-// One connection; what the program said about itself (empty when it did not).
-std::vector<std::uint64_t> invoke(Server& server, Machine& machine, std::uint32_t seed, std::uint32_t end, Stop& stop,
-                                  double seconds = 30) {
-    const std::uint32_t request[2] = {seed, end};
-    const std::uint32_t slot = connect_client(machine, {reinterpret_cast<const char*>(request), sizeof(request)});
-    server.world.host.allow(end == kSpin || end == kScribble ? 0.2 : seconds);
-    {
-        const QuietStreams quiet; // a guest that has gone mad may write to them
-        stop = machine.run();
-    }
-    std::vector<std::uint64_t> facts;
-    if (stop.kind != StopKind::waiting || end != kReply)
-        return facts;
-    const std::string reply = take_reply(machine, slot);
-    facts.resize(reply.size() / 8);
-    std::memcpy(facts.data(), reply.data(), facts.size() * 8);
-    if (facts.size() == 30 && server.world.env.kind.pvm_door)
-        facts[16] &= ~std::uint64_t{0xffff}; // DS and ES, which mean nothing in 64-bit mode, PVM lets be the host's or null
-    return facts;
-}
 
 } // namespace
 
@@ -73,7 +38,7 @@ TEST_CASE("every invocation sees the pristine machine, however the last one ende
         CAPTURE(static_cast<int>(strategy));
         const auto machine = server.clone(strategy);
         Stop stop;
-        const auto want = invoke(server, *machine, 0, kReply, stop);
+        const auto want = invoke(server.world, *machine, 0, kReply, stop);
         CAPTURE(stop.report);
         REQUIRE(want.size() == 30);
         CHECK(want[0] == 1);
@@ -85,7 +50,7 @@ TEST_CASE("every invocation sees the pristine machine, however the last one ende
             // Every second one answers, so that each end is looked at from the next.
             const std::uint32_t end = round % 2 ? static_cast<std::uint32_t>(kReply) : random() % kEnds;
             CAPTURE(round, end);
-            const auto facts = invoke(server, *machine, random(), end, stop, end == kReply ? 30 : 0.3);
+            const auto facts = invoke(server.world, *machine, random(), end, stop, end == kReply ? 30 : 0.3);
             CAPTURE(stop.report, static_cast<int>(stop.kind));
             if (end == kReply)
                 REQUIRE(facts == want);
@@ -101,7 +66,7 @@ TEST_CASE("each way to end, then a clean invocation at once") {
     for (const ResetStrategy strategy : strategies()) {
         const auto machine = server.clone(strategy);
         Stop stop;
-        const auto want = invoke(server, *machine, 0, kReply, stop);
+        const auto want = invoke(server.world, *machine, 0, kReply, stop);
         machine->reset();
         machine->prepare();
         const StopKind kinds[kEnds] = {StopKind::waiting,     StopKind::exited, StopKind::killed,  StopKind::interrupted,
@@ -109,14 +74,14 @@ TEST_CASE("each way to end, then a clean invocation at once") {
                                        StopKind::waiting,     StopKind::killed};
         for (std::uint32_t end = 0; end < kEnds; ++end) {
             CAPTURE(end, static_cast<int>(strategy));
-            invoke(server, *machine, 0, end, stop);
+            invoke(server.world, *machine, 0, end, stop);
             CAPTURE(stop.report);
             if (end != kScribble && end != kPort)
                 CHECK(stop.kind == kinds[end]);
             machine->reset();
             CHECK(machine->compare_with_image() == "");
             machine->prepare();
-            CHECK(invoke(server, *machine, 0, kReply, stop) == want);
+            CHECK(invoke(server.world, *machine, 0, kReply, stop) == want);
             CAPTURE(stop.report, static_cast<int>(stop.kind));
             machine->reset();
             machine->prepare();
@@ -128,9 +93,9 @@ TEST_CASE("without a reset the state does stay") {
     Server server;
     const auto machine = server.clone(ResetStrategy::working_set);
     Stop stop;
-    const auto first = invoke(server, *machine, 0, kReply, stop);
+    const auto first = invoke(server.world, *machine, 0, kReply, stop);
     machine->connections().free(0);
-    const auto second = invoke(server, *machine, 0, kReply, stop);
+    const auto second = invoke(server.world, *machine, 0, kReply, stop);
     REQUIRE(first.size() == 30);
     REQUIRE(second.size() == 30);
     CHECK(second[0] == 2);
@@ -141,7 +106,7 @@ TEST_CASE("compare_with_image finds what is not as it was") {
     for (const ResetStrategy strategy : strategies()) {
         const auto machine = server.clone(strategy);
         Stop stop;
-        REQUIRE(invoke(server, *machine, 0, kReply, stop).size() == 30);
+        REQUIRE(invoke(server.world, *machine, 0, kReply, stop).size() == 30);
         CHECK(machine->compare_with_image() != ""); // before the reset
         machine->reset();
         REQUIRE(machine->compare_with_image() == "");
@@ -178,13 +143,13 @@ TEST_CASE("a machine that may not keep copies gives them back, and is the same")
     for (const ResetStrategy strategy : strategies()) {
         const auto machine = server.clone(strategy);
         Stop stop;
-        const auto want = invoke(server, *machine, 0, kReply, stop);
+        const auto want = invoke(server.world, *machine, 0, kReply, stop);
         for (std::uint32_t round = 1; round <= 20; ++round) {
             machine->reset();
             REQUIRE(machine->compare_with_image() == "");
             CHECK(machine->written_frames().empty());
             machine->prepare();
-            REQUIRE(invoke(server, *machine, round, kReply, stop) == want);
+            REQUIRE(invoke(server.world, *machine, round, kReply, stop) == want);
         }
     }
 }
@@ -193,7 +158,7 @@ TEST_CASE("pages that one invocation wrote are not copied back for ever") {
     Server server;
     const auto machine = server.clone(ResetStrategy::working_set);
     Stop stop;
-    const auto want = invoke(server, *machine, 0, kReply, stop);
+    const auto want = invoke(server.world, *machine, 0, kReply, stop);
     const std::uint64_t usual = machine->reset().pages_copied;
     machine->prepare();
     // As a large invocation would: every page that it may write to.
@@ -208,7 +173,7 @@ TEST_CASE("pages that one invocation wrote are not copied back for ever") {
     machine->prepare();
     std::uint64_t last = 0;
     for (int i = 0; i < 500; ++i) {
-        CHECK(invoke(server, *machine, 0, kReply, stop) == want);
+        CHECK(invoke(server.world, *machine, 0, kReply, stop) == want);
         last = machine->reset().pages_copied;
         CHECK(machine->compare_with_image() == "");
         machine->prepare();
@@ -221,12 +186,12 @@ TEST_CASE("clones of one image do not see each other") {
     const auto a = server.clone(ResetStrategy::working_set);
     const auto b = server.clone(ResetStrategy::working_set);
     Stop stop;
-    const auto want = invoke(server, *a, 5, kReply, stop);
-    CHECK(invoke(server, *b, 6, kReply, stop) == want);
+    const auto want = invoke(server.world, *a, 5, kReply, stop);
+    CHECK(invoke(server.world, *b, 6, kReply, stop) == want);
     a->reset();
     a->prepare();
-    CHECK(invoke(server, *a, 7, kReply, stop) == want);
+    CHECK(invoke(server.world, *a, 7, kReply, stop) == want);
     // Nor does a clone that is made afterwards.
     const auto c = server.clone(ResetStrategy::working_set);
-    CHECK(invoke(server, *c, 8, kReply, stop) == want);
+    CHECK(invoke(server.world, *c, 8, kReply, stop) == want);
 }

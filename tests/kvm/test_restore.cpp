@@ -14,19 +14,13 @@ struct Snapshot {
     MachineState state;
     std::vector<std::byte> bytes;
 
-    Snapshot() : world(permissions()) {
+    Snapshot() : world(server_permissions()) {
         auto machine = world.boot("serve", {});
         world.host.allow(60);
         REQUIRE(machine->run().kind == StopKind::waiting);
         auto image = std::move(*machine).into_image();
         state = to_state(*image, world.env, ProgramSpec{});
         bytes.assign(image->image->bytes().begin(), image->image->bytes().end());
-    }
-    static Permissions permissions() {
-        Permissions p;
-        p.read = {"/"};
-        p.listen = {NetRule{}};
-        return p;
     }
     std::shared_ptr<Image> memory() const {
         auto image = Image::create(static_cast<std::uint32_t>(bytes.size() / kPageSize));

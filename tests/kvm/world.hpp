@@ -35,6 +35,19 @@ inline const kvm::Kvm& kvm_device() {
     return *device;
 }
 
+inline std::vector<ResetStrategy> strategies() {
+    if (kvm::host_kind(kvm_device()).dirty_bits)
+        return {ResetStrategy::working_set, ResetStrategy::dirty_bits};
+    return {ResetStrategy::working_set};
+}
+
+inline Permissions server_permissions() {
+    Permissions p;
+    p.read = {"/"};
+    p.listen = {NetRule{}};
+    return p;
+}
+
 inline std::string guest_path(const std::string& name) {
     return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / ("guest_" + name)).string();
 }

@@ -316,7 +316,7 @@ void Machine::handle_ready(std::uint32_t index, short revents) {
 
 std::uint64_t Machine::memory_bytes() const { return ram_.bytes_in_use(); }
 
-std::shared_ptr<MachineImage> Machine::into_image() && {
+std::shared_ptr<MachineImage> Machine::describe() {
     space_.populate_files();
     space_.populate_nearby();
     auto out = std::make_shared<MachineImage>();
@@ -341,6 +341,11 @@ std::shared_ptr<MachineImage> Machine::into_image() && {
         out->working_set = image_->working_set;
         out->growth = image_->growth;
     }
+    return out;
+}
+
+std::shared_ptr<MachineImage> Machine::into_image() && {
+    auto out = describe();
     out->image = std::move(ram_).into_image();
     return out;
 }

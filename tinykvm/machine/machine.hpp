@@ -161,6 +161,10 @@ public:
     // Quiescent machine only: becomes an image. The machine must not be used afterwards. A clone's image, all of whose pages must
     // be there (no make_lazy()), is good for renumber() only, which makes it compact again.
     std::shared_ptr<MachineImage> into_image() &&;
+    // Quiescent clone only, without large pages: what it has changed is changed in `memory`, its image, some of which may yet have to be
+    // loaded; all of it becomes the image of a machine like this one (make_lazy() is due again). No other clone may be there, and this
+    // one must not be used afterwards.
+    std::shared_ptr<MachineImage> merge_into(std::shared_ptr<Image> memory) &&;
     // Of a machine that waits or was not run yet: its monotonic clock is this much later, and what is due until then is due.
     void skip_time(std::uint64_t ns) { clock_.continue_from(clock_.now_mono() + ns); }
     // Clone only, before its first run: from now on accessed_frames() tells which frames the program uses.
@@ -182,6 +186,7 @@ public:
 private:
     Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image);
     void load_guest_kernel();
+    std::shared_ptr<MachineImage> describe(); // as an image, but for its memory
     void set_up_vcpu();
     void start_at(std::uint64_t rip);
     void make_unique();

@@ -105,6 +105,21 @@ bool Image::fill(std::uint32_t first, std::uint32_t count, int file, std::uint64
     return splice_bytes(file, offset, memfd_.get(), std::uint64_t{first} * kPageSize, bytes);
 }
 
+void Image::grow(std::uint32_t count) {
+    const std::uint64_t bytes = (std::uint64_t{frames_} + count) * kPageSize;
+    if (count == 0)
+        return;
+    if (::ftruncate(memfd_.get(), static_cast<off_t>(bytes)) < 0)
+        throw_errno("ftruncate image");
+    view_.grow(bytes, "image");
+    frames_ += count;
+}
+
+void Image::replace(std::uint32_t frame, std::span<const std::byte> page) {
+    ensure(frame);
+    std::memcpy(view_.data() + std::uint64_t{frame} * kPageSize, page.data(), kPageSize);
+}
+
 void Image::give_back_prepared(std::uint32_t first) {
     if (first < prepared_)
         (void)!::fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,

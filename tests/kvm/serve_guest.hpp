@@ -1,0 +1,32 @@
+// The guest that tells all that it sees of itself and then spoils it: guests/serve.cpp.
+#pragma once
+#include <cstring>
+
+#include "tests/kvm/world.hpp"
+
+namespace tinykvm::test {
+
+enum End { kReply, kExit, kCrash, kSpin, kBomb, kScribble, kSilent, kPort, kHang, kTrap, kEnds }; // as guests/serve.cpp
+
+// One connection; what the program said about itself (empty when it did not).
+inline std::vector<std::uint64_t> invoke(World& world, Machine& machine, std::uint32_t seed, std::uint32_t end, Stop& stop,
+                                         double seconds = 30) {
+    const std::uint32_t request[2] = {seed, end};
+    const std::uint32_t slot = connect_client(machine, {reinterpret_cast<const char*>(request), sizeof(request)});
+    world.host.allow(end == kSpin || end == kScribble ? 0.2 : seconds);
+    {
+        const QuietStreams quiet; // a guest that has gone mad may write to them
+        stop = machine.run();
+    }
+    std::vector<std::uint64_t> facts;
+    if (stop.kind != StopKind::waiting || end != kReply)
+        return facts;
+    const std::string reply = take_reply(machine, slot);
+    facts.resize(reply.size() / 8);
+    std::memcpy(facts.data(), reply.data(), facts.size() * 8);
+    if (facts.size() == 30 && world.env.kind.pvm_door)
+        facts[16] &= ~std::uint64_t{0xffff}; // DS and ES, which mean nothing in 64-bit mode, PVM lets be the host's or null
+    return facts;
+}
+
+} // namespace tinykvm::test

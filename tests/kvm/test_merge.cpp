@@ -1,0 +1,133 @@
+// What a clone has changed, put into its image while that is still filling (Machine::merge_into), against the plain way: a copy of all of it.
+#include <algorithm>
+#include <ranges>
+
+#include "tests/kvm/serve_guest.hpp"
+#include "tinykvm/machine/renumber.hpp"
+
+using namespace tinykvm;
+using namespace tinykvm::test;
+
+namespace {
+
+// Some frames at a time, as the chunks of a snapshot are; bytes that are all zero are no frame.
+class Loader final : public ImageLoader {
+public:
+    static constexpr Frame kChunk = 2;
+    Loader(Image& image, std::span<const std::byte> bytes) : image_(image), bytes_(bytes), loaded_(bytes.size() / kPageSize / kChunk + 1) {}
+
+    void load(Frame frame) override {
+        if (is_hole(frame) || loaded_[frame / kChunk])
+            return;
+        loaded_[frame / kChunk] = true;
+        for (Frame f = frame / kChunk * kChunk, end = f + kChunk; f < end; ++f)
+            if (!is_hole(f))
+                image_.fill(f, page(f));
+    }
+    bool loaded(Frame frame) const override { return is_hole(frame) || loaded_[frame / kChunk]; }
+    bool is_hole(Frame frame) const override {
+        return frame >= bytes_.size() / kPageSize || std::ranges::all_of(page(frame), [](std::byte b) { return b == std::byte{0}; });
+    }
+
+private:
+    std::span<const std::byte> page(Frame frame) const { return bytes_.subspan(std::size_t{frame} * kPageSize, kPageSize); }
+    Image& image_;
+    std::span<const std::byte> bytes_;
+    std::vector<bool> loaded_;
+};
+
+struct Server {
+    World world;
+    MachineState state;
+    std::vector<std::byte> bytes;
+
+    Server() : world(server_permissions()) {
+        auto machine = world.boot("serve", {});
+        world.host.allow(60);
+        REQUIRE(machine->run().kind == StopKind::waiting);
+        auto image = std::move(*machine).into_image();
+        {
+            const auto trial = Machine::clone(world.env, image, world.host, ResetStrategy::working_set);
+            Stop stop;
+            REQUIRE(invoke(world, *trial, 0, kReply, stop).size() == 30);
+            image->working_set = trial->written_frames();
+        }
+        image = renumber(*image, {});
+        state = to_state(*image, world.env, ProgramSpec{});
+        bytes.assign(image->image->bytes().begin(), image->image->bytes().end());
+    }
+    std::shared_ptr<MachineImage> describe(std::shared_ptr<Image> memory) {
+        std::vector<std::string> warnings;
+        return from_state(state, std::move(memory), *world.policy, warnings);
+    }
+    // All of it there.
+    std::shared_ptr<MachineImage> whole() {
+        const auto memory = Image::create(state.frames);
+        std::memcpy(memory->data(), bytes.data(), bytes.size());
+        return describe(memory);
+    }
+    // Of a clone after an invocation with that seed.
+    template <class End>
+    std::shared_ptr<MachineImage> changed(std::shared_ptr<MachineImage> image, std::uint32_t seed, End&& end) {
+        const auto machine = Machine::clone(world.env, image, world.host, ResetStrategy::working_set);
+        Stop stop;
+        REQUIRE(invoke(world, *machine, seed, kReply, stop).size() == 30);
+        machine->connections().free(0);
+        return end(*machine);
+    }
+    // What it says, or how it ended: what has been spoilt may be more than it bears.
+    std::pair<StopKind, std::vector<std::uint64_t>> ask(Machine& machine, std::uint32_t seed = 0) {
+        Stop stop;
+        auto facts = invoke(world, machine, seed, kReply, stop);
+        if (facts.size() > 23)
+            facts[23] = facts[23] != 0; // the seconds that its alarm has left
+        return {stop.kind, facts};
+    }
+};
+
+} // namespace
+
+TEST_CASE("changes merged into an image that is still filling are those of a copy") {
+    Server server;
+    for (const ResetStrategy strategy : strategies()) {
+        int served = 0;
+        for (std::uint32_t seed = 0; seed < 50; ++seed) {
+            CAPTURE(seed, static_cast<int>(strategy));
+            const auto copy = server.changed(server.whole(), seed, [](Machine& machine) { return renumber(*std::move(machine).into_image(), {}); });
+            clear_marks(*copy, *copy->image);
+            const auto reference = Machine::clone(server.world.env, copy, server.world.host, strategy);
+            const auto want = server.ask(*reference);
+            if (want.first == StopKind::waiting)
+                CHECK(want.second.at(0) == 2);
+            served += want.first == StopKind::waiting;
+
+            const auto memory = Image::create(server.state.frames);
+            const auto loader = std::make_shared<Loader>(*memory, server.bytes);
+            memory->set_loader(loader);
+            const auto image = server.describe(memory);
+            const bool shadow = server.world.env.kind.pvm_door;
+            CHECK(make_lazy(*image, *memory, shadow) > 100);
+            const auto merged = server.changed(image, seed, [&](Machine& machine) { return std::move(machine).merge_into(memory); });
+            make_lazy(*merged, *memory, shadow);
+            const auto numbers = std::views::iota(Frame{0}, server.state.frames);
+            CHECK(std::ranges::any_of(numbers, [&](Frame frame) { return !memory->loaded(frame); }));
+            clear_marks(*merged, *memory);
+            const auto machine = Machine::clone(server.world.env, merged, server.world.host, strategy);
+            const auto other = Machine::clone(server.world.env, merged, server.world.host, strategy);
+            REQUIRE(server.ask(*machine) == want);
+            for (std::uint32_t next = 1; next < 8; ++next) {
+                CAPTURE(next);
+                for (Machine* m : {machine.get(), reference.get()}) {
+                    m->reset();
+                    REQUIRE(m->compare_with_image() == "");
+                    m->prepare();
+                }
+                const auto got = server.ask(*machine, next); // a spoilt program may also not answer
+                CHECK((got == want || got.second.empty()));
+                REQUIRE(got == server.ask(*reference, next));
+            }
+            CHECK(server.ask(*other) == want);
+        }
+        CHECK(served > 10);
+    }
+}

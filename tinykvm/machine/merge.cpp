@@ -1,0 +1,77 @@
+// What a clone has changed becomes part of its image, where it is: nothing else of the image is looked at, so that it may still be filling.
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "tinykvm/machine/machine.hpp"
+#include "tinykvm/memory/dirty_pages.hpp"
+
+namespace tinykvm {
+namespace {
+
+bool is_zero(std::span<const std::byte> page) {
+    return std::ranges::all_of(page, [](std::byte b) { return b == std::byte{0}; });
+}
+
+// The frames that a clone has beyond its image, in the order in which they come behind it.
+class Behind {
+public:
+    explicit Behind(const GuestRam& ram) : ram_(ram) {}
+
+    bool has(Frame frame) const { return frame >= ram_.image_frames(); }
+    void add(Frame frame) {
+        if (has(frame) && ram_.valid(frame) && number_.try_emplace(frame, next()).second)
+            frames_.push_back(frame);
+    }
+    // The number that it gets; its own if it is one of the image's.
+    std::optional<Frame> of(Frame frame) const {
+        if (!has(frame))
+            return frame;
+        const auto found = number_.find(frame);
+        return found == number_.end() ? std::nullopt : std::optional(found->second);
+    }
+    const std::vector<Frame>& frames() const { return frames_; }
+
+private:
+    Frame next() const { return ram_.image_frames() + static_cast<Frame>(frames_.size()); }
+
+    const GuestRam& ram_;
+    std::vector<Frame> frames_;
+    std::unordered_map<Frame, Frame> number_;
+};
+
+std::span<std::uint64_t> entries_at(std::byte* table) { return {reinterpret_cast<std::uint64_t*>(table), kPageSize / sizeof(std::uint64_t)}; }
+
+} // namespace
+
+std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory) && {
+    auto out = describe();
+    for (const Frame frame : private_pages(ram_.host(GuestPhys(0)), ram_.image_frames()))
+        if (const auto page = ram_.frame_bytes(frame); !memory->is_hole(frame) || !is_zero(page))
+            memory->replace(frame, page);
+
+    Behind behind(ram_);
+    std::vector<Frame> tables;
+    space_.tables().for_each_table([&](Frame frame) { tables.push_back(frame); });
+    std::ranges::sort(tables); // a tampered image's may lead to each other
+    tables.erase(std::unique(tables.begin(), tables.end()), tables.end());
+    for (const Frame table : tables)
+        for (const std::uint64_t entry : entries_at(ram_.host(frame_address(table))))
+            if (pte::mapped(entry))
+                behind.add(pte::frame(entry)); // tables as well: all but the root are another one's
+    memory->grow(static_cast<std::uint32_t>(behind.frames().size()));
+    for (const Frame frame : behind.frames())
+        if (const auto page = ram_.frame_bytes(frame); !is_zero(page))
+            memory->replace(*behind.of(frame), page);
+    for (const Frame table : tables)
+        for (std::uint64_t& entry : entries_at(memory->data() + frame_address(*behind.of(table)).value)) {
+            if (!pte::mapped(entry) || !behind.has(pte::frame(entry)))
+                continue;
+            const auto to = behind.of(pte::frame(entry));
+            entry = to ? (entry & ~pte::kAddress) | frame_address(*to).value : 0; // what led beyond memory must not lead to what is there now
+        }
+    out->image = std::move(memory);
+    return out;
+}
+
+} // namespace tinykvm
