@@ -75,9 +75,10 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
         note_line(warning);
     env_problems_ = set_late_env(*image_, *memory_, options.env);
     make_lazy(*image_, *memory_, setup_->env.kind.pvm_door);
+    loader_->map_cold_chunks();
     if (change) {
         image_ = change(*setup_, std::move(image_));
-        make_lazy(*image_, *memory_, setup_->env.kind.pvm_door);
+        make_lazy(*image_, *memory_, setup_->env.kind.pvm_door, loader_->end_of(first_chunks_));
     }
     if (uses_dirty_bits(*setup_, options))
         clear_marks(*image_, *memory_);
@@ -85,7 +86,6 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     const std::uint64_t limit = LargePages::kAt.value / 4;
     if (large.pages && large_reach && memory_->bytes().size() < limit && setup_->env.limits.request_memory < limit)
         use_large(*image_, *memory_, std::move(large.pages), large.at);
-    loader_->map_cold_chunks();
 }
 
 Restored::~Restored() {

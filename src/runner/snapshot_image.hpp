@@ -26,7 +26,7 @@ public:
     // Loads chunks [first, last) of the file's order.
     void load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop);
     // From now on the cold chunks that are loaded are parts of the image in files of the cache, which are
-    // made if need be. Nobody may write to the image's frames any more, but those that are loaded already.
+    // made if need be. Nobody may write to the image's frames any more, but those that are loaded already, and by Image::replace().
     void map_cold_chunks() { maps_ = caches_; }
     bool caches() const { return caches_; }
 

@@ -221,7 +221,7 @@ void clear_marks(const MachineImage& image, Image& memory) {
     visit(visit, image.root, 3);
 }
 
-std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) {
+std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, Frame hot_end) {
     std::uint64_t lazy = 0;
     Visited first(memory), second(memory);
     auto region = image.regions->begin(); // leaves come in the order of addresses
@@ -261,13 +261,13 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging) 
             twice[frame] = true;
         seen[frame] = true;
         const bool writes = written[frame] && (entry & pte::kWrite);
-        if (shadow_paging && (entry & pte::kUser) && memory.loaded(frame) &&
-            (writes || !memory.is_hole(frame)))
+        const bool is_hot = shadow_paging && frame < hot_end && memory.loaded(frame);
+        if (is_hot && (entry & pte::kUser) && (writes || !memory.is_hole(frame)))
             hot.push_back(at | (writes ? 1 : 0));
         if (!memory.loaded(frame)) {
             entry = (entry & ~pte::kPresent) | pte::kLazy;
             ++lazy;
-        } else if (shadow_paging && (at < layout::kUserMax || of_kernel_code(at, entry)) && !memory.is_hole(frame)) {
+        } else if (is_hot && (at < layout::kUserMax || of_kernel_code(at, entry)) && !memory.is_hole(frame)) {
             const GuestPhys place(
                 static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
             if (!(entry & pte::kWrite))

@@ -27,7 +27,7 @@ void clear_marks(const MachineImage& image, Image& memory);
 
 // Marks pages whose bytes are still in the file as not present in the image's page tables, so that the first
 // touch of one asks for it; under shadow paging, finds out what clones had better have as copies of their own (hot_read_only,
-// hot_unwritten). Before any clone is made. Returns how many are not present.
-std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging);
+// hot_unwritten) of the frames before `hot_end`, and those must not be in parts. Before any clone is made. Returns how many are not present.
+std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, Frame hot_end = ~Frame{0});
 
 } // namespace tinykvm

@@ -111,12 +111,35 @@ void Image::grow(std::uint32_t count) {
         return;
     if (::ftruncate(memfd_.get(), static_cast<off_t>(bytes)) < 0)
         throw_errno("ftruncate image");
-    view_.grow(bytes, "image");
+    Mapping view = Mapping::map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memfd_.get(), 0, "image");
+    const std::lock_guard lock(mutex_);
+    for (const ImagePart& part : parts_)
+        map_part(view.data(), part);
+    view_ = std::move(view);
     frames_ += count;
+}
+
+// Its bytes are in the memfd from now on.
+void Image::take_in(const ImagePart& part) {
+    const std::uint64_t at = std::uint64_t{part.first} * kPageSize;
+    const std::size_t bytes = std::size_t{part.count} * kPageSize;
+    if (::pwrite(memfd_.get(), view_.data() + at, bytes, static_cast<off_t>(at)) != static_cast<ssize_t>(bytes))
+        throw_errno("write a part of an image");
+    if (::mmap(view_.data() + at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, memfd_.get(),
+               static_cast<off_t>(at)) == MAP_FAILED)
+        throw_errno("mmap image");
 }
 
 void Image::replace(std::uint32_t frame, std::span<const std::byte> page) {
     ensure(frame);
+    {
+        const std::lock_guard lock(mutex_);
+        const auto part = std::ranges::find_if(parts_, [&](const ImagePart& p) { return frame - p.first < p.count; });
+        if (part != parts_.end()) {
+            take_in(*part);
+            parts_.erase(part);
+        }
+    }
     std::memcpy(view_.data() + std::uint64_t{frame} * kPageSize, page.data(), kPageSize);
 }
 

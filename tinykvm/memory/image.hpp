@@ -54,7 +54,7 @@ public:
     // false when they cannot all be had that way.
     void fill(std::uint32_t first, std::span<const std::byte> pages);
     bool fill(std::uint32_t first, std::uint32_t count, int file, std::uint64_t offset);
-    // While it is restored and no clone is there: so many zero frames more, behind the others.
+    // While it is restored, and no clone is there that will still be used: so many zero frames more, behind the others.
     void grow(std::uint32_t count);
     // The same: a frame's bytes are these, whatever the loader has for it (which may be a hole, and stays one for is_hole()). Throws
     // what the loader does.
@@ -109,6 +109,7 @@ public:
 
 private:
     Image(UniqueFd memfd, std::uint32_t frames, Mapping view, std::uint32_t prepared);
+    void take_in(const ImagePart& part);
 
     UniqueFd memfd_;
     std::uint32_t frames_;
