@@ -2,10 +2,12 @@
 #include "src/admin/access.hpp"
 #include "src/admin/handlers.hpp"
 #include "src/daemon/function_settings.hpp"
+#include "src/daemon/health.hpp"
 #include "src/ops/deploy.hpp"
-#include "src/ops/health.hpp"
 #include "src/ops/json.hpp"
+#include "src/ops/manifest.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/secrets.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -39,15 +41,25 @@ Wanted wanted(Call& call) {
     return wanted;
 }
 
-void try_out(Call& call, const Wanted& wanted) {
+void try_out(Call& call, const Wanted& wanted, const ops::DeployChange& change) {
     struct Turn {
         explicit Turn(std::counting_semaphore<>& all) : turns(all) { turns.acquire(); }
         ~Turn() { turns.release(); }
         std::counting_semaphore<>& turns;
     } const turn(call.api.trials());
-    ops::require_health(
-        call.store(), *wanted.snapshot,
-        {.executable = call.api.options().executable, .manifest = wanted.plan.manifest.value_or("{}")});
+    const std::string manifest = wanted.plan.manifest.value_or("{}");
+    const daemon::FunctionSettings settings = daemon::function_settings(manifest);
+    daemon::Candidate candidate;
+    candidate.name = wanted.plan.name + " (new)";
+    candidate.snapshot = *wanted.snapshot;
+    candidate.health = ops::manifest_facts(manifest).health;
+    candidate.executable = call.api.options().executable;
+    // One that is only kept may have to wait for its secrets.
+    if (wanted.plan.activate)
+        candidate.after_restore = settings.after_restore;
+    candidate.values = daemon::values_of(settings, change.env_after(), store::Secrets(call.store()).values(change.now ? wanted.plan.name : ""),
+                                         change.now ? change.now->secrets : std::vector<std::string>{});
+    daemon::require_health(call.store(), candidate);
 }
 
 } // namespace
@@ -81,9 +93,9 @@ void put_function(Call& call) {
     if (!wanted.snapshot)
         throw store::BadValue("\"snapshot\" is missing");
     store::Functions functions(call.store());
-    ops::change_of(wanted.plan, &functions); // what is wrong anyway is better known before the trial
+    const ops::DeployChange change = ops::change_of(wanted.plan, &functions); // what is wrong anyway is better known before the trial
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
-    try_out(call, wanted);
+    try_out(call, wanted, change);
     const ops::Deployed done = ops::deploy(wanted.plan, *wanted.snapshot, functions);
     call.api.changed();
     call.reply(done.result.before.empty() && done.result.version == 1 ? 201 : 200,

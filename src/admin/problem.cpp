@@ -2,8 +2,8 @@
 
 #include <cerrno>
 
+#include "src/daemon/health.hpp"
 #include "src/http/problem.hpp"
-#include "src/ops/health.hpp"
 #include "src/store/errors.hpp"
 
 namespace kvmserver::admin {
@@ -126,7 +126,7 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
     } catch (const store::DigestMismatch& e) {
         kind = {422, "digest-mismatch", "begin a new upload"};
         detail = e.what();
-    } catch (const ops::Unhealthy& e) {
+    } catch (const daemon::Unhealthy& e) {
         kind = {422, "unhealthy", "what was live stays live; `output` is what the new version said"};
         reply.document["output"] = e.output();
         detail = e.what();

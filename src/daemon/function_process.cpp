@@ -53,7 +53,14 @@ UniqueFd above(int fd) {
 
 } // namespace
 
-FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes) {
+std::string list_of_pieces(const store::StoredSnapshot& snapshot) {
+    std::string list;
+    for (std::size_t i = 0; i < snapshot.pieces().size(); ++i)
+        list += fmt::format("{} {}\n", snapshot.pieces()[i].length, snapshot.piece_path(i));
+    return list;
+}
+
+FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes, const std::string& executable) {
     Pipe out, err;
     auto [ours, theirs] = link::make_pair();
     std::string title = "spare";
@@ -87,7 +94,7 @@ FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes) {
     for (std::string& word : words)
         argv.push_back(word.data());
     argv.push_back(nullptr);
-    const int error = ::posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+    const int error = ::posix_spawn(&pid_, executable.c_str(), &actions, &attributes, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     if (error != 0) {

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include "src/store/stored_snapshot.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {
@@ -17,11 +18,13 @@ struct FunctionProgram {
     std::string environment;   // "NAME=VALUE" and a NUL each
 };
 
+std::string list_of_pieces(const store::StoredSnapshot& snapshot); // FunctionProgram::pieces
+
 class FunctionProcess {
 public:
     // One that gets ready for any function, with memory for `ahead_bytes` of its snapshot, and waits. Throws
     // HostError.
-    explicit FunctionProcess(std::uint64_t ahead_bytes);
+    explicit FunctionProcess(std::uint64_t ahead_bytes, const std::string& executable = "/proc/self/exe");
     // What it is to serve; once. Throws HostError, and then it is of no use.
     void assign(const FunctionProgram& program);
     bool running() const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <charconv>
 
 #include "tinykvm/base/error.hpp"
@@ -102,6 +103,22 @@ FunctionSettings function_settings(std::string_view manifest) {
             keep->get<std::int64_t>() > 1'000'000)
             fail("function.versions.keep", "a whole number from 1 to 1000000");
     return settings;
+}
+
+// The hook's request has {"env": {...}, "secrets": {...}}.
+Values values_of(const FunctionSettings& settings, const std::map<std::string, std::string>& env,
+                 std::map<std::string, std::string> secrets, const std::vector<std::string>& own) {
+    const auto has = [](const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); };
+    std::erase_if(secrets, [&](const auto& secret) { return !has(own, secret.first) && !has(settings.secrets, secret.first); });
+    Values values;
+    if (!settings.after_restore.empty())
+        values.body = json{{"env", env}, {"secrets", secrets}}.dump();
+    auto environment = env;
+    for (const auto& [name, value] : secrets)
+        environment[name] = value;
+    for (const auto& [name, value] : environment)
+        values.environment += fmt::format("{}={}", name, value) + '\0';
+    return values;
 }
 
 } // namespace kvmserver::daemon

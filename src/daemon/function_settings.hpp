@@ -1,6 +1,7 @@
 // What the manifest that a version was deployed with says to the daemon.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,17 @@ struct FunctionSettings {
 
 // From the manifest's JSON. Throws UserError (usage) naming the key whose value cannot be.
 FunctionSettings function_settings(std::string_view manifest);
+
+// What a function is given by `env set`, `secret set` and its manifest.
+struct Values {
+    std::string body;        // of the after-restore hook's request; "" without one
+    std::string environment; // "NAME=VALUE" and a NUL each, to be put where the program's own lie
+    bool operator==(const Values&) const = default;
+};
+// From its variables and the secrets of Secrets::values(): `own` names those that are the function's; those for all it gets only where
+// its manifest asks for them. In the environment a secret hides a variable of its name.
+Values values_of(const FunctionSettings& settings, const std::map<std::string, std::string>& env,
+                 std::map<std::string, std::string> secrets, const std::vector<std::string>& own);
 
 // "60s", "500ms", "2m", "1h", "0"; a number without a unit is seconds. Nothing: it is none of these.
 std::optional<std::uint64_t> duration_ns(std::string_view text);

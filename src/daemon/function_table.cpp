@@ -1,7 +1,6 @@
 #include "src/daemon/function_table.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -120,26 +119,9 @@ FunctionTable::Known FunctionTable::read_version(const std::string& function, st
     return {nullptr, function_settings(info.manifest), info.snapshot};
 }
 
-// The hook's request has {"env": {...}, "secrets": {...}}. In the environment a secret hides a variable of its name.
 Values FunctionTable::values_of(const std::string& function, const FunctionSettings& settings) {
     const store::FunctionDetails details = store::Functions(store_).describe(function);
-    auto secrets = store::Secrets(store_).values(function);
-    // Those for all only where the manifest asks for them.
-    std::erase_if(secrets, [&](const auto& secret) {
-        return std::find(details.secrets.begin(), details.secrets.end(), secret.first) ==
-                   details.secrets.end() &&
-               std::find(settings.secrets.begin(), settings.secrets.end(), secret.first) ==
-                   settings.secrets.end();
-    });
-    Values values;
-    if (!settings.after_restore.empty())
-        values.body = nlohmann::json{{"env", details.env}, {"secrets", secrets}}.dump();
-    auto environment = details.env;
-    for (const auto& [name, value] : secrets)
-        environment[name] = value;
-    for (const auto& [name, value] : environment)
-        values.environment += fmt::format("{}={}", name, value) + '\0';
-    return values;
+    return daemon::values_of(settings, details.env, store::Secrets(store_).values(function), details.secrets);
 }
 
 std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, std::uint64_t version,

@@ -19,13 +19,6 @@ constexpr std::uint64_t kFirstBackoffNs = 200'000'000, kLongestBackoffNs = 30'00
 constexpr std::chrono::milliseconds kQuiet{25};
 constexpr std::size_t kSpares = 2;
 
-std::string list_of(const store::StoredSnapshot& snapshot) {
-    std::string list;
-    for (std::size_t i = 0; i < snapshot.pieces().size(); ++i)
-        list += fmt::format("{} {}\n", snapshot.pieces()[i].length, snapshot.piece_path(i));
-    return list;
-}
-
 } // namespace
 
 // The budget for its first machine has been taken.
@@ -62,7 +55,7 @@ void Supervisor::start_loop() {
         std::string failed;
         try {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
-            const FunctionProgram program{facts.name, list_of(*process->snapshot), facts.after_restore,
+            const FunctionProgram program{facts.name, list_of_pieces(*process->snapshot), facts.after_restore,
                                           facts.values.body, facts.values.environment};
             process->process = spares.take();
             try {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "src/daemon/function_settings.hpp"
+#include "src/daemon/function_settings.hpp"
 #include "src/http/upstream.hpp"
 #include "src/link/machine_link.hpp"
 #include "src/store/digest.hpp"
@@ -51,13 +52,6 @@ struct Waiting {
     std::shared_ptr<http::Waiter> waiter;
     std::string client_ip;
     std::uint64_t since_ns = 0, deadline_ns = 0; // 0: none
-};
-
-// What a function is given by `env set`, `secret set` and its manifest.
-struct Values {
-    std::string body;        // of the after-restore hook's request; "" without one
-    std::string environment; // "NAME=VALUE" and a NUL each, to be put where the program's own lie
-    bool operator==(const Values&) const = default;
 };
 
 class Target : public std::enable_shared_from_this<Target> {

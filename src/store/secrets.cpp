@@ -63,7 +63,7 @@ std::map<std::string, std::string> Secrets::values(const std::string& function) 
     std::map<std::string, std::string> values;
     auto rows = index->prepare("SELECT name, value FROM secret WHERE coalesce(function, 0) IN (0, ?) ORDER "
                                "BY coalesce(function, 0)");
-    for (rows.bind(function_id(*index, function)); rows.step();)
+    for (rows.bind(function.empty() ? 0 : function_id(*index, function)); rows.step();)
         values[rows.text(0)] = rows.text(1);
     return values;
 }

@@ -25,7 +25,7 @@ public:
     void set(const std::string& function, const std::string& name, const std::optional<std::string>& value,
              const IfMatch& if_match = {});
     std::vector<SecretInfo> list(const std::string& function); // by name
-    // For the machine only: those for all, and over them the function's own.
+    // For the machine only: those for all, and over them the function's own (function "": only those for all).
     std::map<std::string, std::string> values(const std::string& function);
 
 private:

@@ -297,7 +297,7 @@ def test_a_sick_version_does_not_go_live(api, snap, other) -> None:
     before = api.ask("GET", "/v1/functions/hello").json
     sick = api.deploy("hello", other, manifest={"function": {"hooks": {"health": "/crash"}}})
     problem = sick.problem(422, "unhealthy")
-    assert "GET /crash" in problem["detail"] and "Program 'c-poll' loaded" in problem["output"]
+    assert "GET /crash" in problem["detail"] and "c-poll: killed by SIGSEGV" in problem["output"]
     assert api.ask("GET", "/v1/functions/hello").json == before
 
 

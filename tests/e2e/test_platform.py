@@ -167,7 +167,7 @@ def test_failed_health_keeps_the_old_one_live(platform, program) -> None:
     failed = platform("deploy", folder)
     assert failed.status == 1, failed
     assert "does not go live: GET /crash: the connection ended without an answer" in failed.error
-    assert "Program 'c-poll' loaded" in failed.err, "what it said is shown"
+    assert "c-poll: killed by SIGSEGV" in failed.err, "what it said is shown"
     assert platform.json("describe", "shop") == described
     assert [line.split()[0] for line in platform("versions", "shop").out.splitlines()] == ["v1"]
     assert platform.ok("verify").startswith("Verified")

@@ -191,7 +191,7 @@ def test_a_sick_version_says_why(far, snap, program) -> None:
     folder = far.folder / "app"
     manifest(folder, program("c-epoll"), 'name = "shop"\n[function.hooks]\nhealth = "/crash"\n')
     done = far.run("deploy", folder, "--remote", "far")
-    assert done.status == 1 and "does not go live: GET /crash" in done.error and "Program 'c-epoll' loaded" in done.err, done
+    assert done.status == 1 and "does not go live: GET /crash" in done.error and "c-epoll: killed by SIGSEGV" in done.err, done
     assert far.run("list", "--remote", "far").out == ""
 
 

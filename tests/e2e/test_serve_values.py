@@ -87,6 +87,40 @@ def test_a_hook_that_refuses(store, serve, node) -> None:
     harness.wait_until(lambda: daemon.ask("shop", "/name").status == 200, "it serves once the values are good")
 
 
+def test_a_version_whose_hook_refuses_does_not_go_live(store, serve, node) -> None:
+    store.deploy_probe(node, "shop", settings=HOOK)
+    folder = store.folder / "probe-shop"
+    manifest = (folder / "kvmserver.toml").read_text()
+    (folder / "kvmserver.toml").write_text(manifest.replace("[function.hooks]", '[function.env]\nREFUSE = "1"\n[function.hooks]'))
+    refused = store("deploy", folder)
+    assert refused.status == 1 and "does not go live: the after-restore hook: POST /restored: status 500" in refused.error, refused
+    assert "--no-activate" in refused.error
+    assert store.ok("deploy", folder, "--no-activate").endswith("shop v2 ready, live: v1")
+    assert serve().text("shop", "/name") == "probe"
+
+
+@pytest.mark.parametrize("hook", ["", 'after-restore = "/restored"\n'])
+def test_a_version_is_tried_with_the_values_of_its_function(store, node, hook: str) -> None:
+    """Those for all, when there is no function yet; then its own, and those of the manifest that is deployed."""
+    hooks = f'[function.hooks]\n{hook}health = "/need/'
+
+    def refused(settings: str) -> bool:
+        with pytest.raises(AssertionError, match="does not go live: GET /need/[A-Z]+: status 503"):
+            store.deploy_probe(node, "shop", settings=settings)
+        return True
+
+    assert refused(f'secrets = ["TOKEN"]\n{hooks}TOKEN"\n')
+    store.ok("secret", "set", "TOKEN", "--stdin", stdin=b"hush\n")
+    assert refused(f'{hooks}TOKEN"\n')  # does not ask for it
+    assert store.ok("list") == ""
+    store.deploy_probe(node, "shop", settings=f'secrets = ["TOKEN"]\n{hooks}TOKEN"\n')
+    assert refused(f'secrets = ["OWN"]\n{hooks}OWN"\n')
+    store.ok("secret", "set", "shop", "OWN", "--stdin", stdin=b"hush\n")
+    store.deploy_probe(node, "shop", settings=f'secrets = ["OWN"]\n{hooks}OWN"\n')
+    assert refused(f'{hooks}COLOUR"\n')
+    store.deploy_probe(node, "shop", settings=f'[function.env]\nCOLOUR = "red"\n{hooks}COLOUR"\n')
+
+
 def test_what_cannot_be_read_now_stays_as_it_was(store, serve, node) -> None:
     store.deploy_probe(node, "shop", settings=HOOK)
     store.deploy_probe(node, "other")

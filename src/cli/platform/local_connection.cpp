@@ -12,7 +12,7 @@
 
 #include "src/admin/api.hpp"
 #include "src/cli/platform/platform.hpp"
-#include "src/ops/health.hpp"
+#include "src/daemon/health.hpp"
 #include "src/ops/import.hpp"
 #include "src/ops/reference.hpp"
 #include "src/store/stored_snapshot.hpp"
@@ -87,7 +87,7 @@ public:
                         const nlohmann::json& body) override {
         try {
             return api_.run(method, target, body);
-        } catch (const ops::Unhealthy& error) {
+        } catch (const daemon::Unhealthy& error) {
             print_output(context_, error.output());
             throw;
         }

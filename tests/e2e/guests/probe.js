@@ -32,6 +32,7 @@ const server = http.createServer((request, response) => {
     response.write('x'.repeat(10), () => process.exit(3));
   } else if (path === 'spin') for (;;);
   else if (path === 'env') response.end(String(process.env[argument]));
+  else if (path === 'need') response.writeHead(process.env[argument] ? 200 : 503).end();
   else if (path === 'values') response.end(JSON.stringify(values));
   else if (path === 'restored') {
     body(request, (text) => {

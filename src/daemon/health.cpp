@@ -1,0 +1,186 @@
+#include "src/daemon/health.hpp"
+
+#include <fmt/format.h>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "src/daemon/function_process.hpp"
+#include "src/link/machine_link.hpp"
+#include "src/store/stored_snapshot.hpp"
+
+namespace kvmserver::daemon {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using tinykvm::UniqueFd;
+
+constexpr auto kLimit = 30s; // for restoring and answering
+constexpr std::size_t kMostOutput = 1 << 16, kMostHead = 1 << 16;
+constexpr std::string_view kOurs = "kvmserver: ";
+
+// Why it is not healthy.
+class Sick : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+class Probe {
+public:
+    explicit Probe(const std::string& executable) : process_(0, executable) {}
+
+    void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
+        start({candidate.name, list_of_pieces(snapshot), candidate.after_restore, candidate.values.body, candidate.values.environment});
+        wait_for(channel_.get(), "it was not restored");
+        if (const auto said = link::receive(channel_.get(), link::Wait::no); !said || said->message.kind != link::Kind::ready)
+            ended();
+        if (!candidate.health.empty())
+            ask(candidate.health);
+    }
+
+    // What it said so far.
+    const std::string& output() const { return output_; }
+
+private:
+    void start(const FunctionProgram& program) {
+        auto [ours, theirs] = link::make_pair();
+        link::Message message;
+        message.kind = link::Kind::add_machine;
+        bool sent = false;
+        try {
+            process_.assign(program);
+            sent = link::send(process_.control_fd(), message, theirs.get());
+        } catch (const tinykvm::HostError&) {
+            // It has ended: that is why.
+        }
+        if (!sent)
+            ended();
+        channel_ = std::move(ours);
+    }
+
+    void ask(const std::string& path) {
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+            tinykvm::throw_errno("socketpair");
+        UniqueFd ours(pair[0]), theirs(pair[1]);
+        link::Message request;
+        request.kind = link::Kind::request;
+        const std::string head = fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-health\r\nConnection: close\r\n\r\n", path);
+        if (!link::send(channel_.get(), request, theirs.get()) ||
+            ::send(ours.get(), head.data(), head.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(head.size())) // a new socket's buffer holds it
+            ended();
+        theirs.reset();
+        // The status of the first answer that is not an interim one ("HTTP/1.1 200 OK").
+        std::string answer;
+        for (char buffer[4096];;) {
+            wait_for(ours.get(), fmt::format("GET {}: no answer", path));
+            const ssize_t count = ::recv(ours.get(), buffer, sizeof buffer, 0);
+            if (count < 0 && (errno == EAGAIN || errno == EINTR))
+                continue;
+            if (count <= 0)
+                throw Sick(fmt::format("GET {}: the connection ended without an answer", path));
+            answer.append(buffer, static_cast<std::size_t>(count));
+            while (answer.size() >= 12 && answer.starts_with("HTTP/1.") && answer[9] == '1') {
+                const auto over = answer.find("\r\n\r\n");
+                if (over == answer.npos)
+                    break;
+                answer.erase(0, over + 4);
+            }
+            if (answer.size() >= 12 && answer[9] != '1')
+                break;
+            if (answer.size() > kMostHead)
+                throw Sick(fmt::format("GET {}: the answer is not HTTP", path));
+        }
+        const bool digits = answer.find_first_not_of("0123456789", 9) >= 12;
+        if (!answer.starts_with("HTTP/1.") || answer[8] != ' ' || !digits)
+            throw Sick(fmt::format("GET {}: the answer is not HTTP", path));
+        if (answer[9] >= '5')
+            throw Sick(fmt::format("GET {}: status {}", path, answer.substr(9, 3)));
+    }
+
+    // Until there is something to read; what it says meanwhile is read too.
+    void wait_for(int fd, const std::string& what) {
+        for (;;) {
+            const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
+            pollfd wanted[4] = {{fd, POLLIN, 0}, {process_.output_fd(), POLLIN, 0}, {process_.errors_fd(), POLLIN, 0}, {process_.pid_fd(), POLLIN, 0}};
+            if (quiet_)
+                wanted[1].fd = wanted[2].fd = -1;
+            const int ready = left > 0 ? ::poll(wanted, 4, static_cast<int>(left)) : 0;
+            if (ready < 0 && errno != EINTR)
+                tinykvm::throw_errno("poll");
+            if (ready == 0)
+                throw Sick(fmt::format("{} within {} s", what, kLimit.count()));
+            if (ready < 0)
+                continue;
+            read_output();
+            if (wanted[0].revents != 0)
+                return;
+            if (wanted[3].revents != 0)
+                ended();
+        }
+    }
+
+    void read_output() {
+        bool open = false;
+        for (const int fd : {process_.output_fd(), process_.errors_fd()})
+            for (char buffer[4096];;) {
+                const ssize_t count = ::read(fd, buffer, sizeof buffer);
+                if (count < 0 && errno == EINTR)
+                    continue;
+                open |= count != 0;
+                if (count <= 0)
+                    break;
+                output_.append(buffer, std::min(static_cast<std::size_t>(count), kMostOutput - output_.size()));
+            }
+        quiet_ = !open; // ended pipes are readable for ever
+    }
+
+    // It has given up, or is about to end. What it said last of itself is why.
+    [[noreturn]] void ended() {
+        pollfd end{process_.pid_fd(), POLLIN, 0};
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
+        while (::poll(&end, 1, static_cast<int>(std::max<long>(left, 0))) < 0 && errno == EINTR) {
+        }
+        read_output();
+        std::string why;
+        for (std::size_t at = 0, next; at < output_.size(); at = next) {
+            next = std::min(output_.find('\n', at), output_.size() - 1) + 1;
+            if (const std::string_view line = std::string_view(output_).substr(at, next - at); line.starts_with(kOurs))
+                why = line.substr(kOurs.size(), line.find_last_not_of('\n') + 1 - kOurs.size());
+        }
+        throw Sick(!why.empty() ? why : end.revents != 0 ? "its process " + process_.reap() : "it cannot be restored");
+    }
+
+    FunctionProcess process_;
+    UniqueFd channel_;
+    std::string output_;
+    bool quiet_ = false;
+    Clock::time_point end_ = Clock::now() + kLimit;
+};
+
+} // namespace
+
+Unhealthy::Unhealthy(const std::string& why, std::string output)
+    : UserError(tinykvm::ExitCode::failure, fmt::format("the new version does not go live: {}", why)),
+      output_(std::move(output)) {}
+
+void require_health(store::Store& store, const Candidate& candidate) {
+    const store::StoredSnapshot snapshot(store, candidate.snapshot);
+    Probe probe(candidate.executable);
+    try {
+        probe.check(candidate, snapshot);
+    } catch (const Sick& error) {
+        std::string why = error.what();
+        if (!candidate.after_restore.empty() && why.starts_with("the after-restore hook"))
+            why += "; it had the values of `kvmserver env` and `kvmserver secret`, and --no-activate keeps a version until they are set";
+        throw Unhealthy(why, probe.output());
+    }
+}
+
+} // namespace kvmserver::daemon

@@ -1,0 +1,35 @@
+// Whether a version may go live.
+#pragma once
+#include <string>
+
+#include "src/daemon/target.hpp"
+#include "src/store/digest.hpp"
+#include "src/store/store.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+// It could not be restored, or gave no answer of a status below 500 in time.
+class Unhealthy : public tinykvm::UserError {
+public:
+    Unhealthy(const std::string& why, std::string output);
+    const std::string& output() const { return output_; } // what its process and its program said
+
+private:
+    std::string output_;
+};
+
+struct Candidate {
+    std::string name; // for messages
+    store::Digest snapshot;
+    std::string after_restore; // path of the hook; "": none
+    Values values;
+    std::string health;     // path that is asked for; "": being restored is enough
+    std::string executable; // a kvmserver
+};
+
+// Restores a machine from the snapshot as it lies in the store, in a process of its own as functions have them, with the values that the
+// function would have. Throws Unhealthy.
+void require_health(store::Store& store, const Candidate& candidate);
+
+} // namespace kvmserver::daemon
