@@ -52,11 +52,12 @@ void try_out(Call& call, const Wanted& wanted, const ops::DeployChange& change) 
     daemon::Candidate candidate;
     candidate.name = wanted.plan.name + " (new)";
     candidate.snapshot = *wanted.snapshot;
-    candidate.health = ops::manifest_facts(manifest).health;
     candidate.executable = call.api.options().executable;
-    // One that is only kept may have to wait for its secrets.
+    // With a hook, one that is only kept may have to wait for its secrets, which need a function.
     if (wanted.plan.activate)
         candidate.after_restore = settings.after_restore;
+    if (wanted.plan.activate || settings.after_restore.empty())
+        candidate.health = ops::manifest_facts(manifest).health;
     candidate.values = daemon::values_of(settings, change.env_after(), store::Secrets(call.store()).values(change.now ? wanted.plan.name : ""),
                                          change.now ? change.now->secrets : std::vector<std::string>{});
     daemon::require_health(call.store(), candidate);

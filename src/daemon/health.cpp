@@ -37,7 +37,7 @@ public:
 
     void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
         start({candidate.name, list_of_pieces(snapshot), candidate.after_restore, candidate.values.body, candidate.values.environment});
-        wait_for(channel_.get(), "it was not restored");
+        wait_for(channel_.get(), candidate.after_restore.empty() ? "it was not restored" : fmt::format("the after-restore hook: POST {}: not restored", candidate.after_restore));
         if (const auto said = link::receive(channel_.get(), link::Wait::no); !said || said->message.kind != link::Kind::ready)
             ended();
         if (!candidate.health.empty())
@@ -45,7 +45,7 @@ public:
     }
 
     // What it said so far.
-    const std::string& output() const { return output_; }
+    std::string output() const { return output_.substr(output_.size() - std::min(output_.size(), kMostOutput)); }
 
 private:
     void start(const FunctionProgram& program) {
@@ -56,8 +56,9 @@ private:
         try {
             process_.assign(program);
             sent = link::send(process_.control_fd(), message, theirs.get());
-        } catch (const tinykvm::HostError&) {
-            // It has ended: that is why.
+        } catch (const tinykvm::HostError& error) {
+            if (error.code().value() != EPIPE && error.code().value() != ECONNRESET)
+                throw;
         }
         if (!sent)
             ended();
@@ -72,9 +73,10 @@ private:
         link::Message request;
         request.kind = link::Kind::request;
         const std::string head = fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-health\r\nConnection: close\r\n\r\n", path);
-        if (!link::send(channel_.get(), request, theirs.get()) ||
-            ::send(ours.get(), head.data(), head.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(head.size())) // a new socket's buffer holds it
+        if (!link::send(channel_.get(), request, theirs.get()))
             ended();
+        if (::send(ours.get(), head.data(), head.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(head.size())) // a new socket's buffer holds it
+            throw Sick(fmt::format("GET {}: it takes no request", path));
         theirs.reset();
         // The status of the first answer that is not an interim one ("HTTP/1.1 200 OK").
         std::string answer;
@@ -83,8 +85,10 @@ private:
             const ssize_t count = ::recv(ours.get(), buffer, sizeof buffer, 0);
             if (count < 0 && (errno == EAGAIN || errno == EINTR))
                 continue;
-            if (count <= 0)
+            if (count <= 0) {
+                let_it_say_why();
                 throw Sick(fmt::format("GET {}: the connection ended without an answer", path));
+            }
             answer.append(buffer, static_cast<std::size_t>(count));
             while (answer.size() >= 12 && answer.starts_with("HTTP/1.") && answer[9] == '1') {
                 const auto over = answer.find("\r\n\r\n");
@@ -104,13 +108,23 @@ private:
             throw Sick(fmt::format("GET {}: status {}", path, answer.substr(9, 3)));
     }
 
+    // What became of its program it prints before it is ready for the next request.
+    void let_it_say_why() {
+        constexpr int kPatienceMs = 1000;
+        pollfd said{channel_.get(), POLLIN, 0};
+        while (::poll(&said, 1, kPatienceMs) > 0) {
+            const auto received = link::receive(channel_.get(), link::Wait::no);
+            if (!received || received->message.kind == link::Kind::ready)
+                break;
+        }
+        read_output();
+    }
+
     // Until there is something to read; what it says meanwhile is read too.
     void wait_for(int fd, const std::string& what) {
         for (;;) {
             const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
-            pollfd wanted[4] = {{fd, POLLIN, 0}, {process_.output_fd(), POLLIN, 0}, {process_.errors_fd(), POLLIN, 0}, {process_.pid_fd(), POLLIN, 0}};
-            if (quiet_)
-                wanted[1].fd = wanted[2].fd = -1;
+            pollfd wanted[4] = {{fd, POLLIN, 0}, {out_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}, {process_.pid_fd(), POLLIN, 0}};
             const int ready = left > 0 ? ::poll(wanted, 4, static_cast<int>(left)) : 0;
             if (ready < 0 && errno != EINTR)
                 tinykvm::throw_errno("poll");
@@ -127,40 +141,65 @@ private:
     }
 
     void read_output() {
-        bool open = false;
-        for (const int fd : {process_.output_fd(), process_.errors_fd()})
-            for (char buffer[4096];;) {
-                const ssize_t count = ::read(fd, buffer, sizeof buffer);
-                if (count < 0 && errno == EINTR)
-                    continue;
-                open |= count != 0;
-                if (count <= 0)
-                    break;
-                output_.append(buffer, std::min(static_cast<std::size_t>(count), kMostOutput - output_.size()));
-            }
-        quiet_ = !open; // ended pipes are readable for ever
+        out_.read(output_);
+        errors_.read(output_);
+        if (output_.size() > 2 * kMostOutput) // the last of it says most
+            output_.erase(0, output_.size() - kMostOutput);
     }
 
     // It has given up, or is about to end. What it said last of itself is why.
     [[noreturn]] void ended() {
+        constexpr int kPatienceMs = 2000; // what is left to do is to end
         pollfd end{process_.pid_fd(), POLLIN, 0};
-        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
-        while (::poll(&end, 1, static_cast<int>(std::max<long>(left, 0))) < 0 && errno == EINTR) {
+        while (::poll(&end, 1, kPatienceMs) < 0 && errno == EINTR) {
         }
-        read_output();
-        std::string why;
-        for (std::size_t at = 0, next; at < output_.size(); at = next) {
-            next = std::min(output_.find('\n', at), output_.size() - 1) + 1;
-            if (const std::string_view line = std::string_view(output_).substr(at, next - at); line.starts_with(kOurs))
-                why = line.substr(kOurs.size(), line.find_last_not_of('\n') + 1 - kOurs.size());
-        }
-        throw Sick(!why.empty() ? why : end.revents != 0 ? "its process " + process_.reap() : "it cannot be restored");
+        constexpr int kPipes = 16; // reads that take what a pipe holds
+        for (int i = 0; i < kPipes; ++i)
+            read_output();
+        const std::string how = end.revents != 0 ? process_.reap() : "does not go on";
+        throw Sick(errors_.why().empty() || how.starts_with("was killed") ? "its process " + how : errors_.why());
     }
 
+    // One of its pipes.
+    class Stream {
+    public:
+        explicit Stream(int fd) : fd_(fd) {}
+        int fd() const { return fd_; } // -1 once it has ended
+        // Some of what there is: a program that prints without end must not keep us.
+        void read(std::string& output) {
+            char buffer[4096];
+            const ssize_t count = fd_ < 0 ? 0 : ::read(fd_, buffer, sizeof buffer);
+            if (count < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+            if (count <= 0) {
+                fd_ = -1;
+                return;
+            }
+            output.append(buffer, static_cast<std::size_t>(count));
+            for (const char c : std::string_view(buffer, static_cast<std::size_t>(count))) {
+                if (c != '\n') {
+                    if (line_.size() < kMostLine)
+                        line_ += c;
+                } else {
+                    if (line_.starts_with(kOurs))
+                        why_ = line_.substr(kOurs.size());
+                    line_.clear();
+                }
+            }
+        }
+        // The last line that is of the process itself.
+        const std::string& why() const { return why_; }
+
+    private:
+        static constexpr std::size_t kMostLine = 8192;
+        int fd_;
+        std::string line_, why_;
+    };
+
     FunctionProcess process_;
+    Stream out_{process_.output_fd()}, errors_{process_.errors_fd()};
     UniqueFd channel_;
     std::string output_;
-    bool quiet_ = false;
     Clock::time_point end_ = Clock::now() + kLimit;
 };
 
@@ -172,6 +211,7 @@ Unhealthy::Unhealthy(const std::string& why, std::string output)
 
 void require_health(store::Store& store, const Candidate& candidate) {
     const store::StoredSnapshot snapshot(store, candidate.snapshot);
+    snapshot.check(); // the trial reads but what it needs
     Probe probe(candidate.executable);
     try {
         probe.check(candidate, snapshot);

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "src/daemon/function_settings.hpp"
-#include "src/daemon/function_settings.hpp"
 #include "src/http/upstream.hpp"
 #include "src/link/machine_link.hpp"
 #include "src/store/digest.hpp"

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,8 +36,10 @@ public:
     void read(std::uint64_t offset, std::span<std::byte> bytes) const;
     // Writes the whole file, from the offset at which `fd` stands; every byte is checked on the way.
     void export_to(int fd) const;
+    void check() const; // every byte
 
 private:
+    void read_all(const std::function<void(std::span<const std::byte>)>& take) const;
     std::shared_ptr<Folder> folder_;
     SnapshotHold hold_;
     std::uint64_t size_ = 0;

@@ -301,6 +301,22 @@ def test_a_sick_version_does_not_go_live(api, snap, other) -> None:
     assert api.ask("GET", "/v1/functions/hello").json == before
 
 
+def test_a_snapshot_that_is_damaged_does_not_go_live(api, snap) -> None:
+    """Wherever it is: also in what no answer needs."""
+    body = {"snapshot": api.upload(snap).json["snapshot"]}
+    pieces = [path for path in api.store.rglob("*") if path.is_file() and path.stat().st_size > 40 and path.read_bytes() in snap]
+    assert len(pieces) > 1
+    for piece in pieces:
+        good = piece.read_bytes()
+        piece.chmod(0o600)
+        piece.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+        refused = api.ask("PUT", "/v1/functions/hello", body)
+        assert refused.status >= 400, (piece, refused)
+        piece.write_bytes(good)
+    assert api.ask("GET", "/v1/functions").json["functions"] == []
+    assert api.ask("PUT", "/v1/functions/hello", body).status == 201
+
+
 def test_values(api, snap) -> None:
     api.deploy("hello", snap)
     assert api.ask("PUT", "/v1/functions/hello/env/DB_URL", {"value": "a=b c"}).status == 200

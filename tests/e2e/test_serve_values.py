@@ -95,6 +95,8 @@ def test_a_version_whose_hook_refuses_does_not_go_live(store, serve, node) -> No
     refused = store("deploy", folder)
     assert refused.status == 1 and "does not go live: the after-restore hook: POST /restored: status 500" in refused.error, refused
     assert "--no-activate" in refused.error
+    with (folder / "kvmserver.toml").open("a") as file:
+        file.write('health = "/need/NOTHING"\n')  # which may need the values too
     assert store.ok("deploy", folder, "--no-activate").endswith("shop v2 ready, live: v1")
     assert serve().text("shop", "/name") == "probe"
 

@@ -47,7 +47,8 @@ std::span<std::uint64_t> entries_at(std::byte* table) { return {reinterpret_cast
 std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory) && {
     auto out = describe();
     for (const Frame frame : private_pages(ram_.host(GuestPhys(0)), ram_.image_frames()))
-        if (const auto page = ram_.frame_bytes(frame); !memory->is_hole(frame) || !is_zero(page))
+        if (const auto page = ram_.frame_bytes(frame);
+            !memory->is_hole(frame) || !is_zero(page) || !is_zero(memory->bytes().subspan(frame_address(frame).value, kPageSize)))
             memory->replace(frame, page);
 
     Behind behind(ram_);

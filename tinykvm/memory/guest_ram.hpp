@@ -63,6 +63,7 @@ public:
     bool valid(Frame f) const { return f < high_ || (f >= first_table_ && f - first_table_ < tables_); }
 
     Frame high() const { return high_; }                 // frames below it have been handed out at some time
+    std::uint32_t tables() const { return tables_; }     // that lie apart: allocate_table()
     Frame image_frames() const { return image_frames_; } // 0 for a boot memory
     std::uint64_t bytes_in_use() const { return in_use_ * kPageSize; }
     const Image* image() const { return image_.get(); }

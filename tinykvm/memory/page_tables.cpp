@@ -153,7 +153,7 @@ void PageTables::update(GuestVirt begin, GuestVirt end,
 }
 
 void PageTables::for_each_table(const std::function<void(Frame)>& fn) const {
-    Frame left = ram_->high();
+    Frame left = ram_->high() + ram_->tables();
     const std::function<void(GuestPhys, int)> visit = [&](GuestPhys at, int shift) {
         if (left == 0)
             return;
@@ -170,7 +170,7 @@ void PageTables::for_each_table(const std::function<void(Frame)>& fn) const {
 }
 
 void PageTables::take_dirty(const std::function<void(Frame)>& fn) {
-    Frame left = ram_->high();
+    Frame left = ram_->high() + ram_->tables();
     const std::function<void(GuestPhys, int)> visit = [&](GuestPhys at, int shift) {
         if (left == 0)
             return;

@@ -53,7 +53,7 @@ public:
     void update(GuestVirt begin, GuestVirt end, const std::function<std::uint64_t(GuestVirt, std::uint64_t)>& fn);
 
     // Calls fn with each frame that holds tables, the root first. (Tables of a tampered snapshot may lead to each other in
-    // a circle: no walk looks at more tables than there are frames.)
+    // a circle: no walk looks at more tables than there are frames in all.)
     void for_each_table(const std::function<void(Frame)>& fn) const;
 
     // Calls fn with the frame of each leaf whose dirty bit the CPU (or set()) has set, and clears the bit. Goes only where
