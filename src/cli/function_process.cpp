@@ -1,6 +1,8 @@
 #include "src/cli/function_process.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -24,9 +26,12 @@ tinykvm::UniqueFd inherited(const std::string& number) {
 int function_process(const std::vector<std::string>& words, std::span<char> title,
                      const std::function<int(FunctionOptions)>& action) {
     try {
-        if (words.size() != 4)
+        const bool with_parent = words.size() == 5 && words[4] == "with-parent";
+        if (words.size() != 4 && !with_parent)
             throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                      std::string(kFunctionProcess) + " is for `kvmserver serve` to use");
+        if (with_parent)
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL); // one that ended before this has closed the other end of `control`
         FunctionOptions options;
         options.control = inherited(words[2]);
         options.ahead_bytes = std::strtoull(words[3].c_str(), nullptr, 10);

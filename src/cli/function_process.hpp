@@ -9,8 +9,8 @@
 
 namespace kvmserver::cli {
 
-// kFunctionProcess TITLE CONTROL AHEAD: the number of a descriptor (machine_link.hpp), and
-// FunctionOptions::ahead_bytes.
+// kFunctionProcess TITLE CONTROL AHEAD [with-parent]: the number of a descriptor (machine_link.hpp), and
+// FunctionOptions::ahead_bytes; it is killed when the thread that started it ends.
 inline constexpr const char* kFunctionProcess = "--function-process";
 inline bool is_function_process(const std::vector<std::string>& words) {
     return !words.empty() && words[0] == kFunctionProcess;

@@ -60,13 +60,17 @@ std::string list_of_pieces(const store::StoredSnapshot& snapshot) {
     return list;
 }
 
-FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes, const std::string& executable) {
+FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes) : FunctionProcess("/proc/self/exe", {std::to_string(ahead_bytes)}) {}
+
+FunctionProcess FunctionProcess::for_trial(const std::string& executable) { return {executable, {"0", "with-parent"}}; }
+
+FunctionProcess::FunctionProcess(const std::string& executable, const std::vector<std::string>& more) {
     Pipe out, err;
     auto [ours, theirs] = link::make_pair();
     std::string title = "spare";
     title.resize(kTitleBytes, ' ');
-    std::vector<std::string> words{"kvmserver", "--function-process", std::move(title),
-                                   std::to_string(kControl), std::to_string(ahead_bytes)};
+    std::vector<std::string> words{"kvmserver", "--function-process", std::move(title), std::to_string(kControl)};
+    words.insert(words.end(), more.begin(), more.end());
     std::vector<std::pair<UniqueFd, int>> given;
     given.emplace_back(above(out.theirs.get()), STDOUT_FILENO);
     given.emplace_back(above(err.theirs.get()), STDERR_FILENO);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <sys/types.h>
 
@@ -24,7 +25,9 @@ class FunctionProcess {
 public:
     // One that gets ready for any function, with memory for `ahead_bytes` of its snapshot, and waits. Throws
     // HostError.
-    explicit FunctionProcess(std::uint64_t ahead_bytes, const std::string& executable = "/proc/self/exe");
+    explicit FunctionProcess(std::uint64_t ahead_bytes);
+    // One that ends with the thread that made it, whatever it is doing then. Throws HostError.
+    static FunctionProcess for_trial(const std::string& executable);
     // What it is to serve; once. Throws HostError, and then it is of no use.
     void assign(const FunctionProgram& program);
     bool running() const;
@@ -43,6 +46,8 @@ public:
     std::string reap(); // after its end: "exited with status 7", "was killed by signal 11"
 
 private:
+    FunctionProcess(const std::string& executable, const std::vector<std::string>& more);
+
     pid_t pid_ = -1;
     tinykvm::UniqueFd pid_fd_, control_, output_, errors_;
 };

@@ -33,7 +33,7 @@ public:
 
 class Probe {
 public:
-    explicit Probe(const std::string& executable) : process_(0, executable) {}
+    explicit Probe(const std::string& executable) : process_(FunctionProcess::for_trial(executable)) {}
 
     void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
         start({candidate.name, list_of_pieces(snapshot), candidate.after_restore, candidate.values.body, candidate.values.environment});

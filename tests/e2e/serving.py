@@ -132,7 +132,7 @@ class Daemon(Process):
 
     def trials(self) -> list[int]:
         """Those in which a new version shows that it is healthy."""
-        return [pid for pid in self.children() if "snaprun" in words_of(pid)]
+        return [pid for pid in self.children() if any("(new)" in word for word in words_of(pid))]
 
     def children(self) -> list[int]:
         pids = []

@@ -147,9 +147,11 @@ def test_a_call_that_cannot_be_ended_does_not_hold_up_the_end(store, serve, prog
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         deploying = pool.submit(store.deploy_probe, program("node-http"), "slow", settings=settings, top="max-request-time = 60\n")
         harness.wait_until(daemon.trials, "the new version is tried")
+        trials = daemon.trials()
         ended = daemon.stop()
         assert ended.status == 0 and "takes too long" in ended.err, ended
         assert deploying.exception() is not None
+    harness.wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in trials), "its trial ends with it")
 
 
 def test_metrics_and_top(store, serve, snap) -> None:
