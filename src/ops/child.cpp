@@ -19,8 +19,7 @@ namespace {
 int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
 // Between fork and exec: system calls only. 126 as a shell says it.
-[[noreturn]] void become(char* const* argv, const char* folder, int null, int output,
-                         std::span<const int> keep, pid_t parent) {
+[[noreturn]] void become(char* const* argv, const char* folder, int null, int output, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const auto fail = [&](const char* what) {
         const char* const parts[] = {"kvmserver: ", what, ": ", std::strerror(errno), "\n"};
@@ -34,9 +33,6 @@ int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
     if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 ||
         ::dup2(output, STDERR_FILENO) < 0)
         fail("dup2");
-    for (const int fd : keep)
-        if (::fcntl(fd, F_SETFD, 0) < 0)
-            fail("fcntl");
     ::signal(SIGPIPE, SIG_DFL);
     sigset_t none;
     ::sigemptyset(&none);
@@ -50,8 +46,7 @@ int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
 
 } // namespace
 
-Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output,
-             std::span<const int> keep)
+Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output)
     : name_(argv.front()) {
     std::vector<char*> words;
     for (const std::string& word : argv)
@@ -65,7 +60,7 @@ Child::Child(const std::vector<std::string>& argv, const std::string& folder, in
     if (pid_ < 0)
         tinykvm::throw_errno("fork");
     if (pid_ == 0)
-        become(words.data(), folder.c_str(), null.get(), output, keep, parent);
+        become(words.data(), folder.c_str(), null.get(), output, parent);
 }
 
 Child::~Child() {
@@ -85,13 +80,6 @@ int Child::wait() {
             tinykvm::throw_errno("wait for " + name_);
     }
     return *status_;
-}
-
-std::optional<int> Child::poll() {
-    int status = 0;
-    if (!status_ && ::waitpid(pid_, &status, WNOHANG) == pid_)
-        status_ = shell_status(status);
-    return status_;
 }
 
 tinykvm::UniqueFd Child::end_fd() const {

@@ -3,7 +3,6 @@
 #include <sys/types.h>
 
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -15,17 +14,14 @@ namespace kvmserver::ops {
 inline constexpr const char* kSelf = "/proc/self/exe";
 
 // Ends with this object, and with the thread that made it. Without stdin; both of its outputs go to `output`.
-// Descriptors in `keep` stay open in it.
 class Child {
 public:
-    Child(const std::vector<std::string>& argv, const std::string& folder, int output,
-          std::span<const int> keep = {});
+    Child(const std::vector<std::string>& argv, const std::string& folder, int output);
     ~Child(); // kills it
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
 
     int wait();                       // its status as a shell sees it
-    std::optional<int> poll();        // nothing: it still runs
     tinykvm::UniqueFd end_fd() const; // readable once it has ended
 
 private:
