@@ -10,6 +10,7 @@
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/zero.hpp"
 
 namespace kvmserver {
 
@@ -21,16 +22,12 @@ std::span<const std::byte> page_of(std::span<const std::byte> memory, std::uint3
     return memory.subspan(std::size_t{frame} * kPage, kPage);
 }
 
-bool is_zero(std::span<const std::byte> page) {
-    return page[0] == std::byte{0} && std::memcmp(page.data(), page.data() + 1, page.size() - 1) == 0;
-}
-
 // Per frame whether something is stored for it.
 std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
     std::vector<bool> data(memory.size() / kPage);
     const auto scan = [&](std::size_t begin, std::size_t end) {
         for (std::size_t frame = begin; frame < end; ++frame)
-            data[frame] = !is_zero(page_of(memory, static_cast<std::uint32_t>(frame)));
+            data[frame] = !tinykvm::is_zero(page_of(memory, static_cast<std::uint32_t>(frame)));
     };
     if (fd < 0) {
         scan(0, data.size());

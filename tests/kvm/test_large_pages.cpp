@@ -23,12 +23,7 @@ struct Server {
     std::vector<GuestVirt> at;
 
     Server() : world(server_permissions()) {
-        auto machine = world.boot("large", {});
-        world.host.allow(60);
-        const Stop stop = machine->run();
-        CAPTURE(stop.report, stop.status, world.host.notes);
-        REQUIRE(stop.kind == StopKind::waiting);
-        image = std::move(*machine).into_image();
+        image = world.image_of("large");
         clear_marks(*image, *image->image);
         at = large_candidates(*image); // and what else there is between the code and the table
         REQUIRE(at.size() >= 3);
@@ -112,10 +107,7 @@ TEST_CASE("what a program changes of a large page is its own, until the reset, a
 
 TEST_CASE("a state whose large pages are none of the program's is refused") {
     Server server;
-    auto booted = server.world.boot("large", {});
-    server.world.host.allow(60);
-    REQUIRE(booted->run().kind == StopKind::waiting);
-    const auto image = std::move(*booted).into_image();
+    const auto image = server.world.image_of("large");
     const auto restored = [&](std::vector<LargePageState> pages) {
         MachineState state = to_state(*image, server.world.env, ProgramSpec{});
         state.large_pages = std::move(pages);

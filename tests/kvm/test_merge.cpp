@@ -60,10 +60,7 @@ struct Server {
     std::vector<std::byte> bytes;
 
     Server() : world(server_permissions()) {
-        auto machine = world.boot("serve", {});
-        world.host.allow(60);
-        REQUIRE(machine->run().kind == StopKind::waiting);
-        auto image = std::move(*machine).into_image();
+        auto image = world.image_of("serve");
         {
             const auto trial = Machine::clone(world.env, image, world.host, ResetStrategy::working_set);
             Stop stop;

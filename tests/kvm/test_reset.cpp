@@ -17,13 +17,7 @@ struct Server {
     std::shared_ptr<const MachineImage> image;
 
     Server() : world(server_permissions()) {
-        auto machine = world.boot("serve", {});
-        world.host.allow(60);
-        const Stop stop = machine->run();
-        CAPTURE(stop.report, stop.status, world.host.notes);
-        REQUIRE(stop.kind == StopKind::waiting);
-        REQUIRE(machine->wait().listening);
-        auto made = std::move(*machine).into_image();
+        const auto made = world.image_of("serve");
         clear_marks(*made, *made->image);
         image = made;
     }

@@ -15,10 +15,7 @@ struct Snapshot {
     std::vector<std::byte> bytes;
 
     Snapshot() : world(server_permissions()) {
-        auto machine = world.boot("serve", {});
-        world.host.allow(60);
-        REQUIRE(machine->run().kind == StopKind::waiting);
-        auto image = std::move(*machine).into_image();
+        auto image = world.image_of("serve");
         state = to_state(*image, world.env, ProgramSpec{});
         bytes.assign(image->image->bytes().begin(), image->image->bytes().end());
     }

@@ -104,6 +104,16 @@ struct World {
         host.notes.clear();
         return Machine::boot(env, program, host);
     }
+    // Boots a server, until it waits for its first connection.
+    std::shared_ptr<MachineImage> image_of(const std::string& guest) {
+        const auto machine = boot(guest, {});
+        host.allow(60);
+        const Stop stop = machine->run();
+        CAPTURE(stop.report, stop.status, host.notes);
+        REQUIRE(stop.kind == StopKind::waiting);
+        REQUIRE(machine->wait().listening);
+        return std::move(*machine).into_image();
+    }
     // Boots and runs to the end.
     Stop run(const std::string& guest, std::vector<std::string> args, double seconds = 20) {
         const auto machine = boot(guest, std::move(args));

@@ -3,15 +3,12 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "tinykvm/base/zero.hpp"
 #include "tinykvm/machine/machine.hpp"
 #include "tinykvm/memory/dirty_pages.hpp"
 
 namespace tinykvm {
 namespace {
-
-bool is_zero(std::span<const std::byte> page) {
-    return std::ranges::all_of(page, [](std::byte b) { return b == std::byte{0}; });
-}
 
 // The frames that a clone has beyond its image, in the order in which they come behind it.
 class Behind {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/zero.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
 #include "tinykvm/machine/machine.hpp"
 #include "tinykvm/memory/dirty_pages.hpp"
@@ -326,7 +327,7 @@ std::string Machine::compare_with_image() {
     if (ram_.high() != ram_.image_frames())
         return fmt::format("{} frames were added and not given back", ram_.high() - ram_.image_frames());
     for (Frame frame = ram_.high(); frame < ram_.image_frames() + ram_.kept_growth(); ++frame)
-        if (const auto bytes = ram_.frame_bytes(frame); std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{0}; }))
+        if (!is_zero(ram_.frame_bytes(frame)))
             return fmt::format("frame {}, which is kept for what comes, is not zero", frame);
     if (handles_.changed() != 0)
         return fmt::format("{} host handles differ", handles_.changed());

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/zero.hpp"
 #include "tinykvm/memory/page_tables.hpp"
 
 namespace tinykvm {
@@ -206,7 +207,7 @@ std::shared_ptr<Image> GuestRam::copied_image() const {
     const auto put = [&](Frame first, Frame end) {
         for (Frame f = first; f < end; ++f) {
             const std::span<std::byte> page = frame_bytes(f);
-            if (std::any_of(page.begin(), page.end(), [](std::byte b) { return b != std::byte{0}; }))
+            if (!is_zero(page))
                 std::copy(page.begin(), page.end(), copy->data() + frame_address(f).value);
         }
     };
