@@ -1,6 +1,6 @@
 // What a clone has changed becomes part of its image, where it is: nothing else of the image is looked at, so that it may still be filling.
 #include <algorithm>
-#include <cstring>
+#include <optional>
 #include <unordered_map>
 
 #include "tinykvm/base/zero.hpp"
