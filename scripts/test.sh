@@ -77,7 +77,7 @@ for program in json.load(open(sys.argv[1])):
 }
 
 emulated_machine() {
-    scripts/hwhost.sh --timeout 500 --add "$build/tests/kvm" -- "$build/tests/kvm/test_machine" -r junit \
+    scripts/hwhost.sh --timeout 900 --env E2E_SLOWNESS=20 --add "$build/tests/kvm" -- "$build/tests/kvm/test_machine" -r junit \
         >"$results/hwhost-machine.xml"
 }
 export -f emulated_host emulated_machine
@@ -88,7 +88,7 @@ emulated_chain() {
         skip hwhost "--quick"
         return
     fi
-    step hwhost-machine 600 bash -c emulated_machine
+    step hwhost-machine 1000 bash -c emulated_machine
     step hwhost 1300 bash -c emulated_host
 }
 emulated_chain &

@@ -78,7 +78,7 @@ TEST_CASE("the guest kernel's code cannot be written to") {
 
 TEST_CASE("waits with garbage") {
     World world;
-    for (unsigned seed = 0; seed < 40; ++seed) {
+    for (unsigned seed = 0; seed < cases(40); ++seed) {
         CAPTURE(seed);
         attack(world, "wait", seed);
     }
@@ -86,7 +86,7 @@ TEST_CASE("waits with garbage") {
 
 TEST_CASE("host calls with random numbers and arguments") {
     World world;
-    for (unsigned seed = 0; seed < 100; ++seed) {
+    for (unsigned seed = 0; seed < cases(100); ++seed) {
         CAPTURE(seed);
         world.env.options.trial = seed % 4 == 0;
         attack(world, "calls", seed);
@@ -95,7 +95,7 @@ TEST_CASE("host calls with random numbers and arguments") {
 
 TEST_CASE("jumps into the guest kernel") {
     World world;
-    for (unsigned seed = 0; seed < 100; ++seed) {
+    for (unsigned seed = 0; seed < cases(100); ++seed) {
         CAPTURE(seed);
         attack(world, seed % 4 == 0 ? "entry" : "jump", seed, 0.3);
     }
@@ -103,7 +103,7 @@ TEST_CASE("jumps into the guest kernel") {
 
 TEST_CASE("a guest kernel that is overwritten harms only its machine") {
     World world;
-    for (unsigned seed = 0; seed < 200; ++seed) {
+    for (unsigned seed = 0; seed < cases(200); ++seed) {
         CAPTURE(seed);
         attack(world, "scribble", seed, 0.3);
     }

@@ -212,7 +212,7 @@ TEST_CASE("page tables with random changes harm nobody") {
         PageTables(ram, GuestPhys(s.state.page_table_root)).for_each_table([&](Frame f) { tables.push_back(frame_address(f).value); });
     }
     int refusals = 0, uses = 0;
-    for (unsigned seed = 0; seed < 200; ++seed) {
+    for (unsigned seed = 0; seed < cases(200); ++seed) {
         CAPTURE(seed);
         std::mt19937_64 random(seed);
         const auto memory = s.memory();
@@ -286,7 +286,7 @@ TEST_CASE("environment variables are changed where they lie, and nowhere else") 
 
 TEST_CASE("random bytes all over the image harm nobody") {
     Snapshot s;
-    for (unsigned seed = 0; seed < 100; ++seed) {
+    for (unsigned seed = 0; seed < cases(100); ++seed) {
         CAPTURE(seed);
         std::mt19937_64 random(seed);
         const auto memory = s.memory();

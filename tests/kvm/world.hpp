@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -33,6 +34,11 @@ inline const kvm::Kvm& kvm_device() {
     if (!device)
         FAIL("no KVM");
     return *device;
+}
+
+// How many of `n` random cases are tried: a fifth in the emulated host, where each takes forty times as long (scripts/test.sh).
+inline unsigned cases(unsigned n) {
+    return std::getenv("E2E_SLOWNESS") ? (n + 4) / 5 : n;
 }
 
 inline std::vector<ResetStrategy> strategies() {
