@@ -107,6 +107,7 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
     c.fd = std::move(fd);
     c.listener = listener;
     ++open_;
+    ++attached_;
     last_progress_ns_ = host_mono_ns();
     ConnView view;
     if (machine.connections().view(*slot, view))

@@ -41,6 +41,7 @@ public:
     bool attach(tinykvm::Machine& machine, Arrival client);
     void drop_connections(bool reset);
     std::uint64_t bytes_moved() const { return moved_; }
+    std::uint64_t connections_attached() const { return attached_; }
 
     int bind(std::uint32_t family, std::vector<std::uint8_t>& address) override;
     int listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) override;
@@ -74,7 +75,7 @@ private:
     std::vector<Client> clients_; // by slot
     std::size_t open_ = 0;
     tinykvm::Stop stop_;
-    std::uint64_t moved_ = 0;
+    std::uint64_t moved_ = 0, attached_ = 0;
     std::uint64_t last_progress_ns_ = 0;
     std::uint64_t run_deadline_ns_ = 0;
     bool accepting_ = false;

@@ -41,12 +41,11 @@ int run_program(const Options& options) {
     }
     warm_up(booted, options, options.warmup);
     announce(*setup, options, booted.seconds, "booted");
-    Driver::Until until;
-    until.accepting = true;
-    const DriveEnd end = booted.driver->drive(*booted.machine, until);
-    if (end == DriveEnd::requested)
-        return 0;
-    return report_stop(program_name(setup->program), booted.driver->stop());
+    WorkerStats stats;
+    const int code = serve_kept(*setup, *booted.machine, *booted.driver, stats);
+    if (options.stats)
+        print_stats(stats, false);
+    return code;
 }
 
 } // namespace kvmserver

@@ -19,28 +19,42 @@ using namespace tinykvm;
 
 namespace {
 
-// A machine that keeps its state: serves many connections until the program ends.
-int serve_persistent(const Setup& setup, std::shared_ptr<const MachineImage> image) {
+int serve_persistent(const Setup& setup, std::shared_ptr<const MachineImage> image, WorkerStats& stats) {
     Driver driver(*setup.listeners, note_line);
     MachineEnv env = setup.env;
     env.limits.request_memory = env.limits.memory;
     const auto machine = Machine::clone(env, std::move(image), driver, ResetStrategy::working_set);
+    return serve_kept(setup, *machine, driver, stats);
+}
+
+} // namespace
+
+int serve_kept(const Setup& setup, Machine& machine, Driver& driver, WorkerStats& stats) {
+    const std::uint64_t connections = driver.connections_attached(), exits = machine.exits();
+    auto reasons = machine.exit_reasons();
     Driver::Until until;
     until.accepting = true;
-    const DriveEnd end = driver.drive(*machine, until);
+    const DriveEnd end = driver.drive(machine, until);
+    stats.connections += driver.connections_attached() - connections;
+    stats.exits += machine.exits() - exits;
+    {
+        const std::lock_guard lock(stats.mutex);
+        for (const auto& [reason, count] : machine.exit_reasons())
+            if (count != reasons[reason])
+                stats.reasons[reason] += count - reasons[reason];
+    }
     if (end == DriveEnd::requested)
         return 0;
     return report_stop(program_name(setup.program), driver.stop());
 }
 
-} // namespace
-
-void print_stats(WorkerStats& s) {
+void print_stats(WorkerStats& s, bool resets) {
     const double n = std::max<double>(1, static_cast<double>(s.connections.load()));
-    note_line(fmt::format("{} connections, {} failed; per connection: {:.2f} exits, {:.1f} pages copied back, {:.1f} dropped, reset {:.1f} us",
-                          s.connections.load(), s.failures.load(), static_cast<double>(s.exits.load()) / n,
-                          static_cast<double>(s.pages_copied.load()) / n, static_cast<double>(s.pages_dropped.load()) / n,
-                          static_cast<double>(s.reset_ns.load()) / n / 1000));
+    std::string each = fmt::format("{:.2f} exits", static_cast<double>(s.exits.load()) / n);
+    if (resets)
+        each += fmt::format(", {:.1f} pages copied back, {:.1f} dropped, reset {:.1f} us", static_cast<double>(s.pages_copied.load()) / n,
+                            static_cast<double>(s.pages_dropped.load()) / n, static_cast<double>(s.reset_ns.load()) / n / 1000);
+    note_line(fmt::format("{} connections, {} failed; per connection: {}", s.connections.load(), s.failures.load(), each));
     const std::lock_guard lock(s.mutex);
     std::string line;
     for (const auto& [reason, count] : s.reasons)
@@ -77,7 +91,7 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
         for (unsigned i = 0; i < count; ++i)
             threads.emplace_back([&] {
                 guard([&] {
-                    if (const int result = serve_persistent(setup, image); result != 0)
+                    if (const int result = serve_persistent(setup, image, stats); result != 0)
                         code = result;
                     StopSignal::instance().request(); // one that ends ends all, like the threads of one process
                 });
@@ -110,7 +124,7 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
     }
     join(threads);
     if (options.stats)
-        print_stats(stats);
+        print_stats(stats, options.ephemeral);
     return code;
 }
 

@@ -11,6 +11,9 @@ namespace kvmserver {
 // their state and take connections side by side. Returns the exit code.
 int serve(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image);
 
-void print_stats(WorkerStats& stats);
+// A machine that keeps its state: serves all connections until the program ends. Returns the exit code.
+int serve_kept(const Setup& setup, tinykvm::Machine& machine, Driver& driver, WorkerStats& stats);
+
+void print_stats(WorkerStats& stats, bool resets);
 
 } // namespace kvmserver

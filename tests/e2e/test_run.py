@@ -1,5 +1,6 @@
 """Programs that never listen, the standard streams, the environment, the command line's words."""
 import contextlib
+import re
 import subprocess
 
 import harness
@@ -83,6 +84,20 @@ def test_warm_up(start, program) -> None:
             stack.callback(busy.kill)
         server = start(program("c-epoll"), harness.RUN_E, "-w", "5", "--warmup-path", "/count")
     assert [server.count() for _ in range(3)] == [6, 6, 6]
+
+
+@pytest.mark.parametrize(("mode", "options"), [(RUN, []), (RUN, ["-t", "2"]), (harness.RUN_E, [])], ids=["run", "run-t2", "run-e"])
+def test_stats(start, program, mode, options) -> None:
+    """--stats counts connections and exits, of machines that keep their state too."""
+    server = start(program("c-epoll"), mode, "--stats", *options)
+    for _ in range(10):
+        server.count()
+    said = server.stop().err
+    summary = re.search(r"(\d+) connections, 0 failed; per connection: ([\d.]+) exits(, [\d.]+ pages copied back)?", said)
+    assert summary, said
+    assert 10 <= int(summary[1]) <= 11 and 1 <= float(summary[2]) <= 4, said  # one more to see whether it listens
+    assert bool(summary[3]) == mode.ephemeral, said
+    assert re.search(r"exits per connection: .*wait [\d.]+", said), said
 
 
 @pytest.mark.emulated
