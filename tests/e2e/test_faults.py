@@ -1,5 +1,6 @@
 """Requests that hang or crash: their client gets an answer or a closed connection, the next is served."""
 import contextlib
+import re
 import time
 
 import harness
@@ -101,6 +102,35 @@ def test_vanishing_clients_leave_nothing(start, program, count: int) -> None:
             client.send(harness.request("/echo", b"x" * 100_000)[:50_000])
     assert server.count() == 1
     assert server.stop().status == 0
+
+
+def seen_of_clients_that_go(mode) -> list[str]:
+    """What guests/gone.c says of clients that go away, each with one way of finding out."""
+    with contextlib.closing(harness.Server(harness.guest("gone", "{port}"), mode)) as server:
+        for turn, how in enumerate(["write", "read"] * 2):
+            with server.client() as client:
+                client.send(f"{how} {turn}\n".encode())
+                client.reader.read(100)
+                harness.wait_until(lambda: f"{how} {turn}: full" in server.out, "the program has filled its buffers")
+            harness.wait_until(lambda: f"{how} {turn}: first" in server.out, "the program hears of it")
+        for turn in range(30):  # while it still writes
+            with server.client() as client:
+                client.send(f"race {turn}\n".encode())
+                client.reader.read(1)
+        with server.client() as client:
+            client.send(b"hello\n")
+            assert client.reader.read() == b"hello\n"
+        assert "no edge" not in server.out and "no progress" not in server.err, server.out + server.err
+        return [line for line in server.out.splitlines() if re.match("(write|read) .*: first", line)]
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("mode", [RUN, RUN_E], ids=lambda mode: mode.name)
+def test_a_program_hears_of_a_client_that_has_gone(mode) -> None:
+    """As bare: its error once, by whatever call comes first, then the end of the file and EPIPE; and an edge for each."""
+    bare = seen_of_clients_that_go(harness.BARE)
+    assert len(bare) == 4, bare
+    assert seen_of_clients_that_go(mode) == bare
 
 
 @pytest.mark.emulated

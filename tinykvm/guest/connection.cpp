@@ -19,9 +19,26 @@ void tell_room(Socket* s) {
     }
 }
 
+// Edges for what the host has changed.
+void notice(Socket* s) {
+    abi::Conn& c = conn_of(s);
+    const u32 flags = c.rx_eof | static_cast<u32>(c.error != 0) << 1;
+    const u32 rx = c.rx_len;
+    if (rx != s->seen_rx || flags != s->seen_flags) { // the host only ever appends
+        c.want_rx = 0;
+        event_in(s);
+        if (flags != s->seen_flags)
+            event_out(s);
+        s->seen_rx = rx;
+        s->seen_flags = flags;
+    }
+    tell_room(s);
+}
+
+// The host may find that the client has gone: nothing else tells the program of it.
 void flush(Socket* s) {
     host_call(abi::kConnFlush, s->slot);
-    tell_room(s);
+    notice(s);
 }
 
 } // namespace
@@ -61,11 +78,9 @@ i64 connection_receive(Socket* s, Cursor& to, u32 flags) {
         }
         if (to.left == 0 || (done && !(flags & MSG_WAITALL_)))
             return static_cast<i64>(done);
-        if (c.error && !done) {
-            const i64 error = c.error;
-            c.error = 0;
-            return -error;
-        }
+        if (!done && !c.rx_eof) // as Linux does: who has sent its last byte may be gone
+            if (const i64 error = connection_error(s))
+                return -error;
         if (c.rx_eof || s->read_shut || c.error)
             return static_cast<i64>(done);
         if (!wait) {
@@ -93,9 +108,9 @@ i64 connection_send(Socket* s, Cursor& from, u32 flags) {
         if (c.error || c.shut_write) {
             if (done)
                 break;
-            const i64 error = c.shut_write ? i64{EPIPE} : i64{c.error};
-            if (!c.shut_write)
-                c.error = EPIPE;
+            i64 error = connection_error(s);
+            if (error == 0)
+                error = EPIPE;
             if (!(flags & MSG_NOSIGNAL_) && error == EPIPE)
                 broken_pipe();
             return -error;
@@ -125,6 +140,12 @@ i64 connection_send(Socket* s, Cursor& from, u32 flags) {
     return static_cast<i64>(done);
 }
 
+i64 connection_error(Socket* s) {
+    const i64 error = s->error_told ? 0 : conn_of(s).error;
+    s->error_told |= error != 0;
+    return error;
+}
+
 u32 connection_poll(Socket* s) {
     const abi::Conn& c = conn_of(s);
     u32 events = 0;
@@ -133,7 +154,9 @@ u32 connection_poll(Socket* s) {
     if (c.rx_eof || s->read_shut)
         events |= POLLRDHUP_;
     if (c.error)
-        events |= POLLERR_ | POLLHUP_ | POLLRDHUP_;
+        events |= POLLHUP_ | POLLRDHUP_;
+    if (c.error && !s->error_told)
+        events |= POLLERR_;
     if ((c.rx_eof || s->read_shut) && c.shut_write)
         events |= POLLHUP_;
     // Like Linux, a third free counts as writable. A full buffer may be on its way: the host knows.
@@ -162,18 +185,7 @@ void conns_updated() {
                 event_in(s);
             continue;
         }
-        abi::Conn& c = conn_of(s);
-        const u32 flags = c.rx_eof | static_cast<u32>(c.error != 0) << 1;
-        const u32 rx = c.rx_len;
-        if (rx != s->seen_rx || flags != s->seen_flags) { // the host only ever appends
-            c.want_rx = 0;
-            event_in(s);
-            if (flags != s->seen_flags)
-                event_out(s);
-            s->seen_rx = rx;
-            s->seen_flags = flags;
-        }
-        tell_room(s);
+        notice(s);
     }
     seen_offered = gk_shared_page.offered;
 }

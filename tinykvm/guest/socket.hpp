@@ -24,6 +24,7 @@ struct Socket : File {
     u32 slot = 0;             // of a connection
     bool read_shut = false;   // of a listener: shut down, accepts no more
     bool connected = false;   // host socket: connect() was told of success
+    bool error_told = false;  // connection: the program has had its error; what is left is the end of the file, and EPIPE
     i32 linger = -1;          // SO_LINGER seconds; -1: off
     u64 receive_timeout = 0, send_timeout = 0; // ns, 0: none
     u32 local_bytes = 0;
@@ -45,6 +46,7 @@ void noticed_offers(); // of connections, by accept
 i64 connection_receive(Socket*, Cursor&, u32 flags);
 i64 connection_send(Socket*, Cursor&, u32 flags);
 u32 connection_poll(Socket*);
+i64 connection_error(Socket*); // what the host found, once; then 0
 
 // --- sockets of the host (socket_host.cpp)
 i64 become_host(Socket*);

@@ -93,10 +93,8 @@ i64 option_of_socket(Socket* s, u32 name, i32& value) {
     case SO_RCVLOWAT_:
     case SO_SNDLOWAT_: value = 1; return 0;
     case SO_ERROR_:
-        if (s->mode == Mode::connection) {
-            value = conn_of(s).error;
-            conn_of(s).error = 0;
-        }
+        if (s->mode == Mode::connection)
+            value = static_cast<i32>(connection_error(s));
         return 0;
     case SO_REUSEADDR_: case SO_KEEPALIVE_: case SO_DONTROUTE_: case SO_BROADCAST_: case SO_OOBINLINE_: case SO_REUSEPORT_:
     case SO_PASSCRED_: return 0;
