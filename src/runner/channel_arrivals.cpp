@@ -94,6 +94,7 @@ bool ChannelArrivals::next(Arrival& out) {
             return false; // the daemon wants this machine no longer
         out.fd = std::move(received->fd);
         out.listener = listener_;
+        out.own = true;
         out.peer = address_of(received->message);
         out.tell = [channel = channel_](Fate fate) {
             link::Message ended;

@@ -83,25 +83,28 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
     UniqueFd fd = std::move(arrival.fd);
     const std::uint32_t listener = arrival.listener;
     sockaddr_storage peer = arrival.peer.storage, local{};
-    socklen_t peer_bytes = arrival.peer.bytes, local_bytes = sizeof(local);
-    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &local_bytes) < 0)
-        local_bytes = 0;
-    // A connection of our own making (warm-up, HTTP mode) looks to the program like one to where it listens.
-    for (const ListenerState& state : machine.listeners())
-        if (state.id == listener && state.family != AF_UNIX && local.ss_family == AF_UNIX) {
-            local_bytes = static_cast<socklen_t>(std::min(state.address.size(), sizeof(local)));
-            std::memcpy(&local, state.address.data(), local_bytes);
-            if (peer_bytes == 0 || peer.ss_family == AF_UNIX)
-                peer_bytes = loopback(state.family, peer);
+    socklen_t peer_bytes = arrival.peer.bytes, local_bytes = 0;
+    if (arrival.own) {
+        for (const ListenerState& state : machine.listeners())
+            if (state.id == listener) {
+                local_bytes = static_cast<socklen_t>(std::min(state.address.size(), sizeof(local)));
+                std::memcpy(&local, state.address.data(), local_bytes);
+                if (peer_bytes == 0 && state.family != AF_UNIX)
+                    peer_bytes = loopback(state.family, peer);
+            }
+    } else {
+        local_bytes = sizeof(local);
+        if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &local_bytes) < 0)
+            local_bytes = 0;
+        if (local.ss_family != AF_UNIX) {
+            // What the guest sends leaves in as few pieces as it waits; Nagle would only delay the last one.
+            const int on = 1;
+            ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         }
+    }
     const auto slot = machine.connections().offer(listener, bytes_of(peer, peer_bytes), bytes_of(local, local_bytes));
     if (!slot)
         return false;
-    if (local.ss_family != AF_UNIX) {
-        // What the guest sends leaves in as few pieces as it waits; Nagle would only delay the last one.
-        const int on = 1;
-        ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    }
     Client& c = client(*slot);
     c = Client{};
     c.fd = std::move(fd);

@@ -158,6 +158,7 @@ std::optional<Arrival> HttpMode::join(http::Waiter& waiter, const std::string& c
     Arrival out;
     out.fd = UniqueFd(pair[0]);
     out.listener = listener_;
+    out.own = true;
     out.peer = address_of(client_ip);
     auto fate = std::make_shared<std::atomic<Fate>>(Fate::running);
     out.tell = [fate](Fate how) { fate->store(how, std::memory_order_release); };
@@ -197,7 +198,7 @@ bool HttpMode::take(std::uint64_t token, std::uint32_t events, Arrival& out) {
         taken = std::move(connected.arrival);
         --ahead_;
     }
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, taken.fd.get(), nullptr);
+    // It tells no more (EPOLLONESHOT), and leaves epoll when it is closed.
     connect_waiting(); // the next one's head arrives while this one is served
     char byte;
     if ((events & EPOLLHUP) != 0 || ::recv(taken.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)

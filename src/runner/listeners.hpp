@@ -24,12 +24,13 @@ struct SocketAddress {
 // How the connection of a request ended, for whoever handed it in.
 enum class Fate : int { running, program_failed, timed_out, out_of_memory, stopped, no_machine /* in time */ };
 
-// A client: a connection that was accepted, or one of our own making (then peer.bytes is 0).
+// A client: a connection that was accepted, or one of our own making.
 struct Arrival {
     tinykvm::UniqueFd fd;
     std::uint32_t listener = 0;
+    bool own = false; // one end of a Unix socket pair; the program sees it as a connection to where it listens
     std::function<void(Fate)> tell; // how it ended, unless well; before it is closed; empty where nobody asks
-    SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none
+    SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none; may be empty if own
 };
 // Takes one connection without waiting; without an fd, and with errno set, when there is none.
 Arrival accept_client(int listening, std::uint32_t listener);
