@@ -101,9 +101,9 @@ size_of() { du -h --apparent-size "$1" | cut -f 1; }
 # How often one request leaves the machine for our process, counted by the kernel.
 exits_per_request() {  # PID URL
     local count out=$work/perf
-    command -v perf >/dev/null || { echo "not counted: perf is not installed (scripts/setup.sh --tests)"; return; }
+    command -v perf >/dev/null || { echo "not counted: perf is not installed (scripts/setup.sh --demo)"; return; }
     perf stat -x, -e kvm:kvm_userspace_exit -p "$1" -o "$out" -- \
-        sh -c "for i in \$(seq 100); do curl -fsS -o /dev/null '$2'; done" >/dev/null 2>&1 || true
+        sh -c "for i in \$(seq 100); do curl -fsS -o /dev/null -H 'Connection: close' '$2'; done" >/dev/null 2>&1 || true
     count=$(grep kvm_userspace_exit "$out" 2>/dev/null | cut -d, -f 1)
     if [[ $count =~ ^[0-9]+$ ]]; then
         echo "$((count / 100)).$(((count % 100) / 10)) exits a request (100 requests)"
@@ -162,11 +162,10 @@ show() {
 
 mkdir -p "$work"
 title "Set up and build"
-quietly "set up" scripts/setup.sh
+quietly "set up" scripts/setup.sh --demo
 [[ -e /dev/kvm ]] || die "/dev/kvm is missing: this machine offers no KVM"
 [[ -r /dev/kvm && -w /dev/kvm ]] || die "/dev/kvm is not permitted: sudo usermod -aG kvm \$USER, then log in again"
 quietly "build" scripts/build.sh kvmserver
-command -v npm >/dev/null || [[ $(node --version 2>/dev/null) == v20.* ]] || quietly "set up Node" scripts/setup.sh --tests
 quietly "sample programs" scripts/functions.sh c-epoll node-http
 mapfile -t node < <($python -c '
 import json, sys

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what kvmserver needs on Debian 12. Does nothing when all of it is there.
 #   scripts/setup.sh           to build and try kvmserver
+#   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
 #   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks
 set -euo pipefail
 
@@ -12,9 +13,10 @@ build_packages=(
     libcurl4 python3 curl ca-certificates
     dpkg-dev file  # the .deb
 )
+demo_packages=(musl-tools linux-perf)
 test_packages=(
-    clang musl-tools python3-pytest python3-pip wrk openssl chromium
-    qemu-system-x86 busybox-static cpio e2fsprogs linux-perf strace
+    clang python3-pytest python3-pip wrk openssl chromium
+    qemu-system-x86 busybox-static cpio e2fsprogs strace
     groff-base man-db
     libbenchmark-dev  # bench/micro
 )
@@ -24,9 +26,12 @@ say() { echo "setup: $*" >&2; }
 installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
 # A language that is there already, from wherever, is used as it is.
-toolchain_packages() {
+node_packages() {
     command -v npm >/dev/null || echo npm
     command -v node >/dev/null || echo nodejs
+}
+toolchain_packages() {
+    node_packages
     command -v go >/dev/null || echo golang-go
     command -v cargo >/dev/null || echo cargo-web rustc-web  # bookworm's own cargo cannot fetch from the sparse index
 }
@@ -57,12 +62,17 @@ install_missing() {
 packages=("${build_packages[@]}")
 case "${1-}" in
     '') ;;
+    --demo)
+        toolchains=()
+        [[ $(node --version 2>/dev/null) == v20.* ]] || mapfile -t toolchains < <(node_packages)
+        packages+=("${demo_packages[@]}" "${toolchains[@]}")
+        ;;
     --tests)
         mapfile -t toolchains < <(toolchain_packages | tr ' ' '\n')
-        packages+=("${test_packages[@]}" "${toolchains[@]}")
+        packages+=("${demo_packages[@]}" "${test_packages[@]}" "${toolchains[@]}")
         ;;
     *)
-        echo "usage: scripts/setup.sh [--tests]" >&2
+        echo "usage: scripts/setup.sh [--demo | --tests]" >&2
         exit 2
         ;;
 esac

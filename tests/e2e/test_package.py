@@ -113,6 +113,7 @@ def test_the_unit_needs_no_root(unpacked) -> None:
     assert service["ExecStart"].startswith("/usr/bin/kvmserver serve ")
     assert (service["User"], service["SupplementaryGroups"], service["StateDirectory"]) == ("kvmserver", "kvm", "kvmserver")
     assert service["NoNewPrivileges"] == "yes" and service["CapabilityBoundingSet"] == ""
+    assert "RestrictSUIDSGID" not in service  # nothing could be deployed: it refuses openat2
     assert (service["ProtectSystem"], service["DevicePolicy"], service["DeviceAllow"]) == ("strict", "closed", "/dev/kvm rw")
 
 

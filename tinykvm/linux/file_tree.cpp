@@ -45,7 +45,7 @@ FileTree::FileTree() : root_(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) {
         throw_errno("open /");
     const int probe = open_beneath(root_.get(), ".", O_PATH, 0);
     if (probe < 0)
-        throw HostError(-probe, "openat2 / (Linux 5.6 or newer is needed)");
+        throw HostError(-probe, "openat2 / (needs Linux 5.6, and no seccomp filter against it as that of systemd's RestrictSUIDSGID=)");
     ::close(probe);
 }
 

@@ -108,6 +108,8 @@ Source find_source(const std::string& operand, const Context& context) {
                 fmt::format("there is no {} in {}: give a snapshot, a manifest or a folder with one",
                             kManifest, path.parent_path().string()));
     } else if (!std::filesystem::exists(path, error)) {
+        if (error)
+            throw UserError(ExitCode::not_permitted, fmt::format("{}: {}", operand, error.message()));
         throw UserError(ExitCode::not_found, fmt::format("{}: there is no such file", operand));
     }
     Source source{path, std::nullopt};
