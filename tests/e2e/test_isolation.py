@@ -1,5 +1,6 @@
 """Requests do not see each other: what one changes is gone for the next."""
 import concurrent.futures
+import pathlib
 import re
 
 import harness
@@ -169,3 +170,15 @@ def test_clocks_go_on(start) -> None:
         assert int(one["monotonic"]) > last_monotonic
         last_monotonic = int(one["monotonic"])
     stop_well(server)
+
+
+def test_a_machine_that_goes_on_serving_keeps_what_it_writes_to_only(start, program) -> None:
+    """Copies that make the first invocations faster are given back: what is left are the pages that each reset copies, and little more."""
+    server = start(program("node-http"), SNAPRUN_E, "--stats")
+    for _ in range(200):
+        server.count()
+    smaps = pathlib.Path(f"/proc/{server.popen.pid}/smaps").read_text()
+    parts = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", smaps, flags=re.M)
+    own = sum(int(re.search(r"^Anonymous: +(\d+) kB", part, re.M)[1]) for part in parts if "memfd:kvmserver-image" in part)
+    pages = re.search(r"exits, ([\d.]+) pages copied back", server.stop().err)
+    assert 0 < own <= float(pages[1]) * 4 + 1024, (own, pages[0])

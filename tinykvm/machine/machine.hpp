@@ -202,6 +202,7 @@ private:
     std::uint64_t restore_working_set();
     void erase_tables(std::vector<Frame>& frames) const;
     void shrink_working_set();
+    void give_back_clean_copies();
     std::uint64_t restore_dirty(std::vector<Frame> dirty);
     void restore_frames(const std::vector<Frame>& frames);
     void close_handles();
@@ -249,6 +250,8 @@ private:
     std::size_t own_count_ = 0;         // pages that this clone keeps between requests
     std::vector<UnwrittenPage> unwritten_;
     std::vector<bool> clean_copies_; // frames that are this clone's own only to be mapped faster: not written to yet
+    Frame next_clean_copy_ = 0;      // those before have been given back
+    unsigned resets_with_clean_copies_ = 0;
     std::vector<Frame> unchanged_;   // sorted: of the working set, what was as in the image at the last look
     std::vector<Frame> given_back_;  // sorted: copies that went back to the kernel at the last look
     std::vector<std::uint8_t> came_back_; // for each frame: how often it was in the working set again after that
