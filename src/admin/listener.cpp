@@ -111,7 +111,7 @@ private:
         address_ += fmt::format("{}{}://{}", address_.empty() ? "" : " ", tls ? "https" : "http", actual);
     }
 
-    void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override {
+    void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override {
         Request asked;
         asked.id = request.request_id;
         asked.peer = uid_of(request.client_ip);

@@ -190,7 +190,7 @@ void Service::on_reload(std::function<void()> action) {
     on_reload_ = std::move(action);
 }
 
-void Service::connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) {
+void Service::connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) {
     const auto table = table_.get();
     const std::string host = host_name(request.head.host);
     const Destination* destination = table->find(host, request.head.path);

@@ -44,7 +44,7 @@ public:
     void on_reload(std::function<void()> action);
 
 private:
-    void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override;
+    void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override;
     void finished(const http::RequestRecord& record) override;
     void count(const AccessRecord& record, http::Outcome outcome, const Job* job);
     std::shared_ptr<Target> target_for(const InvokeRequest& request);

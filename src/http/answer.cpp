@@ -12,6 +12,25 @@ void Answer::connected(tinykvm::UniqueFd with, std::unique_ptr<Lease> holding) {
     publish();
 }
 
+void Answer::connected_for_rest(tinykvm::UniqueFd with, std::unique_ptr<Lease> holding) {
+    if (!claim())
+        return;
+    socket = std::move(with);
+    opening_delivered = true;
+    lease = std::move(holding);
+    publish();
+}
+
+void Answer::replied(std::string with, Closing by, std::unique_ptr<Lease> holding) {
+    if (!claim())
+        return;
+    reply = std::move(with);
+    closing = by;
+    opening_delivered = true;
+    lease = std::move(holding);
+    publish();
+}
+
 void Answer::failed(Problem why, std::unique_ptr<Lease> holding) {
     if (!claim())
         return;

@@ -8,11 +8,13 @@
 
 namespace kvmserver::http {
 
-class Answer final : public Waiter, public std::enable_shared_from_this<Answer> {
+class Answer final : public RequestWaiter, public std::enable_shared_from_this<Answer> {
 public:
     explicit Answer(asio::io_context& io) : io_(io), arrived_event_(std::in_place, io) {}
 
     void connected(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) override;
+    void connected_for_rest(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) override;
+    void replied(std::string reply, Closing closing, std::unique_ptr<Lease> lease) override;
     void failed(Problem problem, std::unique_ptr<Lease> lease) override;
     bool abandoned() const override { return state_.load(std::memory_order_acquire) == State::abandoned; }
 
@@ -22,7 +24,10 @@ public:
     bool wait(Yield& yield);
     void interrupt();
 
-    tinykvm::UniqueFd socket;
+    tinykvm::UniqueFd socket; // none with a `reply`
+    bool opening_delivered = false;
+    std::optional<std::string> reply;
+    Closing closing = Closing::clean; // of the reply
     std::unique_ptr<Lease> lease;
     std::optional<Problem> problem;
 

@@ -34,6 +34,13 @@ public:
             grow();
         return {data_.get() + end_, capacity_ - end_};
     }
+    // Instead of a read; beyond the bound if need be. None may be under way.
+    void append(std::string_view bytes) {
+        if (bytes.size() > capacity_ - end_)
+            move_to(size() + bytes.size());
+        std::memcpy(data_.get() + end_, bytes.data(), bytes.size());
+        end_ += bytes.size();
+    }
     void added(std::size_t bytes) {
         end_ += bytes;
         last_ = bytes;
@@ -44,8 +51,10 @@ private:
     static constexpr std::size_t kFirst = 8 * 1024;
     void grow() {
         const std::size_t bigger = std::min(max_, capacity_ ? capacity_ * 2 : kFirst);
-        if (bigger <= capacity_)
-            return;
+        if (bigger > capacity_)
+            move_to(bigger);
+    }
+    void move_to(std::size_t bigger) {
         std::unique_ptr<char[]> data(new char[bigger]); // not zeroed
         if (!empty())
             std::memcpy(data.get(), data_.get() + begin_, size());

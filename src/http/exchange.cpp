@@ -72,10 +72,11 @@ Next Exchange::serve(Yield& yield) {
         refuse_body({413, "body-too-large", "The body of the request is too large."});
         return answer(body_problem_, Outcome::refused, yield);
     }
+    if (!compose_opening())
+        return broken({}, yield);
     if (!connect(yield))
         return not_connected(yield);
-    if (!send_request(yield))
-        return broken({}, yield);
+    send_request(yield);
     return relay(yield);
 }
 
@@ -88,7 +89,8 @@ bool Exchange::connect(Yield& yield) {
                                .request_id = request_id_,
                                .traceparent = traceparent_.empty() ? head_.traceparent : traceparent_,
                                .client_ip = connection_.client_ip(),
-                               .secure = connection_.client().secure()},
+                               .secure = connection_.client().secure(),
+                               .opening = out_},
                               answer_);
     const bool answered = answer_->wait(yield);
     connected_ = Clock::now();
@@ -98,7 +100,12 @@ bool Exchange::connect(Yield& yield) {
         return false;
     has_program_ = true;
     phase_ = Phase::relaying;
-    program_.assign(std::move(answer_->socket));
+    if (answer_->reply) {
+        program_in_.append(*answer_->reply);
+        program_ended_clean_ = answer_->closing == Closing::clean;
+    } else {
+        program_.assign(std::move(answer_->socket));
+    }
     progress();
     return true;
 }
@@ -243,6 +250,8 @@ bool Exchange::send_program(std::string_view bytes, Yield& yield) { return write
 
 bool Exchange::fill_from_program(Yield& yield) {
     error_code error;
+    if (!program_.open()) // it is all here, or nothing more is wanted
+        return false;
     const std::span<char> room = program_in_.room();
     if (room.empty() || abort_ != Abort::none)
         return false;

@@ -49,7 +49,8 @@ private:
     void progress() { connection_.deadline().set_in(patience_); }
     bool body_too_large() const;
     // upload.cpp
-    bool send_request(Yield& yield);
+    bool compose_opening();
+    void send_request(Yield& yield);
     void begin_upload();
     void upload(Yield& yield);
     bool upload_some(Yield& yield);

@@ -13,9 +13,8 @@ bool Exchange::body_too_large() const { return options_.max_body && body_.payloa
 
 void Exchange::refuse_body(const Fault& fault) { body_problem_ = {fault.status, fault.code, fault.detail, "", {}}; }
 
-// The head, with what there is of the body. False when the body is refused; a program that does not take it may
-// still have a reply.
-bool Exchange::send_request(Yield& yield) {
+// The head, with what there is of the body, in out_. False when the body is refused.
+bool Exchange::compose_opening() {
     RequestExtras extras{.traceparent = traceparent_, .forwarded_for = {}, .forwarded_proto = {}};
     if (options_.forwarded_headers) {
         extras.forwarded_for = connection_.client_ip();
@@ -33,11 +32,15 @@ bool Exchange::send_request(Yield& yield) {
     out_.append(available.substr(0, bytes));
     connection_.in().consume(bytes);
     bytes_in_ += bytes;
-    discard_ = !send_program(out_, yield);
+    return true;
+}
+
+// A program that does not take all of it may still have a reply.
+void Exchange::send_request(Yield& yield) {
+    discard_ = answer_->reply || (!answer_->opening_delivered && !send_program(out_, yield));
     out_.clear();
     if (!body_.done())
         begin_upload();
-    return true;
 }
 
 void Exchange::begin_upload() {

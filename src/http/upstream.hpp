@@ -1,4 +1,5 @@
-// Who serves the requests: given the head of one, provides a connected socket to a program for this request alone.
+// Who serves the requests: given the head of one, provides a connected socket to a program for this request alone, or
+// the program's whole reply.
 #pragma once
 #include <functional>
 #include <memory>
@@ -36,6 +37,9 @@ struct RequestInfo {
     std::string_view traceparent; // what the program is sent; may be ""
     std::string_view client_ip; // of a Unix socket "unix:UID"
     bool secure;                // over TLS
+    // What the program is sent first: the head, and of the body what has arrived. The front sends it over the socket,
+    // unless the Upstream does it in another way (RequestWaiter).
+    std::string_view opening;
 };
 
 // Where the answer goes. Any thread may answer, once; what comes after the first answer is dropped.
@@ -53,13 +57,24 @@ public:
     std::function<void()> on_abandon;
 };
 
+enum class Closing { clean, reset };
+
+// Who waits within connect(): the Upstream may have given the request's opening to a program itself.
+class RequestWaiter : public Waiter {
+public:
+    // The rest of the request, if there is any, goes over this socket.
+    virtual void connected_for_rest(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) = 0;
+    // All that the program said before it closed its connection, or reset it.
+    virtual void replied(std::string reply, Closing closing, std::unique_ptr<Lease> lease) = 0;
+};
+
 class Upstream {
 public:
     virtual ~Upstream() = default;
     // Called on a thread of the front and must not block it. `request` is valid during the call alone: copy what is
     // needed later. Answers through `waiter` now or later. Calls for different connections overlap.
     // The request has no timeout here but Options::connect_timeout.
-    virtual void connect(const RequestInfo& request, std::shared_ptr<Waiter> waiter) = 0;
+    virtual void connect(const RequestInfo& request, std::shared_ptr<RequestWaiter> waiter) = 0;
 };
 
 } // namespace kvmserver::http

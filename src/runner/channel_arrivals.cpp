@@ -44,7 +44,6 @@ link::Ending ending_of(Fate fate) {
     case Fate::out_of_memory:
         return link::Ending::out_of_memory;
     case Fate::stopped:
-    case Fate::no_machine: // nothing waits for one here: the daemon has the queue
         return link::Ending::stopped;
     }
     return link::Ending::none;

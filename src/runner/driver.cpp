@@ -107,25 +107,77 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
         return false;
     Client& c = client(*slot);
     c = Client{};
+    c.open = true;
     c.fd = std::move(fd);
+    c.memory = std::move(arrival.memory);
     c.listener = listener;
     ++open_;
     ++attached_;
     last_progress_ns_ = host_mono_ns();
     ConnView view;
-    if (machine.connections().view(*slot, view))
-        receive(machine, *slot, view);
+    if (!machine.connections().view(*slot, view))
+        return true;
+    if (c.memory)
+        return deliver(machine, *slot, view, arrival.received);
+    receive(machine, *slot, view);
     return true;
+}
+
+// The first bytes of a connection in memory, as receive() would have them from a socket.
+bool Driver::deliver(Machine& machine, std::uint32_t slot, const ConnView& view, std::string_view bytes) {
+    std::vector<iovec> ranges;
+    if (bytes.size() > view.rx_room() || !machine.connections().rx_ranges(slot, view, ranges))
+        return false;
+    std::size_t done = 0;
+    for (const iovec& range : ranges) {
+        const std::size_t part = std::min(range.iov_len, bytes.size() - done);
+        std::memcpy(range.iov_base, bytes.data() + done, part);
+        done += part;
+    }
+    machine.connections().received(slot, view, static_cast<std::uint32_t>(done));
+    moved_ += done;
+    return true;
+}
+
+// The connection's end, with all that the program has said: nothing of it was sent before.
+void Driver::reply_whole(Machine& machine, std::uint32_t slot, const ConnView& view) {
+    std::vector<iovec> ranges;
+    if (!machine.connections().tx_ranges(slot, view, ranges)) {
+        contract_broken_ = true;
+        return;
+    }
+    std::string reply;
+    reply.reserve(view.tx_pending());
+    for (const iovec& range : ranges)
+        reply.append(static_cast<const char*>(range.iov_base), range.iov_len);
+    moved_ += reply.size();
+    last_progress_ns_ = host_mono_ns();
+    client(slot).memory->reply(std::move(reply), view.reset ? Closing::reset : Closing::clean);
+    close_client(machine, slot, false);
+}
+
+// False: there is none to be had, and the connection has failed.
+bool Driver::have_socket(Machine& machine, std::uint32_t slot) {
+    Client& c = client(slot);
+    if (!c.memory)
+        return true;
+    c.fd = c.memory->connect();
+    c.memory.reset();
+    if (c.fd)
+        return true;
+    machine.connections().set_error(slot, ECONNRESET);
+    c.failed = true;
+    return false;
 }
 
 void Driver::close_client(Machine& machine, std::uint32_t slot, bool reset) {
     Client& c = client(slot);
-    if (c.fd) {
-        if (reset) {
+    if (c.open) {
+        if (reset && c.fd) {
             const linger now{1, 0};
             ::setsockopt(c.fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
         }
-        c.fd.reset();
+        c = Client{};
         --open_;
     }
     machine.connections().free(slot);
@@ -133,13 +185,10 @@ void Driver::close_client(Machine& machine, std::uint32_t slot, bool reset) {
 
 void Driver::drop_connections(bool reset) {
     for (Client& c : clients_) {
-        if (!c.fd)
-            continue;
-        if (reset) {
+        if (reset && c.fd) {
             const linger now{1, 0};
             ::setsockopt(c.fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
         }
-        c.fd.reset();
     }
     clients_.clear();
     open_ = 0;
@@ -148,6 +197,8 @@ void Driver::drop_connections(bool reset) {
 bool Driver::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) {
     Client& c = client(slot);
     bool news = false;
+    if ((view.tx_pending() > 0 || view.shut_write) && !have_socket(machine, slot))
+        return true;
     while (view.tx_pending() > 0 && !c.failed) {
         std::vector<iovec> ranges;
         if (!machine.connections().tx_ranges(slot, view, ranges)) {
@@ -183,8 +234,10 @@ bool Driver::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) 
 
 bool Driver::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
     Client& c = client(slot);
-    if (c.eof || c.failed || view.rx_room() == 0)
+    if (c.eof || c.failed || view.rx_room() == 0 || (c.memory && !c.memory->gone()))
         return false;
+    if (!have_socket(machine, slot)) // whose other end is gone
+        return true;
     std::vector<iovec> ranges;
     if (!machine.connections().rx_ranges(slot, view, ranges)) {
         contract_broken_ = true;
@@ -231,7 +284,7 @@ bool Driver::exchange(Machine& machine) {
     bool news = false;
     for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
         Client& c = clients_[slot];
-        if (!c.fd)
+        if (!c.open)
             continue;
         ConnView view;
         if (!machine.connections().view(slot, view)) {
@@ -242,6 +295,10 @@ bool Driver::exchange(Machine& machine) {
             contract_broken_ = true;
             return true;
         }
+        if (view.state == abi::kConnClosed && c.memory) {
+            reply_whole(machine, slot, view);
+            continue;
+        }
         news |= send_pending(machine, slot, view);
         if (view.state == abi::kConnClosed && (view.tx_pending() == 0 || c.failed))
             close_client(machine, slot, view.reset);
@@ -251,7 +308,7 @@ bool Driver::exchange(Machine& machine) {
 
 void Driver::flush(Machine& machine, std::uint32_t slot) {
     ConnView view;
-    if (slot >= clients_.size() || !clients_[slot].fd)
+    if (slot >= clients_.size() || !clients_[slot].open)
         return;
     if (!machine.connections().view(slot, view)) {
         contract_broken_ = true;
@@ -264,7 +321,7 @@ void Driver::poll(Machine& machine) {
     exchange(machine);
     for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
         ConnView view;
-        if (clients_[slot].fd && machine.connections().view(slot, view) && view.state != abi::kConnClosed)
+        if (clients_[slot].open && machine.connections().view(slot, view) && view.state != abi::kConnClosed)
             receive(machine, slot, view);
     }
     if (accepting_)
@@ -297,8 +354,10 @@ bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, 
         std::vector<std::uint32_t> slots;
         for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
             const Client& c = clients_[slot];
-            if (!c.fd)
+            if (!c.open)
                 continue;
+            if (!have_socket(machine, slot))
+                return true;
             ConnView view;
             if (!machine.connections().view(slot, view)) {
                 contract_broken_ = true;
@@ -345,7 +404,7 @@ bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, 
             for (std::size_t i = 0; i < slots.size(); ++i) {
                 const short revents = fds[first_client + i].revents;
                 ConnView view;
-                if (revents == 0 || !clients_[slots[i]].fd || !machine.connections().view(slots[i], view))
+                if (revents == 0 || !clients_[slots[i]].open || !machine.connections().view(slots[i], view))
                     continue;
                 if (revents & POLLOUT)
                     news |= send_pending(machine, slots[i], view);

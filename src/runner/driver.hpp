@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/runner/listeners.hpp"
@@ -37,7 +39,9 @@ public:
     DriveEnd drive(tinykvm::Machine& machine, const Until& until);
     const tinykvm::Stop& stop() const { return stop_; }
 
-    // Gives the machine a connection; false when it has no free slot.
+    // Bytes that may come with a connection in memory.
+    static constexpr std::size_t kMostReceived = tinykvm::abi::kRxBytes;
+    // Gives the machine a connection; false when it has no free slot, or no room for what came with it.
     bool attach(tinykvm::Machine& machine, Arrival client);
     void drop_connections(bool reset);
     std::uint64_t bytes_moved() const { return moved_; }
@@ -53,7 +57,9 @@ public:
 
 private:
     struct Client {
+        bool open = false;
         tinykvm::UniqueFd fd;
+        std::unique_ptr<MemoryPeer> memory; // until there is a socket
         std::uint32_t listener = 0;
         bool eof = false;       // the guest has been told
         bool failed = false;
@@ -62,6 +68,9 @@ private:
     int tell_failure(int result, const std::vector<std::uint8_t>& address);
     // True when the guest has something new to see.
     bool exchange(tinykvm::Machine& machine);
+    bool deliver(tinykvm::Machine& machine, std::uint32_t slot, const tinykvm::ConnView& view, std::string_view bytes);
+    void reply_whole(tinykvm::Machine& machine, std::uint32_t slot, const tinykvm::ConnView& view);
+    bool have_socket(tinykvm::Machine& machine, std::uint32_t slot);
     bool send_pending(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
     bool receive(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
     bool accept_some(tinykvm::Machine& machine);

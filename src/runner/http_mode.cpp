@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,15 +23,14 @@ namespace {
 
 // Requests that wait for a machine; beyond it clients are told to come again.
 constexpr std::size_t kMostWaiting = 1024;
+constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(30); // with which they wait
 constexpr std::chrono::seconds kDrainPatience{30};
-
-constexpr std::uint64_t kStop = ~std::uint64_t{0}; // what epoll tells: this, or a place in connected_ and its turn
-constexpr unsigned kTurnShift = 32;
 
 http::Options front_options(const Options& options) {
     http::Options out;
     out.threads = 1 + options.threads / 8; // a front thread serves some 10,000 requests a second
     out.progress_timeout = {};             // --max-request-time is the worker's to enforce
+    out.connect_timeout = {};              // the queue's is give_up_late_ones()
     return out;
 }
 
@@ -48,6 +46,18 @@ SocketAddress address_of(const std::string& ip) {
         address.bytes = sizeof(*in6);
     }
     return address;
+}
+
+// Neither, with errno set, when the system has no more.
+std::pair<UniqueFd, UniqueFd> socket_pair() {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return {};
+    return {UniqueFd(pair[0]), UniqueFd(pair[1])};
+}
+
+http::Problem no_socket() {
+    return {503, "no-socket", fmt::format("the server has no socket left: {}", std::strerror(errno)), "raise its open files", 1};
 }
 
 // Tells the front why a program's connection ended before its reply did.
@@ -66,7 +76,6 @@ public:
                                  "--max-request-time sets the limit", {}};
         case Fate::out_of_memory:
             return http::Problem{507, "out-of-memory", "the request took more memory than it may", "--max-request-memory sets the limit", {}};
-        case Fate::no_machine: return http::Problem{503, "queue-timeout", "No machine became free in time.", "more machines: --threads", 1};
         case Fate::stopped: return http::Problem{503, "stopping", "the server is stopping", "try again", 1};
         }
         return std::nullopt;
@@ -77,19 +86,38 @@ private:
     double request_seconds_;
 };
 
+// Of a request whose opening the machine has been given.
+class RequestPeer final : public MemoryPeer {
+public:
+    RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, std::unique_ptr<http::Lease> lease) : waiter_(std::move(waiter)), lease_(std::move(lease)) {}
+    ~RequestPeer() override {
+        if (waiter_)
+            waiter_->replied({}, http::Closing::reset, std::move(lease_));
+    }
+    bool gone() const override { return waiter_->abandoned(); }
+    void reply(std::string bytes, Closing closing) override {
+        waiter_->replied(std::move(bytes), closing == Closing::clean ? http::Closing::clean : http::Closing::reset, std::move(lease_));
+        waiter_ = nullptr;
+    }
+    UniqueFd connect() override {
+        auto [ours, theirs] = socket_pair();
+        if (theirs)
+            waiter_->connected_for_rest(std::move(theirs), std::move(lease_));
+        else
+            waiter_->failed(no_socket(), std::move(lease_));
+        waiter_ = nullptr;
+        return std::move(ours);
+    }
+
+private:
+    std::shared_ptr<http::RequestWaiter> waiter_; // until it has its answer
+    std::unique_ptr<http::Lease> lease_;
+};
+
 } // namespace
 
 HttpMode::HttpMode(const Setup& setup, const Options& options)
-    : listeners_(*setup.listeners), request_seconds_(setup.env.limits.request_seconds), most_ahead_(2 * std::size_t{std::max(1u, options.threads)}),
-      patience_ns_(std::chrono::nanoseconds(front_options(options).connect_timeout).count()),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)), front_(front_options(options), *this, nullptr) {
-    if (!epoll_)
-        throw_errno("epoll_create1");
-    epoll_event stop{};
-    stop.events = EPOLLIN;
-    stop.data.u64 = kStop;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, hard_stop_.fd(), &stop) < 0)
-        throw_errno("epoll_ctl");
+    : listeners_(*setup.listeners), request_seconds_(setup.env.limits.request_seconds), front_(front_options(options), *this, nullptr) {
     const auto listening = setup.listeners->all();
     if (listening.empty())
         throw UserError(ExitCode::failure, "--http: the program does not listen");
@@ -111,131 +139,82 @@ void HttpMode::serve() {
     listeners_.close(listener_); // with the front's copy: who comes now is refused, and does not wait for nothing
     front_.drain();
     front_.wait_drained(kDrainPatience);
-    hard_stop_.request();
-}
-
-void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) {
     {
         const std::lock_guard lock(mutex_);
-        if (queue_.size() < kMostWaiting) {
-            queue_.push_back({std::move(waiter), std::string(request.client_ip)});
-            waiter = nullptr;
-        }
+        ended_ = true;
+        hard_stop_.request();
     }
-    if (waiter)
-        waiter->failed({503, "queue-full", fmt::format("{} requests wait for a machine already", kMostWaiting), "more machines: --threads", 1});
+    changed_.notify_all();
+}
+
+void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) {
+    Waiting waiting{std::move(waiter), std::string(request.client_ip), std::string(request.opening), host_mono_ns()};
+    {
+        const std::lock_guard lock(mutex_);
+        if (queue_.size() < kMostWaiting)
+            queue_.push_back(std::move(waiting));
+    }
+    if (waiting.waiter)
+        waiting.waiter->failed({503, "queue-full", fmt::format("{} requests wait for a machine already", kMostWaiting), "more machines: --threads", 1});
     else
-        connect_waiting();
-}
-
-// Called after each change that may let one go on.
-void HttpMode::connect_waiting() {
-    for (;;) {
-        Waiting next;
-        {
-            const std::lock_guard lock(mutex_);
-            if (ahead_ == most_ahead_ || queue_.empty())
-                return;
-            ++ahead_;
-            next = std::move(queue_.front());
-            queue_.pop_front();
-        }
-        if (!next.waiter->abandoned())
-            if (auto arrival = join(*next.waiter, next.client_ip); arrival && watch_for_head(std::move(*arrival)))
-                continue;
-        const std::lock_guard lock(mutex_);
-        --ahead_;
-    }
-}
-
-// A connection between the front and a machine; the front has its end then. Nothing: the front was told why not.
-std::optional<Arrival> HttpMode::join(http::Waiter& waiter, const std::string& client_ip) {
-    int pair[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
-        waiter.failed({503, "no-socket", fmt::format("the server has no socket left: {}", std::strerror(errno)), "raise its open files", 1});
-        return std::nullopt;
-    }
-    Arrival out;
-    out.fd = UniqueFd(pair[0]);
-    out.listener = listener_;
-    out.own = true;
-    out.peer = address_of(client_ip);
-    auto fate = std::make_shared<std::atomic<Fate>>(Fate::running);
-    out.tell = [fate](Fate how) { fate->store(how, std::memory_order_release); };
-    waiter.connected(UniqueFd(pair[1]), std::make_unique<MachineLease>(std::move(fate), request_seconds_));
-    return out;
-}
-
-// A worker takes it once there is something to read, or nothing to come. False: the kernel has no memory for that, and the
-// connection is closed.
-bool HttpMode::watch_for_head(Arrival arrival) {
-    const std::lock_guard lock(mutex_);
-    std::size_t place = 0;
-    while (place < connected_.size() && connected_[place].arrival.fd)
-        ++place;
-    if (place == connected_.size())
-        connected_.emplace_back();
-    Connected& free = connected_[place];
-    ++free.turn;
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT;
-    event.data.u64 = std::uint64_t{free.turn} << kTurnShift | place;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, arrival.fd.get(), &event) < 0)
-        return false;
-    free.arrival = std::move(arrival);
-    free.since_ns = host_mono_ns();
-    return true;
-}
-
-// False: it is not to be served, and is closed: given up meanwhile, ended without a request, or its client has gone.
-bool HttpMode::take(std::uint64_t token, std::uint32_t events, Arrival& out) {
-    Arrival taken;
-    {
-        const std::lock_guard lock(mutex_);
-        Connected& connected = connected_[token & ((std::uint64_t{1} << kTurnShift) - 1)];
-        if (!connected.arrival.fd || connected.turn != token >> kTurnShift)
-            return false;
-        taken = std::move(connected.arrival);
-        --ahead_;
-    }
-    // It tells no more (EPOLLONESHOT), and leaves epoll when it is closed.
-    connect_waiting(); // the next one's head arrives while this one is served
-    char byte;
-    if ((events & EPOLLHUP) != 0 || ::recv(taken.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
-        return false;
-    out = std::move(taken);
-    return true;
-}
-
-// The front's patience ends with the connection: for a machine these wait here.
-void HttpMode::give_up_late_ones() {
-    std::vector<Arrival> late; // closed after their fate is known
-    {
-        const std::lock_guard lock(mutex_);
-        const std::uint64_t now = host_mono_ns();
-        for (Connected& connected : connected_)
-            if (connected.arrival.fd && now > connected.since_ns + patience_ns_) {
-                ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connected.arrival.fd.get(), nullptr);
-                late.push_back(std::move(connected.arrival));
-                --ahead_;
-            }
-    }
-    for (const Arrival& arrival : late)
-        arrival.tell(Fate::no_machine);
-    late.clear();
-    connect_waiting();
+        changed_.notify_one();
 }
 
 bool HttpMode::next(Arrival& out) {
-    while (!hard_stop_.requested()) {
-        epoll_event event;
-        const int n = ::epoll_wait(epoll_.get(), &event, 1, -1);
-        if (n < 0 && errno != EINTR)
-            throw_errno("epoll_wait");
-        if (n > 0 && event.data.u64 != kStop && take(event.data.u64, event.events, out))
+    for (;;) {
+        Waiting request;
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
+            if (ended_)
+                return false;
+            request = std::move(queue_.front());
+            queue_.pop_front();
+        }
+        if (request.waiter->abandoned()) // no machine is needed
+            continue;
+        out = arrival_of(std::move(request));
+        if (out.memory || out.fd)
             return true;
     }
-    return false;
+}
+
+// Without either kind of connection when there is none to be had; its client was told so.
+Arrival HttpMode::arrival_of(Waiting request) const {
+    Arrival out;
+    out.listener = listener_;
+    out.own = true;
+    out.peer = address_of(request.client_ip);
+    auto fate = std::make_shared<std::atomic<Fate>>(Fate::running);
+    out.tell = [fate](Fate how) { fate->store(how, std::memory_order_release); };
+    auto lease = std::make_unique<MachineLease>(std::move(fate), request_seconds_);
+    if (request.opening.size() <= Driver::kMostReceived) {
+        out.received = std::move(request.opening);
+        out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease));
+        return out;
+    }
+    auto [ours, theirs] = socket_pair();
+    out.fd = std::move(ours);
+    if (theirs)
+        request.waiter->connected(std::move(theirs), std::move(lease));
+    else
+        request.waiter->failed(no_socket());
+    return out;
+}
+
+void HttpMode::give_up_late_ones() {
+    std::deque<Waiting> late; // told without the lock
+    {
+        const std::lock_guard lock(mutex_);
+        const std::uint64_t since = host_mono_ns() - static_cast<std::uint64_t>(kPatience.count());
+        std::erase_if(queue_, [](const Waiting& request) { return request.waiter->abandoned(); });
+        while (!queue_.empty() && queue_.front().since_ns < since) {
+            late.push_back(std::move(queue_.front()));
+            queue_.pop_front();
+        }
+    }
+    for (const Waiting& request : late)
+        request.waiter->failed({503, "queue-timeout", "No machine became free in time.", "more machines: --threads", 1});
 }
 
 } // namespace kvmserver

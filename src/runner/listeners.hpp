@@ -10,28 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "src/runner/arrival.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/machine/state.hpp"
 
 namespace kvmserver {
 
-struct SocketAddress {
-    sockaddr_storage storage{};
-    socklen_t bytes = 0;
-    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-};
-
-// How the connection of a request ended, for whoever handed it in.
-enum class Fate : int { running, program_failed, timed_out, out_of_memory, stopped, no_machine /* in time */ };
-
-// A client: a connection that was accepted, or one of our own making.
-struct Arrival {
-    tinykvm::UniqueFd fd;
-    std::uint32_t listener = 0;
-    bool own = false; // one end of a Unix socket pair; the program sees it as a connection to where it listens
-    std::function<void(Fate)> tell; // how it ended, unless well; before it is closed; empty where nobody asks
-    SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none; may be empty if own
-};
 // Takes one connection without waiting; without an fd, and with errno set, when there is none.
 Arrival accept_client(int listening, std::uint32_t listener);
 

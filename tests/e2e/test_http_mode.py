@@ -98,3 +98,77 @@ def test_requests_that_are_not_http_are_refused(start, program) -> None:
             assert client.reader.read().startswith(b"HTTP/1.1 400 ")
     with server.client() as client:
         assert client.ask("/count") == b"1\n"
+
+
+@pytest.fixture
+def endings(start) -> harness.Server:
+    """One machine with guests/endings.c."""
+    return start(harness.guest("endings", "{port}"), SNAPRUN_E, "--http", "--check-reset")
+
+
+def cut_off(client: harness.Client, path: str) -> bytes:
+    """What comes of a body until the connection is reset."""
+    client.send(harness.request(path))
+    assert client.head()[0] == 200
+    body = b""
+    with pytest.raises(ConnectionResetError):
+        while more := client.reader.read(1):
+            body += more
+        pytest.fail(f"{path}: a clean end after {body!r}")
+    return body
+
+
+def test_replies_end_as_the_program_ends_them(endings) -> None:
+    with endings.client() as client:  # all of it on one connection
+        for _ in range(3):
+            assert client.ask("/") == b"ok"
+            assert client.ask("/until-close") == b"all of it"
+            assert client.ask("/half") == b"half"
+    for path in ("/reset", "/cut", "/die"):
+        with endings.client() as client:
+            assert len(cut_off(client, path)) < 10 + 5
+    with endings.client() as client:
+        assert problem(client, "/silent", 502)["code"] == "no-reply"
+        assert client.ask("/") == b"ok"
+    assert endings.stop().status == 0
+
+
+def test_request_and_reply_flow_at_once(endings) -> None:
+    with endings.client() as client:
+        for _ in range(3):
+            client.send(b"POST /talk HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf")
+            assert client.head()[0] == 200
+            assert client.reader.read(8) == b"3\r\none\r\n"  # while it waits for the rest
+            client.send(b"rest")
+            assert client.chunks() == b"two"
+
+
+def test_a_reply_before_the_body_is_read(endings) -> None:
+    with endings.client() as client:
+        for size in (10, 30_000):
+            assert client.ask("/early", b"x" * size, status=413) == b"no"
+        client.send(b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\nhalf")
+        assert client.reply(413) == b"no"
+        client.send(b"of it, and all.." + harness.request("/"))
+        assert client.reply() == b"ok"
+
+
+@pytest.mark.parametrize("head, body", [(0, 0), (60_000, 0), (60_000, 16_000), (0, 16_384), (0, 100_000)])
+def test_all_of_a_request_arrives(endings, head: int, body: int) -> None:
+    field = "X: " + "x" * head
+    with endings.client() as client:
+        for _ in range(2):
+            got = int(client.ask("/size", b"b" * body, field))
+            # `Connection: close` is added, nothing else.
+            assert got == len(harness.request("/size", b"b" * body, field, "Connection: close"))
+
+
+def test_a_client_that_goes_away_frees_the_machine(endings) -> None:
+    with endings.client() as client:
+        client.send(harness.request("/wait"))
+        harness.wait_until(lambda: "waiting" in endings.out, "the machine has the request")
+        waiting = endings.client()  # for the one machine
+        waiting.send(harness.request("/"))
+    with waiting:
+        assert waiting.reply() == b"ok"
+    assert "the client has gone" in endings.out

@@ -58,7 +58,7 @@ public:
     explicit Backend(int port) : port_(port) {}
     void set_unix(const std::string& path) { unix_ = path; }
 
-    void connect(const http::RequestInfo& request, std::shared_ptr<http::Waiter> waiter) override {
+    void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override {
         if (request.head.path == "/-/refuse")
             return waiter->failed({503, "no-machine", "All machines are busy.", "Try again.", 7});
         if (request.head.path == "/-/never") {
