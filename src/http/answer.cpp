@@ -5,47 +5,49 @@
 namespace kvmserver::http {
 
 void Answer::connected(tinykvm::UniqueFd with, std::unique_ptr<Lease> holding) {
-    if (!claim())
+    if (!settle())
         return;
     socket = std::move(with);
     lease = std::move(holding);
-    publish();
+    notify();
 }
 
 void Answer::connected_for_rest(tinykvm::UniqueFd with, std::unique_ptr<Lease> holding) {
-    if (!claim())
+    if (!settle())
         return;
     socket = std::move(with);
     opening_delivered = true;
     lease = std::move(holding);
-    publish();
+    notify();
 }
 
-void Answer::replied(std::string with, Closing by, std::unique_ptr<Lease> holding) {
-    if (!claim())
+void Answer::replied(std::string with, Closing by, Sender sender, std::unique_ptr<Lease> holding) {
+    if (!settle())
         return;
+    sent = sender == Sender::caller && direct && direct->send(with);
     reply = std::move(with);
     closing = by;
     opening_delivered = true;
     lease = std::move(holding);
-    publish();
+    notify();
 }
 
 void Answer::failed(Problem why, std::unique_ptr<Lease> holding) {
-    if (!claim())
+    if (!settle())
         return;
     problem = std::move(why);
     lease = std::move(holding);
-    publish();
+    notify();
 }
 
-// After the exchange the request waits until the notice is here, so io_ still exists when it is sent.
-void Answer::publish() {
-    if (state_.exchange(State::answered, std::memory_order_acq_rel) == State::abandoned) {
-        socket.reset();
-        lease.reset();
-        return;
-    }
+// False: an answer is here, or not wanted any longer. After true the request waits until the notice is here, with its
+// client's socket, its options and io_.
+bool Answer::settle() {
+    State expected = State::waiting;
+    return state_.compare_exchange_strong(expected, State::answered, std::memory_order_acq_rel);
+}
+
+void Answer::notify() {
     asio::dispatch(io_, [self = shared_from_this()] {
         self->arrived_ = true;
         if (self->arrived_event_)

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <optional>
 
+#include "src/http/direct_reply.hpp"
 #include "src/http/net.hpp"
 #include "src/http/upstream.hpp"
 
@@ -14,7 +15,7 @@ public:
 
     void connected(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) override;
     void connected_for_rest(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) override;
-    void replied(std::string reply, Closing closing, std::unique_ptr<Lease> lease) override;
+    void replied(std::string reply, Closing closing, Sender sender, std::unique_ptr<Lease> lease) override;
     void failed(Problem problem, std::unique_ptr<Lease> lease) override;
     bool abandoned() const override { return state_.load(std::memory_order_acquire) == State::abandoned; }
 
@@ -24,8 +25,11 @@ public:
     bool wait(Yield& yield);
     void interrupt();
 
+    std::optional<DirectReply> direct; // set before the wait, where it is allowed
+
     tinykvm::UniqueFd socket; // none with a `reply`
     bool opening_delivered = false;
+    bool sent = false; // by `direct`
     std::optional<std::string> reply;
     Closing closing = Closing::clean; // of the reply
     std::unique_ptr<Lease> lease;
@@ -34,12 +38,11 @@ public:
 private:
     bool wait_for_either(Yield& yield);
     enum class State { waiting, answered, abandoned };
-    bool claim() { return !claimed_.exchange(true, std::memory_order_relaxed); }
-    void publish();
+    bool settle();
+    void notify();
 
     asio::io_context& io_;
     std::optional<Event> arrived_event_; // until wait() has returned
-    std::atomic<bool> claimed_ = false; // one answer only
     std::atomic<State> state_ = State::waiting;
     bool arrived_ = false, interrupted_ = false;
 };

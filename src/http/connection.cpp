@@ -37,7 +37,8 @@ void Connection::stop() {
     stopping_ = true;
     if (exchange_)
         exchange_->abort(Exchange::Abort::stopped);
-    client_.close();
+    if (!exchange_ || !exchange_->waits_for_answer())
+        client_.close();
     arrived_.notify();
 }
 

@@ -74,7 +74,10 @@ Next Exchange::serve(Yield& yield) {
     }
     if (!compose_opening())
         return broken({}, yield);
-    if (!connect(yield))
+    const bool connected = connect(yield);
+    if (answer_->sent)
+        return sent_directly(yield);
+    if (!connected)
         return not_connected(yield);
     send_request(yield);
     return relay(yield);
@@ -83,6 +86,8 @@ Next Exchange::serve(Yield& yield) {
 bool Exchange::connect(Yield& yield) {
     Worker& worker = connection_.worker();
     answer_ = std::make_shared<Answer>(worker.io());
+    if (body_.done() && !connection_.client().secure())
+        answer_->direct = DirectReply::allowed(connection_.client().socket(), head_, options_, worker.draining_flag());
     connection_.deadline().set_in(options_.connect_timeout);
     connection_.watch();
     worker.upstream().connect({.head = head_,
@@ -116,6 +121,16 @@ Next Exchange::not_connected(Yield& yield) {
     if (answer_->problem)
         return answer(*answer_->problem, Outcome::upstream_failed, yield);
     return answer({503, "queue-timeout", "No machine became free in time.", "", 1}, Outcome::timed_out, yield);
+}
+
+// The client has the reply, or its beginning.
+Next Exchange::sent_directly(Yield& yield) {
+    phase_ = Phase::relaying;
+    has_program_ = reply_begun_ = true;
+    status_ = answer_->direct->status();
+    bytes_out_ += answer_->direct->sent();
+    const std::string_view rest = answer_->direct->rest();
+    return rest.empty() || send_client(rest, yield) ? Next::keep : broken({}, yield);
 }
 
 // A reply of our own. The connection goes on only when nothing of the request can be mistaken for the next one.

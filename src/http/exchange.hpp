@@ -29,6 +29,7 @@ public:
     // Called while a coroutine is inside run():
     void abort(Abort why); // the first reason stands
     void expire();         // the deadline has passed
+    bool waits_for_answer() const { return phase_ == Phase::connecting && answer_; } // which may be sent to the client's socket meanwhile
     void client_moved();   // bytes came that nobody waits for, or the client's side ended
 
 private:
@@ -38,6 +39,7 @@ private:
     Next serve(Yield& yield);
     bool connect(Yield& yield);
     Next not_connected(Yield& yield);
+    Next sent_directly(Yield& yield);
     Next answer(const Problem& problem, Outcome outcome, Yield& yield);
     Next broken(Problem what, Yield& yield);
     Problem timeout_problem() const;

@@ -12,6 +12,8 @@ struct HeadLimits {
     std::size_t head_bytes = 64 * 1024;
     std::size_t target_bytes = 8 * 1024;
     std::size_t fields = 256;
+
+    HeadLimits of_reply() const { return {head_bytes, head_bytes, fields}; } // whose first line has no target
 };
 
 class HeadEnd {

@@ -15,9 +15,7 @@ constexpr const char* kNoReply = "The program closed its connection before it re
 bool Exchange::read_reply_head(Yield& yield) {
     HeadEnd end;
     for (;;) {
-        const HeadEnd::State state = end.feed(program_in_.view(), {.head_bytes = options_.limits.head_bytes,
-                                                                   .target_bytes = options_.limits.head_bytes,
-                                                                   .fields = options_.limits.fields});
+        const HeadEnd::State state = end.feed(program_in_.view(), options_.limits.of_reply());
         if (state == HeadEnd::State::found)
             break;
         if (state == HeadEnd::State::bad) {

@@ -28,6 +28,7 @@ public:
     error_code start_tls(TlsContext context, Yield& yield);
     bool secure() const { return tls_ != nullptr; }
     bool open() const { return socket_.is_open(); }
+    int socket() { return socket_.native_handle(); }
 
     std::size_t read_some(std::span<char> room, error_code& error, Yield& yield);
     std::size_t write_some(std::string_view bytes, error_code& error, Yield& yield);

@@ -58,14 +58,16 @@ public:
 };
 
 enum class Closing { clean, reset };
+enum class Sender { front, caller };
 
 // Who waits within connect(): the Upstream may have given the request's opening to a program itself.
 class RequestWaiter : public Waiter {
 public:
     // The rest of the request, if there is any, goes over this socket.
     virtual void connected_for_rest(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) = 0;
-    // All that the program said before it closed its connection, or reset it.
-    virtual void replied(std::string reply, Closing closing, std::unique_ptr<Lease> lease) = 0;
+    // All that the program said before it closed its connection, or reset it. Sender::caller: this thread has nothing
+    // better to do than to send it to the client, who then waits for one thread less.
+    virtual void replied(std::string reply, Closing closing, Sender sender, std::unique_ptr<Lease> lease) = 0;
 };
 
 class Upstream {

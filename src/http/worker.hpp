@@ -50,6 +50,7 @@ public:
     Upstream& upstream() { return shared_.upstream; }
     Ids& ids() { return ids_; }
     bool draining() const { return shared_.draining.load(std::memory_order_relaxed); }
+    const std::atomic<bool>& draining_flag() const { return shared_.draining; }
     void spawn(std::function<void(Yield)> coroutine);
     void add(Connection& connection);
     void remove(Connection& connection);

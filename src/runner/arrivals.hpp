@@ -9,7 +9,7 @@ namespace kvmserver {
 
 // What a client cost.
 struct Served {
-    std::uint64_t exec_ns = 0, reset_ns = 0, cpu_ns = 0; // cpu: of the machine's thread, with the reset
+    std::uint64_t exec_ns = 0, reset_ns = 0;
     std::uint64_t pages_copied = 0, pages_dropped = 0, exits = 0;
 };
 

@@ -72,7 +72,7 @@ ChannelArrivals::ChannelArrivals(int channel, std::uint32_t listener, First firs
 void ChannelArrivals::served(const Served& served) {
     ready_.exec_us = served.exec_ns / 1000;
     ready_.reset_us = served.reset_ns / 1000;
-    ready_.cpu_us = served.cpu_ns / 1000;
+    ready_.cpu_us = (tinykvm::thread_cpu_ns() - begin_cpu_ns_) / 1000; // with the reset
     ready_.dirty_pages = served.pages_copied + served.pages_dropped;
     ready_.exits = served.exits;
 }
@@ -104,8 +104,10 @@ bool ChannelArrivals::next(Arrival& out) {
         // A machine is resumed once, with the request in its hands; not at all for a client that went away.
         wait_readable(out.fd.get(), stop_, kHeadPatienceMs);
         char byte;
-        if (::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+        if (::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+            begin_cpu_ns_ = tinykvm::thread_cpu_ns();
             return true;
+        }
         out.fd.reset();
     }
 }

@@ -26,6 +26,7 @@ private:
     std::uint32_t listener_;
     const Stopper& stop_;
     link::Message ready_;
+    std::uint64_t begin_cpu_ns_ = 0; // of this thread, when it took the request
 };
 
 } // namespace kvmserver

@@ -89,14 +89,18 @@ private:
 // Of a request whose opening the machine has been given.
 class RequestPeer final : public MemoryPeer {
 public:
-    RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, std::unique_ptr<http::Lease> lease) : waiter_(std::move(waiter)), lease_(std::move(lease)) {}
+    RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, std::unique_ptr<http::Lease> lease, const std::atomic<bool>& others_wait)
+        : waiter_(std::move(waiter)), lease_(std::move(lease)), others_wait_(others_wait) {}
     ~RequestPeer() override {
         if (waiter_)
-            waiter_->replied({}, http::Closing::reset, std::move(lease_));
+            waiter_->replied({}, http::Closing::reset, http::Sender::front, std::move(lease_));
     }
     bool gone() const override { return waiter_->abandoned(); }
     void reply(std::string bytes, Closing closing) override {
-        waiter_->replied(std::move(bytes), closing == Closing::clean ? http::Closing::clean : http::Closing::reset, std::move(lease_));
+        // With others waiting for the machine its thread is what is short, else the client's time is.
+        const bool busy = others_wait_.load(std::memory_order_relaxed);
+        waiter_->replied(std::move(bytes), closing == Closing::clean ? http::Closing::clean : http::Closing::reset,
+                         busy ? http::Sender::front : http::Sender::caller, std::move(lease_));
         waiter_ = nullptr;
     }
     UniqueFd connect() override {
@@ -112,6 +116,7 @@ public:
 private:
     std::shared_ptr<http::RequestWaiter> waiter_; // until it has its answer
     std::unique_ptr<http::Lease> lease_;
+    const std::atomic<bool>& others_wait_; // of the HttpMode, which outlives its machines
 };
 
 } // namespace
@@ -152,7 +157,7 @@ void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::R
     {
         const std::lock_guard lock(mutex_);
         if (queue_.size() < kMostWaiting)
-            queue_.push_back(std::move(waiting));
+            queue_.push_back(std::move(waiting)), others_wait_ = true;
     }
     if (waiting.waiter)
         waiting.waiter->failed({503, "queue-full", fmt::format("{} requests wait for a machine already", kMostWaiting), "more machines: --threads", 1});
@@ -170,6 +175,7 @@ bool HttpMode::next(Arrival& out) {
                 return false;
             request = std::move(queue_.front());
             queue_.pop_front();
+            others_wait_ = !queue_.empty();
         }
         if (request.waiter->abandoned()) // no machine is needed
             continue;
@@ -190,7 +196,7 @@ Arrival HttpMode::arrival_of(Waiting request) const {
     auto lease = std::make_unique<MachineLease>(std::move(fate), request_seconds_);
     if (request.opening.size() <= Driver::kMostReceived) {
         out.received = std::move(request.opening);
-        out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease));
+        out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease), others_wait_);
         return out;
     }
     auto [ours, theirs] = socket_pair();

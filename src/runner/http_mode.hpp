@@ -1,5 +1,6 @@
 // HTTP mode: client connections stay open, every request gets a clean machine.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -43,6 +44,7 @@ private:
     std::mutex mutex_; // guards what follows
     std::condition_variable changed_;
     std::deque<Waiting> queue_; // the oldest first
+    std::atomic<bool> others_wait_ = false; // in the queue
     bool ended_ = false;
     http::Front front_; // last: its threads use the rest
 };

@@ -34,7 +34,7 @@ bool RequestMachine::serve_one() {
     if (!arrivals_.next(client))
         return false;
     Served served;
-    const std::uint64_t begin = host_mono_ns(), cpu = thread_cpu_ns(), exits = machine_->exits();
+    const std::uint64_t begin = host_mono_ns(), exits = machine_->exits();
     tell_ = std::move(client.tell);
     if (!driver_.attach(*machine_, std::move(client)))
         throw HostError(ENOSPC, "connection slot of a clean machine");
@@ -50,7 +50,6 @@ bool RequestMachine::serve_one() {
     if (end == DriveEnd::requested)
         return false;
     clean(served);
-    served.cpu_ns = thread_cpu_ns() - cpu;
     arrivals_.served(served);
     return true;
 }

@@ -2,6 +2,8 @@
 import concurrent.futures
 import json
 import signal
+import socket
+import struct
 
 import harness
 import pytest
@@ -172,3 +174,27 @@ def test_a_client_that_goes_away_frees_the_machine(endings) -> None:
     with waiting:
         assert waiting.reply() == b"ok"
     assert "the client has gone" in endings.out
+
+
+def test_a_client_that_reads_late_gets_every_byte(start, program) -> None:
+    server = start(program("c-epoll"), SNAPRUN_E2, "--http")
+    count, size = 120, 60_000  # more than sockets hold
+    with server.client() as client:
+        client.send(b"".join(harness.request(f"/bytes/{size + i}") for i in range(count)))
+        with server.client() as other:  # is served in the meantime
+            assert other.ask("/count") == b"1\n"
+        for i in range(count):
+            assert client.reply() == harness.letters(size + i), f"reply {i}"
+
+
+def test_clients_that_vanish_leave_nothing_behind(start, program) -> None:
+    server = start(program("c-epoll"), SNAPRUN_E2, "--http", "--check-reset")
+    with server.client() as steady:
+        for i in range(200):
+            with server.client() as client:
+                client.send(harness.request("/count" if i % 2 else "/bytes/50000"))
+                if i % 3 == 0:
+                    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            assert steady.ask("/bytes/1000") == harness.letters(1000)
+            assert steady.ask("/count") == b"1\n"
+    assert server.stop().status == 0
