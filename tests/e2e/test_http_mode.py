@@ -1,6 +1,7 @@
 """--http: clients' connections stay open, every request gets a clean machine."""
 import concurrent.futures
 import json
+import pathlib
 import signal
 import socket
 import struct
@@ -176,11 +177,28 @@ def test_a_client_that_goes_away_frees_the_machine(endings) -> None:
     assert "the client has gone" in endings.out
 
 
+def unsent(port: int, client_port: int) -> int:
+    """Bytes that the server has given to its socket and that the client has no room for."""
+    ends = (f":{port:04X}", f":{client_port:04X}")
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if (fields[1][-5:], fields[2][-5:]) == ends:
+            return int(fields[4].split(":")[0], 16)
+    return 0
+
+
 def test_a_client_that_reads_late_gets_every_byte(start, program) -> None:
     server = start(program("c-epoll"), SNAPRUN_E2, "--http")
-    count, size = 120, 60_000  # more than sockets hold
+    count, size = 200, 60_000  # more than sockets hold
     with server.client() as client:
         client.send(b"".join(harness.request(f"/bytes/{size + i}") for i in range(count)))
+        seen = [0]
+
+        def stands_still() -> bool:
+            seen.append(unsent(server.port, client.socket.getsockname()[1]))
+            return seen[-1] > 0 and len(set(seen[-20:])) == 1
+
+        harness.wait_until(stands_still, "no more fits")
         with server.client() as other:  # is served in the meantime
             assert other.ask("/count") == b"1\n"
         for i in range(count):
