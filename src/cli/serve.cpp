@@ -12,6 +12,7 @@
 #include "src/cli/command.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/probe_line.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/runner/listeners.hpp"
 #include "src/store/gc.hpp"
@@ -174,6 +175,15 @@ admin::ListenerOptions admin_options(const Invocation& invocation, const Context
     return options;
 }
 
+// The daemon starts all the same: its store can be seen to, and a later request may find /dev/kvm mended.
+void tell_of_trouble() {
+    try {
+        probe_line();
+    } catch (const UserError& reason) {
+        fmt::print(stderr, "kvmserver: no function can run here ({}); requests are answered with 502 until that is mended: kvmserver doctor\n", reason.what());
+    }
+}
+
 int serve(const Invocation& invocation, Context& context) {
     if (!invocation.operands.empty())
         throw UserError(ExitCode::usage, fmt::format("serve takes no '{}'; see kvmserver serve --help",
@@ -200,6 +210,7 @@ int serve(const Invocation& invocation, Context& context) {
                       listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
         auto running = std::make_unique<Admin>(store, control, listen);
         fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
+        tell_of_trouble();
         return running;
     };
     return daemon::serve(std::move(options));

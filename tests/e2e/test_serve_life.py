@@ -58,6 +58,17 @@ def test_reload_reads_the_certificate_again(store, serve, snap) -> None:
     assert served_certificate(daemon.port) == second
 
 
+def test_a_host_without_kvm_is_told_at_the_start(store, serve, snap) -> None:
+    store.deploy(snap, "hello")
+    daemon = serve(env={"LD_PRELOAD": str(harness.GUESTS / "old_kvm.so")})
+    (line,) = [line for line in daemon.err.splitlines() if "no function can run here" in line]
+    assert "/dev/kvm" in line and "KVM_CAP_SYNC_REGS" in line and "kvmserver doctor" in line
+    problem = daemon.ask("hello").problem
+    assert (problem["status"], problem["code"]) == (502, "not-restored") and "KVM_CAP_SYNC_REGS" in problem["detail"]
+    daemon.stop()
+    assert "no function can run here" not in serve().err
+
+
 @pytest.mark.parametrize("how", ["signal", "API"])
 def test_reload_does_all_though_one_thing_fails(store, serve, snap, how) -> None:
     store.deploy(snap, "hello")
