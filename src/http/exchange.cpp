@@ -89,7 +89,6 @@ bool Exchange::connect(Yield& yield) {
     if (body_.done() && !connection_.client().secure())
         answer_->direct = DirectReply::allowed(connection_.client().socket(), head_, options_, worker.draining_flag());
     connection_.deadline().set_in(options_.connect_timeout);
-    connection_.watch();
     worker.upstream().connect({.head = head_,
                                .request_id = request_id_,
                                .traceparent = traceparent_.empty() ? head_.traceparent : traceparent_,
@@ -97,6 +96,7 @@ bool Exchange::connect(Yield& yield) {
                                .secure = connection_.client().secure(),
                                .opening = out_},
                               answer_);
+    connection_.watch(); // after it: a machine is at work meanwhile
     const bool answered = answer_->wait(yield);
     connected_ = Clock::now();
     if (answered)
