@@ -179,7 +179,7 @@ admin::ListenerOptions admin_options(const Invocation& invocation, const Context
 void tell_of_trouble() {
     try {
         probe_line();
-    } catch (const UserError& reason) {
+    } catch (const std::exception& reason) {
         fmt::print(stderr, "kvmserver: no function can run here ({}); requests are answered with 502 until that is mended: kvmserver doctor\n", reason.what());
     }
 }

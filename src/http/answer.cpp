@@ -1,5 +1,7 @@
 #include "src/http/answer.hpp"
 
+#include <new>
+
 #include <boost/asio/dispatch.hpp>
 
 namespace kvmserver::http {
@@ -24,7 +26,10 @@ void Answer::connected_for_rest(tinykvm::UniqueFd with, std::unique_ptr<Lease> h
 void Answer::replied(std::string with, Closing by, Sender sender, std::unique_ptr<Lease> holding) {
     if (!settle())
         return;
-    sent = sender == Sender::caller && direct && direct->send(with);
+    try {
+        sent = sender == Sender::caller && direct && direct->send(with);
+    } catch (const std::bad_alloc&) { // before anything was sent; the request waits for its notice
+    }
     reply = std::move(with);
     closing = by;
     opening_delivered = true;

@@ -36,6 +36,8 @@ public:
     }
     // Instead of a read; beyond the bound if need be. None may be under way.
     void append(std::string_view bytes) {
+        if (bytes.empty())
+            return;
         if (bytes.size() > capacity_ - end_)
             move_to(size() + bytes.size());
         std::memcpy(data_.get() + end_, bytes.data(), bytes.size());

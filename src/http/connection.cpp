@@ -98,8 +98,9 @@ bool Connection::wait_first_byte(Yield& yield) {
         }
         if (!in_.empty() && (skipped || in_.view() != "\r"))
             return true;
-        if (worker_.draining() && in_.empty() && !reading_ && !client_.has_input()) {
-            const auto patience = drain_patience();
+        if (worker_.draining() && in_.empty() && !client_.has_input()) {
+            // What a read under way has taken from the socket is about to be here.
+            const auto patience = std::max(drain_patience(), std::chrono::milliseconds(reading_ ? 1 : 0));
             if (patience.count() == 0)
                 return false;
             deadline_.set_in(patience);

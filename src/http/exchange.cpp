@@ -52,7 +52,8 @@ Next Exchange::run(Yield& yield) {
         next = serve(yield);
     } catch (const std::exception& error) { // of the Upstream, or no memory: the other coroutine must end first
         outcome_ = Outcome::program_failed;
-        next = reply_begun_ ? Next::cut
+        abandon_answer(yield); // else somebody might still write to the client
+        next = reply_begun_ || (answer_ && answer_->sent) ? Next::cut
                             : answer({500, "internal", std::string("The front failed: ") + error.what(), "", {}},
                                      Outcome::program_failed, yield);
     }
@@ -94,7 +95,8 @@ bool Exchange::connect(Yield& yield) {
                                .traceparent = traceparent_.empty() ? head_.traceparent : traceparent_,
                                .client_ip = connection_.client_ip(),
                                .secure = connection_.client().secure(),
-                               .opening = out_},
+                               .opening = out_,
+                               .more_follows = !body_.done() || head_.upgrade},
                               answer_);
     connection_.watch(); // after it: a machine is at work meanwhile
     const bool answered = answer_->wait(yield);
@@ -129,8 +131,11 @@ Next Exchange::sent_directly(Yield& yield) {
     has_program_ = reply_begun_ = true;
     status_ = answer_->direct->status();
     bytes_out_ += answer_->direct->sent();
+    progress();
     const std::string_view rest = answer_->direct->rest();
-    return rest.empty() || send_client(rest, yield) ? Next::keep : broken({}, yield);
+    if (rest.empty())
+        return Next::keep;
+    return abort_ == Abort::none && send_client(rest, yield) ? Next::keep : broken({}, yield);
 }
 
 // A reply of our own. The connection goes on only when nothing of the request can be mistaken for the next one.
@@ -185,13 +190,17 @@ Next Exchange::broken(Problem what, Yield& yield) {
     return reply_begun_ ? Next::cut : answer(what, outcome, yield);
 }
 
+// For when it was not waited for, as Upstream::connect() threw.
+void Exchange::abandon_answer(Yield& yield) {
+    if (!answer_)
+        return;
+    answer_->interrupt();
+    answer_->wait(yield);
+}
+
 void Exchange::finish(Next& next, Yield& yield) {
     phase_ = Phase::finishing;
     program_.close();
-    if (answer_) { // not waited for when Upstream::connect() threw
-        answer_->interrupt();
-        answer_->wait(yield);
-    }
     if (uploading_) {
         // The rest of a body that the program did not want is thrown away, so that the next request can be found.
         reply_done_ = true;

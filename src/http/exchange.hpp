@@ -44,6 +44,7 @@ private:
     Next broken(Problem what, Yield& yield);
     Problem timeout_problem() const;
     void finish(Next& next, Yield& yield);
+    void abandon_answer(Yield& yield);
     bool send_client(std::string_view bytes, Yield& yield);
     bool send_program(std::string_view bytes, Yield& yield);
     bool write_all(Stream& to, std::string_view bytes, Yield& yield);

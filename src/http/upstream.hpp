@@ -40,6 +40,7 @@ struct RequestInfo {
     // What the program is sent first: the head, and of the body what has arrived. The front sends it over the socket,
     // unless the Upstream does it in another way (RequestWaiter).
     std::string_view opening;
+    bool more_follows; // than the opening: of the body, or after an upgrade
 };
 
 // Where the answer goes. Any thread may answer, once; what comes after the first answer is dropped.

@@ -31,6 +31,8 @@ public:
     virtual ~MemoryPeer() = default;
     // Whether nobody wants a reply any longer.
     virtual bool gone() const = 0;
+    // Whether more than what came with it is to be read, once connect() has been called.
+    virtual bool more_follows() const = 0;
     // All that the program said before it closed the connection. Nothing may be called after it.
     virtual void reply(std::string bytes, Closing closing) = 0;
     // What follows in either direction goes over this socket; none when the system has no more of them. Nothing

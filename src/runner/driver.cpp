@@ -234,9 +234,9 @@ bool Driver::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) 
 
 bool Driver::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
     Client& c = client(slot);
-    if (c.eof || c.failed || view.rx_room() == 0 || (c.memory && !c.memory->gone()))
+    if (c.eof || c.failed || view.rx_room() == 0 || (c.memory && !c.memory->more_follows() && !c.memory->gone()))
         return false;
-    if (!have_socket(machine, slot)) // whose other end is gone
+    if (!have_socket(machine, slot))
         return true;
     std::vector<iovec> ranges;
     if (!machine.connections().rx_ranges(slot, view, ranges)) {

@@ -25,6 +25,7 @@ namespace {
 constexpr std::size_t kMostWaiting = 1024;
 constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(30); // with which they wait
 constexpr std::chrono::seconds kDrainPatience{30};
+constexpr std::chrono::seconds kLastWords{1}; // to send those that got no machine until then
 
 http::Options front_options(const Options& options) {
     http::Options out;
@@ -60,6 +61,8 @@ http::Problem no_socket() {
     return {503, "no-socket", fmt::format("the server has no socket left: {}", std::strerror(errno)), "raise its open files", 1};
 }
 
+http::Problem stopping() { return {503, "stopping", "the server is stopping", "try again", 1}; }
+
 // Tells the front why a program's connection ended before its reply did.
 class MachineLease final : public http::Lease {
 public:
@@ -76,7 +79,7 @@ public:
                                  "--max-request-time sets the limit", {}};
         case Fate::out_of_memory:
             return http::Problem{507, "out-of-memory", "the request took more memory than it may", "--max-request-memory sets the limit", {}};
-        case Fate::stopped: return http::Problem{503, "stopping", "the server is stopping", "try again", 1};
+        case Fate::stopped: return stopping();
         }
         return std::nullopt;
     }
@@ -89,13 +92,14 @@ private:
 // Of a request whose opening the machine has been given.
 class RequestPeer final : public MemoryPeer {
 public:
-    RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, std::unique_ptr<http::Lease> lease, const std::atomic<bool>& others_wait)
-        : waiter_(std::move(waiter)), lease_(std::move(lease)), others_wait_(others_wait) {}
+    RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, std::unique_ptr<http::Lease> lease, bool more_follows, const std::atomic<bool>& others_wait)
+        : waiter_(std::move(waiter)), lease_(std::move(lease)), more_follows_(more_follows), others_wait_(others_wait) {}
     ~RequestPeer() override {
         if (waiter_)
             waiter_->replied({}, http::Closing::reset, http::Sender::front, std::move(lease_));
     }
     bool gone() const override { return waiter_->abandoned(); }
+    bool more_follows() const override { return more_follows_; }
     void reply(std::string bytes, Closing closing) override {
         // With others waiting for the machine its thread is what is short, else the client's time is.
         const bool busy = others_wait_.load(std::memory_order_relaxed);
@@ -116,6 +120,7 @@ public:
 private:
     std::shared_ptr<http::RequestWaiter> waiter_; // until it has its answer
     std::unique_ptr<http::Lease> lease_;
+    bool more_follows_;
     const std::atomic<bool>& others_wait_; // of the HttpMode, which outlives its machines
 };
 
@@ -143,23 +148,39 @@ void HttpMode::serve() {
         give_up_late_ones();
     listeners_.close(listener_); // with the front's copy: who comes now is refused, and does not wait for nothing
     front_.drain();
-    front_.wait_drained(kDrainPatience);
+    const std::uint64_t end_ns = host_mono_ns() + static_cast<std::uint64_t>(std::chrono::nanoseconds(kDrainPatience).count());
+    while (!front_.wait_drained(std::chrono::milliseconds(kLookMs)) && host_mono_ns() < end_ns)
+        give_up_late_ones();
+    end();
+}
+
+void HttpMode::end() {
+    std::deque<Waiting> left;
     {
         const std::lock_guard lock(mutex_);
         ended_ = true;
-        hard_stop_.request();
+        left.swap(queue_);
     }
+    for (const Waiting& request : left)
+        request.waiter->failed(stopping());
+    hard_stop_.request();
     changed_.notify_all();
+    if (!left.empty())
+        front_.wait_drained(kLastWords);
 }
 
 void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) {
-    Waiting waiting{std::move(waiter), std::string(request.client_ip), std::string(request.opening), host_mono_ns()};
+    Waiting waiting{std::move(waiter), std::string(request.client_ip), std::string(request.opening), request.more_follows, host_mono_ns()};
+    bool ended = false;
     {
         const std::lock_guard lock(mutex_);
-        if (queue_.size() < kMostWaiting)
+        ended = ended_;
+        if (!ended && queue_.size() < kMostWaiting)
             queue_.push_back(std::move(waiting)), others_wait_ = true;
     }
-    if (waiting.waiter)
+    if (waiting.waiter && ended)
+        waiting.waiter->failed(stopping());
+    else if (waiting.waiter)
         waiting.waiter->failed({503, "queue-full", fmt::format("{} requests wait for a machine already", kMostWaiting), "more machines: --threads", 1});
     else
         changed_.notify_one();
@@ -196,7 +217,7 @@ Arrival HttpMode::arrival_of(Waiting request) const {
     auto lease = std::make_unique<MachineLease>(std::move(fate), request_seconds_);
     if (request.opening.size() <= Driver::kMostReceived) {
         out.received = std::move(request.opening);
-        out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease), others_wait_);
+        out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease), request.more_follows, others_wait_);
         return out;
     }
     auto [ours, theirs] = socket_pair();
@@ -212,12 +233,13 @@ void HttpMode::give_up_late_ones() {
     std::deque<Waiting> late; // told without the lock
     {
         const std::lock_guard lock(mutex_);
-        const std::uint64_t since = host_mono_ns() - static_cast<std::uint64_t>(kPatience.count());
+        const std::uint64_t now = host_mono_ns();
         std::erase_if(queue_, [](const Waiting& request) { return request.waiter->abandoned(); });
-        while (!queue_.empty() && queue_.front().since_ns < since) {
+        while (!queue_.empty() && queue_.front().since_ns + static_cast<std::uint64_t>(kPatience.count()) < now) {
             late.push_back(std::move(queue_.front()));
             queue_.pop_front();
         }
+        others_wait_ = !queue_.empty();
     }
     for (const Waiting& request : late)
         request.waiter->failed({503, "queue-timeout", "No machine became free in time.", "more machines: --threads", 1});

@@ -31,11 +31,13 @@ private:
     struct Waiting {
         std::shared_ptr<http::RequestWaiter> waiter;
         std::string client_ip, opening;
+        bool more_follows = false;
         std::uint64_t since_ns = 0;
     };
     void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override;
     Arrival arrival_of(Waiting request) const;
     void give_up_late_ones();
+    void end();
 
     Listeners& listeners_;
     double request_seconds_;

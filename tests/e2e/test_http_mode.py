@@ -146,6 +146,14 @@ def test_request_and_reply_flow_at_once(endings) -> None:
             assert client.chunks() == b"two"
 
 
+def test_a_program_that_never_waits_gets_the_rest_of_a_request(endings) -> None:
+    with endings.client() as client:
+        client.send(b"POST /busy HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf")
+        harness.wait_until(lambda: "busy" in endings.out, "the machine has the first part")
+        client.send(b"rest")
+        assert client.reply() == b"busy"
+
+
 def test_a_reply_before_the_body_is_read(endings) -> None:
     with endings.client() as client:
         for size in (10, 30_000):

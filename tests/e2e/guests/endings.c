@@ -32,6 +32,15 @@ static void answer(int fd) {
         const size_t got = read_until(fd, body);
         const int n = snprintf(text, sizeof text, "%zu", got);
         dprintf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", n, text);
+    } else if (path_is("/busy ")) {  // the same without ever waiting for it
+        printf("busy\n");
+        fflush(stdout);
+        while (used < (size_t)((const char *)memmem(in, used, "\r\n\r\n", 4) + 4 - in) + body) {
+            const ssize_t n = recv(fd, in + used, sizeof in - used, MSG_DONTWAIT);
+            if (n == 0) return;
+            if (n > 0) used += (size_t)n;
+        }
+        say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbusy");
     } else if (path_is("/early ")) {  // before the body was read, which then never is
         say(fd, "HTTP/1.1 413 Too Much\r\nContent-Length: 2\r\n\r\nno");
     } else if (path_is("/talk ")) {  // the second part when the body's second part has come
