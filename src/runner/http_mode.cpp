@@ -5,9 +5,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -29,7 +27,7 @@ constexpr std::chrono::seconds kLastWords{1}; // to send those that got no machi
 
 http::Options front_options(const Options& options) {
     http::Options out;
-    out.threads = 1 + options.threads / 8; // a front thread serves some 10,000 requests a second
+    out.threads = 1 + options.threads / 8; // a front thread serves some 50,000 requests a second
     out.progress_timeout = {};             // --max-request-time is the worker's to enforce
     out.connect_timeout = {};              // the queue's is give_up_late_ones()
     return out;
