@@ -58,7 +58,7 @@ public:
     std::function<void()> on_abandon;
 };
 
-enum class Closing { clean, reset };
+enum class Closing { clean, reset }; // by the program, of its connection
 enum class Sender { front, caller };
 
 // Who waits within connect(): the Upstream may have given the request's opening to a program itself.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "src/http/upstream.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
@@ -20,9 +21,6 @@ struct SocketAddress {
 // How the connection of a request ended, for whoever handed it in.
 enum class Fate : int { running, program_failed, timed_out, out_of_memory, stopped };
 
-// By the program, of its connection.
-enum class Closing { clean, reset };
-
 // The other end of a connection in memory: the request's first bytes come with it (Arrival::received), and a reply that
 // is complete when the machine first waits goes back in one piece. Only what comes later needs a socket. Destroyed
 // without an answer, it has told its side that the connection is broken.
@@ -34,7 +32,7 @@ public:
     // Whether more than what came with it is to be read, once connect() has been called.
     virtual bool more_follows() const = 0;
     // All that the program said before it closed the connection. Nothing may be called after it.
-    virtual void reply(std::string bytes, Closing closing) = 0;
+    virtual void reply(std::string bytes, http::Closing closing) = 0;
     // What follows in either direction goes over this socket; none when the system has no more of them. Nothing
     // may be called after it.
     virtual tinykvm::UniqueFd connect() = 0;

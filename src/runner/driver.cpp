@@ -152,7 +152,7 @@ void Driver::reply_whole(Machine& machine, std::uint32_t slot, const ConnView& v
         reply.append(static_cast<const char*>(range.iov_base), range.iov_len);
     moved_ += reply.size();
     last_progress_ns_ = host_mono_ns();
-    client(slot).memory->reply(std::move(reply), view.reset ? Closing::reset : Closing::clean);
+    client(slot).memory->reply(std::move(reply), view.reset ? http::Closing::reset : http::Closing::clean);
     close_client(machine, slot, false);
 }
 

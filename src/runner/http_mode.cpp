@@ -21,8 +21,8 @@ namespace {
 
 // Requests that wait for a machine; beyond it clients are told to come again.
 constexpr std::size_t kMostWaiting = 1024;
-constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(30); // with which they wait
-constexpr std::chrono::seconds kDrainPatience{30};
+constexpr std::uint64_t kPatienceNs = 30'000'000'000; // with which they wait
+constexpr std::uint64_t kDrainPatienceNs = 30'000'000'000;
 constexpr std::chrono::seconds kLastWords{1}; // to send those that got no machine until then
 
 http::Options front_options(const Options& options) {
@@ -98,11 +98,10 @@ public:
     }
     bool gone() const override { return waiter_->abandoned(); }
     bool more_follows() const override { return more_follows_; }
-    void reply(std::string bytes, Closing closing) override {
+    void reply(std::string bytes, http::Closing closing) override {
         // With others waiting for the machine its thread is what is short, else the client's time is.
         const bool busy = others_wait_.load(std::memory_order_relaxed);
-        waiter_->replied(std::move(bytes), closing == Closing::clean ? http::Closing::clean : http::Closing::reset,
-                         busy ? http::Sender::front : http::Sender::caller, std::move(lease_));
+        waiter_->replied(std::move(bytes), closing, busy ? http::Sender::front : http::Sender::caller, std::move(lease_));
         waiter_ = nullptr;
     }
     UniqueFd connect() override {
@@ -146,7 +145,7 @@ void HttpMode::serve() {
         give_up_late_ones();
     listeners_.close(listener_); // with the front's copy: who comes now is refused, and does not wait for nothing
     front_.drain();
-    const std::uint64_t end_ns = host_mono_ns() + static_cast<std::uint64_t>(std::chrono::nanoseconds(kDrainPatience).count());
+    const std::uint64_t end_ns = host_mono_ns() + kDrainPatienceNs;
     while (!front_.wait_drained(std::chrono::milliseconds(kLookMs)) && host_mono_ns() < end_ns)
         give_up_late_ones();
     end();
@@ -173,8 +172,10 @@ void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::R
     {
         const std::lock_guard lock(mutex_);
         ended = ended_;
-        if (!ended && queue_.size() < kMostWaiting)
-            queue_.push_back(std::move(waiting)), others_wait_ = true;
+        if (!ended && queue_.size() < kMostWaiting) {
+            queue_.push_back(std::move(waiting));
+            others_wait_ = true;
+        }
     }
     if (waiting.waiter && ended)
         waiting.waiter->failed(stopping());
@@ -233,7 +234,7 @@ void HttpMode::give_up_late_ones() {
         const std::lock_guard lock(mutex_);
         const std::uint64_t now = host_mono_ns();
         std::erase_if(queue_, [](const Waiting& request) { return request.waiter->abandoned(); });
-        while (!queue_.empty() && queue_.front().since_ns + static_cast<std::uint64_t>(kPatience.count()) < now) {
+        while (!queue_.empty() && queue_.front().since_ns + kPatienceNs < now) {
             late.push_back(std::move(queue_.front()));
             queue_.pop_front();
         }
