@@ -24,7 +24,8 @@ MAY_INCLUDE = {
     "src/store": ["tinykvm/base"],  # it knows blobs, not machines
     "src/http": ["tinykvm/base"],  # it knows sockets, not machines
     "src/link": ["tinykvm/base"],  # between the daemon and the processes of functions
-    "src/runner": ["tinykvm", "src/snapshot", "src/http", "src/link"],
+    "src/unique": ["tinykvm"],  # finds generators in a machine's memory
+    "src/runner": ["tinykvm", "src/snapshot", "src/http", "src/link", "src/unique"],
     "src/ops": ["tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
     "src/daemon": ["tinykvm/base", "src/store", "src/http", "src/link"],
     "src/admin": ["tinykvm/base", "src/store", "src/http", "src/ops", "src/daemon"],
@@ -37,6 +38,7 @@ ALSO = {
     "tinykvm/guest/abi.hpp": ["tinykvm", "src"],
     "tinykvm/guest/embed.hpp": ["tinykvm/machine"],
     "tinykvm/memory/layout.hpp": ["tinykvm/guest"],
+    "include/kvmserver/entropy.h": ["src/unique"],  # for programs
 }
 ONLY_IN = {"linux/kvm.h": "tinykvm/kvm/abi.hpp"}  # a system header for one file alone
 

@@ -7,7 +7,7 @@
 namespace tinykvm::abi {
 
 // Changes whenever a layout or meaning in this file changes: a snapshot of another version is refused.
-inline constexpr std::uint32_t kVersion = 5;
+inline constexpr std::uint32_t kVersion = 6;
 
 // I/O ports. Any other port ends the machine.
 inline constexpr std::uint16_t kPortHostCall = 0x5a0;  // CPL 3: Shared::call is filled in

@@ -75,6 +75,24 @@ struct LateVariable {
     bool operator==(const LateVariable&) const = default;
 };
 
+// How an entropy region is filled before every invocation.
+enum class EntropyFill : std::uint32_t {
+    random = 0,   // fresh random bytes
+    constant = 1, // EntropyRegion::constant, such as an index that says "the pool is used up"
+    pid = 2,      // the process number of the invocation: 4 bytes
+};
+
+// A range of the program's writable memory that holds random state (a generator, a pool of random bytes). Every
+// invocation finds it filled anew, so that no two of them draw the same values.
+struct EntropyRegion {
+    std::uint64_t at = 0; // guest address
+    std::uint64_t bytes = 0;
+    EntropyFill fill = EntropyFill::random;
+    std::vector<std::uint8_t> constant; // `bytes` of them for EntropyFill::constant, else none
+    std::string source;                 // what was found there, for people: "V8 Math.random"
+    bool operator==(const EntropyRegion&) const = default;
+};
+
 // 2 MiB of files' pages that may be had as one page of the host's.
 struct LargePageState {
     std::uint64_t at = 0;                   // guest address
@@ -105,6 +123,7 @@ struct MachineState {
     std::uint64_t mono_ns = 0, real_ns = 0; // the guest's clocks at the snapshot
     std::uint64_t random_at = 0;            // guest address of AT_RANDOM's 16 bytes, made fresh in each clone
     std::vector<LateVariable> late_env;     // may be absent in a file
+    std::vector<EntropyRegion> entropy;     // may be absent in a file
     std::vector<LargePageState> large_pages; // by address; may be absent in a file
     std::uint32_t threads = 0;
     CpuState cpu;

@@ -1,0 +1,41 @@
+// Finds the random state of a quiescent program: generators and pools of random bytes that every invocation would
+// draw the same values from. There is one finder for each runtime or library, a file each; finders.cpp lists them.
+//
+// A finder must be certain. What it names is overwritten before every invocation, so a wrong guess destroys the program's data.
+// It checks what it found against itself (a cached block is recomputed from its key, an object's type is followed to its name)
+// and never overwrites a generator that the program has seeded on purpose.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/unique/memory_view.hpp"
+#include "tinykvm/machine/state.hpp"
+
+namespace kvmserver::unique {
+
+// What finders found. Regions lie in writable memory of the program; finders use add_*, which check that.
+class Findings {
+public:
+    explicit Findings(const MemoryView& memory) : memory_(&memory) {}
+
+    // False when the range is not the program's writable memory: nothing is added then.
+    bool add_random(tinykvm::GuestVirt at, std::size_t bytes, std::string source);
+    bool add_constant(tinykvm::GuestVirt at, std::span<const std::byte> value, std::string source);
+    bool add_pid(tinykvm::GuestVirt at, std::string source); // 4 bytes
+    std::vector<tinykvm::EntropyRegion> take();
+
+private:
+    bool add(tinykvm::EntropyRegion region);
+    const MemoryView* memory_;
+    std::vector<tinykvm::EntropyRegion> regions_;
+};
+
+using Finder = void (*)(const MemoryView&, Findings&);
+
+// All finders' regions, by address, none overlapping (the first finder's stays).
+std::vector<tinykvm::EntropyRegion> find_entropy(const MemoryView& memory);
+
+// The finders. Each looks first, cheaply, whether its runtime is there at all.
+void find_cookies(const MemoryView& memory, Findings& findings); // include/kvmserver/entropy.h
+
+} // namespace kvmserver::unique

@@ -1,0 +1,95 @@
+#include "src/unique/machine_memory.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "tinykvm/base/zero.hpp"
+#include "tinykvm/memory/layout.hpp"
+
+namespace kvmserver::unique {
+
+using namespace tinykvm;
+
+namespace {
+
+// Calls fn(address, frame) for each page of the program in [begin, end), in order.
+class Pages {
+public:
+    explicit Pages(const MachineImage& image) : image_(&image), left_(image.image->frames()) {}
+
+    void visit(const std::function<void(std::uint64_t, Frame)>& fn) { visit(image_->root, 3, 0, fn); }
+
+private:
+    void visit(GuestPhys table, int level, std::uint64_t virt, const std::function<void(std::uint64_t, Frame)>& fn) {
+        Image& memory = *image_->image;
+        if (frame_of(table) >= memory.frames() || left_ == 0)
+            return;
+        --left_; // tables of a tampered snapshot may lead to each other
+        memory.ensure(frame_of(table));
+        for (std::uint64_t i = 0; i < kPageSize / sizeof(std::uint64_t); ++i) {
+            std::uint64_t entry;
+            std::memcpy(&entry, memory.data() + table.value + i * sizeof(entry), sizeof(entry));
+            const std::uint64_t at = virt | i << (12 + 9 * level);
+            if (!pte::mapped(entry) || pte::frame(entry) >= memory.frames() || at >= layout::kUserMax)
+                continue;
+            if (level == 0)
+                fn(at, pte::frame(entry));
+            else
+                visit(GuestPhys(entry & pte::kAddress), level - 1, at, fn);
+        }
+    }
+    const MachineImage* image_;
+    std::uint32_t left_;
+};
+
+// The program's regions, neighbours of a kind as one.
+std::vector<Area> areas_of(const AddressSpace::Regions& regions) {
+    std::vector<Area> areas;
+    for (const auto& [begin, region] : regions) {
+        if (begin >= layout::kUserMax)
+            break;
+        if (region.prot == PROT_NONE)
+            continue; // a reservation, perhaps of terabytes
+        if (!areas.empty() && areas.back().end.value == begin && areas.back().prot == region.prot && areas.back().name == region.name)
+            areas.back().end = GuestVirt(region.end);
+        else
+            areas.push_back({GuestVirt(begin), GuestVirt(region.end), region.prot, region.name, {}});
+    }
+    return areas;
+}
+
+} // namespace
+
+MachineMemory::MachineMemory(const MachineImage& image) {
+    std::vector<Area> areas = areas_of(*image.regions);
+    for (Area& area : areas) {
+        copies_.push_back(Mapping::map(area.end.value - area.begin.value, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, "copy of the program's memory"));
+        area.bytes = copies_.back().bytes();
+    }
+    std::vector<Written> written;
+    std::size_t area = 0; // pages come in the order of addresses
+    Pages(image).visit([&](std::uint64_t at, Frame frame) {
+        while (area < areas.size() && areas[area].end.value <= at)
+            ++area;
+        if (area == areas.size() || at < areas[area].begin.value || image.image->is_hole(frame))
+            return;
+        image.image->ensure(frame);
+        const auto from = image.image->bytes().subspan(frame_address(frame).value, kPageSize);
+        if (is_zero(from))
+            return;
+        std::byte* to = copies_[area].data() + (at - areas[area].begin.value);
+        std::memcpy(to, from.data(), kPageSize);
+        if (!areas[area].writable())
+            return;
+        if (!written.empty() && written.back().bytes.data() + written.back().bytes.size() == to && written.back().begin >= areas[area].begin)
+            written.back().bytes = {written.back().bytes.data(), written.back().bytes.size() + kPageSize};
+        else
+            written.push_back({GuestVirt(at), {to, kPageSize}});
+    });
+    view_ = MemoryView(std::move(areas), std::move(written));
+}
+
+} // namespace kvmserver::unique
