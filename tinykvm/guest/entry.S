@@ -4,7 +4,7 @@
 .globl gk_header
 gk_header:
     .quad 0x314b4d564b545647        /* kKernelMagic */
-    .long 5                          /* abi::kVersion */
+    .long 6                          /* abi::kVersion */
     .long 0
     .quad gk_boot_entry
     .quad gk_syscall_entry
