@@ -38,6 +38,7 @@ ALSO = {
     "tinykvm/guest/abi.hpp": ["tinykvm", "src"],
     "tinykvm/guest/embed.hpp": ["tinykvm/machine"],
     "tinykvm/memory/layout.hpp": ["tinykvm/guest"],
+    "tinykvm/base/chacha20.hpp": ["tinykvm/guest"],
     "include/kvmserver/entropy.h": ["src/unique"],  # for programs
 }
 ONLY_IN = {"linux/kvm.h": "tinykvm/kvm/abi.hpp"}  # a system header for one file alone

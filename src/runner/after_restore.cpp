@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/runner/own_request.hpp"
+#include "src/runner/random_state.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -41,7 +42,16 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
         fail(ExitCode::failure, path, status == 0 ? "no HTTP reply" : fmt::format("status {}", status));
     if (!settle(*machine, driver, seconds))
         fail(ExitCode::failure, path, "the program does not wait for connections afterwards");
-    return std::move(*machine).merge_into(memory);
+    // What the hook changed may have moved generators, or made others. Where it did not touch their surroundings they are where
+    // they were, and nothing more of the image need be loaded.
+    const bool moved = machine->entropy_may_have_moved();
+    auto regions = machine->image().entropy;
+    auto merged = std::move(*machine).merge_into(memory);
+    if (moved)
+        find_random_state(*merged, "");
+    else
+        merged->entropy = std::move(regions);
+    return merged;
 }
 
 } // namespace kvmserver

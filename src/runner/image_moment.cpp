@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/runner/own_request.hpp"
+#include "src/runner/random_state.hpp"
 #include "src/runner/trial.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/renumber.hpp"
@@ -43,9 +44,7 @@ std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& op
     return trial.status() == status ? cost : std::nullopt;
 }
 
-} // namespace
-
-std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& options, Booted booted) {
+std::shared_ptr<MachineImage> best_image(const Setup& setup, const Options& options, Booted booted) {
     auto image = std::move(*booted.machine).into_image();
     booted.machine.reset();
     if (booted.warm_ns == 0)
@@ -69,6 +68,14 @@ std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& opti
             cost = now;
         }
     }
+    return image;
+}
+
+} // namespace
+
+std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& options, Booted booted) {
+    auto image = best_image(setup, options, std::move(booted));
+    find_random_state(*image, options.verbose.general ? program_name(setup.program) : "");
     return image;
 }
 

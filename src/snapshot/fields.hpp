@@ -150,6 +150,14 @@ struct Fields<tinykvm::LateVariable> {
 };
 
 template <>
+struct Fields<tinykvm::EntropyRegion> {
+    using T = tinykvm::EntropyRegion;
+    static constexpr auto all() {
+        return std::tuple{Field{"at", &T::at}, Field{"bytes", &T::bytes}, Field{"fill", &T::fill}, Field{"constant", &T::constant}, Field{"source", &T::source}};
+    }
+};
+
+template <>
 struct Fields<tinykvm::LargePageState> {
     using T = tinykvm::LargePageState;
     static constexpr auto all() { return std::tuple{Field{"at", &T::at}, Field{"sha256", &T::sha256}, Field{"hot", &T::hot}}; }
@@ -182,6 +190,7 @@ struct Fields<tinykvm::MachineState> {
                           Field{"mono_ns", &T::mono_ns},
                           Field{"random_at", &T::random_at},
                           Field{"late_env", &T::late_env, true},
+                          Field{"entropy", &T::entropy, true},
                           Field{"large_pages", &T::large_pages, true},
                           Field{"real_ns", &T::real_ns},
                           Field{"threads", &T::threads},

@@ -174,6 +174,8 @@ struct Shared {
     // Handles that the guest kernel has no descriptor for any more: the host closes them at the next exit.
     std::uint32_t close_count;
     std::int32_t closes[16];
+    // Set by the host at boot and whenever `generation` changes: 256 random bits for the guest kernel's getrandom.
+    std::uint32_t seed[8];
 };
 static_assert(sizeof(Shared) <= 4096);
 

@@ -75,6 +75,7 @@ i64 sys_getitimer(const Args&);
 i64 sys_getpeername(const Args&);
 i64 sys_getpid(const Args&);
 i64 sys_getpriority(const Args&);
+i64 sys_getrandom(const Args&);
 i64 sys_getresgid(const Args&);
 i64 sys_getresuid(const Args&);
 i64 sys_getrlimit(const Args&);

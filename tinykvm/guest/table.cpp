@@ -232,7 +232,7 @@ struct Table {
         rows[309] = sys_getcpu;
         rows[314] = sys_zero; // sched_setattr
         rows[316] = sys_renameat2;
-        rows[318] = sys_host_call; // getrandom
+        rows[318] = sys_getrandom;
         rows[319] = sys_memfd_create;
         rows[322] = sys_fork; // execveat
         rows[324] = sys_membarrier;

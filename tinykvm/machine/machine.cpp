@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/random_stream.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
 #include "tinykvm/machine/toucher.hpp"
@@ -207,6 +208,8 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     s.cpus = 1;
     s.memory_bytes = env.limits.memory;
     s.trace = env.options.trace_syscalls ? 1 : 0;
+    RandomStream random;
+    m->seed_guest_kernel(random);
     m->set_up_vcpu();
     m->start_at(m->kernel_.boot_entry);
     return m;
@@ -266,6 +269,12 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
         for (std::uint64_t at = 0; at < sizeof(abi::Conn) * abi::kMaxConns; at += kPageSize)
             m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
     }
+    m->entropy_ = EntropyRegions(image->entropy, m->ram_, m->space_.tables());
+    for (const Frame frame : m->entropy_.frames())
+        if (frame < m->clean_copies_.size())
+            m->clean_copies_[frame] = false; // written to before each invocation
+    if (strategy == ResetStrategy::dirty_bits)
+        m->host_pages_.insert(m->host_pages_.end(), m->entropy_.frames().begin(), m->entropy_.frames().end());
     m->set_up_vcpu();
     toucher.touch(*m);
     m->start_at(m->kernel_.wait_resume);
@@ -273,18 +282,25 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     return m;
 }
 
+void Machine::seed_guest_kernel(RandomStream& random) { random.fill(std::as_writable_bytes(std::span(shared_->seed))); }
+
 void Machine::make_unique() {
     if (!image_->keep_pid)
         shared_->pid = fresh_pid();
     shared_->generation = shared_->generation + 1;
     shared_->trace = env_->options.trace_syscalls ? 1 : 0;
     shared_->preempt = 0;
-    std::array<std::byte, 16> random;
-    if (::getrandom(random.data(), random.size(), 0) == static_cast<ssize_t>(random.size()))
-        space_.write(GuestVirt(random_at_), random);
+    RandomStream random;
+    std::array<std::byte, 16> at_random;
+    random.fill(at_random);
+    space_.write(GuestVirt(random_at_), at_random);
+    seed_guest_kernel(random);
+    entropy_.fill(random, shared_->pid);
     if (space_.has_wipe_on_fork())
         space_.wipe_on_fork();
 }
+
+bool Machine::entropy_may_have_moved() const { return entropy_.surroundings_changed(ram_, space_.tables()); }
 
 Machine::Wait Machine::wait() const {
     const volatile abi::Wait& w = shared_->wait;

@@ -21,6 +21,7 @@
 #include "tinykvm/linux/policy.hpp"
 #include "tinykvm/machine/clock.hpp"
 #include "tinykvm/machine/connections.hpp"
+#include "tinykvm/machine/entropy.hpp"
 #include "tinykvm/machine/program.hpp"
 #include "tinykvm/machine/state.hpp"
 #include "tinykvm/memory/address_space.hpp"
@@ -101,6 +102,7 @@ struct MachineImage {
     std::uint64_t mono_ns = 0;
     std::uint64_t random_at = 0;
     std::vector<LateVariable> late_env;
+    std::vector<EntropyRegion> entropy; // sound by themselves: check_entropy_region()
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
     std::vector<FrameRun> working_set; // frames that an invocation is known to write to
@@ -176,11 +178,16 @@ public:
     AccessedFrames accessed_frames();
     // Clone only: frames of the image that it has written to so far.
     std::vector<FrameRun> written_frames() const;
+    // Clone only: whether what lies around an entropy region of its image is other than there. A generator that moves
+    // leaves a trace: a page that is gone, or the header of an object that was freed.
+    bool entropy_may_have_moved() const;
+    const MachineImage& image() const { return *image_; } // clone only
     // Clone only: puts every bit back. Before the next invocation comes prepare().
     ResetStats reset();
     // Clone only, right after reset(): the first difference from the image, "" when there is none.
     std::string compare_with_image();
-    // Clone only, after reset(): what must differ between invocations (pid, random bytes, WIPEONFORK pages).
+    // Clone only, after reset(): what must differ between invocations (pid, random bytes, entropy regions,
+    // WIPEONFORK pages).
     void prepare();
 
 private:
@@ -190,6 +197,7 @@ private:
     void set_up_vcpu();
     void start_at(std::uint64_t rip);
     void make_unique();
+    void seed_guest_kernel(class RandomStream& random);
     void find_pages();
     // Of a populated address of the guest kernel's; the pointer is good within its page.
     Frame frame_at(std::uint64_t at) const;
@@ -240,6 +248,7 @@ private:
     std::vector<ListenerState> listeners_;
     std::uint64_t random_at_ = 0;
     std::vector<LateVariable> late_env_;
+    EntropyRegions entropy_;
     std::uint64_t exits_ = 0;
     std::map<std::uint32_t, std::uint64_t> exit_reasons_;
     bool in_door_ = true; // the vCPU is where a wait leaves it: CPL 3, no exception under way

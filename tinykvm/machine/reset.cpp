@@ -314,6 +314,7 @@ Machine::AccessedFrames Machine::accessed_frames() {
             return entry;
         });
     }
+    writable.insert(writable.end(), entropy_.frames().begin(), entropy_.frames().end()); // by the host, each time
     found.program.insert(found.program.end(), writable.begin(), writable.end());
     for (auto* frames : {&found.machine, &found.program})
         std::erase_if(*frames, [&](Frame frame) { return frame >= ram_.image_frames(); });

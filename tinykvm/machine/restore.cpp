@@ -116,6 +116,7 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     state.real_ns = host_real_ns();
     state.random_at = image.random_at;
     state.late_env = image.late_env;
+    state.entropy = image.entropy;
     state.large_pages = image.large_pages;
     state.threads = image.threads;
     state.working_set = image.working_set;
@@ -168,6 +169,13 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     for (const LateVariable& late : state.late_env)
         if (late.name.empty() || late.bytes > kMostLateBytes || late.at >= layout::kUserMax || late.bytes > layout::kUserMax - late.at)
             bad("an environment variable that is outside of its memory");
+    std::uint64_t entropy_end = 0;
+    for (const EntropyRegion& region : state.entropy) {
+        check_entropy_region(region);
+        if (region.at < std::exchange(entropy_end, region.at + region.bytes))
+            bad("its entropy regions are not in order");
+    }
+    image->entropy = state.entropy;
     image->keep_pid = must_keep_pid(regions);
     image->regions = std::make_shared<const AddressSpace::Regions>(std::move(regions));
     image->root = GuestPhys(state.page_table_root);

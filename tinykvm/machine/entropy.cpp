@@ -1,0 +1,74 @@
+#include "tinykvm/machine/entropy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/random_stream.hpp"
+#include "tinykvm/memory/layout.hpp"
+
+namespace tinykvm {
+
+void check_entropy_region(const EntropyRegion& region) {
+    constexpr std::uint64_t kMostBytes = 1 << 20;
+    const auto bad = [&](const char* why) {
+        throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: entropy region {:#x} {}; build it anew", region.at, why));
+    };
+    if (region.bytes == 0 || region.bytes > kMostBytes || region.at >= layout::kUserMax || region.bytes > layout::kUserMax - region.at)
+        bad("is not in the program's memory");
+    if (region.fill > EntropyFill::pid)
+        bad("is of an unknown kind");
+    if (region.constant.size() != (region.fill == EntropyFill::constant ? region.bytes : 0))
+        bad("has a constant of another size");
+    if (region.fill == EntropyFill::pid && (region.bytes != sizeof(std::uint32_t) || region.at % sizeof(std::uint32_t) != 0))
+        bad("is no process number");
+}
+
+EntropyRegions::EntropyRegions(std::span<const EntropyRegion> regions, GuestRam& ram, const PageTables& tables) {
+    for (const EntropyRegion& region : regions) {
+        for (std::uint64_t at = region.at, end = region.at + region.bytes; at < end;) {
+            const std::uint64_t entry = tables.get(GuestVirt(at)), in_page = at % kPageSize, bytes = std::min(kPageSize - in_page, end - at);
+            const Frame frame = pte::frame(entry);
+            constexpr std::uint64_t kWanted = pte::kWrite | pte::kUser;
+            if (!pte::mapped(entry) || (entry & kWanted) != kWanted || frame >= ram.image_frames() || ram.shared(frame))
+                throw UserError(ExitCode::bad_snapshot,
+                                fmt::format("snapshot: entropy region {:#x} is not in writable memory; build it anew", region.at));
+            ram.image()->ensure(frame); // or what is written would be taken for the page
+            pieces_.push_back({region.fill, ram.frame_bytes(frame).subspan(in_page, bytes), region.constant.data() + (at - region.at), GuestVirt(at), frame});
+            frames_.push_back(frame);
+            at += bytes;
+        }
+    }
+    std::sort(frames_.begin(), frames_.end());
+    frames_.erase(std::unique(frames_.begin(), frames_.end()), frames_.end());
+}
+
+void EntropyRegions::fill(RandomStream& random, std::uint32_t pid) const {
+    for (const Piece& piece : pieces_) {
+        switch (piece.fill) {
+        case EntropyFill::random: random.fill(piece.to); break;
+        case EntropyFill::constant: std::memcpy(piece.to.data(), piece.constant, piece.to.size()); break;
+        case EntropyFill::pid: std::memcpy(piece.to.data(), &pid, sizeof(pid)); break;
+        }
+    }
+}
+
+bool EntropyRegions::surroundings_changed(const GuestRam& ram, const PageTables& tables) const {
+    constexpr std::size_t kAround = 64; // headers of objects and of allocations
+    const std::byte* pristine = ram.image()->data();
+    return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
+        if (pte::frame(tables.get(piece.at)) != piece.frame)
+            return true;
+        const auto own = ram.frame_bytes(piece.frame);
+        const auto image = std::span(pristine + frame_address(piece.frame).value, kPageSize);
+        const std::size_t begin = piece.at.value % kPageSize, end = begin + piece.to.size();
+        const auto differs = [&](std::size_t from, std::size_t to) {
+            return !std::equal(own.begin() + from, own.begin() + to, image.begin() + from);
+        };
+        return differs(begin - std::min(begin, kAround), begin) || differs(end, std::min<std::size_t>(end + kAround, kPageSize));
+    });
+}
+
+} // namespace tinykvm
