@@ -20,7 +20,7 @@ namespace {
 
 std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<MachineImage> image,
                                             const std::string& path, const std::string& body) {
-    Driver driver(*setup.listeners, note_line);
+    Driver driver(Driver::Own::dry, note_line);
     const std::shared_ptr<Image> memory = image->image;
     auto machine = Machine::clone(setup.env, std::move(image), driver, ResetStrategy::working_set);
     const double seconds = setup.env.limits.request_seconds;

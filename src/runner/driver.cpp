@@ -50,7 +50,16 @@ socklen_t loopback(std::uint32_t family, sockaddr_storage& out) {
 
 Driver::Driver(Listeners& listeners, std::function<void(const std::string&)> note, const Stopper& stop)
     : listeners_(listeners), stop_request_(stop), note_(std::move(note)) {}
+Driver::Driver(Own own, std::function<void(const std::string&)> note, const Stopper& stop)
+    : own_listeners_(std::make_unique<Listeners>()), listeners_(*own_listeners_), stop_request_(stop), note_(std::move(note)) {
+    own_listeners_->set_dry(own == Own::dry);
+}
 Driver::~Driver() = default;
+
+void Driver::close_own_listeners() {
+    if (own_listeners_)
+        own_listeners_->close_all();
+}
 
 // The program gets the error as it would without us; people get a line too, as not every program says what happened.
 int Driver::tell_failure(int result, const std::vector<std::uint8_t>& address) {
@@ -61,13 +70,10 @@ int Driver::tell_failure(int result, const std::vector<std::uint8_t>& address) {
     return result;
 }
 
-int Driver::bind(std::uint32_t family, std::vector<std::uint8_t>& address) {
-    return tell_failure(listeners_.bind(family, address), address);
-}
-int Driver::listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) {
-    return tell_failure(listeners_.listen(id, family, address, backlog), address);
-}
+int Driver::bind(ListenerState& socket) { return tell_failure(listeners_.bind(socket), socket.address); }
+int Driver::listen(ListenerState& socket, int backlog) { return tell_failure(listeners_.listen(socket, backlog), socket.address); }
 void Driver::unlisten(std::uint32_t id) { listeners_.close(id); }
+UniqueFd Driver::take_bound(std::uint32_t id) { return listeners_.take_bound(id); }
 
 bool Driver::should_stop() {
     return stop_request_.requested() || (run_deadline_ns_ != 0 && host_mono_ns() >= run_deadline_ns_);

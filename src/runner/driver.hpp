@@ -26,6 +26,10 @@ class Driver final : public tinykvm::MachineHost {
 public:
     // `listeners` serves the program's bind and listen; connections are taken from it when `accepting`.
     Driver(Listeners& listeners, std::function<void(const std::string&)> note, const Stopper& stop = StopSignal::instance());
+    // With listeners of its own: what a machine that is reset opens and closes is no other's concern. The image's it has not.
+    enum class Own { real, dry };
+    Driver(Own own, std::function<void(const std::string&)> note, const Stopper& stop = StopSignal::instance());
+    void close_own_listeners(); // with the reset
     ~Driver() override;
 
     // Runs the machine until it stops, or until the listed ends.
@@ -47,9 +51,10 @@ public:
     std::uint64_t bytes_moved() const { return moved_; }
     std::uint64_t connections_attached() const { return attached_; }
 
-    int bind(std::uint32_t family, std::vector<std::uint8_t>& address) override;
-    int listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) override;
+    int bind(tinykvm::ListenerState& socket) override;
+    int listen(tinykvm::ListenerState& socket, int backlog) override;
     void unlisten(std::uint32_t id) override;
+    tinykvm::UniqueFd take_bound(std::uint32_t id) override;
     void flush(tinykvm::Machine& machine, std::uint32_t slot) override;
     void poll(tinykvm::Machine& machine) override;
     void note(const std::string& line) override { note_(line); }
@@ -78,6 +83,7 @@ private:
     void close_client(tinykvm::Machine& machine, std::uint32_t slot, bool reset);
     Client& client(std::uint32_t slot);
 
+    std::unique_ptr<Listeners> own_listeners_;
     Listeners& listeners_;
     const Stopper& stop_request_;
     std::function<void(const std::string&)> note_;

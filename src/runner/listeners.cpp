@@ -15,11 +15,13 @@
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/permissions.hpp"
 
 namespace kvmserver {
 
 using tinykvm::ExitCode;
+using tinykvm::ListenerState;
 using tinykvm::UniqueFd;
 using tinykvm::UserError;
 
@@ -79,32 +81,37 @@ std::string to_string(const sockaddr* address, socklen_t bytes) {
     return "an address of family " + std::to_string(address->sa_family);
 }
 
-int Listeners::open_socket(std::uint32_t family, std::vector<std::uint8_t>& address, UniqueFd& out) {
+int Listeners::open_socket(ListenerState& socket, UniqueFd& out) {
+    std::vector<std::uint8_t>& address = socket.address;
     SocketAddress where;
-    if (override_) {
+    const bool elsewhere = override_.has_value();
+    if (elsewhere) {
         where = *override_;
         override_.reset();
     } else {
         where.bytes = static_cast<socklen_t>(std::min(address.size(), sizeof(where.storage)));
         std::memcpy(&where.storage, address.data(), where.bytes);
-        where.storage.ss_family = static_cast<sa_family_t>(family);
+        where.storage.ss_family = static_cast<sa_family_t>(socket.family);
     }
     UniqueFd fd(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd)
         return -errno;
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (socket.flags & tinykvm::abi::kBindReusePort)
+        ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
     if (where.storage.ss_family == AF_INET6) {
-        const int off = 0; // like the default of Linux: also IPv4
-        ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+        // As the program says, or like the default of Linux: also IPv4.
+        const int only = !elsewhere && (socket.flags & tinykvm::abi::kBindV6Only) ? 1 : 0;
+        ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
     }
     if (::bind(fd.get(), where.get(), where.bytes) < 0)
         return -errno;
     // The program is told where it asked to be, with the port that the system chose.
     sockaddr_storage real{};
     socklen_t bytes = sizeof(real);
-    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&real), &bytes) == 0 && real.ss_family == family &&
-        (family == AF_INET || family == AF_INET6) && address.size() >= 4)
+    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&real), &bytes) == 0 && real.ss_family == socket.family &&
+        (socket.family == AF_INET || socket.family == AF_INET6) && address.size() >= 4)
         std::memcpy(address.data() + 2, reinterpret_cast<const char*>(&real) + 2, 2);
     out = std::move(fd);
     return 0;
@@ -120,58 +127,78 @@ void Listeners::override_first(UniqueFd listening) {
     given_ = std::move(listening);
 }
 
-int Listeners::bind(std::uint32_t family, std::vector<std::uint8_t>& address) {
+int Listeners::bind(ListenerState& socket) {
     const std::lock_guard lock(mutex_);
     UniqueFd fd;
     if (dry_) {
-        const bool inet = family == AF_INET || family == AF_INET6;
-        if (!inet || address.size() < 4 || address[2] != 0 || address[3] != 0)
+        const bool inet = socket.family == AF_INET || socket.family == AF_INET6;
+        if (!inet || socket.address.size() < 4 || socket.address[2] != 0 || socket.address[3] != 0)
             return 0;
-        return open_socket(family, address, fd); // only to learn a free port
+        return open_socket(socket, fd); // only to learn a free port
     }
-    if (const int error = open_socket(family, address, fd); error < 0)
+    if (given_)
+        return 0; // it is bound, and elsewhere
+    if (const int error = open_socket(socket, fd); error < 0)
         return error;
-    bound_.push_back({address, std::move(fd)});
+    bound_.push_back({socket.id, std::move(fd)});
     return 0;
 }
 
-int Listeners::listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) {
+int Listeners::listen(ListenerState& socket, int backlog) {
     const std::lock_guard lock(mutex_);
     if (dry_)
         return 0;
     UniqueFd fd;
     if (given_) {
-        open_.push_back({id, std::move(given_)});
+        open_.push_back({socket.id, std::move(given_)});
         return 0;
     }
-    const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) { return b.asked == address; });
+    const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Open& b) { return b.id == socket.id; });
     if (found != bound_.end()) {
         fd = std::move(found->fd);
         bound_.erase(found);
-    } else if (const int error = open_socket(family, address, fd); error < 0) {
+    } else if (const int error = open_socket(socket, fd); error < 0) {
         return error;
     }
     if (::listen(fd.get(), std::clamp(backlog, 128, 4096)) < 0)
         return -errno;
-    open_.push_back({id, std::move(fd)});
+    open_.push_back({socket.id, std::move(fd)});
     return 0;
 }
 
 void Listeners::close(std::uint32_t id) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(open_, [&](const Open& o) { return o.id == id; });
+    for (std::vector<Open>* sockets : {&bound_, &open_})
+        std::erase_if(*sockets, [&](const Open& o) { return o.id == id; });
+}
+
+UniqueFd Listeners::take_bound(std::uint32_t id) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Open& b) { return b.id == id; });
+    if (found == bound_.end())
+        return {};
+    UniqueFd fd = std::move(found->fd);
+    bound_.erase(found);
+    return fd;
+}
+
+void Listeners::close_all() {
+    const std::lock_guard lock(mutex_);
+    bound_.clear();
+    open_.clear();
 }
 
 void Listeners::open(const std::vector<tinykvm::ListenerState>& states) {
     for (const auto& state : states) {
-        std::vector<std::uint8_t> address = state.address;
+        ListenerState socket = state;
+        const std::vector<std::uint8_t>& address = socket.address;
         std::string where;
         {
             const std::lock_guard lock(mutex_);
             where = override_ ? to_string(override_->get(), override_->bytes)
                               : to_string(reinterpret_cast<const sockaddr*>(address.data()), static_cast<socklen_t>(address.size()));
         }
-        if (const int error = listen(state.id, state.family, address, 1024); error < 0) {
+        if (const int error = listen(socket, 1024); error < 0) {
             const bool used = error == -EADDRINUSE;
             throw UserError(used ? ExitCode::conflict : error == -EACCES ? ExitCode::not_permitted : ExitCode::failure,
                             fmt::format("cannot listen on {}: {}{}", where, std::strerror(-error),

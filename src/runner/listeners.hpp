@@ -25,7 +25,8 @@ SocketAddress parse_listen_address(const std::string& text);
 int parse_listen_fd(const std::string& text);
 std::string to_string(const sockaddr* address, socklen_t bytes);
 
-// Sockets that were bound and that listen, by the guest's listener number. Thread-safe.
+// Sockets that were bound and that listen, by the guest's listener number. The program's own are in one that the process has; a
+// request machine, which is reset, has one of its own for what an invocation opens. Thread-safe.
 class Listeners {
 public:
     // Where the first listener really listens instead of where the program asked.
@@ -35,9 +36,11 @@ public:
     // Without sockets: addresses are only remembered (building a snapshot).
     void set_dry(bool dry) { dry_ = dry; }
 
-    int bind(std::uint32_t family, std::vector<std::uint8_t>& address);  // 0 or -errno
-    int listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog);
-    void close(std::uint32_t id);
+    int bind(tinykvm::ListenerState& socket); // 0 or -errno; the address is replaced by the bound one
+    int listen(tinykvm::ListenerState& socket, int backlog);
+    void close(std::uint32_t id); // bound or listening
+    tinykvm::UniqueFd take_bound(std::uint32_t id);
+    void close_all();
     // Opens what a snapshot listened on; throws UserError naming the address.
     void open(const std::vector<tinykvm::ListenerState>& states);
 
@@ -46,11 +49,10 @@ public:
     std::vector<std::string> addresses() const; // "127.0.0.1:8080"
 
 private:
-    struct Bound { std::vector<std::uint8_t> asked; tinykvm::UniqueFd fd; };
     struct Open { std::uint32_t id; tinykvm::UniqueFd fd; };
-    int open_socket(std::uint32_t family, std::vector<std::uint8_t>& address, tinykvm::UniqueFd& out);
+    int open_socket(tinykvm::ListenerState& socket, tinykvm::UniqueFd& out);
     mutable std::mutex mutex_;
-    std::vector<Bound> bound_;
+    std::vector<Open> bound_;
     std::vector<Open> open_;
     std::optional<SocketAddress> override_;
     tinykvm::UniqueFd given_;

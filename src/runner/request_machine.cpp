@@ -21,7 +21,7 @@ RequestMachine::RequestMachine(const Setup& setup, const Options& options,
                                std::shared_ptr<const MachineImage> image, ArrivalSource& arrivals,
                                WorkerStats& stats, const Stopper& stop)
     : setup_(setup), options_(options), image_(std::move(image)), arrivals_(arrivals), stats_(stats),
-      driver_(*setup.listeners, note_line, stop) {}
+      driver_(Driver::Own::real, note_line, stop) {}
 
 void RequestMachine::prepare() {
     const ResetStrategy strategy =
@@ -40,6 +40,7 @@ bool RequestMachine::serve_one() {
         throw HostError(ENOSPC, "connection slot of a clean machine");
     Driver::Until until;
     until.one_connection = true;
+    until.accepting = true; // where this invocation listens
     until.idle_limit_ns = static_cast<std::uint64_t>(setup_.env.limits.request_seconds * 1e9);
     const DriveEnd end = driver_.drive(*machine_, until);
     finish(end);
@@ -101,6 +102,7 @@ void RequestMachine::finish(DriveEnd end) {
 
 void RequestMachine::clean(Served& served) {
     const std::uint64_t begin = host_mono_ns();
+    driver_.close_own_listeners();
     const ResetStats done = machine_->reset();
     served.reset_ns = host_mono_ns() - begin;
     served.pages_copied = done.pages_copied;

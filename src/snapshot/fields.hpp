@@ -59,7 +59,7 @@ template <>
 struct Fields<tinykvm::ListenerState> {
     using T = tinykvm::ListenerState;
     static constexpr auto all() {
-        return std::tuple{Field{"id", &T::id}, Field{"family", &T::family}, Field{"address", &T::address}};
+        return std::tuple{Field{"id", &T::id}, Field{"family", &T::family}, Field{"address", &T::address}, Field{"flags", &T::flags, true}};
     }
 };
 

@@ -60,9 +60,10 @@ inline std::string guest_path(const std::string& name) {
 
 class FakeHost final : public MachineHost {
 public:
-    int bind(std::uint32_t, std::vector<std::uint8_t>&) override { return 0; }
-    int listen(std::uint32_t, std::uint32_t, std::vector<std::uint8_t>&, int) override { return 0; }
+    int bind(ListenerState&) override { return 0; }
+    int listen(ListenerState&, int) override { return 0; }
     void unlisten(std::uint32_t) override {}
+    UniqueFd take_bound(std::uint32_t) override { return {}; }
     void flush(Machine& machine, std::uint32_t slot) override {
         ConnView view;
         REQUIRE(slot < abi::kMaxConns);

@@ -33,16 +33,20 @@ enum Host : std::uint32_t {
     kKilled,               // (signal, address, code) the program was killed by a signal; Shared::crash_* tell where
     kUnknownCall,          // (number) a system call that nobody implements: traced once
     kRefused,              // (number) fork, vfork or execve: refused, told once
-    kListen,               // (listener, family, sockaddr*, bytes) -> 0; the address is replaced by the bound one
-    kUnlisten,             // (listener)
-    kBindAddress,          // (family, sockaddr*, bytes) -> 0; picks a port when it is 0; checks permission
+    kListen,               // (listener, family, sockaddr*, bytes, backlog, BindFlags) -> 0; the address is replaced by the bound one
+    kUnlisten,             // (listener) it was bound or listened, and is closed
+    kBindAddress,          // (listener, family, sockaddr*, bytes, BindFlags) -> 0; picks a port when it is 0; checks permission
     kConnFlush,            // (conn) send what the tx buffer holds without waiting; -> bytes left
     kPoll,                 // Shared::wait as in a wait, but returns at once
     kTrace,                // (number, result) with verbose system calls: one line
     kPanic,                // (text) a bug of the guest kernel
     kHandlePath,   // (handle, buffer, bytes) -> bytes of the path that the handle was opened by
     kThreadCount,          // (count) for --verbose-thread-syscalls and inspect
+    kTakeBound,            // (listener) -> handle of what was bound: it will connect instead of listening; -ENOENT: nothing is
 };
+
+// Of kListen and kBindAddress.
+enum BindFlags : std::uint64_t { kBindV6Only = 1, kBindReusePort = 2 };
 
 struct OpenReply {
     std::uint32_t mode;     // st_mode of what was opened
@@ -91,7 +95,7 @@ inline constexpr std::uint32_t kMaxWaitHandles = 256;
 
 struct Wait {
     std::uint64_t deadline_ns;  // guest monotonic time; ~0 for none
-    std::uint32_t listeners;    // bit n: somebody waits for listener n
+    std::uint32_t listeners;    // not 0: somebody waits for connections
     std::uint32_t handle_count;
     std::uint32_t runnable;     // 1 in kPoll made while threads can run
     std::uint32_t threads;      // live threads
@@ -107,7 +111,7 @@ enum ConnState : std::uint32_t {
     kConnClosed = 3,  // set by the guest; the host sends what is left, closes and frees the slot
 };
 inline constexpr std::uint32_t kMaxConns = 512;
-inline constexpr std::uint32_t kMaxListeners = 16;
+inline constexpr std::uint32_t kMaxListeners = 1024; // bound or listening
 inline constexpr std::uint32_t kRxBytes = 64 << 10;
 inline constexpr std::uint32_t kTxBytes = 64 << 10;
 inline constexpr std::uint32_t kAddressBytes = 28; // sockaddr_in6

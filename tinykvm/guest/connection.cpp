@@ -117,8 +117,11 @@ i64 connection_send(Socket* s, Cursor& from, u32 flags) {
         }
         if (tx_room(c) == 0) {
             flush(s);
-            if (tx_room(c) > 0 || c.error)
+            if (tx_room(c) > 0 || c.error) {
+                if (done && !let_others_run())
+                    break;
                 continue;
+            }
             // From now on, not only once somebody polls: whoever is told of edges must not miss the next one.
             c.want_tx = 1;
             if (!wait)
@@ -135,6 +138,7 @@ i64 connection_send(Socket* s, Cursor& from, u32 flags) {
         if (moved < 0)
             return done ? static_cast<i64>(done) : moved;
         c.tx_len += static_cast<u32>(moved);
+        note_unsent();
         done += static_cast<u64>(moved);
     }
     return static_cast<i64>(done);

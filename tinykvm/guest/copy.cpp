@@ -32,6 +32,18 @@ i64 move_at(HostFile* f, u32 nr, u8* buffer, u64 bytes, u64 offset) {
     return host_call(nr, static_cast<u64>(f->handle), address(&v), 1, offset);
 }
 
+// Whether two handles are of one file, and its size: copied to itself without care, it would never come to its own end.
+bool same_file(const HostFile* x, const HostFile* y, u64& size) {
+    constexpr u32 kFstat = 5;
+    u64 a[18] = {}, b[18] = {}; // struct stat: device, inode, ..., size at 48
+    if (host_call(kFstat, static_cast<u64>(x->handle), address(a)) < 0 || host_call(kFstat, static_cast<u64>(y->handle), address(b)) < 0)
+        return false;
+    size = a[6];
+    return a[0] == b[0] && a[1] == b[1];
+}
+
+u64 rest(u64 size, i64 offset) { return size > static_cast<u64>(offset) ? size - static_cast<u64>(offset) : 0; }
+
 bool readable(const File* f) { return (f->flags & O_ACCMODE_) != O_WRONLY_ && !(f->flags & O_PATH_); }
 bool writable(const File* f) { return (f->flags & O_ACCMODE_) != 0 && !(f->flags & O_PATH_); }
 
@@ -63,7 +75,7 @@ i64 sys_sendfile(const Args& c) {
     if (!out || !in || !readable(in.get()) || !writable(out.get()))
         return -EBADF;
     HostFile* from = seekable(in.get());
-    if (!from)
+    if (!from || static_cast<i64>(c.a[3]) < 0 || (out.get()->flags & O_APPEND_))
         return -EINVAL;
     Place place;
     if (const i64 error = place.open(c.a[2], from); error < 0)
@@ -73,7 +85,10 @@ i64 sys_sendfile(const Args& c) {
         return -ENOMEM;
     u64 done = 0;
     i64 error = 0;
-    const u64 most = c.a[3] < kMostMoved ? c.a[3] : kMostMoved;
+    u64 most = c.a[3] < kMostMoved ? c.a[3] : kMostMoved;
+    u64 size;
+    if (HostFile* to = seekable(out.get()); to && same_file(from, to, size) && rest(size, place.offset) < most)
+        most = rest(size, place.offset); // what was there
     while (done < most) {
         const i64 n = move_at(from, kPreadv, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(place.offset));
         if (n <= 0) {
@@ -87,7 +102,7 @@ i64 sys_sendfile(const Args& c) {
         }
         done += static_cast<u64>(sent);
         place.offset += sent;
-        if (sent < n)
+        if (sent < n || !let_others_run())
             break;
     }
     if (done && !place.close())
@@ -117,8 +132,15 @@ i64 sys_copy_file_range(const Args& c) {
     Buffer buffer;
     if (!buffer.get())
         return -ENOMEM;
-    u64 done = 0;
-    const u64 most = c.a[4] < kMostMoved ? c.a[4] : kMostMoved;
+    u64 done = 0, size;
+    u64 most = c.a[4] < kMostMoved ? c.a[4] : kMostMoved;
+    if (same_file(from, to, size)) {
+        if (rest(size, source.offset) < most)
+            most = rest(size, source.offset);
+        const u64 in_at = static_cast<u64>(source.offset), out_at = static_cast<u64>(target.offset);
+        if (out_at + most > in_at && out_at < in_at + most)
+            return -EINVAL;
+    }
     while (done < most) {
         const i64 n = move_at(from, kPreadv, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(source.offset));
         const i64 put = n <= 0 ? n : move_at(to, kPwritev, buffer.get(), static_cast<u64>(n), static_cast<u64>(target.offset));
@@ -129,7 +151,7 @@ i64 sys_copy_file_range(const Args& c) {
         done += static_cast<u64>(put);
         source.offset += put;
         target.offset += put;
-        if (put < n)
+        if (put < n || !let_others_run())
             break;
     }
     if (!done)

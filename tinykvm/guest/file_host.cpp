@@ -27,7 +27,7 @@ i64 move_stream(HostFile* f, Cursor& c, u32 nr, u32 events) {
                 return done ? static_cast<i64>(done) : n;
             done += static_cast<u64>(n);
             c.advance(static_cast<u64>(n) < c.left ? static_cast<u64>(n) : c.left);
-            if (!writing || c.left == 0)
+            if (!writing || c.left == 0 || !let_others_run())
                 return static_cast<i64>(done);
         }
         if (nonblocking(f)) {

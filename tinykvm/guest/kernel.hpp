@@ -158,6 +158,8 @@ void poll_host(bool force); // asks the host for new events without waiting
 // millisecond), so that programs that never wait see some, and looking again may help.
 bool poll_host_rarely();
 void time_slice(); // after the host was called: the ticks that preempt do not reach a thread that calls it all the time
+// In every loop that moves much: other threads have their turn. False when a signal waits: the call is to end.
+bool let_others_run();
 [[noreturn]] void thread_exit_current();
 void vector_restore_current(); // after the memory copy of the current thread's vector state was changed
 void vector_save_current();
@@ -269,6 +271,9 @@ void init_files();
 void init_cpuid();
 void init_time();
 void conns_updated(); // the host returned: connections may have changed
+// A connection has something for its client, which leaves when the program next waits. The host hears of it before when
+// the program goes on computing (sched.cpp, leave()).
+void note_unsent();
 
 // Armed timers' next expiry (timerfds, itimer).
 u64 next_timer();

@@ -23,6 +23,8 @@ constexpr u64 kSliceNs = 10'000'000;
 u32 asked_in_vain;      // since then
 constexpr u64 kRarelyNs = 1'000'000;
 constexpr u32 kRarelyTries = 8; // who looks once or twice between two waits need not pay an exit
+u64 unsent_since;       // when the program first said something that the host has not heard of; 0: nothing
+constexpr u64 kHoldNs = 1'000'000; // that long it is kept back while the program makes system calls
 constexpr u64 kLookAgainNs = 5'000'000; // for handles that had no room in Shared::wait
 
 void save_vector(Thread* t) {
@@ -121,6 +123,7 @@ void take_results() {
     host_asked = now_mono();
     asked_in_vain = 0;
     note_answers();
+    unsent_since = 0;
     bool ready = false;
     for (u32 i = 0; i < thread_limit; ++i)
         ready |= threads[i] && threads[i]->interest_overflow && threads[i]->state == ThreadState::blocked;
@@ -206,6 +209,20 @@ bool poll_host_rarely() {
         return false;
     poll_host(true);
     return true;
+}
+
+void note_unsent() {
+    if (unsent_since == 0)
+        unsent_since = now_mono();
+}
+
+bool let_others_run() {
+    if (gk_shared_page.preempt) {
+        poll_host(unsent_since != 0);
+        gk_shared_page.preempt = 0;
+        yield();
+    }
+    return !signal_pending(current);
 }
 
 void make_runnable(Thread* t) {
@@ -313,8 +330,10 @@ void vector_restore_current() {
 Regs* user_regs(Thread* t) { return reinterpret_cast<Regs*>(t->stack + kThreadStackBytes) - 1; }
 
 Regs* leave(Regs* regs) {
+    if (unsent_since != 0 && now_mono() - unsent_since > kHoldNs)
+        poll_host(true);
     if (gk_shared_page.preempt) {
-        poll_host(false);
+        poll_host(unsent_since != 0);
         gk_shared_page.preempt = 0;
         yield();
     }

@@ -4,7 +4,33 @@
 namespace gk {
 namespace {
 
-u32 listeners_used; // bit n: listener n
+u64 listeners_used[abi::kMaxListeners / 64]; // bit n: listener n
+
+u32 take_listener() {
+    for (u32 i = 0; i < abi::kMaxListeners / 64; ++i)
+        if (~listeners_used[i]) {
+            const u32 n = static_cast<u32>(__builtin_ctzll(~listeners_used[i]));
+            listeners_used[i] |= u64{1} << n;
+            return i * 64 + n;
+        }
+    return kNoListener;
+}
+
+u64 bind_flags(const Socket* s) {
+    const auto on = [&](u32 level, u32 name) {
+        const SetOption* o = find_option(s, level, name);
+        return o && o->value != 0;
+    };
+    constexpr u32 kReusePort = 15 /*SO_REUSEPORT*/, kV6Only = 26 /*IPV6_V6ONLY*/;
+    return (on(IPPROTO_IPV6_, kV6Only) ? u64{abi::kBindV6Only} : 0) | (on(SOL_SOCKET_, kReusePort) ? u64{abi::kBindReusePort} : 0);
+}
+
+// Nothing of it is on the host any more, unless a handle.
+void unlisten(Socket* s) {
+    host_call(abi::kUnlisten, s->listener);
+    free_listener(s);
+}
+
 
 i64 socket_read(File* f, Cursor& c, i64) { return receive(static_cast<Socket*>(f), c, 0, 0, nullptr, nullptr); }
 i64 socket_write(File* f, Cursor& c, i64) { return send(static_cast<Socket*>(f), c, 0, 0, 0); }
@@ -27,10 +53,12 @@ void socket_close(File* f) {
         c.reset = s->linger == 0;
         c.state = abi::kConnClosed;
         deactivate(s);
+        note_unsent();
     } else if (s->mode == Mode::listening) {
         deactivate(s);
-        listeners_used &= ~(u32{1} << s->listener);
-        host_call(abi::kUnlisten, s->listener);
+        unlisten(s);
+    } else if (s->mode == Mode::bound) {
+        unlisten(s);
     } else if (s->mode == Mode::host) {
         host_call(abi::kCloseHandle, static_cast<u64>(s->handle));
     }
@@ -64,6 +92,12 @@ Socket* make_socket(u32 family, u32 type, u32 protocol, u32 flags) {
 }
 
 } // namespace
+
+void free_listener(Socket* s) {
+    if (s->listener != kNoListener)
+        listeners_used[s->listener / 64] &= ~(u64{1} << s->listener % 64);
+    s->listener = kNoListener;
+}
 
 Socket* socket_of(u64 fd, i64& error) {
     File* f = file_of(static_cast<i32>(fd));
@@ -165,9 +199,13 @@ i64 sys_bind(const Args& c) {
         return family == 0 && s->family == AF_INET_ ? -EADDRINUSE : -EAFNOSUPPORT;
     memcpy(s->local, address_bytes, kAddressRoom);
     s->local_bytes = bytes;
-    const i64 result = host_call(abi::kBindAddress, s->family, address(s->local), bytes);
+    s->listener = take_listener();
+    const i64 result = s->listener == kNoListener
+                           ? -ENOBUFS
+                           : host_call(abi::kBindAddress, s->listener, s->family, address(s->local), bytes, bind_flags(s));
     if (result < 0) {
         s->local_bytes = 0;
+        free_listener(s);
         return result;
     }
     s->mode = Mode::bound;
@@ -191,16 +229,14 @@ i64 sys_listen(const Args& c) {
     } else if (s->mode != Mode::bound) {
         return -EINVAL;
     }
-    u32 id = 0;
-    while (id < abi::kMaxListeners && (listeners_used & (u32{1} << id)))
-        ++id;
-    if (id == abi::kMaxListeners)
+    if (s->mode == Mode::fresh && (s->listener = take_listener()) == kNoListener)
         return -ENOBUFS;
-    const i64 result = host_call(abi::kListen, id, s->family, address(s->local), s->local_bytes, c.a[1]);
-    if (result < 0)
+    const i64 result = host_call(abi::kListen, s->listener, s->family, address(s->local), s->local_bytes, c.a[1], bind_flags(s));
+    if (result < 0) {
+        if (s->mode == Mode::fresh)
+            free_listener(s);
         return result;
-    listeners_used |= u32{1} << id;
-    s->listener = id;
+    }
     s->mode = Mode::listening;
     activate(s);
     return 0;
@@ -358,8 +394,10 @@ i64 sys_shutdown(const Args& c) {
         return -ENOTCONN;
     if (c.a[1] != 1)
         s->read_shut = true;
-    if (c.a[1] != 0)
+    if (c.a[1] != 0) {
         conn_of(s).shut_write = 1;
+        note_unsent();
+    }
     event_in(s);
     event_out(s);
     return 0;

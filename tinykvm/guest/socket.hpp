@@ -8,19 +8,22 @@ namespace gk {
 enum : u32 { AF_UNIX_ = 1, AF_INET_ = 2, AF_INET6_ = 10 };
 enum : u32 { SOCK_STREAM_ = 1, SOCK_DGRAM_ = 2, SOCK_SEQPACKET_ = 5 };
 enum : u32 { MSG_PEEK_ = 2, MSG_TRUNC_ = 0x20, MSG_DONTWAIT_ = 0x40, MSG_WAITALL_ = 0x100, MSG_NOSIGNAL_ = 0x4000 };
+enum : u32 { SOL_SOCKET_ = 1, IPPROTO_IP_ = 0, IPPROTO_TCP_ = 6, IPPROTO_IPV6_ = 41 };
 inline constexpr u64 kAddressRoom = 128; // sockaddr_storage
 
 enum class Mode : u8 { fresh, bound, listening, connection, host };
 
 // An integer option that the program set: the host hears of it once there is a host socket.
 struct SetOption { u32 level, name; i32 value; };
-inline constexpr u32 kMaxSetOptions = 12;
+inline constexpr u32 kMaxSetOptions = 24;
+
+inline constexpr u32 kNoListener = ~u32{0};
 
 struct Socket : File {
     Mode mode = Mode::fresh;
     u32 family = 0, type = 0, protocol = 0;
     i32 handle = -1;
-    u32 listener = 0;
+    u32 listener = kNoListener; // its number, from bind on
     u32 slot = 0;             // of a connection
     bool read_shut = false;   // of a listener: shut down, accepts no more
     bool connected = false;   // host socket: connect() was told of success
@@ -62,6 +65,8 @@ u64& pair_timeout(File*, bool receiving);
 
 // --- all of them
 Socket* socket_of(u64 fd, i64& error);
+void free_listener(Socket*); // its number is another's to take
+const SetOption* find_option(const Socket*, u32 level, u32 name);
 bool is_pair(u64 fd);
 i64 receive(Socket*, Cursor&, u32 flags, u64 name, u32* name_bytes, u32* out_flags);
 i64 send(Socket*, Cursor&, u32 flags, u64 name, u32 name_bytes);

@@ -12,7 +12,11 @@ constexpr u32 kEnded = POLLERR_ | POLLHUP_;
 i64 become_host(Socket* s) {
     if (s->mode == Mode::host)
         return 0;
-    const i64 handle = host_call(kSocket, s->family, s->type, s->protocol);
+    // What was bound on the host goes on as it is. (Building a snapshot nothing is.)
+    i64 handle = s->mode == Mode::bound ? host_call(abi::kTakeBound, s->listener) : -ENOENT;
+    const bool bound = handle >= 0;
+    if (handle == -ENOENT)
+        handle = host_call(kSocket, s->family, s->type, s->protocol);
     if (handle < 0)
         return handle;
     // What was set and bound before.
@@ -20,11 +24,12 @@ i64 become_host(Socket* s) {
         const SetOption& o = s->options[i];
         host_call(kSetsockopt, static_cast<u64>(handle), o.level, o.name, address(&o.value), sizeof(o.value));
     }
-    if (s->mode == Mode::bound)
+    if (s->mode == Mode::bound && !bound)
         if (const i64 error = host_call(kBind, static_cast<u64>(handle), address(s->local), s->local_bytes); error < 0) {
             host_call(abi::kCloseHandle, static_cast<u64>(handle));
             return error;
         }
+    free_listener(s);
     s->handle = static_cast<i32>(handle);
     s->mode = Mode::host;
     return 0;

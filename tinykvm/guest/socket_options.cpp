@@ -5,12 +5,12 @@
 namespace gk {
 namespace {
 
-enum : u32 { SOL_SOCKET_ = 1, IPPROTO_IP_ = 0, IPPROTO_TCP_ = 6, IPPROTO_IPV6_ = 41 };
 enum : u32 {
     SO_REUSEADDR_ = 2, SO_TYPE_ = 3, SO_ERROR_ = 4, SO_DONTROUTE_ = 5, SO_BROADCAST_ = 6, SO_SNDBUF_ = 7, SO_RCVBUF_ = 8, SO_KEEPALIVE_ = 9,
     SO_OOBINLINE_ = 10, SO_LINGER_ = 13, SO_REUSEPORT_ = 15, SO_PASSCRED_ = 16, SO_PEERCRED_ = 17, SO_RCVLOWAT_ = 18, SO_SNDLOWAT_ = 19,
     SO_RCVTIMEO_ = 20, SO_SNDTIMEO_ = 21, SO_ACCEPTCONN_ = 30, SO_PROTOCOL_ = 38, SO_DOMAIN_ = 39, SO_RCVTIMEO_NEW_ = 66, SO_SNDTIMEO_NEW_ = 67,
 };
+constexpr u32 IPV6_V6ONLY_ = 26;
 constexpr u32 kBufferBytes = 212992;
 struct Timeval { i64 sec, usec; };
 struct Linger { i32 on, seconds; };
@@ -48,15 +48,8 @@ i64 put_timeout(u64 ns, const Args& c) {
     return put_value(&t, sizeof(t), c.a[3], c.a[4]);
 }
 
-SetOption* find_option(Socket* s, u32 level, u32 name) {
-    for (u32 i = 0; i < s->option_count; ++i)
-        if (s->options[i].level == level && s->options[i].name == name)
-            return &s->options[i];
-    return nullptr;
-}
-
 void keep_option(Socket* s, u32 level, u32 name, i32 value) {
-    SetOption* o = find_option(s, level, name);
+    auto* o = const_cast<SetOption*>(find_option(s, level, name));
     if (!o) {
         if (s->option_count == kMaxSetOptions)
             return;
@@ -104,6 +97,13 @@ i64 option_of_socket(Socket* s, u32 name, i32& value) {
 
 } // namespace
 
+const SetOption* find_option(const Socket* s, u32 level, u32 name) {
+    for (u32 i = 0; i < s->option_count; ++i)
+        if (s->options[i].level == level && s->options[i].name == name)
+            return &s->options[i];
+    return nullptr;
+}
+
 i64 sys_setsockopt(const Args& c) {
     const u32 level = static_cast<u32>(c.a[1]), name = static_cast<u32>(c.a[2]), bytes = static_cast<u32>(c.a[4]);
     i64 error = 0;
@@ -131,6 +131,11 @@ i64 sys_setsockopt(const Args& c) {
             s->linger = linger.on ? linger.seconds : -1;
         return 0;
     }
+    if (level == IPPROTO_IPV6_ && s->family != AF_INET6_)
+        return -ENOPROTOOPT;
+    const bool v6_only = level == IPPROTO_IPV6_ && name == IPV6_V6ONLY_;
+    if (v6_only && s->mode != Mode::fresh)
+        return -EINVAL; // it says what bind() takes
     i32 value = 0;
     if (bytes < sizeof(value)) {
         if (level == SOL_SOCKET_ || level == IPPROTO_TCP_ || bytes == 0)
@@ -143,7 +148,7 @@ i64 sys_setsockopt(const Args& c) {
         return -EFAULT;
     }
     if (s)
-        keep_option(s, level, name, value);
+        keep_option(s, level, name, v6_only ? value != 0 : value);
     return 0;
 }
 

@@ -107,6 +107,7 @@ constexpr Name kOwnNames[] = {
     {abi::kListen, "listen_on"},
     {abi::kUnlisten, "unlisten"},
     {abi::kBindAddress, "bind_address"},
+    {abi::kTakeBound, "take_bound"},
     {abi::kConnFlush, "conn_flush"},
     {abi::kPoll, "poll_host"},
     {abi::kTrace, "trace"},

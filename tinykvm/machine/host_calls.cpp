@@ -1,6 +1,7 @@
 // Host calls of the guest kernel: memory and the machine's own here, the rest in tinykvm/linux.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -114,10 +115,15 @@ std::optional<Stop> Machine::on_host_call() {
     case abi::kListen:
     case abi::kBindAddress: result = listen_call(call); break;
     case abi::kUnlisten:
+        if (call.arg[0] >= abi::kMaxListeners) {
+            result = -EINVAL;
+            break;
+        }
         std::erase_if(listeners_, [&](const ListenerState& l) { return l.id == call.arg[0]; });
         host_->unlisten(static_cast<std::uint32_t>(call.arg[0]));
         result = 0;
         break;
+    case abi::kTakeBound: result = take_bound(static_cast<std::uint32_t>(call.arg[0])); break;
     case abi::kConnFlush:
         if (call.arg[0] < abi::kMaxConns)
             host_->flush(*this, static_cast<std::uint32_t>(call.arg[0]));
@@ -258,34 +264,48 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
 
 std::int64_t Machine::listen_call(const abi::HostCall& call) {
     const bool bind = call.nr == abi::kBindAddress;
-    const std::uint64_t family = call.arg[bind ? 0 : 1];
-    const GuestVirt at(call.arg[bind ? 1 : 2]);
-    const std::uint64_t bytes = call.arg[bind ? 2 : 3];
-    if (bytes < 2 || bytes > 128 || (!bind && call.arg[0] >= abi::kMaxListeners))
+    const GuestVirt at(call.arg[2]);
+    const std::uint64_t bytes = call.arg[3];
+    if (bytes < 2 || bytes > 128 || call.arg[0] >= abi::kMaxListeners)
         return -EINVAL;
-    std::vector<std::uint8_t> address(bytes);
+    ListenerState socket{static_cast<std::uint32_t>(call.arg[0]), static_cast<std::uint32_t>(call.arg[1]), {}, call.arg[bind ? 4 : 5]};
+    std::vector<std::uint8_t>& address = socket.address;
+    address.resize(bytes);
     if (!space_.read(at, std::as_writable_bytes(std::span(address))))
         return -EFAULT;
     const auto* sa = reinterpret_cast<const sockaddr*>(address.data());
-    if (!env_->policy->may_listen(sa, static_cast<socklen_t>(bytes))) {
+    const auto local = net_address(sa, static_cast<socklen_t>(bytes));
+    const bool source = bind && local && local->port == 0 && env_->policy->may_bind_ephemeral(); // it may be about to connect
+    if (!source && !env_->policy->may_listen(sa, static_cast<socklen_t>(bytes))) {
         host_->note("the program wants to listen: " + Policy::net_flag("--allow-listen", sa, static_cast<socklen_t>(bytes)) +
                     " would allow it; refused (EACCES)");
         return -EACCES;
     }
-    const int result = bind ? host_->bind(static_cast<std::uint32_t>(family), address)
-                            : host_->listen(static_cast<std::uint32_t>(call.arg[0]), static_cast<std::uint32_t>(family), address,
-                                            static_cast<int>(call.arg[4]));
+    const int result = bind ? host_->bind(socket) : host_->listen(socket, static_cast<int>(call.arg[4]));
     if (result < 0)
         return result;
     address.resize(bytes);
     if (!space_.write(at, std::as_bytes(std::span(address))))
         return -EFAULT;
     if (!bind) {
-        const auto id = static_cast<std::uint32_t>(call.arg[0]);
-        std::erase_if(listeners_, [&](const ListenerState& l) { return l.id == id; });
-        listeners_.push_back({id, static_cast<std::uint32_t>(family), address});
+        std::erase_if(listeners_, [&](const ListenerState& l) { return l.id == socket.id; });
+        listeners_.push_back(std::move(socket));
     }
     return 0;
+}
+
+std::int64_t Machine::take_bound(std::uint32_t id) {
+    UniqueFd fd = host_->take_bound(id);
+    if (!fd)
+        return -ENOENT;
+    HandleInfo info;
+    info.kind = HandleKind::socket;
+    info.flags = O_RDWR;
+    info.type = SOCK_STREAM;
+    socklen_t bytes = sizeof(info.family);
+    if (::getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &info.family, &bytes) != 0)
+        return -errno;
+    return handles_.add(std::move(fd), std::move(info));
 }
 
 std::string Machine::describe_address(std::uint64_t address) const {

@@ -35,10 +35,13 @@ class Machine;
 class MachineHost {
 public:
     virtual ~MachineHost() = default;
-    // bind(2) and listen(2) of the program. `address` is replaced by the bound one. 0 or -errno.
-    virtual int bind(std::uint32_t family, std::vector<std::uint8_t>& address) = 0;
-    virtual int listen(std::uint32_t id, std::uint32_t family, std::vector<std::uint8_t>& address, int backlog) = 0;
+    // bind(2) and listen(2) of the program, by the number that the guest kernel has for the socket. The address is replaced by the
+    // bound one. 0 or -errno.
+    virtual int bind(ListenerState& socket) = 0;
+    virtual int listen(ListenerState& socket, int backlog) = 0;
     virtual void unlisten(std::uint32_t id) = 0;
+    // A socket that was bound and will connect instead; none where nothing is really bound.
+    virtual UniqueFd take_bound(std::uint32_t id) = 0;
     virtual void flush(Machine& machine, std::uint32_t slot) = 0; // send what tx holds, without waiting
     virtual void poll(Machine& machine) = 0;                      // deliver what has arrived, without waiting
     // One line for people: a refused call, an unknown one (verbose).
@@ -224,6 +227,7 @@ private:
     std::int64_t memory_call(const abi::HostCall& call, bool& handled);
     bool trial_call(const abi::HostCall& call, std::int64_t& result);
     std::int64_t listen_call(const abi::HostCall& call);
+    std::int64_t take_bound(std::uint32_t id);
     Stop killed(int signal, std::uint64_t address, std::int32_t code);
     Stop broken(const std::string& what);
     std::string describe_address(std::uint64_t address) const;

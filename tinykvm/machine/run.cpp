@@ -26,10 +26,11 @@ Stop Machine::run() {
     clock_.refresh(*time_);
     in_door_ = false;
     std::uint64_t next_tick = host_mono_ns() + kTickNs;
+    kvm::ExitKind kind = kvm::ExitKind::io;
     for (;;) {
-        kvm::ExitKind kind;
         {
-            const RunningVcpu running(vcpu_);
+            // Whoever computes on after it came out of its own accord may have said something: see guest/sched.cpp, leave().
+            const RunningVcpu running(vcpu_, kind == kvm::ExitKind::io);
             kind = vcpu_.run();
         }
         ++exits_;

@@ -39,6 +39,7 @@ struct ListenerState {
     std::uint32_t id = 0;     // the guest's listener number, < abi::kMaxListeners
     std::uint32_t family = 0; // AF_INET, AF_INET6, AF_UNIX
     std::vector<std::uint8_t> address; // the sockaddr as bound
+    std::uint64_t flags = 0;           // abi::BindFlags; may be absent in a file
     bool operator==(const ListenerState&) const = default;
 };
 

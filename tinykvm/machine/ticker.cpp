@@ -18,7 +18,9 @@ namespace {
 struct Seat {
     std::atomic<kvm::Vcpu*> vcpu{nullptr};
     std::atomic<std::uint64_t> entries{0}; // odd while the machine runs
+    std::atomic<bool> soon{false};         // kick after one look, not only after a whole tick
     std::uint64_t seen = 0;                // the ticker's
+    unsigned looks = 0;                    // at the same entry
     pthread_t thread{};
     std::atomic<bool> gone{false};
 };
@@ -72,8 +74,8 @@ private:
         sigfillset(&all);
         ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
         for (;;) {
-            timespec tick{0, static_cast<long>(kTickNs)};
-            ::nanosleep(&tick, nullptr);
+            timespec pause{0, static_cast<long>(kTickNs / kLooks)};
+            ::nanosleep(&pause, nullptr);
             if (look())
                 quiet_ticks_ = 0;
             else if (++quiet_ticks_ > kQuietTicks)
@@ -81,13 +83,15 @@ private:
         }
     }
 
-    // Whether a vCPU ran since the last time. Kicks those that have run for a whole tick.
+    // Whether a vCPU ran since the last time. Kicks those that have run for a whole tick, or from one look to the next when
+    // they came from their machine's host: what the program said before it computes is to leave.
     bool look() {
         bool ran = false;
         const std::lock_guard lock(mutex_);
         for (const auto& seat : seats_) {
             const std::uint64_t now = seat->entries.load();
-            if ((now & 1) != 0 && now == seat->seen)
+            seat->looks = now == seat->seen ? seat->looks + 1 : 0;
+            if ((now & 1) != 0 && seat->looks >= (seat->soon.load(std::memory_order_relaxed) ? 1 : kLooks))
                 ::pthread_kill(seat->thread, kick_signal());
             ran |= (now & 1) != 0 || now != seat->seen;
             seat->seen = now;
@@ -104,7 +108,8 @@ private:
         quiet_ticks_ = 0;
     }
 
-    static constexpr int kQuietTicks = 50; // half a second: under load nobody has to wake anybody
+    static constexpr unsigned kLooks = 5; // in a tick
+    static constexpr int kQuietTicks = 250; // half a second: under load nobody has to wake anybody
     std::atomic<bool> asleep_ = false;
     int quiet_ticks_ = 0;
     std::mutex mutex_;
@@ -127,8 +132,9 @@ struct SeatOwner {
 
 } // namespace
 
-RunningVcpu::RunningVcpu(kvm::Vcpu& vcpu) {
+RunningVcpu::RunningVcpu(kvm::Vcpu& vcpu, bool soon) {
     thread_local SeatOwner owner;
+    owner.seat->soon.store(soon, std::memory_order_relaxed);
     owner.seat->vcpu.store(&vcpu, std::memory_order_relaxed);
     owner.seat->entries.fetch_add(1); // ordered before the look at the ticker, as its own are the other way round
     Ticker::instance().wake();
