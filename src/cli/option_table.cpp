@@ -46,6 +46,8 @@ constexpr OptionSpec kTable[] = {
      .help = "zstd level of the snapshot, 1 to 22", .offered = kSnapshot},
     {.name = "cache", .kind = Kind::text, .group = kOptions, .value = "DIR|none",
      .help = "keep snapshots unpacked there (~/.cache/kvmserver)", .offered = kSnapshot | kSnaprun},
+    {.name = "strict-unique", .group = kOptions, .help = "refuse a program whose random values would repeat in every request",
+     .without_effect = kRun | kSnaprun},
     {.name = "temporary", .help = "the file will not stay", .offered = kSnapshot, .in_file = false}, // for `deploy`
 
     {.name = "ephemeral", .letter = 'e', .group = kServing, .help = "reset the machine after each connection",

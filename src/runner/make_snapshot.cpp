@@ -8,6 +8,7 @@
 #include "src/runner/large_pages.hpp"
 #include "src/runner/setup.hpp"
 #include "src/runner/snapshot_image.hpp"
+#include "src/runner/unique_check.hpp"
 #include "src/snapshot/address_order.hpp"
 #include "src/snapshot/plan.hpp"
 #include "src/snapshot/reader.hpp"
@@ -47,6 +48,7 @@ int make_snapshot(const Options& options) {
     }
     const double boot_seconds = booted.seconds;
     auto booted_image = take_image(*setup, options, std::move(booted));
+    std::vector<std::string> repeats = check_unique(*setup, options, booted_image);
     TrialPages trial = trial_invocation(*setup, options, booted_image);
     booted_image->working_set = std::move(trial.written);
     put_large_last(*booted_image, trial.hot);
@@ -56,7 +58,8 @@ int make_snapshot(const Options& options) {
     std::iota(hot.begin(), hot.end(), 0);
     image->growth = trial.growth;
     image->large_pages = choose_large(*image, static_cast<Frame>(hot.size()));
-    const MachineState state = to_state(*image, setup->env, setup->program);
+    MachineState state = to_state(*image, setup->env, setup->program);
+    state.repeats = std::move(repeats);
     const UnpackedCache cache(options.cache);
     const SnapshotSummary summary = write_snapshot(options.snapshot_file, state, image->image->bytes(), hot,
                                                    options.level, image->image->fd(), cache);

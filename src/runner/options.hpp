@@ -36,6 +36,7 @@ struct Options {
     bool http = false;      // a clean machine for each HTTP request; implies ephemeral
     std::string cache;      // --cache: the folder of unpacked copies (src/snapshot/unpacked.hpp); "" for none
     bool temporary = false; // the snapshot's file will not stay: no unpacked copy of it is worth keeping
+    bool strict_unique = false; // --strict-unique: no snapshot of a program whose random values would repeat
     bool stats = false;     // --stats: counters at exit, to stderr
     int level = 0;          // zstd level of snapshot; 0 = default
     std::string cpu;        // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4

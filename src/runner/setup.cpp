@@ -216,6 +216,7 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
         const std::uint64_t took = thread_cpu_ns() - begin;
         least = i == 0 ? took : std::min(least, took);
         booted.warm_status = reply.status();
+        booted.warm_reply = reply.text;
         if (reply.end == DriveEnd::stopped)
             throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
                                                    options.warmup_path + ": " + booted.driver->stop().report);

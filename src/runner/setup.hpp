@@ -41,6 +41,7 @@ struct Booted {
     DriveEnd end = DriveEnd::quiescent; // how the boot ended
     double seconds = 0;
     std::uint64_t warm_ns = 0;  // CPU time of the cheapest request of the warm-up; 0: there was none
+    std::string warm_reply;     // the last one to warm_up(), or its beginning
     unsigned warm_status = 0;   // of the last reply to warm_up(); 0: that was not HTTP
 };
 // `must_listen`: ending before that is an error and boot time is limited.

@@ -19,6 +19,7 @@ public:
     // that are touched for the first time): nanoseconds, the least of some; nullopt when answer() fails.
     std::optional<std::uint64_t> cost_ns();
     unsigned status() const { return clone_.warm_status; } // of the last reply
+    const std::string& reply() const { return clone_.warm_reply; } // the last one, or its beginning
     tinykvm::Machine& machine() { return *clone_.machine; }
 
 private:

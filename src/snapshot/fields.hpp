@@ -191,6 +191,7 @@ struct Fields<tinykvm::MachineState> {
                           Field{"random_at", &T::random_at},
                           Field{"late_env", &T::late_env, true},
                           Field{"entropy", &T::entropy, true},
+                          Field{"repeats", &T::repeats, true},
                           Field{"large_pages", &T::large_pages, true},
                           Field{"real_ns", &T::real_ns},
                           Field{"threads", &T::threads},

@@ -132,6 +132,9 @@ json describe_json(const SnapshotReader& reader, const std::optional<tinykvm::Cp
     json listeners = json::array();
     for (const tinykvm::ListenerState& listener : state.listeners)
         listeners.push_back(listener_text(listener));
+    json entropy = json::array();
+    for (const tinykvm::EntropyRegion& region : state.entropy)
+        entropy.push_back({{"source", printable(region.source)}, {"at", region.at}, {"bytes", region.bytes}});
     json facts{
         {"file", printable(reader.path().native())},
         {"file_bytes", reader.file_bytes()},
@@ -148,6 +151,8 @@ json describe_json(const SnapshotReader& reader, const std::optional<tinykvm::Cp
         {"permissions", permissions_of(state.permissions)},
         {"listeners", std::move(listeners)},
         {"threads", state.threads},
+        {"entropy", std::move(entropy)},
+        {"repeats", texts(state.repeats)},
         {"memory", memory_of(reader)},
         {"handles", handles_of(state.handles)},
         {"cpu", cpu_of(state.cpu)},

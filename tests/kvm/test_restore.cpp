@@ -1,4 +1,8 @@
 // Snapshots that somebody has tampered with: what from_state() can see is refused, what it cannot see harms nobody.
+#include <sys/mman.h>
+
+#include <set>
+
 #include "tests/kvm/world.hpp"
 #include "tinykvm/machine/late_env.hpp"
 #include "tinykvm/memory/large_pages.hpp"
@@ -282,6 +286,68 @@ TEST_CASE("environment variables are changed where they lie, and nowhere else") 
         const std::vector<std::string> one{"TOKEN=x"};
         CHECK(set_late_env(*from_state(state, broken, *s.world.policy, warnings), *broken, one).size() == 1);
     }
+}
+
+TEST_CASE("entropy regions are filled before every invocation, and only where the program may write") {
+    Snapshot s;
+    const std::uint64_t at = layout::kStackTop - kPageSize; // a page of the stack
+    MachineState state = s.state;
+    const std::vector<std::uint8_t> constant{1, 2, 3, 4, 5, 6};
+    state.entropy = {{at - 10, 20, EntropyFill::random, {}, "two pages"}, {at + 16, 6, EntropyFill::constant, constant, "index"},
+                     {at + 32, 4, EntropyFill::pid, {}, "process number"}};
+    for (const ResetStrategy strategy : strategies()) {
+        const auto memory = s.memory();
+        s.restore(s.state, memory); // as it is
+        const auto image = s.restore(state, memory);
+        FakeHost host;
+        const auto machine = Machine::clone(s.world.env, image, host, strategy);
+        const auto bytes = [&](std::uint64_t from, std::size_t count) {
+            std::vector<std::uint8_t> out(count);
+            REQUIRE(machine->space().read(GuestVirt(from), std::as_writable_bytes(std::span(out))));
+            return out;
+        };
+        std::set<std::vector<std::uint8_t>> seen, pids;
+        for (int i = 0; i < 50; ++i) {
+            CHECK(seen.insert(bytes(at - 10, 20)).second);
+            CHECK(bytes(at + 16, 6) == constant);
+            CHECK(pids.insert(bytes(at + 32, 4)).second);
+            machine->reset();
+            CHECK(machine->compare_with_image() == "");
+            machine->prepare();
+        }
+    }
+}
+
+TEST_CASE("entropy regions that lie elsewhere are refused") {
+    Snapshot s;
+    const auto memory = s.memory();
+    const std::uint64_t at = layout::kStackTop - kPageSize;
+    const auto refuse = [&](const EntropyRegion& region) {
+        CAPTURE(region.at, region.bytes, static_cast<int>(region.fill));
+        MachineState state = s.state;
+        state.entropy = {region};
+        refused("an entropy region", [&] { s.use(s.restore(state, memory), ResetStrategy::working_set); });
+    };
+    refuse({0, 8, EntropyFill::random, {}, ""});
+    refuse({at, 0, EntropyFill::random, {}, ""});
+    refuse({at, (1 << 20) + 1, EntropyFill::random, {}, ""});
+    refuse({at, 2 * kPageSize, EntropyFill::random, {}, ""}); // beyond the stack
+    refuse({~std::uint64_t{0}, 8, EntropyFill::random, {}, ""});
+    refuse({layout::kUserMax - 4, 8, EntropyFill::random, {}, ""});
+    refuse({layout::kShared, 8, EntropyFill::random, {}, ""});
+    refuse({layout::kKernelImage, 8, EntropyFill::random, {}, ""});
+    refuse({at, 8, static_cast<EntropyFill>(3), {}, ""});
+    refuse({at, 8, EntropyFill::constant, {1, 2, 3}, ""});
+    refuse({at, 8, EntropyFill::random, {1, 2, 3, 4, 5, 6, 7, 8}, ""});
+    refuse({at, 8, EntropyFill::pid, {}, ""});
+    refuse({at + 2, 4, EntropyFill::pid, {}, ""});
+    const auto image = s.restore(s.state, memory);
+    for (const auto& [begin, region] : *image->regions)
+        if ((region.prot & PROT_WRITE) == 0 && begin < layout::kUserMax)
+            refuse({begin, 8, EntropyFill::random, {}, ""});
+    MachineState twice = s.state;
+    twice.entropy = {{at, 8, EntropyFill::random, {}, ""}, {at + 4, 8, EntropyFill::random, {}, ""}};
+    refused("regions that overlap", [&] { s.restore(twice, memory); });
 }
 
 TEST_CASE("random bytes all over the image harm nobody") {

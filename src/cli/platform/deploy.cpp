@@ -30,6 +30,7 @@ constexpr OptionSpec kOwn[] = {
      .group = "Options",
      .value = "N",
      .help = "only when version N is live; 0: only when there is no such function"},
+    {.name = "strict-unique", .group = "Options", .help = "refuse a snapshot whose random values would repeat in every request"},
     {.name = "no-activate", .group = "Options", .help = "add the version; what is live stays live"},
 };
 
@@ -73,6 +74,13 @@ Plan plan_of(const Invocation& invocation, Context& context) {
         plan.body["routes"] = given->second.values;
     }
     return plan;
+}
+
+void refuse_repeats(const std::filesystem::path& file) {
+    const auto repeats = SnapshotReader::open(file).state().repeats;
+    if (!repeats.empty())
+        throw tinykvm::UserError(tinykvm::ExitCode::failure,
+                                 fmt::format("--strict-unique: {}; nothing was stored (docs/UNIQUENESS.md)", repeats.front()));
 }
 
 void print_routes(const json& change, std::ostream& out) {
@@ -127,6 +135,8 @@ int deploy(const Invocation& invocation, Context& context) {
 
     const bool quiet = flag(invocation, "quiet");
     const SnapshotFile file(plan.source, quiet, context);
+    if (flag(invocation, "strict-unique"))
+        refuse_repeats(file.path());
     const Pushed pushed = platform->push(file.path());
     if (!quiet)
         context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12),

@@ -116,6 +116,18 @@ TEST_CASE("environment variables that may change are there when there are any") 
     CHECK(error_of_document(document).find("machine.late_env[1].at") != std::string::npos);
 }
 
+TEST_CASE("entropy regions are there when there are any") {
+    Metadata metadata{this_version(), test::sample_state(100)};
+    CHECK(document_of(encode_metadata(metadata))["machine"].count("entropy") == 0);
+    metadata.machine.entropy = {{0x7feff0002000, 16, tinykvm::EntropyFill::random, {}, "V8"},
+                                {0x7feff0003000, 2, tinykvm::EntropyFill::constant, {1, 2}, "index"}};
+    const auto bytes = encode_metadata(metadata);
+    CHECK(decode_metadata(bytes).machine.entropy == metadata.machine.entropy);
+    auto document = document_of(bytes);
+    document["machine"]["entropy"][1]["constant"] = 7;
+    CHECK(error_of_document(document).find("machine.entropy[1].constant") != std::string::npos);
+}
+
 TEST_CASE("metadata is parsed strictly") {
     const auto good = encode_metadata({this_version(), test::sample_state(100)});
     const Json document = document_of(good);

@@ -1,0 +1,92 @@
+#include "src/unique/repeats.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <unordered_set>
+
+namespace kvmserver::unique {
+namespace {
+
+constexpr std::size_t kShortest = 8, kMostRepeats = 8;
+
+bool in_token(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '+' || c == '/' || c == '.';
+}
+
+// Calls fn(token, where it begins) for each run of token characters.
+template <class Fn>
+void for_each_token(std::string_view text, Fn&& fn) {
+    for (std::size_t at = 0; at < text.size();) {
+        if (!in_token(text[at])) {
+            ++at;
+            continue;
+        }
+        std::size_t end = at;
+        while (end < text.size() && in_token(text[end]))
+            ++end;
+        std::string_view token = text.substr(at, end - at);
+        while (!token.empty() && token.back() == '.') // the end of a sentence
+            token.remove_suffix(1);
+        if (token.size() >= kShortest)
+            fn(token, at);
+        at = end;
+    }
+}
+
+std::unordered_set<std::string_view> tokens_of(std::string_view text) {
+    std::unordered_set<std::string_view> tokens;
+    for_each_token(text, [&](std::string_view token, std::size_t) { tokens.insert(token); });
+    return tokens;
+}
+
+// "name" of the header that holds the place; "" in the body, or when it is not HTTP.
+std::string header_at(std::string_view reply, std::size_t place) {
+    const std::size_t head = reply.starts_with("HTTP/") ? reply.find("\r\n\r\n") : std::string_view::npos;
+    if (head == reply.npos || place >= head)
+        return "";
+    const std::size_t begin = reply.rfind('\n', place) + 1, colon = reply.find(':', begin);
+    std::string name(reply.substr(begin, colon < place ? colon - begin : 0));
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return name;
+}
+
+// Words of a language and names have no digit and no capital in the midst.
+bool looks_random(std::string_view token) {
+    const auto is = [](auto test) { return [test](char c) { return test(static_cast<unsigned char>(c)) != 0; }; };
+    if (std::any_of(token.begin(), token.end(), is([](int c) { return std::isdigit(c); })))
+        return true;
+    constexpr std::size_t kLongWord = 20;
+    return token.size() >= kLongWord || std::any_of(token.begin() + 1, token.end(), is([](int c) { return std::isupper(c); }));
+}
+
+// Two numbers, or two names that end in numbers, that lie close together: a counter, or a time.
+bool counts_from(std::string_view token, const std::unordered_set<std::string_view>& later) {
+    constexpr std::size_t kTail = 3; // of so many characters a counter changes the last
+    return std::any_of(later.begin(), later.end(), [&](std::string_view other) {
+        return other != token && other.size() == token.size() &&
+               other.substr(0, other.size() - kTail) == token.substr(0, token.size() - kTail);
+    });
+}
+
+} // namespace
+
+std::vector<Repeat> find_repeats(std::string_view first, std::string_view second, const std::vector<std::string>& others) {
+    const auto later = tokens_of(second);
+    std::vector<std::unordered_set<std::string_view>> elsewhere;
+    for (const std::string& other : others)
+        elsewhere.push_back(tokens_of(other));
+    std::vector<Repeat> repeats;
+    std::unordered_set<std::string_view> told;
+    for_each_token(first, [&](std::string_view token, std::size_t at) {
+        const auto has = [&](const auto& tokens) { return tokens.count(token) != 0; };
+        if (repeats.size() >= kMostRepeats || has(later) || !std::all_of(elsewhere.begin(), elsewhere.end(), has) || !looks_random(token) ||
+            counts_from(token, later) || !told.insert(token).second)
+            return;
+        const std::string header = header_at(first, at);
+        repeats.push_back({std::string(token), header.empty() ? "its body" : "its header " + header});
+    });
+    return repeats;
+}
+
+} // namespace kvmserver::unique

@@ -1,0 +1,55 @@
+"""Entropy regions of a program's own, and what `snapshot` says of generators that would repeat (docs/UNIQUENESS.md)."""
+import re
+
+import pytest
+from harness import RUN_E, SNAPRUN_E2, guest, kvmserver, make_snapshot
+
+
+def sessions(server, count: int) -> list[str]:
+    return [server.line() for _ in range(count)]
+
+
+@pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E2], ids=str)
+def test_marked_state_is_filled_anew(start, mode) -> None:
+    server = start(guest("seeded", "{port}", "marked"), mode, "--check-reset")
+    seen = sessions(server, 200)
+    assert len(set(seen)) == len(seen)
+    assert "reset differs" not in server.err
+
+
+def test_what_would_repeat_is_named(folder) -> None:
+    path = folder / "app.snap"
+    made = make_snapshot(guest("seeded", "{port}"), path)
+    assert made.status == 0, made
+    told = re.search(r'every request to / answers "([0-9a-f]{16})" in its body', made.err)
+    assert told, made.err
+    assert "docs/UNIQUENESS.md" in made.err
+    shown = kvmserver("inspect", path)
+    assert told[1] in shown.out, shown
+
+
+def test_strict_unique_refuses(folder) -> None:
+    path = folder / "app.snap"
+    made = make_snapshot(guest("seeded", "{port}"), path, "--strict-unique")
+    assert made.status == 1 and "--strict-unique" in made.error, made
+    assert list(folder.iterdir()) == []
+    # As a snapshot that was made without: it says so itself.
+    assert make_snapshot(guest("seeded", "{port}"), path).status == 0
+    refused = kvmserver("deploy", path, "--strict-unique", "--store", folder / "store")
+    assert refused.status == 1 and "--strict-unique: every request to / answers" in refused.error, refused
+
+
+def test_marked_program_passes(folder) -> None:
+    path = folder / "app.snap"
+    made = make_snapshot(guest("seeded", "{port}", "marked"), path, "--strict-unique", "-v")
+    assert made.status == 0, made
+    assert "entropy region of the program: 8 bytes" in made.err
+    assert "entropy region of the program" in kvmserver("inspect", path).out
+
+
+# Their clocks, counters and dates are no random values.
+@pytest.mark.parametrize("name", ["c-epoll", "rust-tokio", "go-http", "python-asyncio", "python-uvicorn", "node-http", "node-react", "deno-serve"])
+def test_examples_are_not_blamed(folder, program, name: str) -> None:
+    made = make_snapshot(program(name), folder / "app.snap", "--level", "1", "-w", "3", "--strict-unique")
+    assert made.status == 0, made
+    assert "answers" not in made.err, made.err
