@@ -30,7 +30,7 @@ std::string command_name(unsigned command) {
 }
 
 // A person who wrote `kvmserver snaprun --env A=1 app.snap` expects something; what merely stands in a shared
-// file or comes from the peer is worth a line in verbose mode only.
+// file and is for another command is worth a line in verbose mode only.
 void note_without_effect(unsigned command, const Settings& settings, bool verbose, std::ostream& err) {
     std::vector<std::string> foreign, misplaced;
     for (const OptionSpec& spec : machine_options()) {
@@ -42,7 +42,7 @@ void note_without_effect(unsigned command, const Settings& settings, bool verbos
         else if (verbose || !at->second.from_file())
             misplaced.push_back("--" + std::string(spec.name));
     }
-    if (verbose && !foreign.empty())
+    if (!foreign.empty())
         err << fmt::format("kvmserver: accepted without effect: {}\n", fmt::join(foreign, " "));
     if (!misplaced.empty())
         err << fmt::format("kvmserver: without effect on {}: {}\n", command_name(command),

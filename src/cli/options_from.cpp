@@ -133,7 +133,7 @@ private:
         flag("temporary", options_.temporary);
         flag("strict-unique", options_.strict_unique);
         flag("no-ephemeral-keep-working-memory", options_.keep_working_memory, false);
-        flag("no-executable-heap", options_.executable_heap, false);
+        flag("no-executable-heap", options_.limits.executable_heap, false);
         flag("verbose", options_.verbose.general);
         flag("verbose-syscalls", options_.verbose.syscalls);
         flag("verbose-mmap-syscalls", options_.verbose.mmap);
@@ -152,6 +152,7 @@ private:
         tinykvm::Limits& limits = options_.limits;
         seconds("max-boot-time", limits.boot_seconds);
         seconds("max-request-time", limits.request_seconds);
+        seconds("max-request-total", limits.request_total_seconds);
         mib("max-main-memory", limits.memory, 1);
         mib("max-address-space", limits.address_space, 1);
         mib("max-request-memory", limits.request_memory, 1);

@@ -255,6 +255,13 @@ std::optional<http::Problem> Supervisor::failure_of(Job& job) {
                        "max-request-time in the manifest sets the limit",
                        {}};
             break;
+        case link::Ending::over_total:
+            problem = {504,
+                       "request-timeout",
+                       "the request took longer in all than it may",
+                       "max-request-total in the manifest sets the limit",
+                       {}};
+            break;
         case link::Ending::out_of_memory:
             problem = {507,
                        "out-of-memory",

@@ -22,7 +22,7 @@ namespace kvmserver::link {
 enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign };
 
 // Why a request's connection was closed by us and not by its program.
-enum class Ending : std::uint8_t { none = 0, program_failed, timed_out, out_of_memory, stopped };
+enum class Ending : std::uint8_t { none = 0, program_failed, timed_out, out_of_memory, stopped, over_total };
 
 // One layout for all of them: both sides are the same binary.
 struct Message {

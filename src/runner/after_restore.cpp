@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "src/runner/overrun.hpp"
 #include "src/runner/own_request.hpp"
 #include "src/runner/random_state.hpp"
 #include "tinykvm/base/error.hpp"
@@ -29,12 +30,12 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
             fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-after-restore\r\n"
                         "Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
                         path, body.size(), body),
-            seconds);
+            setup.env.limits);
     if (reply.end == DriveEnd::stopped)
         fail(ExitCode::failure, path, "the program ended: " + driver.stop().report);
     if (reply.end == DriveEnd::timeout)
         fail(ExitCode::unreachable, path,
-             fmt::format("no answer within {:.4g} s (max-request-time)", seconds));
+             "it " + overrun_text(driver.overrun(), setup.env.limits));
     if (reply.end == DriveEnd::requested)
         fail(ExitCode::failure, path, "stopped");
     const unsigned status = reply.status();

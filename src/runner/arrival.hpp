@@ -19,7 +19,7 @@ struct SocketAddress {
 };
 
 // How the connection of a request ended, for whoever handed it in.
-enum class Fate : int { running, program_failed, timed_out, out_of_memory, stopped };
+enum class Fate : int { running, program_failed, timed_out, over_total, out_of_memory, stopped };
 
 // The other end of a connection in memory: the request's first bytes come with it (Arrival::received), and a reply that
 // is complete when the machine first waits goes back in one piece. Only what comes later needs a socket. Destroyed

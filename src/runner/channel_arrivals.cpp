@@ -41,6 +41,8 @@ link::Ending ending_of(Fate fate) {
         return link::Ending::program_failed;
     case Fate::timed_out:
         return link::Ending::timed_out;
+    case Fate::over_total:
+        return link::Ending::over_total;
     case Fate::out_of_memory:
         return link::Ending::out_of_memory;
     case Fate::stopped:

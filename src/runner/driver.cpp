@@ -76,7 +76,7 @@ void Driver::unlisten(std::uint32_t id) { listeners_.close(id); }
 UniqueFd Driver::take_bound(std::uint32_t id) { return listeners_.take_bound(id); }
 
 bool Driver::should_stop() {
-    return stop_request_.requested() || (run_deadline_ns_ != 0 && host_mono_ns() >= run_deadline_ns_);
+    return stop_request_.requested() || over_limit(host_mono_ns());
 }
 
 Driver::Client& Driver::client(std::uint32_t slot) {
@@ -117,9 +117,13 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
     c.fd = std::move(fd);
     c.memory = std::move(arrival.memory);
     c.listener = listener;
+    c.own = arrival.own;
     ++open_;
     ++attached_;
-    last_progress_ns_ = host_mono_ns();
+    const std::uint64_t now = host_mono_ns();
+    if (open_ == 1) // else it is a part of another's request
+        request_begin_ns_ = now;
+    spent_.restart(now);
     ConnView view;
     if (!machine.connections().view(*slot, view))
         return true;
@@ -141,6 +145,7 @@ bool Driver::deliver(Machine& machine, std::uint32_t slot, const ConnView& view,
         done += part;
     }
     machine.connections().received(slot, view, static_cast<std::uint32_t>(done));
+    client(slot).asked = true;
     moved_ += done;
     return true;
 }
@@ -156,8 +161,7 @@ void Driver::reply_whole(Machine& machine, std::uint32_t slot, const ConnView& v
     reply.reserve(view.tx_pending());
     for (const iovec& range : ranges)
         reply.append(static_cast<const char*>(range.iov_base), range.iov_len);
-    moved_ += reply.size();
-    last_progress_ns_ = host_mono_ns();
+    moved(reply.size());
     client(slot).memory->reply(std::move(reply), view.reset ? http::Closing::reset : http::Closing::clean);
     close_client(machine, slot, false);
 }
@@ -222,8 +226,9 @@ bool Driver::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) 
             c.failed = true;
             return true;
         }
-        moved_ += static_cast<std::uint64_t>(n);
-        last_progress_ns_ = host_mono_ns();
+        moved(static_cast<std::size_t>(n));
+        c.asked = false;
+        c.answered = true;
         machine.connections().sent(slot, view, static_cast<std::uint32_t>(n));
         news |= view.want_tx;
         if (!machine.connections().view(slot, view)) {
@@ -255,8 +260,8 @@ bool Driver::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
     const ssize_t n = ::recvmsg(c.fd.get(), &message, MSG_DONTWAIT);
     if (n > 0) {
         machine.connections().received(slot, view, static_cast<std::uint32_t>(n));
-        moved_ += static_cast<std::uint64_t>(n);
-        last_progress_ns_ = host_mono_ns();
+        moved(static_cast<std::size_t>(n));
+        heard(c);
         return true;
     }
     if (n == 0) {
@@ -344,7 +349,7 @@ void Driver::poll(Machine& machine) {
         machine.handle_ready(i, handles[i].fd < 0 ? short{POLLERR} : fds[i].revents);
 }
 
-bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, DriveEnd& end) {
+bool Driver::wait(Machine& machine, const Until& until, DriveEnd& end) {
     const Machine::Wait w = machine.wait();
     const auto handles = machine.wait_handles();
     for (;;) {
@@ -375,15 +380,19 @@ bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, 
             if (view.tx_pending() > 0 && !c.failed)
                 events |= POLLOUT;
             // A connection that failed, or ended on both sides, has nothing more to tell: it would only spin.
-            if (events == 0 && (c.failed || (c.eof && c.shut)))
+            if (events == 0 && (c.failed || c.gone || (c.eof && c.shut)))
                 continue;
             fds.push_back({c.fd.get(), events, 0});
             slots.push_back(slot);
         }
-        const std::uint64_t idle_end = until.idle_limit_ns ? last_progress_ns_ + until.idle_limit_ns : kForever;
-        const std::uint64_t stop_at = std::min({w.deadline_host_ns, limit_ns, idle_end});
+        const Overrun counts = what_counts(machine, w, handles);
         timespec timeout{};
         const std::uint64_t now = host_mono_ns();
+        if (over_limit(now)) {
+            end = DriveEnd::timeout;
+            return false;
+        }
+        const std::uint64_t stop_at = std::min(w.deadline_host_ns, limit_end(now, counts));
         if (stop_at != kForever && stop_at > now) {
             timeout.tv_sec = static_cast<time_t>((stop_at - now) / 1'000'000'000);
             timeout.tv_nsec = static_cast<long>((stop_at - now) % 1'000'000'000);
@@ -396,6 +405,8 @@ bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, 
             return false;
         }
         bool news = false;
+        if (counts != Overrun::none)
+            spent_.waited(host_mono_ns() - now, counts);
         if (n > 0) {
             for (std::uint32_t i = 0; i < handles.size(); ++i) {
                 const short revents = handles[i].fd < 0 ? short{POLLERR} : fds[1 + i].revents;
@@ -416,6 +427,8 @@ bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, 
                     news |= send_pending(machine, slots[i], view);
                 if ((revents & (POLLIN | POLLHUP | POLLERR)) && view.state != abi::kConnClosed)
                     news |= receive(machine, slots[i], view);
+                if (clients_[slots[i]].eof && (revents & (POLLERR | POLLHUP)))
+                    clients_[slots[i]].gone = true;
                 if (view.state == abi::kConnClosed && (revents & (POLLERR | POLLHUP)))
                     clients_[slots[i]].failed = true;
                 if (view.state == abi::kConnClosed && (view.tx_pending() == 0 || clients_[slots[i]].failed)) {
@@ -427,25 +440,20 @@ bool Driver::wait(Machine& machine, const Until& until, std::uint64_t limit_ns, 
                 }
             }
         }
-        const std::uint64_t later = host_mono_ns();
-        if (news || contract_broken_ || later >= w.deadline_host_ns)
+        if (news || contract_broken_ || host_mono_ns() >= w.deadline_host_ns)
             return true;
-        if (later >= limit_ns || later >= idle_end) {
-            end = DriveEnd::timeout;
-            return false;
-        }
     }
 }
 
 DriveEnd Driver::drive(Machine& machine, const Until& until) {
     accepting_ = until.accepting;
     contract_broken_ = false;
-    const std::uint64_t limit = until.deadline_ns ? until.deadline_ns : kForever;
+    until_ = until;
+    overrun_ = Overrun::none;
     std::uint64_t quiet_since = 0;
-    if (last_progress_ns_ == 0)
-        last_progress_ns_ = host_mono_ns();
+    if (until.all_waits_count)
+        spent_.restart(host_mono_ns());
     for (;;) {
-        run_deadline_ns_ = until.idle_limit_ns ? std::min(limit, last_progress_ns_ + until.idle_limit_ns) : until.deadline_ns;
         stop_ = machine.run();
         if (stop_.kind == StopKind::interrupted)
             return stop_request_.requested() ? DriveEnd::requested : DriveEnd::timeout;
@@ -472,7 +480,7 @@ DriveEnd Driver::drive(Machine& machine, const Until& until) {
                 return DriveEnd::quiescent;
         }
         DriveEnd end;
-        if (!wait(machine, until, limit, end))
+        if (!wait(machine, until, end))
             return end;
         if (contract_broken_) {
             stop_ = Stop{StopKind::broken, 0, "the connection table holds nonsense"};

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "src/runner/listeners.hpp"
+#include "src/runner/refusals.hpp"
+#include "src/runner/spent_time.hpp"
 #include "src/runner/stop.hpp"
 #include "tinykvm/machine/machine.hpp"
 
@@ -18,7 +20,7 @@ enum class DriveEnd {
     stopped,   // the machine stopped for good: see stop()
     quiescent, // (only when asked for) every thread waits, the listener among what is waited for
     closed,    // (one connection) the connection is over
-    timeout,   // deadline passed
+    timeout,   // a time limit is used up: see overrun()
     requested, // SIGTERM, SIGINT
 };
 
@@ -37,11 +39,13 @@ public:
         bool quiescent = false;
         bool accepting = false;
         bool one_connection = false;      // until slot 0 is closed and sent
-        std::uint64_t idle_limit_ns = 0;  // without a byte moving; 0: none
-        std::uint64_t deadline_ns = 0;    // host monotonic; 0: none
+        std::uint64_t limit_ns = 0;       // of what the program spends without a byte moving (SpentTime); 0: none
+        bool all_waits_count = false;     // against it, from now on; else those for its client or for nothing
+        std::uint64_t total_ns = 0;       // of a request, whatever it does; 0: none
     };
     DriveEnd drive(tinykvm::Machine& machine, const Until& until);
     const tinykvm::Stop& stop() const { return stop_; }
+    Overrun overrun() const { return overrun_; } // after DriveEnd::timeout
 
     // Bytes that may come with a connection in memory.
     static constexpr std::size_t kMostReceived = tinykvm::abi::kRxBytes;
@@ -58,6 +62,13 @@ public:
     void flush(tinykvm::Machine& machine, std::uint32_t slot) override;
     void poll(tinykvm::Machine& machine) override;
     void note(const std::string& line) override { note_(line); }
+    void refused(const std::string& line) override {
+        if (keep_refusals_)
+            refusals_.add(line);
+    }
+    // Kept from the start until the machine serves.
+    void keep_refusals(bool keep) { keep_refusals_ = keep; }
+    const Refusals& refusals() const { return refusals_; }
     bool should_stop() override;
 
 private:
@@ -66,7 +77,11 @@ private:
         tinykvm::UniqueFd fd;
         std::unique_ptr<MemoryPeer> memory; // until there is a socket
         std::uint32_t listener = 0;
+        bool own = false;       // one request, of our own front's
+        bool asked = false;     // it has sent something since the program last did
+        bool answered = false;  // the program has since it last did
         bool eof = false;       // the guest has been told
+        bool gone = false;      // and it takes nothing any more either
         bool failed = false;
         bool shut = false;      // our FIN is out
     };
@@ -79,7 +94,15 @@ private:
     bool send_pending(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
     bool receive(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
     bool accept_some(tinykvm::Machine& machine);
-    bool wait(tinykvm::Machine& machine, const Until& until, std::uint64_t limit_ns, DriveEnd& end);
+    bool wait(tinykvm::Machine& machine, const Until& until, DriveEnd& end);
+    void moved(std::size_t bytes);
+    void heard(Client& c);
+    std::uint64_t end_of_request() const;
+    bool over_limit(std::uint64_t now_ns);
+    // When a wait that begins now would use up a limit.
+    std::uint64_t limit_end(std::uint64_t now_ns, Overrun counts);
+    Overrun what_counts(tinykvm::Machine& machine, const tinykvm::Machine::Wait& wait,
+                        const std::vector<tinykvm::Machine::WaitHandle>& handles) const;
     void close_client(tinykvm::Machine& machine, std::uint32_t slot, bool reset);
     Client& client(std::uint32_t slot);
 
@@ -91,8 +114,12 @@ private:
     std::size_t open_ = 0;
     tinykvm::Stop stop_;
     std::uint64_t moved_ = 0, attached_ = 0;
-    std::uint64_t last_progress_ns_ = 0;
-    std::uint64_t run_deadline_ns_ = 0;
+    Until until_;
+    SpentTime spent_;
+    Overrun overrun_ = Overrun::none;
+    std::uint64_t request_begin_ns_ = 0;
+    Refusals refusals_;
+    bool keep_refusals_ = false;
     bool accepting_ = false;
     bool contract_broken_ = false;
 };

@@ -64,8 +64,7 @@ http::Problem stopping() { return {503, "stopping", "the server is stopping", "t
 // Tells the front why a program's connection ended before its reply did.
 class MachineLease final : public http::Lease {
 public:
-    MachineLease(std::shared_ptr<std::atomic<Fate>> fate, double request_seconds)
-        : fate_(std::move(fate)), request_seconds_(request_seconds) {}
+    MachineLease(std::shared_ptr<std::atomic<Fate>> fate, const Limits& limits) : fate_(std::move(fate)), limits_(limits) {}
 
     std::optional<http::Problem> failure() const override {
         switch (fate_->load(std::memory_order_acquire)) {
@@ -73,8 +72,11 @@ public:
         case Fate::program_failed:
             return http::Problem{502, "program-failed", "the program ended during the request", "its crash report is in the server's log", {}};
         case Fate::timed_out:
-            return http::Problem{504, "request-timeout", fmt::format("the request made no progress for {:.4g} s", request_seconds_),
+            return http::Problem{504, "request-timeout", fmt::format("the request made no progress for {:.4g} s", limits_.request_seconds),
                                  "--max-request-time sets the limit", {}};
+        case Fate::over_total:
+            return http::Problem{504, "request-timeout", fmt::format("the request took longer than {:.4g} s in all", limits_.request_total_seconds),
+                                 "--max-request-total sets the limit", {}};
         case Fate::out_of_memory:
             return http::Problem{507, "out-of-memory", "the request took more memory than it may", "--max-request-memory sets the limit", {}};
         case Fate::stopped: return stopping();
@@ -84,7 +86,7 @@ public:
 
 private:
     std::shared_ptr<std::atomic<Fate>> fate_;
-    double request_seconds_;
+    const Limits& limits_; // of the setup, which outlives all requests
 };
 
 // Of a request whose opening the machine has been given.
@@ -124,7 +126,7 @@ private:
 } // namespace
 
 HttpMode::HttpMode(const Setup& setup, const Options& options)
-    : listeners_(*setup.listeners), request_seconds_(setup.env.limits.request_seconds), front_(front_options(options), *this, nullptr) {
+    : listeners_(*setup.listeners), limits_(setup.env.limits), front_(front_options(options), *this, nullptr) {
     const auto listening = setup.listeners->all();
     if (listening.empty())
         throw UserError(ExitCode::failure, "--http: the program does not listen");
@@ -213,7 +215,7 @@ Arrival HttpMode::arrival_of(Waiting request) const {
     out.peer = address_of(request.client_ip);
     auto fate = std::make_shared<std::atomic<Fate>>(Fate::running);
     out.tell = [fate](Fate how) { fate->store(how, std::memory_order_release); };
-    auto lease = std::make_unique<MachineLease>(std::move(fate), request_seconds_);
+    auto lease = std::make_unique<MachineLease>(std::move(fate), limits_);
     if (request.opening.size() <= Driver::kMostReceived) {
         out.received = std::move(request.opening);
         out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease), request.more_follows, others_wait_);

@@ -40,7 +40,7 @@ private:
     void end();
 
     Listeners& listeners_;
-    double request_seconds_;
+    const tinykvm::Limits& limits_;
     std::uint32_t listener_ = 0;
     Stopper hard_stop_;
     std::mutex mutex_; // guards what follows

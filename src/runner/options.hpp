@@ -44,7 +44,6 @@ struct Options {
     bool check_reset = false; // --check-reset: compare the whole machine with the image after each reset
     std::string reset;        // --reset: "", auto, dirty-bits, working-set
     bool keep_working_memory = true; // --no-ephemeral-keep-working-memory clears it
-    bool executable_heap = true;
 
     tinykvm::Permissions permissions;
     tinykvm::Limits limits;

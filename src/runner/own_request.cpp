@@ -83,7 +83,7 @@ unsigned OwnReply::status() const {
     return 0;
 }
 
-OwnReply ask(Machine& machine, Driver& driver, std::string request, double seconds) {
+OwnReply ask(Machine& machine, Driver& driver, std::string request, const Limits& limits) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         throw_errno("socketpair");
@@ -94,7 +94,8 @@ OwnReply ask(Machine& machine, Driver& driver, std::string request, double secon
     Client client(std::move(ours), std::move(request));
     Driver::Until until;
     until.one_connection = true;
-    until.idle_limit_ns = static_cast<std::uint64_t>(seconds * 1e9);
+    until.limit_ns = static_cast<std::uint64_t>(limits.request_seconds * 1e9);
+    until.total_ns = static_cast<std::uint64_t>(limits.request_total_seconds * 1e9);
     OwnReply reply;
     reply.end = driver.drive(machine, until);
     if (reply.end != DriveEnd::closed)
@@ -106,7 +107,8 @@ OwnReply ask(Machine& machine, Driver& driver, std::string request, double secon
 static DriveEnd drive_until_quiet(Machine& machine, Driver& driver, double seconds) {
     Driver::Until quiet;
     quiet.quiescent = true;
-    quiet.deadline_ns = host_mono_ns() + static_cast<std::uint64_t>(seconds * 1e9);
+    quiet.limit_ns = static_cast<std::uint64_t>(seconds * 1e9);
+    quiet.all_waits_count = true;
     return driver.drive(machine, quiet);
 }
 

@@ -17,9 +17,9 @@ struct OwnReply {
 // Sends `request`, which asks for the connection to be closed, over a connection to the machine's first
 // listener, and reads what comes aside, so that neither side waits for the other. Throws UserError when the
 // machine has no room for a connection.
-OwnReply ask(tinykvm::Machine& machine, Driver& driver, std::string request, double seconds);
+OwnReply ask(tinykvm::Machine& machine, Driver& driver, std::string request, const tinykvm::Limits& limits);
 
-// Runs it until it waits for its next connection. False: it does not within `seconds`, or ended.
+// Runs it until it waits for its next connection. False: it does not within `seconds` of CPU time and waiting, or ended.
 bool settle(tinykvm::Machine& machine, Driver& driver, double seconds);
 
 // Lets the timers run that are due within kTimersAheadSeconds, by moving the machine's clock on. What a program has put off (V8

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "src/runner/overrun.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -41,7 +42,8 @@ bool RequestMachine::serve_one() {
     Driver::Until until;
     until.one_connection = true;
     until.accepting = true; // where this invocation listens
-    until.idle_limit_ns = static_cast<std::uint64_t>(setup_.env.limits.request_seconds * 1e9);
+    until.limit_ns = static_cast<std::uint64_t>(setup_.env.limits.request_seconds * 1e9);
+    until.total_ns = static_cast<std::uint64_t>(setup_.env.limits.request_total_seconds * 1e9);
     const DriveEnd end = driver_.drive(*machine_, until);
     finish(end);
     served.exec_ns = host_mono_ns() - begin;
@@ -87,11 +89,9 @@ void RequestMachine::finish(DriveEnd end) {
         driver_.drop_connections(false);
     } else if (end == DriveEnd::timeout) {
         stats_.failures.fetch_add(1, std::memory_order_relaxed);
-        note_line(fmt::format("{}: a request made no progress for {:.4g} s (--max-request-time); the "
-                              "connection is closed, the machine "
-                              "reset",
-                              name, setup_.env.limits.request_seconds));
-        tell(Fate::timed_out);
+        note_line(fmt::format("{}: a request {}; the connection is closed, the machine reset", name,
+                              overrun_text(driver_.overrun(), setup_.env.limits)));
+        tell(fate_of(driver_.overrun()));
         driver_.drop_connections(true);
     } else if (end == DriveEnd::requested) {
         tell(Fate::stopped);

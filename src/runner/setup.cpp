@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "src/runner/overrun.hpp"
 #include "src/runner/own_request.hpp"
 #include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
@@ -136,6 +137,10 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     Limits limits = state.limits;
     if (given("max-request-time"))
         limits.request_seconds = options.limits.request_seconds;
+    if (given("max-request-total"))
+        limits.request_total_seconds = options.limits.request_total_seconds;
+    if (given("no-executable-heap"))
+        limits.executable_heap = options.limits.executable_heap;
     if (given("max-main-memory"))
         limits.memory = options.limits.memory;
     if (given("max-address-space"))
@@ -170,16 +175,24 @@ int report_stop(const std::string& name, const Stop& stop) {
     }
 }
 
+static void tell_refusals(const std::string& name, const Driver& driver) {
+    for (const std::string& line : driver.refusals().advice())
+        note_line(fmt::format("{}: {}", name, line));
+}
+
 Booted boot_program(const Setup& setup, const Options& options, bool must_listen) {
     Booted booted;
     const std::string name = program_name(setup.program);
     const std::uint64_t begin = host_mono_ns();
     booted.driver = std::make_unique<Driver>(*setup.listeners, note_line);
+    booted.driver->keep_refusals(true);
     booted.machine = Machine::boot(setup.env, setup.program, *booted.driver);
     Driver::Until until;
     until.quiescent = true;
-    if (must_listen)
-        until.deadline_ns = begin + static_cast<std::uint64_t>(options.limits.boot_seconds * 1e9);
+    if (must_listen) {
+        until.limit_ns = static_cast<std::uint64_t>(options.limits.boot_seconds * 1e9);
+        until.all_waits_count = true;
+    }
     const DriveEnd end = booted.end = booted.driver->drive(*booted.machine, until);
     booted.seconds = static_cast<double>(host_mono_ns() - begin) / 1e9;
     if (end == DriveEnd::quiescent)
@@ -188,9 +201,10 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
     if (end == DriveEnd::requested) {
         booted.exit_code = 0;
     } else if (end == DriveEnd::timeout) {
-        note_line(fmt::format("{}: did not wait for a connection within {:.4g} s; it needs more time "
+        const bool computed = booted.driver->overrun() == Overrun::computed;
+        note_line(fmt::format("{}: did not wait for a connection within {:.4g} s{}; it needs more time "
                               "(--max-boot-time) or is no server",
-                              name, options.limits.boot_seconds));
+                              name, options.limits.boot_seconds, computed ? " of CPU time" : ", most of which it waited for something else"));
         booted.exit_code = static_cast<int>(ExitCode::unreachable);
     } else {
         booted.exit_code = report_stop(name, booted.driver->stop());
@@ -200,6 +214,8 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
             booted.exit_code = booted.exit_code == 0 ? static_cast<int>(ExitCode::failure) : booted.exit_code;
         }
     }
+    if (booted.exit_code != 0)
+        tell_refusals(name, *booted.driver);
     booted.machine.reset();
     return booted;
 }
@@ -212,18 +228,20 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
                                    fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
                                                "kvmserver-warmup\r\nConnection: close\r\n\r\n",
                                                options.warmup_path),
-                                   options.limits.request_seconds);
+                                   options.limits);
         const std::uint64_t took = thread_cpu_ns() - begin;
         least = i == 0 ? took : std::min(least, took);
         booted.warm_status = reply.status();
         booted.warm_reply = reply.text;
+        if (reply.end == DriveEnd::stopped || reply.end == DriveEnd::timeout)
+            tell_refusals("warm-up", *booted.driver);
         if (reply.end == DriveEnd::stopped)
             throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
                                                    options.warmup_path + ": " + booted.driver->stop().report);
         if (reply.end == DriveEnd::timeout)
             throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " +
                                                        options.warmup_path +
-                                                       " and close within --max-request-time");
+                                                       " and close: it " + overrun_text(booted.driver->overrun(), options.limits));
         if (!settle(*booted.machine, *booted.driver, options.limits.boot_seconds))
             throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
     }
@@ -254,6 +272,7 @@ bool prepare_for_image(Booted& booted, const Options& options, const std::string
         note_line(fmt::format("{}: did not wait for connections any more {}", name, when));
         booted.exit_code = static_cast<int>(ExitCode::unreachable);
     }
+    tell_refusals(name, *booted.driver);
     booted.machine.reset();
     return false;
 }

@@ -26,7 +26,7 @@ template <class Owner, class T>
 struct Field {
     const char* name;
     T Owner::*member;
-    bool optional = false; // a list that is left out when it is empty: files without it have the same format
+    bool optional = false; // files without it have the same format; a list is left out when it is empty
 };
 template <class Owner, class T>
 Field(const char*, T Owner::*) -> Field<Owner, T>;
@@ -135,11 +135,13 @@ struct Fields<tinykvm::Limits> {
     static constexpr auto all() {
         return std::tuple{Field{"boot_seconds", &T::boot_seconds},
                           Field{"request_seconds", &T::request_seconds},
+                          Field{"request_total_seconds", &T::request_total_seconds, true},
                           Field{"memory", &T::memory},
                           Field{"address_space", &T::address_space},
                           Field{"request_memory", &T::request_memory},
                           Field{"keep_memory", &T::keep_memory},
-                          Field{"open_files", &T::open_files}};
+                          Field{"open_files", &T::open_files},
+                          Field{"executable_heap", &T::executable_heap, true}};
     }
 };
 

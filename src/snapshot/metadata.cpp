@@ -71,7 +71,7 @@ void check_machine(const tinykvm::MachineState& state) {
         if (state.listeners[i].address.size() > kMaxAddressBytes)
             Place{&listeners, nullptr, i}.bad("has too long an address");
     const Place limits{&machine, "limits", 0};
-    for (const double seconds : {state.limits.boot_seconds, state.limits.request_seconds})
+    for (const double seconds : {state.limits.boot_seconds, state.limits.request_seconds, state.limits.request_total_seconds})
         if (!std::isfinite(seconds) || seconds < 0)
             limits.bad("has an impossible time");
 }

@@ -143,6 +143,8 @@ struct TimePage {
     std::uint64_t mult; // ns = ((tsc - tsc_base) * mult) >> 32
 };
 
+enum TraceBits : std::uint32_t { kTraceAll = 1, kTraceThreads = 2 };
+
 enum Door : std::uint32_t { kDoorHardware = 0, kDoorPvm = 1 };
 
 // At layout::kShared.
@@ -169,7 +171,7 @@ struct Shared {
     std::uint32_t xsave_bytes;
     std::uint64_t xsave_mask;
     std::uint32_t pid;
-    std::uint32_t trace; // bit 0: kTrace after each system call
+    std::uint32_t trace; // kTrace after each system call of the kinds in these bits
     std::uint32_t uid, gid;
     std::uint32_t max_files;
     std::uint32_t cpus; // what sched_getaffinity says

@@ -221,6 +221,29 @@ i64 sys_get_robust_list(const Args& c) {
     return put_user(c.a[1], current->robust_list) && put_user(c.a[2], size) ? 0 : -EFAULT;
 }
 
+// What --verbose-syscalls and --verbose-thread-syscalls show.
+static bool traced(u64 nr) {
+    if (gk_shared_page.trace & abi::kTraceAll)
+        return true;
+    switch (nr) {
+    case 24:  // sched_yield
+    case 56:  // clone
+    case 60:  // exit
+    case 186: // gettid
+    case 200: // tkill
+    case 202: // futex
+    case 218: // set_tid_address
+    case 234: // tgkill
+    case 273: // set_robust_list
+    case 274: // get_robust_list
+    case 334: // rseq
+    case 435: // clone3
+    case 449: // futex_waitv
+        return (gk_shared_page.trace & abi::kTraceThreads) != 0;
+    default: return false;
+    }
+}
+
 extern "C" Regs* gk_syscall(Regs* regs) {
     const u64 nr = regs->orig_rax;
     Args args{{regs->rdi, regs->rsi, regs->rdx, regs->r10, regs->r8, regs->r9}, regs};
@@ -233,7 +256,7 @@ extern "C" Regs* gk_syscall(Regs* regs) {
         result = -ENOSYS;
     }
     regs->rax = static_cast<u64>(result);
-    if (gk_shared_page.trace & 1) [[unlikely]]
+    if (gk_shared_page.trace != 0 && traced(nr)) [[unlikely]]
         host_call(abi::kTrace, nr, static_cast<u64>(result), args.a[0], args.a[1], args.a[2], current->tid);
     return leave(regs);
 }

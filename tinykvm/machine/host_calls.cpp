@@ -150,6 +150,7 @@ std::optional<Stop> Machine::on_host_call() {
         }
         CallContext context{space_, handles_, *env_->policy,
                             [this](const std::string& line) {
+                                host_->refused(line);
                                 if (env_->options.verbose)
                                     host_->note(line);
                             },
@@ -249,7 +250,12 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
         break;
     }
     case __NR_munmap: result = space_.munmap(a[0], a[1]); break;
-    case __NR_mprotect: result = space_.mprotect(a[0], a[1], static_cast<std::uint32_t>(a[2])); break;
+    case __NR_mprotect:
+        if (!env_->limits.executable_heap && (a[2] & PROT_EXEC) && space_.holds_heap(a[0], a[1]))
+            result = -EACCES;
+        else
+            result = space_.mprotect(a[0], a[1], static_cast<std::uint32_t>(a[2]));
+        break;
     case __NR_mremap: result = space_.mremap(a[0], a[1], a[2], static_cast<std::uint32_t>(a[3]), a[4]); break;
     case __NR_madvise: result = space_.madvise(a[0], a[1], static_cast<int>(a[2])); break;
     case __NR_brk: result = space_.brk(a[0]); break;
@@ -277,8 +283,9 @@ std::int64_t Machine::listen_call(const abi::HostCall& call) {
     const auto local = net_address(sa, static_cast<socklen_t>(bytes));
     const bool source = bind && local && local->port == 0 && env_->policy->may_bind_ephemeral(); // it may be about to connect
     if (!source && !env_->policy->may_listen(sa, static_cast<socklen_t>(bytes))) {
-        host_->note("the program wants to listen: " + Policy::net_flag("--allow-listen", sa, static_cast<socklen_t>(bytes)) +
-                    " would allow it; refused (EACCES)");
+        const std::string flag = Policy::net_flag("--allow-listen", sa, static_cast<socklen_t>(bytes));
+        host_->note("the program wants to listen: " + flag + " would allow it; refused (EACCES)");
+        host_->refused(flag + " would allow it");
         return -EACCES;
     }
     const int result = bind ? host_->bind(socket) : host_->listen(socket, static_cast<int>(call.arg[4]));

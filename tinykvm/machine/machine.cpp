@@ -18,6 +18,10 @@
 namespace tinykvm {
 namespace {
 
+std::uint32_t trace_bits(const MachineOptions& options) {
+    return (options.trace_syscalls ? abi::kTraceAll : 0u) | (options.trace_threads ? abi::kTraceThreads : 0u);
+}
+
 std::uint64_t round_pages(std::uint64_t bytes) { return page_up(bytes); }
 
 std::uint64_t memory_limit(const MachineEnv& env, const MachineImage* image) {
@@ -207,7 +211,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     s.max_files = env.limits.open_files;
     s.cpus = 1;
     s.memory_bytes = env.limits.memory;
-    s.trace = env.options.trace_syscalls ? 1 : 0;
+    s.trace = trace_bits(env.options);
     RandomStream random;
     m->seed_guest_kernel(random);
     m->set_up_vcpu();
@@ -288,7 +292,7 @@ void Machine::make_unique() {
     if (!image_->keep_pid)
         shared_->pid = fresh_pid();
     shared_->generation = shared_->generation + 1;
-    shared_->trace = env_->options.trace_syscalls ? 1 : 0;
+    shared_->trace = trace_bits(env_->options);
     shared_->preempt = 0;
     RandomStream random;
     std::array<std::byte, 16> at_random;

@@ -15,6 +15,7 @@
 #include "tinykvm/elf/shebang.hpp"
 #include "tinykvm/elf/stack.hpp"
 #include "tinykvm/elf/vdso/vdso.hpp"
+#include "tinykvm/machine/runtime_files.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -142,6 +143,7 @@ ProgramSpec resolve_program(const std::string& name, const std::vector<std::stri
             throw UserError(ExitCode::not_found, fmt::format("{}: its interpreter {} does not exist", spec.path, interpreter));
         spec.path = interpreter;
     }
+    spec.found_as = spec.path;
     if (char* real = ::realpath(spec.path.c_str(), nullptr)) {
         spec.path = real;
         ::free(real);
@@ -164,12 +166,21 @@ std::vector<std::string> implied_files(const ProgramSpec& program) {
         }
     const LibraryList list = find_libraries(program.path, search);
     require_libraries(program.path, list);
+    const std::vector<std::string> system = system_files();
+    const auto add = [&](const std::string& path) {
+        const auto beneath = [&](const std::string& folder) { return path.starts_with(folder) && path[folder.size()] == '/'; };
+        if (std::none_of(system.begin(), system.end(), beneath))
+            files.push_back(path);
+    };
     for (const Library& library : list.found) {
-        files.push_back(library.path);
+        add(library.path);
         if (library.canonical != library.path)
-            files.push_back(library.canonical);
+            add(library.canonical);
     }
     files.insert(files.end(), list.configuration.begin(), list.configuration.end());
+    files.insert(files.end(), system.begin(), system.end());
+    for (const std::string& path : interpreter_files(program))
+        add(path);
     return files;
 }
 

@@ -18,14 +18,15 @@ struct ProgramSpec {
     std::vector<std::string> late_env; // "K=V", of variables whose value is replaced when a machine is restored
     std::string cwd;               // absolute guest path
     std::string script;            // the script that led to this interpreter, "" for none
+    std::string found_as;          // `path` before links were followed: a virtual environment is found by it
 };
 
 // Finds `name` (a path, or a word to look up in `search_path`) and follows "#!" lines. Throws UserError.
 ProgramSpec resolve_program(const std::string& name, const std::vector<std::string>& args, const std::string& cwd,
                             const std::string& search_path);
 
-// Host paths that the program's start reads: itself, its interpreter, its libraries. Throws UserError when a
-// library is missing.
+// Host paths that the program may read without asking: itself, its interpreter, its libraries, and what machine/runtime_files.hpp
+// names. Throws UserError when a library is missing.
 std::vector<std::string> implied_files(const ProgramSpec& program);
 
 struct LoadedProgram {

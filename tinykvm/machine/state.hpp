@@ -58,13 +58,15 @@ struct CpuState {
 
 // Bytes unless said otherwise; 0 is "no limit" only where said.
 struct Limits {
-    double boot_seconds = 20;
-    double request_seconds = 8;
+    double boot_seconds = 60;             // of CPU time and of waiting
+    double request_seconds = 8;           // without progress, of CPU time and of waiting for nothing or for an idle client
+    double request_total_seconds = 300;   // of a request, whatever it does
     std::uint64_t memory = 8192ull << 20;          // all of a machine's memory
     std::uint64_t address_space = 122880ull << 20; // virtual
     std::uint64_t request_memory = 128ull << 20;   // dirtied or added while one connection is served
     std::uint64_t keep_memory = 128ull << 20;      // what a machine keeps between requests
     std::uint32_t open_files = 1024;
+    bool executable_heap = true; // false: memory from brk is never made executable
     bool operator==(const Limits&) const = default;
 };
 

@@ -12,6 +12,10 @@
 
 namespace tinykvm {
 
+namespace {
+constexpr const char* kHeapName = "[heap]";
+}
+
 bool AddressSpace::mergeable(const Region& a, const Region& b, std::uint64_t a_begin) {
     if (a.prot != b.prot || a.flags != b.flags || a.file != b.file || a.name != b.name || a.patches != b.patches)
         return false;
@@ -270,7 +274,7 @@ std::int64_t AddressSpace::brk(std::uint64_t end) {
         Region region;
         region.end = new_top;
         region.prot = PROT_READ | PROT_WRITE;
-        region.name = "[heap]";
+        region.name = kHeapName;
         insert(old_top, std::move(region));
         populate_small(old_top, new_top);
     } else if (new_top < old_top) {
@@ -279,6 +283,17 @@ std::int64_t AddressSpace::brk(std::uint64_t end) {
     brk_end_ = end;
     changed();
     return static_cast<std::int64_t>(end);
+}
+
+bool AddressSpace::holds_heap(std::uint64_t at, std::uint64_t bytes) const {
+    const std::uint64_t end = at + std::min(bytes, layout::kUserMax);
+    auto it = regions_.upper_bound(at);
+    if (it != regions_.begin())
+        --it;
+    for (; it != regions_.end() && it->first < end; ++it)
+        if (it->second.end > at && it->second.name == kHeapName)
+            return true;
+    return false;
 }
 
 std::int64_t AddressSpace::mincore(std::uint64_t at, std::uint64_t bytes, GuestVirt vector) {

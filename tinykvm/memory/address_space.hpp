@@ -80,6 +80,8 @@ public:
     std::int64_t madvise(std::uint64_t at, std::uint64_t bytes, int advice);
     std::int64_t brk(std::uint64_t end);
     std::int64_t mincore(std::uint64_t at, std::uint64_t bytes, GuestVirt vector);
+    // Whether memory that came from brk is there, wherever it was moved to.
+    bool holds_heap(std::uint64_t at, std::uint64_t bytes) const;
 
     // --- faults and access ----------------------------------------------------------------------------------
     FaultOutcome fault(GuestVirt at, FaultAccess access);

@@ -96,7 +96,7 @@ inline bool same(const Options& a, const Options& b) {
            a.warmup == b.warmup && a.warmup_path == b.warmup_path && a.listen == b.listen &&
            a.http == b.http && a.stats == b.stats && a.level == b.level && a.cpu == b.cpu &&
            a.check_reset == b.check_reset && a.reset == b.reset &&
-           a.keep_working_memory == b.keep_working_memory && a.executable_heap == b.executable_heap &&
+           a.keep_working_memory == b.keep_working_memory &&
            a.permissions == b.permissions && a.limits == b.limits && a.given == b.given &&
            same(a.verbose, b.verbose);
 }

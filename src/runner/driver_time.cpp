@@ -1,0 +1,70 @@
+// What counts against a program's time limits.
+#include <algorithm>
+
+#include "src/runner/driver.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+constexpr std::uint64_t kForever = ~std::uint64_t{0};
+}
+
+void Driver::moved(std::size_t bytes) {
+    moved_ += bytes;
+    spent_.restart(host_mono_ns());
+}
+
+// A client that has had an answer and sends something again begins a new request on its connection, or a message of a WebSocket.
+void Driver::heard(Client& c) {
+    if (c.answered)
+        request_begin_ns_ = host_mono_ns();
+    c.answered = false;
+    c.asked = true;
+}
+
+std::uint64_t Driver::end_of_request() const {
+    return until_.total_ns ? request_begin_ns_ + until_.total_ns : kForever;
+}
+
+bool Driver::over_limit(std::uint64_t now_ns) {
+    if (now_ns >= end_of_request())
+        overrun_ = Overrun::total;
+    else if (until_.limit_ns && spent_.in_all(now_ns) >= until_.limit_ns)
+        overrun_ = spent_.why(until_.limit_ns);
+    else
+        return false;
+    return true;
+}
+
+std::uint64_t Driver::limit_end(std::uint64_t now_ns, Overrun counts) {
+    std::uint64_t end = end_of_request();
+    if (until_.limit_ns && counts != Overrun::none)
+        end = std::min(end, now_ns + until_.limit_ns - std::min(until_.limit_ns, spent_.in_all(now_ns)));
+    return end;
+}
+
+// A program may wait for its own timers and for whom it has asked itself. It may not wait for nothing, and a client that
+// it has answered may not keep a machine from others.
+Overrun Driver::what_counts(Machine& machine, const Machine::Wait& wait, const std::vector<Machine::WaitHandle>& handles) const {
+    if (until_.limit_ns == 0)
+        return Overrun::none;
+    if (until_.all_waits_count)
+        return Overrun::stuck;
+    bool idle = true;
+    for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
+        const Client& c = clients_[slot];
+        ConnView view;
+        if (!c.open || c.gone || !machine.connections().view(slot, view))
+            continue;
+        const bool answered = !c.own && !c.asked && view.want_rx;
+        idle &= view.tx_pending() > 0 || answered;
+    }
+    if (idle)
+        return Overrun::idle;
+    const bool asks_others = std::any_of(handles.begin(), handles.end(), [](const auto& h) { return h.fd >= 0; });
+    return asks_others || wait.deadline_host_ns < end_of_request() ? Overrun::none : Overrun::stuck;
+}
+
+} // namespace kvmserver

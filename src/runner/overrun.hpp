@@ -1,0 +1,16 @@
+// What a time limit that was reached is called.
+#pragma once
+#include <string>
+
+#include "src/runner/arrival.hpp"
+#include "src/runner/spent_time.hpp"
+#include "tinykvm/machine/state.hpp"
+
+namespace kvmserver {
+
+// "made no progress: it computed for 8 s (--max-request-time)"
+std::string overrun_text(Overrun why, const tinykvm::Limits& limits);
+
+inline Fate fate_of(Overrun why) { return why == Overrun::total ? Fate::over_total : Fate::timed_out; }
+
+} // namespace kvmserver

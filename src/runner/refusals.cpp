@@ -1,0 +1,118 @@
+#include "src/runner/refusals.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace kvmserver {
+namespace {
+
+constexpr std::size_t kMostValues = 500; // that are kept of one flag: a program may ask for ever
+constexpr std::size_t kMostShown = 30;
+// As many files of one folder are told as that folder.
+constexpr std::size_t kManyOfFolder = 4;
+
+std::string parent(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+// A folder of a folder: nobody should be told to allow all of /etc or /home.
+bool may_stand_for_all(const std::string& folder) { return std::count(folder.begin(), folder.end(), '/') >= 2; }
+
+std::vector<std::string> by_folder(const std::vector<std::string>& paths) {
+    std::map<std::string, std::size_t> folders;
+    for (const std::string& path : paths)
+        ++folders[parent(path)];
+    const auto many = [&](const std::string& folder) {
+        const auto at = folders.find(folder);
+        return at != folders.end() && at->second >= kManyOfFolder && may_stand_for_all(folder);
+    };
+    std::vector<std::string> out;
+    const auto covered = [&](const std::string& path) {
+        for (std::string folder = parent(path); !folder.empty(); folder = parent(folder))
+            if (many(folder))
+                return std::pair(true, folder);
+        return std::pair(false, path);
+    };
+    for (const std::string& path : paths)
+        if (const std::string shown = covered(path).second; std::find(out.begin(), out.end(), shown) == out.end())
+            out.push_back(shown);
+    return out;
+}
+
+std::string for_shell(const std::string& text) {
+    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-:=,@%+[]";
+    if (text.find_first_not_of(kPlain) == text.npos && text.find('[') == text.npos)
+        return text;
+    std::string quoted = "'";
+    for (const char c : text)
+        quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
+std::string for_toml(const std::string& text) {
+    std::string quoted = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\')
+            quoted += '\\';
+        quoted += c;
+    }
+    return quoted + "\"";
+}
+
+} // namespace
+
+void Refusals::add(std::string_view line) {
+    constexpr std::string_view kEnd = " would allow it";
+    const std::size_t end = line.rfind(kEnd);
+    if (end == line.npos)
+        return;
+    line = line.substr(0, end);
+    // The flag is the last one: a path before it may look like one.
+    std::size_t begin = line.rfind("; --");
+    begin = begin == line.npos ? (line.starts_with("--") ? 2 : line.npos) : begin + 4;
+    if (begin == line.npos)
+        return;
+    const std::string_view flag = line.substr(begin);
+    const std::size_t equals = flag.find('=');
+    auto& values = flags_[std::string(flag.substr(0, equals))];
+    if (equals != flag.npos && values.size() < kMostValues)
+        values.emplace(flag.substr(equals + 1));
+}
+
+std::vector<std::string> Refusals::values_of(const std::string& flag) const {
+    std::vector<std::string> values;
+    const auto write = flags_.find("allow-write");
+    for (const std::string& value : flags_.at(flag)) {
+        if (flag == "allow-read" && (::access(value.c_str(), F_OK) != 0 || (write != flags_.end() && write->second.contains(value))))
+            continue;
+        values.push_back(value);
+    }
+    return flag == "allow-read" ? by_folder(values) : values;
+}
+
+std::vector<std::string> Refusals::advice() const {
+    std::vector<std::string> options, lines;
+    for (const auto& [flag, unused] : flags_) {
+        std::vector<std::string> values = values_of(flag);
+        if (values.empty())
+            continue;
+        const std::size_t more = values.size() > kMostShown ? values.size() - kMostShown : 0;
+        values.resize(values.size() - more);
+        std::vector<std::string> quoted;
+        for (const std::string& value : values)
+            quoted.push_back(for_toml(value));
+        if (flag == "volume")
+            for (const std::string& value : values)
+                options.push_back(for_shell("--volume=" + value));
+        else
+            options.push_back(for_shell(fmt::format("--{}={}", flag, fmt::join(values, ","))));
+        lines.push_back(fmt::format("{} = [{}]{}", flag, fmt::join(quoted, ", "), more ? fmt::format("  # and {} more", more) : ""));
+    }
+    if (options.empty())
+        return {};
+    lines.insert(lines.begin(), {fmt::format("it lacked permissions; this would allow what was refused: {}", fmt::join(options, " ")),
+                                 "or as lines of kvmserver.toml:"});
+    return lines;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,115 @@
+"""Time limits count what a program could have done: its CPU time, and waiting for nothing. Not its sleep, nor a busy host's."""
+import contextlib
+import signal
+import time
+
+import harness
+import pytest
+from harness import RUN_E, kvmserver, wait_until
+
+LIMIT = 1.0  # of --max-request-time: waits are by the clock, however slow the host is
+IN_HTTP, IN_CONNECTIONS = ["--http"], []
+
+
+@contextlib.contextmanager
+def patient(*options: str):
+    server = harness.Server(harness.guest("patience", "{port}"), RUN_E, "--max-request-time", str(LIMIT), "--check-reset", *options)
+    with contextlib.closing(server):
+        yield server
+
+
+def ask(server: harness.Server, path: str) -> tuple[bytes, float]:
+    """All that comes until the connection is closed, and the seconds it took."""
+    started = time.monotonic()
+    with server.client() as client, contextlib.suppress(ConnectionError):
+        client.send(harness.request(path, None, "Connection: close"))
+        return client.reader.read(), time.monotonic() - started
+    return b"", time.monotonic() - started
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("mode", [IN_HTTP, IN_CONNECTIONS], ids=["http", "connections"])
+@pytest.mark.parametrize("path", ["/sleep/2500", "/drip/2500"])
+def test_sleep_is_no_endless_request(mode: list[str], path: str) -> None:
+    with patient(*mode) as server:
+        reply, took = ask(server, path)
+        assert reply.startswith(b"HTTP/1.1 200 ") and reply.endswith(b"fine..") and took > 2.4, (reply, took)
+        assert "no progress" not in server.err
+        assert server.stop().status == 0
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("mode", [IN_HTTP, IN_CONNECTIONS], ids=["http", "connections"])
+@pytest.mark.parametrize(("path", "why"), [("/never", "waited for nothing that could come"), ("/spin", "it computed")])
+def test_what_makes_no_progress_ends(mode: list[str], path: str, why: str) -> None:
+    with patient(*mode) as server:
+        reply, took = ask(server, path)
+        assert took > 0.9 * LIMIT
+        if mode:
+            assert reply.startswith(b"HTTP/1.1 504 ") and b"--max-request-time" in reply, reply
+        else:
+            assert reply == b"", reply
+        wait_until(lambda: f"made no progress: " in server.err and why in server.err, "the log says why")
+        assert ask(server, "/")[0].endswith(b"fine..")
+        assert server.stop().status == 0
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("path", ["/sleep/60000", "/ticks", "/drip/60000"])
+def test_a_request_as_a_whole_has_a_limit(path: str) -> None:
+    with patient("--http", "--max-request-total", "2") as server:
+        reply, took = ask(server, path)
+        assert took > 1.9
+        if path != "/drip/60000":  # else its head is out
+            assert reply.startswith(b"HTTP/1.1 504 ") and b"--max-request-total" in reply, reply
+        wait_until(lambda: "longer than 2 s in all (--max-request-total)" in server.err, "the log says which limit")
+        assert ask(server, "/")[0].endswith(b"fine..")
+
+
+def test_a_sleep_that_cannot_end_in_time_is_not_waited_for() -> None:
+    with patient("--max-request-total", "10") as server:
+        assert ask(server, "/sleep/60000")[1] < 9
+        assert "waited for nothing that could come" in server.err
+
+
+def test_each_request_of_a_connection_has_the_total_anew() -> None:
+    with patient("--max-request-total", "2") as server, server.client() as client:
+        for _ in range(3):
+            assert client.ask("/sleep/900") == b"fine.."
+
+
+def test_an_idle_client_loses_its_connection() -> None:
+    with patient() as server, server.client() as client:
+        assert client.ask("/") == b"fine.."
+        with contextlib.suppress(ConnectionError):
+            assert client.reader.read() == b""
+        wait_until(lambda: "its client was idle" in server.err, "the log says so")
+
+
+def test_who_has_gone_does_not_keep_a_machine() -> None:
+    with patient() as server:
+        with server.client() as client:
+            client.send(harness.request("/sleep/60000"))
+            time.sleep(0.1)  # the machine has it, most likely; the test holds if it has not
+        assert ask(server, "/")[0].endswith(b"fine..")
+
+
+def test_a_boot_is_not_charged_for_a_host_that_does_other_things() -> None:
+    """The process is stopped for longer than the limit while its program computes, as on a host that is too busy."""
+    process = harness.Process(
+        [str(harness.KVMSERVER), "run", "-e", "--allow-all", "--max-boot-time", "5", str(harness.GUESTS / "patience"), str(harness.free_port()),
+         "compute", "300000000"], env=harness.BASE_ENVIRONMENT)  # fmt: skip
+    with contextlib.closing(process):
+        wait_until(lambda: "computing" in process.out, "it computes")
+        process.popen.send_signal(signal.SIGSTOP)
+        time.sleep(6)
+        process.popen.send_signal(signal.SIGCONT)
+        wait_until(lambda: "Program '" in process.out or not process.running(), "it serves")
+        assert process.running(), process.err
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize(("how", "why"), [("sleep", "waited for something else"), ("spin", "of CPU time")])
+def test_a_boot_that_never_listens_ends(how: str, why: str) -> None:
+    ended = kvmserver("run", "-e", "--max-boot-time", "1", str(harness.GUESTS / "boot"), how)
+    assert ended.status == 6 and why in ended.error and "--max-boot-time" in ended.error, ended
