@@ -64,7 +64,7 @@ Overrun Driver::what_counts(Machine& machine, const Machine::Wait& wait, const s
     if (idle)
         return Overrun::idle;
     const bool asks_others = std::any_of(handles.begin(), handles.end(), [](const auto& h) { return h.fd >= 0; });
-    return asks_others || wait.deadline_host_ns < end_of_request() ? Overrun::none : Overrun::stuck;
+    return asks_others || wait.deadline_host_ns != kForever ? Overrun::none : Overrun::stuck;
 }
 
 } // namespace kvmserver

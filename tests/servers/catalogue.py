@@ -157,8 +157,8 @@ http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; 
            "while (my $c = $d->accept) {{ while (my $r = $c->get_request) {{ $c->send_response(HTTP::Response->new(200, 'OK', [], 'perl')); }} $c->close; }}\n"}),
     Server("lua-socket", "lua-socket", ["/usr/bin/luajit", "{dir}/app.lua"], http("/", b"lua"), {"app.lua":
            "local s = require('socket').bind('127.0.0.1', {port})\nwhile true do local c = s:accept() c:receive() c:send('HTTP/1.0 200 OK\\r\\n\\r\\nlua') c:close() end\n"}),
-    Server("java-httpserver", "default-jre-headless", ["/usr/bin/java", "-Xmx64m", "-Xshare:auto", "-cp", "{dir}", "A"], http("/", b"java"), {"A.java":
-           "import com.sun.net.httpserver.*; public class A {{ public static void main(String[] a) throws Exception {{ var s = HttpServer.create(new java.net.InetSocketAddress(\"127.0.0.1\", {port}), 0);"
+    Server("java-httpserver", "default-jre-headless", ["/usr/bin/java", "-Xmx64m", "-Xshare:auto", "-cp", "{dir}", "A", "{port}"], http("/", b"java"), {"A.java":
+           "import com.sun.net.httpserver.*; public class A {{ public static void main(String[] a) throws Exception {{ var s = HttpServer.create(new java.net.InetSocketAddress(\"127.0.0.1\", Integer.parseInt(a[0])), 0);"
            " s.createContext(\"/\", x -> {{ x.sendResponseHeaders(200, 4); x.getResponseBody().write(\"java\".getBytes()); x.close(); }}); s.start(); }} }}\n"},
            prepare=[["javac", "-d", "{dir}", "{dir}/A.java"]], new="a JVM"),
     Server("tomcat", "tomcat10", ["/usr/bin/java", "-Xmx96m", "-cp", "/usr/share/tomcat10/bin/bootstrap.jar:/usr/share/tomcat10/bin/tomcat-juli.jar", "-Dcatalina.home=/usr/share/tomcat10", "-Dcatalina.base={dir}",
