@@ -64,8 +64,8 @@ public:
             entry(kPt + page / kPageSize * 8) = page | kPresent | kWrite | kAccessed | kDirty;
         entry(kPt + kCode / kPageSize * 8) = kCode | kPresent | kUser | kAccessed;
         vm_.set_slot(0, GuestPhys(0), kBytes, memory_.data());
-        vcpu_.set_cpuid(guest_cpu("").table);
-        kvm_sregs sregs = user_special_registers(GuestVirt(kTables), GuestPhys(kPml4));
+        vcpu_.set_cpuid(guest_cpu("", host_kind(kvm_).xsave).table);
+        kvm_sregs sregs = user_special_registers(GuestVirt(kTables), GuestPhys(kPml4), host_kind(kvm_).xsave);
         sregs.apic_base = vcpu_.get_special().apic_base;
         vcpu_.set_special(sregs);
         const std::byte* door = host_kind(kvm_).pvm_door ? micro_floor_pvm : micro_floor_hardware;

@@ -3,9 +3,10 @@
 # In the order in which they must be loaded. ext4 is built into the kernel.
 readonly guest_modules=(irqbypass kvm kvm-amd virtio_ring virtio virtio_pci_legacy_dev
   virtio_pci_modern_dev virtio_pci virtio_blk virtio_console)
+readonly intel_module=kvm-intel
 
 # Bump when a change here must remake everything below.
-readonly cache_version=2
+readonly cache_version=3
 
 as_root() {
   if ((EUID == 0)); then "$@"; else sudo -n "$@"; fi
@@ -13,7 +14,15 @@ as_root() {
 
 install_missing_packages() {
   local missing=()
-  [[ $(type -P qemu-system-x86_64) ]] || missing+=(qemu-system-x86)
+  if [[ $vendor == amd ]]; then
+    [[ $(type -P qemu-system-x86_64) ]] || missing+=(qemu-system-x86)
+  else
+    [[ $(type -P bochs) ]] || missing+=(bochs)
+    compgen -G '/usr/lib/*/bochs/plugins/libbx_term_gui.so' >/dev/null || missing+=(bochs-term)
+    [[ -e /usr/lib/ISOLINUX/isolinux.bin ]] || missing+=(isolinux)
+    [[ -e /usr/lib/syslinux/modules/bios/ldlinux.c32 ]] || missing+=(syslinux-common)
+    [[ $(type -P xorriso) ]] || missing+=(xorriso)
+  fi
   [[ -x $(busybox_path) ]] || missing+=(busybox-static)
   [[ $(type -P cpio) ]] || missing+=(cpio)
   [[ $(PATH=$PATH:/usr/sbin:/sbin type -P mke2fs) ]] || missing+=(e2fsprogs)
@@ -62,7 +71,7 @@ fetch_kernel() {
   rm -rf "$cache/modules"
   mkdir "$cache/modules"
   local module found
-  for module in "${guest_modules[@]}"; do
+  for module in "${guest_modules[@]}" "$intel_module"; do
     found=$(find "$work/tree" -name "$module.ko" -o -name "$module.ko.xz" | head -n 1)
     case $found in
       *.ko) cp "$found" "$cache/modules/" ;;
@@ -82,7 +91,8 @@ make_initramfs() {
   tree=$(mktemp -d "$cache/initramfs.XXXXXX")
   mkdir "$tree"/{bin,dev,modules,proc,root}
   cp "$(busybox_path)" "$tree/bin/busybox"
-  cp "$cache"/modules/*.ko "$tree/modules/"
+  local module
+  for module in "${guest_modules[@]}"; do cp "$cache/modules/$module.ko" "$tree/modules/"; done
   printf '%s\n' "${guest_modules[@]}" >"$tree/modules/order"
   install -m 755 "$helpers/initramfs_init" "$tree/init"
   (cd "$tree" && find . -print0 | cpio -0 -o -H newc -R 0:0 --quiet) >"$tree.cpio"
@@ -107,6 +117,13 @@ make_base() {
     [[ $applet == */busybox || -e $tree/$applet ]] || ln -s /usr/bin/busybox "$tree/$applet"
   done < <("$tree/usr/bin/busybox" --list-full)
   mv "$tree" "$cache/base"
+}
+
+# The program that carries the streams of the Intel host out.
+make_relay() {
+  [[ $cache/relay -nt $helpers/relay.c ]] && return
+  cc -O2 -Wall -Wextra -D_GNU_SOURCE -static -o "$cache/relay.new" "$helpers/relay.c" || die "cannot compile $helpers/relay.c"
+  mv "$cache/relay.new" "$cache/relay"
 }
 
 # The host's own python3 with its standard library, its libraries, and pytest where installed.
@@ -153,6 +170,7 @@ prepare_cache() {
   fetch_kernel
   make_initramfs
   make_base
+  [[ $vendor == amd ]] || make_relay
   ((with_python == 0)) || make_python
   printf '%s\n' "$cache_version" >"$cache/version"
   exec {lock}>&-

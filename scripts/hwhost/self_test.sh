@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks the emulated host itself. Called by hwhost.sh --self-test with its own path and the cache.
+# Checks the emulated host itself. Called by hwhost.sh --self-test with its own path, the cache and the vendor.
 set -uo pipefail
 
-hwhost=$1 cache=$2
+hwhost=$1 cache=$2 vendor=$3
 helpers=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d "$cache/self_test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -20,7 +20,7 @@ check() {
 
 # in_host ARGS...: leaves $status, $work/out and $work/err.
 in_host() {
-  "$hwhost" "$@" >"$work/out" 2>"$work/err"
+  "$hwhost" --vendor "$vendor" "$@" >"$work/out" 2>"$work/err"
   status=$?
 }
 

@@ -35,15 +35,6 @@ elf_dependencies() {
   printf '%s\n' "$linker"
   "$linker" --list "$1" 2>/dev/null | sed -n -e 's/^\t.* => \(\/.*\) (0x[0-9a-f]*)$/\1/p' \
     -e 's/^\t\(\/.*\) (0x[0-9a-f]*)$/\1/p' -e 's/^\t\(.*\) => not found$/missing:\1/p'
-  loaded_later "$1"
-}
-
-# What kvmserver and its tests load at run time (tinykvm/memory/CMakeLists.txt): no linker lists it.
-loaded_later() {
-  local name
-  while read -r name; do
-    ldconfig -p | sed -n "s|^\t$name .*=> ||p" | head -n 1
-  done < <(grep -aoE -m 1 'libZydis\.so\.[0-9]+\.[0-9]+' "$1" | sort -u)
 }
 
 declare -A seen_elf=()

@@ -26,7 +26,14 @@ void Worker::start() {
         sigset_t all;
         sigfillset(&all);
         pthread_sigmask(SIG_BLOCK, &all, nullptr);
-        io_.run();
+        for (;;) {
+            try {
+                io_.run();
+                return;
+            } catch (const std::exception& error) { // of one handler: the others go on
+                std::fprintf(stderr, "kvmserver: a step of a client connection failed: %s\n", error.what());
+            }
+        }
     });
 }
 

@@ -93,7 +93,8 @@ int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t total, curl_off_t
     return transfer.stalled ? 1 : 0;
 }
 
-std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) {
+// What a callback throws goes around libcurl, whose C frames no exception may cross.
+std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) try {
     auto& transfer = *static_cast<Transfer*>(user);
     std::string_view line(data, size);
     while (line.ends_with('\n') || line.ends_with('\r'))
@@ -109,6 +110,9 @@ std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) {
         transfer.reply.headers.emplace_back(line.substr(0, colon), value);
     }
     return size;
+} catch (...) {
+    static_cast<Transfer*>(user)->error = std::current_exception();
+    return 0;
 }
 
 std::size_t on_body(char* data, std::size_t, std::size_t size, void* user) {

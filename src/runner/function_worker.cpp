@@ -73,7 +73,12 @@ public:
             machines_.emplace_back();
             Thread& machine = machines_.back();
             machine.channel = std::move(*channel);
-            machine.thread = std::thread([this, &machine] { serve(machine); });
+            try {
+                machine.thread = std::thread([this, &machine] { serve(machine); });
+            } catch (const std::system_error& error) { // its channel is closed: the daemon does not count on it
+                note_line(std::string("a machine has no thread: ") + error.what());
+                machines_.pop_back();
+            }
         }
         join(true);
         return code_;

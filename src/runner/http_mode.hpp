@@ -22,6 +22,8 @@ public:
     HttpMode(const Setup& setup, const Options& options);
     // Serves until SIGTERM or SIGINT and then finishes what is in flight; the workers stop after that.
     void serve();
+    // Ends the workers at once; what waits gets 503.
+    void end();
     // Stops machines in the middle of a request.
     const Stopper& hard_stop() const { return hard_stop_; }
 
@@ -37,7 +39,6 @@ private:
     void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override;
     Arrival arrival_of(Waiting request) const;
     void give_up_late_ones();
-    void end();
 
     Listeners& listeners_;
     const tinykvm::Limits& limits_;

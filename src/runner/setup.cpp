@@ -43,7 +43,7 @@ MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& op
     MachineEnv env;
     env.kvm = &kvm;
     env.kind = kvm::host_kind(kvm);
-    env.cpu = kvm::guest_cpu(options.cpu);
+    env.cpu = kvm::guest_cpu(options.cpu, env.kind.xsave);
     env.policy = policy;
     env.limits = limits;
     env.options.verbose = options.verbose.general;

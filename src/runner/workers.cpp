@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -69,10 +70,32 @@ static void join(std::vector<std::thread>& threads) {
     threads.clear();
 }
 
+namespace {
+
+// However their scope is left: when a thread cannot be started, those that run are asked to end, and awaited.
+class Joined {
+public:
+    Joined(std::vector<std::thread>& threads, std::function<void()> ask) : threads_(threads), ask_(std::move(ask)) {}
+    Joined(const Joined&) = delete;
+    ~Joined() {
+        if (threads_.empty())
+            return;
+        ask_();
+        join(threads_);
+    }
+
+private:
+    std::vector<std::thread>& threads_;
+    std::function<void()> ask_;
+};
+
+} // namespace
+
 int serve(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
     WorkerStats stats;
     std::atomic<int> code{0};
     std::vector<std::thread> threads;
+    const Joined joined(threads, [] { StopSignal::instance().request(); });
     const unsigned count = std::max(1u, options.threads);
     const auto guard = [&](auto&& body) {
         try {
@@ -113,11 +136,13 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
         };
         if (options.http) {
             HttpMode http(setup, options);
+            const Joined joined_before_it(threads, [&http] { http.end(); });
             work(http, http.hard_stop());
             http.serve(); // until the signal, and until what was in flight then is answered
             join(threads);
         } else {
             Arrivals arrivals(*setup.listeners);
+            const Joined joined_before_it(threads, [] { StopSignal::instance().request(); });
             work(arrivals, StopSignal::instance());
             join(threads);
         }

@@ -94,7 +94,7 @@ struct World {
         policy = std::make_unique<Policy>(permissions);
         env.kvm = &kvm_device();
         env.kind = kvm::host_kind(kvm_device());
-        env.cpu = kvm::guest_cpu("");
+        env.cpu = kvm::guest_cpu("", env.kind.xsave);
         env.policy = policy.get();
         env.limits.memory = memory;
         env.limits.request_memory = 24 << 20;

@@ -28,6 +28,9 @@ public:
     HostError(int error, const std::string& operation);
 };
 
+// Whether the host may have more of what it lacks at another time: memory, descriptors.
+bool is_shortage(int error);
+
 // Throws HostError with the current errno.
 [[noreturn]] void throw_errno(const std::string& operation);
 

@@ -168,8 +168,8 @@ struct Shared {
     // Boot parameters.
     std::uint64_t boot_entry, boot_stack;
     std::uint32_t door;
-    std::uint32_t xsave_bytes;
-    std::uint64_t xsave_mask;
+    std::uint32_t xsave_bytes; // of a thread's vector state
+    std::uint64_t xsave_mask; // components of XSAVE; 0: the CPU has no XSAVE, FXSAVE does it
     std::uint32_t pid;
     std::uint32_t trace; // kTrace after each system call of the kinds in these bits
     std::uint32_t uid, gid;

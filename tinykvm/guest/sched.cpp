@@ -28,15 +28,19 @@ constexpr u64 kHoldNs = 1'000'000; // that long it is kept back while the progra
 constexpr u64 kLookAgainNs = 5'000'000; // for handles that had no room in Shared::wait
 
 void save_vector(Thread* t) {
-    const u64 mask = gk_shared_page.xsave_mask;
-    asm volatile("xsave64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32)) : "memory");
+    if (const u64 mask = gk_shared_page.xsave_mask)
+        asm volatile("xsave64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32)) : "memory");
+    else
+        asm volatile("fxsave64 (%0)" ::"r"(t->xsave) : "memory");
     asm volatile("rdfsbase %0" : "=r"(t->fs_base));
     asm volatile("rdgsbase %0" : "=r"(t->gs_base));
 }
 
 void load_vector(Thread* t) {
-    const u64 mask = gk_shared_page.xsave_mask;
-    asm volatile("xrstor64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32)) : "memory");
+    if (const u64 mask = gk_shared_page.xsave_mask)
+        asm volatile("xrstor64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32)) : "memory");
+    else
+        asm volatile("fxrstor64 (%0)" ::"r"(t->xsave) : "memory");
     asm volatile("wrfsbase %0" ::"r"(t->fs_base));
     asm volatile("wrgsbase %0" ::"r"(t->gs_base));
 }

@@ -64,19 +64,22 @@ bool push_frame(Regs* regs, i32 signal, const Action& action, const SigInfo& inf
     if ((enters_alt || on_alt) && sp < alt.sp) // it does not fit
         return false;
     u8* image = current->xsave;
-    FpSoftware software{};
-    software.magic1 = kFpMagic1;
-    software.extended_size = area + 4;
-    software.features = gk_shared_page.xsave_mask;
-    software.xstate_size = area;
-    memcpy(image + kFpSoftwareAt, &software, sizeof(software));
-    if (!copy_to_user(fpstate, image, area) || !put_user(fpstate + area, kFpMagic2))
+    const u64 features = gk_shared_page.xsave_mask;
+    if (features != 0) { // else FXSAVE's image alone, as Linux has it then
+        FpSoftware software{};
+        software.magic1 = kFpMagic1;
+        software.extended_size = area + 4;
+        software.features = features;
+        software.xstate_size = area;
+        memcpy(image + kFpSoftwareAt, &software, sizeof(software));
+    }
+    if (!copy_to_user(fpstate, image, area) || (features != 0 && !put_user(fpstate + area, kFpMagic2)))
         return false;
 
     Frame frame;
     memset(&frame, 0, sizeof(frame));
     frame.restorer = action.restorer;
-    frame.uc.flags = 7; // UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS
+    frame.uc.flags = features != 0 ? 7 : 6; // UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS
     frame.uc.stack = alt;
     if (on_alt)
         frame.uc.stack.flags |= kOnStack;
@@ -180,13 +183,15 @@ i64 sys_rt_sigreturn(const Args& c) {
             return 0;
         }
         // XRSTOR faults on reserved bits: keep what is ours (Intel SDM vol. 1, 13.8).
-        FpSoftware software;
-        memcpy(&software, image + kFpSoftwareAt, sizeof(software));
-        u64 features;
-        memcpy(&features, image + 512, sizeof(features));
-        features = software.magic1 == kFpMagic1 ? features & gk_shared_page.xsave_mask : 3;
-        memcpy(image + 512, &features, sizeof(features));
-        memset(image + 520, 0, 56);
+        if (const u64 ours = gk_shared_page.xsave_mask) {
+            FpSoftware software;
+            memcpy(&software, image + kFpSoftwareAt, sizeof(software));
+            u64 features;
+            memcpy(&features, image + 512, sizeof(features));
+            features = software.magic1 == kFpMagic1 ? features & ours : 3;
+            memcpy(image + 512, &features, sizeof(features));
+            memset(image + 520, 0, 56);
+        }
         u32 mxcsr;
         memcpy(&mxcsr, image + 24, sizeof(mxcsr));
         mxcsr &= 0xffff;

@@ -81,7 +81,7 @@ void build_cpu_tables(const CpuTablesPlan& plan, std::span<std::byte> out) {
 
 GuestVirt exception_stack_top(GuestVirt base) { return base + kStackAt + kPageSize; }
 
-kvm_sregs user_special_registers(GuestVirt tables, GuestPhys page_table_root) {
+kvm_sregs user_special_registers(GuestVirt tables, GuestPhys page_table_root, bool xsave) {
     kvm_sregs s{};
     s.cs = segment(kUserCode, true, 3);
     s.ss = segment(kUserData, false, 3);
@@ -99,7 +99,9 @@ kvm_sregs user_special_registers(GuestVirt tables, GuestPhys page_table_root) {
     s.ldt.unusable = 1;
     s.cr0 = 0x80050033; // PG AM WP NE ET MP PE
     s.cr3 = page_table_root.value;
-    s.cr4 = 0x50620;    // OSXSAVE FSGSBASE OSXMMEXCPT OSFXSR PAE
+    s.cr4 = 0x10620;    // FSGSBASE OSXMMEXCPT OSFXSR PAE
+    if (xsave)
+        s.cr4 |= 0x40000; // OSXSAVE
     s.efer = 0xd01;     // NXE LMA LME SCE
     s.apic_base = 0xfee00900;
     return s;

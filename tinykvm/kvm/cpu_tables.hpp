@@ -38,7 +38,7 @@ void build_cpu_tables(const CpuTablesPlan& plan, std::span<std::byte> out);
 // Top of the exception stack of a plan at `base`.
 GuestVirt exception_stack_top(GuestVirt base);
 
-// Special registers for CPL 3 code with these tables and this page-table root.
-kvm_sregs user_special_registers(GuestVirt tables, GuestPhys page_table_root);
+// Special registers for CPL 3 code with these tables and this page-table root; `xsave`: CR4.OSXSAVE, which not all hosts take.
+kvm_sregs user_special_registers(GuestVirt tables, GuestPhys page_table_root, bool xsave);
 
 } // namespace tinykvm::kvm

@@ -114,13 +114,15 @@ void narrow(Level level, Regs& leaf1, Regs& leaf7, std::uint64_t& xcr0) {
 
 } // namespace
 
-GuestCpu guest_cpu(const std::string& baseline) {
+bool host_has_xsave() { return host(1).c & bit(27); }
+
+GuestCpu guest_cpu(const std::string& baseline, bool xsave) {
     const Level level = parse_baseline(baseline);
     GuestCpu cpu;
     Builder out(cpu.table);
     Regs leaf1 = host(1);
     Regs leaf7 = host(7);
-    cpu.xcr0 = (leaf1.c & bit(27)) ? read_xcr0() & kXcr0Wanted : 0x3;
+    cpu.xcr0 = xsave ? read_xcr0() & kXcr0Wanted : 0;
     if (!(cpu.xcr0 & 0x4))
         cpu.xcr0 &= 0x3;
     if ((cpu.xcr0 & 0xe0) != 0xe0)
@@ -128,6 +130,8 @@ GuestCpu guest_cpu(const std::string& baseline) {
 
     leaf1.b = (leaf1.b & 0x0000ff00) | (1u << 16); // one logical CPU, APIC id 0
     leaf1.c = (leaf1.c & ~kHide1C) | bit(27) | bit(31);
+    if (!xsave)
+        leaf1.c &= ~(bit(26) | bit(27));
     leaf1.d &= ~(bit(7) | bit(9) | bit(12) | bit(18) | bit(21) | bit(22) | bit(28) | bit(29) | bit(31));
     leaf7.a = std::min(leaf7.a, 1u);
     leaf7.b = (leaf7.b & ~kHide7B) | bit(0);
@@ -171,17 +175,19 @@ GuestCpu guest_cpu(const std::string& baseline) {
     }
 
     // XSAVE (Intel SDM vol. 1, 13.2): standard-format size by the enabled components.
-    cpu.xsave_bytes = 576;
+    cpu.xsave_bytes = xsave ? 576 : kFxsaveBytes;
     for (std::uint32_t i = 2; i < 8; ++i) {
         if (!(cpu.xcr0 & bit(i)))
             continue;
         const Regs r = host(0xd, i);
         cpu.xsave_bytes = std::max(cpu.xsave_bytes, r.a + r.b);
     }
-    out.add(0xd, {static_cast<std::uint32_t>(cpu.xcr0), cpu.xsave_bytes, cpu.xsave_bytes, 0}, 0);
-    Regs d1 = host(0xd, 1);
-    d1.a &= bit(0) | bit(1) | bit(2); // XSAVEOPT, XSAVEC, XGETBV(1); no supervisor states
-    out.add(0xd, {d1.a, cpu.xsave_bytes, 0, 0}, 1);
+    if (xsave) {
+        out.add(0xd, {static_cast<std::uint32_t>(cpu.xcr0), cpu.xsave_bytes, cpu.xsave_bytes, 0}, 0);
+        Regs d1 = host(0xd, 1);
+        d1.a &= bit(0) | bit(1) | bit(2); // XSAVEOPT, XSAVEC, XGETBV(1); no supervisor states
+        out.add(0xd, {d1.a, cpu.xsave_bytes, 0, 0}, 1);
+    }
     for (std::uint32_t i = 2; i < 8; ++i)
         if (cpu.xcr0 & bit(i))
             out.add(0xd, host(0xd, i), i);

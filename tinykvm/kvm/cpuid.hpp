@@ -13,13 +13,19 @@ namespace tinykvm::kvm {
 
 struct GuestCpu {
     CpuidTable table;
-    std::uint64_t xcr0 = 0;        // x87, SSE, AVX, AVX-512 as far as the host enables them
-    std::uint32_t xsave_bytes = 0; // size of a standard-format XSAVE area for xcr0
+    std::uint64_t xcr0 = 0;        // x87, SSE, AVX, AVX-512 as far as the host enables them; 0: a CPU without XSAVE
+    std::uint32_t xsave_bytes = 0; // size of a standard-format XSAVE area for xcr0, or of an FXSAVE area
 };
 
-// `baseline` is "", "native", "x86-64-v2", "x86-64-v3" or "x86-64-v4": narrows the features of the host.
+inline constexpr std::uint32_t kFxsaveBytes = 512;
+
+// Whether this host's kernel uses XSAVE (CPUID.1:ECX.OSXSAVE).
+bool host_has_xsave();
+
+// `baseline` is "", "native", "x86-64-v2", "x86-64-v3" or "x86-64-v4": narrows the features of the host. Without `xsave`
+// (HostKind::xsave) the CPU has none, nor AVX; xcr0 is 0.
 // Throws UserError(usage) for another word or when the host lacks the baseline.
-GuestCpu guest_cpu(const std::string& baseline);
+GuestCpu guest_cpu(const std::string& baseline, bool xsave);
 
 // How wide its physical addresses are (CPUID 8000_0008h).
 unsigned physical_bits(const GuestCpu& cpu);

@@ -9,6 +9,18 @@
 #include "tinykvm/base/error.hpp"
 
 namespace tinykvm::kvm {
+namespace {
+
+// For what every machine begins with, which works on a host with KVM or never.
+[[noreturn]] void throw_refused(const char* call) {
+    const int error = errno;
+    if (is_shortage(error))
+        throw_errno(call);
+    throw UserError(ExitCode::no_kvm, fmt::format("/dev/kvm: this host's KVM refuses {}: {}{}; see docs/HOSTS.md", call, std::strerror(error),
+                                                  error == EBUSY ? " (another hypervisor has the CPU's virtualisation)" : ""));
+}
+
+} // namespace
 
 Kvm Kvm::open(const char* path) {
     UniqueFd fd(::open(path, O_RDWR | O_CLOEXEC));
@@ -36,14 +48,14 @@ Kvm Kvm::open(const char* path) {
         const char* name;
     };
     for (const Need need : {Need{KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY"}, Need{KVM_CAP_SYNC_REGS, "KVM_CAP_SYNC_REGS"},
-                            Need{KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT"}, Need{KVM_CAP_XSAVE, "KVM_CAP_XSAVE"},
+                            Need{KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT"},
                             Need{KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID"}})
         if (kvm.check(need.capability) <= 0)
             throw UserError(ExitCode::no_kvm,
                             fmt::format("{}: this kernel's KVM lacks {}; Linux 5.10 or newer is needed", path, need.name));
     const int run_bytes = ::ioctl(kvm.fd_.get(), KVM_GET_VCPU_MMAP_SIZE, 0);
     if (run_bytes < 0)
-        throw_errno("KVM_GET_VCPU_MMAP_SIZE");
+        throw_refused("KVM_GET_VCPU_MMAP_SIZE");
     kvm.run_bytes_ = static_cast<std::size_t>(run_bytes);
     return kvm;
 }
@@ -56,7 +68,7 @@ Vm Kvm::create_vm() const {
         if (fd)
             return Vm(std::move(fd));
         if (errno != EINTR) // a signal while the kernel registered its MMU notifier
-            throw_errno("KVM_CREATE_VM");
+            throw_refused("KVM_CREATE_VM");
     }
 }
 
@@ -74,7 +86,7 @@ void Vm::set_slot(std::uint32_t slot, GuestPhys at, std::uint64_t bytes, void* h
 UniqueFd Vm::create_vcpu(unsigned id) const {
     UniqueFd fd(::ioctl(fd_.get(), KVM_CREATE_VCPU, id));
     if (!fd)
-        throw_errno("KVM_CREATE_VCPU");
+        throw_refused("KVM_CREATE_VCPU");
     return fd;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -46,7 +47,7 @@ constexpr std::uint64_t kPresent = 1, kWrite = 2, kUser = 4, kDirty = 0x40, kAcc
 
 class TinyMachine {
 public:
-    explicit TinyMachine(const Kvm& kvm)
+    TinyMachine(const Kvm& kvm, bool xsave)
         : memory_(Mapping::map(kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, "probe memory")),
           vm_(kvm.create_vm()), vcpu_(kvm, vm_) {
         CpuTablesPlan plan;
@@ -63,9 +64,10 @@ public:
         entry(kPt + kCode / kPageSize * 8) = kCode | kPresent | kUser | kAccessed;
         entry(kPt + kData / kPageSize * 8) = kData | kPresent | kWrite | kUser;
         vm_.set_slot(0, GuestPhys(0), kBytes, memory_.data());
-        const GuestCpu cpu = guest_cpu("");
+        const GuestCpu cpu = guest_cpu("", xsave);
         vcpu_.set_cpuid(cpu.table);
-        kvm_sregs sregs = user_special_registers(GuestVirt(kTables), GuestPhys(kPml4));
+        has_xcr0_ = !xsave || vcpu_.set_xcr0(cpu.xcr0);
+        kvm_sregs sregs = user_special_registers(GuestVirt(kTables), GuestPhys(kPml4), xsave);
         sregs.apic_base = vcpu_.get_special().apic_base;
         vcpu_.set_special(sregs);
         const std::uint64_t target = kCode + static_cast<std::uint64_t>(tinykvm_probe_target - tinykvm_probe_code);
@@ -92,18 +94,43 @@ public:
     }
 
     Vcpu& vcpu() { return vcpu_; }
+    bool has_xcr0() const { return has_xcr0_; } // it is as was asked, or not asked for
     std::uint64_t& entry(std::uint64_t at) { return *reinterpret_cast<std::uint64_t*>(memory_.data() + at); }
 
 private:
     Mapping memory_;
     Vm vm_;
     Vcpu vcpu_;
+    bool has_xcr0_ = false;
 };
 
-HostKind probe(TinyMachine& machine) {
+// With XSAVE when the host has it. Its CPU may and its KVM not: then the machine is made without.
+bool make_machine(std::optional<TinyMachine>& machine, const Kvm& kvm) {
+    if (host_has_xsave()) {
+        try {
+            machine.emplace(kvm, true);
+            return true;
+        } catch (const HostError& error) {
+            if (error.code().value() != EINVAL)
+                throw;
+        }
+    }
+    machine.emplace(kvm, false);
+    return false;
+}
+
+HostKind probe(std::optional<TinyMachine>& made, const Kvm& kvm) {
     HostKind kind;
+    kind.xsave = make_machine(made, kvm);
+    TinyMachine& machine = *made;
     machine.run_to_out();
     kind.pvm_door = (machine.vcpu().regs().rax & 3) == 3;
+    if (!kind.pvm_door && !machine.has_xcr0())
+        throw UserError(ExitCode::no_kvm, "/dev/kvm: this host's KVM refuses KVM_SET_XCRS, which machines need; see docs/HOSTS.md");
+    // PVM runs the guest with the host's own XCR0: its programs could keep AVX registers that nobody puts back.
+    if (kind.pvm_door && !kind.xsave && host_has_xsave())
+        throw UserError(ExitCode::no_kvm, "/dev/kvm: this host has XSAVE but its KVM refuses it to machines (KVM_SET_SREGS with "
+                                          "CR4.OSXSAVE), and on PVM both must agree; see docs/HOSTS.md");
     std::uint64_t& data_entry = machine.entry(kPt + kData / kPageSize * 8);
     machine.run_to_out();
     const bool set_first = (data_entry & kDirty) != 0;
@@ -119,11 +146,23 @@ HostKind probe(TinyMachine& machine) {
 } // namespace
 
 const HostKind& host_kind(const Kvm& kvm) {
-    static std::once_flag once;
-    static HostKind kind;
+    // Not std::call_once: an exception would cross glibc's pthread_once(), which the C++ runtime linked into us cannot unwind.
+    static std::mutex mutex;
+    static std::optional<HostKind> kind;
     std::optional<TinyMachine> machine; // takes a millisecond to go, which other threads need not wait for
-    std::call_once(once, [&] { kind = probe(machine.emplace(kvm)); });
-    return kind;
+    const std::lock_guard lock(mutex);
+    if (kind)
+        return *kind;
+    try {
+        kind = probe(machine, kvm);
+    } catch (const HostError& error) {
+        if (is_shortage(error.code().value()))
+            throw;
+        throw UserError(ExitCode::no_kvm, fmt::format("/dev/kvm: this host's KVM does not run a one-page test machine: {}; "
+                                                      "see docs/HOSTS.md",
+                                                      error.what()));
+    }
+    return *kind;
 }
 
 } // namespace tinykvm::kvm

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/linux/handles.hpp"
@@ -100,7 +101,7 @@ void restore_path(const HandleState& state, const Policy& policy, Handle& handle
     if (opened.error == 0)
         opened.error = opened.fd ? describe(opened, state.flags, now) : ENOENT;
     if (opened.error != 0)
-        handle.lost_why = opened.refused.empty() ? fmt::format("cannot be opened here ({})", ::strerrorname_np(opened.error))
+        handle.lost_why = opened.refused.empty() ? fmt::format("cannot be opened here ({})", std::strerror(opened.error))
                                                  : fmt::format("not permitted; {}", opened.refused);
     else if (!same_file(state, now))
         handle.lost_why = "is not the file that it was at the snapshot";

@@ -168,9 +168,10 @@ void Machine::find_pages() {
 }
 
 void Machine::set_up_vcpu() {
-    if (!vcpu_.set_xcr0(env_->cpu.xcr0) && !env_->kind.pvm_door)
+    const bool xsave = env_->cpu.xcr0 != 0;
+    if (xsave && !vcpu_.set_xcr0(env_->cpu.xcr0) && !env_->kind.pvm_door)
         throw_errno("KVM_SET_XCRS");
-    kvm_sregs sregs = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root());
+    kvm_sregs sregs = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root(), xsave);
     sregs.apic_base = vcpu_.get_special().apic_base;
     vcpu_.set_special(sregs);
     const std::uint64_t door = env_->kind.pvm_door ? kernel_.syscall_entry : kernel_.door_stub;

@@ -262,7 +262,7 @@ ResetStats Machine::reset() {
         vcpu_.special_changed();
         in_door_ = true;
     } else if (now.ds.selector != 0 || now.es.selector != 0 || now.fs.selector != 0 || now.gs.selector != 0) {
-        kvm_sregs fresh = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root());
+        kvm_sregs fresh = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root(), env_->cpu.xcr0 != 0);
         fresh.apic_base = now.apic_base;
         fresh.cr3 = now.cr3;
         vcpu_.special() = fresh;

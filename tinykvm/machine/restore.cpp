@@ -84,6 +84,7 @@ CpuState cpu_state(const kvm::GuestCpu& cpu) {
 kvm::GuestCpu guest_cpu(const CpuState& state) {
     kvm::GuestCpu cpu;
     cpu.xcr0 = state.xcr0;
+    cpu.xsave_bytes = kvm::kFxsaveBytes; // if it has no XSAVE
     if (state.cpuid.empty() || state.cpuid.size() > kvm::kMaxCpuidEntries)
         bad(fmt::format("{} CPUID leaves; build the snapshot anew", state.cpuid.size()));
     for (const CpuidLeaf& leaf : state.cpuid) {

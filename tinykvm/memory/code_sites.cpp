@@ -1,16 +1,12 @@
 #include "tinykvm/memory/code_sites.hpp"
 
 #include <Zydis/Zydis.h>
-#include <dlfcn.h>
 #include <emmintrin.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <string>
-
-#include "tinykvm/base/error.hpp"
 
 namespace tinykvm {
 namespace {
@@ -23,37 +19,19 @@ constexpr std::size_t kRunUp = 32; // bytes between the last start and the trap
 constexpr std::size_t kLongest = 15; // bytes of an instruction
 constexpr std::size_t kNumberWithin = 31; // bytes before the trap in which its number must be loaded
 
-// Zydis is loaded when code is first mapped: a start from a snapshot maps none, and does not pay for it.
 class Decoder {
 public:
-    Decoder() {
-        void* library = ::dlopen(ZYDIS_SONAME, RTLD_NOW | RTLD_LOCAL);
-        const auto init = find<decltype(&ZydisDecoderInit)>(library, "ZydisDecoderInit");
-        decode_ = find<decltype(&ZydisDecoderDecodeInstruction)>(library, "ZydisDecoderDecodeInstruction");
-        init(&decoder_, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
-    }
+    Decoder() { ZydisDecoderInit(&decoder_, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64); }
 
     std::optional<ZydisDecodedInstruction> at(std::span<const std::byte> code) const {
         ZydisDecodedInstruction instruction;
-        if (!ZYAN_SUCCESS(decode_(&decoder_, nullptr, code.data(), code.size(), &instruction)))
+        if (!ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&decoder_, nullptr, code.data(), code.size(), &instruction)))
             return std::nullopt;
         return instruction;
     }
 
 private:
-    template <class Function>
-    static Function find(void* library, const char* name) {
-        void* const function = library ? ::dlsym(library, name) : nullptr;
-        if (!function) {
-            const char* const why = ::dlerror();
-            throw UserError(ExitCode::failure, std::string("booting a program needs " ZYDIS_SONAME ": install libzydis4.0 (") +
-                                                   (why ? why : "it cannot be loaded") + ")");
-        }
-        return reinterpret_cast<Function>(function);
-    }
-
     ZydisDecoder decoder_{};
-    decltype(&ZydisDecoderDecodeInstruction) decode_ = nullptr;
 };
 
 // Does the same wherever it lies, and goes on behind itself.

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What takes too long for every commit. The last line is `N passed, N failed`, as of scripts/test.sh; the status is 0 only if none
+# failed. Takes step names: only those are run (setup, functions and build always are).
+#   scripts/nightly.sh [STEP...]
+# What each step printed is in build/nightly-results/. A new step is a line in `all_steps`: its name, its limit in seconds, its command.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+results=${KVMSERVER_BUILD:-$PWD/build}/nightly-results
+# shellcheck source=scripts/steps.sh
+source scripts/steps.sh
+
+wanted=("$@")
+
+# nightly NAME LIMIT COMMAND...: a step, if it is wanted.
+nightly() {
+    if ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $1 "* ]]; then step_function "$@"; fi
+}
+
+all_steps() {
+    # Intel's VT-x, emulated.
+    nightly intel-machine 3000 emulated_machine intel "$results/intel-machine.xml"
+    nightly intel-e2e 3000 emulated_e2e intel "$results/intel-e2e.xml" c-epoll,rust-tokio-multi \
+        tests/e2e/test_hosts.py tests/e2e/test_isolation.py
+    # A hardware host whose CPU has no XSAVE.
+    nightly amd-without-xsave 1500 emulated_machine amd "$results/amd-without-xsave.xml" --cpu max,+svm,+npt,-xsave
+    # The binary for older systems, tried in one.
+    nightly release 1800 scripts/release.sh --check
+}
+
+begin_steps
+build_all
+all_steps
+finish

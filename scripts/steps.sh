@@ -1,0 +1,84 @@
+# What scripts/test.sh and scripts/nightly.sh share: steps with a time limit, whose results scripts/test_results.py adds up, and the
+# steps that both run. Sourced, in the root folder, after `results` (a folder) is set.
+export KVMSERVER_BUILD=${KVMSERVER_BUILD:-$PWD/build}
+build=$KVMSERVER_BUILD
+root=$PWD
+python=/usr/bin/python3
+export root build results python
+
+begin_steps() {
+    rm -rf "$results"
+    mkdir -p "$results"
+    started=$SECONDS
+}
+
+say() { printf '[%3d s] %s\n' $((SECONDS - started)) "$*"; }
+
+finish() {
+    say "results"
+    exec $python scripts/test_results.py "$results"
+}
+
+# step NAME LIMIT COMMAND...: runs it for LIMIT seconds at most, keeps its output and its status. A test that writes JUnit's XML
+# puts it into $results/NAME.xml.
+step() {
+    local name=$1 limit=$2 status
+    shift 2
+    say "$name"
+    timeout --kill-after 20 "$limit" "$@" >"$results/$name.log" 2>&1 </dev/null
+    status=$?
+    echo "$status" >"$results/$name.status"
+    if ((status != 0)); then
+        say "$name: status $status; the end of $results/$name.log:"
+        tail -n 15 "$results/$name.log" | cut -c 1-300 | sed 's/^/          /'
+    fi
+    return "$status"
+}
+
+# step_function NAME LIMIT FUNCTION ARGUMENTS...: the same for a function of this shell (export -f), in a process of its own.
+step_function() {
+    local name=$1 limit=$2
+    shift 2
+    step "$name" "$limit" bash -c '"$@"' step "$@"
+}
+
+# What everything else stands on: without it there is nothing to test.
+must() { step "$@" || finish; }
+
+skip() { echo "skipped $2" >"$results/$1.status"; }
+
+build_all() {
+    must setup 900 scripts/setup.sh --tests
+    must functions 1200 scripts/functions.sh
+    must build 1200 scripts/build.sh
+}
+
+# emulated_machine VENDOR XML OPTIONS...: the tests of machines in the emulated host, with these options of hwhost.sh.
+emulated_machine() {
+    local vendor=$1 xml=$2
+    shift 2
+    scripts/hwhost.sh --vendor "$vendor" --timeout 1500 --env E2E_SLOWNESS=20 --add "$build/tests/kvm" "$@" -- \
+        "$build/tests/kvm/test_machine" -r junit >"$xml"
+}
+
+# emulated_e2e VENDOR XML PROGRAMS PYTEST-WORDS...: end-to-end tests there, with some of the programs of functions/ (a,b,c).
+emulated_e2e() {
+    local vendor=$1 xml=$2 programs=$3 name adds=() node
+    shift 3
+    for name in ${programs//,/ }; do adds+=(--add "$root/build/functions/$name"); done
+    if [[ $programs == *node* ]]; then
+        node=$($python -c '
+import json, sys
+for program in json.load(open(sys.argv[1])):
+    if program["name"] == "node-http":
+        print(program["argv"][0])' "$root/build/functions/programs.json")
+        adds+=(--add "$node")
+    fi
+    scripts/hwhost.sh --vendor "$vendor" --timeout 1500 --with-python --cwd "$root" --env "KVMSERVER_BUILD=$build" \
+        --env E2E_SLOWNESS=20 "${adds[@]}" --add "$root/build/functions/programs.json" --add "$root/functions/check.py" \
+        --add "$root/tests" --add "$build/bin" --add "$build/tests/e2e" --add "$build/tests/syscalls" -- \
+        sh -c "python3 -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short $* --emulated \
+               --programs $programs --junitxml=/tmp/results.xml >&2
+               status=\$?; cat /tmp/results.xml; exit \$status" >"$xml"
+}
+export -f emulated_machine emulated_e2e
