@@ -21,6 +21,8 @@ template <>
 inline constexpr bool kAsRow<tinykvm::CpuidLeaf> = true;
 template <>
 inline constexpr bool kAsRow<tinykvm::LargePageState> = true;
+template <>
+inline constexpr bool kAsRow<tinykvm::FileMappingState> = true;
 
 template <class Owner, class T>
 struct Field {
@@ -166,6 +168,15 @@ struct Fields<tinykvm::LargePageState> {
 };
 
 template <>
+struct Fields<tinykvm::FileMappingState> {
+    using T = tinykvm::FileMappingState;
+    static constexpr auto all() {
+        return std::tuple{Field{"begin", &T::begin}, Field{"handle", &T::handle}, Field{"offset", &T::offset},
+                          Field{"size", &T::size}, Field{"mtime_ns", &T::mtime_ns}};
+    }
+};
+
+template <>
 struct Fields<tinykvm::ProgramState> {
     using T = tinykvm::ProgramState;
     static constexpr auto all() {
@@ -200,6 +211,7 @@ struct Fields<tinykvm::MachineState> {
                           Field{"cpu", &T::cpu},
                           Field{"listeners", &T::listeners},
                           Field{"handles", &T::handles},
+                          Field{"file_mappings", &T::file_mappings, true},
                           Field{"program", &T::program},
                           Field{"permissions", &T::permissions},
                           Field{"limits", &T::limits}};

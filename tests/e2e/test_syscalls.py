@@ -23,8 +23,6 @@ EMULATED = [pytest.mark.emulated]  # the dynamic variants are enough there
     "case", [pytest.param(case, id=case.name, marks=EMULATED if "-dynamic" in case.program else []) for case in CASES]
 )
 def test_transcript(case: compare.Case) -> None:
-    if case.name.startswith("memory_shared"):
-        pytest.skip("writable shared mappings of files are refused: docs/LIMITS.md")
     told = compare.differences(case, harness.LIMITS)
     assert not told, "\n" + told
 

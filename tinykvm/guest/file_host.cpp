@@ -204,10 +204,10 @@ i64 write_kernel(File* f, const void* from, u64 bytes) {
 u32 argument_count(u32 nr) {
     switch (nr) {
     case 12: case 74: case 75: case 80: case 81: case 306: return 1; // brk fsync fdatasync chdir fchdir syncfs
-    case 11: case 76: case 77: case 79: case 91: case 137: case 138: case 197: case 198: case 199:
-        return 2; // munmap truncate ftruncate getcwd fchmod statfs fstatfs [lf]removexattr
-    case 10: case 27: case 93: case 187: case 194: case 195: case 196: case 263: case 268: case 269: case 318:
-        return 3; // mprotect mincore fchown readahead [lf]listxattr unlinkat fchmodat faccessat getrandom
+    case 11: case 76: case 149: case 150: case 77: case 79: case 91: case 137: case 138: case 197: case 198: case 199:
+        return 2; // munmap mlock munlock truncate ftruncate getcwd fchmod statfs fstatfs [lf]removexattr
+    case 10: case 26: case 27: case 93: case 187: case 194: case 195: case 196: case 263: case 268: case 269: case 318:
+        return 3; // mprotect msync mincore fchown readahead [lf]listxattr unlinkat fchmodat faccessat getrandom
     case 191: case 192: case 193: case 221: case 277: case 280: case 285: case 439: case 452:
         return 4; // [lf]getxattr fadvise64 sync_file_range utimensat fallocate faccessat2 fchmodat2
     default: return 5; // mremap [lf]setxattr fchownat
@@ -225,7 +225,8 @@ Args only_arguments(const Args& c) {
 i64 sys_host_call(const Args& given) {
     const Args c = only_arguments(given);
     const u32 nr = static_cast<u32>(c.regs->orig_rax);
-    const bool memory = nr == 10 || nr == 11 || nr == 12 || nr == 25; // mprotect, munmap, brk, mremap: the host looks at the range
+    // mprotect, munmap, brk, mremap, msync, mlock, munlock: the host looks at the range
+    const bool memory = nr == 10 || nr == 11 || nr == 12 || nr == 25 || nr == 26 || nr == 149 || nr == 150;
     return (memory ? host_call : pass_call)(nr, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
 }
 // Calls whose first argument is a file of the host.

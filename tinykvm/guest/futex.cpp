@@ -5,7 +5,11 @@ namespace gk {
 namespace {
 
 enum : u32 { kWait = 0, kWake = 1, kRequeue = 3, kCmpRequeue = 4, kWakeOp = 5, kWaitBitset = 9, kWakeBitset = 10 };
-constexpr u32 kRealtime = 256, kCommand = 0x7f; // FUTEX_PRIVATE_FLAG, 128, makes no difference: nobody else has this memory
+constexpr u32 kPrivate = 128, kRealtime = 256, kCommand = 0x7f;
+// Futexes are told apart by their addresses, which are even, and by whether they are private: a wake of one kind does not reach
+// waiters of the other (kernel/futex/core.c, get_futex_key).
+constexpr u64 kSharedKey = 1;
+u64 word_of(u64 key) { return key & ~kSharedKey; }
 constexpr u32 kBuckets = 64;
 
 struct Bucket { Thread* head; Thread* tail; };
@@ -41,7 +45,7 @@ i64 wait(u64 at, u32 expected, u32 bits, u64 deadline) {
     if (bits == 0)
         return -EINVAL;
     u32 value;
-    if (!get_user(value, at))
+    if (!get_user(value, word_of(at)))
         return -EFAULT;
     if (value != expected)
         return -EAGAIN;
@@ -68,7 +72,7 @@ i64 wait(u64 at, u32 expected, u32 bits, u64 deadline) {
 }
 
 i64 requeue(u64 from, u32 wake_count, u32 move_count, u64 to) {
-    if (static_cast<i32>(wake_count) < 0 || static_cast<i32>(move_count) < 0 || (to & 3))
+    if (static_cast<i32>(wake_count) < 0 || static_cast<i32>(move_count) < 0)
         return -EINVAL;
     const i64 woken = wake_count ? futex_wake(from, wake_count, ~0u) : 0;
     i64 moved = 0;
@@ -90,7 +94,7 @@ i64 requeue(u64 from, u32 wake_count, u32 move_count, u64 to) {
 
 i64 wake_op(u64 first, u32 wake_first, u32 wake_second, u64 second, u32 op) {
     u32 old;
-    if (!get_user(old, second))
+    if (!get_user(old, word_of(second)))
         return -EFAULT;
     const auto extended = [](u32 bits) { return static_cast<u32>(static_cast<i32>(bits << 20) >> 20); };
     u32 operand = extended((op >> 12) & 0xfff);
@@ -106,7 +110,7 @@ i64 wake_op(u64 first, u32 wake_first, u32 wake_second, u64 second, u32 op) {
     case 4: value = old ^ operand; break;
     default: return -ENOSYS;
     }
-    if (!put_user(second, value))
+    if (!put_user(word_of(second), value))
         return -EFAULT;
     bool hit = false;
     switch ((op >> 24) & 15) {
@@ -148,10 +152,15 @@ i64 sys_futex(const Args& c) {
     const u32 op = static_cast<u32>(c.a[1]);
     const u32 value = static_cast<u32>(c.a[2]);
     const u32 command = op & kCommand;
+    const u64 kind = op & kPrivate ? 0 : kSharedKey;
     if (at & 3)
         return -EINVAL;
     if (!user_ok(at, 4))
         return -EFAULT;
+    const bool two = command == kRequeue || command == kCmpRequeue || command == kWakeOp;
+    if (two && (c.a[4] & 3))
+        return -EINVAL;
+    const u64 key = at | kind, other = c.a[4] | kind;
     switch (command) {
     case kWait:
     case kWaitBitset: {
@@ -165,20 +174,20 @@ i64 sys_futex(const Args& c) {
             // WAIT's time-out is relative; WAIT_BITSET's absolute, on the monotonic or the real-time clock.
             deadline = deadline_of((op & kRealtime) ? 0 : 1, command == kWaitBitset, t);
         }
-        return wait(at, value, command == kWait ? ~0u : static_cast<u32>(c.a[5]), deadline);
+        return wait(key, value, command == kWait ? ~0u : static_cast<u32>(c.a[5]), deadline);
     }
-    case kWake: return futex_wake(at, value, ~0u);
-    case kWakeBitset: return c.a[5] ? futex_wake(at, value, static_cast<u32>(c.a[5])) : -EINVAL;
+    case kWake: return futex_wake(key, value, ~0u);
+    case kWakeBitset: return c.a[5] ? futex_wake(key, value, static_cast<u32>(c.a[5])) : -EINVAL;
     case kCmpRequeue: {
         u32 now;
         if (!get_user(now, at))
             return -EFAULT;
         if (now != static_cast<u32>(c.a[5]))
             return -EAGAIN;
-        return requeue(at, value, static_cast<u32>(c.a[3]), c.a[4]);
+        return requeue(key, value, static_cast<u32>(c.a[3]), other);
     }
-    case kRequeue: return requeue(at, value, static_cast<u32>(c.a[3]), c.a[4]);
-    case kWakeOp: return wake_op(at, value, static_cast<u32>(c.a[3]), c.a[4], static_cast<u32>(c.a[5]));
+    case kRequeue: return requeue(key, value, static_cast<u32>(c.a[3]), other);
+    case kWakeOp: return wake_op(key, value, static_cast<u32>(c.a[3]), other, static_cast<u32>(c.a[5]));
     default: return -ENOSYS; // priority inheritance, futex2
     }
 }
@@ -195,7 +204,7 @@ void robust_exit(Thread* t) {
             return;
         put_user(at, (word & 0x80000000u) | 0x40000000u);
         if (word & 0x80000000u)
-            futex_wake(at, 1, ~0u);
+            futex_wake(at | kSharedKey, 1, ~0u);
     };
     u64 entry = head.next;
     for (u32 i = 0; i < 2048 && entry != t->robust_list && entry != 0; ++i) {
@@ -211,7 +220,7 @@ void robust_exit(Thread* t) {
         const u64 at = (head.pending & ~u64{1}) + static_cast<u64>(head.offset);
         u32 word;
         if ((at & 3) == 0 && get_user(word, at) && word == 0)
-            futex_wake(at, 1, ~0u);
+            futex_wake(at | kSharedKey, 1, ~0u);
     }
 }
 

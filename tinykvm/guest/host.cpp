@@ -20,6 +20,8 @@ bool changes_files(u32 nr, u64 flags) {
 
 } // namespace
 
+bool file_mapped;
+
 u64 file_changes() { return changes + gk_shared_page.generation; } // nothing is fresh after a restore
 
 i64 host_call(u32 nr, u64 a0, u64 a1, u64 a2, u64 a3, u64 a4, u64 a5) {

@@ -56,6 +56,7 @@ extern "C" void* memset(void*, int, std::size_t);
 i64 host_call(u32 nr, u64 a0 = 0, u64 a1 = 0, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, u64 a5 = 0);
 // The same with arguments of the program's that may be pointers: -EFAULT when one leads into the guest kernel.
 i64 pass_call(u32 nr, u64 a0, u64 a1 = 0, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, u64 a5 = 0);
+extern bool file_mapped; // a shared mapping may change a file without a call
 u64 file_changes(); // grows with every call that may have changed a file
 template <class T>
 u64 address(T* p) { return reinterpret_cast<u64>(p); }
@@ -242,7 +243,7 @@ struct HostFile : File {
     u64 fresh_until = 0; // until then `stat` is as good as asking the host (a file just opened for reading)
     u64 fresh_changes = 0; // file_changes() then
     u8 stat[144] = {};
-    bool fresh() const { return fresh_until != 0 && fresh_changes == file_changes() && now_mono() < fresh_until; }
+    bool fresh() const { return !file_mapped && fresh_until != 0 && fresh_changes == file_changes() && now_mono() < fresh_until; }
 };
 HostFile* make_host_file(i32 handle, u32 flags, bool seekable, u32 mode);
 // The bytes of the small file that was opened last, for as long as that file is fresh.

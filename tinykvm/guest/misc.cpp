@@ -4,22 +4,43 @@
 namespace gk {
 
 i64 sys_mmap(const Args& c) {
+    enum : u64 { kType = 0xf, kPrivate = 2, kSharedValidate = 3, kAnonymous = 0x20, kHuge = 0x40000 };
+    // What MAP_SHARED_VALIDATE knows (linux/mman.h, LEGACY_MAP_MASK).
+    constexpr u64 kKnown = 0x1 | 0x2 | 0x10 | 0x20 | 0x40 | 0x100 | 0x800 | 0x1000 | 0x2000 | 0x4000 | 0x8000 | 0x10000 | 0x20000 |
+                           kHuge | u64{21} << 26 | u64{30} << 26;
+    const u64 type = c.a[3] & kType;
     i32 handle = -1;
-    constexpr u64 kAnonymous = 0x20;
-    if (c.a[5] & 0xfff || (c.a[3] & 0xf) == 0 || (c.a[3] & 0xf) > 3)
+    if (c.a[5] & 0xfff || type == 0 || type > 3 || ((c.a[3] & kAnonymous) && type == kSharedValidate))
         return -EINVAL;
     if (!(c.a[3] & kAnonymous)) {
         File* f = file_of(static_cast<i32>(c.a[4]));
-        if (!f)
+        if (!f || f->flags & O_PATH_)
             return -EBADF;
+        if (c.a[3] & kHuge)
+            return -EINVAL; // no file is of huge pages
+        if (type == kSharedValidate && (c.a[3] & ~(kKnown | kType)))
+            return -EOPNOTSUPP;
         handle = handle_of(f);
         if (handle < 0)
             return -ENODEV;
-        const bool shared_write = (c.a[3] & 0xf) != 2 && (c.a[2] & 2);
+        const bool shared_write = type != kPrivate && (c.a[2] & 2);
         if ((f->flags & O_ACCMODE_) == O_WRONLY_ || (shared_write && (f->flags & O_ACCMODE_) != O_RDWR_))
             return -EACCES;
+        file_mapped |= type != kPrivate && (f->flags & O_ACCMODE_) == O_RDWR_;
+    } else if (c.a[3] & kHuge) {
+        return -ENOMEM; // none are reserved
     }
     return host_call(9, c.a[0], c.a[1], c.a[2], c.a[3], static_cast<u64>(static_cast<i64>(handle)), c.a[5]);
+}
+
+// Nothing is paged out: there is nothing to lock, but what may be asked for is as on Linux.
+i64 sys_mlockall(const Args& c) {
+    enum : u64 { kCurrent = 1, kFuture = 2, kOnFault = 4 };
+    return c.a[0] == 0 || c.a[0] == kOnFault || (c.a[0] & ~u64{kCurrent | kFuture | kOnFault}) ? -EINVAL : 0;
+}
+
+i64 sys_mlock2(const Args& c) {
+    return (c.a[2] & ~u64{1}) ? -EINVAL : host_call(149, c.a[0], c.a[1]);
 }
 
 i64 sys_zero(const Args&) { return 0; }

@@ -127,7 +127,7 @@ i64 sys_exit(const Args& c) {
     if (current->clear_child_tid) {
         const u32 zero = 0;
         put_user(current->clear_child_tid, zero);
-        futex_wake(current->clear_child_tid, 1, ~0u);
+        futex_wake(current->clear_child_tid | 1, 1, ~0u); // of the shared kind
     }
     thread_exit_current();
 }

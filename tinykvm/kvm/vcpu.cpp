@@ -91,6 +91,8 @@ ExitKind Vcpu::run() {
     if (result < 0) {
         if (errno == EINTR || errno == EAGAIN)
             return ExitKind::interrupted;
+        if (errno == EFAULT)
+            return ExitKind::no_page;
         throw_errno("KVM_RUN");
     }
     switch (run_->exit_reason) {

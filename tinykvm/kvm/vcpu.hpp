@@ -15,6 +15,7 @@ enum class ExitKind {
     io,          // OUT to a port; see io_port()
     interrupted, // a signal or immediate_exit
     shutdown,    // triple fault
+    no_page,     // the host has no page where a slot says there is memory: a file that is shorter now
     other,       // see reason()
 };
 

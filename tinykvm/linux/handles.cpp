@@ -245,6 +245,10 @@ int HandleTable::private_fd(std::int32_t number) {
     const bool own = slot(number)->own && seen.file.use_count() == 1;
     if (own || seen.info.synthetic)
         return seen.file->fd();
+    if (seen.info.kind == HandleKind::memfd) {
+        const auto copy = own_memory_file(seen.file);
+        return copy ? copy->fd() : -(errno ? errno : EIO);
+    }
     UniqueFd copy = private_copy(seen);
     if (!copy)
         return -(errno ? errno : EIO);
@@ -260,14 +264,80 @@ void HandleTable::set_append(std::int32_t number, bool append) {
     put(number, std::move(own));
 }
 
+bool HandleBase::has(const std::shared_ptr<const HostFile>& file) const {
+    return std::any_of(handles_.begin(), handles_.end(), [&](const auto& handle) { return handle && handle->file == file; });
+}
+
+std::int32_t HandleBase::number_of(const Handle& handle) const {
+    for (std::size_t n = 0; n < handles_.size(); ++n)
+        if (handles_[n] && handles_[n]->file == handle.file && handles_[n]->info.path == handle.info.path)
+            return static_cast<std::int32_t>(n);
+    return -1;
+}
+
+std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_ptr<const HostFile>& file) {
+    if (const auto known = own_memory_.find(file.get()); known != own_memory_.end())
+        return known->second;
+    if (!base_ || !base_->has(file))
+        return file;
+    errno = 0;
+    UniqueFd fd = copy_memfd(file->fd());
+    if (!fd)
+        return nullptr;
+    const auto copy = own_file(std::move(fd));
+    own_memory_.emplace(file.get(), copy);
+    for (std::size_t n = 0; n < slots_.size(); ++n)
+        if (slots_[n].handle && slots_[n].handle->file == file) {
+            auto handle = std::make_unique<Handle>(*slots_[n].handle);
+            handle->file = copy;
+            put(static_cast<std::int32_t>(n), std::move(handle));
+        }
+    return copy;
+}
+
+void HandleTable::note_mapped(const std::shared_ptr<const HostFile>& file) {
+    std::erase_if(mapped_memory_, [](const auto& mapped) { return mapped.expired(); });
+    mapped_memory_.push_back(file);
+}
+
+std::int32_t HandleTable::number_of(const Handle& handle) {
+    for (std::size_t n = 0; n < slots_.size(); ++n)
+        if (slots_[n].handle && slots_[n].handle->file == handle.file)
+            return static_cast<std::int32_t>(n);
+    for (std::size_t n = abi::kHandleCwd + 1; n < slots_.size(); ++n)
+        if (!slots_[n].handle) {
+            put(static_cast<std::int32_t>(n), std::make_unique<const Handle>(handle));
+            return static_cast<std::int32_t>(n);
+        }
+    return -EMFILE;
+}
+
+std::vector<FileIdentity> HandleTable::open_for_writing() const {
+    std::vector<FileIdentity> files;
+    for (const Slot& at : slots_)
+        if (struct stat info {}; at.handle && at.handle->file && at.handle->info.kind == HandleKind::file &&
+                                 (at.handle->info.flags & O_ACCMODE) != O_RDONLY && !(at.handle->info.flags & O_PATH) &&
+                                 ::fstat(at.handle->file->fd(), &info) == 0)
+            files.push_back(identity_of(info));
+    return files;
+}
+
 std::uint64_t HandleTable::memfd_bytes() const {
+    std::vector<std::shared_ptr<const HostFile>> files;
+    for (const Slot& at : slots_)
+        if (at.handle && at.handle->info.kind == HandleKind::memfd && at.handle->file)
+            files.push_back(at.handle->file);
+    for (const auto& mapped : mapped_memory_)
+        if (auto file = mapped.lock())
+            files.push_back(std::move(file));
+    for (const auto& [base, own] : own_memory_)
+        files.push_back(own);
+    std::sort(files.begin(), files.end());
+    files.erase(std::unique(files.begin(), files.end()), files.end());
     std::uint64_t total = 0;
-    for (const Slot& at : slots_) {
-        struct stat info {};
-        if (at.handle && at.handle->info.kind == HandleKind::memfd && at.handle->file &&
-            ::fstat(at.handle->file->fd(), &info) == 0)
+    for (const auto& file : files)
+        if (struct stat info {}; ::fstat(file->fd(), &info) == 0)
             total += static_cast<std::uint64_t>(info.st_blocks) * 512;
-    }
     return total;
 }
 
@@ -282,6 +352,8 @@ void HandleTable::reset() {
         lowest_free_ = std::min(lowest_free_, number);
     }
     changed_.clear();
+    own_memory_.clear();
+    mapped_memory_.clear();
     if (base_)
         umask_ = base_->umask_;
 }
@@ -307,6 +379,7 @@ std::shared_ptr<const HandleBase> HandleTable::freeze() {
     for (std::size_t n = 0; n < slots_.size(); ++n)
         slots_[n] = Slot{base_->find(static_cast<std::int32_t>(n)), nullptr, false};
     changed_.clear();
+    own_memory_.clear();
     lowest_free_ = 0;
     return base_;
 }

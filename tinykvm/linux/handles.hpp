@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -92,6 +93,9 @@ struct Handle {
 class HandleBase {
 public:
     const Handle* find(std::int32_t number) const;
+    bool has(const std::shared_ptr<const HostFile>& file) const;
+    // A handle of the same file as this one, or -1.
+    std::int32_t number_of(const Handle& handle) const;
 
 private:
     friend class HandleTable;
@@ -132,6 +136,13 @@ public:
     // Why mmap of the handle with PROT_* `prot` fails: 0, or EBADF, ENODEV, EACCES, EPERM (a volume without x), or
     // the errno of a lost one. Devices are the caller's business: only /dev/zero makes sense.
     int map_error(std::int32_t number, int prot, bool shared) const;
+    // This machine's own content of a memory file: that of the base is copied on first use, and every handle of it leads to the copy
+    // until reset. Null with errno set when it cannot be had.
+    std::shared_ptr<const HostFile> own_memory_file(const std::shared_ptr<const HostFile>& file);
+    // A memory file that is mapped counts as long as its HostFile lives, whether or not it has handles.
+    void note_mapped(const std::shared_ptr<const HostFile>& file);
+    // A handle of the file, made if there is none, so that a snapshot holds what is mapped. -EMFILE.
+    std::int32_t number_of(const Handle& handle);
     // A descriptor whose offset, locks and content are this machine's alone, made on first use and dropped by
     // reset: a folder or file is reopened, a memfd copied. -errno.
     int private_fd(std::int32_t number);
@@ -143,7 +154,10 @@ public:
     std::uint32_t umask() const { return umask_; }
     std::uint32_t set_umask(std::uint32_t mask); // the old one
 
-    // Bytes that memfds of this table hold, sparse parts not counted.
+    // Files of the host that open handles may change: device and inode.
+    std::vector<FileIdentity> open_for_writing() const;
+
+    // Bytes that memory files of this table hold, and those that are mapped; sparse parts not counted.
     std::uint64_t memfd_bytes() const;
     void set_memfd_limit(std::uint64_t bytes) { memfd_limit_ = bytes; }
     std::uint64_t memfd_limit() const { return memfd_limit_; }
@@ -175,6 +189,8 @@ private:
     std::uint32_t limit_ = 0;
     std::uint32_t umask_ = 022;
     std::uint64_t memfd_limit_ = 1ull << 30;
+    std::map<const HostFile*, std::shared_ptr<const HostFile>> own_memory_; // by what the base has
+    std::vector<std::weak_ptr<const HostFile>> mapped_memory_;
 };
 
 // What a path that was opened becomes. Takes the descriptor's kind from fstat; an errno when that fails.

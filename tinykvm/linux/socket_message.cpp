@@ -65,22 +65,26 @@ Message load_message(CallContext& call, const CallArgs& args, Access access) {
     return message;
 }
 
-void fill_bounce(Message& message) {
+bool fill_bounce(GuestMemory& memory, Message& message) {
     std::byte* to = message.bounce.data();
     for (const iovec& run : message.buffers.runs) {
-        std::memcpy(to, run.iov_base, run.iov_len);
+        if (!memory.copy_out(to, run))
+            return false;
         to += run.iov_len;
     }
+    return true;
 }
 
-void empty_bounce(const Message& message, std::size_t bytes) {
+bool empty_bounce(GuestMemory& memory, const Message& message, std::size_t bytes) {
     const std::byte* from = message.bounce.data();
     for (const iovec& run : message.buffers.runs) {
         const std::size_t n = std::min(bytes, run.iov_len);
-        std::memcpy(run.iov_base, from, n);
+        if (!memory.copy_in({run.iov_base, n}, from))
+            return false;
         from += n;
         bytes -= n;
     }
+    return true;
 }
 
 } // namespace
@@ -91,8 +95,8 @@ std::int64_t call_sendmsg(CallContext& call, const CallArgs& args) {
         return message.error;
     if (message.guest.flags & MSG_FASTOPEN)
         return -EOPNOTSUPP;
-    if (!message.bounce.empty())
-        fill_bounce(message);
+    if (!message.bounce.empty() && !fill_bounce(call.memory, message))
+        return -EFAULT;
     msghdr header = message.header();
     Destination to;
     if (message.guest.name != 0 && message.guest.name_bytes != 0) {
@@ -122,8 +126,9 @@ std::int64_t call_recvmsg(CallContext& call, const CallArgs& args) {
     const ssize_t n = ::recvmsg(message.socket->file->fd(), &header, flags);
     if (n < 0)
         return -errno;
-    if (!message.bounce.empty())
-        empty_bounce(message, std::min(static_cast<std::size_t>(n), message.bounce.size()));
+    if (!message.bounce.empty() &&
+        !empty_bounce(call.memory, message, std::min(static_cast<std::size_t>(n), message.bounce.size())))
+        return -EFAULT;
     abi::SocketMessage reply = message.guest;
     reply.flags = static_cast<std::uint32_t>(header.msg_flags);
     reply.name_bytes = 0;

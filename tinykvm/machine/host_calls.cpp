@@ -86,6 +86,7 @@ void Machine::close_handles() {
 
 std::optional<Stop> Machine::on_host_call() {
     close_handles();
+    space_.begin_call();
     abi::HostCall call;
     std::memcpy(&call, &shared_->call, sizeof(call)); // once: what is checked is what is used
     ++exit_reasons_[call.nr < 0x2000 ? call.nr : 0x1fffu];
@@ -160,6 +161,7 @@ std::optional<Stop> Machine::on_host_call() {
         args.nr = call.nr;
         std::copy(std::begin(call.arg), std::end(call.arg), args.arg.begin());
         result = row->handler(context, args);
+        after_file_call(call, result);
         break;
     }
     }
@@ -216,56 +218,6 @@ std::string Machine::reason_name(std::uint32_t reason) {
     case abi::kUnknownCall: return "unknown call";
     default: return call_name(reason);
     }
-}
-
-std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
-    handled = true;
-    const auto& a = call.arg;
-    std::int64_t result;
-    switch (call.nr) {
-    case __NR_mmap: {
-        std::shared_ptr<const FileBacking> file;
-        const auto handle = static_cast<std::int32_t>(a[4]);
-        if (!(a[3] & MAP_ANONYMOUS)) {
-            const bool shared = (a[3] & 3) != MAP_PRIVATE;
-            if (const int error = handles_.map_error(handle, static_cast<int>(a[2]), shared); error != 0)
-                return -error;
-            const Handle* found = handles_.find(handle);
-            if (found->info.kind == HandleKind::device) {
-                if (found->info.path != "/dev/zero" || shared)
-                    return -ENODEV; // no device memory
-            } else if (shared && (a[2] & PROT_WRITE)) {
-                // Nothing would write the pages back: refused rather than silently private.
-                if (env_->options.verbose)
-                    host_->note(fmt::format("mmap {}: writable shared mappings of files are not supported (ENODEV)", found->info.path));
-                return -ENODEV;
-            } else {
-                UniqueFd copy(::dup(handles_.fd(handle)));
-                if (!copy)
-                    return -ENFILE;
-                file = std::make_shared<FileBacking>(FileBacking{std::move(copy), found->info.path});
-            }
-        }
-        result = space_.mmap(a[0], a[1], static_cast<std::uint32_t>(a[2]) & ~0x01000000u, static_cast<std::uint32_t>(a[3]), std::move(file), a[5]);
-        break;
-    }
-    case __NR_munmap: result = space_.munmap(a[0], a[1]); break;
-    case __NR_mprotect:
-        if (!env_->limits.executable_heap && (a[2] & PROT_EXEC) && space_.holds_heap(a[0], a[1]))
-            result = -EACCES;
-        else
-            result = space_.mprotect(a[0], a[1], static_cast<std::uint32_t>(a[2]));
-        break;
-    case __NR_mremap: result = space_.mremap(a[0], a[1], a[2], static_cast<std::uint32_t>(a[3]), a[4]); break;
-    case __NR_madvise: result = space_.madvise(a[0], a[1], static_cast<int>(a[2])); break;
-    case __NR_brk: result = space_.brk(a[0]); break;
-    case __NR_mincore: result = space_.mincore(a[0], a[1], GuestVirt(a[2])); break;
-    default: handled = false; return 0;
-    }
-    if (env_->options.trace_mmap)
-        host_->note(fmt::format("{}({:#x}, {:#x}, {:#x}, {:#x}) = {:#x}", call_name(call.nr), a[0], a[1], a[2], a[3],
-                                static_cast<std::uint64_t>(result)));
-    return result;
 }
 
 std::int64_t Machine::listen_call(const abi::HostCall& call) {

@@ -75,6 +75,9 @@ Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const
                      : HandleTable(*env.policy, env.limits.open_files)),
       clock_(vcpu_.tsc_khz()), image_(std::move(image)), connections_(space_, nullptr, nullptr) {
     kvm_->set_cpuid(env.cpu);
+    serve_memory_files();
+    if (env.options.trial)
+        space_.keep_files_as_they_are();
 }
 
 Machine::~Machine() = default;
@@ -303,6 +306,7 @@ void Machine::make_unique() {
     entropy_.fill(random, shared_->pid);
     if (space_.has_wipe_on_fork())
         space_.wipe_on_fork();
+    space_.follow_files();
 }
 
 bool Machine::entropy_may_have_moved() const { return entropy_.surroundings_changed(ram_, space_.tables()); }
@@ -338,14 +342,17 @@ void Machine::handle_ready(std::uint32_t index, short revents) {
 std::uint64_t Machine::memory_bytes() const { return ram_.bytes_in_use(); }
 
 std::shared_ptr<MachineImage> Machine::describe() {
+    settle_mapped_files();
     space_.populate_files();
     space_.populate_nearby();
     auto out = std::make_shared<MachineImage>();
     auto regions = std::make_shared<AddressSpace::Regions>(space_.regions());
     for (auto& [begin, region] : *regions) {
+        region.patches = nullptr;
+        if ((region.flags & kRegionShared) && region.file)
+            continue; // the file's own pages, or frozen ones
         region.file = nullptr; // its contents are in the image now
         region.file_offset = 0;
-        region.patches = nullptr;
     }
     out->regions = std::move(regions);
     out->handles = handles_.freeze();

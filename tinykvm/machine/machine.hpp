@@ -227,6 +227,10 @@ private:
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();
     std::int64_t memory_call(const abi::HostCall& call, bool& handled);
+    std::int64_t map_call(const abi::HostCall& call);
+    void serve_memory_files();
+    void settle_mapped_files();
+    void after_file_call(const abi::HostCall& call, std::int64_t result);
     bool trial_call(const abi::HostCall& call, std::int64_t& result);
     std::int64_t listen_call(const abi::HostCall& call);
     std::int64_t take_bound(std::uint32_t id);

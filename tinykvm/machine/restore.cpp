@@ -10,6 +10,7 @@
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/machine/large_pages.hpp"
+#include "tinykvm/machine/mapped_files.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -125,6 +126,7 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
         state.growth = {{state.frames, image.growth}};
     state.cpu = cpu_state(env.cpu);
     state.listeners = image.listeners;
+    state.file_mappings = mapping_states(*image.regions, *image.handles);
     state.handles = HandleTable(image.handles, env.limits.open_files).states();
     state.program.path = program.script.empty() ? program.path : program.script;
     state.program.args = program.args;
@@ -157,7 +159,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
         Region region;
         region.end = r.end;
         region.prot = r.prot;
-        region.flags = r.flags & (kRegionUser | kRegionSupervisor | kRegionWipeOnFork | kRegionShared);
+        region.flags = r.flags & (kRegionUser | kRegionSupervisor | kRegionWipeOnFork | kRegionShared | kRegionFrozen | kRegionGrowsDown);
         region.name = r.name;
         regions.emplace(r.begin, std::move(region));
     }
@@ -178,7 +180,6 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     }
     image->entropy = state.entropy;
     image->keep_pid = must_keep_pid(regions);
-    image->regions = std::make_shared<const AddressSpace::Regions>(std::move(regions));
     image->root = GuestPhys(state.page_table_root);
     image->brk_begin = state.brk_begin;
     image->brk_end = state.brk_end;
@@ -199,6 +200,8 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     }
     HandleTable table = HandleTable::restore(state.handles, policy, state.limits.open_files, warnings);
     image->handles = table.freeze();
+    restore_mappings(regions, state.file_mappings, *image->handles);
+    image->regions = std::make_shared<const AddressSpace::Regions>(std::move(regions));
     image->image = memory;
     if (!state.large_pages.empty()) {
         LargeCandidates candidates(*image);

@@ -50,6 +50,7 @@ Stop Machine::run() {
                 break;
             case abi::kPortException:
                 ++exit_reasons_[kFaults];
+                space_.begin_call();
                 stop = on_exception();
                 break;
             default: stop = broken(fmt::format("used I/O port {:#x}", vcpu_.io_port())); break;
@@ -60,6 +61,15 @@ Stop Machine::run() {
             vcpu_.clear_exit_request();
             clock_.refresh(*time_);
             stop = on_interrupt();
+            break;
+        case kvm::ExitKind::no_page:
+            // The next try finds no entry, and the program gets its SIGBUS.
+            ++exit_reasons_[kFaults];
+            clock_.refresh(*time_);
+            if (!space_.drop_lost_pages())
+                stop = broken("a page of its memory cannot be had (a full disk, or an I/O error of a mapped file)");
+            else if (host_->should_stop())
+                return Stop{StopKind::interrupted, 0, {}};
             break;
         case kvm::ExitKind::shutdown: stop = broken("triple fault"); break;
         case kvm::ExitKind::other:

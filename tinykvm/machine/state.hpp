@@ -35,6 +35,16 @@ inline void append_frame(std::vector<FrameRun>& runs, std::uint32_t frame) {
         runs.push_back({frame, 1});
 }
 
+// A region that is a shared mapping of a file: which handle's, and from where.
+struct FileMappingState {
+    std::uint64_t begin = 0; // of the region
+    std::int32_t handle = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t size = 0;     // of a frozen one: the file when its pages were taken
+    std::int64_t mtime_ns = 0;
+    bool operator==(const FileMappingState&) const = default;
+};
+
 struct ListenerState {
     std::uint32_t id = 0;     // the guest's listener number, < abi::kMaxListeners
     std::uint32_t family = 0; // AF_INET, AF_INET6, AF_UNIX
@@ -133,6 +143,7 @@ struct MachineState {
     CpuState cpu;
     std::vector<ListenerState> listeners;
     std::vector<HandleState> handles;
+    std::vector<FileMappingState> file_mappings; // by address; may be absent in a file
     ProgramState program;
     Permissions permissions;
     Limits limits;

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/memory/layout.hpp"
@@ -22,15 +23,20 @@ bool AddressSpace::mergeable(const Region& a, const Region& b, std::uint64_t a_b
     return !a.file || a.file_offset + (a.end - a_begin) == b.file_offset;
 }
 
-AddressSpace::AddressSpace(GuestRam& ram, std::uint64_t max_bytes) : ram_(&ram), tables_(ram), max_bytes_(max_bytes) {}
+AddressSpace::AddressSpace(GuestRam& ram, std::uint64_t max_bytes) : ram_(&ram), windows_(ram), tables_(ram), max_bytes_(max_bytes) {}
 
 AddressSpace::AddressSpace(GuestRam& ram, GuestPhys root, std::shared_ptr<const Regions> regions,
                            std::uint64_t brk_begin, std::uint64_t brk_end, std::uint64_t max_bytes)
-    : ram_(&ram), tables_(ram, root), regions_(*regions), pristine_(std::move(regions)), brk_begin_(brk_begin),
+    : ram_(&ram), windows_(ram), tables_(ram, root), regions_(*regions), pristine_(std::move(regions)), brk_begin_(brk_begin),
       brk_end_(brk_end), pristine_brk_end_(brk_end), max_bytes_(max_bytes) {
-    for (const auto& [begin, region] : regions_)
-        if (region.flags & kRegionUser)
+    for (const auto& [begin, region] : regions_) {
+        if (counts(region))
             mapped_bytes_ += region.end - begin;
+        if ((region.flags & kRegionFrozen) && region.file)
+            frozen_.push_back(begin);
+        if (live(region) && !region.file->memory)
+            kept_files_.push_back(region.file.get());
+    }
     pristine_mapped_ = mapped_bytes_;
     tables_.start_journal();
 }
@@ -72,7 +78,7 @@ void AddressSpace::split(std::uint64_t at) {
 
 void AddressSpace::insert(std::uint64_t begin, Region region) {
     changed();
-    if (region.flags & kRegionUser)
+    if (counts(region))
         mapped_bytes_ += region.end - begin;
     auto [here, fresh] = regions_.emplace(begin, std::move(region));
     assert(fresh);
@@ -116,6 +122,18 @@ std::uint64_t AddressSpace::find_free(std::uint64_t bytes) const {
         if (top < layout::kUserMin + bytes)
             return 0;
     }
+}
+
+// Of MAP_32BIT: from 1 GiB up to 2 GiB, lowest first (arch/x86/kernel/sys_x86_64.c, find_start_end).
+std::uint64_t AddressSpace::find_free_low(std::uint64_t bytes) const {
+    constexpr std::uint64_t kBegin = 0x4000'0000, kEnd = 0x8000'0000;
+    std::uint64_t at = kBegin;
+    if (const auto here = region_of(at); here != regions_.end())
+        at = here->second.end;
+    for (auto next = regions_.lower_bound(at); at <= kEnd && kEnd - at >= bytes; at = std::max(at, next->second.end), ++next)
+        if (next == regions_.end() || next->first >= at + bytes)
+            return at;
+    return 0;
 }
 
 bool AddressSpace::user_range(std::uint64_t at, std::uint64_t bytes) const {
@@ -163,9 +181,23 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
                 return -EEXIST;
         }
     }
-    if (mapped_bytes_ + bytes > max_bytes_ || regions_.size() + 2 > kMostRegions)
+    if ((prot != 0 && mapped_bytes_ + bytes > max_bytes_) || regions_.size() + 2 > kMostRegions)
         return -ENOMEM;
-    if (!fixed) {
+    const bool shared = (flags & MAP_TYPE) != MAP_PRIVATE;
+    if (file) {
+        if (offset > std::numeric_limits<std::int64_t>::max() - bytes)
+            return -EOVERFLOW;
+        if (shared && (prot & PROT_WRITE) && !file->writable)
+            return -EACCES;
+        // Whether the file can be mapped is said now, not by the first touch.
+        if (int error = 0; shared && file_frame(file, offset, error) == 0)
+            return -error;
+    }
+    if (!fixed && (flags & MAP_32BIT)) {
+        at = find_free_low(bytes);
+        if (at == 0)
+            return -ENOMEM;
+    } else if (!fixed) {
         const std::uint64_t hint = page_down(at);
         const auto next = regions_.lower_bound(hint);
         const bool free_hint = hint >= layout::kUserMin && hint < layout::kMmapTop && bytes <= layout::kMmapTop - hint &&
@@ -182,7 +214,7 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
     Region region;
     region.end = at + bytes;
     region.prot = prot;
-    region.flags = kRegionUser | ((flags & MAP_SHARED) ? kRegionShared : 0u);
+    region.flags = kRegionUser | (shared ? kRegionShared : 0u) | ((flags & MAP_GROWSDOWN) ? kRegionGrowsDown : 0u);
     if (file)
         region.name = file->name;
     region.file = std::move(file);
@@ -241,12 +273,19 @@ std::int64_t AddressSpace::unmap(std::uint64_t at, std::uint64_t end) {
         return -ENOMEM;
     split(at);
     split(end);
+    std::vector<std::shared_ptr<const FileBacking>> files; // of shared mappings
     for (it = regions_.lower_bound(at); it != regions_.end() && it->first < end;) {
         changed();
-        mapped_bytes_ -= it->second.end - it->first;
+        if (counts(it->second))
+            mapped_bytes_ -= it->second.end - it->first;
+        if (live(it->second) && (files.empty() || files.back() != it->second.file))
+            files.push_back(it->second.file);
         it = regions_.erase(it);
     }
     drop_pages(at, end);
+    for (const auto& file : files)
+        if (std::none_of(regions_.begin(), regions_.end(), [&](const auto& r) { return r.second.file == file; }))
+            windows_.forget(*file);
     return 0;
 }
 
@@ -296,6 +335,22 @@ bool AddressSpace::holds_heap(std::uint64_t at, std::uint64_t bytes) const {
     return false;
 }
 
+std::int64_t AddressSpace::all_mapped(std::uint64_t at, std::uint64_t end) const {
+    for (std::uint64_t here = at; here < end;) {
+        const auto region = region_of(here);
+        if (region == regions_.end() || !(region->second.flags & kRegionUser))
+            return -ENOMEM;
+        here = region->second.end;
+    }
+    return 0;
+}
+
+std::int64_t AddressSpace::mlock(std::uint64_t at, std::uint64_t bytes) {
+    const std::uint64_t begin = page_down(at), inside = at - begin;
+    const std::uint64_t end = begin + ((bytes + inside + kPageSize - 1) & ~(kPageSize - 1)); // may wrap, as Linux's does
+    return end < begin ? -EINVAL : all_mapped(begin, end);
+}
+
 std::int64_t AddressSpace::mincore(std::uint64_t at, std::uint64_t bytes, GuestVirt vector) {
     if ((at & (kPageSize - 1)) != 0)
         return -EINVAL;
@@ -312,6 +367,10 @@ std::int64_t AddressSpace::mincore(std::uint64_t at, std::uint64_t bytes, GuestV
 }
 
 bool AddressSpace::reset() {
+    if (!windows_.empty())
+        windows_.reset([&](const FileBacking& file) {
+            return std::find(kept_files_.begin(), kept_files_.end(), &file) != kept_files_.end();
+        });
     if (regions_changed_) {
         regions_ = *pristine_;
         brk_end_ = pristine_brk_end_;

@@ -9,24 +9,28 @@
 #include <string>
 #include <vector>
 
-#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/memory/file_windows.hpp"
 #include "tinykvm/memory/guest_memory.hpp"
 #include "tinykvm/memory/page_tables.hpp"
 #include "tinykvm/memory/code_stubs.hpp"
 
 namespace tinykvm {
 
-// A file that regions are filled from: private content, read on first touch.
-struct FileBacking {
-    UniqueFd fd;
-    std::string name;
-};
-
 enum RegionFlags : std::uint32_t {
     kRegionUser = 1,       // may be unmapped and changed by the program
     kRegionSupervisor = 2, // CPL 0 only
     kRegionWipeOnFork = 4, // MADV_WIPEONFORK
-    kRegionShared = 8,     // MAP_SHARED (of anonymous memory or a read-only file)
+    kRegionShared = 8,     // MAP_SHARED: of a file whose pages are its own (FileWindows), or of anonymous memory
+    kRegionFrozen = 16,    // of an image: a shared file's pages are as when it was taken, until the file changes
+    kRegionGrowsDown = 32, // MAP_GROWSDOWN
+};
+
+// Where the bytes of memory files are.
+struct MemoryFiles {
+    // The descriptor of this machine's own copy, or -errno.
+    std::function<int(const FileBacking&)> own_fd;
+    // Whether all of them together may take so many bytes more.
+    std::function<bool(std::uint64_t)> may_grow;
 };
 
 struct Region {
@@ -69,6 +73,12 @@ public:
     // From now on what leaves the machine in mapped code (memory/code_sites.hpp) is led to the guest kernel.
     void lead_code(const StubEntries& entries) { stub_entries_ = entries; }
     void set_brk(std::uint64_t begin) { brk_begin_ = brk_end_ = begin; }
+    void set_memory_files(MemoryFiles files) { memory_files_ = std::move(files); }
+    // A trial: what is written to files through mappings is not.
+    void keep_files_as_they_are() {
+        windows_.make_private();
+        trial_ = true;
+    }
 
     // --- system calls ---------------------------------------------------------------------------------------
     std::int64_t mmap(std::uint64_t at, std::uint64_t bytes, std::uint32_t prot, std::uint32_t flags,
@@ -82,14 +92,32 @@ public:
     std::int64_t mincore(std::uint64_t at, std::uint64_t bytes, GuestVirt vector);
     // Whether memory that came from brk is there, wherever it was moved to.
     bool holds_heap(std::uint64_t at, std::uint64_t bytes) const;
+    std::int64_t msync(std::uint64_t at, std::uint64_t bytes, std::uint32_t flags);
+    // mlock, munlock: nothing is ever paged out as far as a program can tell.
+    std::int64_t mlock(std::uint64_t at, std::uint64_t bytes);
 
     // --- faults and access ----------------------------------------------------------------------------------
     FaultOutcome fault(GuestVirt at, FaultAccess access);
     bool gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) override;
+    bool copy_out(std::byte* to, const iovec& run) override;
+    bool copy_in(const iovec& run, const std::byte* from) override;
+    // The guest called: what earlier calls gathered is no longer used.
+    void begin_call() { windows_.begin_call(); }
+    // A vCPU found no page where the tables say there is one: takes those out that files no longer have. False: all are there.
+    bool drop_lost_pages();
+    // A descriptor that may change this file was opened: its frozen pages follow it from now on.
+    void file_opened_for_writing(int fd);
+    // Frozen pages of files that have changed follow them.
+    void follow_files();
 
     // --- image, clone, reset ----------------------------------------------------------------------------------
     // Reads in everything that files still owe, so that the memory stands alone.
     void populate_files();
+    // Before that: shared mappings of files that this program writes to will show the file itself in every clone; the others are
+    // frozen. `written`: whether a descriptor that may change the file (as fstat tells) is open.
+    void settle_files(const std::function<bool(const FileBacking&)>& written);
+    // Every shared mapping of a file that is not frozen; fn may put another backing in its place.
+    void for_each_mapped_file(const std::function<void(std::shared_ptr<const FileBacking>&)>& fn);
     // Gives frames to writable memory near what is in use already: clones of the image then touch it without a
     // fault, and untouched frames cost nothing (they are holes of the image).
     void populate_nearby();
@@ -138,6 +166,23 @@ private:
     bool fill_from_file(const Region& region, std::uint64_t region_begin, std::uint64_t at, Frame first,
                         std::uint32_t count);
     void make_present(GuestVirt at, std::uint64_t entry);
+    // Its pages are the file's own.
+    static bool live(const Region& region) {
+        return (region.flags & kRegionShared) && region.file && !(region.flags & kRegionFrozen);
+    }
+    // Counts against the limit of address space: what is only reserved does not.
+    static bool counts(const Region& region) { return (region.flags & kRegionUser) && region.prot != 0; }
+    int file_fd(const FileBacking& file) const;
+    FaultOutcome populate_shared(Regions::iterator region, std::uint64_t at);
+    // The frame of a file's page, or 0 and the errno.
+    Frame file_frame(const std::shared_ptr<const FileBacking>& file, std::uint64_t offset, int& error);
+    void leave_window(const FileBacking& file, std::uint64_t offset);
+    void thaw(Regions::iterator region);
+    bool grow_down(std::uint64_t at);
+    std::uint64_t find_free_low(std::uint64_t bytes) const;
+    // -ENOMEM where a page of [at, end) is not mapped.
+    std::int64_t all_mapped(std::uint64_t at, std::uint64_t end) const;
+    std::int64_t punch_holes(std::uint64_t at, std::uint64_t end);
     bool user_range(std::uint64_t at, std::uint64_t bytes) const;
     std::uint64_t leaf_flags(const Region& region) const;
     void changed() { regions_changed_ = true; }
@@ -147,6 +192,12 @@ private:
     static void note_frame(std::vector<Frame>& frames, Frame frame);
 
     GuestRam* ram_;
+    FileWindows windows_;
+    MemoryFiles memory_files_;
+    std::vector<std::uint64_t> frozen_; // clone only: where the image's frozen regions begin
+    std::vector<const FileBacking*> kept_files_; // clone only: whose windows outlive a reset
+    UniqueFd copy_pipe_[2];     // of copy_out and copy_in
+    bool trial_ = false;
     PageTables tables_;
     Regions regions_;
     std::shared_ptr<const Regions> pristine_; // clone only

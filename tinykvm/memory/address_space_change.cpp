@@ -11,7 +11,10 @@
 namespace tinykvm {
 
 std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::uint32_t prot) {
-    prot &= ~static_cast<std::uint32_t>(PROT_GROWSDOWN | PROT_GROWSUP);
+    const std::uint32_t grows = prot & static_cast<std::uint32_t>(PROT_GROWSDOWN | PROT_GROWSUP);
+    prot &= ~grows;
+    if (grows == static_cast<std::uint32_t>(PROT_GROWSDOWN | PROT_GROWSUP))
+        return -EINVAL;
     if ((at & (kPageSize - 1)) != 0 || (prot & ~kProtMask) != 0)
         return -EINVAL;
     if (bytes == 0)
@@ -20,17 +23,24 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
         return -ENOMEM;
     bytes = page_up(bytes);
     const std::uint64_t end = at + bytes;
-    for (std::uint64_t here = at; here < end;) {
-        const auto region = region_of(here);
-        if (region == regions_.end())
-            return -ENOMEM;
-        here = region->second.end;
-    }
+    if (grows == PROT_GROWSUP || (grows == PROT_GROWSDOWN && region_of(at) != regions_.end() &&
+                                  !(region_of(at)->second.flags & kRegionGrowsDown) && region_of(at)->second.name != "[stack]"))
+        return -EINVAL;
+    if (const std::int64_t error = all_mapped(at, end); error < 0)
+        return error;
     bool different = false;
-    for (auto it = region_of(at); it != regions_.end() && it->first < end; ++it)
+    std::uint64_t more = 0; // that was only reserved
+    for (auto it = region_of(at); it != regions_.end() && it->first < end; ++it) {
         different |= it->second.prot != prot;
+        if ((prot & PROT_WRITE) && (it->second.flags & kRegionShared) && it->second.file && !it->second.file->writable)
+            return -EACCES;
+        if (it->second.prot == 0 && prot != 0)
+            more += std::min(end, it->second.end) - std::max(at, it->first);
+    }
     if (!different)
         return 0;
+    if (more > max_bytes_ - std::min(mapped_bytes_, max_bytes_))
+        return -ENOMEM;
     if (regions_.size() + 2 > kMostRegions)
         return -ENOMEM;
     if ((prot & PROT_WRITE) && !own_frames(at, end))
@@ -54,7 +64,10 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
     for (auto it = regions_.lower_bound(at); it != regions_.end() && it->first < end; ++it) {
         Region& region = it->second;
         changed();
+        const std::uint64_t size = region.end - it->first;
+        mapped_bytes_ -= counts(region) ? size : 0;
         region.prot = prot;
+        mapped_bytes_ += counts(region) ? size : 0;
         const std::uint64_t flags = leaf_flags(region);
         tables_.update(GuestVirt(it->first), GuestVirt(region.end), [&](GuestVirt, std::uint64_t entry) {
             // Whether it was written to must not be forgotten (dirty-bit reset).
@@ -140,9 +153,15 @@ std::int64_t AddressSpace::madvise(std::uint64_t at, std::uint64_t bytes, int ad
                 drop_pages(std::max(at, it->first), std::min(end, it->second.end));
         break;
     case MADV_REMOVE:
-        drop_pages(at, end);
+        if (const std::int64_t error = punch_holes(at, end); error < 0)
+            return error;
         break;
     case MADV_WIPEONFORK:
+        for (auto it = region_of(at) != regions_.end() ? region_of(at) : regions_.lower_bound(at);
+             it != regions_.end() && it->first < end; ++it)
+            if (it->second.file || (it->second.flags & kRegionShared))
+                return -EINVAL;
+        [[fallthrough]];
     case MADV_KEEPONFORK:
         if (regions_.size() + 2 > kMostRegions)
             return -ENOMEM;
@@ -183,18 +202,12 @@ std::int64_t AddressSpace::madvise(std::uint64_t at, std::uint64_t bytes, int ad
     default: return -EINVAL;
     }
     // Linux acts on what is mapped and then says ENOMEM when there were holes.
-    for (std::uint64_t here = at; here < end;) {
-        const auto region = region_of(here);
-        if (region == regions_.end())
-            return -ENOMEM;
-        here = region->second.end;
-    }
-    return 0;
+    return all_mapped(at, end);
 }
 
 std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std::uint64_t new_bytes,
                                   std::uint32_t flags, std::uint64_t new_at) {
-    if (new_bytes == 0 || new_bytes > layout::kUserMax || old_bytes > layout::kUserMax ||
+    if ((at & (kPageSize - 1)) != 0 || new_bytes == 0 || new_bytes > layout::kUserMax || old_bytes > layout::kUserMax ||
         (flags & ~static_cast<std::uint32_t>(MREMAP_MAYMOVE | MREMAP_FIXED)) != 0)
         return -EINVAL;
     old_bytes = page_up(old_bytes);
@@ -218,7 +231,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         if (!(flags & MREMAP_FIXED))
             return static_cast<std::int64_t>(at);
         old_bytes = new_bytes;
-    } else if (mapped_bytes_ + (new_bytes - old_bytes) > max_bytes_) {
+    } else if (counts(here->second) && mapped_bytes_ + (new_bytes - old_bytes) > max_bytes_) {
         return -ENOMEM;
     }
     Region region = region_of(at)->second;
@@ -262,9 +275,10 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         if (first < ram_->image_frames())
             moved_.emplace_back(first, count);
     }
-    munmap(at, old_bytes);
+    // First the new one: a file's windows go with its last mapping.
     region.end = new_at + new_bytes;
     insert(new_at, std::move(region));
+    munmap(at, old_bytes);
     return static_cast<std::int64_t>(new_at);
 }
 

@@ -97,7 +97,7 @@ bool AddressSpace::undo_patches(std::uint64_t at, std::uint64_t end) {
         return false;
     tables_.update(GuestVirt(at), GuestVirt(end), [&](GuestVirt page, std::uint64_t entry) {
         const Frame frame = pte::frame(entry);
-        if (!ram_->valid(frame))
+        if (!ram_->valid(frame) || ram_->is_window(frame))
             return entry;
         if (const Image* image = ram_->image(); image && frame < image->frames())
             image->ensure(frame);

@@ -35,9 +35,12 @@ bool allowed(std::uint32_t prot, FaultAccess access) {
 } // namespace
 
 FaultOutcome AddressSpace::fault(GuestVirt at, FaultAccess access) {
-    const auto region = region_of(at.value);
-    if (region == regions_.end())
-        return FaultOutcome::not_mapped;
+    auto region = region_of(at.value);
+    if (region == regions_.end()) {
+        if (!grow_down(at.value))
+            return FaultOutcome::not_mapped;
+        region = region_of(at.value);
+    }
     if ((region->second.flags & kRegionSupervisor) || !allowed(region->second.prot, access))
         return FaultOutcome::not_allowed;
     const GuestVirt page(page_down(at.value));
@@ -74,6 +77,8 @@ void AddressSpace::make_present(GuestVirt at, std::uint64_t entry) {
 }
 
 FaultOutcome AddressSpace::populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t most) {
+    if (live(region->second))
+        return populate_shared(region, at);
     const std::uint64_t block = at & ~(most - 1);
     std::uint64_t begin = at, end = at + kPageSize;
     const std::uint64_t lowest = std::max(block, region->first);
@@ -176,7 +181,7 @@ bool AddressSpace::gather(GuestVirt at, std::uint64_t length, Access access, std
             entry = tables_.get(page);
         }
         const Frame frame = pte::frame(entry);
-        if (!ram_->valid(frame))
+        if (!ram_->valid(frame) || (ram_->is_window(frame) && !live(r)))
             return false;
         if (access == Access::write && track_host_writes_)
             note_frame(host_dirty_, frame);
@@ -224,7 +229,7 @@ void AddressSpace::fill(GuestVirt at, std::span<const std::byte> bytes) {
 
 void AddressSpace::populate_files() {
     for (auto it = regions_.begin(); it != regions_.end(); ++it) {
-        if (!it->second.file)
+        if (!it->second.file || live(it->second))
             continue;
         for (std::uint64_t page = it->first; page < it->second.end; page += kPageSize) {
             if (pte::mapped(tables_.get(GuestVirt(page))))
@@ -284,7 +289,7 @@ void AddressSpace::wipe_on_fork() {
             continue;
         tables_.update(GuestVirt(begin), GuestVirt(region.end), [&](GuestVirt, std::uint64_t entry) {
             const Frame frame = pte::frame(entry);
-            if (ram_->valid(frame)) {
+            if (ram_->valid(frame) && !ram_->is_window(frame)) {
                 if (track_host_writes_)
                     note_frame(host_dirty_, frame);
                 if (!(entry & pte::kWrite))

@@ -1,10 +1,21 @@
 #include "tinykvm/memory/guest_memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 namespace tinykvm {
+
+bool GuestMemory::copy_out(std::byte* to, const iovec& run) {
+    std::memcpy(to, run.iov_base, run.iov_len);
+    return true;
+}
+
+bool GuestMemory::copy_in(const iovec& run, const std::byte* from) {
+    std::memcpy(run.iov_base, from, run.iov_len);
+    return true;
+}
 
 bool GuestMemory::read(GuestVirt from, std::span<std::byte> to) {
     std::vector<iovec> runs;
@@ -12,7 +23,8 @@ bool GuestMemory::read(GuestVirt from, std::span<std::byte> to) {
         return false;
     std::byte* out = to.data();
     for (const iovec& run : runs) {
-        std::memcpy(out, run.iov_base, run.iov_len);
+        if (!copy_out(out, run))
+            return false;
         out += run.iov_len;
     }
     return true;
@@ -24,7 +36,8 @@ bool GuestMemory::write(GuestVirt to, std::span<const std::byte> from) {
         return false;
     const std::byte* in = from.data();
     for (const iovec& run : runs) {
-        std::memcpy(run.iov_base, in, run.iov_len);
+        if (!copy_in(run, in))
+            return false;
         in += run.iov_len;
     }
     return true;
@@ -42,7 +55,12 @@ GuestMemory::StringResult GuestMemory::load_string(GuestVirt at, std::size_t max
             return result;
         }
         for (const iovec& run : runs) {
-            const char* text = static_cast<const char*>(run.iov_base);
+            std::array<std::byte, kPageSize> page;
+            if (!copy_out(page.data(), run)) {
+                result.error = EFAULT;
+                return result;
+            }
+            const char* text = reinterpret_cast<const char*>(page.data());
             const std::size_t n = ::strnlen(text, run.iov_len);
             result.value.append(text, n);
             if (n < run.iov_len) {

@@ -28,6 +28,10 @@ public:
     // False when any byte may not be accessed so; `out` is then unspecified.
     virtual bool gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) = 0;
 
+    // Copies all of a range that gather() gave. A mapped file may be shorter by now: false, and part of it is copied.
+    virtual bool copy_out(std::byte* to, const iovec& run);
+    virtual bool copy_in(const iovec& run, const std::byte* from);
+
     bool read(GuestVirt from, std::span<std::byte> to);
     bool write(GuestVirt to, std::span<const std::byte> from);
 

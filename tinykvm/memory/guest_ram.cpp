@@ -21,6 +21,8 @@ constexpr Frame kFirstSlotFrames = (32u << 20) / kPageSize;
 constexpr Frame kCloneSlotFrames = (8u << 20) / kPageSize;
 // Tables that a clone may add: each serves 2 MiB of addresses.
 constexpr std::uint32_t kMostTables = 1 << 15, kTableSlotFrames = 256;
+constexpr std::uint64_t kWindowBytes = std::uint64_t{GuestRam::kWindowFrames} * kPageSize;
+constexpr std::uint64_t kAllWindows = kWindowBytes * GuestRam::kMostWindows;
 
 } // namespace
 
@@ -33,8 +35,10 @@ GuestRam GuestRam::boot(kvm::Vm& vm, std::uint64_t max_bytes) {
         throw_errno("memfd_create boot memory");
     if (::ftruncate(ram.memfd_.get(), static_cast<off_t>(max_bytes)) < 0)
         throw_errno("ftruncate boot memory");
-    ram.memory_ = Mapping::map(max_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+    // The windows are behind the end of the memfd.
+    ram.memory_ = Mapping::map(max_bytes + kAllWindows, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                                ram.memfd_.get(), 0, "boot memory");
+    ram.first_window_ = static_cast<Frame>(max_bytes / kPageSize);
     return ram;
 }
 
@@ -43,7 +47,9 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
     max_bytes = std::max(max_bytes, image_bytes);
     GuestRam ram(vm, max_bytes);
     ram.first_table_ = static_cast<Frame>(max_bytes / kPageSize);
-    ram.memory_ = Mapping::map_in_front(image_bytes, image->fd(), max_bytes + kMostTables * kPageSize, "request machine memory");
+    ram.first_window_ = ram.first_table_ + kMostTables;
+    ram.memory_ = Mapping::map_in_front(image_bytes, image->fd(), frame_address(ram.first_window_).value + kAllWindows,
+                                        "request machine memory");
     ram.image_frames_ = ram.high_ = ram.slots_end_ = image->frames();
     ram.attachment_ = image->attach(ram.memory_.data());
     vm.set_slot(ram.slots_++, GuestPhys(0), image_bytes, ram.memory_.data());
@@ -152,6 +158,10 @@ bool GuestRam::renew_tables() {
 }
 
 void GuestRam::release(Frame first, std::uint32_t count) {
+    if (is_window(first)) {
+        drop_translations(first, count);
+        return;
+    }
     assert(first + count <= high_);
     const std::uint64_t bytes = std::uint64_t{count} * kPageSize;
     if (!image_) {
@@ -185,7 +195,50 @@ void GuestRam::release(Frame first, std::uint32_t count) {
     }
 }
 
+bool GuestRam::window_open(Frame f) const {
+    const std::uint32_t window = (f - first_window_) / kWindowFrames;
+    return window < window_prot_.size() && window_prot_[window] != kClosed;
+}
+
+int GuestRam::open_window(std::uint32_t window, int fd, std::uint64_t offset, int prot, bool shared) {
+    assert(window < kMostWindows);
+    const GuestPhys at = frame_address(window_frame(window));
+    if (::mmap(host(at), kWindowBytes, prot, (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED | MAP_NORESERVE, fd,
+               static_cast<off_t>(offset)) == MAP_FAILED)
+        return errno;
+    if (window >= window_prot_.size()) {
+        window_prot_.resize(window + 1, kClosed);
+        window_slot_.resize(window + 1);
+    }
+    if (!window_slot_[window]) {
+        vm_->set_slot(slots_++, at, kWindowBytes, host(at));
+        window_slot_[window] = true;
+    }
+    window_prot_[window] = prot;
+    return 0;
+}
+
+void GuestRam::close_window(std::uint32_t window) {
+    if (::mmap(host(frame_address(window_frame(window))), kWindowBytes, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+        throw_errno("unmap a file from guest memory");
+    window_prot_[window] = kClosed;
+}
+
 void GuestRam::drop_translations(Frame first, std::uint32_t count) {
+    // A file's mapping never gets a right that the file does not give.
+    while (count > 0 && is_window(first)) {
+        const std::uint32_t window = (first - first_window_) / kWindowFrames;
+        const std::uint32_t here = std::min(count, window_frame(window) + kWindowFrames - first);
+        std::byte* at = host(frame_address(first));
+        const std::uint64_t bytes = std::uint64_t{here} * kPageSize;
+        if (window_open(first) && (::mprotect(at, bytes, PROT_NONE) < 0 || ::mprotect(at, bytes, window_prot_[window]) < 0))
+            throw_errno("mprotect a file in guest memory");
+        first += here;
+        count -= here;
+    }
+    if (count == 0)
+        return;
     std::byte* at = host(frame_address(first));
     const std::uint64_t bytes = std::uint64_t{count} * kPageSize;
     if (::mprotect(at, bytes, PROT_READ) < 0 || ::mprotect(at, bytes, PROT_READ | PROT_WRITE) < 0)
@@ -249,7 +302,7 @@ void GuestRam::prepare_growth(std::uint32_t count) {
 
 void GuestRam::set_limit(std::uint64_t max_bytes) {
     max_frames_ =
-        std::min<std::uint64_t>(image_ ? frame_address(first_table_).value : memory_.size(), max_bytes) /
+        std::min<std::uint64_t>(frame_address(image_ ? first_table_ : first_window_).value, max_bytes) /
         kPageSize;
 }
 

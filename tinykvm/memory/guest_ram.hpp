@@ -3,6 +3,9 @@
 //
 // Two kinds. A *boot* memory is one shared memfd, which becomes the image. A *clone* maps an image
 // copy-on-write and has anonymous memory after it. Only one thread uses a GuestRam at a time.
+//
+// Behind everything else there are *windows*: places where parts of the host's files are mapped for the guest
+// (FileWindows). Their bytes are the file's, in the host's page cache: no image has them, no reset copies them.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -60,7 +63,21 @@ public:
 
     std::byte* host(GuestPhys at) const { return memory_.data() + at.value; }
     std::span<std::byte> frame_bytes(Frame f) const { return {host(frame_address(f)), kPageSize}; }
-    bool valid(Frame f) const { return f < high_ || (f >= first_table_ && f - first_table_ < tables_); }
+    bool valid(Frame f) const {
+        return f < high_ || (f >= first_table_ && f - first_table_ < tables_) || (is_window(f) && window_open(f));
+    }
+
+    static constexpr std::uint32_t kWindowFrames = (8u << 20) / kPageSize, kMostWindows = 512;
+    bool is_window(Frame f) const { return f >= first_window_ && f - first_window_ < kWindowFrames * kMostWindows; }
+    // Whether a pointer that host() gave is in a window: its page may be gone any time, with the file's end.
+    bool in_window(const void* at) const {
+        return at >= host(frame_address(first_window_)) && at < memory_.data() + memory_.size();
+    }
+    Frame window_frame(std::uint32_t window) const { return first_window_ + window * kWindowFrames; }
+    // Maps a file's bytes from `offset` on as a window. 0, or the errno of mmap. Throws HostError when there are no more slots.
+    int open_window(std::uint32_t window, int fd, std::uint64_t offset, int prot, bool shared);
+    // Nothing the guest knew of it remains. It must not be in its page tables any more.
+    void close_window(std::uint32_t window);
 
     Frame high() const { return high_; }                 // frames below it have been handed out at some time
     std::uint32_t tables() const { return tables_; }     // that lie apart: allocate_table()
@@ -88,6 +105,7 @@ public:
 private:
     GuestRam(kvm::Vm& vm, std::uint64_t max_bytes);
     void grow_slots(Frame end);
+    bool window_open(Frame f) const;
     void set_large_slot();
     std::shared_ptr<Image> copied_image() const;
 
@@ -106,6 +124,10 @@ private:
     std::uint32_t tables_ = 0;      // handed out
     std::vector<std::uint32_t> table_slots_;
     std::uint32_t table_slots_used_ = 0;
+    Frame first_window_ = 0;        // behind everything else
+    std::vector<int> window_prot_;  // of the open ones; kClosed
+    std::vector<bool> window_slot_; // those that have one
+    static constexpr int kClosed = -1;
     std::uint64_t in_use_ = 0;
     std::uint32_t kept_growth_ = 0; // frames behind the image that have memory of their own
     std::vector<bool> shared_;

@@ -1,0 +1,63 @@
+// Answers what shared mappings show that were made at its start: a file that it writes to, one that it only reads, files in
+// memory with and without a descriptor, a System V segment. "data X", "memory X", "closed X", "segment X" write X there first;
+// "open" opens the file that is only read for writing, and writes to it.
+#include "server.h"
+
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+
+enum { PAGE = 4096 };
+static char *data, *only_read, *memory, *closed, *segment;
+static int data_fd, memory_fd;
+static const char *read_path;
+
+static char *map(int fd, int protection) {
+    char *p = mmap(NULL, PAGE, protection, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+        perror("mmap");
+        exit(1);
+    }
+    return p;
+}
+
+static int memory_file(const char *content) {
+    int fd = memfd_create(content, 0);
+    if (ftruncate(fd, PAGE) < 0 || pwrite(fd, content, strlen(content), 0) < 0) exit(1);
+    return fd;
+}
+
+static void reply(const char *line, char *out, size_t size) {
+    const struct { const char *name; char *at; } places[] = {
+        {"data ", data}, {"memory ", memory}, {"closed ", closed}, {"segment ", segment}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (!strncmp(line, places[i].name, strlen(places[i].name)))
+            strcpy(places[i].at, line + strlen(places[i].name));
+    if (!strcmp(line, "open")) {
+        int fd = open(read_path, O_WRONLY);
+        if (fd < 0 || pwrite(fd, "within", 7, 0) < 0) perror("open");
+        close(fd);
+    }
+    char file[64] = "", held[64] = "";
+    if (pread(data_fd, file, sizeof file - 1, 0) < 0 || pread(memory_fd, held, sizeof held - 1, 0) < 0) perror("pread");
+    snprintf(out, size, "data=%s file=%s read=%s memory=%s held=%s closed=%s segment=%s\n", data, file, only_read, memory,
+             held, closed, segment);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4) return 2;
+    data_fd = open(argv[2], O_RDWR);
+    read_path = argv[3];
+    data = map(data_fd, PROT_READ | PROT_WRITE);
+    int fd = open(read_path, O_RDONLY);
+    only_read = map(fd, PROT_READ);
+    memory = map(memory_fd = memory_file("memory"), PROT_READ | PROT_WRITE);
+    int gone = memory_file("closed");
+    closed = map(gone, PROT_READ | PROT_WRITE);
+    close(gone);
+    segment = shmat(shmget(IPC_PRIVATE, PAGE, 0600), NULL, 0);
+    if (segment == (char *)-1) return 3;
+    strcpy(segment, "segment");
+    if (only_read[0] == 0 || data[0] == 0) return 4;
+    serve(listen_on(atoi(argv[1])), reply);
+}

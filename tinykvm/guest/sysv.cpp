@@ -1,0 +1,47 @@
+#include "tinykvm/guest/sysv.hpp"
+
+namespace gk {
+
+i64 ipc_seconds() { return static_cast<i64>(now_real() / 1'000'000'000); }
+
+// Every object is the program's own (ipc/util.c, ipcperms).
+bool ipc_permitted(const IpcPerm& perm, u32 wanted) {
+    return gk_shared_page.uid == 0 || (wanted & ~(perm.mode >> 6) & 7) == 0;
+}
+
+void ipc_fill(IpcPerm& perm, i32 key, u32 flags) {
+    perm.key = key;
+    perm.mode = flags & 0777;
+    perm.uid = perm.cuid = gk_shared_page.uid;
+    perm.gid = perm.cgid = gk_shared_page.gid;
+}
+
+void ipc_set(IpcPerm& perm, const IpcPerm& wanted) {
+    perm.uid = wanted.uid;
+    perm.gid = wanted.gid;
+    perm.mode = (perm.mode & ~u32{0777}) | (wanted.mode & 0777);
+}
+
+void ipc_wake(IpcObject& object) {
+    for (IpcWaiter* waiter = object.waiters; waiter; waiter = waiter->next)
+        make_runnable(waiter->thread);
+}
+
+IpcWake ipc_wait(IpcObject& object, IpcWaiter& waiter, u64 deadline) {
+    waiter.thread = current;
+    IpcWaiter** end = &object.waiters; // those who came first are woken first
+    while (*end)
+        end = &(*end)->next;
+    waiter.next = nullptr;
+    *end = &waiter;
+    block(deadline);
+    const bool late = current->timed_out;
+    for (IpcWaiter** link = &object.waiters; *link; link = &(*link)->next)
+        if (*link == &waiter) {
+            *link = waiter.next;
+            break;
+        }
+    return late ? IpcWake::timeout : signal_pending(current) ? IpcWake::signal : IpcWake::changed;
+}
+
+} // namespace gk

@@ -1,0 +1,105 @@
+// What System V shared memory, semaphores and message queues have in common: keys, identifiers, rights and waiting.
+// All of it lives in this machine: nobody else sees its objects.
+#pragma once
+#include "tinykvm/guest/calls.hpp"
+
+namespace gk {
+
+enum IpcErrno : i64 { kTooBig = 7 /*E2BIG*/, kNoSpace = 28 /*ENOSPC*/, kNoMessage = 42 /*ENOMSG*/, kRemoved = 43 /*EIDRM*/ };
+enum IpcFlag : u32 { kIpcCreate = 01000, kIpcExclusive = 02000, kIpcNoWait = 04000 };
+enum IpcCommand : u32 { kIpcRemove = 0, kIpcSet = 1, kIpcStat = 2, kIpcInfo = 3 };
+
+// struct ipc64_perm (asm-generic/ipcbuf.h).
+struct IpcPerm {
+    i32 key = 0;
+    u32 uid = 0, gid = 0, cuid = 0, cgid = 0, mode = 0;
+    u16 seq = 0, pad = 0;
+    u32 pad2 = 0;
+    u64 unused[2] = {};
+};
+static_assert(sizeof(IpcPerm) == 48);
+
+// A thread that waits for an object to change. On the thread's own stack.
+struct IpcWaiter {
+    Thread* thread;
+    IpcWaiter* next = nullptr;
+    u32 number = 0;         // of the semaphore that it waits for
+    bool for_zero = false;
+};
+
+struct IpcObject {
+    IpcPerm perm;
+    i32 id = 0;
+    bool removed = false;   // gone for everyone but those who still wait
+    IpcWaiter* waiters = nullptr;
+};
+
+i64 ipc_seconds();
+// Whether the program may: `wanted` as the low three bits of a mode (4 read, 2 write).
+bool ipc_permitted(const IpcPerm&, u32 wanted);
+void ipc_fill(IpcPerm&, i32 key, u32 flags);
+// IPC_SET's part that all kinds have.
+void ipc_set(IpcPerm&, const IpcPerm& wanted);
+void ipc_wake(IpcObject&);
+enum class IpcWake { changed, timeout, signal };
+// Until ipc_wake(), the deadline or a signal. The object may be `removed` afterwards.
+IpcWake ipc_wait(IpcObject&, IpcWaiter&, u64 deadline);
+
+template <class T, u32 kMost>
+struct IpcTable {
+    T* slots[kMost] = {};
+    u16 seq = 0;
+
+    T* find(i32 id) const {
+        const u32 slot = static_cast<u32>(id) & 0x7fff;
+        return id >= 0 && slot < kMost && slots[slot] && slots[slot]->id == id ? slots[slot] : nullptr;
+    }
+    T* at(i32 slot) const { return slot >= 0 && static_cast<u32>(slot) < kMost ? slots[slot] : nullptr; }
+    i32 highest() const {
+        i32 slot = kMost - 1;
+        while (slot > 0 && !slots[slot])
+            --slot;
+        return slot;
+    }
+    u32 count() const {
+        u32 used = 0;
+        for (const T* object : slots)
+            used += object != nullptr;
+        return used;
+    }
+    // What *get(2) does: `fits(object)` is its own check of one that is there, `create()` returns a new one or sets error.
+    template <class Fits, class Create>
+    i64 get(i32 key, u32 flags, Fits fits, Create create) {
+        u32 room = kMost;
+        for (u32 i = kMost; i-- > 0;) {
+            if (!slots[i]) {
+                room = i;
+                continue;
+            }
+            if (key == 0 || slots[i]->perm.key != key)
+                continue;
+            if ((flags & kIpcCreate) && (flags & kIpcExclusive))
+                return -EEXIST;
+            if (const i64 error = fits(*slots[i]); error < 0)
+                return error;
+            return ipc_permitted(slots[i]->perm, (flags >> 6 | flags >> 3 | flags) & 7) ? slots[i]->id : -EACCES;
+        }
+        if (key != 0 && !(flags & kIpcCreate))
+            return -ENOENT;
+        if (room == kMost)
+            return -kNoSpace;
+        i64 error = 0;
+        T* object = create(error);
+        if (!object)
+            return error;
+        ipc_fill(object->perm, key, flags);
+        object->perm.seq = seq;
+        object->id = static_cast<i32>(u32{seq} << 15 | room);
+        seq = (seq + 1) & 0x7fff;
+        slots[room] = object;
+        return object->id;
+    }
+    void remove(T* object) { slots[static_cast<u32>(object->id) & 0x7fff] = nullptr; }
+};
+
+} // namespace gk

@@ -1,0 +1,56 @@
+#include "tinykvm/machine/mapped_files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "tinykvm/base/error.hpp"
+
+namespace tinykvm {
+
+std::shared_ptr<FileBacking> backing_of(const Handle& handle) {
+    auto file = std::make_shared<FileBacking>();
+    if (handle.file)
+        file->fd = UniqueFd(::fcntl(handle.file->fd(), F_DUPFD_CLOEXEC, 3));
+    file->name = handle.info.path;
+    file->memory = handle.info.kind == HandleKind::memfd;
+    file->writable = (handle.info.flags & O_ACCMODE) == O_RDWR && !handle.info.synthetic;
+    file->origin = std::make_shared<const Handle>(handle);
+    return file;
+}
+
+std::vector<FileMappingState> mapping_states(const AddressSpace::Regions& regions, const HandleBase& handles) {
+    std::vector<FileMappingState> states;
+    for (const auto& [begin, region] : regions) {
+        if (!(region.flags & kRegionShared) || !region.file)
+            continue;
+        const FileBacking& file = *region.file;
+        if (const std::int32_t number = handles.number_of(mapped_handle(file)); number >= 0)
+            states.push_back({begin, number, region.file_offset, file.size, file.mtime_ns});
+    }
+    return states;
+}
+
+void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMappingState>& states, const HandleBase& handles) {
+    for (const FileMappingState& state : states) {
+        const auto at = regions.find(state.begin);
+        const Handle* handle = handles.find(state.handle);
+        const bool sound = at != regions.end() && (at->second.flags & kRegionShared) && !at->second.file && handle &&
+                           (handle->info.kind == HandleKind::file || handle->info.kind == HandleKind::memfd) &&
+                           (state.offset & (kPageSize - 1)) == 0 &&
+                           state.offset <= std::numeric_limits<std::int64_t>::max() - (at->second.end - at->first);
+        if (!sound)
+            throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: {:#x} is no mapping of a file", state.begin));
+        Region& region = at->second;
+        if ((region.flags & kRegionFrozen) && (handle->lost != 0 || !handle->file))
+            continue;
+        const auto file = backing_of(*handle);
+        file->size = state.size;
+        file->mtime_ns = state.mtime_ns;
+        region.file = file;
+        region.file_offset = state.offset;
+    }
+}
+
+} // namespace tinykvm

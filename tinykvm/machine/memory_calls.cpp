@@ -1,0 +1,124 @@
+// Memory calls, and the files behind shared mappings.
+#include <asm/unistd_64.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "tinykvm/linux/call.hpp"
+#include "tinykvm/machine/machine.hpp"
+#include "tinykvm/machine/mapped_files.hpp"
+
+namespace tinykvm {
+namespace {
+
+constexpr std::uint32_t kMlock2 = 325;
+
+} // namespace
+
+void Machine::serve_memory_files() {
+    space_.set_memory_files({[this](const FileBacking& file) {
+                                 const auto own = handles_.own_memory_file(mapped_handle(file).file);
+                                 return own ? own->fd() : -(errno ? errno : EIO);
+                             },
+                             [this](std::uint64_t bytes) {
+                                 const std::uint64_t limit = handles_.memfd_limit();
+                                 return bytes <= limit && handles_.memfd_bytes() <= limit - bytes;
+                             }});
+}
+
+std::int64_t Machine::map_call(const abi::HostCall& call) {
+    const auto& a = call.arg;
+    std::shared_ptr<const FileBacking> file;
+    auto flags = static_cast<std::uint32_t>(a[3]);
+    const auto handle = static_cast<std::int32_t>(a[4]);
+    const bool shared = (flags & MAP_TYPE) != MAP_PRIVATE;
+    if (shared && (flags & MAP_GROWSDOWN))
+        return -EINVAL;
+    if (!(flags & MAP_ANONYMOUS)) {
+        if (const int error = handles_.map_error(handle, static_cast<int>(a[2]), shared); error != 0)
+            return -error;
+        const Handle* found = handles_.find(handle);
+        if (found->info.kind == HandleKind::device) {
+            if (found->info.path != "/dev/zero")
+                return -ENODEV; // no device memory
+        } else {
+            auto backing = backing_of(*found);
+            if (!backing->fd)
+                return -ENFILE;
+            if (backing->memory && shared)
+                handles_.note_mapped(found->file);
+            file = std::move(backing);
+        }
+    }
+    return space_.mmap(a[0], a[1], static_cast<std::uint32_t>(a[2]) & ~0x01000000u, flags, std::move(file), a[5]);
+}
+
+std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
+    handled = true;
+    const auto& a = call.arg;
+    std::int64_t result;
+    switch (call.nr) {
+    case __NR_mmap: result = map_call(call); break;
+    case __NR_munmap: result = space_.munmap(a[0], a[1]); break;
+    case __NR_mprotect:
+        if (!env_->limits.executable_heap && (a[2] & PROT_EXEC) && space_.holds_heap(a[0], a[1]))
+            result = -EACCES;
+        else
+            result = space_.mprotect(a[0], a[1], static_cast<std::uint32_t>(a[2]));
+        break;
+    case __NR_mremap: result = space_.mremap(a[0], a[1], a[2], static_cast<std::uint32_t>(a[3]), a[4]); break;
+    case __NR_madvise: result = space_.madvise(a[0], a[1], static_cast<int>(a[2])); break;
+    case __NR_brk: result = space_.brk(a[0]); break;
+    case __NR_mincore: result = space_.mincore(a[0], a[1], GuestVirt(a[2])); break;
+    case __NR_msync: result = space_.msync(a[0], a[1], static_cast<std::uint32_t>(a[2])); break;
+    case __NR_mlock:
+    case __NR_munlock:
+    case kMlock2: result = space_.mlock(a[0], a[1]); break;
+    default: handled = false; return 0;
+    }
+    if (env_->options.trace_mmap)
+        host_->note(fmt::format("{}({:#x}, {:#x}, {:#x}, {:#x}) = {:#x}", call_name(call.nr), a[0], a[1], a[2], a[3],
+                                static_cast<std::uint64_t>(result)));
+    return result;
+}
+
+// What opens a file for writing, or cuts it, may change what frozen pages are a copy of.
+void Machine::after_file_call(const abi::HostCall& call, std::int64_t result) {
+    if (result < 0 || !image_)
+        return;
+    if (call.nr == __NR_openat && (call.arg[2] & (O_ACCMODE | O_TRUNC)) != 0)
+        space_.file_opened_for_writing(handles_.fd(static_cast<std::int32_t>(result)));
+    else if (call.nr == __NR_truncate)
+        space_.follow_files();
+}
+
+// Before an image is taken. A snapshot holds handles, so each file that stays mapped has one; and memory files are this machine's own.
+void Machine::settle_mapped_files() {
+    const std::vector<FileIdentity> written = handles_.open_for_writing();
+    space_.settle_files([&](const FileBacking& file) {
+        struct stat info {};
+        return ::fstat(file.fd.get(), &info) != 0 ||
+               std::any_of(written.begin(), written.end(), [&](const FileIdentity& w) {
+                   return w.dev == info.st_dev && w.ino == info.st_ino;
+               });
+    });
+    space_.for_each_mapped_file([&](std::shared_ptr<const FileBacking>& file) {
+        Handle handle = mapped_handle(*file);
+        if (!handle.file)
+            return; // was lost when a snapshot was restored
+        if (file->memory)
+            if (const auto own = handles_.own_memory_file(handle.file); own && own != handle.file) {
+                handle.file = own;
+                file = backing_of(handle);
+            }
+        handles_.number_of(handle);
+    });
+}
+
+} // namespace tinykvm
