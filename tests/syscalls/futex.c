@@ -66,6 +66,24 @@ static void several(void) {
     SAY("results add up to %ld", sum);
 }
 
+static void *shared_waiter(void *result) {
+    *(long *)result = futex(&word, FUTEX_WAIT, 0, NULL, NULL, 0);
+    return NULL;
+}
+
+// A private wake does not reach who waits without FUTEX_PRIVATE_FLAG.
+static void kinds(void) {
+    section("shared and private");
+    pthread_t thread;
+    long result = 99;
+    pthread_create(&thread, NULL, shared_waiter, &result);
+    SAY("it waits, and is requeued: %ld", until(1, FUTEX_CMP_REQUEUE, 0, 1));
+    CALL(futex(&other, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0));
+    CALL(futex(&other, FUTEX_WAKE, 1, NULL, NULL, 0));
+    pthread_join(thread, NULL);
+    CHECK(result == 0);
+}
+
 static volatile sig_atomic_t poked, target_tid;
 static volatile int stop;
 
@@ -131,6 +149,7 @@ static void interrupted(int flags) {
 int main(void) {
     simple();
     several();
+    kinds();
     spinning();
     section("a blocked read, interrupted");
     MUST(pipe(fds));

@@ -51,8 +51,16 @@ std::int64_t Machine::map_call(const abi::HostCall& call) {
             auto backing = backing_of(*found);
             if (!backing->fd)
                 return -ENFILE;
-            if (backing->memory && shared)
+            if (backing->memory && shared) {
+                constexpr int kNoMoreWriting = F_SEAL_WRITE | 0x10; // F_SEAL_FUTURE_WRITE
+                const int seals = ::fcntl(backing->fd.get(), F_GET_SEALS);
+                if (seals > 0 && (seals & kNoMoreWriting) != 0) {
+                    if (a[2] & PROT_WRITE)
+                        return -EPERM;
+                    backing->writable = false;
+                }
                 handles_.note_mapped(found->file);
+            }
             file = std::move(backing);
         }
     }

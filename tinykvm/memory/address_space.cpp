@@ -193,10 +193,15 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
         if (int error = 0; shared && file_frame(file, offset, error) == 0)
             return -error;
     }
+    const auto refuse = [&](std::int64_t error) {
+        if (file && shared)
+            windows_.forget(*file);
+        return error;
+    };
     if (!fixed && (flags & MAP_32BIT)) {
         at = find_free_low(bytes);
         if (at == 0)
-            return -ENOMEM;
+            return refuse(-ENOMEM);
     } else if (!fixed) {
         const std::uint64_t hint = page_down(at);
         const auto next = regions_.lower_bound(hint);
@@ -205,11 +210,11 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
                                (next == regions_.end() || next->first >= hint + bytes);
         at = free_hint ? hint : find_free(bytes);
         if (at == 0)
-            return -ENOMEM;
+            return refuse(-ENOMEM);
     } else {
         const std::int64_t result = unmap(at, at + bytes);
         if (result < 0)
-            return result;
+            return refuse(result);
     }
     Region region;
     region.end = at + bytes;

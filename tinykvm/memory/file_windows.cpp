@@ -32,8 +32,8 @@ Frame FileWindows::frame(const std::shared_ptr<const FileBacking>& file, int fd,
         error = ENOMEM;
         return 0;
     }
-    const bool write = file->writable || !shared_;
-    error = ram_->open_window(at, fd, begin, PROT_READ | (write ? PROT_WRITE : 0), shared_);
+    const bool shared = shared_ || file->memory, write = file->writable || !shared;
+    error = ram_->open_window(at, fd, begin, PROT_READ | (write ? PROT_WRITE : 0), shared);
     if (error != 0)
         return 0;
     windows_[at].file = file;
