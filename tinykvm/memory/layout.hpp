@@ -35,5 +35,8 @@ inline constexpr std::uint64_t kConnBuffers = kKernelImage + 0x800'0000;
 // Heap of the guest kernel: pipe buffers, thread stacks, tables that grow. Populated on touch.
 inline constexpr std::uint64_t kKernelHeap = kKernelImage + 0x1000'0000;
 inline constexpr std::uint64_t kKernelHeapBytes = 256ull << 20;
+// Contents of the machine's own files (guest/own_files.hpp). Populated on touch.
+inline constexpr std::uint64_t kFileArea = kKernelImage + 0x1'0000'0000;
+inline constexpr std::uint64_t kFileAreaBytes = 56ull << 30;
 
 } // namespace tinykvm::layout
