@@ -37,5 +37,6 @@ std::vector<tinykvm::EntropyRegion> find_entropy(const MemoryView& memory);
 
 // The finders. Each looks first, cheaply, whether its runtime is there at all.
 void find_cookies(const MemoryView& memory, Findings& findings); // include/kvmserver/entropy.h
+void find_v8(const MemoryView& memory, Findings& findings);      // Math.random, pools of Node and of npm packages
 
 } // namespace kvmserver::unique

@@ -11,7 +11,7 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::array<Finder, 1> kFinders{find_cookies};
+constexpr std::array kFinders{find_cookies, find_v8};
 
 } // namespace
 

@@ -1,0 +1,84 @@
+// Pools of random bytes that modules of Node and npm packages keep in JavaScript. Each is a buffer and a variable that says how much of it
+// is used: that variable is set to "all of it", so that the next draw fills the pool (from OpenSSL, which notices the new process number).
+#include "src/unique/v8_pools.hpp"
+#include "src/unique/v8_scopes.hpp"
+
+namespace kvmserver::unique {
+
+using tinykvm::GuestVirt;
+
+namespace {
+
+// `used` is a variable beside the typed array `pool`.
+struct Pool {
+    std::string_view used, pool;
+    std::int32_t bytes;   // of the pool; 0: any number
+    std::int32_t used_up; // value of `used`
+    std::string_view beside; // another variable of the same scope, for names that others may use as well
+    std::string_view source;
+};
+
+constexpr std::int32_t kMore = 1 << 29; // than any pool holds: "used + wanted > length" is all that these modules ask
+
+constexpr Pool kPools[] = {
+    // lib/internal/crypto/random.js of Node 16 to 26
+    {"uuidBatch", "uuidData", 2048, 0, "uuidNotBuffered", "Node crypto.randomUUID"},
+    {"randomCacheOffset", "randomCache", 6144, 6144, "asyncCacheFillInProgress", "Node crypto.randomInt"},
+    // nanoid 3 to 5, index.js
+    {"poolOffset", "pool", 0, kMore, "fillPool", "npm nanoid"},
+    // uuid 8 to 11, rng.js
+    {"poolPtr", "rnds8Pool", 256, 256, "rnds8Pool", "npm uuid"},
+};
+
+template <class Word>
+bool pool_there(const v8::Scope<Word>& scope, const Pool& pool) {
+    const auto buffer = scope.object(pool.pool);
+    if (!buffer || !scope.at(pool.beside))
+        return false;
+    return pool.bytes == 0 ? scope.heap.has_map(*buffer) : scope.heap.typed_array(*buffer, static_cast<std::uint64_t>(pool.bytes));
+}
+
+// 6 bytes, the node of version-1 UUIDs: two clones that take the clock in the same millisecond would make the same.
+// The first byte keeps its bit that says "random".
+template <class Word>
+void add_node_id(const v8::Heap<Word>& heap, GuestVirt array, Findings& findings) {
+    if (!heap.typed_array(array, 6))
+        return;
+    const auto elements = heap.follow(array, 2); // a small array has its bytes in the heap
+    if (elements && heap.has_map(*elements) && heap.has_length(*elements, 6))
+        findings.add_random(*elements + (2 * v8::Heap<Word>::kSlot + 1), 5, "npm uuid, node of version 1");
+}
+
+} // namespace
+
+template <std::unsigned_integral Word>
+void v8::find_pools(const MemoryView& memory, Findings& findings) {
+    std::vector<std::string_view> names;
+    for (const Pool& pool : kPools)
+        names.push_back(pool.used);
+    names.push_back("v1Bytes");
+    names.push_back("PROCESS_UNIQUE");
+    for (const v8::Scope<Word>& scope : v8::scopes_with<Word>(memory, names)) {
+        for (const Pool& pool : kPools) {
+            const auto used = scope.small(pool.used);
+            if (!used || *used < 0 || !pool_there(scope, pool))
+                continue;
+            const Word value = Heap<Word>::to_smi(pool.used_up);
+            findings.add_constant(*scope.at(pool.used), std::as_bytes(std::span(&value, 1)), std::string(pool.source));
+        }
+        if (const auto state = scope.at("v1Bytes") ? scope.object("_state") : std::nullopt) // uuid 10 and 11, v1.js
+            for (int i = 3; i < 8; ++i)
+                if (const auto node = scope.heap.follow(*state, i))
+                    add_node_id(scope.heap, *node, findings);
+        if (const auto unique = scope.object("PROCESS_UNIQUE")) { // bson: the part of an ObjectId that tells processes apart
+            const auto elements = scope.heap.typed_array(*unique, 5) ? scope.heap.follow(*unique, 2) : std::nullopt;
+            if (elements && scope.heap.has_map(*elements) && scope.heap.has_length(*elements, 5))
+                findings.add_random(*elements + 2 * Heap<Word>::kSlot, 5, "npm bson, ObjectId of this process");
+        }
+    }
+}
+
+template void v8::find_pools<std::uint64_t>(const MemoryView&, Findings&);
+template void v8::find_pools<std::uint32_t>(const MemoryView&, Findings&);
+
+} // namespace kvmserver::unique

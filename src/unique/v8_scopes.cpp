@@ -1,0 +1,200 @@
+#include "src/unique/v8_scopes.hpp"
+
+#include <set>
+
+namespace kvmserver::unique::v8 {
+
+using tinykvm::GuestVirt;
+
+namespace {
+
+constexpr std::size_t kMostFound = 4096; // strings, names and scopes each: a hostile program cannot keep us busy
+constexpr int kMostInline = 75, kMostNames = 1024, kContextHeader = 4; // map, length, scope information, previous
+constexpr int kMostHeader = 8;                                         // words of a ScopeInfo in front of its names
+
+// Sorted addresses, and a quick test for words that may lead to one.
+template <class Word>
+class Targets {
+public:
+    void add(GuestVirt at) {
+        if (at_.size() < kMostFound && at_.insert(at).second)
+            filter_.insert(static_cast<Word>(at.value + 1));
+    }
+    bool empty() const { return at_.empty(); }
+    bool leads_there(Word word, GuestVirt near) const { return filter_.may_have(word) && at_.contains(Heap<Word>::object(word, near)); }
+
+private:
+    std::set<GuestVirt> at_;
+    PointerFilter<Word> filter_;
+};
+
+template <class Word>
+class Search {
+    using H = Heap<Word>;
+    // Where the names of a scope are: in a row, or in the hash table at `names` (which leads back to the ScopeInfo by a second search).
+    struct Names {
+        std::map<std::string_view, int> index;
+        int count = 0;
+    };
+
+public:
+    Search(const MemoryView& memory, std::span<const std::string_view> names) : heap_{memory}, wanted_(names) {}
+
+    std::vector<Scope<Word>> run() {
+        find_strings();
+        if (strings_.empty())
+            return {};
+        for_words([&](GuestVirt at, Word word) {
+            if (strings_.leads_there(word, at))
+                found_name(at);
+        });
+        if (!tables_.empty())
+            for_words([&](GuestVirt at, Word word) {
+                if (table_targets_.leads_there(word, at))
+                    scope_infos_before(at, tables_.at(H::object(word, at)), true);
+            });
+        std::vector<Scope<Word>> scopes;
+        if (infos_.empty())
+            return scopes;
+        for_words([&](GuestVirt at, Word word) {
+            if (info_targets_.leads_there(word, at) && scopes.size() < kMostFound)
+                found_context(at, H::object(word, at), scopes);
+        });
+        return scopes;
+    }
+
+private:
+    // All of the heap, of which parts may be read-only: what V8's own snapshot holds.
+    template <class Fn>
+    void for_words(Fn fn) const {
+        const auto each = [&](GuestVirt begin, std::span<const std::byte> bytes) {
+            const std::span words(reinterpret_cast<const Word*>(bytes.data()), bytes.size() / sizeof(Word));
+            for (std::size_t i = 0; i < words.size(); ++i)
+                fn(begin + i * sizeof(Word), words[i]);
+        };
+        for (const Written& run : heap_.memory.written())
+            each(run.begin, run.bytes);
+        for (const Area& area : heap_.memory.areas())
+            if (area.prot == 1 && !area.name.starts_with('/') && area.end.value - area.begin.value <= kMostReadOnly)
+                each(area.begin, area.bytes);
+    }
+
+    // Sequential one-byte strings that are one of the names.
+    void find_strings() {
+        std::bitset<1 << 16> beginnings;
+        for (const std::string_view name : wanted_)
+            beginnings.set(static_cast<std::uint8_t>(name[0]) | static_cast<std::uint8_t>(name[1]) << 8);
+        for_words([&](GuestVirt at, Word word) {
+            if (!beginnings[word & 0xffff] || at.value < H::kStringHeader)
+                return;
+            const GuestVirt string(at.value - H::kStringHeader);
+            const std::string_view text = heap_.string(string);
+            if (!text.empty() && std::find(wanted_.begin(), wanted_.end(), text) != wanted_.end())
+                strings_.add(string);
+        });
+    }
+
+    std::string_view name_at(GuestVirt at, std::int64_t index) const {
+        const auto string = heap_.follow(at, index);
+        return string ? heap_.string(*string) : std::string_view();
+    }
+
+    void found_name(GuestVirt at) {
+        in_row(at);
+        if (heap_.small(at, 1))
+            in_table(at);
+    }
+
+    // [map][flags, counts, positions][name]...[Smi for each name]
+    void in_row(GuestVirt at) {
+        int before = 0;
+        while (before < kMostInline && !name_at(at, -before - 1).empty())
+            ++before;
+        const GuestVirt first(at.value - static_cast<std::uint64_t>(before) * H::kSlot);
+        int count = 1 + before;
+        while (count <= kMostInline && !name_at(first, count).empty())
+            ++count;
+        if (count > kMostInline || !heap_.small(first, count))
+            return;
+        for (int i = 1; i <= 4; ++i) { // the count is among the numbers in front
+            if (heap_.small(first, -i) != count)
+                continue;
+            Names names{{}, count};
+            for (int name = 0; name < count; ++name)
+                names.index.emplace(name_at(first, name), name);
+            scope_infos_before(first, names, false);
+            return;
+        }
+    }
+
+    // A hash table [map][length][elements][deleted][capacity] and then [name][Smi] for each.
+    void in_table(GuestVirt at) {
+        for (int pair = 0; pair < 2 * kMostNames; ++pair) {
+            const std::int64_t header = -5 - 2 * pair;
+            const auto length = heap_.small(at, header + 1), elements = heap_.small(at, header + 2), capacity = heap_.small(at, header + 4);
+            if (!length || !elements || !capacity || *capacity <= pair || *capacity > 4 * kMostNames || *length != 4 + 2 * *capacity - 1 ||
+                *elements <= kMostInline - 1 || *elements > kMostNames || !heap_.small(at, header + 3))
+                continue;
+            const GuestVirt table(at.value + static_cast<std::uint64_t>(header) * H::kSlot);
+            if (!heap_.has_map(table) || tables_.contains(table) || tables_.size() >= kMostFound)
+                return;
+            Names names{{}, *elements};
+            for (int i = 0; i < *capacity; ++i)
+                if (const auto index = heap_.small(table, 6 + 2 * i); index && *index >= 0 && *index < *elements)
+                    if (const std::string_view name = name_at(table, 5 + 2 * i); !name.empty())
+                        names.index.emplace(name, *index);
+            tables_.emplace(table, std::move(names));
+            table_targets_.add(table);
+            return;
+        }
+    }
+
+    // What lies in front of the names may be a ScopeInfo at several places: a context that leads to one of them decides.
+    void scope_infos_before(GuestVirt names_at, const Names& names, bool table) {
+        for (int i = 4; i <= kMostHeader; ++i) {
+            const GuestVirt info(names_at.value - static_cast<std::uint64_t>(i) * H::kSlot);
+            if (!heap_.has_map(info) || infos_.size() >= kMostFound)
+                continue;
+            bool counted = false;
+            for (int word = 1; word < i; ++word)
+                counted = counted || heap_.small(info, word) == names.count;
+            if (counted || table) {
+                infos_.emplace(info, names);
+                info_targets_.add(info);
+            }
+        }
+    }
+
+    void found_context(GuestVirt slot, GuestVirt info, std::vector<Scope<Word>>& scopes) const {
+        const GuestVirt context(slot.value - 2 * H::kSlot);
+        const auto found = infos_.find(info);
+        const auto length = heap_.small(context, 1);
+        if (found == infos_.end() || !length || !heap_.has_map(context))
+            return;
+        const int extension = *length - 2 - found->second.count; // a slot for variables that eval() declares, or none
+        if (extension != 0 && extension != 1)
+            return;
+        Scope<Word> scope{heap_, context, {}};
+        for (const auto& [name, index] : found->second.index)
+            scope.slots.emplace(name, kContextHeader + extension + index);
+        scopes.push_back(std::move(scope));
+    }
+
+    static constexpr std::uint64_t kMostReadOnly = 16 << 20;
+    H heap_;
+    std::span<const std::string_view> wanted_;
+    Targets<Word> strings_, table_targets_, info_targets_;
+    std::map<GuestVirt, Names> tables_, infos_;
+};
+
+} // namespace
+
+template <std::unsigned_integral Word>
+std::vector<Scope<Word>> scopes_with(const MemoryView& memory, std::span<const std::string_view> names) {
+    return Search<Word>(memory, names).run();
+}
+
+template std::vector<Scope<std::uint64_t>> scopes_with(const MemoryView&, std::span<const std::string_view>);
+template std::vector<Scope<std::uint32_t>> scopes_with(const MemoryView&, std::span<const std::string_view>);
+
+} // namespace kvmserver::unique::v8

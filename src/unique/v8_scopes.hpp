@@ -1,0 +1,45 @@
+// Finds variables of JavaScript modules by their names in V8's heap.
+//
+// V8 keeps a module's or function's variables that closures use in a Context, and their names in a ScopeInfo, in the order of the Context's
+// slots (up to 75 of them in the ScopeInfo itself, more in a hash table). Their layouts changed little from V8 10 to 15, and nothing here
+// relies on numbers of types: the names, the count of names and the length of the context must all agree.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "src/unique/v8_heap.hpp"
+
+namespace kvmserver::unique::v8 {
+
+template <std::unsigned_integral Word>
+struct Scope {
+    Heap<Word> heap;
+    tinykvm::GuestVirt context;
+    std::map<std::string_view, int> slots; // by the name of the variable, counted from the context's first word
+
+    std::optional<tinykvm::GuestVirt> at(std::string_view name) const {
+        const auto found = slots.find(name);
+        if (found == slots.end())
+            return std::nullopt;
+        return context + static_cast<std::uint64_t>(found->second) * Heap<Word>::kSlot;
+    }
+    std::optional<std::int32_t> small(std::string_view name) const {
+        const auto slot = at(name);
+        return slot ? heap.small(*slot, 0) : std::nullopt;
+    }
+    std::optional<tinykvm::GuestVirt> object(std::string_view name) const {
+        const auto slot = at(name);
+        return slot ? heap.follow(*slot) : std::nullopt;
+    }
+};
+
+// The scopes that have a variable of one of these names.
+template <std::unsigned_integral Word>
+std::vector<Scope<Word>> scopes_with(const MemoryView& memory, std::span<const std::string_view> names);
+
+extern template std::vector<Scope<std::uint64_t>> scopes_with(const MemoryView&, std::span<const std::string_view>);
+extern template std::vector<Scope<std::uint32_t>> scopes_with(const MemoryView&, std::span<const std::string_view>);
+
+} // namespace kvmserver::unique::v8
