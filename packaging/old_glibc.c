@@ -1,5 +1,5 @@
-// What we and GCC 12's static libraries take from a glibc newer than 2.31, for the binary that runs on that (scripts/release.sh).
-// Hidden: libraries that are loaded later get the C library's own.
+// What we and GCC 12's static libraries take from a glibc newer than 2.31, for the binary that runs on that
+// (scripts/release.sh). Hidden: libraries that are loaded later get the C library's own.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,7 +37,8 @@ static int look(struct dl_phdr_info* object, size_t size, void* argument) {
     const ElfW(Phdr)* eh_frame = NULL;
     for (int i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Phdr)* part = &object->dlpi_phdr[i];
-        if (part->p_type == PT_LOAD && search->address - (object->dlpi_addr + part->p_vaddr) < part->p_memsz) holds = part;
+        const uintptr_t offset = search->address - (object->dlpi_addr + part->p_vaddr);
+        if (part->p_type == PT_LOAD && offset < part->p_memsz) holds = part;
         if (part->p_type == PT_GNU_EH_FRAME) eh_frame = part;
     }
     if (!holds) return 0;

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What takes too long for every commit. The last line is `N passed, N failed`, as of scripts/test.sh; the status is 0 only if none
-# failed. Takes step names: only those are run (setup, functions and build always are).
+# What takes too long for every commit. The last line is `N passed, N failed`, as of scripts/test.sh; the status is 0
+# only if none failed. Takes step names: only those are run (setup, functions and build always are).
 #   scripts/nightly.sh [STEP...]
-# What each step printed is in build/nightly-results/. A new step is a line in `all_steps`: its name, its limit in seconds, its command.
+# What each step printed is in build/nightly-results/. A new step is a line in `all_steps`: its name, its limit in
+# seconds, its command. One that writes JUnit's XML to $results/NAME.xml has its tests counted one by one.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 results=${KVMSERVER_BUILD:-$PWD/build}/nightly-results

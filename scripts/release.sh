@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes build/release/kvmserver-VERSION-linux-x86_64.tar.gz, whose binary runs with glibc 2.31 and newer: Debian 11, Ubuntu 20.04,
-# RHEL 9. Our objects and the static libraries are those of scripts/build.sh; they are linked with Debian 11's C library, which gives
-# each symbol the version that it had there, and packaging/old_glibc.c stands in for what is newer.
+# Makes build/release/kvmserver-VERSION-linux-x86_64.tar.gz, whose binary runs with glibc 2.31 and newer: Debian 11,
+# Ubuntu 20.04, RHEL 9. Our objects and the static libraries are those of scripts/build.sh; they are linked with
+# Debian 11's C library, which gives each symbol the version that it had there, and packaging/old_glibc.c stands in for
+# what is newer.
 #   scripts/release.sh            only makes it
 #   scripts/release.sh --check    and tries it in a Debian 11, with /dev/kvm
 # Needs root: debootstrap makes that Debian 11 in build/release/bullseye, once.
@@ -20,8 +21,9 @@ make_old_system() {
     [[ $(type -P debootstrap) ]] || die "debootstrap is not installed: scripts/setup.sh --tests"
     rm -rf "$old"
     say "making a Debian 11 in $old"
-    debootstrap --variant=minbase --include=libc6-dev,libcurl4,ca-certificates bullseye "$old" http://deb.debian.org/debian \
-        >"$release/debootstrap.log" 2>&1 || die "debootstrap failed: $(tail -n 2 "$release/debootstrap.log")"
+    debootstrap --variant=minbase --include=libc6-dev,libcurl4,ca-certificates bullseye "$old" \
+        http://deb.debian.org/debian >"$release/debootstrap.log" 2>&1 ||
+        die "debootstrap failed: $(tail -n 2 "$release/debootstrap.log")"
     rm -rf "$old"/var/cache/apt/archives/*.deb
     # Its absolute links would lead the linker out of it.
     local link
@@ -34,11 +36,12 @@ make_old_system() {
 # No symbol and no library that the old system does not have.
 check_symbols() {
     local newer needed
-    newer=$(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*[0-9]' | sort -u | while read -r version; do
-        [[ $(printf '%s\n' "GLIBC_$newest_glibc" "$version" | sort -V | tail -n 1) == "GLIBC_$newest_glibc" ]] || echo "$version"
-    done)
+    # Those that sort behind it.
+    newer=$({ objdump -T "$1" | grep -o 'GLIBC_[0-9.]*[0-9]'; echo "GLIBC_$newest_glibc"; } | sort -uV |
+        sed "1,/^GLIBC_$newest_glibc\$/d")
     [[ -z $newer ]] || die "$1 needs ${newer//$'\n'/ }"
-    needed=$(objdump -p "$1" | sed -n 's/^ *NEEDED *//p' | grep -vxE 'lib(c|m|dl|pthread|rt)\.so\.[0-9]+|ld-linux-x86-64\.so\.2' || true)
+    needed=$(objdump -p "$1" | sed -n 's/^ *NEEDED *//p' |
+        grep -vxE 'lib(c|m|dl|pthread|rt)\.so\.[0-9]+|ld-linux-x86-64\.so\.2' || true)
     [[ -z $needed ]] || die "$1 needs ${needed//$'\n'/ }"
     say "needs $(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*[0-9]' | sort -uV | tail -n 1)"
 }
@@ -65,7 +68,8 @@ make_archive() {
     say "made $archive ($(($(stat -c %s "$archive") >> 10)) KiB)"
 }
 
-# Before a command: in the old system, with this one's devices and network; its mounts go with it. One process, which can be killed.
+# Before a command: in the old system, with this one's devices and network; its mounts go with it. It stays one process,
+# which can be killed.
 in_old=(unshare --mount --propagation private sh -ec '
     mount -t proc proc "$1/proc"
     mount --rbind /dev "$1/dev"

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Runs Bochs for hwhost.sh --vendor intel: bochs.py FOLDER TIMEOUT BOOT_TIMEOUT VERBOSE.
 
-FOLDER holds bochsrc and debugger.rc; the machine's serial lines are its files console and frames (relay.c says what they
-hold). Copies the command's streams to ours and exits with its status; 124: time-out, 125: no host, or it died.
+FOLDER holds bochsrc and debugger.rc; the machine's serial lines are its files console and frames (relay.c says what
+they hold). Copies the command's streams to ours and exits with its status; 124: time-out, 125: no host, or it died.
 """
 import contextlib
 import fcntl
@@ -52,8 +52,9 @@ class Bochs:
         threading.Thread(target=drain, args=(self.terminal, self.said), daemon=True).start()
 
     def look_for_screen(self) -> None:
-        """The debugger's build shows the machine's screen on a terminal that it opened itself; unread, that stops it once full."""
-        if self.screen is not None or not (found := re.search(rb"connected to screen (/dev/pts/\d+)", b"".join(self.said))):
+        """The debugger's build shows the machine's screen on a terminal of its own making, which stops it once full."""
+        found = re.search(rb'connected to screen "?(/dev/pts/\d+)', b"".join(self.said))
+        if self.screen is not None or not found:
             return
         self.screen = os.open(found[1].decode(), os.O_RDWR | os.O_NOCTTY)
         tty.setraw(self.screen)  # no echo: that would be typed
@@ -108,8 +109,8 @@ def run(folder: pathlib.Path, limit: float, boot_limit: float, verbose: bool) ->
                     streams[kind].flush()
             if not alive or DEAD.search(console.read_bytes()):
                 say("the emulated host died" + (" while the command ran" if up else ""))
-                sys.stderr.flush()
-                sys.stderr.buffer.write(b"\n".join(console.read_bytes().splitlines()[-25:] + b"".join(bochs.said).splitlines()[-5:]) + b"\n")
+                lines = console.read_bytes().splitlines()[-25:] + b"".join(bochs.said).splitlines()[-5:]
+                sys.stderr.buffer.write(b"\n".join(lines) + b"\n")
                 return NO_HOST
             if time.monotonic() - began > (limit if up else boot_limit):
                 say(f"timed out after {limit:.0f} s" if up else f"the emulated host did not boot in {boot_limit:.0f} s")

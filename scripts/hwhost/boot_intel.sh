@@ -48,7 +48,9 @@ error: action=ignore
 info: action=ignore
 RC
   echo c >"$run/debugger.rc"
-  /usr/bin/python3 "$helpers/bochs.py" "$run" "$timeout" "$boot_timeout" "$verbose" || status=$?
+  # Neither must outlive this script, however it ends.
+  setpriv --pdeathsig TERM /usr/bin/python3 "$helpers/bochs.py" "$run" "$timeout" "$boot_timeout" "$verbose" &
+  wait $! || status=$?
   report_kernel
   exit "$status"
 }

@@ -1,5 +1,6 @@
-// Runs a command in the emulated Intel host and carries its streams and status out over one serial line, as frames: a letter, the
-// length in decimal, a newline, the bytes. u: the command begins; o: stdout; e: stderr; x: its status, the last frame.
+// Runs a command in the emulated Intel host and carries its streams and status out over one serial line, as frames: a
+// letter, the length in decimal, a newline, the bytes. u: the command begins; o: stdout; e: stderr; x: its status, the
+// last frame.
 // Usage: relay DEVICE COMMAND ARGS...
 #include <errno.h>
 #include <fcntl.h>

@@ -25,8 +25,11 @@ def refusing(what: str, *words: str) -> harness.Ended:
     return kvmserver(*words, env={"LD_PRELOAD": str(GUESTS / "kvm_refuses.so"), "KVM_REFUSES": what})
 
 
-@pytest.mark.parametrize("call", ["KVM_GET_VCPU_MMAP_SIZE", "KVM_CREATE_VM", "KVM_CREATE_VCPU", "KVM_SET_USER_MEMORY_REGION",
-                                  "KVM_SET_CPUID2", "KVM_GET_SREGS", "KVM_SET_SREGS", "KVM_SET_MSRS", "KVM_RUN"])  # fmt: skip
+CALLS = ["KVM_GET_VCPU_MMAP_SIZE", "KVM_CREATE_VM", "KVM_CREATE_VCPU", "KVM_SET_USER_MEMORY_REGION", "KVM_SET_CPUID2",
+         "KVM_GET_SREGS", "KVM_SET_SREGS", "KVM_SET_MSRS", "KVM_RUN"]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_a_kvm_that_refuses_is_told(call: str) -> None:
     ended = refusing(call, "run", "--allow-all", "/bin/true")
     assert ended.status == NO_KVM, ended
@@ -45,7 +48,7 @@ def test_snaprun_tells_it_too(snapshots, program) -> None:
 
 
 def test_a_kvm_without_osxsave_works_or_is_told() -> None:
-    """As a host without XSAVE refuses it. Where PVM lets programs have AVX all the same, nobody would put its registers back."""
+    """As a host without XSAVE refuses it. Where PVM lets programs have AVX all the same, nobody would reset it."""
     ended = refusing("OSXSAVE", "run", "--allow-all", "/bin/true")
     doctor = refusing("OSXSAVE", "doctor")
     if "/dev/kvm ok (pvm" in kvmserver("doctor").out:

@@ -22,8 +22,8 @@ inline constexpr std::uint32_t kFxsaveBytes = 512;
 // Whether this host's kernel uses XSAVE (CPUID.1:ECX.OSXSAVE).
 bool host_has_xsave();
 
-// `baseline` is "", "native", "x86-64-v2", "x86-64-v3" or "x86-64-v4": narrows the features of the host. Without `xsave`
-// (HostKind::xsave) the CPU has none, nor AVX; xcr0 is 0.
+// `baseline` is "", "native", "x86-64-v2", "x86-64-v3" or "x86-64-v4": narrows the features of the host. Without
+// `xsave` (HostKind::xsave) the CPU has none, nor AVX; xcr0 is 0.
 // Throws UserError(usage) for another word or when the host lacks the baseline.
 GuestCpu guest_cpu(const std::string& baseline, bool xsave);
 

@@ -16,8 +16,9 @@ namespace {
     const int error = errno;
     if (is_shortage(error))
         throw_errno(call);
-    throw UserError(ExitCode::no_kvm, fmt::format("/dev/kvm: this host's KVM refuses {}: {}{}; see docs/HOSTS.md", call, std::strerror(error),
-                                                  error == EBUSY ? " (another hypervisor has the CPU's virtualisation)" : ""));
+    const char* const why = error == EBUSY ? " (another hypervisor has the CPU's virtualisation)" : "";
+    throw UserError(ExitCode::no_kvm, fmt::format("/dev/kvm: this host's KVM refuses {}: {}{}; see docs/HOSTS.md", call,
+                                                  std::strerror(error), why));
 }
 
 } // namespace

@@ -1,5 +1,5 @@
-// For LD_PRELOAD: a kernel whose KVM refuses what KVM_REFUSES says: the name of an ioctl, or "OSXSAVE", which is a host without
-// XSAVE: CR4.OSXSAVE and XCR0 are not to be had, and CPUID has neither.
+// For LD_PRELOAD: a kernel whose KVM refuses what KVM_REFUSES says: the name of an ioctl, or "OSXSAVE", as on a host
+// without XSAVE: CR4.OSXSAVE and XCR0 are not to be had.
 #include <errno.h>
 #include <linux/kvm.h>
 #include <stdarg.h>

@@ -48,15 +48,16 @@ static bool keeps(long pattern, long call, long a, long b, long c) {
                  "movdqa %%xmm9, %[out]\n stmxcsr %[mxcsr_after]\n fnstcw %[control_after]\n"
                  "ldmxcsr %[usual_mxcsr]\n fldcw %[usual_control]"
                  : "+a"(result), [out] "=m"(out), [mxcsr_after] "=m"(mxcsr_after), [control_after] "=m"(control_after)
-                 : "D"(a), "S"(b), "d"(c), [in] "m"(in), [mxcsr] "m"(mxcsr), [control] "m"(control), [usual_mxcsr] "m"(usual_mxcsr),
-                   [usual_control] "m"(usual_control)
+                 : "D"(a), "S"(b), "d"(c), [in] "m"(in), [mxcsr] "m"(mxcsr), [control] "m"(control),
+                   [usual_mxcsr] "m"(usual_mxcsr), [usual_control] "m"(usual_control)
                  : "rcx", "r11", "xmm9", "memory");
     return result == 0 && out[0] == in[0] && out[1] == in[1] && mxcsr_after == mxcsr && control_after == control;
 }
 
 static void* keep_vectors(void* failed) {
     for (long i = 0; i < 300; ++i) {
-        const long pattern = static_cast<long>(static_cast<unsigned long>(i) * 0x123456789abcdef + (pthread_self() >> 12));
+        const unsigned long mixed = static_cast<unsigned long>(i) * 0x123456789abcdef + (pthread_self() >> 12);
+        const long pattern = static_cast<long>(mixed);
         if (!keeps(pattern, SYS_sched_yield, 0, 0, 0) || !keeps(pattern, SYS_tgkill, getpid(), gettid(), SIGUSR1))
             *static_cast<volatile bool*>(failed) = true;
     }
