@@ -13,6 +13,7 @@ void find_random_state(tinykvm::MachineImage& image, const std::string& name) {
     const unique::MachineMemory memory(image);
     const std::uint64_t copied = tinykvm::host_mono_ns();
     image.entropy = unique::find_entropy(memory.view());
+    image.keep_pid = tinykvm::must_keep_pid(*image.regions) && !unique::knows_running_loops(memory.view());
     if (name.empty())
         return;
     for (const tinykvm::EntropyRegion& region : image.entropy)

@@ -53,14 +53,15 @@ std::uint32_t leaf1_edx(const kvm::GuestCpu& cpu) {
 
 // CPython before 3.12 takes another pid for a fork and forgets its running event loop
 // (Modules/_asynciomodule.c, get_running_loop): asyncio programs, whose image was taken inside that loop,
-// would fail. They keep their pid; what reseeds by pid (OpenSSL) then does not in them.
+// would fail. They keep their pid, unless it is known where the loop's own is (src/unique): the entropy regions then give it the new one.
 bool must_keep_pid(const AddressSpace::Regions& regions) {
+    bool before_3_12 = false, asyncio = false;
     for (const auto& [begin, region] : regions) {
         const std::size_t at = region.name.rfind("python3.");
-        if (at != std::string::npos && std::atoi(region.name.c_str() + at + 8) < 12)
-            return true;
+        before_3_12 |= at != std::string::npos && std::atoi(region.name.c_str() + at + 8) < 12;
+        asyncio |= region.name.find("/_asyncio.") != std::string::npos;
     }
-    return false;
+    return before_3_12 && asyncio;
 }
 
 Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image)
@@ -362,7 +363,7 @@ std::shared_ptr<MachineImage> Machine::describe() {
     out->mono_ns = clock_.now_mono();
     out->random_at = random_at_;
     out->late_env = late_env_;
-    out->keep_pid = must_keep_pid(*out->regions);
+    out->keep_pid = image_ ? image_->keep_pid : must_keep_pid(*out->regions);
     out->listeners = listeners_;
     out->threads = wait().threads;
     if (image_) {

@@ -179,7 +179,8 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
             bad("its entropy regions are not in order");
     }
     image->entropy = state.entropy;
-    image->keep_pid = must_keep_pid(regions);
+    const auto is_pid = [](const EntropyRegion& region) { return region.fill == EntropyFill::pid; };
+    image->keep_pid = must_keep_pid(regions) && std::none_of(state.entropy.begin(), state.entropy.end(), is_pid);
     image->root = GuestPhys(state.page_table_root);
     image->brk_begin = state.brk_begin;
     image->brk_end = state.brk_end;

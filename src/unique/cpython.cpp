@@ -1,0 +1,73 @@
+// CPython: generators of the module `random`, and the process number by which asyncio tells a fork.
+//
+// Objects are found by their types: no symbols are needed, so it does not matter how the interpreter was linked.
+#include <array>
+
+#include "src/unique/finder.hpp"
+#include "src/unique/mt19937.hpp"
+#include "src/unique/numpy.hpp"
+#include "src/unique/python_objects.hpp"
+
+namespace kvmserver::unique {
+
+using tinykvm::GuestVirt;
+
+namespace {
+
+// Modules/_randommodule.c: PyObject_HEAD; int index; uint32_t state[624].
+constexpr std::uint64_t kIndex = 16, kState = 20, kRandomBytes = kState + sizeof(MtState) + 4;
+// Modules/_asynciomodule.c before 3.12: PyObject_HEAD; PyObject *rl_loop; pid_t rl_pid.
+constexpr std::uint64_t kLoop = 16, kLoopPid = 24, kHolderBytes = 32;
+
+constexpr const char* kAsyncioLoop = "asyncio's running loop";
+
+enum Kind : std::size_t { random_object, loop_holder, numpy_first };
+
+// random._inst, and every other random.Random() that nobody seeded. CPython reseeds _inst after a fork.
+void add_random(const MemoryView& memory, GuestVirt object, Findings& findings) {
+    const auto index = memory.value<std::uint32_t>(object + kIndex);
+    const auto state = read_mt(memory, object + kState);
+    if (index && *index <= state->size() && state && seed_of(*state) == MtSeed::unknown)
+        findings.add_random(object + kState, sizeof(*state), "Python random.Random");
+}
+
+void add_loop_holder(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, Findings& findings) {
+    constexpr std::uint32_t kMostPid = 1 << 22;
+    const auto pid = memory.value<std::uint32_t>(object + kLoopPid);
+    const auto loop = memory.value<std::uint64_t>(object + kLoop);
+    if (pid && *pid != 0 && *pid <= kMostPid && loop && objects.is_object(GuestVirt(*loop)))
+        findings.add_pid(object + kLoopPid, kAsyncioLoop);
+}
+
+} // namespace
+
+void find_cpython(const MemoryView& memory, Findings& findings) {
+    PythonObjects objects(memory);
+    if (!objects.present())
+        return;
+    std::vector<PythonObjects::Wanted> wanted{{"_random.Random", kRandomBytes, 4096}, {"_RunningLoopHolder", kHolderBytes, kHolderBytes}};
+    const auto numpy = numpy_types();
+    wanted.insert(wanted.end(), numpy.begin(), numpy.end());
+    std::size_t generators = 0;
+    for (const auto& found : objects.find(wanted)) {
+        constexpr std::size_t kMostGenerators = 32; // each is 2.5 KB to fill; a program with so many has its own reasons
+        if (found.name == random_object && ++generators <= kMostGenerators)
+            add_random(memory, found.object, findings);
+        else if (found.name == loop_holder)
+            add_loop_holder(memory, objects, found.object, findings);
+        else if (found.name >= numpy_first)
+            add_numpy(memory, objects, found.object, found.name - numpy_first, findings);
+    }
+}
+
+bool knows_running_loops(const MemoryView& memory) {
+    PythonObjects objects(memory);
+    const std::array<PythonObjects::Wanted, 1> holder{{{"_RunningLoopHolder", kHolderBytes, kHolderBytes}}};
+    if (!objects.present())
+        return false;
+    objects.find(holder);
+    // Without its extension module no loop has run.
+    return objects.has_type(0) || !memory.file_named("_asyncio.");
+}
+
+} // namespace kvmserver::unique

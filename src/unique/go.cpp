@@ -1,0 +1,144 @@
+// Go 1.22 and newer: the ChaCha8 generator of each thread (math/rand, math/rand/v2, names of temporary files, hash seeds) and the one
+// that seeds the generators of new threads.
+//
+// Found by contents: 32 words that are the block of the key and the counter behind them. No symbols are needed (most Go programs are
+// stripped), and no offsets, which each release changes. A generator that the program made itself (rand.NewChaCha8) looks the same but
+// lies in no `m`.
+#include <algorithm>
+#include <array>
+
+#include "src/unique/finder.hpp"
+
+namespace kvmserver::unique {
+
+using tinykvm::GuestVirt;
+
+namespace {
+
+// internal/chacha8rand: State.
+struct State {
+    std::array<std::uint64_t, 32> block;
+    std::array<std::uint64_t, 4> seed;
+    std::uint32_t used, usable, counter;
+    std::uint32_t padding;
+};
+constexpr std::uint64_t kSeed = 256, kUsed = 288, kBehind = 304;
+static_assert(sizeof(State) == kBehind);
+
+constexpr std::uint32_t kBlockWords = 32, kReseedWords = 4, kCounterStep = 4, kLastCounter = 12;
+
+// internal/chacha8rand: block. Four blocks of 8 rounds, interlaced; only the key is added at the end.
+std::array<std::uint64_t, 32> block_of(const std::array<std::uint64_t, 4>& seed, std::uint32_t counter) {
+    using Lanes = std::uint32_t __attribute__((vector_size(16)));
+    const auto all = [](std::uint32_t v) { return Lanes{v, v, v, v}; };
+    const auto rotate = [](Lanes v, int n) { return (v << n) | (v >> (32 - n)); };
+    std::array<Lanes, 16> x{all(0x61707865), all(0x3320646e), all(0x79622d32), all(0x6b206574)};
+    std::array<Lanes, 8> key;
+    for (std::size_t i = 0; i < 8; ++i)
+        x[4 + i] = key[i] = all(static_cast<std::uint32_t>(seed[i / 2] >> 32 * (i % 2)));
+    x[12] = all(counter) + Lanes{0, 1, 2, 3};
+    const auto quarter = [&](std::size_t a, std::size_t b, std::size_t c, std::size_t d) {
+        x[d] = rotate(x[d] ^ (x[a] += x[b]), 16);
+        x[b] = rotate(x[b] ^ (x[c] += x[d]), 12);
+        x[d] = rotate(x[d] ^ (x[a] += x[b]), 8);
+        x[b] = rotate(x[b] ^ (x[c] += x[d]), 7);
+    };
+    for (int twice = 0; twice < 4; ++twice) {
+        for (std::size_t i = 0; i < 4; ++i)
+            quarter(i, 4 + i, 8 + i, 12 + i);
+        for (std::size_t i = 0; i < 4; ++i)
+            quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4);
+    }
+    for (std::size_t i = 0; i < 8; ++i)
+        x[4 + i] += key[i];
+    std::array<std::uint64_t, 32> block;
+    static_assert(sizeof(block) == sizeof(x));
+    std::memcpy(block.data(), x.data(), sizeof(block));
+    return block;
+}
+
+bool is_generator(const State& state) {
+    const bool counts = state.counter % kCounterStep == 0 && state.counter <= kLastCounter && state.used <= state.usable &&
+                        (state.usable == kBlockWords || state.usable == kBlockWords - kReseedWords);
+    return counts && state.block == block_of(state.seed, state.counter);
+}
+
+std::vector<GuestVirt> find_generators(const MemoryView& memory) {
+    constexpr std::size_t kMost = 10'000; // threads
+    std::vector<GuestVirt> found;
+    for (const Written& run : memory.written()) {
+        const auto words = run.words();
+        for (std::size_t i = kUsed / 8; i + 1 < words.size() && found.size() < kMost; ++i) {
+            // used | usable << 32, and the counter behind
+            const std::uint64_t usable = words[i] >> 32;
+            if ((usable != kBlockWords && usable != kBlockWords - kReseedWords) || (words[i] & 0xffffffff) > usable ||
+                (words[i + 1] & 0xffffffff) > kLastCounter || words[i - 1] == 0)
+                continue;
+            const GuestVirt at(run.begin.value + i * 8 - kUsed);
+            if (const auto state = memory.value<State>(at); state && is_generator(*state))
+                found.push_back(at);
+        }
+    }
+    return found;
+}
+
+// How far the generator at `at` lies behind the beginning of a runtime.m, whose first word is its g0, which knows its m. 0: in none.
+std::uint64_t offset_in_m(const MemoryView& memory, GuestVirt at) {
+    constexpr std::uint64_t kGoroutineM = 48; // g.m: behind two words of stack, two guards, _panic and _defer
+    constexpr std::uint64_t kLeast = 256, kMost = 2048;
+    for (std::uint64_t offset = kLeast; offset <= kMost && offset < at.value; offset += 8) {
+        const GuestVirt m(at.value - offset);
+        const auto g0 = memory.value<std::uint64_t>(m);
+        if (g0 && *g0 != 0 && memory.value<std::uint64_t>(GuestVirt(*g0) + kGoroutineM) == m.value)
+            return offset;
+    }
+    return 0;
+}
+
+// runtime.globalRand: a lock, 32 bytes that were cleared, the state, `init`. It is a variable, not in Go's heap.
+bool is_global(const MemoryView& memory, GuestVirt at) {
+    constexpr std::uint64_t kCleared = 32;
+    const auto before = memory.bytes(GuestVirt(at.value - kCleared), kCleared);
+    const auto init = memory.value<std::uint8_t>(at + kBehind);
+    return init == 1 && !before.empty() && std::ranges::all_of(before, [](std::byte b) { return b == std::byte{0}; });
+}
+
+// Data of a file's, or the zeros behind it.
+bool is_variable(const MemoryView& memory, GuestVirt at) {
+    const Area* area = memory.area_at(at);
+    if (area && area->name.empty())
+        area = memory.area_at(GuestVirt(area->begin.value - 1));
+    return area && area->name.starts_with('/');
+}
+
+void add_generator(Findings& findings, GuestVirt at, const char* source) {
+    // A fresh key, and a block that says it is used up: the next value makes a new one.
+    constexpr std::array<std::uint32_t, 3> used_up{kBlockWords, kBlockWords, 0};
+    findings.add_random(at + kSeed, kUsed - kSeed, source);
+    findings.add_constant(at + kUsed, std::as_bytes(std::span(used_up)), source);
+}
+
+} // namespace
+
+void find_go(const MemoryView& memory, Findings& findings) {
+    const std::vector<GuestVirt> generators = find_generators(memory);
+    // All m have the generator at the same place.
+    std::vector<std::uint64_t> offsets;
+    for (const GuestVirt at : generators)
+        offsets.push_back(offset_in_m(memory, at));
+    std::uint64_t wanted = 0;
+    std::ptrdiff_t most = 0;
+    for (const std::uint64_t offset : offsets)
+        if (const auto count = std::ranges::count(offsets, offset); offset != 0 && count > most)
+            wanted = offset, most = count;
+    for (std::size_t i = 0; i < generators.size(); ++i) {
+        if (offsets[i] != 0 && offsets[i] == wanted) {
+            add_generator(findings, generators[i], "Go thread's generator");
+            findings.add_random(generators[i] + kBehind, 8, "Go thread's generator"); // m.cheaprand
+        } else if (offsets[i] == 0 && is_variable(memory, generators[i]) && is_global(memory, generators[i])) {
+            add_generator(findings, generators[i], "Go generator for new threads");
+        }
+    }
+}
+
+} // namespace kvmserver::unique

@@ -1,0 +1,150 @@
+// numpy.random: the functions of the module, default_rng() and bit generators that were given no seed. numpy 1.19 and newer.
+//
+// A bit generator keeps the SeedSequence that it was made from, which keeps the number that it was made from. The system's has 128 bits
+// and belongs to nobody else; np.random.seed() leaves no sequence at all.
+#include "src/unique/numpy.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "src/unique/mt19937.hpp"
+
+namespace kvmserver::unique {
+
+using tinykvm::GuestVirt;
+
+namespace {
+
+constexpr const char* kSource = "numpy.random";
+
+// numpy/random/bit_generator.pxd. Cython objects: the fields in the order of their declaration.
+struct BitGenerator {
+    std::uint64_t references, type;
+    std::uint64_t seed_sequence, lock;
+    std::uint64_t state; // leads to what lies behind these
+    std::uint64_t functions[4];
+    std::uint64_t ctypes, cffi, capsule, table;
+};
+constexpr std::uint64_t kState = sizeof(BitGenerator);
+static_assert(kState == 104);
+
+struct SeedSequence {
+    std::uint64_t references, type, table;
+    std::uint64_t entropy, spawn_key;
+};
+
+struct Long {
+    std::uint64_t references, type;
+    std::uint64_t size; // until 3.11 digits of 30 bits; since then 8 times as many
+};
+
+bool from_the_system(const MemoryView& memory, const PythonObjects& objects, const SeedSequence& sequence) {
+    if (objects.type_of(GuestVirt(sequence.entropy)) != "int" || objects.type_of(GuestVirt(sequence.spawn_key)) != "tuple")
+        return false;
+    const auto number = memory.value<Long>(GuestVirt(sequence.entropy));
+    const auto parents = memory.value<std::uint64_t>(GuestVirt(sequence.spawn_key) + 16);
+    // 128 bits, of which the first 37 are hardly zero. A literal is also its code's.
+    return number && static_cast<std::uint32_t>(number->references) == 1 && parents == 0u &&
+           (number->size == 5 || number->size == 4 || number->size == 5 * 8 || number->size == 4 * 8);
+}
+
+bool unseeded(const MemoryView& memory, const PythonObjects& objects, GuestVirt object) {
+    const auto generator = memory.value<BitGenerator>(object);
+    if (!generator || generator->state != object.value + kState)
+        return false;
+    const GuestVirt at(generator->seed_sequence);
+    const auto sequence = memory.value<SeedSequence>(at);
+    return sequence && objects.type_of(at).ends_with("SeedSequence") && from_the_system(memory, objects, *sequence);
+}
+
+class Adder {
+public:
+    Adder(const MemoryView& memory, Findings& findings, GuestVirt object) : memory_(memory), findings_(findings), object_(object) {}
+
+    void mt19937() {
+        const auto state = read_mt(memory_, object_ + kState);
+        if (state && seed_of(*state) == MtSeed::unknown)
+            findings_.add_random(object_ + kState, sizeof(*state), kSource);
+    }
+    // State and increment: another place in the same stream.
+    void pcg64() {
+        constexpr std::uint64_t kBytes = 16;
+        if (const auto at = inner(0, kBytes)) {
+            findings_.add_random(*at, kBytes, kSource);
+            no_half(8);
+        }
+    }
+    // The key of a counter, and a buffer of what it gave.
+    void philox() {
+        constexpr std::uint64_t kKeyBytes = 16;
+        constexpr std::array<std::uint32_t, 1> kUsedUp{4};
+        if (const auto key = inner(8, kKeyBytes)) {
+            findings_.add_random(*key, kKeyBytes, kSource);
+            findings_.add_constant(object_ + kState + 16, std::as_bytes(std::span(kUsedUp)), kSource);
+            no_half(56);
+        }
+    }
+    // Three words and a counter.
+    void sfc64() {
+        findings_.add_random(object_ + kState, 24, kSource);
+        no_half(32);
+    }
+
+private:
+    // The address that a word of the state holds, when it lies in the object.
+    std::optional<GuestVirt> inner(std::uint64_t word, std::uint64_t bytes) const {
+        constexpr std::uint64_t kMost = 256;
+        const auto at = memory_.value<std::uint64_t>(object_ + kState + word);
+        return at && *at > object_.value + kState && *at + bytes <= object_.value + kMost ? std::optional(GuestVirt(*at)) : std::nullopt;
+    }
+    // The second half of a word that was drawn for a number of 32 bits is not kept.
+    void no_half(std::uint64_t at) {
+        constexpr std::array<std::byte, 4> kNone{};
+        if (memory_.value<std::uint32_t>(object_ + kState + at) == 1u)
+            findings_.add_constant(object_ + kState + at, kNone, kSource);
+    }
+    const MemoryView& memory_;
+    Findings& findings_;
+    GuestVirt object_;
+};
+
+// RandomState: PyObject, table, _bit_generator, its five words, a pointer to them, has_gauss.
+void add_gauss(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, Findings& findings) {
+    constexpr std::uint64_t kGenerator = 24, kWords = 32, kPointer = 72, kHasGauss = 80;
+    constexpr std::array<std::byte, 4> kNone{};
+    const auto generator = memory.value<std::uint64_t>(object + kGenerator);
+    const auto pointer = memory.value<std::uint64_t>(object + kPointer);
+    if (generator && pointer == object.value + kWords && unseeded(memory, objects, GuestVirt(*generator)) &&
+        memory.value<std::uint32_t>(object + kHasGauss) == 1u)
+        findings.add_constant(object + kHasGauss, kNone, kSource);
+}
+
+constexpr std::array<PythonObjects::Wanted, 6> kTypes{{
+    {"numpy.random._mt19937.MT19937", kState + sizeof(MtState), 4096},
+    {"numpy.random._pcg64.PCG64", kState + 48, 4096},
+    {"numpy.random._pcg64.PCG64DXSM", kState + 48, 4096},
+    {"numpy.random._philox.Philox", kState + 112, 4096},
+    {"numpy.random._sfc64.SFC64", kState + 40, 4096},
+    {"numpy.random.mtrand.RandomState", 96, 4096},
+}};
+
+} // namespace
+
+std::span<const PythonObjects::Wanted> numpy_types() { return kTypes; }
+
+void add_numpy(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, std::size_t type, Findings& findings) {
+    if (type == 5)
+        return add_gauss(memory, objects, object, findings);
+    if (!unseeded(memory, objects, object))
+        return;
+    Adder adder(memory, findings, object);
+    switch (type) {
+    case 0: return adder.mt19937();
+    case 1:
+    case 2: return adder.pcg64();
+    case 3: return adder.philox();
+    case 4: return adder.sfc64();
+    }
+}
+
+} // namespace kvmserver::unique

@@ -1,0 +1,3 @@
+module uniqueserver
+
+go 1.22

@@ -1,0 +1,122 @@
+"""No two requests draw the same random values, whatever the program's language, when it has drawn from its generators before the image was taken.
+
+Each server of guests/unique/ answers "name=value" pairs: no value ever comes twice, but those whose names begin with own_, which
+the program seeded with a number of its own, are the same in every request.
+UNIQUE_REQUESTS says how many requests: 10000 in nightly runs."""
+import concurrent.futures
+import functools
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+from harness import BUILD, SNAPRUN_E2, Mode, Server
+
+REQUESTS = int(os.environ.get("UNIQUE_REQUESTS", "300"))
+RUN_E2 = Mode("run-e-t2", "run", True, 2)
+SOURCES = pathlib.Path(__file__).parent / "guests/unique"
+BUILT = BUILD / "tests/e2e/unique"
+
+
+class Case(NamedTuple):
+    name: str
+    tools: list[str]  # what builds or runs it: the first is the program, the case is skipped without them
+    argv: list[str]
+    build: list[str] = []
+    cwd: str = "."
+    options: list[str] = []
+    env: dict[str, str] = {}
+
+
+def python(name: str, *arguments: str) -> Case:
+    return Case("-".join([name, *arguments]), [name], ["{tool}", str(SOURCES / "server.py"), "{port}", *arguments])
+
+
+def numpy(name: str) -> Case:
+    folder = BUILT / f"numpy-{name}"
+    install = ["{tool}", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--upgrade", "--target", str(folder), "numpy"]
+    return python(name, "asyncio")._replace(name=f"{name}-numpy", build=install, env={"PYTHONPATH": str(folder)})
+
+
+CASES = {
+    case.name: case
+    for case in [
+        *(python(name, *how) for name in ("python3.11", "python3.12", "python3.13") for how in ((), ("asyncio",))),
+        python("/usr/bin/python3", "asyncio"),
+        numpy("python3.11"),
+        numpy("python3.12"),
+        Case("go", ["go"], [str(BUILT / "go"), "{port}"], ["go", "build", "-o", str(BUILT / "go"), "."], "go"),
+        Case("go-stripped", ["go"], [str(BUILT / "go-stripped"), "{port}"],
+             ["go", "build", "-ldflags", "-s -w", "-o", str(BUILT / "go-stripped"), "."], "go"),
+        Case("java", ["java", "javac"], ["{tool}", "-Xmx256m", "-cp", str(BUILT), "Server", "{port}"],
+             ["javac", "-d", str(BUILT), "Server.java"], options=["--max-boot-time", "100"]),
+        Case("rust", ["cargo"], [str(BUILT / "rust/release/unique"), "{port}"],
+             ["cargo", "build", "--release", "--locked", "-q", "--target-dir", str(BUILT / "rust")], "rust"),
+        Case("ruby", ["ruby"], ["{tool}", str(SOURCES / "server.rb"), "{port}"]),
+        Case("php", ["php"], ["{tool}", str(SOURCES / "server.php"), "{port}"]),
+        Case("php-seeded", ["php"], ["{tool}", str(SOURCES / "server.php"), "{port}", "own"]),
+    ]
+}
+
+
+@functools.cache
+def where(tool: str) -> str | None:
+    """The program itself: a shim of pyenv or a script would be another."""
+    places = [shutil.which(tool), *map(str, pathlib.Path.home().glob(f".pyenv/versions/*/bin/{tool}"))] if "python" in tool else [shutil.which(tool)]
+    for found in filter(None, places):
+        if "python" not in tool:
+            return os.path.realpath(found)
+        said = subprocess.run([found, "-c", "import os, sys; print(os.path.realpath(sys.executable))"], capture_output=True, text=True)
+        if said.returncode == 0:
+            return said.stdout.strip()
+    return None
+
+
+def program(case: Case) -> dict:
+    missing = [tool for tool in case.tools if not where(tool)]
+    if missing:
+        pytest.skip(f"not installed: {' '.join(missing)}")
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with_tool = lambda words: [where(case.tools[0]) if word == "{tool}" else word for word in words]  # noqa: E731
+    if case.build:
+        subprocess.run(with_tool(case.build), cwd=SOURCES / case.cwd, check=True, timeout=600, stdout=sys.stderr)
+    name = "unique-" + case.name.strip("/").replace("/", "-")
+    return {"name": name, "lang": "", "argv": with_tool(case.argv), "cwd": str(BUILT), "env": case.env, "serial": True}
+
+
+def ask(server: Server) -> dict[str, str]:
+    text = server.get("/", "Connection: close").decode()
+    return dict(pair.split("=", 1) for pair in text.split())
+
+
+def repeats(answers: list[dict[str, str]]) -> list[str]:
+    """What is wrong with the answers, in words."""
+    wrong = []
+    for name in answers[0]:
+        values = [answer[name] for answer in answers]
+        if name.startswith("own"):
+            if len(set(values)) != 1:
+                wrong.append(f"{name} was seeded on purpose and has {len(set(values))} values")
+        elif len(set(values)) != len(values):
+            wrong.append(f"{name} has {len(set(values))} values in {len(values)} requests, as {max(values, key=values.count)}")
+    return wrong
+
+
+@pytest.mark.parametrize("mode", [RUN_E2, SNAPRUN_E2], ids=lambda mode: mode.name)
+@pytest.mark.parametrize("name", CASES)
+def test_no_value_twice(start, quick, name: str, mode: Mode) -> None:
+    if quick and mode is RUN_E2:
+        pytest.skip("--quick")
+    if quick and "numpy" in name:
+        pytest.skip("--quick: installs numpy")
+    case = CASES[name]
+    server = start(program(case), mode, "--check-reset", *case.options)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: ask(server), range(REQUESTS)))
+    assert repeats(answers) == []
+    ended = server.stop()
+    assert "reset differs" not in ended.err, ended.err[-2000:]
+    assert ended.status == 0, ended

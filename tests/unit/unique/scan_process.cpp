@@ -1,0 +1,24 @@
+// scan_process PID: what the finders find in a process. Stop it first (kill -STOP).
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "src/unique/finder.hpp"
+#include "tests/unit/unique/process_memory.hpp"
+
+int main(int argc, char** argv) {
+    if (argc != 2)
+        return 2;
+    const kvmserver::unique::ProcessMemory memory(std::atoi(argv[1]));
+    std::size_t bytes = 0;
+    for (const auto& run : memory.view().written())
+        bytes += run.bytes.size();
+    const auto begin = std::chrono::steady_clock::now();
+    const auto regions = kvmserver::unique::find_entropy(memory.view());
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    for (const auto& region : regions)
+        std::printf("%012llx %6llu %s %s\n", static_cast<unsigned long long>(region.at), static_cast<unsigned long long>(region.bytes),
+                    region.fill == tinykvm::EntropyFill::random ? "random" : region.fill == tinykvm::EntropyFill::pid ? "pid" : "constant",
+                    region.source.c_str());
+    std::printf("%zu regions; %.1f ms for %.1f MB\n", regions.size(), took.count(), static_cast<double>(bytes) / 1e6);
+}
