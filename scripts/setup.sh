@@ -20,6 +20,7 @@ test_packages=(
     bochs bochs-term isolinux syslinux-common xorriso  # the emulated Intel host
     debootstrap  # scripts/release.sh
     groff-base man-db
+    ruby php-cli  # tests of uniqueness; Java where there is a JDK
     libbenchmark-dev  # bench/micro
 )
 

@@ -11,19 +11,27 @@ import sys
 import tempfile
 import uuid
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../../include/kvmserver"))
+from entropy import Region  # noqa: E402
+
 try:
     import numpy
 except ImportError:
     numpy = None
 
 own, unseeded = random.Random(42), random.Random()
+region = Region(16)
+region_user = random.Random(region.bytes())  # seeded, so left alone
 if numpy:
     generator, own_generator = numpy.random.default_rng(), numpy.random.default_rng(42)
     philox, sfc64 = (numpy.random.Generator(kind()) for kind in (numpy.random.Philox, numpy.random.SFC64))
 
 
 def answer() -> bytes:
+    if region.is_new():
+        region_user.seed(region.bytes())
     values = {
+        "region": region_user.random(),
         "pid": os.getpid(), "random": random.random(), "bits": random.getrandbits(64), "instance": unseeded.random(),
         "uuid4": uuid.uuid4(), "tempfile": tempfile.mktemp(), "secrets": secrets.token_hex(8), "openssl": ssl.RAND_bytes(8).hex(),
         "own": own.random(),
