@@ -1,5 +1,6 @@
 """Requests do not see each other: what one changes is gone for the next."""
 import concurrent.futures
+import os
 import pathlib
 import re
 
@@ -118,6 +119,22 @@ def test_all_that_a_process_has_is_reset(start, folder, mode: Mode, tmp_path_fac
     assert "lowest fd" in first
     for n in range(30):
         assert server.line() == first, f"at connection {n + 2}"
+    stop_well(server)
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E], ids=lambda mode: mode.name)
+def test_identity_timers_queues_and_limits_are_reset(start, mode: Mode, tmp_path_factory) -> None:
+    file = tmp_path_factory.mktemp("becomes") / "file"
+    file.write_text("whose?")
+    server = start({**guest("becomes", "{port}", str(file)), "name": f"becomes-{mode.name}"}, mode, "--check-reset")
+    first = server.line()
+    assert "timer 0 1, prof 1, messages 1, named 1, signal 128 10" in first
+    if os.geteuid() == 0:
+        assert "uid 0 0 0, groups 2, file of 1234" in first
+    for n in range(20):
+        assert server.line() == first, f"at connection {n + 2}"
+    assert file.stat().st_uid == os.geteuid(), "the file on the host keeps its owner"
     stop_well(server)
 
 

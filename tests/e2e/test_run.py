@@ -1,6 +1,8 @@
 """Programs that never listen, the standard streams, the environment, the command line's words."""
 import contextlib
+import errno
 import re
+import shutil
 import subprocess
 
 import harness
@@ -44,6 +46,39 @@ def test_nobody_reads_stdout_for_a_while() -> None:
         harness.time.sleep(1)
         assert process.stdout.read() == b"." * 1_000_000 + b"\n"
         assert process.wait(harness.PATIENCE) == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "call", "error"),
+    [
+        ("import os\ntry: os.fork()\nexcept OSError as e: print(e.errno)", "fork", "EAGAIN"),
+        ("import os\ntry: os.execv('/bin/true', ['true'])\nexcept OSError as e: print(e.errno)", "execve", "EPERM"),
+    ],
+)
+def test_another_process_is_refused(script: str, call: str, error: str) -> None:
+    ended = kvmserver("run", "--allow-all", *harness.LIMITS, "/usr/bin/python3", "-c", script)
+    assert ended.out == f"{getattr(errno, error)}\n"
+    assert f"called {call}: a machine is one process and cannot start another; refused ({error})" in ended.err
+
+
+@pytest.mark.skipif(not shutil.which("perl"), reason="no perl")
+def test_who_retries_a_fork_is_told_otherwise() -> None:
+    script = "my $r = system('true'); print $r, ' ', $!{EACCES} ? 'EACCES' : $!, qq{\\n}"  # perl sleeps 5 s after EAGAIN, and tries again
+    ended = kvmserver("run", "--allow-all", *harness.LIMITS, "perl", "-e", script)
+    assert ended.out == "-1 EACCES\n", ended
+
+
+def test_refused_process_names_the_option(folder) -> None:
+    (folder / "gunicorn").write_text("import os\ntry: os.fork()\nexcept OSError: pass\n")
+    ended = kvmserver("run", "--allow-all", *harness.LIMITS, "/usr/bin/python3", str(folder / "gunicorn"))
+    assert "gunicorn called fork" in ended.err and "uvicorn --workers 1" in ended.err, ended
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no node")
+def test_child_process_of_node_gets_the_error() -> None:
+    script = "require('child_process').exec('true', e => console.log('callback', e.code))"
+    ended = kvmserver("run", "--allow-all", *harness.LIMITS, "node", "-e", script)
+    assert ended.out == "callback EAGAIN\n", ended
 
 
 def test_options_after_the_program_are_its_own() -> None:

@@ -182,6 +182,10 @@ struct Shared {
     std::int32_t closes[16];
     // Set by the host at boot and whenever `generation` changes: 256 random bits for the guest kernel's getrandom.
     std::uint32_t seed[8];
+    // RLIMIT_AS and RLIMIT_DATA as the program set them, in bytes; 0 for none. Obeyed by the host's memory calls.
+    std::uint64_t limit_address_space, limit_data;
+    // Of the host, kept up at page faults: what getrusage tells.
+    std::uint64_t page_faults, peak_bytes;
 };
 static_assert(sizeof(Shared) <= 4096);
 

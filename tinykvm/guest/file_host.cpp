@@ -1,5 +1,6 @@
 // Files that live on the host: the fd table and offsets stay in here, the host sees handles. Paths are in paths.cpp.
 #include "tinykvm/guest/calls.hpp"
+#include "tinykvm/guest/limits.hpp"
 
 namespace gk {
 namespace {
@@ -64,6 +65,12 @@ i64 host_move(HostFile* f, Cursor& c, i64 offset, u32 nr, u32 events) {
             return n;
         }
     }
+    u64 most = c.left;
+    if (nr == kPwritev)
+        if (const i64 error = within_file_limit(at, most); error < 0)
+            return error;
+    if (most < c.left)
+        c.shorten(most);
     const i64 n = host_call(nr, static_cast<u64>(f->handle), address(c.vec), c.count, at);
     if (n > 0 && offset < 0)
         f->offset += static_cast<u64>(n);

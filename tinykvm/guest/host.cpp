@@ -105,6 +105,14 @@ void Cursor::advance(u64 bytes) {
     }
 }
 
+void Cursor::shorten(u64 bytes) {
+    left = bytes;
+    for (u64 i = 0; i < count; ++i) {
+        vec[i].length = vec[i].length < bytes ? vec[i].length : bytes;
+        bytes -= vec[i].length;
+    }
+}
+
 namespace {
 // Moves up to `bytes` by `copy(address of the program's, offset, bytes)`.
 template <class Copy>

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tinykvm/guest/abi.hpp"
+#include "tinykvm/guest/credentials.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace gk {
@@ -90,6 +91,8 @@ void destroy(T* p) { release(p, sizeof(T)); }
 // --- time (time.cpp) ---------------------------------------------------------------------------------------------------
 u64 now_mono(); // ns
 u64 now_real();
+void charge_cpu(u64 now); // to the current thread: what passed since the last time
+void skip_cpu(u64 now);   // all waited until now
 struct Timespec { i64 sec, nsec; };
 bool valid(const Timespec& t);
 u64 to_ns(const Timespec& t); // saturating
@@ -133,6 +136,14 @@ struct Thread {
     u32 interest_count = 0;
     bool interest_overflow = false; // more than fit: looks again now and then
     char name[16] = {};
+    Credentials ids;
+    u64 timer_slack = 0; // PR_SET_TIMERSLACK; 0: the default
+    u64 cpu_ns = 0;      // used until it was last switched out
+    u8 policy = 0;       // SCHED_*
+    bool reset_on_fork = false;
+    signed char nice = 0;
+    u16 io_priority = 0;
+    u64 refused_rsp = 0, refused_at = 0; // of the last fork: who asked, and when
 };
 inline constexpr u64 kThreadStackBytes = 16384;
 inline constexpr u32 kMaxThreads = 1024;
@@ -140,7 +151,6 @@ extern Thread* current;
 extern Thread* threads[kMaxThreads];
 extern u32 thread_limit; // slots ever used
 extern u32 live_threads;
-extern u64 idle_ns;
 
 Thread* new_thread();  // null when there is no room
 void free_thread(Thread*);
@@ -170,7 +180,7 @@ Regs* leave(Regs*); // last step of every entry: signals, preemption, vector sta
 // --- signals (signal.cpp) ----------------------------------------------------------------------------------------------
 inline constexpr i32 SIGILL_ = 4, SIGTRAP_ = 5, SIGABRT_ = 6, SIGBUS_ = 7, SIGFPE_ = 8, SIGKILL_ = 9, SIGSEGV_ = 11,
                      SIGPIPE_ = 13, SIGALRM_ = 14, SIGCHLD_ = 17, SIGCONT_ = 18, SIGSTOP_ = 19, SIGTSTP_ = 20, SIGTTIN_ = 21,
-                     SIGTTOU_ = 22, SIGURG_ = 23, SIGWINCH_ = 28, SIGIO_ = 29;
+                     SIGTTOU_ = 22, SIGURG_ = 23, SIGXCPU_ = 24, SIGXFSZ_ = 25, SIGVTALRM_ = 26, SIGPROF_ = 27, SIGWINCH_ = 28, SIGIO_ = 29;
 bool send_signal(Thread* to, i32 signal, const SigInfo& info);   // to one thread; false: too many are queued
 bool send_process_signal(i32 signal, const SigInfo& info);       // to any thread that does not mask it
 void broken_pipe();                                              // SIGPIPE to the current thread
@@ -195,6 +205,7 @@ struct Cursor {
     u64 left;       // bytes
     bool kernel = false; // the buffers are the guest kernel's own
     void advance(u64 bytes);
+    void shorten(u64 bytes); // to so many; the vector's lengths, too
     // Move up to `bytes` between the kernel and the program: bytes moved, or -EFAULT when none could be.
     i64 put(const void* from, u64 bytes);
     i64 get(void* to, u64 bytes);
@@ -209,7 +220,7 @@ struct FileOps {
     void (*close)(File*);                      // the last reference went: frees the object
     const char* name;
 };
-enum class Kind : u8 { host, socket, pipe, event, timer, epoll, pair };
+enum class Kind : u8 { host, socket, pipe, event, timer, epoll, pair, signal, message_queue };
 struct File {
     const FileOps* ops = nullptr;
     Kind kind = Kind::host;
@@ -276,7 +287,7 @@ void conns_updated(); // the host returned: connections may have changed
 // the program goes on computing (sched.cpp, leave()).
 void note_unsent();
 
-// Armed timers' next expiry (timerfds, itimer).
+// When the next armed timer of any kind is due.
 u64 next_timer();
 void fire_timers(u64 now);
 

@@ -1,4 +1,4 @@
-// Memory calls (which the host answers), identity, limits and the many calls with a short answer.
+// Memory calls (which the host answers) and the many calls with a short answer.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
@@ -44,38 +44,10 @@ i64 sys_mlock2(const Args& c) {
 }
 
 i64 sys_zero(const Args&) { return 0; }
-i64 sys_one(const Args&) { return 1; }
 i64 sys_eperm(const Args&) { return -EPERM; }
 i64 sys_einval(const Args&) { return -EINVAL; }
 i64 sys_enosys_quiet(const Args&) { return -ENOSYS; }
 i64 sys_echild(const Args&) { return -ECHILD; }
-
-i64 sys_getuid(const Args&) { return gk_shared_page.uid; }
-i64 sys_getgid(const Args&) { return gk_shared_page.gid; }
-
-i64 sys_getresuid(const Args& c) {
-    const u32 id = gk_shared_page.uid;
-    return put_user(c.a[0], id) && put_user(c.a[1], id) && put_user(c.a[2], id) ? 0 : -EFAULT;
-}
-i64 sys_getresgid(const Args& c) {
-    const u32 id = gk_shared_page.gid;
-    return put_user(c.a[0], id) && put_user(c.a[1], id) && put_user(c.a[2], id) ? 0 : -EFAULT;
-}
-i64 sys_getgroups(const Args& c) {
-    if (c.a[0] == 0)
-        return 1;
-    const u32 id = gk_shared_page.gid;
-    return put_user(c.a[1], id) ? 1 : -EFAULT;
-}
-i64 sys_setid(const Args& c) { // setuid and the like to what it already is
-    const u32 nr = static_cast<u32>(c.regs->orig_rax);
-    const u32 own = nr == 105 || nr == 113 || nr == 117 ? gk_shared_page.uid : gk_shared_page.gid;
-    const u32 count = nr == 117 || nr == 119 ? 3 : nr == 113 || nr == 114 ? 2 : 1;
-    for (u32 i = 0; i < count; ++i)
-        if (static_cast<u32>(c.a[i]) != own && static_cast<i32>(c.a[i]) != -1)
-            return -EPERM;
-    return 0;
-}
 
 namespace {
 u32 umask_now = 022;
@@ -109,101 +81,6 @@ i64 sys_sysinfo(const Args& c) {
     return put_user(c.a[0], s) ? 0 : -EFAULT;
 }
 
-namespace {
-struct Limit { u64 soft, hard; };
-Limit files_limit; // RLIMIT_NOFILE as the program set it; 0: not yet
-i64 get_limit(u32 resource, Limit& out) {
-    if (resource > 15)
-        return -EINVAL;
-    out = {~u64{0}, ~u64{0}};
-    if (resource == 7) // RLIMIT_NOFILE
-        out = files_limit.hard ? files_limit : Limit{gk_shared_page.max_files, gk_shared_page.max_files};
-    else if (resource == 3) // RLIMIT_STACK
-        out = {layout::kStackBytes, ~u64{0}};
-    else if (resource == 4) // RLIMIT_CORE
-        out = {0, 0};
-    else if (resource == 6) // RLIMIT_NPROC
-        out = {kMaxThreads, kMaxThreads};
-    return 0;
-}
-} // namespace
-
-i64 sys_getrlimit(const Args& c) {
-    Limit l;
-    if (const i64 error = get_limit(static_cast<u32>(c.a[0]), l); error < 0)
-        return error;
-    return put_user(c.a[1], l) ? 0 : -EFAULT;
-}
-i64 sys_setrlimit(const Args& c) {
-    Limit now, fresh;
-    if (const i64 error = get_limit(static_cast<u32>(c.a[0]), now); error < 0)
-        return error;
-    if (!get_user(fresh, c.a[1]))
-        return -EFAULT;
-    if (fresh.soft > fresh.hard)
-        return -EINVAL;
-    if (fresh.hard > now.hard)
-        return -EPERM;
-    if (static_cast<u32>(c.a[0]) == 7) {
-        files_limit = fresh;
-        set_file_limit(fresh.soft);
-    }
-    return 0;
-}
-i64 sys_prlimit64(const Args& c) {
-    if (c.a[0] != 0 && c.a[0] != gk_shared_page.pid)
-        return -ESRCH;
-    Limit old;
-    if (const i64 error = get_limit(static_cast<u32>(c.a[1]), old); error < 0)
-        return error;
-    if (c.a[2]) {
-        Args d = c;
-        d.a[0] = c.a[1];
-        d.a[1] = c.a[2];
-        if (const i64 error = sys_setrlimit(d); error < 0)
-            return error;
-    }
-    return !c.a[3] || put_user(c.a[3], old) ? 0 : -EFAULT;
-}
-
-i64 sys_sched_getaffinity(const Args& c) {
-    const u64 mask = gk_shared_page.cpus >= 64 ? ~u64{0} : (u64{1} << gk_shared_page.cpus) - 1;
-    if (c.a[1] < 8 || (c.a[1] & 7))
-        return -EINVAL;
-    return put_user(c.a[2], mask) ? 8 : -EFAULT;
-}
-i64 sys_getcpu(const Args& c) {
-    const u32 zero = 0;
-    if ((c.a[0] && !put_user(c.a[0], zero)) || (c.a[1] && !put_user(c.a[1], zero)))
-        return -EFAULT;
-    return 0;
-}
-i64 sys_sched_getparam(const Args& c) {
-    const u32 zero = 0;
-    return put_user(c.a[1], zero) ? 0 : -EFAULT;
-}
-
-i64 sys_prctl(const Args& c) {
-    switch (c.a[0]) {
-    case 15: { // PR_SET_NAME
-        char name[16];
-        const i64 n = string_from_user(name, c.a[1], 16);
-        if (n == -EFAULT)
-            return n;
-        const u64 used = n < 0 ? 15 : static_cast<u64>(n);
-        memset(current->name, 0, 16);
-        memcpy(current->name, name, used);
-        return 0;
-    }
-    case 16: return copy_to_user(c.a[1], current->name, 16) ? 0 : -EFAULT;
-    case 1: case 4: case 38: case 0x53564d41: case 36: return 0; // PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SET_VMA, CHILD_SUBREAPER
-    case 3: return 1;
-    case 39: return 0;
-    case 23: return c.a[1] > 40 ? -EINVAL : 0; // CAPBSET_READ: none
-    default: return -EINVAL;
-    }
-}
-
 // Advice that changes nothing here (no fork, no core dump, no huge pages, no read-ahead) needs no exit.
 i64 sys_madvise(const Args& c) {
     constexpr u64 kIdle = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 3 | 1u << 8 | 1u << 10 | 1u << 11 | 1u << 12 | 1u << 13 | 1u << 14 |
@@ -222,20 +99,6 @@ i64 sys_membarrier(const Args& c) {
         return kOffered;
     return (c.a[0] & (c.a[0] - 1)) == 0 && (c.a[0] & kOffered) ? 0 : -EINVAL;
 }
-
-i64 sys_capget(const Args& c) {
-    struct { u32 version; i32 pid; } header;
-    if (!get_user(header, c.a[0]))
-        return -EFAULT;
-    if (header.version != 0x20080522) {
-        header.version = 0x20080522;
-        put_user(c.a[0], header);
-        return c.a[1] ? -EINVAL : 0;
-    }
-    return !c.a[1] || clear_user(c.a[1], 24) ? 0 : -EFAULT;
-}
-
-i64 sys_getpriority(const Args&) { return 20; }
 
 i64 sys_get_robust_list(const Args& c) {
     const u64 size = 24;

@@ -1,5 +1,6 @@
 // Calls that name paths: all become the form with a folder's handle.
 #include "tinykvm/guest/calls.hpp"
+#include "tinykvm/guest/owners.hpp"
 
 namespace gk {
 namespace {
@@ -31,8 +32,18 @@ i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
     }
     abi::OpenReply reply{};
     last_content.owner = nullptr;
-    const i64 opened = host_call(kOpenat, static_cast<u64>(handle), path, flags & ~u64{O_NONBLOCK_}, mode & 07777 & ~creation_mask(), address(&reply),
-                                 address(last_content.data));
+    const auto try_open = [&](u64 how) {
+        return host_call(kOpenat, static_cast<u64>(handle), path, how & ~u64{O_NONBLOCK_}, mode & 07777 & ~creation_mask(), address(&reply),
+                         address(last_content.data));
+    };
+    constexpr u64 kExclusive = 0x80;
+    i64 opened = -EEXIST;
+    if ((flags & O_CREAT_) && creates_as_other()) { // only what it creates becomes its own
+        opened = try_open(flags | kExclusive);
+        note_created(opened, file_of_handle(static_cast<i32>(opened)));
+    }
+    if (opened == -EEXIST)
+        opened = try_open(flags);
     if (opened < 0)
         return opened;
     HostFile* f = make_host_file(static_cast<i32>(opened), static_cast<u32>(flags) & ~(O_CLOEXEC_ | O_CREAT_ | 0x80u | 0x100u | 0x200u),
@@ -53,9 +64,9 @@ i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
     return install_or_release(f, (flags & O_CLOEXEC_) != 0);
 }
 
-// Calls that Linux has with and without a directory: all become the form with one. `reply`: memory of the guest kernel, in
-// place of a4.
-i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, void* reply = nullptr) {
+} // namespace
+
+i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2, u64 a3, u64 a4, void* reply) {
     i32 handle;
     if (!directory_handle(dir, handle)) {
         char first = 0;
@@ -70,6 +81,8 @@ i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, void*
     return pass_call(nr, static_cast<u64>(static_cast<i64>(handle)), a1, a2, a3, a4);
 }
 
+namespace {
+
 constexpr u64 kCwd = static_cast<u64>(static_cast<i64>(kAtCwd));
 
 // fstat of what has no host file behind it.
@@ -80,8 +93,8 @@ i64 stat_own(File* f, u64 to) {
     s.ino = address(f) >> 5 & 0xffffffff;
     s.nlink = 1;
     s.mode = f->kind == Kind::pipe ? 0010600 : f->kind == Kind::socket || f->kind == Kind::pair ? 0140777 : 0600;
-    s.uid = gk_shared_page.uid;
-    s.gid = gk_shared_page.gid;
+    s.uid = current->ids.user.file;
+    s.gid = current->ids.group.file;
     s.block_size = 4096;
     return put_user(to, s) ? 0 : -EFAULT;
 }
@@ -108,10 +121,16 @@ i64 sys_fstat(const Args& c) {
     if (f->kind == Kind::host) {
         const auto* h = static_cast<const HostFile*>(f);
         if (h->fresh())
-            return copy_to_user(c.a[1], h->stat, sizeof(h->stat)) ? 0 : -EFAULT;
+            return show_owner(copy_to_user(c.a[1], h->stat, sizeof(h->stat)) ? 0 : -EFAULT, c.a[1], file_of_handle(handle));
     }
-    return handle >= 0 ? pass_call(kFstat, static_cast<u64>(handle), c.a[1]) : stat_own(f, c.a[1]);
+    return handle >= 0 ? show_owner(pass_call(kFstat, static_cast<u64>(handle), c.a[1]), c.a[1], file_of_handle(handle)) : stat_own(f, c.a[1]);
 }
+
+namespace {
+i64 stat_at(u64 dir, u64 path, u64 to, u64 flags) {
+    return show_owner(path_call(kNewfstatat, dir, path, to, flags), to, {dir, path, flags});
+}
+} // namespace
 
 i64 sys_newfstatat(const Args& c) {
     constexpr u64 kEmptyPath = 0x1000;
@@ -125,10 +144,10 @@ i64 sys_newfstatat(const Args& c) {
             return sys_fstat(f);
         }
     }
-    return path_call(kNewfstatat, c.a[0], c.a[1], c.a[2], c.a[3]);
+    return stat_at(c.a[0], c.a[1], c.a[2], c.a[3]);
 }
-i64 sys_stat(const Args& c) { return path_call(kNewfstatat, kCwd, c.a[0], c.a[1], 0); }
-i64 sys_lstat(const Args& c) { return path_call(kNewfstatat, kCwd, c.a[0], c.a[1], 0x100); }
+i64 sys_stat(const Args& c) { return stat_at(kCwd, c.a[0], c.a[1], 0); }
+i64 sys_lstat(const Args& c) { return stat_at(kCwd, c.a[0], c.a[1], 0x100); }
 i64 sys_statx(const Args& c) {
     File* f = file_of(static_cast<i32>(c.a[0]));
     char first = 1;
@@ -144,11 +163,13 @@ i64 sys_statx(const Args& c) {
         memcpy(out + 28, &mode, 2);
         return copy_to_user(c.a[4], out, sizeof(out)) ? 0 : -EFAULT;
     }
-    return path_call(332, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]);
+    return show_owner_in_statx(path_call(332, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]), c.a[4], {c.a[0], c.a[1], c.a[2]});
 }
 i64 sys_access(const Args& c) { return path_call(269, kCwd, c.a[0], c.a[1]); }
-i64 sys_mkdir(const Args& c) { return path_call(258, kCwd, c.a[0], c.a[1] & 07777 & ~creation_mask()); }
-i64 sys_mkdirat(const Args& c) { return path_call(258, c.a[0], c.a[1], c.a[2] & 07777 & ~creation_mask()); }
+i64 sys_mkdirat(const Args& c) {
+    return note_created(path_call(258, c.a[0], c.a[1], c.a[2] & 07777 & ~creation_mask()), {c.a[0], c.a[1]});
+}
+i64 sys_mkdir(const Args& c) { return sys_mkdirat({{kCwd, c.a[0], c.a[1]}, c.regs}); }
 
 namespace {
 // /proc/self/fd/N: the descriptors are ours. Returns false when the path is another.
@@ -252,8 +273,6 @@ i64 sys_readlink(const Args& c) {
 i64 sys_rmdir(const Args& c) { return path_call(263, kCwd, c.a[0], 0x200); }
 i64 sys_unlink(const Args& c) { return path_call(263, kCwd, c.a[0], 0); }
 i64 sys_chmod(const Args& c) { return path_call(268, kCwd, c.a[0], c.a[1]); }
-i64 sys_chown(const Args& c) { return path_call(260, kCwd, c.a[0], c.a[1], c.a[2], 0); }
-i64 sys_lchown(const Args& c) { return path_call(260, kCwd, c.a[0], c.a[1], c.a[2], 0x100); }
 
 namespace {
 i64 two_paths(u32 nr, u64 d1, u64 p1, u64 d2, u64 p2, u64 flags) {
@@ -270,12 +289,12 @@ i64 sys_renameat(const Args& c) { return two_paths(316, c.a[0], c.a[1], c.a[2], 
 i64 sys_renameat2(const Args& c) { return two_paths(316, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]); }
 i64 sys_link(const Args& c) { return two_paths(265, kCwd, c.a[0], kCwd, c.a[1], 0); }
 i64 sys_linkat(const Args& c) { return two_paths(265, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]); }
-i64 sys_symlink(const Args& c) { return pass_call(266, c.a[0], static_cast<u64>(cwd_handle), c.a[1]); }
+i64 sys_symlink(const Args& c) { return note_created(pass_call(266, c.a[0], static_cast<u64>(cwd_handle), c.a[1]), {kCwd, c.a[1], 0x100}); }
 i64 sys_symlinkat(const Args& c) {
     i32 handle;
     if (!directory_handle(c.a[1], handle))
         handle = cwd_handle;
-    return pass_call(266, c.a[0], static_cast<u64>(handle), c.a[2]);
+    return note_created(pass_call(266, c.a[0], static_cast<u64>(handle), c.a[2]), {c.a[1], c.a[2], 0x100});
 }
 
 // Calls whose first argument is a directory and the rest is as the program gave it.

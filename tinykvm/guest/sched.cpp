@@ -8,7 +8,6 @@ Thread* current;
 Thread* threads[kMaxThreads];
 u32 thread_limit;
 u32 live_threads;
-u64 idle_ns;
 
 namespace {
 
@@ -65,6 +64,7 @@ void reap() {
 void switch_to(Thread* next) {
     gk_kernel_stack = next->stack + kThreadStackBytes;
     slice_start = now_mono();
+    charge_cpu(slice_start);
     if (next == current)
         return;
     Thread* previous = current;
@@ -145,9 +145,9 @@ void wait_for_host() {
         vector_owner = nullptr;
     }
     describe_wait(false);
-    const u64 before = now_mono();
+    charge_cpu(now_mono());
     gk_wait_out();
-    idle_ns += now_mono() - before;
+    skip_cpu(now_mono());
     take_results();
 }
 
@@ -310,6 +310,7 @@ void thread_exit_current() {
         vector_owner = nullptr;
     current->state = ThreadState::dead; // not reusable until its stack is left
     drop_pending(current->sig_pending, ~u64{0});
+    drop_credentials(current);
     current->deadline = kNever;
     current->waits_for_io = false;
     zombie = current;

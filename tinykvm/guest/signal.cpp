@@ -1,6 +1,9 @@
 // Signals: actions, what is pending, delivery. Frames and faults are in signal_frame.cpp, the system calls in signal_calls.cpp.
 #include "tinykvm/guest/signal.hpp"
 
+#include "tinykvm/guest/limits.hpp"
+#include "tinykvm/guest/timers.hpp"
+
 namespace gk {
 
 Action actions[65];
@@ -9,11 +12,11 @@ Pending process_pending;
 struct QueuedSignal {
     SigInfo info;
     QueuedSignal* next;
+    TimerSignal timer; // serial 0: of none
 };
 
 namespace {
 
-constexpr u32 kMostQueued = 1024; // RLIMIT_SIGPENDING of all in all
 constexpr i32 kFirstRealTime = 32;
 u32 queued;
 
@@ -33,23 +36,28 @@ bool droppable(const Thread* t, i32 signal) { return ignored(signal) && !((t->si
 
 bool takes(const Thread* t, u64 signals) { return (signals & (~t->sig_mask | t->sig_waited)) != 0; }
 
-bool add(Pending& to, i32 signal, const SigInfo& info, bool forced = false) {
-    if (signal < kFirstRealTime && (to.bits & bit(signal)) && !forced)
+// A forced one comes first; a timer's is queued although the signal is pending.
+bool add(Pending& to, i32 signal, const SigInfo& info, bool forced = false, TimerSignal timer = {}) {
+    if (signal < kFirstRealTime && (to.bits & bit(signal)) && !forced && !timer.serial)
         return true;
-    if (queued >= kMostQueued && signal >= kFirstRealTime)
+    if (queued >= soft_limit_of(kLimitSigpending) && (signal >= kFirstRealTime || timer.serial))
         return false;
     auto* fresh = make<QueuedSignal>();
     if (fresh) { // else it is delivered without saying from whom
         ++queued;
         fresh->info = info;
         fresh->next = nullptr;
+        fresh->timer = timer;
         QueuedSignal** at = &to.head;
         while (*at && !forced)
             at = &(*at)->next;
         fresh->next = *at;
         *at = fresh;
     }
+    if (!fresh && timer.serial)
+        return false;
     to.bits |= bit(signal);
+    tell_signal_files(signal);
     return true;
 }
 
@@ -69,6 +77,8 @@ SigInfo take(Pending& from, i32 signal) {
         }
         found = true;
         info = here->info;
+        if (here->timer.serial)
+            info.f0 |= u64{timer_signal_taken(here->timer)} << 32; // si_overrun
         *at = here->next;
         destroy(here);
         --queued;
@@ -164,6 +174,21 @@ bool send_process_signal(i32 signal, const SigInfo& info) {
         return false;
     wake_one_for(bit(signal));
     return true;
+}
+
+Queued send_timer_signal(Thread* to, const SigInfo& info, const TimerSignal& timer) {
+    bool wanted = !ignored(info.signo);
+    for (u32 i = 0; i < thread_limit && !wanted; ++i)
+        wanted = alive(threads[i]) && (!to || threads[i] == to) && !droppable(threads[i], info.signo);
+    if (!wanted)
+        return Queued::ignored;
+    if (!add(to ? to->sig_pending : process_pending, info.signo, info, false, timer))
+        return Queued::no;
+    if (!to)
+        wake_one_for(bit(info.signo));
+    else if (takes(to, bit(info.signo)))
+        make_runnable(to);
+    return Queued::yes;
 }
 
 void retarget_process_signals() {

@@ -16,11 +16,12 @@ extern Pending process_pending;
 
 // A signal of this process to itself.
 inline SigInfo own_signal(i32 signal, i32 code, u64 value = 0) {
-    return {signal, 0, code, 0, gk_shared_page.pid | u64{gk_shared_page.uid} << 32, value};
+    return {signal, 0, code, 0, gk_shared_page.pid | u64{current->ids.user.real} << 32, value};
 }
 // The next pending one among `of`, for the current thread.
 bool take_signal(u64 of, SigInfo& info);
 void forget_ignored(i32 signal); // after its action changed
+void tell_signal_files(i32 signal); // signalfds: it has been queued
 // False when the stack cannot take it.
 u64 program_rip(u64 rip); // where the program's own code is, for a RIP in a stub
 bool push_frame(Regs*, i32 signal, const Action&, const SigInfo&, u64 mask);

@@ -1,6 +1,7 @@
 // The system calls of signals.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/signal.hpp"
+#include "tinykvm/guest/timers.hpp"
 
 namespace gk {
 
@@ -21,6 +22,7 @@ i64 sys_rt_sigaction(const Args& c) {
         fresh.mask &= ~kUnmaskable;
         actions[signal] = fresh;
         forget_ignored(static_cast<i32>(signal));
+        signal_action_changed(static_cast<i32>(signal));
     }
     return 0;
 }
@@ -166,8 +168,7 @@ i64 sys_sigaltstack(const Args& c) {
 
 namespace {
 
-// This process under its number of today, or the one it had when the snapshot was made (its first thread's).
-bool own_pid(i32 pid) { return pid == static_cast<i32>(gk_shared_page.pid) || (threads[0] && pid == static_cast<i32>(threads[0]->tid)); }
+bool own_pid(i32 pid) { return pid != 0 && is_own_process(pid); }
 
 i64 signal_thread(u64 tid, u64 signal, const SigInfo& info) {
     if (signal > 64 || static_cast<i32>(tid) <= 0)

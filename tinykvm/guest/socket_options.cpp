@@ -169,7 +169,7 @@ i64 sys_getsockopt(const Args& c) {
         return put_value(&linger, sizeof(linger), c.a[3], c.a[4]);
     }
     if (pair && level == SOL_SOCKET_ && name == SO_PEERCRED_) {
-        const u32 who[3] = {gk_shared_page.pid, gk_shared_page.uid, gk_shared_page.gid};
+        const u32 who[3] = {gk_shared_page.pid, current->ids.user.effective, current->ids.group.effective};
         return put_value(who, sizeof(who), c.a[3], c.a[4]);
     }
     i32 value = 0;

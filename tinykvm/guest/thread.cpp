@@ -1,5 +1,6 @@
 // Boot, clone, exit, identity of threads.
 #include "tinykvm/guest/calls.hpp"
+#include "tinykvm/guest/limits.hpp"
 
 namespace gk {
 namespace {
@@ -51,12 +52,14 @@ void name_from_stack(Thread* t) {
 } // namespace
 
 extern "C" void gk_boot() {
+    init_limits();
     init_files();
     init_cpuid();
     Thread* t = new_thread();
     if (!t)
         fatal("no room for the first thread");
     init_xsave(t->xsave);
+    first_credentials(t);
     t->state = ThreadState::runnable;
     current = t;
     gk_kernel_stack = t->stack + kThreadStackBytes;
@@ -73,14 +76,29 @@ extern "C" void gk_boot() {
     gk_switch(&discard, t->kernel_rsp);
 }
 
+namespace {
+// libuv and others hand EAGAIN and EACCES to whoever asked for a child, and take EPERM for a bug of theirs. Perl, Ruby and shells sleep and
+// try again after EAGAIN, some for ever: a thread that is back at the same place is told EACCES.
+i64 refuse_process(u64 nr, u64 rsp) {
+    constexpr u64 kRetryNs = 30'000'000'000;
+    const u64 now = now_mono();
+    const bool again = current->refused_rsp == rsp && now - current->refused_at < kRetryNs;
+    current->refused_rsp = rsp;
+    current->refused_at = now;
+    host_call(abi::kRefused, nr);
+    return again ? -EACCES : -EAGAIN;
+}
+} // namespace
+
 i64 sys_clone(const Args& c) {
     const u64 flags = c.a[0];
     if ((flags & kCloneThread) == 0 || (flags & kCloneVm) == 0) {
-        host_call(abi::kRefused, (flags & kCloneVfork) ? 58 : 57);
-        return -EPERM;
+        return refuse_process((flags & kCloneVfork) ? 58 : 57, c.regs->rsp);
     }
     if ((flags & kCloneSighand) == 0 || ((flags & kCloneSettls) && c.a[4] >= layout::kUserMax))
         return -EINVAL;
+    if (live_threads >= soft_limit_of(kLimitNproc) && current->ids.user.real != 0)
+        return -EAGAIN;
     Thread* t = new_thread();
     if (!t)
         return -EAGAIN;
@@ -90,11 +108,17 @@ i64 sys_clone(const Args& c) {
     t->gs_base = current->gs_base;
     t->sig_mask = current->restore_mask ? current->saved_mask : current->sig_mask;
     memcpy(t->name, current->name, sizeof(t->name));
+    inherit_credentials(t, current);
+    t->timer_slack = current->timer_slack;
+    t->policy = current->reset_on_fork ? u8{0} : current->policy;
+    t->nice = current->reset_on_fork && current->nice < 0 ? static_cast<signed char>(0) : current->nice;
+    t->io_priority = current->io_priority;
     if (flags & kCloneChildCleartid)
         t->clear_child_tid = c.a[3];
     const u32 tid = t->tid;
     if (((flags & kCloneParentSettid) && !put_user(c.a[2], tid)) || ((flags & kCloneChildSettid) && !put_user(c.a[3], tid))) {
         --live_threads;
+        drop_credentials(t);
         free_thread(t);
         return -EFAULT;
     }
@@ -113,7 +137,10 @@ i64 sys_clone(const Args& c) {
 }
 
 i64 sys_fork(const Args& c) {
-    host_call(abi::kRefused, c.regs->orig_rax);
+    const u64 nr = c.regs->orig_rax;
+    if (nr == 57 || nr == 58) // fork, vfork
+        return refuse_process(nr, c.regs->rsp);
+    host_call(abi::kRefused, nr);
     return -EPERM;
 }
 
@@ -147,6 +174,17 @@ i64 sys_set_robust_list(const Args& c) {
         return -EINVAL;
     current->robust_list = c.a[0];
     return 0;
+}
+
+bool is_own_process(i32 pid) {
+    return pid == 0 || pid == static_cast<i32>(gk_shared_page.pid) || (threads[0] && pid == static_cast<i32>(threads[0]->tid));
+}
+
+Thread* thread_of(i32 tid) {
+    for (u32 i = 0; i < thread_limit; ++i)
+        if (alive(threads[i]) && threads[i]->tid == static_cast<u32>(tid))
+            return threads[i];
+    return tid == static_cast<i32>(gk_shared_page.pid) && alive(threads[0]) ? threads[0] : nullptr;
 }
 
 i64 sys_gettid(const Args&) { return current->tid; }

@@ -1,5 +1,6 @@
-// Clocks from the time page, sleeping, timerfd and the real-time interval timer.
+// Clocks from the time page, CPU time, and sleeping.
 #include "tinykvm/guest/calls.hpp"
+#include "tinykvm/guest/timers.hpp"
 
 namespace gk {
 namespace {
@@ -19,114 +20,77 @@ u64 read_clock(const volatile u64& base) {
     }
 }
 
-enum : i32 { kRealtime = 0, kMonotonic = 1, kProcessCpu = 2, kThreadCpu = 3, kMonotonicRaw = 4, kRealtimeCoarse = 5,
-             kMonotonicCoarse = 6, kBoottime = 7, kRealtimeAlarm = 8, kBoottimeAlarm = 9, kTai = 11 };
+// CPU time is what passes while a thread of the machine runs, in the guest kernel and in host calls as well. The current thread's is
+// written down when another takes over, and when all wait.
+u64 charged_at;
+u64 process_ns;
 
-bool clock_now(i32 clock, u64& ns) {
-    switch (clock) {
-    case kRealtime:
-    case kRealtimeCoarse:
-    case kRealtimeAlarm:
-    case kTai: ns = now_real(); return true;
-    case kMonotonic:
-    case kMonotonicRaw:
-    case kMonotonicCoarse: ns = now_mono(); return true;
-    case kBoottime:
-    case kBoottimeAlarm: ns = read_clock(gk_time_page.boot_base_ns); return true;
-    case kProcessCpu:
-    case kThreadCpu: ns = cpu_ns(); return true;
-    default: break;
+// Negative ids (include/linux/posix-timers.h): 29 bits of an inverted process or thread number, then whether it is a thread's, then
+// which kind of CPU time.
+Clock cpu_clock_of(i32 id) {
+    constexpr i32 kThreadBit = 4, kKinds = 3;
+    if ((id & 3) >= kKinds)
+        return {};
+    const i32 number = ~(id >> 3);
+    if (id & kThreadBit) {
+        const Thread* t = number == 0 ? current : thread_of(number);
+        return t ? Clock{ClockKind::thread_cpu, t->tid} : Clock{};
     }
-    if (clock < 0) { // CPU clock of a process or thread (MAKE_PROCESS_CPUCLOCK): only ours exist
-        ns = cpu_ns();
-        return true;
-    }
-    return false;
+    return is_own_process(number) || number == static_cast<i32>(current->tid) ? Clock{ClockKind::process_cpu} : Clock{};
 }
-
-u64 boot_mono;
-
-struct TimerFile : File {
-    i32 clock = kMonotonic;
-    u64 expiry = 0; // guest monotonic; 0: disarmed
-    u64 interval = 0;
-    u64 expirations = 0;
-    TimerFile* next = nullptr;
-    TimerFile* previous = nullptr;
-};
-TimerFile* timer_files;
-
-void settle(TimerFile* t, u64 now) {
-    if (t->expiry == 0 || t->expiry > now)
-        return;
-    if (t->interval) {
-        const u64 n = (now - t->expiry) / t->interval + 1;
-        t->expirations += n;
-        t->expiry += n * t->interval;
-    } else {
-        t->expirations += 1;
-        t->expiry = 0;
-    }
-    event_in(t);
-}
-
-i64 timer_read(File* f, Cursor& out, i64) {
-    auto* t = static_cast<TimerFile*>(f);
-    if (out.left < 8)
-        return -EINVAL;
-    for (;;) {
-        settle(t, now_mono());
-        if (t->expirations) {
-            const u64 n = t->expirations;
-            const i64 put = out.put(&n, 8);
-            if (put > 0)
-                t->expirations = 0;
-            return put;
-        }
-        if (nonblocking(f))
-            return -EAGAIN;
-        if (wait_io(kNever) == Wake::signal)
-            return -ERESTARTSYS;
-    }
-}
-i64 timer_write(File*, Cursor&, i64) { return -EINVAL; }
-u32 timer_poll(File* f) {
-    auto* t = static_cast<TimerFile*>(f);
-    settle(t, now_mono());
-    return t->expirations ? POLLIN_ | POLLRDNORM_ : 0;
-}
-void timer_close(File* f) {
-    auto* t = static_cast<TimerFile*>(f);
-    (t->previous ? t->previous->next : timer_files) = t->next;
-    if (t->next)
-        t->next->previous = t->previous;
-    destroy(t);
-}
-const FileOps timer_ops{timer_read, timer_write, timer_poll, timer_close, "anon_inode:[timerfd]"};
-
-struct ItimerSpec { Timespec interval, value; };
-
-void remaining(const TimerFile* t, ItimerSpec& out) {
-    const u64 now = now_mono();
-    out.interval = from_ns(t->interval);
-    out.value = from_ns(t->expiry == 0 ? 0 : t->expiry > now ? t->expiry - now : 1);
-}
-
-struct { u64 expiry, interval; } itimer;
-
-struct Timeval { i64 sec, usec; };
-u64 to_ns(const Timeval& t) { return static_cast<u64>(t.sec) * 1'000'000'000 + static_cast<u64>(t.usec) * 1000; }
-Timeval to_timeval(u64 ns) { return {static_cast<i64>(ns / 1'000'000'000), static_cast<i64>(ns % 1'000'000'000 / 1000)}; }
 
 } // namespace
 
+Clock clock_of(i32 id) {
+    switch (id) {
+    case kRealtime:
+    case kRealtimeCoarse:
+    case kRealtimeAlarm:
+    case kTai: return {ClockKind::realtime};
+    case kMonotonic:
+    case kMonotonicRaw:
+    case kMonotonicCoarse: return {ClockKind::monotonic};
+    case kBoottime:
+    case kBoottimeAlarm: return {ClockKind::boottime};
+    case kProcessCpu: return {ClockKind::process_cpu};
+    case kThreadCpu: return {ClockKind::thread_cpu, current->tid};
+    default: return id < 0 ? cpu_clock_of(id) : Clock{};
+    }
+}
+
+u64 now_of(const Clock& clock) {
+    switch (clock.kind) {
+    case ClockKind::realtime: return now_real();
+    case ClockKind::boottime: return read_clock(gk_time_page.boot_base_ns);
+    case ClockKind::process_cpu: return cpu_ns();
+    case ClockKind::thread_cpu: {
+        const Thread* t = thread_of(static_cast<i32>(clock.tid));
+        return t ? thread_cpu_ns(t) : 0;
+    }
+    default: return now_mono();
+    }
+}
+
 u64 now_mono() { return read_clock(gk_time_page.mono_base_ns); }
 u64 now_real() { return read_clock(gk_time_page.real_base_ns); }
-u64 cpu_ns() {
-    const u64 total = now_mono() - boot_mono;
-    return total > idle_ns ? total - idle_ns : 0;
+
+void init_time() { charged_at = now_mono(); }
+void charge_cpu(u64 now) {
+    const u64 used = now > charged_at ? now - charged_at : 0;
+    current->cpu_ns += used;
+    process_ns += used;
+    charged_at = now;
 }
-void init_time() { boot_mono = now_mono(); }
+void skip_cpu(u64 now) { charged_at = now; }
+
+u64 cpu_ns() {
+    const u64 now = now_mono();
+    return process_ns + (now > charged_at ? now - charged_at : 0);
+}
+u64 thread_cpu_ns(const Thread* t) {
+    const u64 now = now_mono();
+    return t->cpu_ns + (t == current && now > charged_at ? now - charged_at : 0);
+}
 
 bool valid(const Timespec& t) { return t.sec >= 0 && t.nsec >= 0 && t.nsec < 1'000'000'000; }
 u64 to_ns(const Timespec& t) {
@@ -134,49 +98,57 @@ u64 to_ns(const Timespec& t) {
         return kNever / 2;
     return static_cast<u64>(t.sec) * 1'000'000'000 + static_cast<u64>(t.nsec);
 }
+u64 to_ns(const Timeval& t) { return to_ns(Timespec{t.sec, t.usec * 1000}); }
 Timespec from_ns(u64 ns) { return {static_cast<i64>(ns / 1'000'000'000), static_cast<i64>(ns % 1'000'000'000)}; }
 
 u64 deadline_of(i32 clock, bool absolute, const Timespec& t) {
     const u64 ns = to_ns(t);
     if (!absolute)
         return now_mono() + ns;
-    u64 now = 0;
-    if (!clock_now(clock, now))
-        now = now_mono();
+    const u64 now = now_of(clock_of(clock));
     return ns <= now ? 0 : now_mono() + (ns - now);
 }
 
 u64 next_timer() {
-    u64 next = itimer.expiry ? itimer.expiry : kNever;
-    for (const TimerFile* t = timer_files; t; t = t->next)
-        if (t->expiry && t->expiry < next)
-            next = t->expiry;
+    const u64 all[] = {next_timerfd(), next_interval_timer(), next_posix_timer()};
+    u64 next = kNever;
+    for (const u64 one : all)
+        next = one < next ? one : next;
     return next;
 }
 
 void fire_timers(u64 now) {
-    for (TimerFile* t = timer_files; t; t = t->next)
-        settle(t, now);
-    if (itimer.expiry && itimer.expiry <= now) {
-        itimer.expiry = itimer.interval ? itimer.expiry + ((now - itimer.expiry) / itimer.interval + 1) * itimer.interval : 0;
-        send_process_signal(SIGALRM_, {SIGALRM_, 0, 0x80, 0, 0, 0});
-    }
+    fire_timerfds(now);
+    fire_interval_timers(now);
+    fire_posix_timers(now);
 }
 
 i64 sys_clock_gettime(const Args& c) {
-    u64 ns;
-    if (!clock_now(static_cast<i32>(c.a[0]), ns))
+    const Clock clock = clock_of(static_cast<i32>(c.a[0]));
+    if (clock.kind == ClockKind::none)
         return -EINVAL;
-    return put_user(c.a[1], from_ns(ns)) ? 0 : -EFAULT;
+    return put_user(c.a[1], from_ns(now_of(clock))) ? 0 : -EFAULT;
 }
 
 i64 sys_clock_getres(const Args& c) {
-    u64 ns;
-    const i32 clock = static_cast<i32>(c.a[0]);
-    if (!clock_now(clock, ns))
+    const i32 id = static_cast<i32>(c.a[0]);
+    if (clock_of(id).kind == ClockKind::none)
         return -EINVAL;
-    const Timespec resolution{0, clock == kRealtimeCoarse || clock == kMonotonicCoarse ? 4'000'000 : 1};
+    const Timespec resolution{0, 1}; // the coarse clocks are as fine as the others here
     return !c.a[1] || put_user(c.a[1], resolution) ? 0 : -EFAULT;
+}
+
+// Nobody sets the clocks of a machine.
+i64 sys_clock_settime(const Args& c) {
+    const i32 id = static_cast<i32>(c.a[0]);
+    const Clock clock = clock_of(id);
+    if (clock.kind == ClockKind::none || (clock.kind != ClockKind::realtime && id >= 0) || id == kRealtimeCoarse || id == kTai ||
+        id == kRealtimeAlarm)
+        return -EINVAL;
+    Timespec t;
+    if (!get_user(t, c.a[1]))
+        return -EFAULT;
+    return id >= 0 && !valid(t) ? -EINVAL : -EPERM;
 }
 
 i64 sys_gettimeofday(const Args& c) {
@@ -201,17 +173,21 @@ i64 sys_times(const Args& c) {
 }
 
 i64 sys_getrusage(const Args& c) {
+    constexpr i32 kChildren = -1, kThread = 1;
+    struct {
+        Timeval user, system;
+        u64 max_rss_kib, unused[3], minor_faults, more[9];
+    } out{};
+    static_assert(sizeof(out) == 144);
     const i32 who = static_cast<i32>(c.a[0]);
-    if (who < -1 || who > 1)
+    if (who < kChildren || who > kThread)
         return -EINVAL;
-    u8 out[144] = {};
-    if (who != -1) {
-        const Timeval t = to_timeval(cpu_ns());
-        memcpy(out, &t, sizeof(t));
-        const u64 rss_kib = 32768;
-        memcpy(out + 32, &rss_kib, 8);
+    if (who != kChildren) {
+        out.user = to_timeval(who == kThread ? thread_cpu_ns(current) : cpu_ns());
+        out.max_rss_kib = gk_shared_page.peak_bytes / 1024;
+        out.minor_faults = gk_shared_page.page_faults;
     }
-    return copy_to_user(c.a[1], out, sizeof(out)) ? 0 : -EFAULT;
+    return put_user(c.a[1], out) ? 0 : -EFAULT;
 }
 
 namespace {
@@ -229,6 +205,21 @@ i64 sleep_until(u64 deadline, bool absolute, u64 rest) {
     }
     return 0;
 }
+
+// Until others have used so much CPU time: it passes no faster than real time, so the rest is slept through and looked at again.
+i64 sleep_until_used(const Clock& clock, u64 target, bool absolute, u64 rest) {
+    constexpr u64 kLeast = 10'000'000;
+    for (u64 used; (used = now_of(clock)) < target;) {
+        block(now_mono() + (target - used > kLeast ? target - used : kLeast));
+        if (!signal_pending(current))
+            continue;
+        const u64 now = now_of(clock);
+        if (!absolute && rest && now < target && !put_user(rest, from_ns(target - now)))
+            return -EFAULT;
+        return now < target ? -EINTR : 0;
+    }
+    return 0;
+}
 } // namespace
 
 i64 sys_nanosleep(const Args& c) {
@@ -242,117 +233,24 @@ i64 sys_nanosleep(const Args& c) {
 
 i64 sys_clock_nanosleep(const Args& c) {
     Timespec t;
-    u64 now;
-    const i32 clock = static_cast<i32>(c.a[0]);
-    if (clock == kThreadCpu || !clock_now(clock, now))
-        return -EINVAL;
+    const i32 id = static_cast<i32>(c.a[0]);
+    const Clock clock = clock_of(id);
+    if (clock.kind == ClockKind::none)
+        return is_file_clock(id) ? -EOPNOTSUPP : -EINVAL;
+    if (id == kThreadCpu || id == kMonotonicRaw || id == kMonotonicCoarse || id == kRealtimeCoarse)
+        return -EOPNOTSUPP;
     if (!get_user(t, c.a[2]))
         return -EFAULT;
     if (!valid(t))
         return -EINVAL;
+    if (id == kRealtimeAlarm || id == kBoottimeAlarm)
+        return -EPERM; // CAP_WAKE_ALARM is not offered
     const bool absolute = (c.a[1] & 1) != 0;
-    return sleep_until(deadline_of(clock, absolute, t), absolute, c.a[3]);
-}
-
-i64 sys_timerfd_create(const Args& c) {
-    u64 now;
-    const i32 clock = static_cast<i32>(c.a[0]);
-    if (!clock_now(clock, now) || clock == kProcessCpu || clock == kThreadCpu || (c.a[1] & ~u64{O_NONBLOCK_ | O_CLOEXEC_}))
-        return -EINVAL;
-    auto* t = make<TimerFile>();
-    if (!t)
-        return -ENOMEM;
-    t->ops = &timer_ops;
-    t->kind = Kind::timer;
-    t->flags = static_cast<u32>(O_RDWR_ | (c.a[1] & O_NONBLOCK_));
-    t->clock = clock;
-    t->next = timer_files;
-    if (timer_files)
-        timer_files->previous = t;
-    timer_files = t;
-    return install_or_release(t, (c.a[1] & O_CLOEXEC_) != 0);
-}
-
-i64 sys_timerfd_settime(const Args& c) {
-    File* f = file_of(static_cast<i32>(c.a[0]));
-    if (!f)
-        return -EBADF;
-    ItimerSpec spec, old;
-    if (!get_user(spec, c.a[2]))
-        return -EFAULT;
-    if (f->kind != Kind::timer || !valid(spec.interval) || !valid(spec.value) || (c.a[1] & ~u64{3}))
-        return -EINVAL;
-    auto* t = static_cast<TimerFile*>(f);
-    remaining(t, old);
-    if (c.a[3] && !put_user(c.a[3], old))
-        return -EFAULT;
-    t->expirations = 0;
-    t->interval = to_ns(spec.interval);
-    t->expiry = 0;
-    if (to_ns(spec.value)) {
-        t->expiry = deadline_of(t->clock, (c.a[1] & 1) != 0, spec.value);
-        if (t->expiry == 0) // in the past: expires at once
-            t->expiry = now_mono();
-    }
-    settle(t, now_mono());
-    return 0;
-}
-
-i64 sys_timerfd_gettime(const Args& c) {
-    File* f = file_of(static_cast<i32>(c.a[0]));
-    if (!f)
-        return -EBADF;
-    if (f->kind != Kind::timer)
-        return -EINVAL;
-    auto* t = static_cast<TimerFile*>(f);
-    settle(t, now_mono());
-    ItimerSpec out;
-    remaining(t, out);
-    return put_user(c.a[1], out) ? 0 : -EFAULT;
-}
-
-i64 sys_setitimer(const Args& c) {
-    struct { Timeval interval, value; } fresh{}, old{};
-    if (c.a[0] > 2)
-        return -EINVAL;
-    if (c.a[1] && !get_user(fresh, c.a[1]))
-        return -EFAULT;
-    const u64 now = now_mono();
-    if (c.a[0] == 0) {
-        old.interval = to_timeval(itimer.interval);
-        old.value = to_timeval(itimer.expiry > now ? itimer.expiry - now : 0);
-    }
-    if (c.a[2] && !put_user(c.a[2], old))
-        return -EFAULT;
-    if (fresh.value.usec < 0 || fresh.value.usec >= 1'000'000 || fresh.interval.usec < 0 || fresh.interval.usec >= 1'000'000 ||
-        fresh.value.sec < 0 || fresh.interval.sec < 0)
-        return -EINVAL;
-    if (c.a[0] != 0) // timers of CPU time are not offered (profilers do without)
-        return to_ns(fresh.value) ? -EINVAL : 0;
-    itimer.interval = to_ns(fresh.interval);
-    itimer.expiry = to_ns(fresh.value) ? now + to_ns(fresh.value) : 0;
-    return 0;
-}
-
-i64 sys_getitimer(const Args& c) {
-    struct { Timeval interval, value; } out{};
-    if (c.a[0] > 2)
-        return -EINVAL;
-    const u64 now = now_mono();
-    if (c.a[0] == 0) {
-        out.interval = to_timeval(itimer.interval);
-        out.value = to_timeval(itimer.expiry > now ? itimer.expiry - now : 0);
-    }
-    return put_user(c.a[1], out) ? 0 : -EFAULT;
-}
-
-i64 sys_alarm(const Args& c) {
-    const u64 now = now_mono();
-    const u64 left = itimer.expiry > now ? itimer.expiry - now : 0;
-    const u64 seconds = c.a[0] & 0xffffffff;
-    itimer.interval = 0;
-    itimer.expiry = seconds ? now + seconds * 1'000'000'000 : 0;
-    return static_cast<i64>((left + 999'999'999) / 1'000'000'000);
+    if (!clock.is_cpu())
+        return sleep_until(deadline_of(id, absolute, t), absolute, c.a[3]);
+    if (clock.kind == ClockKind::thread_cpu && clock.tid == current->tid)
+        return -EINVAL; // it would wait for itself
+    return sleep_until_used(clock, (absolute ? 0 : now_of(clock)) + to_ns(t), absolute, c.a[3]);
 }
 
 } // namespace gk

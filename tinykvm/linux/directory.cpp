@@ -12,6 +12,7 @@
 #include <cstdio>
 
 #include "tinykvm/linux/arguments.hpp"
+#include "tinykvm/linux/creation_mask.hpp"
 #include "tinykvm/linux/handlers.hpp"
 #include "tinykvm/linux/path_text.hpp"
 
@@ -107,6 +108,7 @@ std::int64_t call_mkdirat(CallContext& call, const CallArgs& args) {
     if (const std::int64_t error = check_new(call, "mkdir", place))
         return error;
     const auto mode = static_cast<mode_t>(args.arg[2]) & 01777 & ~call.handles.umask();
+    const ModeAsAsked as_asked(mode);
     return result_of(::mkdirat(place.found.folder.get(), place.found.name.c_str(), mode));
 }
 

@@ -13,6 +13,7 @@
 
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/arguments.hpp"
+#include "tinykvm/linux/creation_mask.hpp"
 #include "tinykvm/linux/handlers.hpp"
 
 namespace tinykvm {
@@ -68,6 +69,7 @@ std::int64_t call_openat(CallContext& call, const CallArgs& args) {
         return at.error;
     const int flags = int_arg(args.arg[2]);
     const unsigned mode = static_cast<unsigned>(args.arg[3]) & ~call.handles.umask();
+    const ModeAsAsked as_asked((flags & O_CREAT) != 0 ? mode : 0);
     OpenedPath opened = call.policy.open(at.path, flags, mode, call.self);
     if (opened.error != 0)
         return refuse(call, "open", at.path, opened.error, opened.refused);

@@ -15,6 +15,7 @@
 #include "tinykvm/elf/symbols.hpp"
 #include "tinykvm/linux/call.hpp"
 #include "tinykvm/machine/machine.hpp"
+#include "tinykvm/machine/single_process.hpp"
 
 namespace tinykvm {
 namespace {
@@ -109,8 +110,7 @@ std::optional<Stop> Machine::on_host_call() {
     }
     case abi::kRefused:
         tell_once(kRefusedNote | static_cast<std::uint32_t>(call.arg[0]),
-                  fmt::format("the program called {}: a machine is one process and cannot start another; refused (EPERM)",
-                              call_name(static_cast<std::uint32_t>(call.arg[0]))));
+                  refused_process(static_cast<std::uint32_t>(call.arg[0]), env_->policy->facts().program, env_->policy->facts().arguments));
         result = 0;
         break;
     case abi::kListen:

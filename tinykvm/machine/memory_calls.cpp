@@ -12,6 +12,7 @@
 
 #include "tinykvm/linux/call.hpp"
 #include "tinykvm/machine/machine.hpp"
+#include "tinykvm/machine/memory_limits.hpp"
 #include "tinykvm/machine/mapped_files.hpp"
 
 namespace tinykvm {
@@ -71,6 +72,9 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
     handled = true;
     const auto& a = call.arg;
     std::int64_t result;
+    const auto limit = [](const std::uint64_t& field) { return *static_cast<const volatile std::uint64_t*>(&field); };
+    if (exceeds_own_limits(space_, call, limit(shared_->limit_address_space), limit(shared_->limit_data)))
+        return call.nr == __NR_brk ? static_cast<std::int64_t>(space_.brk_end()) : -ENOMEM;
     switch (call.nr) {
     case __NR_mmap: result = map_call(call); break;
     case __NR_munmap: result = space_.munmap(a[0], a[1]); break;

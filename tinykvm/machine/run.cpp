@@ -1,4 +1,5 @@
 // The exit loop: resume, answer what the machine asks, until something that the caller must decide.
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -130,6 +131,8 @@ std::optional<Stop> Machine::on_exception() {
         const FaultOutcome outcome = space_.fault(GuestVirt(address), access);
         switch (outcome) {
         case FaultOutcome::done:
+            shared_->page_faults = shared_->page_faults + 1;
+            shared_->peak_bytes = std::max<std::uint64_t>(shared_->peak_bytes, std::uint64_t{ram_.high()} * kPageSize);
             if (env_->options.trace_pagetables)
                 host_->note(fmt::format("page fault at {:#x} {} (error {:#x}, rip {:#x})", address, describe_address(address), f.error, f.rip));
             same_faults_ = last_fault_ == address ? same_faults_ + 1 : 0;

@@ -21,6 +21,20 @@
 using namespace tinykvm;
 using namespace elf_test;
 
+// In place of the guest kernel's entry: the host's kernel answers.
+extern "C" void test_stub_entry();
+asm(R"(
+    .pushsection .text
+test_stub_entry:
+    movq %rcx, test_stub_back(%rip)
+    syscall
+    jmpq *test_stub_back(%rip)
+    .popsection
+    .pushsection .bss
+test_stub_back: .quad 0
+    .popsection
+)");
+
 namespace {
 
 constexpr const char* kNames[] = {"__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time",
@@ -137,9 +151,14 @@ struct MappedVdso {
 // The time page at its fixed address, for as long as the object lives; null when something else is there.
 struct MappedTime {
     MappedTime() {
-        void* at = ::mmap(reinterpret_cast<void*>(layout::kTimePage), 4096, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-        if (at != MAP_FAILED)
+        const auto map = [](std::uint64_t address) {
+            return ::mmap(reinterpret_cast<void*>(address), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        };
+        void* at = map(layout::kTimePage);
+        header = map(layout::kKernelImage);
+        if (header != MAP_FAILED)
+            static_cast<abi::KernelHeader*>(header)->stub_entry = reinterpret_cast<std::uint64_t>(&test_stub_entry);
+        if (at != MAP_FAILED && header != MAP_FAILED)
             page = static_cast<abi::TimePage*>(at);
         else
             WARN("the address of the time page is taken in this process: nothing tested");
@@ -147,10 +166,13 @@ struct MappedTime {
     ~MappedTime() {
         if (page)
             ::munmap(page, 4096);
+        if (header != MAP_FAILED)
+            ::munmap(header, 4096);
     }
     MappedTime(const MappedTime&) = delete;
     MappedTime& operator=(const MappedTime&) = delete;
     abi::TimePage* page = nullptr;
+    void* header = nullptr;
 };
 
 using ClockGettime = int(int, timespec*);

@@ -1,0 +1,147 @@
+// timerfd: timers that are files (fs/timerfd.c).
+#include "tinykvm/guest/calls.hpp"
+#include "tinykvm/guest/timers.hpp"
+
+namespace gk {
+namespace {
+
+struct TimerFile : File {
+    i32 clock = kMonotonic;
+    u64 expiry = 0; // guest monotonic; 0: disarmed
+    u64 interval = 0;
+    u64 expirations = 0;
+    TimerFile* next = nullptr;
+    TimerFile* previous = nullptr;
+};
+TimerFile* timer_files;
+
+void settle(TimerFile* t, u64 now) {
+    if (t->expiry == 0 || t->expiry > now)
+        return;
+    if (t->interval) {
+        const u64 n = (now - t->expiry) / t->interval + 1;
+        t->expirations += n;
+        t->expiry += n * t->interval;
+    } else {
+        t->expirations += 1;
+        t->expiry = 0;
+    }
+    event_in(t);
+}
+
+i64 timer_read(File* f, Cursor& out, i64) {
+    auto* t = static_cast<TimerFile*>(f);
+    if (out.left < 8)
+        return -EINVAL;
+    for (;;) {
+        settle(t, now_mono());
+        if (t->expirations) {
+            const u64 n = t->expirations;
+            const i64 put = out.put(&n, 8);
+            if (put > 0)
+                t->expirations = 0;
+            return put;
+        }
+        if (nonblocking(f))
+            return -EAGAIN;
+        if (wait_io(kNever) == Wake::signal)
+            return -ERESTARTSYS;
+    }
+}
+i64 timer_write(File*, Cursor&, i64) { return -EINVAL; }
+u32 timer_poll(File* f) {
+    auto* t = static_cast<TimerFile*>(f);
+    settle(t, now_mono());
+    return t->expirations ? POLLIN_ | POLLRDNORM_ : 0;
+}
+void timer_close(File* f) {
+    auto* t = static_cast<TimerFile*>(f);
+    (t->previous ? t->previous->next : timer_files) = t->next;
+    if (t->next)
+        t->next->previous = t->previous;
+    destroy(t);
+}
+const FileOps timer_ops{timer_read, timer_write, timer_poll, timer_close, "anon_inode:[timerfd]"};
+
+void remaining(const TimerFile* t, ItimerSpec& out) {
+    const u64 now = now_mono();
+    out.interval = from_ns(t->interval);
+    out.value = from_ns(t->expiry == 0 ? 0 : t->expiry > now ? t->expiry - now : 1);
+}
+
+} // namespace
+
+u64 next_timerfd() {
+    u64 next = kNever;
+    for (const TimerFile* t = timer_files; t; t = t->next)
+        if (t->expiry && t->expiry < next)
+            next = t->expiry;
+    return next;
+}
+
+void fire_timerfds(u64 now) {
+    for (TimerFile* t = timer_files; t; t = t->next)
+        settle(t, now);
+}
+
+i64 sys_timerfd_create(const Args& c) {
+    const i32 clock = static_cast<i32>(c.a[0]);
+    if (c.a[1] & ~u64{O_NONBLOCK_ | O_CLOEXEC_})
+        return -EINVAL;
+    if (clock == kRealtimeAlarm || clock == kBoottimeAlarm)
+        return -EPERM; // CAP_WAKE_ALARM is not offered
+    if (clock != kRealtime && clock != kMonotonic && clock != kBoottime)
+        return -EINVAL;
+    auto* t = make<TimerFile>();
+    if (!t)
+        return -ENOMEM;
+    t->ops = &timer_ops;
+    t->kind = Kind::timer;
+    t->flags = static_cast<u32>(O_RDWR_ | (c.a[1] & O_NONBLOCK_));
+    t->clock = clock;
+    t->next = timer_files;
+    if (timer_files)
+        timer_files->previous = t;
+    timer_files = t;
+    return install_or_release(t, (c.a[1] & O_CLOEXEC_) != 0);
+}
+
+i64 sys_timerfd_settime(const Args& c) {
+    ItimerSpec spec, old;
+    if (!get_user(spec, c.a[2]))
+        return -EFAULT;
+    if (!valid(spec.interval) || !valid(spec.value) || (c.a[1] & ~u64{3}))
+        return -EINVAL;
+    File* f = file_of(static_cast<i32>(c.a[0]));
+    if (!f)
+        return -EBADF;
+    if (f->kind != Kind::timer)
+        return -EINVAL;
+    auto* t = static_cast<TimerFile*>(f);
+    remaining(t, old);
+    t->expirations = 0;
+    t->interval = to_ns(spec.interval);
+    t->expiry = 0;
+    if (to_ns(spec.value)) {
+        t->expiry = deadline_of(t->clock, (c.a[1] & 1) != 0, spec.value);
+        if (t->expiry == 0) // in the past: expires at once
+            t->expiry = now_mono();
+    }
+    settle(t, now_mono());
+    return !c.a[3] || put_user(c.a[3], old) ? 0 : -EFAULT;
+}
+
+i64 sys_timerfd_gettime(const Args& c) {
+    File* f = file_of(static_cast<i32>(c.a[0]));
+    if (!f)
+        return -EBADF;
+    if (f->kind != Kind::timer)
+        return -EINVAL;
+    auto* t = static_cast<TimerFile*>(f);
+    settle(t, now_mono());
+    ItimerSpec out;
+    remaining(t, out);
+    return put_user(c.a[1], out) ? 0 : -EFAULT;
+}
+
+} // namespace gk

@@ -1,0 +1,109 @@
+#include "tinykvm/machine/single_process.hpp"
+
+#include <asm/unistd_64.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "tinykvm/linux/call.hpp"
+
+namespace tinykvm {
+namespace {
+
+struct Hint {
+    std::string_view program; // how the name of a program or script begins
+    std::string_view option;
+};
+
+// The longest name that fits counts.
+constexpr Hint kHints[] = {
+    {"nginx", "-g 'daemon off; master_process off;'"},
+    {"openresty", "-g 'daemon off; master_process off;'"},
+    {"apache2", "-X"},
+    {"httpd", "-X"},
+    {"lighttpd", "-D, with server.max-worker = 0"},
+    {"haproxy", "-db, without -W"},
+    {"squid", "-N"},
+    {"varnishd", "nothing does it, its manager always starts a child"},
+    {"tinyproxy", "-d"},
+    {"gunicorn", "nothing does it, not even --threads: serve the application by uvicorn --workers 1, hypercorn --workers 0 or waitress"},
+    {"uvicorn", "--workers 1, without --reload"},
+    {"hypercorn", "--workers 0"},
+    {"granian", "nothing does it: use uvicorn --workers 1"},
+    {"uwsgi", "--threads N, without --master and --processes"},
+    {"flask", "--no-reload"},
+    {"manage.py", "runserver --noreload"},
+    {"celery", "worker --pool solo"},
+    {"puma", "-w 0 (threads only)"},
+    {"unicorn", "nothing does it: use puma -w 0"},
+    {"php-fpm", "nothing does it: use php -S, FrankenPHP or a server in PHP itself"},
+    {"php", "leave PHP_CLI_SERVER_WORKERS unset"},
+    {"postgres", "nothing does it, it forks for each connection"},
+    {"redis-server", "--daemonize no --save '' --appendonly no (it forks to save)"},
+    {"valkey-server", "--daemonize no --save '' --appendonly no (it forks to save)"},
+    {"keydb-server", "--daemonize no --save '' --appendonly no (it forks to save)"},
+    {"memcached", "leave out -d"},
+    {"mysqld_safe", "name mysqld itself"},
+    {"mariadbd-safe", "name mariadbd itself"},
+    {"mongod", "leave out --fork"},
+    {"mosquitto", "leave out -d"},
+    {"dnsmasq", "--no-daemon"},
+    {"unbound", "-d"},
+    {"named", "-g"},
+    {"sshd", "nothing does it, it forks for each connection"},
+    {"vsftpd", "-obackground=NO -oone_process_model=YES"},
+    {"mini_httpd", "nothing does it, it forks for each request"},
+    {"thttpd", "-D"},
+    {"darkhttpd", "leave out --daemon"},
+    {"gearmand", "leave out --daemon"},
+    {"slapd", "-d 0"},
+    {"bash", "name the program that the script starts"},
+    {"dash", "name the program that the script starts"},
+    {"sh", "name the program that the script starts"},
+    {"npm", "name node and the script itself"},
+    {"npx", "name node and the script itself"},
+    {"yarn", "name node and the script itself"},
+    {"pm2", "name node and the script itself"},
+    {"next", "name node and the server.js of output: 'standalone'"},
+};
+
+std::string_view last_part(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+// "php-fpm8.2" is php-fpm's, "python3" is nobody's, "shiny" not sh's.
+bool fits(const Hint& hint, std::string_view name) {
+    if (!name.starts_with(hint.program))
+        return false;
+    const char next = name.size() > hint.program.size() ? name[hint.program.size()] : '\0';
+    return (next < 'a' || next > 'z') && (next < 'A' || next > 'Z') && next != '_';
+}
+
+const Hint* hint_for(std::string_view name) {
+    const Hint* best = nullptr;
+    for (const Hint& hint : kHints)
+        if (fits(hint, name) && (!best || hint.program.size() > best->program.size()))
+            best = &hint;
+    return best;
+}
+
+} // namespace
+
+std::string refused_process(std::uint32_t call, const std::string& program, std::span<const std::string> arguments) {
+    const bool execute = call == __NR_execve || call == __NR_execveat;
+    std::string_view name = last_part(program);
+    const Hint* hint = hint_for(name);
+    // An interpreter's script or module says more: python3 -m uvicorn, node next.
+    constexpr std::size_t kLooked = 4;
+    for (const std::string& argument : arguments.first(std::min(arguments.size(), kLooked)))
+        if (const Hint* found = hint_for(last_part(argument)); found && (!hint || last_part(argument) != name)) {
+            hint = found;
+            name = last_part(argument);
+        }
+    std::string line = fmt::format("{} called {}: a machine is one process and cannot start another; refused ({})", name, call_name(call),
+                                   execute ? "EPERM" : "EAGAIN");
+    if (hint)
+        line += fmt::format("; to run it as one process: {}", hint->option);
+    return line;
+}
+
+} // namespace tinykvm
