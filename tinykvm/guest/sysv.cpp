@@ -4,16 +4,19 @@ namespace gk {
 
 i64 ipc_seconds() { return static_cast<i64>(now_real() / 1'000'000'000); }
 
-// Every object is the program's own (ipc/util.c, ipcperms).
+// ipc/util.c, ipcperms. Capabilities as for files: CAP_IPC_OWNER is not offered by itself.
 bool ipc_permitted(const IpcPerm& perm, u32 wanted) {
-    return gk_shared_page.uid == 0 || (wanted & ~(perm.mode >> 6) & 7) == 0;
+    const Credentials& who = current->ids;
+    const bool owns = who.user.effective == perm.uid || who.user.effective == perm.cuid;
+    const u32 shift = owns ? 6 : who.in_group(perm.gid) || who.in_group(perm.cgid) ? 3 : 0;
+    return who.may(kCapDacOverride) || (wanted & ~(perm.mode >> shift) & 7) == 0;
 }
 
 void ipc_fill(IpcPerm& perm, i32 key, u32 flags) {
     perm.key = key;
     perm.mode = flags & 0777;
-    perm.uid = perm.cuid = gk_shared_page.uid;
-    perm.gid = perm.cgid = gk_shared_page.gid;
+    perm.uid = perm.cuid = current->ids.user.effective;
+    perm.gid = perm.cgid = current->ids.group.effective;
 }
 
 void ipc_set(IpcPerm& perm, const IpcPerm& wanted) {
