@@ -93,6 +93,7 @@ private:
 
     static FunctionOptions with(FunctionOptions options, const std::vector<std::string>& environment) {
         options.machine.env = environment;
+        options.machine.permissions.always_own_folders = true;
         return options;
     }
 

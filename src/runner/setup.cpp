@@ -134,6 +134,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         permissions = options.permissions;
         permissions.implied_read = implied;
     }
+    permissions.always_own_folders = options.permissions.always_own_folders;
     Limits limits = state.limits;
     if (given("max-request-time"))
         limits.request_seconds = options.limits.request_seconds;

@@ -43,7 +43,16 @@ enum Host : std::uint32_t {
     kHandlePath,   // (handle, buffer, bytes) -> bytes of the path that the handle was opened by
     kThreadCount,          // (count) for --verbose-thread-syscalls and inspect
     kTakeBound,            // (listener) -> handle of what was bound: it will connect instead of listening; -ENOENT: nothing is
+    kDropOwnPages = 0x1820, // (address, bytes) of the area of files: their memory goes back, they read as zeros
 };
+
+// What a call on a path answers (as -kOwnPath) when the path leads to a folder of the machine's own; the canonical path
+// is put at Shared::own_path_at. No errno of Linux.
+inline constexpr std::int64_t kOwnPath = 4000;
+inline constexpr std::uint32_t kOwnPathBytes = 4096;
+
+// Shared::own_folders: a bit for /tmp, one for /dev/shm; kOwnFoldersShowHost: permissions show something of the host's beneath them.
+inline constexpr std::uint32_t kOwnTmp = 1, kOwnShm = 2, kOwnFoldersShowHost = 1u << 31;
 
 // Of kListen and kBindAddress.
 enum BindFlags : std::uint64_t { kBindV6Only = 1, kBindReusePort = 2 };
@@ -186,6 +195,11 @@ struct Shared {
     std::uint64_t limit_address_space, limit_data;
     // Of the host, kept up at page faults: what getrusage tells.
     std::uint64_t page_faults, peak_bytes;
+    // The machine's own folders in memory (guest/own_files.hpp).
+    std::uint32_t own_folders;
+    std::uint32_t own_reserved;
+    std::uint64_t own_room;    // bytes that their files may take beyond what the image holds
+    std::uint64_t own_path_at; // guest: kOwnPathBytes for a path
 };
 static_assert(sizeof(Shared) <= 4096);
 

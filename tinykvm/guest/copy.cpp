@@ -1,11 +1,11 @@
 // Calls that move bytes from one file to another: sendfile, copy_file_range.
+#include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/transfer.hpp"
 
 namespace gk {
 namespace {
 
 constexpr u64 kChunk = 32768;
-constexpr u32 kPreadv = 295, kPwritev = 296;
 
 class Buffer {
 public:
@@ -22,21 +22,33 @@ private:
     u8* bytes_;
 };
 
-HostFile* seekable(File* f) {
-    auto* h = f->kind == Kind::host ? static_cast<HostFile*>(f) : nullptr;
-    return h && h->seekable ? h : nullptr;
+// A file that is read and written at offsets, or null.
+File* seekable(File* f) {
+    if (f->kind == Kind::own)
+        return f;
+    return f->kind == Kind::host && static_cast<HostFile*>(f)->seekable ? f : nullptr;
+}
+u64& offset_of(File* f) { return f->kind == Kind::own ? static_cast<own::OwnFile*>(f)->offset : static_cast<HostFile*>(f)->offset; }
+u32 mode_of(const File* f) { return f->kind == Kind::own ? static_cast<const own::OwnFile*>(f)->node->mode : static_cast<const HostFile*>(f)->mode; }
+
+enum class Direction { in, out };
+i64 move_at(File* f, Direction direction, u8* buffer, u64 bytes, u64 offset) {
+    IoVec v{address(buffer), bytes};
+    Cursor c{&v, 1, bytes, true};
+    return (direction == Direction::in ? f->ops->read : f->ops->write)(f, c, static_cast<i64>(offset));
 }
 
-i64 move_at(HostFile* f, u32 nr, u8* buffer, u64 bytes, u64 offset) {
-    const IoVec v{address(buffer), bytes};
-    return host_call(nr, static_cast<u64>(f->handle), address(&v), 1, offset);
-}
-
-// Whether two handles are of one file, and its size: copied to itself without care, it would never come to its own end.
-bool same_file(const HostFile* x, const HostFile* y, u64& size) {
+// Whether both are one file, and its size: copied to itself without care, it would never come to its own end.
+bool same_file(File* x, File* y, u64& size) {
+    if (x->kind != y->kind)
+        return false;
+    if (x->kind == Kind::own) {
+        size = static_cast<own::OwnFile*>(x)->node->content.size;
+        return static_cast<own::OwnFile*>(x)->node == static_cast<own::OwnFile*>(y)->node;
+    }
     constexpr u32 kFstat = 5;
     u64 a[18] = {}, b[18] = {}; // struct stat: device, inode, ..., size at 48
-    if (host_call(kFstat, static_cast<u64>(x->handle), address(a)) < 0 || host_call(kFstat, static_cast<u64>(y->handle), address(b)) < 0)
+    if (host_call(kFstat, static_cast<u64>(handle_of(x)), address(a)) < 0 || host_call(kFstat, static_cast<u64>(handle_of(y)), address(b)) < 0)
         return false;
     size = a[6];
     return a[0] == b[0] && a[1] == b[1];
@@ -50,20 +62,20 @@ bool writable(const File* f) { return (f->flags & O_ACCMODE_) != 0 && !(f->flags
 // The offset in the program's memory, or the file's own.
 struct Place {
     u64 user = 0;
-    HostFile* file = nullptr;
+    File* file = nullptr;
     i64 offset = 0;
-    i64 open(u64 at, HostFile* f) {
+    i64 open(u64 at, File* f) {
         user = at;
         file = f;
         if (user && !get_user(offset, user))
             return -EFAULT;
         if (!user)
-            offset = static_cast<i64>(file->offset);
+            offset = static_cast<i64>(offset_of(file));
         return offset < 0 ? -EINVAL : 0;
     }
     bool close() {
         if (!user)
-            file->offset = static_cast<u64>(offset);
+            offset_of(file) = static_cast<u64>(offset);
         return !user || put_user(user, offset);
     }
 };
@@ -74,7 +86,7 @@ i64 sys_sendfile(const Args& c) {
     Hold out(c.a[0]), in(c.a[1]);
     if (!out || !in || !readable(in.get()) || !writable(out.get()))
         return -EBADF;
-    HostFile* from = seekable(in.get());
+    File* from = seekable(in.get());
     if (!from || static_cast<i64>(c.a[3]) < 0 || (out.get()->flags & O_APPEND_))
         return -EINVAL;
     Place place;
@@ -87,10 +99,10 @@ i64 sys_sendfile(const Args& c) {
     i64 error = 0;
     u64 most = c.a[3] < kMostMoved ? c.a[3] : kMostMoved;
     u64 size;
-    if (HostFile* to = seekable(out.get()); to && same_file(from, to, size) && rest(size, place.offset) < most)
+    if (File* to = seekable(out.get()); to && same_file(from, to, size) && rest(size, place.offset) < most)
         most = rest(size, place.offset); // what was there
     while (done < most) {
-        const i64 n = move_at(from, kPreadv, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(place.offset));
+        const i64 n = move_at(from, Direction::in, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(place.offset));
         if (n <= 0) {
             error = n;
             break;
@@ -116,10 +128,10 @@ i64 sys_copy_file_range(const Args& c) {
         return -EBADF;
     if (c.a[5])
         return -EINVAL;
-    HostFile *from = seekable(in.get()), *to = seekable(out.get());
+    File *from = seekable(in.get()), *to = seekable(out.get());
     if (!from || !to)
         return -EINVAL;
-    if ((from->mode & 0170000) == 0040000 || (to->mode & 0170000) == 0040000)
+    if ((mode_of(from) & 0170000) == 0040000 || (mode_of(to) & 0170000) == 0040000)
         return -EISDIR;
     if (!readable(from) || !writable(to) || (to->flags & O_APPEND_))
         return -EBADF;
@@ -142,8 +154,8 @@ i64 sys_copy_file_range(const Args& c) {
             return -EINVAL;
     }
     while (done < most) {
-        const i64 n = move_at(from, kPreadv, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(source.offset));
-        const i64 put = n <= 0 ? n : move_at(to, kPwritev, buffer.get(), static_cast<u64>(n), static_cast<u64>(target.offset));
+        const i64 n = move_at(from, Direction::in, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(source.offset));
+        const i64 put = n <= 0 ? n : move_at(to, Direction::out, buffer.get(), static_cast<u64>(n), static_cast<u64>(target.offset));
         if (put <= 0) {
             error = put;
             break;

@@ -240,7 +240,7 @@ i64 sys_epoll_ctl(const Args& c) {
         return -EBADF;
     if (f->kind != Kind::epoll || f == target)
         return -EINVAL;
-    if (target->kind == Kind::host && no_poll(static_cast<HostFile*>(target)))
+    if (target->kind == Kind::own || (target->kind == Kind::host && no_poll(static_cast<HostFile*>(target))))
         return -EPERM; // regular files and folders are always ready
     if (c.a[1] != 2 && (event.events & kExclusive) &&
         (c.a[1] == 3 || target->kind == Kind::epoll ||

@@ -1,4 +1,6 @@
 // The fd table and what every file shares.
+#include "tinykvm/guest/own_files.hpp"
+#include "tinykvm/guest/pipe.hpp"
 #include "tinykvm/guest/transfer.hpp"
 
 namespace gk {
@@ -15,6 +17,7 @@ void set_file_limit(u64 limit) { soft_limit = limit < static_cast<u64>(table_siz
 
 void init_files() {
     init_time();
+    init_paths();
     table_size = soft_limit = static_cast<i32>(gk_shared_page.max_files);
     table = static_cast<Descriptor*>(allocate(sizeof(Descriptor) * static_cast<u64>(table_size)));
     if (!table)
@@ -73,12 +76,12 @@ void event_out(File* f) {
 }
 
 i64 read_file(File* f, Cursor& c, i64 offset) {
-    if ((f->flags & O_ACCMODE_) == O_WRONLY_ || (f->flags & O_PATH_))
+    if ((f->flags & O_WRONLY_) || (f->flags & O_PATH_)) // 3 is for neither
         return -EBADF;
     return f->ops->read(f, c, offset);
 }
 i64 write_file(File* f, Cursor& c, i64 offset) {
-    if ((f->flags & O_ACCMODE_) == 0 || (f->flags & O_PATH_))
+    if ((f->flags & O_ACCMODE_) == 0 || (f->flags & O_ACCMODE_) == O_ACCMODE_ || (f->flags & O_PATH_))
         return -EBADF;
     return f->ops->write(f, c, offset);
 }
@@ -127,7 +130,11 @@ i64 checked_offset(u64 fd, i64 offset) {
     File* f = file_of(static_cast<i32>(fd));
     if (!f)
         return -EBADF;
-    if (f->kind != Kind::host || !static_cast<HostFile*>(f)->seekable)
+    if (f->kind == Kind::own)
+        return 0;
+    const auto* h = f->kind == Kind::host ? static_cast<const HostFile*>(f) : nullptr;
+    const bool device = h && h->handle > abi::kHandleStderr && (h->mode & 0170000) == 0020000; // /dev/null and its like have no use for it
+    if (!h || (!h->seekable && !device))
         return -ESPIPE;
     return 0;
 }
@@ -233,7 +240,8 @@ i64 sys_fcntl(const Args& c) {
         if (handle >= 0 && ((f->flags ^ fresh) & O_APPEND_))
             if (const i64 error = host_call(72, static_cast<u64>(handle), 4, fresh & O_APPEND_); error < 0)
                 return error;
-        constexpr u32 changeable = O_NONBLOCK_ | O_APPEND_;
+        constexpr u32 kDirect = 0x4000, kNoAtime = 0x40000;
+        const u32 changeable = O_NONBLOCK_ | O_APPEND_ | (f->kind == Kind::own ? kDirect | kNoAtime : 0u);
         f->flags = (f->flags & ~changeable) | (fresh & changeable);
         return 0;
     }
@@ -243,9 +251,9 @@ i64 sys_fcntl(const Args& c) {
     case 11: return path_only ? -EBADF : 0;
     case 1031: // F_SETPIPE_SZ: larger than asked for is allowed
     case 1032:
-        if (f->kind != Kind::pipe)
-            return -EBADF;
-        return command == 1031 && c.a[2] > 65536 ? -EPERM : 65536;
+        if (PipeEnd* end = pipe_end(f))
+            return command == 1031 ? set_pipe_size(end->pipe, c.a[2] & 0xffffffff) : i64{end->pipe->bytes};
+        return -EBADF;
     case 1033: // seals
     case 1034: {
         const i32 handle = handle_of(f);

@@ -1,6 +1,6 @@
 // Files that live on the host: the fd table and offsets stay in here, the host sees handles. Paths are in paths.cpp.
-#include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/limits.hpp"
+#include "tinykvm/guest/own_files.hpp"
 
 namespace gk {
 namespace {
@@ -236,13 +236,32 @@ i64 sys_host_call(const Args& given) {
     const bool memory = nr == 10 || nr == 11 || nr == 12 || nr == 25 || nr == 26 || nr == 149 || nr == 150;
     return (memory ? host_call : pass_call)(nr, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
 }
+namespace {
+
+// fstatfs of a pipe, socket or the like.
+i64 stat_file_system(const File* f, u64 to) {
+    struct { u64 type, block_size, counts[5], id, name_length, fragment, flags, spare[4]; } s{};
+    static_assert(sizeof(s) == 120);
+    s.type = f->kind == Kind::pipe ? 0x50495045 : f->kind == Kind::socket || f->kind == Kind::pair ? 0x534f434b : 0x09041934;
+    s.block_size = s.fragment = 4096;
+    s.name_length = 255;
+    s.flags = 0x20; // ST_VALID
+    return put_user(to, s) ? 0 : -EFAULT;
+}
+
+} // namespace
+
 // Calls whose first argument is a file of the host.
 i64 sys_handle_call(const Args& given) {
     const Args c = only_arguments(given);
     File* f = file_of(static_cast<i32>(c.a[0]));
     if (!f)
         return -EBADF;
+    if (own::OwnFile* o = own::own_file(f))
+        return own::handle_call(o, static_cast<u32>(c.regs->orig_rax), c);
     const i32 handle = handle_of(f);
+    if (handle < 0 && c.regs->orig_rax == 138)
+        return stat_file_system(f, c.a[1]);
     if (handle < 0)
         return -EINVAL;
     if (f->flags & O_PATH_ && c.regs->orig_rax != 138 && c.regs->orig_rax != 81) // fstatfs, fchdir
@@ -254,6 +273,8 @@ i64 sys_lseek(const Args& c) {
     File* f = file_of(static_cast<i32>(c.a[0]));
     if (!f)
         return -EBADF;
+    if (own::OwnFile* o = own::own_file(f))
+        return own::seek(o, static_cast<i64>(c.a[1]), static_cast<u32>(c.a[2]));
     if (f->kind != Kind::host)
         return -ESPIPE;
     auto* h = static_cast<HostFile*>(f);
@@ -292,6 +313,8 @@ i64 sys_getdents64(const Args& c) {
     File* f = file_of(static_cast<i32>(c.a[0]));
     if (!f)
         return -EBADF;
+    if (own::OwnFile* o = own::own_file(f))
+        return (f->flags & O_PATH_) ? -EBADF : own::list(o, c.a[1], c.a[2] & 0xffffffff);
     if (f->kind != Kind::host)
         return -ENOTDIR;
     auto* h = static_cast<HostFile*>(f);
@@ -340,6 +363,10 @@ i64 sys_ioctl(const Args& c) {
         return sys_fcntl(g);
     }
     case 0x541b: // FIONREAD
+        if (const u64 bytes = own::watch_bytes_ready(f)) {
+            const i32 ready = static_cast<i32>(bytes);
+            return put_user(c.a[2], ready) ? 0 : -EFAULT;
+        }
         if (const i64 n = bytes_ready(f); n >= 0) {
             const i32 ready = static_cast<i32>(n);
             return put_user(c.a[2], ready) ? 0 : -EFAULT;

@@ -31,6 +31,7 @@ enum Errno : i64 {
     ERESTARTSYS = 512,    // restart when the handler says SA_RESTART, else EINTR
     ERESTARTNOHAND = 514, // restart when no handler ran, else EINTR
     ECONNREFUSED = 111, ENODEV = 19, EISDIR = 21, EFBIG = 27, EXDEV = 18,
+    ENXIO = 6, ENOSPC = 28, ENOTEMPTY = 39, ENODATA = 61, EOVERFLOW = 75,
 };
 
 // Registers of the program as the entries push them, lowest address first.
@@ -72,6 +73,7 @@ template <class T>
 bool get_user(T& to, u64 from) { return copy_from_user(&to, from, sizeof(T)); }
 template <class T>
 bool put_user(u64 to, const T& from) { return copy_to_user(to, &from, sizeof(T)); }
+inline bool program_pointer(u64 value) { return value < layout::kUserMax || value >= u64{1} << 47; } // or no pointer at all
 bool user_ok(u64 at, u64 bytes); // the program's part of the address space (nothing is said about what is mapped there)
 // Length without the NUL, or -EFAULT / -ENAMETOOLONG; `to` gets a NUL.
 i64 string_from_user(char* to, u64 from, u64 room);
@@ -220,7 +222,7 @@ struct FileOps {
     void (*close)(File*);                      // the last reference went: frees the object
     const char* name;
 };
-enum class Kind : u8 { host, socket, pipe, event, timer, epoll, pair, signal, message_queue };
+enum class Kind : u8 { host, socket, pipe, event, timer, epoll, pair, signal, message_queue, own };
 struct File {
     const FileOps* ops = nullptr;
     Kind kind = Kind::host;

@@ -89,7 +89,7 @@ i64 may_reach(u64 length) {
 
 i64 sys_truncate(const Args& c) {
     const i64 error = may_reach(c.a[1]);
-    return error < 0 ? error : sys_host_call(c);
+    return error < 0 ? error : sys_lone_path(c);
 }
 i64 sys_ftruncate(const Args& c) {
     const i64 error = may_reach(c.a[1]);

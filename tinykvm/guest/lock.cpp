@@ -1,5 +1,6 @@
 // Locks of files. The host says EAGAIN instead of blocking; who waits asks again now and then, as nobody tells when
 // another machine or process lets go.
+#include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/transfer.hpp"
 
 namespace gk {
@@ -27,6 +28,8 @@ struct RecordLock { std::int16_t type, whence; u32 pad; i64 start, length; i32 p
 } // namespace
 
 i64 record_lock(File* f, u32 command, u64 at) {
+    if (own::OwnFile* o = own::own_file(f))
+        return own::record_lock(o, command, at);
     const i32 handle = handle_of(f);
     if (handle < 0 || f->kind != Kind::host)
         return -EINVAL;
@@ -58,6 +61,8 @@ i64 sys_flock(const Args& c) {
     Hold f(c.a[0]);
     if (!f || (f.get()->flags & O_PATH_))
         return -EBADF;
+    if (own::OwnFile* o = own::own_file(f.get()))
+        return own::flock(o, static_cast<u32>(c.a[1]));
     const i32 handle = handle_of(f.get());
     if (handle < 0)
         return -EINVAL;

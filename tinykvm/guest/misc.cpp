@@ -1,5 +1,5 @@
 // Memory calls (which the host answers) and the many calls with a short answer.
-#include "tinykvm/guest/calls.hpp"
+#include "tinykvm/guest/own_files.hpp"
 
 namespace gk {
 
@@ -20,6 +20,8 @@ i64 sys_mmap(const Args& c) {
             return -EINVAL; // no file is of huge pages
         if (type == kSharedValidate && (c.a[3] & ~(kKnown | kType)))
             return -EOPNOTSUPP;
+        if (own::OwnFile* o = own::own_file(f))
+            return own::map(o, c);
         handle = handle_of(f);
         if (handle < 0)
             return -ENODEV;

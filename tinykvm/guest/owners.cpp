@@ -3,7 +3,7 @@
 // The host's file is never changed. A record is bound to a file by its device, inode and time of birth, so that another file that gets
 // the inode later is not taken for it.
 #include "tinykvm/guest/owners.hpp"
-#include "tinykvm/guest/calls.hpp"
+#include "tinykvm/guest/own_files.hpp"
 
 namespace gk {
 namespace {
@@ -106,6 +106,8 @@ bool may_change(u32 uid, u32 gid, u32 new_uid, u32 new_gid) {
 }
 
 i64 change_owner(const NamedFile& named, u32 new_uid, u32 new_gid) {
+    if (i64 result; named.handle < 0 && change_own_owner(named.dir, named.path, named.flags, new_uid, new_gid, result))
+        return result;
     Statx file;
     if (const i64 error = look(named, file); error < 0)
         return error;
@@ -127,6 +129,10 @@ i64 change_by_descriptor(u64 fd, u32 uid, u32 gid) {
     File* f = file_of(static_cast<i32>(fd));
     if (!f || (f->flags & O_PATH_))
         return -EBADF;
+    if (own::OwnFile* o = own::own_file(f)) {
+        const Args args{{fd, uid, gid}, nullptr};
+        return own::handle_call(o, kFchown, args);
+    }
     const i32 handle = handle_of(f);
     if (handle < 0) // a pipe or socket of the machine's own: it has the owner that it was made with
         return (uid == kKeep || uid == gk_shared_page.uid) && (gid == kKeep || gid == gk_shared_page.gid) ? 0 : -EPERM;
@@ -198,6 +204,8 @@ i64 sys_fchownat(const Args& c) {
     if ((flags & kEmptyPath) && (!c.a[1] || first == 0) && static_cast<i32>(c.a[0]) != kAtCwd) {
         File* f = file_of(static_cast<i32>(c.a[0])); // O_PATH will do here
         const i32 handle = f ? handle_of(f) : -1;
+        if (i64 result; change_own_owner(c.a[0], c.a[1], kEmptyPath, uid, gid, result))
+            return result;
         return handle >= 0 ? change_owner(file_of_handle(handle), uid, gid) : change_by_descriptor(c.a[0], uid, gid);
     }
     return change_owner({c.a[0], c.a[1], flags & kNoFollow}, uid, gid);

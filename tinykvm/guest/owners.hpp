@@ -17,6 +17,9 @@ inline NamedFile file_of_handle(i32 handle) { return {0, 0, 0, handle}; }
 i64 show_owner(i64 result, u64 at, const NamedFile&);
 i64 show_owner_in_statx(i64 result, u64 at, const NamedFile&);
 
+// chown of one of the machine's own files (paths.cpp): false when the path leads to none.
+bool change_own_owner(u64 dir, u64 path, u64 flags, u32 uid, u32 gid, i64& result);
+
 // Whether what the program creates is to be recorded: it has become someone else than who runs the machine.
 bool creates_as_other();
 // Records who made it: no effect when nothing is to be recorded or `result` is an error. Passes the result on.

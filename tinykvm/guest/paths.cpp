@@ -1,40 +1,46 @@
 // Calls that name paths: all become the form with a folder's handle.
-#include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/owners.hpp"
+#include "tinykvm/guest/path_arg.hpp"
+#include "tinykvm/guest/pipe.hpp"
 
 namespace gk {
 namespace {
 
 enum Nr : u32 { kFstat = 5, kOpenat = 257, kNewfstatat = 262 };
-constexpr i32 kAtCwd = -100;
 constexpr u64 kFreshNs = 1'000'000;
-constexpr i32 cwd_handle = abi::kHandleCwd; // chdir(2) puts another folder behind it
 
-bool directory_handle(u64 fd, i32& handle) {
-    if (static_cast<i32>(fd) == kAtCwd) {
-        handle = cwd_handle;
-        return true;
-    }
-    File* f = file_of(static_cast<i32>(fd));
-    handle = f ? handle_of(f) : -1;
-    return handle >= 0;
+// fstat of what has no host file behind it.
+i64 stat_own(File* f, u64 to) {
+    struct { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; i64 size, block_size, blocks; u64 times[6]; i64 unused[3]; } s{};
+    static_assert(sizeof(s) == 144);
+    s.dev = 0xd;
+    s.ino = inode_of(f);
+    s.nlink = 1;
+    s.mode = f->kind == Kind::pipe ? 0010600 : f->kind == Kind::socket || f->kind == Kind::pair ? 0140777 : 0600;
+    s.uid = current->ids.user.file;
+    s.gid = current->ids.group.file;
+    s.block_size = 4096;
+    return put_user(to, s) ? 0 : -EFAULT;
 }
 
-i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
-    i32 handle;
-    char first = 0;
-    if (!get_user(first, path))
-        return -EFAULT;
-    if (!directory_handle(dir, handle)) {
-        if (first != '/')
-            return -EBADF;
-        handle = cwd_handle;
-    }
+// What statx(2) says of it is little.
+i64 statx_own(File* f, u64 to) {
+    u8 out[256] = {};
+    const u32 mask = 0x7ff, block = 4096;
+    const u16 mode = f->kind == Kind::pipe ? 0010600 : f->kind == Kind::socket || f->kind == Kind::pair ? 0140777 : 0600;
+    const u64 ino = inode_of(f);
+    memcpy(out, &mask, 4);
+    memcpy(out + 4, &block, 4);
+    memcpy(out + 28, &mode, 2);
+    memcpy(out + 32, &ino, 8);
+    return copy_to_user(to, out, sizeof(out)) ? 0 : -EFAULT;
+}
+
+i64 open_at_host(u64 handle, u64 path, u64 flags, u64 mode) {
     abi::OpenReply reply{};
     last_content.owner = nullptr;
     const auto try_open = [&](u64 how) {
-        return host_call(kOpenat, static_cast<u64>(handle), path, how & ~u64{O_NONBLOCK_}, mode & 07777 & ~creation_mask(), address(&reply),
-                         address(last_content.data));
+        return host_call(kOpenat, handle, path, how & ~u64{O_NONBLOCK_}, mode & 07777 & ~creation_mask(), address(&reply), address(last_content.data));
     };
     constexpr u64 kExclusive = 0x80;
     i64 opened = -EEXIST;
@@ -64,40 +70,73 @@ i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
     return install_or_release(f, (flags & O_CLOEXEC_) != 0);
 }
 
+// What /proc/self/fd leads to: a pipe gets another end, of sockets and the like there is only one.
+i64 open_again(File* f, u32 flags) {
+    constexpr u32 kExclusive = 0xc0;
+    if ((flags & kExclusive) == kExclusive)
+        return -EEXIST;
+    if (flags & O_DIRECTORY_)
+        return -ENOTDIR;
+    PipeEnd* end = pipe_end(f);
+    if (!end || (flags & O_PATH_))
+        return -ENXIO;
+    if (end->node)
+        return own::open_fifo(reinterpret_cast<own::Node*>(end->node), flags);
+    PipeEnd* fresh = make_end(end->pipe, flags);
+    return fresh ? install_or_release(fresh, (flags & O_CLOEXEC_) != 0) : -ENOMEM;
+}
+
+i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
+    constexpr u64 kNoFollow = 0x20000, kExclusive = 0xc0; // O_CREAT | O_EXCL
+    const bool follow = !(flags & kNoFollow) && ((flags & kExclusive) != kExclusive || (flags & O_PATH_));
+    return with_path(dir, path, follow, false, [&](u64 handle, u64 name) { return open_at_host(handle, name, flags, mode); },
+                     [&](own::Place& place) { return own::open_place(place, static_cast<u32>(flags), static_cast<u32>(mode)); },
+                     [&](File* f) { return open_again(f, static_cast<u32>(flags)); });
+}
+
+// Whether the call follows a symlink at the end of its path, and takes "" for the descriptor.
+void path_rules(u32 nr, u64 flags, bool& follow, bool& empty) {
+    constexpr u64 kNoFollow = 0x100, kEmptyPath = 0x1000;
+    follow = nr != 258 && nr != 259 && nr != 263 && nr != 267 && !(flags & kNoFollow);
+    empty = nr == 267 || (flags & kEmptyPath) != 0;
+}
+u64 flags_of(u32 nr, u64 a2, u64 a3, u64 a4) {
+    switch (nr) {
+    case 260: return a4;
+    case 262: case 280: case 439: case 452: return a3;
+    case 332: return a2;
+    default: return 0;
+    }
+}
+
+// Calls that Linux has with and without a directory: all become the form with one. `reply`: memory of the guest kernel, in
+// place of a4.
 } // namespace
 
 i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2, u64 a3, u64 a4, void* reply) {
-    i32 handle;
-    if (!directory_handle(dir, handle)) {
-        char first = 0;
-        if (a1 && !get_user(first, a1))
-            return -EFAULT;
-        if (first != '/')
-            return file_of(static_cast<i32>(dir)) ? -ENOTDIR : -EBADF;
-        handle = cwd_handle;
-    }
-    if (reply)
-        return user_ok(a1, 0) && user_ok(a2, 0) ? host_call(nr, static_cast<u64>(static_cast<i64>(handle)), a1, a2, a3, address(reply)) : -EFAULT;
-    return pass_call(nr, static_cast<u64>(static_cast<i64>(handle)), a1, a2, a3, a4);
+    bool follow, empty;
+    path_rules(nr, flags_of(nr, a2, a3, a4), follow, empty);
+    const auto host = [&](u64 handle, u64 path) {
+        if (!program_pointer(a2) || !program_pointer(a3) || !program_pointer(a4))
+            return i64{-EFAULT};
+        return host_call(nr, handle, path, a2, a3, reply ? address(reply) : a4);
+    };
+    const u64 all[] = {dir, a1, a2, a3, a4};
+    return with_path(dir, a1, follow, empty, host, [&](own::Place& place) { return own::path_call(place, nr, all); },
+                     [&](File* f) {
+                         switch (nr) {
+                         case kNewfstatat: return stat_own(f, a2);
+                         case 332: return statx_own(f, a4);
+                         case 269: case 439: return i64{0};
+                         case 267: return i64{-EINVAL};
+                         default: return i64{-EPERM};
+                         }
+                     });
 }
 
 namespace {
 
-constexpr u64 kCwd = static_cast<u64>(static_cast<i64>(kAtCwd));
-
-// fstat of what has no host file behind it.
-i64 stat_own(File* f, u64 to) {
-    struct { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; i64 size, block_size, blocks; u64 times[6]; i64 unused[3]; } s{};
-    static_assert(sizeof(s) == 144);
-    s.dev = 0xd;
-    s.ino = address(f) >> 5 & 0xffffffff;
-    s.nlink = 1;
-    s.mode = f->kind == Kind::pipe ? 0010600 : f->kind == Kind::socket || f->kind == Kind::pair ? 0140777 : 0600;
-    s.uid = current->ids.user.file;
-    s.gid = current->ids.group.file;
-    s.block_size = 4096;
-    return put_user(to, s) ? 0 : -EFAULT;
-}
+constexpr u64 kCwd = kAtCwd;
 
 } // namespace
 
@@ -117,6 +156,8 @@ i64 sys_fstat(const Args& c) {
     File* f = file_of(static_cast<i32>(c.a[0]));
     if (!f)
         return -EBADF;
+    if (own::OwnFile* o = own::own_file(f))
+        return own::handle_call(o, kFstat, c);
     const i32 handle = handle_of(f);
     if (f->kind == Kind::host) {
         const auto* h = static_cast<const HostFile*>(f);
@@ -138,7 +179,7 @@ i64 sys_newfstatat(const Args& c) {
         char first = 1;
         if (c.a[1] && !get_user(first, c.a[1]))
             return -EFAULT;
-        if ((!c.a[1] || first == 0) && static_cast<i32>(c.a[0]) != kAtCwd) {
+        if ((!c.a[1] || first == 0) && static_cast<i32>(c.a[0]) != static_cast<i32>(kAtCwd)) {
             Args f = c;
             f.a[1] = c.a[2];
             return sys_fstat(f);
@@ -153,16 +194,8 @@ i64 sys_statx(const Args& c) {
     char first = 1;
     if (c.a[1] && !get_user(first, c.a[1]))
         return -EFAULT;
-    if ((c.a[2] & 0x1000) && (!c.a[1] || first == 0) && f && handle_of(f) < 0) {
-        // A pipe or socket of ours: what statx(2) says of it is little.
-        u8 out[256] = {};
-        const u32 mask = 0x7ff, block = 4096;
-        const u16 mode = f->kind == Kind::pipe ? 0010600 : f->kind == Kind::socket || f->kind == Kind::pair ? 0140777 : 0600;
-        memcpy(out, &mask, 4);
-        memcpy(out + 4, &block, 4);
-        memcpy(out + 28, &mode, 2);
-        return copy_to_user(c.a[4], out, sizeof(out)) ? 0 : -EFAULT;
-    }
+    if ((c.a[2] & 0x1000) && (!c.a[1] || first == 0) && f && handle_of(f) < 0 && f->kind != Kind::own)
+        return statx_own(f, c.a[4]);
     return show_owner_in_statx(path_call(332, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]), c.a[4], {c.a[0], c.a[1], c.a[2]});
 }
 i64 sys_access(const Args& c) { return path_call(269, kCwd, c.a[0], c.a[1]); }
@@ -170,60 +203,10 @@ i64 sys_mkdirat(const Args& c) {
     return note_created(path_call(258, c.a[0], c.a[1], c.a[2] & 07777 & ~creation_mask()), {c.a[0], c.a[1]});
 }
 i64 sys_mkdir(const Args& c) { return sys_mkdirat({{kCwd, c.a[0], c.a[1]}, c.regs}); }
-
-namespace {
-// /proc/self/fd/N: the descriptors are ours. Returns false when the path is another.
-bool descriptor_link(u64 path, u64 to, u64 room, i64& result) {
-    constexpr char prefix[] = "/proc/self/fd/";
-    char text[32];
-    const i64 length = string_from_user(text, path, sizeof(text));
-    if (length <= static_cast<i64>(sizeof(prefix)) - 1)
-        return false;
-    for (u64 i = 0; i < sizeof(prefix) - 1; ++i)
-        if (text[i] != prefix[i])
-            return false;
-    i32 fd = 0;
-    for (const char* p = text + sizeof(prefix) - 1; *p; ++p) {
-        if (*p < '0' || *p > '9' || fd > 1'000'000)
-            return false;
-        fd = fd * 10 + (*p - '0');
-    }
-    File* f = file_of(fd);
-    if (!f) {
-        result = -ENOENT;
-        return true;
-    }
-    if (static_cast<i32>(room) <= 0) {
-        result = -EINVAL;
-        return true;
-    }
-    if (const i32 handle = handle_of(f); handle >= 0 && f->kind == Kind::host) {
-        result = pass_call(abi::kHandlePath, static_cast<u64>(handle), to, room);
-        return true;
-    }
-    // "pipe:[7]" and the like; the number is the one that fstat gives.
-    char name[64];
-    u64 at = 0;
-    const char* kind = f->kind == Kind::socket || f->kind == Kind::pair ? "socket" : f->ops->name;
-    while (kind[at])
-        name[at] = kind[at], ++at;
-    if (kind[0] != 'a') { // not anon_inode:[...]
-        name[at++] = ':';
-        name[at++] = '[';
-        char digits[20];
-        u32 n = 0;
-        for (u64 number = address(f) >> 5 & 0xffffffff; number || n == 0; number /= 10)
-            digits[n++] = static_cast<char>('0' + number % 10);
-        while (n)
-            name[at++] = digits[--n];
-        name[at++] = ']';
-    }
-    if (at > room)
-        at = room;
-    result = copy_to_user(to, name, at) ? static_cast<i64>(at) : -EFAULT;
-    return true;
+i64 sys_mknodat(const Args& c) {
+    return note_created(path_call(259, c.a[0], c.a[1], c.a[2] & ~u64{creation_mask()}, c.a[3]), {c.a[0], c.a[1]});
 }
-} // namespace
+i64 sys_mknod(const Args& c) { return sys_mknodat({{kCwd, c.a[0], c.a[1], c.a[2]}, c.regs}); }
 
 namespace {
 // realpath(3) reads each folder above a path as if it were a link. With the first link that it finds the host tells which
@@ -249,13 +232,10 @@ bool known_plain(u64 path) {
 } // namespace
 
 i64 sys_readlinkat(const Args& c) {
-    i64 result = 0;
-    if (descriptor_link(c.a[1], c.a[2], c.a[3], result))
-        return result;
     if (known_plain(c.a[1]))
         return -EINVAL;
     plain.reply.bytes = 0;
-    result = path_call(267, c.a[0], c.a[1], c.a[2], c.a[3], 0, &plain.reply);
+    const i64 result = path_call(267, c.a[0], c.a[1], c.a[2], c.a[3], 0, &plain.reply);
     plain.until = now_mono() + kFreshNs;
     plain.changes = file_changes();
     if (plain.reply.bytes > sizeof(plain.reply.plain))
@@ -274,32 +254,145 @@ i64 sys_rmdir(const Args& c) { return path_call(263, kCwd, c.a[0], 0x200); }
 i64 sys_unlink(const Args& c) { return path_call(263, kCwd, c.a[0], 0); }
 i64 sys_chmod(const Args& c) { return path_call(268, kCwd, c.a[0], c.a[1]); }
 
-namespace {
-i64 two_paths(u32 nr, u64 d1, u64 p1, u64 d2, u64 p2, u64 flags) {
-    i32 h1, h2;
-    if (!directory_handle(d1, h1))
-        h1 = cwd_handle;
-    if (!directory_handle(d2, h2))
-        h2 = cwd_handle;
-    return pass_call(nr, static_cast<u64>(h1), p1, static_cast<u64>(h2), p2, flags);
+bool change_own_owner(u64 dir, u64 path, u64 flags, u32 uid, u32 gid, i64& result) {
+    PathArg arg;
+    if (arg.take(dir, path, !(flags & 0x100), (flags & 0x1000) != 0) < 0 || !arg.own() || !arg.place().node || arg.place().error < 0)
+        return false;
+    const u64 all[] = {dir, path, uid, gid, flags};
+    result = own::path_call(arg.place(), 260, all);
+    return true;
 }
+
+namespace {
+
+// Both names are the host's, or both the machine's own.
+template <class Host, class Mine>
+i64 two_paths(u64 d1, u64 p1, u64 d2, u64 p2, bool follow, bool empty, Host host, Mine mine) {
+    PathArg from, to;
+    i64 error = from.take(d1, p1, follow, empty);
+    if (error == 0)
+        error = to.take(d2, p2, false);
+    if (error < 0)
+        return error;
+    if (from.file() || to.file())
+        return -EXDEV;
+    if ((!from.own() || from.may_be_hosts()) && (!to.own() || to.may_be_hosts())) {
+        const bool any_own = from.own() || to.own();
+        if (from.own())
+            from.use_hosts();
+        if (to.own())
+            to.use_hosts();
+        const i64 result = host(from, to);
+        if (result != -abi::kOwnPath)
+            return result;
+        if (!any_own)
+            return -EXDEV; // a path that only the host sees to lead to a folder of the machine's own
+    }
+    return from.own() && to.own() ? mine(from.place(), to.place()) : -EXDEV;
+}
+
+i64 rename_at(u64 d1, u64 p1, u64 d2, u64 p2, u64 flags) {
+    return two_paths(d1, p1, d2, p2, false, false,
+                     [&](PathArg& a, PathArg& b) { return host_call(316, a.handle(), a.path(), b.handle(), b.path(), flags); },
+                     [&](own::Place& a, own::Place& b) { return own::rename(a, b, static_cast<u32>(flags)); });
+}
+i64 link_at(u64 d1, u64 p1, u64 d2, u64 p2, u64 flags) {
+    constexpr u64 kFollow = 0x400, kEmptyPath = 0x1000;
+    if (flags & ~(kFollow | kEmptyPath))
+        return -EINVAL;
+    const auto host = [&](PathArg& a, PathArg& b) {
+        static const char nothing[1] = {};
+        if (const HostFile* f = a.hosts_file()) // by its descriptor: it may have no name yet (O_TMPFILE)
+            return host_call(265, static_cast<u64>(f->handle), address(nothing), b.handle(), b.path(), kEmptyPath);
+        return host_call(265, a.handle(), a.path(), b.handle(), b.path(), flags);
+    };
+    return two_paths(d1, p1, d2, p2, (flags & kFollow) != 0, (flags & kEmptyPath) != 0, host,
+                     [&](own::Place& a, own::Place& b) { return own::link(a, b); });
+}
+i64 symlink_at(u64 target, u64 dir, u64 path) {
+    own::PathBuffer text;
+    if (!text.make())
+        return -ENOMEM;
+    const i64 length = string_from_user(text.text(), target, own::kMaxPath);
+    if (length <= 0)
+        return length == 0 ? -ENOENT : length;
+    const auto host = [&](u64 handle, u64 name) { return host_call(266, address(text.text()), handle, name); };
+    const i64 result = with_path(dir, path, false, false, host, [&](own::Place& place) { return own::symlink(text.text(), place); });
+    return note_created(result, {dir, path, 0x100});
+}
+
 } // namespace
-i64 sys_rename(const Args& c) { return two_paths(316, kCwd, c.a[0], kCwd, c.a[1], 0); }
-i64 sys_renameat(const Args& c) { return two_paths(316, c.a[0], c.a[1], c.a[2], c.a[3], 0); }
-i64 sys_renameat2(const Args& c) { return two_paths(316, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]); }
-i64 sys_link(const Args& c) { return two_paths(265, kCwd, c.a[0], kCwd, c.a[1], 0); }
-i64 sys_linkat(const Args& c) { return two_paths(265, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]); }
-i64 sys_symlink(const Args& c) { return note_created(pass_call(266, c.a[0], static_cast<u64>(cwd_handle), c.a[1]), {kCwd, c.a[1], 0x100}); }
-i64 sys_symlinkat(const Args& c) {
-    i32 handle;
-    if (!directory_handle(c.a[1], handle))
-        handle = cwd_handle;
-    return note_created(pass_call(266, c.a[0], static_cast<u64>(handle), c.a[2]), {c.a[1], c.a[2], 0x100});
+i64 sys_rename(const Args& c) { return rename_at(kCwd, c.a[0], kCwd, c.a[1], 0); }
+i64 sys_renameat(const Args& c) { return rename_at(c.a[0], c.a[1], c.a[2], c.a[3], 0); }
+i64 sys_renameat2(const Args& c) { return rename_at(c.a[0], c.a[1], c.a[2], c.a[3], c.a[4] & 0xffffffff); }
+i64 sys_link(const Args& c) { return link_at(kCwd, c.a[0], kCwd, c.a[1], 0); }
+i64 sys_linkat(const Args& c) { return link_at(c.a[0], c.a[1], c.a[2], c.a[3], c.a[4] & 0xffffffff); }
+i64 sys_symlink(const Args& c) { return symlink_at(c.a[0], kCwd, c.a[1]); }
+i64 sys_symlinkat(const Args& c) { return symlink_at(c.a[0], c.a[1], c.a[2]); }
+
+// Calls whose first argument is a path without a directory: truncate, statfs, xattr.
+i64 sys_lone_path(const Args& given) {
+    const Args c = only_arguments(given);
+    const u32 nr = static_cast<u32>(c.regs->orig_rax);
+    const bool follow = nr != 189 && nr != 192 && nr != 195 && nr != 198;
+    const u64 all[] = {kCwd, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]};
+    for (u32 i = 1; i < 5; ++i)
+        if (!program_pointer(c.a[i]))
+            return -EFAULT;
+    return with_path(kCwd, c.a[0], follow, false, [&](u64, u64 path) { return host_call(nr, path, c.a[1], c.a[2], c.a[3], c.a[4]); },
+                     [&](own::Place& place) { return own::path_call(place, nr, all); });
+}
+
+i64 sys_chdir(const Args& c) {
+    const u64 all[] = {kCwd, c.a[0]};
+    const auto host = [&](u64, u64 path) {
+        const i64 result = host_call(80, path);
+        if (result == 0)
+            own::set_current_folder(nullptr);
+        return result;
+    };
+    return with_path(kCwd, c.a[0], true, false, host, [&](own::Place& place) { return own::path_call(place, 80, all); });
+}
+
+i64 sys_fchdir(const Args& c) {
+    File* f = file_of(static_cast<i32>(c.a[0]));
+    if (!f)
+        return -EBADF;
+    if (own::OwnFile* o = own::own_file(f))
+        return own::handle_call(o, 81, c);
+    const i32 handle = handle_of(f);
+    const i64 result = handle < 0 ? -ENOTDIR : host_call(81, static_cast<u64>(handle));
+    if (result == 0)
+        own::set_current_folder(nullptr);
+    return result;
+}
+
+i64 sys_getcwd(const Args& c) {
+    own::Node* n = own::current_folder();
+    if (!n)
+        return pass_call(79, c.a[0], c.a[1]);
+    own::PathBuffer text;
+    if (!text.make())
+        return -ENOMEM;
+    const i64 bytes = own::path_of(n, text.text(), own::kMaxPath);
+    if (bytes < 0)
+        return bytes;
+    if (static_cast<u64>(bytes) > c.a[1])
+        return -ERANGE;
+    return copy_to_user(c.a[0], text.text(), static_cast<u64>(bytes)) ? bytes : -EFAULT;
 }
 
 // Calls whose first argument is a directory and the rest is as the program gave it.
 i64 sys_path_call(const Args& given) {
     const Args c = only_arguments(given);
+    if (c.regs->orig_rax == 280 && c.a[1] == 0) // futimens
+        if (own::OwnFile* o = own::own_file(file_of(static_cast<i32>(c.a[0]))))
+            return c.a[3] ? -EINVAL : own::handle_call(o, 280, c);
+    if (c.regs->orig_rax == 280 && c.a[1] == 0) {
+        File* f = file_of(static_cast<i32>(c.a[0]));
+        const i32 handle = f ? handle_of(f) : -1;
+        return handle < 0 ? -EBADF : pass_call(280, static_cast<u64>(handle), 0, c.a[2], c.a[3]);
+    }
     return path_call(static_cast<u32>(c.regs->orig_rax), c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]);
 }
 

@@ -1,29 +1,31 @@
-// Pipes: a ring of bytes between two ends.
-#include "tinykvm/guest/calls.hpp"
+#include "tinykvm/guest/pipe.hpp"
 
 namespace gk {
+
+void (*named_end_closed)(PipeEnd*);
+
 namespace {
 
-constexpr u32 kPipeBytes = 65536;
+constexpr u32 kPipeBytes = 65536, kMostBytes = 1 << 20; // of Linux: the default, and what needs no privilege
 constexpr u32 kAtomic = 4096; // PIPE_BUF
 
-struct PipeEnd;
-struct Pipe {
-    u8* data = nullptr;
-    u32 head = 0, used = 0; // bytes [head, head+used) modulo the size
-    PipeEnd* reader = nullptr;
-    PipeEnd* writer = nullptr;
-};
-struct PipeEnd : File {
-    Pipe* pipe = nullptr;
-};
+void tell_readers(Pipe* p) {
+    for (PipeEnd* e = p->ends; e; e = e->next)
+        if (e->reads)
+            event_in(e);
+}
+void tell_writers(Pipe* p) {
+    for (PipeEnd* e = p->ends; e; e = e->next)
+        if (e->writes)
+            event_out(e);
+}
 
 i64 pipe_read(File* f, Cursor& to, i64) {
     Pipe* p = static_cast<PipeEnd*>(f)->pipe;
     if (to.left == 0)
         return 0;
     while (p->used == 0) {
-        if (!p->writer)
+        if (!p->writers)
             return 0;
         if (nonblocking(f))
             return -EAGAIN;
@@ -32,7 +34,7 @@ i64 pipe_read(File* f, Cursor& to, i64) {
     }
     u64 done = 0;
     while (p->used > 0 && to.left > 0) {
-        u32 n = kPipeBytes - p->head;
+        u32 n = p->bytes - p->head;
         n = n < p->used ? n : p->used;
         const i64 moved = to.put(p->data + p->head, n < to.left ? n : to.left);
         if (moved <= 0) {
@@ -40,14 +42,13 @@ i64 pipe_read(File* f, Cursor& to, i64) {
                 return moved;
             break;
         }
-        p->head = (p->head + static_cast<u32>(moved)) % kPipeBytes;
+        p->head = (p->head + static_cast<u32>(moved)) % p->bytes;
         p->used -= static_cast<u32>(moved);
         done += static_cast<u64>(moved);
     }
     if (p->used == 0)
         p->head = 0; // keeps touching the same pages
-    if (p->writer)
-        event_out(p->writer);
+    tell_writers(p);
     return static_cast<i64>(done);
 }
 
@@ -56,11 +57,11 @@ i64 pipe_write(File* f, Cursor& from, i64) {
     u64 done = 0;
     const bool atomic = from.left <= kAtomic;
     while (from.left > 0) {
-        if (!p->reader) {
+        if (!p->readers) {
             broken_pipe();
             return done ? static_cast<i64>(done) : -EPIPE;
         }
-        const u32 room = kPipeBytes - p->used;
+        const u32 room = p->bytes - p->used;
         if (room == 0 || (atomic && room < from.left)) {
             if (nonblocking(f))
                 return done ? static_cast<i64>(done) : -EAGAIN;
@@ -68,51 +69,114 @@ i64 pipe_write(File* f, Cursor& from, i64) {
                 return done ? static_cast<i64>(done) : -ERESTARTSYS;
             continue;
         }
-        const u32 at = (p->head + p->used) % kPipeBytes;
-        u32 n = kPipeBytes - at;
+        const u32 at = (p->head + p->used) % p->bytes;
+        u32 n = p->bytes - at;
         n = n < room ? n : room;
         const i64 moved = from.get(p->data + at, n < from.left ? n : from.left);
         if (moved <= 0)
             return done ? static_cast<i64>(done) : moved;
         p->used += static_cast<u32>(moved);
         done += static_cast<u64>(moved);
-        event_in(p->reader);
+        tell_readers(p);
     }
     return static_cast<i64>(done);
 }
 
 u32 pipe_poll(File* f) {
-    Pipe* p = static_cast<PipeEnd*>(f)->pipe;
-    if (p->reader == f)
-        return (p->used > 0 ? POLLIN_ | POLLRDNORM_ : 0u) | (p->writer ? 0u : u32{POLLHUP_});
-    return (kPipeBytes - p->used >= kAtomic ? POLLOUT_ | POLLWRNORM_ : 0u) | (p->reader ? 0u : u32{POLLERR_});
-}
-
-void release_pipe(Pipe* p) {
-    release(p->data, kPipeBytes);
-    destroy(p);
+    const auto* end = static_cast<PipeEnd*>(f);
+    const Pipe* p = end->pipe;
+    u32 events = 0;
+    if (end->reads)
+        events |= (p->used > 0 ? POLLIN_ | POLLRDNORM_ : 0u) | (!p->writers && p->writers_ever ? u32{POLLHUP_} : 0u);
+    if (end->writes)
+        events |= (p->bytes - p->used >= kAtomic ? POLLOUT_ | POLLWRNORM_ : 0u) | (p->readers ? 0u : u32{POLLERR_});
+    return events;
 }
 
 void pipe_close(File* f) {
     auto* end = static_cast<PipeEnd*>(f);
     Pipe* p = end->pipe;
-    if (p->reader == end) {
-        p->reader = nullptr;
-        if (p->writer)
-            event_out(p->writer);
-    } else {
-        p->writer = nullptr;
-        if (p->reader)
-            event_in(p->reader);
-    }
-    if (!p->reader && !p->writer)
-        release_pipe(p);
+    PipeEnd** at = &p->ends;
+    while (*at != end)
+        at = &(*at)->next;
+    *at = end->next;
+    p->readers -= end->reads;
+    p->writers -= end->writes;
+    if (end->reads && !p->readers)
+        tell_writers(p);
+    if (end->writes && !p->writers)
+        tell_readers(p);
+    if (p->named)
+        named_end_closed(end);
+    else if (!p->ends)
+        free_pipe(p);
     destroy(end);
 }
 
 const FileOps pipe_ops{pipe_read, pipe_write, pipe_poll, pipe_close, "pipe"};
 
 } // namespace
+
+Pipe* make_pipe() {
+    auto* p = make<Pipe>();
+    if (!p)
+        return nullptr;
+    p->data = static_cast<u8*>(allocate_dirty(kPipeBytes));
+    p->bytes = kPipeBytes;
+    if (!p->data) {
+        destroy(p);
+        return nullptr;
+    }
+    return p;
+}
+
+void free_pipe(Pipe* p) {
+    release(p->data, p->bytes);
+    destroy(p);
+}
+
+PipeEnd* make_end(Pipe* p, u32 flags) {
+    auto* end = make<PipeEnd>();
+    if (!end)
+        return nullptr;
+    const u32 mode = flags & O_ACCMODE_;
+    end->ops = &pipe_ops;
+    end->kind = Kind::pipe;
+    end->flags = flags & (O_ACCMODE_ | O_NONBLOCK_);
+    end->pipe = p;
+    end->reads = mode != O_WRONLY_;
+    end->writes = mode != 0;
+    p->readers += end->reads;
+    p->writers += end->writes;
+    p->readers_ever += end->reads;
+    p->writers_ever += end->writes;
+    end->next = p->ends;
+    p->ends = end;
+    return end;
+}
+
+i64 set_pipe_size(Pipe* p, u64 bytes) {
+    u32 size = kAtomic;
+    while (size < bytes && size < kMostBytes)
+        size *= 2;
+    if (bytes > kMostBytes)
+        return -EPERM;
+    if (size == p->bytes)
+        return size;
+    if (p->used > size)
+        return -EBUSY;
+    u8* data = static_cast<u8*>(allocate_dirty(size));
+    if (!data)
+        return -ENOMEM;
+    for (u32 i = 0; i < p->used; ++i)
+        data[i] = p->data[(p->head + i) % p->bytes];
+    release(p->data, p->bytes);
+    p->data = data;
+    p->bytes = size;
+    p->head = 0;
+    tell_writers(p);
+    return size;
+}
 
 i64 pipe_bytes_ready(File* f) { return static_cast<PipeEnd*>(f)->pipe->used; }
 
@@ -141,30 +205,17 @@ i64 sys_pipe2(const Args& c) {
     constexpr u32 kPackets = 0x4000; // O_DIRECT: accepted, but writes may be read together
     if (flags & ~(O_NONBLOCK_ | O_CLOEXEC_ | kPackets))
         return -EINVAL;
-    auto* reader = make<PipeEnd>();
-    auto* writer = make<PipeEnd>();
-    auto* pipe = make<Pipe>();
-    u8* data = static_cast<u8*>(allocate_dirty(kPipeBytes));
-    if (!reader || !writer || !pipe || !data) {
-        if (reader)
-            destroy(reader);
-        if (writer)
-            destroy(writer);
-        if (pipe)
-            destroy(pipe);
-        if (data)
-            release(data, kPipeBytes);
+    Pipe* pipe = make_pipe();
+    if (!pipe)
         return -ENFILE;
-    }
-    pipe->data = data;
-    pipe->reader = reader;
-    pipe->writer = writer;
-    PipeEnd* const both[] = {reader, writer};
-    for (PipeEnd* end : both) {
-        end->ops = &pipe_ops;
-        end->kind = Kind::pipe;
-        end->flags = (flags & O_NONBLOCK_) | (end == writer ? O_WRONLY_ : 0u);
-        end->pipe = pipe;
+    PipeEnd* reader = make_end(pipe, flags & O_NONBLOCK_);
+    PipeEnd* writer = reader ? make_end(pipe, (flags & O_NONBLOCK_) | O_WRONLY_) : nullptr;
+    if (!writer) {
+        if (reader)
+            unref(reader);
+        else
+            free_pipe(pipe);
+        return -ENFILE;
     }
     return install_two(reader, writer, (flags & O_CLOEXEC_) != 0, c.a[0]);
 }

@@ -72,9 +72,17 @@ AtPath at_path(CallContext& call, std::uint64_t folder, std::uint64_t path, int 
         return at;
     if (handle->info.kind != HandleKind::directory)
         at.error = -ENOTDIR;
+    else if (const std::string now = call.policy.folder_path(*handle); now.empty())
+        at.error = -ENOENT;
     else
-        at.path = join_path(handle->info.path, at.path);
+        at.path = join_path(now, at.path);
     return at;
+}
+
+std::int64_t refuse(CallContext& call, const char* name, const std::string& path, const OpenedPath& opened) {
+    if (opened.error == kOwnPath)
+        call.own_path = opened.path;
+    return refuse(call, name, path, opened.error, opened.refused);
 }
 
 std::int64_t refuse(CallContext& call, const char* name, const std::string& path, int error,
@@ -98,7 +106,7 @@ Target look_up(CallContext& call, const char* name, const AtPath& at, bool follo
         return target;
     }
     OpenedPath opened = call.policy.open(at.path, O_PATH | (follow ? 0 : O_NOFOLLOW), 0, call.self);
-    target.error = refuse(call, name, at.path, opened.error, opened.refused);
+    target.error = refuse(call, name, at.path, opened);
     target.path = std::move(opened.path);
     target.link = std::move(opened.link);
     target.rights = opened.rights;

@@ -38,6 +38,7 @@ struct AtPath {
 AtPath at_path(CallContext& call, std::uint64_t folder, std::uint64_t path, int flags);
 
 // -opened.error, after telling the user which flag is missing.
+std::int64_t refuse(CallContext& call, const char* name, const std::string& path, const OpenedPath& opened);
 std::int64_t refuse(CallContext& call, const char* name, const std::string& path, int error,
                     const std::string& refused);
 

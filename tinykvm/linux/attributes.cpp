@@ -1,8 +1,10 @@
 // Mode, owner and times of files. All need the right to change the path, whatever the descriptor.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -116,7 +118,14 @@ std::int64_t call_utimensat(CallContext& call, const CallArgs& args) {
     return result_of(::utimensat(target.fd, "", times.data(), AT_EMPTY_PATH));
 }
 
-// getxattr, setxattr, listxattr, removexattr and their kin.
-std::int64_t call_no_xattr(CallContext&, const CallArgs&) { return -EOPNOTSUPP; }
+// getxattr, setxattr, listxattr, removexattr and their kin, once it is known that there is such a file.
+std::int64_t call_no_xattr(CallContext& call, const CallArgs& args) {
+    const auto is = [&](std::initializer_list<long> calls) { return std::find(calls.begin(), calls.end(), long{args.nr}) != calls.end(); };
+    const bool by_handle = is({SYS_fgetxattr, SYS_fsetxattr, SYS_flistxattr, SYS_fremovexattr});
+    const bool of_link = is({SYS_lgetxattr, SYS_lsetxattr, SYS_llistxattr, SYS_lremovexattr});
+    const AtPath at = by_handle ? handle_itself(args.arg[0]) : at_path(call, static_cast<std::uint64_t>(AT_FDCWD), args.arg[0], 0);
+    const Target target = look_up(call, "xattr", at, !of_link);
+    return target.error != 0 ? target.error : -EOPNOTSUPP;
+}
 
 } // namespace tinykvm

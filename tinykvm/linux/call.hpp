@@ -26,6 +26,8 @@ struct CallContext {
     std::function<void(const std::string&)> explain;
     // What /proc/self tells of this machine.
     SelfFacts self = {};
+    // With -kOwnPath as the result: the canonical path, for the guest kernel.
+    std::string own_path = {};
 };
 
 struct CallArgs {

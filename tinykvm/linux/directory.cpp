@@ -35,6 +35,10 @@ Place place_of(CallContext& call, std::uint64_t folder, std::uint64_t path, bool
     place.asked = at.path;
     if (place.error == 0)
         place.found = call.policy.place(at.path, follow, call.self);
+    if (place.found.error == kOwnPath) {
+        place.error = -kOwnPath;
+        call.own_path = place.found.path;
+    }
     return place;
 }
 
@@ -112,6 +116,20 @@ std::int64_t call_mkdirat(CallContext& call, const CallArgs& args) {
     return result_of(::mkdirat(place.found.folder.get(), place.found.name.c_str(), mode));
 }
 
+// Regular files, FIFOs and names of sockets; devices are the host's business.
+std::int64_t call_mknodat(CallContext& call, const CallArgs& args) {
+    const auto mode = static_cast<mode_t>(args.arg[2]);
+    const mode_t format = mode & S_IFMT;
+    if (format != 0 && format != S_IFREG && format != S_IFIFO && format != S_IFSOCK)
+        return format == S_IFCHR || format == S_IFBLK || format == S_IFDIR ? -EPERM : -EINVAL;
+    const Place place = place_of(call, args.arg[0], args.arg[1]);
+    if (const std::int64_t error = check_new(call, "mknod", place))
+        return error;
+    if (place.found.must_be_directory)
+        return -ENOENT;
+    return result_of(::mknodat(place.found.folder.get(), place.found.name.c_str(), format | (mode & 0777), 0));
+}
+
 std::int64_t call_unlinkat(CallContext& call, const CallArgs& args) {
     const int flags = int_arg(args.arg[2]);
     if (flags & ~AT_REMOVEDIR)
@@ -131,11 +149,38 @@ std::int64_t call_renameat2(CallContext& call, const CallArgs& args) {
     return rename_places(call, args, static_cast<unsigned>(args.arg[4]));
 }
 
+namespace {
+
+// An open file gets a name: one made with O_TMPFILE its first.
+std::int64_t link_handle(CallContext& call, const CallArgs& args) {
+    std::int64_t error = 0;
+    const Handle* handle = use_handle(call, args.arg[0], error);
+    if (!handle)
+        return error;
+    const Rights need = kWrite | kChange;
+    if (handle->info.kind != HandleKind::file || handle->info.synthetic)
+        return handle->info.kind == HandleKind::directory ? -EPERM : -EXDEV;
+    if ((handle->info.rights & need) != need)
+        return -EACCES;
+    const Place to = place_of(call, args.arg[2], args.arg[3]);
+    if ((error = check_new(call, "link", to)) != 0)
+        return error;
+    if (to.found.must_be_directory)
+        return -ENOENT;
+    return result_of(::linkat(AT_FDCWD, host_path_of(handle->file->fd()).c_str(), to.found.folder.get(), to.found.name.c_str(),
+                              AT_SYMLINK_FOLLOW));
+}
+
+} // namespace
+
 // Both ends need the right to change: a link into a writable folder would make what is only readable writable.
 std::int64_t call_linkat(CallContext& call, const CallArgs& args) {
     const int flags = int_arg(args.arg[4]);
-    if (flags & ~AT_SYMLINK_FOLLOW)
-        return (flags & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)) ? -EINVAL : -ENOENT; // as without CAP_DAC_READ_SEARCH
+    if (flags & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH))
+        return -EINVAL;
+    if (flags & AT_EMPTY_PATH)
+        if (const AtPath at = at_path(call, args.arg[0], args.arg[1], AT_EMPTY_PATH); at.error != 0 || at.itself)
+            return at.error != 0 ? at.error : link_handle(call, args);
     const Place from = place_of(call, args.arg[0], args.arg[1], (flags & AT_SYMLINK_FOLLOW) != 0);
     if (const std::int64_t error = check_old(call, "link", from, EPERM))
         return error;

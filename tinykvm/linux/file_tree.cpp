@@ -22,7 +22,7 @@ namespace {
 int open_beneath(int folder, const std::string& rest, int flags, unsigned mode) {
     open_how how{};
     how.flags = static_cast<std::uint64_t>(static_cast<unsigned>(flags | O_CLOEXEC));
-    how.mode = (flags & O_CREAT) ? mode : 0; // anything else is EINVAL
+    how.mode = (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) ? mode : 0; // anything else is EINVAL
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
     while (true) {
         const long fd = ::syscall(SYS_openat2, folder, rest.c_str(), &how, sizeof how);
@@ -96,6 +96,35 @@ int FileTree::open(const std::string& path, int flags, unsigned mode) const {
             return -EACCES;
     }
     return fd.release();
+}
+
+namespace {
+
+// "" when it was removed.
+std::string name_of(int fd) {
+    std::string path(kMaxPath + 1, '\0');
+    const ssize_t n = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path.data(), path.size());
+    path.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    struct stat info {};
+    if (!path.starts_with('/') || (path.ends_with(" (deleted)") && ::fstat(fd, &info) == 0 && info.st_nlink == 0))
+        path.clear();
+    return path;
+}
+
+} // namespace
+
+std::string FileTree::path_now(int folder, const std::string& was) const {
+    std::string now = name_of(folder);
+    const Mount* mount = mount_of(was);
+    if (now.empty() || !mount)
+        return now;
+    std::string base = name_of(mount->folder.get());
+    if (!mount->name.empty())
+        base += '/' + mount->name;
+    if (base.empty() || !is_beneath(now, base))
+        return "";
+    now.erase(0, base == "/" ? 0 : base.size());
+    return now.empty() ? mount->guest : mount->guest == "/" ? now : mount->guest + now;
 }
 
 bool FileTree::is_mount(std::string_view path) const {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/handles.hpp"
 #include "tinykvm/linux/path_text.hpp"
 #include "tinykvm/linux/policy.hpp"
@@ -96,7 +97,7 @@ bool same_file(const HandleState& then, const HandleInfo& now) {
 
 void restore_path(const HandleState& state, const Policy& policy, Handle& handle) {
     const int flags = static_cast<int>(state.flags) & ~(O_CREAT | O_EXCL | O_TRUNC);
-    OpenedPath opened = policy.open(state.path, flags, 0, {});
+    OpenedPath opened = state.number == abi::kHandleCwd ? open_start_folder(policy, state.path, flags) : policy.open(state.path, flags, 0, {});
     HandleInfo now;
     if (opened.error == 0)
         opened.error = opened.fd ? describe(opened, state.flags, now) : ENOENT;

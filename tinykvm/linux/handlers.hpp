@@ -39,6 +39,7 @@ std::int64_t call_readlinkat(CallContext&, const CallArgs&);
 // directory.cpp
 std::int64_t call_getdents64(CallContext&, const CallArgs&);
 std::int64_t call_mkdirat(CallContext&, const CallArgs&);
+std::int64_t call_mknodat(CallContext&, const CallArgs&);
 std::int64_t call_unlinkat(CallContext&, const CallArgs&);
 std::int64_t call_renameat(CallContext&, const CallArgs&);
 std::int64_t call_renameat2(CallContext&, const CallArgs&);

@@ -106,6 +106,16 @@ int describe(const OpenedPath& opened, std::uint32_t flags, HandleInfo& info) {
     return 0;
 }
 
+OpenedPath open_start_folder(const Policy& policy, const std::string& path, int flags) {
+    OpenedPath opened = policy.open(path, flags, 0, {});
+    if (opened.error != kOwnPath)
+        return opened;
+    const std::string own = opened.path;
+    opened = policy.open("/", O_PATH | O_DIRECTORY, 0, {});
+    opened.path = own; // the guest kernel asks for it
+    return opened;
+}
+
 std::shared_ptr<const HostFile> HostFile::borrowed(int fd) {
     auto file = std::make_shared<HostFile>(UniqueFd(fd));
     file->borrowed_ = true;
@@ -134,7 +144,7 @@ HandleTable::HandleTable(const Policy& policy, std::uint32_t limit) : limit_(std
         handle.info.flags = fd == STDIN_FILENO ? O_RDONLY : O_WRONLY;
         put(fd, std::make_unique<const Handle>(std::move(handle)));
     }
-    OpenedPath cwd = policy.open(policy.facts().cwd, O_PATH | O_DIRECTORY, 0, {});
+    OpenedPath cwd = open_start_folder(policy, policy.facts().cwd, O_PATH | O_DIRECTORY);
     HandleInfo info;
     if (cwd.error == 0)
         cwd.error = describe(cwd, O_PATH | O_DIRECTORY, info);

@@ -196,6 +196,9 @@ private:
 // What a path that was opened becomes. Takes the descriptor's kind from fstat; an errno when that fails.
 int describe(const OpenedPath& opened, std::uint32_t flags, HandleInfo& info);
 
+// Opens the folder that a program starts in. One of the machine's own has no descriptor: the root folder stands in for it.
+OpenedPath open_start_folder(const Policy& policy, const std::string& path, int flags);
+
 // An O_PATH descriptor or another process-wide name of an open file: "/proc/self/fd/N", for the host's calls
 // that take no descriptor.
 std::string host_path_of(int fd);

@@ -72,12 +72,14 @@ std::int64_t call_openat(CallContext& call, const CallArgs& args) {
     const ModeAsAsked as_asked((flags & O_CREAT) != 0 ? mode : 0);
     OpenedPath opened = call.policy.open(at.path, flags, mode, call.self);
     if (opened.error != 0)
-        return refuse(call, "open", at.path, opened.error, opened.refused);
+        return refuse(call, "open", at.path, opened);
     if (!opened.link.empty())
         return -ELOOP; // a made-up symlink has no descriptor
     HandleInfo info;
     if (const int error = describe(opened, static_cast<std::uint32_t>(flags), info))
         return -error;
+    if (info.kind == HandleKind::directory && (flags & O_DIRECT) && !(flags & O_PATH))
+        return -EINVAL;
     const bool reads = (flags & (O_ACCMODE | O_PATH | O_TRUNC | O_CREAT)) == O_RDONLY;
     return add_with_reply(call, std::move(opened.fd), std::move(info), args.arg[4], reads ? args.arg[5] : 0);
 }
@@ -116,7 +118,7 @@ std::int64_t call_chdir(CallContext& call, const CallArgs& args) {
         return at.error;
     OpenedPath opened = call.policy.open(at.path, O_PATH | O_DIRECTORY, 0, call.self);
     if (opened.error != 0)
-        return refuse(call, "chdir", at.path, opened.error, opened.refused);
+        return refuse(call, "chdir", at.path, opened);
     HandleInfo info;
     if (const int error = describe(opened, O_PATH | O_DIRECTORY, info))
         return -error;
@@ -130,7 +132,10 @@ std::int64_t call_fchdir(CallContext& call, const CallArgs& args) {
         return error;
     if (handle->info.kind != HandleKind::directory)
         return -ENOTDIR;
-    return set_cwd(call, UniqueFd(::fcntl(handle->file->fd(), F_DUPFD_CLOEXEC, 3)), HandleInfo(handle->info));
+    HandleInfo info = handle->info;
+    if (std::string now = call.policy.folder_path(*handle); !now.empty())
+        info.path = std::move(now);
+    return set_cwd(call, UniqueFd(::fcntl(handle->file->fd(), F_DUPFD_CLOEXEC, 3)), std::move(info));
 }
 
 std::int64_t call_getcwd(CallContext& call, const CallArgs& args) {
@@ -138,7 +143,9 @@ std::int64_t call_getcwd(CallContext& call, const CallArgs& args) {
     const Handle* handle = use_handle(call, abi::kHandleCwd, error);
     if (!handle)
         return error;
-    const std::string& path = handle->info.path;
+    const std::string path = call.policy.folder_path(*handle);
+    if (path.empty())
+        return -ENOENT;
     if (args.arg[1] <= path.size())
         return -ERANGE;
     if (!call.memory.write(address_arg(args.arg[0]), std::as_bytes(std::span(path.c_str(), path.size() + 1))))

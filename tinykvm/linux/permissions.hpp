@@ -35,6 +35,8 @@ struct Permissions {
     // Absolute paths of the program, its interpreter and libraries: readable without asking. Folders may
     // be listed too (an ELF interpreter searches them).
     std::vector<std::string> implied_read;
+    // /tmp and /dev/shm are the machine's own even where everything may be written to: for functions.
+    bool always_own_folders = false;
     bool operator==(const Permissions&) const = default;
 };
 

@@ -8,10 +8,14 @@
 #include <cerrno>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/linux/handles.hpp"
 #include "tinykvm/linux/path_text.hpp"
 #include "tinykvm/linux/policy_walk.hpp"
 
 namespace tinykvm {
+
+static_assert(kOwnPath == abi::kOwnPath);
 
 Policy::Policy(Permissions permissions, ProgramFacts facts)
     : permissions_(std::move(permissions)), facts_(std::move(facts)), synthetic_(facts_),
@@ -33,6 +37,54 @@ Policy::Policy(Permissions permissions, ProgramFacts facts)
     for (const std::string& path : SyntheticFiles::file_paths())
         rules_.add_lookup(path);
     add_lookup(facts_.cwd);
+    choose_own_folders();
+}
+
+// /tmp and /dev/shm are the machine's own unless permissions give the host's: by a volume there or by name, or, where the
+// program is no function, by giving everything.
+void Policy::choose_own_folders() {
+    for (const auto& [path, bit] : {std::pair{"/tmp", abi::kOwnTmp}, std::pair{"/dev/shm", abi::kOwnShm}}) {
+        const std::string folder = path;
+        const auto here = [&](const std::string& given) { return join_parts(cut_path(given).parts) == folder; };
+        const bool named = std::any_of(permissions_.volumes.begin(), permissions_.volumes.end(), [&](const Volume& v) { return here(v.guest); }) ||
+                           std::any_of(permissions_.write.begin(), permissions_.write.end(), here);
+        const Rights from_above = rules_.of(folder + "/any") & rules_.of(folder + "/other");
+        if (!named && (permissions_.always_own_folders || !(from_above & kChange)))
+            own_folders_.push_back({folder, bit, from_above});
+    }
+}
+
+std::string Policy::folder_path(const Handle& handle) const {
+    if (handle.info.synthetic || !handle.file || is_own(handle.info.path))
+        return handle.info.path;
+    return tree_.path_now(handle.file->fd(), handle.info.path);
+}
+
+std::uint32_t Policy::own_folders() const {
+    std::uint32_t bits = 0;
+    for (const OwnFolder& folder : own_folders_) {
+        bits |= folder.bit;
+        if (rules_.of(folder.path) != 0)
+            bits |= abi::kOwnFoldersShowHost;
+    }
+    return bits;
+}
+
+const Policy::OwnFolder* Policy::own_folder_of(std::string_view path) const {
+    for (const OwnFolder& folder : own_folders_)
+        if (is_beneath(path, folder.path))
+            return &folder;
+    return nullptr;
+}
+
+bool Policy::is_own(std::string_view path) const {
+    const OwnFolder* folder = own_folder_of(path);
+    return folder && (path == folder->path || !(rules_.of(path) & kLookup));
+}
+
+bool Policy::is_own_if_missing(std::string_view path) const {
+    const OwnFolder* folder = own_folder_of(path);
+    return folder && rules_.of(path) == folder->from_above;
 }
 
 void Policy::add_volumes() {

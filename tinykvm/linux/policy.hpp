@@ -14,8 +14,10 @@
 //    and otherwise EACCES.
 //  - Following a symlink needs no permission where the link is, only where it leads.
 //  - An absolute symlink inside a volume is followed in the guest's tree, as with a bind mount.
-//  - Relative paths are taken from the path that the folder had when it was opened, not from the held
-//    descriptor: every open is checked anew, so a folder renamed away takes nothing with it.
+//  - The machine's own folders (/tmp and /dev/shm in memory, guest/own_files.hpp) are the guest kernel's: a path that leads there
+//    gives kOwnPath, and nothing of the host's is looked at, but for what permissions name beneath them.
+//  - Relative paths are taken from the path that the folder has now, wherever it was renamed to: every open is checked
+//    anew by that path, and a folder that is gone holds nothing.
 //  - The VMM's /proc/self and other processes do not exist (linux/synthetic.hpp), and nothing under /proc is
 //    writable, even with --allow-all.
 //  - The always readable: a few made-up files of /proc and /sys; /dev/null, zero, full, random, urandom.
@@ -39,6 +41,11 @@
 #include "tinykvm/linux/synthetic.hpp"
 
 namespace tinykvm {
+
+// In place of an errno: the path leads to a folder of the machine's own (abi::kOwnPath).
+inline constexpr int kOwnPath = 4000;
+
+struct Handle; // linux/handles.hpp
 
 // What came of opening a path.
 struct OpenedPath {
@@ -88,6 +95,10 @@ public:
     // 0, or the errno for lacking some of `need` with `refused` filled in: the rule of denied places.
     int check(const std::string& canonical, Rights need, std::string& refused) const;
     bool is_mount(std::string_view canonical) const { return tree_.is_mount(canonical); }
+    // The path that the folder behind a handle has now; "" when it is gone.
+    std::string folder_path(const Handle& handle) const;
+    // Which folders are the machine's own: bits of abi::Shared::own_folders.
+    std::uint32_t own_folders() const;
 
     bool may_connect(const sockaddr* address, socklen_t length) const;
     bool may_listen(const sockaddr* address, socklen_t length) const;
@@ -110,6 +121,17 @@ private:
     void add_rule(const std::string& path, Rights rights);
     void add_lookup(const std::string& path);
     void add_volumes();
+    void choose_own_folders();
+    struct OwnFolder {
+        std::string path;
+        std::uint32_t bit;
+        Rights from_above; // what rules give everything beneath it
+    };
+    const OwnFolder* own_folder_of(std::string_view canonical) const;
+    // It is the machine's own whatever the host has there.
+    bool is_own(std::string_view canonical) const;
+    // It is the machine's own when the host has nothing there.
+    bool is_own_if_missing(std::string_view canonical) const;
     bool open_quickly(OpenedPath& opened, std::string_view path, int flags, unsigned mode) const;
     // False when something changed under way.
     bool open_walked(OpenedPath& opened, const Walk& walk, int flags, unsigned mode) const;
@@ -121,6 +143,7 @@ private:
     SyntheticFiles synthetic_;
     FileTree tree_;
     PathRules rules_;
+    std::vector<OwnFolder> own_folders_;
     NetRules connect_, listen_;
 };
 

@@ -16,7 +16,10 @@ constexpr int kExclusive = O_CREAT | O_EXCL;
 // Of a file that may be shared and is used without blocking, these make sense on the host. O_APPEND does not
 // (see Policy::open); O_DIRECT would need aligned guest memory; O_NOATIME needs ownership.
 constexpr int kHostFlags =
-    O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_DIRECTORY | O_NOFOLLOW | O_SYNC | O_DSYNC | O_PATH;
+    O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_DIRECTORY | O_NOFOLLOW | O_SYNC | O_DSYNC | O_PATH | O_TMPFILE;
+
+// An unnamed file in the folder that the path names.
+bool is_unnamed(int flags) { return !(flags & O_PATH) && (flags & O_TMPFILE) == O_TMPFILE; }
 
 bool is_exclusive(int flags) { return (flags & kExclusive) == kExclusive; }
 
@@ -25,12 +28,14 @@ int host_flags(int flags) {
     if (flags & O_PATH)
         return flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW);
     flags = (flags & kHostFlags) | O_NONBLOCK | O_NOCTTY;
-    return (flags & O_CREAT) ? flags : flags & ~O_EXCL;
+    return (flags & O_CREAT) || is_unnamed(flags) ? flags : flags & ~O_EXCL;
 }
 
 Rights needed(int flags) {
     if (flags & O_PATH)
         return kLookup;
+    if (is_unnamed(flags))
+        return kLookup | kRead | kWrite | kChange;
     Rights need = (flags & O_TRUNC) ? kLookup | kWrite : kLookup;
     if ((flags & O_ACCMODE) != O_WRONLY)
         need |= kRead;
@@ -54,10 +59,9 @@ OpenedPath Policy::open(std::string_view path, int flags, unsigned mode, const S
         opened.error = ENOENT;
     else if (path.size() > kMaxPath)
         opened.error = ENAMETOOLONG;
-    else if ((flags & O_ACCMODE) == O_ACCMODE && !(flags & O_PATH))
+    else if (is_unnamed(flags) ? (flags & O_CREAT) || (flags & O_ACCMODE) == O_RDONLY
+                               : !(flags & O_PATH) && (flags & O_TMPFILE & ~O_DIRECTORY))
         opened.error = EINVAL;
-    else if (!(flags & O_PATH) && (flags & O_TMPFILE) == O_TMPFILE)
-        opened.error = EOPNOTSUPP;
     else if (!(flags & O_PATH) && (flags & O_CREAT) && (flags & O_DIRECTORY))
         opened.error = EINVAL;
     if (opened.error != 0 || open_quickly(opened, path, flags, mode))
@@ -68,6 +72,10 @@ OpenedPath Policy::open(std::string_view path, int flags, unsigned mode, const S
         const Walk found = walk(path, follow, self);
         opened = OpenedPath();
         opened.path = found.path;
+        if (found.error == kOwnPath || (!found.exists && (found.error == 0 || found.error == ENOENT) && is_own_if_missing(found.path))) {
+            opened.error = kOwnPath;
+            return opened;
+        }
         if (found.synthetic != SyntheticFiles::Kind::none) {
             open_synthetic(opened, found, flags, self);
             return opened;
@@ -87,7 +95,7 @@ bool Policy::open_quickly(OpenedPath& opened, std::string_view path, int flags, 
     const bool creating = (flags & O_CREAT) && !(flags & O_PATH);
     const Rights need = needed(flags) | (creating ? kChange : 0);
     const Rights have = rules_.of(clean);
-    if (text.dots || is_special(clean) || (need & ~have) != 0 || (creating && text.must_be_directory))
+    if (text.dots || is_special(clean) || own_folder_of(clean) || (need & ~have) != 0 || (creating && text.must_be_directory))
         return false;
     // "link/" is the folder that the link leads to, O_NOFOLLOW or not.
     const int asked = text.must_be_directory ? (host_flags(flags) & ~O_NOFOLLOW) | O_DIRECTORY : host_flags(flags);
@@ -202,6 +210,10 @@ bool Policy::place_walked(OpenedPlace& place, const Walk& found) const {
     std::tie(parent, place.name) = split_last(found.path);
     place.path = found.path;
     place.must_be_directory = found.must_be_directory;
+    if (found.error == kOwnPath || (!found.exists && (found.error == 0 || found.error == ENOENT) && is_own_if_missing(found.path))) {
+        place.error = kOwnPath;
+        return true;
+    }
     if (found.synthetic != SyntheticFiles::Kind::none) {
         place.error = EACCES;
         return true;

@@ -97,6 +97,15 @@ bool Policy::step(Walk& walk, Cursor& cursor, const SelfFacts& self) const {
     }
     walk.path = synthetic_.canonical(join_path(walk.path, part), self);
     walk.synthetic = synthetic_.kind(walk.path);
+    if (const OwnFolder* own = own_folder_of(walk.path)) {
+        walk.is_directory = true;
+        if (walk.path == own->path && !cursor.pending.empty())
+            return true;
+        if (is_own(walk.path)) {
+            walk.error = kOwnPath;
+            return false;
+        }
+    }
     if (walk.synthetic != SyntheticFiles::Kind::none)
         return step_synthetic(walk, cursor);
     return step_host(walk, cursor);

@@ -178,7 +178,7 @@ std::int64_t call_truncate(CallContext& call, const CallArgs& args) {
         return -EINVAL;
     const OpenedPath opened = call.policy.open(at.path, O_WRONLY, 0, call.self);
     if (opened.error != 0)
-        return refuse(call, "truncate", at.path, opened.error, opened.refused);
+        return refuse(call, "truncate", at.path, opened);
     return result_of(::ftruncate(opened.fd.get(), static_cast<off_t>(args.arg[1])));
 }
 

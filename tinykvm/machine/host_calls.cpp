@@ -162,11 +162,21 @@ std::optional<Stop> Machine::on_host_call() {
         std::copy(std::begin(call.arg), std::end(call.arg), args.arg.begin());
         result = row->handler(context, args);
         after_file_call(call, result);
+        if (result == -abi::kOwnPath)
+            result = tell_own_path(context.own_path);
         break;
     }
     }
     shared_->call.result = result;
     return std::nullopt;
+}
+
+// The address is the guest kernel's own word, and where it is wrong the program harms itself.
+std::int64_t Machine::tell_own_path(const std::string& path) {
+    const std::uint64_t at = *static_cast<const volatile std::uint64_t*>(&shared_->own_path_at);
+    if (path.size() >= abi::kOwnPathBytes)
+        return -ENAMETOOLONG;
+    return space_.write(GuestVirt(at), std::as_bytes(std::span(path.c_str(), path.size() + 1))) ? -abi::kOwnPath : -EFAULT;
 }
 
 // In a trial, calls with an effect outside answer as if all were well, or fail.

@@ -131,6 +131,7 @@ void Machine::load_guest_kernel() {
     space_.place(GuestVirt(layout::kConnBuffers), pair * abi::kMaxConns, rw, 0, "[connection buffers]");
     space_.populate(GuestVirt(layout::kConnBuffers), pair); // the slot of request machines
     space_.place(GuestVirt(layout::kKernelHeap), layout::kKernelHeapBytes, rw, 0, "[kernel heap]");
+    space_.place(GuestVirt(layout::kFileArea), layout::kFileAreaBytes, rw, 0, "[own files]");
 }
 
 Frame Machine::frame_at(std::uint64_t at) const {
@@ -216,6 +217,8 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     s.max_files = env.limits.open_files;
     s.cpus = 1;
     s.memory_bytes = env.limits.memory;
+    s.own_folders = env.policy->own_folders();
+    s.own_room = env.limits.memory / 2; // as a tmpfs has it by default
     s.trace = trace_bits(env.options);
     RandomStream random;
     m->seed_guest_kernel(random);
@@ -297,6 +300,8 @@ void Machine::make_unique() {
     if (!image_->keep_pid)
         shared_->pid = fresh_pid();
     shared_->generation = shared_->generation + 1;
+    shared_->own_folders = env_->policy->own_folders();
+    shared_->own_room = env_->limits.request_memory / 2;
     shared_->trace = trace_bits(env_->options);
     shared_->preempt = 0;
     RandomStream random;

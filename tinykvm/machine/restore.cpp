@@ -153,7 +153,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     std::uint64_t last = 0;
     for (const RegionState& r : state.regions) {
         if (r.begin < last || r.end <= r.begin || ((r.begin | r.end) & (kPageSize - 1)) != 0 ||
-            r.end > layout::kKernelHeap + layout::kKernelHeapBytes || (r.prot & ~7u) != 0)
+            r.end > layout::kFileArea + layout::kFileAreaBytes || (r.prot & ~7u) != 0)
             bad(fmt::format("region {:#x}-{:#x} is not a region of an address space", r.begin, r.end));
         last = r.end;
         Region region;
@@ -246,7 +246,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
     // What the host writes to by itself must be there from the start: the guest kernel, what the host reaches
     // by pointer, and what is wiped in every clone, which filling it in later would undo.
     for_each_leaf(memory, first, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
-        if (at >= layout::kUserMax || (find_region(at) && (region->second.flags & kRegionWipeOnFork) != 0))
+        if ((at >= layout::kUserMax && at < layout::kFileArea) || (find_region(at) && (region->second.flags & kRegionWipeOnFork) != 0))
             memory.ensure(pte::frame(entry));
     });
     region = image.regions->begin();

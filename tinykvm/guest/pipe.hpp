@@ -1,0 +1,33 @@
+// Pipes: a ring of bytes between readers and writers. Those of pipe(2) begin with one of each; named ones have as many as open them,
+// and so have all that are opened again by /proc/self/fd.
+#pragma once
+#include "tinykvm/guest/calls.hpp"
+
+namespace gk {
+
+struct PipeEnd;
+struct Pipe {
+    u8* data = nullptr;
+    u32 bytes = 0;          // of the ring
+    u32 head = 0, used = 0; // bytes [head, head+used) modulo the size
+    PipeEnd* ends = nullptr;
+    u32 readers = 0, writers = 0;
+    u32 readers_ever = 0, writers_ever = 0; // who waits in open(2) may find the other gone again
+    bool named = false;     // it outlives its ends
+};
+struct PipeEnd : File {
+    Pipe* pipe = nullptr;
+    PipeEnd* next = nullptr;
+    bool reads = false, writes = false;
+    u64 node = 0; // of a named one: the own::Node, which it keeps
+};
+inline PipeEnd* pipe_end(File* f) { return f->kind == Kind::pipe ? static_cast<PipeEnd*>(f) : nullptr; }
+
+Pipe* make_pipe();      // null: no memory
+void free_pipe(Pipe*);
+// A new end with the access mode and O_NONBLOCK of `flags`; null: no memory.
+PipeEnd* make_end(Pipe*, u32 flags);
+i64 set_pipe_size(Pipe*, u64 bytes); // F_SETPIPE_SZ
+extern void (*named_end_closed)(PipeEnd*); // own_fifo.cpp
+
+} // namespace gk
