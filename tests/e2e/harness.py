@@ -85,6 +85,10 @@ def guest(name: str, *arguments: str) -> dict:
     return {"name": name, "lang": "C", "argv": argv, "cwd": str(GUESTS), "env": {}, "serial": True}
 
 
+def permissions_of(program: dict) -> list[str]:
+    return program.get("permissions", ["--allow-all"])
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -189,7 +193,7 @@ class Server(Process):
             listen = ["--listen", f"127.0.0.1:{self.port}"]
             return ["snaprun", *self.mode.options, *listen, *LIMITS, *options, str(snapshot)]
         environment = environment_options(self.program)
-        return ["run", "--allow-all", *self.mode.options, *environment, *LIMITS, *options, *argv]
+        return ["run", *permissions_of(self.program), *self.mode.options, *environment, *LIMITS, *options, *argv]
 
     def wait_ready(self) -> None:
         def ready() -> bool:
@@ -247,7 +251,7 @@ class Snapshots:
 def make_snapshot(program: dict, path: pathlib.Path, *options: str) -> Ended:
     argv = arguments_of(program, free_port())
     environment = environment_options(program)
-    words = ["snapshot", "--allow-all", "-o", path, *environment, *LIMITS, *options, *argv]
+    words = ["snapshot", *permissions_of(program), "-o", path, *environment, *LIMITS, *options, *argv]
     return kvmserver(*words, cwd=program["cwd"], patience=PATIENCE + 200)
 
 

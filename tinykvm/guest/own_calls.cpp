@@ -480,10 +480,10 @@ i64 map(OwnFile* f, const Args& c) {
     constexpr u32 kMmap = 9, kMprotect = 10, kMunmap = 11;
     Node* n = f->node;
     const u64 type = c.a[3] & 0xf, mode = f->flags & O_ACCMODE_;
-    if (n->format() != kRegular)
-        return -ENODEV;
     if ((mode & O_WRONLY_) || (type != kPrivate && (c.a[2] & 2) && mode != O_RDWR_))
         return -EACCES;
+    if (n->format() != kRegular)
+        return -ENODEV;
     if (c.a[1] == 0)
         return -EINVAL;
     const u64 offset = c.a[5];

@@ -20,10 +20,12 @@ bool may_be_own(u64 path) {
     do {
         if (!get_user(c, at++))
             return false;
-    } while (c == '/' || c == '.');
+    } while ((c == '/' || c == '.') && at < path + 64); // more of them is odd enough to look at
     char next = 0;
     if (c == 'p')
         return get_user(next, at) && next == 'r'; // /proc
+    if (c == '/' || c == '.')
+        return true;
     return (c == 't' || c == 'd') && get_user(next, at) && next == (c == 't' ? 'm' : 'e');
 }
 

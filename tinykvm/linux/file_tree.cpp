@@ -100,31 +100,39 @@ int FileTree::open(const std::string& path, int flags, unsigned mode) const {
 
 namespace {
 
-// "" when it was removed.
+// As the kernel names it; "" when it cannot be told.
 std::string name_of(int fd) {
     std::string path(kMaxPath + 1, '\0');
     const ssize_t n = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path.data(), path.size());
     path.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-    struct stat info {};
-    if (!path.starts_with('/') || (path.ends_with(" (deleted)") && ::fstat(fd, &info) == 0 && info.st_nlink == 0))
-        path.clear();
-    return path;
+    return path.starts_with('/') ? path : "";
+}
+
+bool same_file(int fd, int other) {
+    struct stat a {}, b {};
+    return fd >= 0 && other >= 0 && ::fstat(fd, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 } // namespace
 
 std::string FileTree::path_now(int folder, const std::string& was) const {
     std::string now = name_of(folder);
-    const Mount* mount = mount_of(was);
-    if (now.empty() || !mount)
+    if (const Mount* mount = mount_of(was); mount && !now.empty()) {
+        const std::string base = name_of(mount->folder.get()) + (mount->name.empty() ? "" : '/' + mount->name);
+        if (!base.empty() && is_beneath(now, base)) {
+            now.erase(0, base == "/" ? 0 : base.size());
+            now = now.empty() || now == "/" ? mount->guest : mount->guest == "/" ? now : mount->guest + now;
+        } else {
+            now.clear();
+        }
+    }
+    if (now == was)
         return now;
-    std::string base = name_of(mount->folder.get());
-    if (!mount->name.empty())
-        base += '/' + mount->name;
-    if (base.empty() || !is_beneath(now, base))
-        return "";
-    now.erase(0, base == "/" ? 0 : base.size());
-    return now.empty() ? mount->guest : mount->guest == "/" ? now : mount->guest + now;
+    // A name may be a removed folder's, or of another tree of mounts: it counts when it leads to the folder.
+    for (const std::string& path : {now, was})
+        if (!path.empty() && same_file(folder, UniqueFd(look(path)).get()))
+            return path;
+    return "";
 }
 
 bool FileTree::is_mount(std::string_view path) const {

@@ -2,6 +2,9 @@
 
 #include <cpuid.h>
 #include <fmt/format.h>
+#include <sys/random.h>
+
+#include <array>
 
 #include <cstdio>
 #include <cstring>
@@ -148,6 +151,65 @@ std::string osrelease(const ProgramFacts& facts, const SelfFacts&) { return fact
 std::string overcommit_memory(const ProgramFacts&, const SelfFacts&) { return "1\n"; }
 
 std::string somaxconn(const ProgramFacts&, const SelfFacts&) { return "4096\n"; }
+
+std::string self_limits(const ProgramFacts&, const SelfFacts&) {
+    std::string text = fmt::format("{:<26}{:<21}{:<21}{:<10}\n", "Limit", "Soft Limit", "Hard Limit", "Units");
+    const auto line = [&](const char* name, const char* soft, const char* hard, const char* units) {
+        text += fmt::format("{:<26}{:<21}{:<21}{:<10}\n", name, soft, hard, units);
+    };
+    line("Max cpu time", "unlimited", "unlimited", "seconds");
+    line("Max file size", "unlimited", "unlimited", "bytes");
+    line("Max data size", "unlimited", "unlimited", "bytes");
+    line("Max stack size", "8388608", "unlimited", "bytes");
+    line("Max core file size", "0", "0", "bytes");
+    line("Max resident set", "unlimited", "unlimited", "bytes");
+    line("Max processes", "1024", "1024", "processes");
+    line("Max locked memory", "unlimited", "unlimited", "bytes");
+    line("Max address space", "unlimited", "unlimited", "bytes");
+    return text;
+}
+
+std::string self_cgroup(const ProgramFacts&, const SelfFacts&) { return "0::/\n"; }
+
+std::string mounts(const ProgramFacts&, const SelfFacts&) {
+    return "rootfs / rootfs rw 0 0\nproc /proc proc rw,nosuid,nodev,noexec,relatime 0 0\n"
+           "sysfs /sys sysfs ro,nosuid,nodev,noexec,relatime 0 0\ntmpfs /tmp tmpfs rw,nosuid,nodev,relatime 0 0\n"
+           "tmpfs /dev/shm tmpfs rw,nosuid,nodev,relatime 0 0\n";
+}
+
+std::string mountinfo(const ProgramFacts&, const SelfFacts&) {
+    return "1 1 0:1 / / rw - rootfs rootfs rw\n2 1 0:34 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw\n"
+           "3 1 0:3 / /sys ro,nosuid,nodev,noexec,relatime - sysfs sysfs ro\n"
+           "4 1 0:32 / /tmp rw,nosuid,nodev,relatime - tmpfs tmpfs rw\n5 1 0:33 / /dev/shm rw,nosuid,nodev,relatime - tmpfs tmpfs rw\n";
+}
+
+std::string filesystems(const ProgramFacts&, const SelfFacts&) { return "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\n\text4\n"; }
+
+std::string ostype(const ProgramFacts&, const SelfFacts&) { return "Linux\n"; }
+
+std::string hostname(const ProgramFacts&, const SelfFacts&) { return "kvmserver\n"; } // as uname says
+
+std::string pid_max(const ProgramFacts&, const SelfFacts&) { return "4194304\n"; }
+
+std::string random_uuid(const ProgramFacts&, const SelfFacts&) {
+    std::array<unsigned char, 16> r{};
+    if (::getrandom(r.data(), r.size(), 0) != static_cast<ssize_t>(r.size()))
+        return "";
+    r[6] = static_cast<unsigned char>((r[6] & 0x0f) | 0x40); // version 4
+    r[8] = static_cast<unsigned char>((r[8] & 0x3f) | 0x80);
+    std::string text;
+    for (std::size_t n = 0; n < r.size(); ++n)
+        text += fmt::format("{}{:02x}", n == 4 || n == 6 || n == 8 || n == 10 ? "-" : "", r[n]);
+    return text + "\n";
+}
+
+std::string file_max(const ProgramFacts&, const SelfFacts&) { return "9223372036854775807\n"; }
+
+std::string max_map_count(const ProgramFacts&, const SelfFacts&) { return "65530\n"; }
+
+std::string port_range(const ProgramFacts&, const SelfFacts&) { return "32768\t60999\n"; }
+
+std::string socket_buffer_max(const ProgramFacts&, const SelfFacts&) { return "212992\n"; }
 
 std::string cpu_list(const ProgramFacts& facts, const SelfFacts&) {
     return facts.cpus <= 1 ? "0\n" : fmt::format("0-{}\n", facts.cpus - 1);
