@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command in an emulated hardware KVM host: QEMU TCG emulates an AMD processor with SVM and
-# nested paging, or Bochs an Intel one with VMX and EPT; a stock Debian kernel boots on it and offers /dev/kvm of the hardware kind.
+# nested paging, or Bochs an Intel one with VMX and EPT; a stock Debian kernel boots on it and offers
+# /dev/kvm of the hardware kind.
 # No KVM is needed on this machine. See scripts/hwhost/README.md.
 set -euo pipefail
 
@@ -36,7 +37,8 @@ status; 124: time-out, 125: the emulated host could not be made or died. stdin i
   --timeout SECONDS           for the command, without the boot (600)
   --boot-timeout SECONDS      for the boot (120; intel 600)
   --smp N                     processors (1); more take turns in one thread (amd)
-  --memory MIB                memory; touched pages only cost anything here (4096; intel 1024, which must hold all files twice)
+  --memory MIB                memory; touched pages only cost anything here (4096; intel 1024, for
+                              all files twice)
   --disk-free MIB             free space on the root disk; sparse here (2048; amd)
   --cpu MODEL                 QEMU processor (max,+svm,+npt) or Bochs' (corei7_haswell_4770)
   --keep                      keep the disk, the kernel's log and QEMU's messages

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs all tests. The last line is `N passed, N failed`; the status is 0 only if none failed.
-#   scripts/test.sh            everything, natively and in the emulated hardware hosts; what takes longer: scripts/nightly.sh
+#   scripts/test.sh            everything, natively and in the emulated hardware hosts (longer: scripts/nightly.sh)
 #   scripts/test.sh --quick    for development: no setup, fewer programs and requests, no emulated host
 # What each step printed is in build/test-results/.
 set -uo pipefail
@@ -32,7 +32,8 @@ emulated_chain() {
         return
     fi
     step_function hwhost-machine 1000 emulated_machine amd "$results/hwhost-machine.xml"
-    step_function hwhost 1300 emulated_e2e amd "$results/hwhost.xml" c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http tests/e2e
+    step_function hwhost 1300 emulated_e2e amd "$results/hwhost.xml" \
+        c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http tests/e2e
     step_function intel 900 emulated_e2e intel "$results/intel.xml" c-epoll,rust-tokio-multi tests/e2e/test_hosts.py
 }
 emulated_chain &
