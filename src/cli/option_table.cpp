@@ -55,7 +55,7 @@ constexpr OptionSpec kTable[] = {
     {.name = "threads", .letter = 't', .kind = Kind::count, .group = kServing, .value = "N", .fallback = "1",
      .help = "request machines; 0 = number of CPUs", .without_effect = kSnapshot},
     {.name = "listen", .kind = Kind::text, .group = kServing, .value = "ADDR",
-     .help = "listen here (:8080, 127.0.0.1:8080), not where the program asks"},
+     .help = "listen here (:8080, unix:/path), not where the program asks"},
     {.name = "reset", .kind = Kind::text, .group = kServing, .value = "auto|dirty-bits|working-set",
      .fallback = "auto", .help = "how a machine is reset", .without_effect = kSnapshot},
     {.name = "http", .group = kServing, .help = "keep clients' connections, and reset the machine after each HTTP request",
@@ -74,7 +74,7 @@ constexpr OptionSpec kTable[] = {
     {.name = "allow-connect", .kind = Kind::optional_list, .group = kPermissions, .value = "ADDRS",
      .help = "connect only", .bare = "*"},
     {.name = "allow-listen", .kind = Kind::optional_list, .group = kPermissions, .value = "ADDRS",
-     .help = "listen only", .bare = "*"},
+     .help = "listen only, also as unix:/path", .bare = "*"},
     {.name = "volume", .kind = Kind::repeated, .group = kPermissions, .value = "HOST:GUEST[:rwx]",
      .help = "show a host folder at another path (repeatable; r)"},
 

@@ -193,6 +193,10 @@ private:
 
     void check_listen(const std::string& label) {
         const std::string& address = options_.listen;
+        if (address.starts_with(tinykvm::kUnixRule)) {
+            options_.listen = unix_rule(address);
+            return;
+        }
         tinykvm::parse_net_rule(label, address);
         const bool bare_ipv6 = address[0] != '[' && std::ranges::count(address, ':') > 1;
         if (bare_ipv6 || address.ends_with(']') || address.find(':') == address.npos)
@@ -263,9 +267,17 @@ private:
             add(allowed.connect, net_rule(label, item));
         });
         items("allow-listen", [&](const std::string& label, std::string& item) {
-            add(allowed.listen, net_rule(label, item));
+            if (item.starts_with(tinykvm::kUnixRule))
+                item = unix_rule(item);
+            add(allowed.listen, item == "*" ? tinykvm::NetRule() : tinykvm::parse_listen_rule(label, item));
         });
         items("volume", [&](const std::string&, std::string& item) { add(allowed.volumes, volume(item)); });
+    }
+
+    // "unix:PATH" with an absolute path; "unix:@NAME" as it is.
+    std::string unix_rule(const std::string& item) const {
+        const std::string name = item.substr(std::string(tinykvm::kUnixRule).size());
+        return name.empty() || name.front() == '@' ? item : tinykvm::kUnixRule + absolute_path(folder_, name);
     }
 
     std::string path(std::string& item) const { return item = absolute_path(folder_, item); }

@@ -30,7 +30,7 @@ constexpr OptionSpec kServeOptions[] = {
      .group = "Options",
      .value = "ADDR",
      .fallback = ":8080",
-     .help = "where clients connect"},
+     .help = "where clients connect: HOST:PORT, :PORT or unix:/PATH"},
     {.name = "store",
      .kind = Kind::text,
      .group = "Options",
@@ -100,11 +100,19 @@ Number number_of(const Invocation& invocation, std::string_view name, Number fal
 
 tinykvm::UniqueFd listen_on(const std::string& text) {
     const SocketAddress address = parse_listen_address(text);
+    tinykvm::UnixName name; // stays when the daemon ends, as a successor may have the socket; the next one replaces it
     tinykvm::UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
-    if (fd)
+    if (fd && address.storage.ss_family != AF_UNIX)
         ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (!fd || ::bind(fd.get(), address.get(), address.bytes) < 0 || ::listen(fd.get(), 1024) < 0) {
+    const auto bound = [&] {
+        if (address.storage.ss_family != AF_UNIX)
+            return ::bind(fd.get(), address.get(), address.bytes) == 0;
+        const int error = bind_unix(fd.get(), address, name);
+        errno = -error;
+        return error == 0;
+    };
+    if (!fd || !bound() || ::listen(fd.get(), 1024) < 0) {
         const int error = errno;
         throw UserError(error == EADDRINUSE ? ExitCode::conflict
                         : error == EACCES   ? ExitCode::not_permitted
@@ -114,6 +122,7 @@ tinykvm::UniqueFd listen_on(const std::string& text) {
                                         ? "; stop the other server or choose another address with --listen"
                                         : ""));
     }
+    name.keep();
     return fd;
 }
 
@@ -205,7 +214,10 @@ int serve(const Invocation& invocation, Context& context) {
     for (std::string* const file : {&options.certificate, &options.key})
         if (!file->empty())
             *file = absolute_path(context.folder, *file);
-    options.listen = [address = text_of(invocation, "listen", ":8080")] { return listen_on(address); };
+    std::string listen = text_of(invocation, "listen", ":8080");
+    if (listen.starts_with(tinykvm::kUnixRule))
+        listen = tinykvm::kUnixRule + absolute_path(context.folder, listen.substr(std::string(tinykvm::kUnixRule).size()));
+    options.listen = [listen] { return listen_on(listen); };
     options.beside = [store = options.store,
                       listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
         auto running = std::make_unique<Admin>(store, control, listen);

@@ -70,7 +70,10 @@ int Driver::tell_failure(int result, const std::vector<std::uint8_t>& address) {
     return result;
 }
 
-int Driver::bind(ListenerState& socket) { return tell_failure(listeners_.bind(socket), socket.address); }
+int Driver::bind(ListenerState& socket) {
+    const int result = listeners_.bind(socket);
+    return socket.family == AF_UNIX ? result : tell_failure(result, socket.address); // programs try names
+}
 int Driver::listen(ListenerState& socket, int backlog) { return tell_failure(listeners_.listen(socket, backlog), socket.address); }
 void Driver::unlisten(std::uint32_t id) { listeners_.close(id); }
 UniqueFd Driver::take_bound(std::uint32_t id) { return listeners_.take_bound(id); }
@@ -90,15 +93,9 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
     const std::uint32_t listener = arrival.listener;
     sockaddr_storage peer = arrival.peer.storage, local{};
     socklen_t peer_bytes = arrival.peer.bytes, local_bytes = 0;
-    if (arrival.own) {
-        for (const ListenerState& state : machine.listeners())
-            if (state.id == listener) {
-                local_bytes = static_cast<socklen_t>(std::min(state.address.size(), sizeof(local)));
-                std::memcpy(&local, state.address.data(), local_bytes);
-                if (peer_bytes == 0 && state.family != AF_UNIX)
-                    peer_bytes = loopback(state.family, peer);
-            }
-    } else {
+    const auto state = std::find_if(machine.listeners().begin(), machine.listeners().end(), [&](const ListenerState& l) { return l.id == listener; });
+    bool as_listener = arrival.own; // the program sees a connection to where it listens
+    if (!arrival.own) {
         local_bytes = sizeof(local);
         if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &local_bytes) < 0)
             local_bytes = 0;
@@ -107,6 +104,17 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
             const int on = 1;
             ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         }
+        // By --listen it may get clients of another family than it listens to.
+        if (state != machine.listeners().end() && (state->family == AF_UNIX) != (local.ss_family == AF_UNIX)) {
+            as_listener = true;
+            peer_bytes = 0;
+        }
+    }
+    if (as_listener && state != machine.listeners().end()) {
+        local_bytes = static_cast<socklen_t>(std::min(state->address.size(), sizeof(local)));
+        std::memcpy(&local, state->address.data(), local_bytes);
+        if (peer_bytes == 0 && state->family != AF_UNIX)
+            peer_bytes = loopback(state->family, peer);
     }
     const auto slot = machine.connections().offer(listener, bytes_of(peer, peer_bytes), bytes_of(local, local_bytes));
     if (!slot)

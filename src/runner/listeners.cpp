@@ -26,6 +26,17 @@ using tinykvm::UniqueFd;
 using tinykvm::UserError;
 
 SocketAddress parse_listen_address(const std::string& text) {
+    if (text.starts_with(tinykvm::kUnixRule)) {
+        SocketAddress out;
+        auto* un = reinterpret_cast<sockaddr_un*>(&out.storage);
+        const std::string path = text.substr(std::strlen(tinykvm::kUnixRule));
+        if (path.empty() || path.size() >= sizeof(un->sun_path))
+            throw UserError(ExitCode::usage, fmt::format("--listen={}: a path of 1 to {} bytes is wanted", text, sizeof(un->sun_path) - 1));
+        un->sun_family = AF_UNIX;
+        std::memcpy(un->sun_path, path.c_str(), path.size() + 1);
+        out.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
+        return out;
+    }
     const tinykvm::NetRule rule = tinykvm::parse_net_rule("--listen", text);
     SocketAddress out;
     auto* v4 = reinterpret_cast<sockaddr_in*>(&out.storage);
@@ -76,12 +87,15 @@ std::string to_string(const sockaddr* address, socklen_t bytes) {
     }
     if (address->sa_family == AF_UNIX && bytes > offsetof(sockaddr_un, sun_path)) {
         const auto* un = reinterpret_cast<const sockaddr_un*>(address);
-        return std::string(un->sun_path, ::strnlen(un->sun_path, bytes - offsetof(sockaddr_un, sun_path)));
+        const std::size_t room = bytes - offsetof(sockaddr_un, sun_path);
+        if (un->sun_path[0] == '\0')
+            return "unix:@" + std::string(un->sun_path + 1, room - 1);
+        return "unix:" + std::string(un->sun_path, ::strnlen(un->sun_path, room));
     }
     return "an address of family " + std::to_string(address->sa_family);
 }
 
-int Listeners::open_socket(ListenerState& socket, UniqueFd& out) {
+int Listeners::open_socket(ListenerState& socket, Open& out) {
     std::vector<std::uint8_t>& address = socket.address;
     SocketAddress where;
     const bool elsewhere = override_.has_value();
@@ -93,9 +107,21 @@ int Listeners::open_socket(ListenerState& socket, UniqueFd& out) {
         std::memcpy(&where.storage, address.data(), where.bytes);
         where.storage.ss_family = static_cast<sa_family_t>(socket.family);
     }
-    UniqueFd fd(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int type = !elsewhere && (socket.flags & tinykvm::abi::kBindMessages) ? SOCK_SEQPACKET : SOCK_STREAM;
+    UniqueFd fd(::socket(where.storage.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd)
         return -errno;
+    if (where.storage.ss_family == AF_UNIX) {
+        out.fd = std::move(fd);
+        const std::string text = to_string(where.get(), where.bytes);
+        if (elsewhere) {
+            out.path = text;
+            return bind_unix(out.fd.get(), where, out.name);
+        }
+        return text.starts_with("unix:/") ? bind_path(text.substr(std::strlen(tinykvm::kUnixRule)), socket, out)
+               : ::bind(out.fd.get(), where.get(), where.bytes) < 0 ? -errno
+                                                                    : 0;
+    }
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (socket.flags & tinykvm::abi::kBindReusePort)
@@ -113,8 +139,36 @@ int Listeners::open_socket(ListenerState& socket, UniqueFd& out) {
     if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&real), &bytes) == 0 && real.ss_family == socket.family &&
         (socket.family == AF_INET || socket.family == AF_INET6) && address.size() >= 4)
         std::memcpy(address.data() + 2, reinterpret_cast<const char*>(&real) + 2, 2);
-    out = std::move(fd);
+    out.fd = std::move(fd);
     return 0;
+}
+
+// Who restores a program stands in for one that was started anew, and would have removed what an earlier one has left.
+int Listeners::bind_path(const std::string& path, const ListenerState& socket, Open& out) const {
+    if (!policy_)
+        return -EACCES;
+    tinykvm::OpenedPlace place = policy_->socket_place(path, {});
+    if (place.error != 0)
+        return -place.error;
+    if (place.visible && place.is_directory)
+        return -EADDRINUSE;
+    out.path = tinykvm::kUnixRule + path;
+    return out.name.bind(out.fd.get(), std::move(place.folder), place.name, static_cast<mode_t>(socket.flags >> tinykvm::abi::kBindModeShift & 0777),
+                         replace_dead_ ? tinykvm::UnixName::Dead::replaced : tinykvm::UnixName::Dead::stays);
+}
+
+int bind_unix(int socket, const SocketAddress& address, tinykvm::UnixName& name) {
+    const std::string text = to_string(address.get(), address.bytes);
+    return name.bind(socket, text.substr(std::strlen(tinykvm::kUnixRule)), tinykvm::UnixName::Dead::replaced);
+}
+
+void Listeners::note_modes(std::vector<ListenerState>& listeners) const {
+    const std::lock_guard lock(mutex_);
+    for (ListenerState& state : listeners)
+        for (const std::vector<Open>* sockets : {&bound_, &open_})
+            for (const Open& open : *sockets)
+                if (const auto mode = open.id == state.id ? open.name.mode() : std::nullopt)
+                    state.flags = (state.flags & ((1u << tinykvm::abi::kBindModeShift) - 1)) | std::uint64_t{*mode} << tinykvm::abi::kBindModeShift;
 }
 
 void Listeners::override_first(UniqueFd listening) {
@@ -129,18 +183,23 @@ void Listeners::override_first(UniqueFd listening) {
 
 int Listeners::bind(ListenerState& socket) {
     const std::lock_guard lock(mutex_);
-    UniqueFd fd;
+    Open fresh;
+    fresh.id = socket.id;
     if (dry_) {
-        const bool inet = socket.family == AF_INET || socket.family == AF_INET6;
-        if (!inet || socket.address.size() < 4 || socket.address[2] != 0 || socket.address[3] != 0)
+        if (socket.family == AF_UNIX) { // its name is there when the program sets its mode, unless another server has it
+            if (policy_ && open_socket(socket, fresh) == 0)
+                bound_.push_back(std::move(fresh));
             return 0;
-        return open_socket(socket, fd); // only to learn a free port
+        }
+        if (socket.address.size() < 4 || socket.address[2] != 0 || socket.address[3] != 0)
+            return 0;
+        return open_socket(socket, fresh); // only to learn a free port
     }
     if (given_)
         return 0; // it is bound, and elsewhere
-    if (const int error = open_socket(socket, fd); error < 0)
+    if (const int error = open_socket(socket, fresh); error < 0)
         return error;
-    bound_.push_back({socket.id, std::move(fd)});
+    bound_.push_back(std::move(fresh));
     return 0;
 }
 
@@ -148,21 +207,25 @@ int Listeners::listen(ListenerState& socket, int backlog) {
     const std::lock_guard lock(mutex_);
     if (dry_)
         return 0;
-    UniqueFd fd;
+    Open fresh;
+    fresh.id = socket.id;
     if (given_) {
-        open_.push_back({socket.id, std::move(given_)});
+        fresh.fd = std::move(given_);
+        open_.push_back(std::move(fresh));
         return 0;
     }
     const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Open& b) { return b.id == socket.id; });
+    if (socket.flags & tinykvm::abi::kBindMessages)
+        return found != bound_.end() ? 0 : -EINVAL;
     if (found != bound_.end()) {
-        fd = std::move(found->fd);
+        fresh = std::move(*found);
         bound_.erase(found);
-    } else if (const int error = open_socket(socket, fd); error < 0) {
+    } else if (const int error = open_socket(socket, fresh); error < 0) {
         return error;
     }
-    if (::listen(fd.get(), std::clamp(backlog, 128, 4096)) < 0)
+    if (::listen(fresh.fd.get(), std::clamp(backlog, 128, 4096)) < 0)
         return -errno;
-    open_.push_back({socket.id, std::move(fd)});
+    open_.push_back(std::move(fresh));
     return 0;
 }
 
@@ -198,7 +261,10 @@ void Listeners::open(const std::vector<tinykvm::ListenerState>& states) {
             where = override_ ? to_string(override_->get(), override_->bytes)
                               : to_string(reinterpret_cast<const sockaddr*>(address.data()), static_cast<socklen_t>(address.size()));
         }
-        if (const int error = listen(socket, 1024); error < 0) {
+        replace_dead_ = true;
+        const int error = listen(socket, 1024);
+        replace_dead_ = false;
+        if (error < 0) {
             const bool used = error == -EADDRINUSE;
             throw UserError(used ? ExitCode::conflict : error == -EACCES ? ExitCode::not_permitted : ExitCode::failure,
                             fmt::format("cannot listen on {}: {}{}", where, std::strerror(-error),
@@ -216,11 +282,14 @@ std::vector<Listeners::Listening> Listeners::all() const {
 }
 
 std::vector<std::string> Listeners::addresses() const {
+    const std::lock_guard lock(mutex_);
     std::vector<std::string> out;
-    for (const Listening& l : all()) {
+    for (const Open& l : open_) {
         sockaddr_storage real{};
         socklen_t bytes = sizeof(real);
-        if (::getsockname(l.fd, reinterpret_cast<sockaddr*>(&real), &bytes) == 0)
+        if (!l.path.empty())
+            out.push_back(l.path);
+        else if (::getsockname(l.fd.get(), reinterpret_cast<sockaddr*>(&real), &bytes) == 0)
             out.push_back(to_string(reinterpret_cast<sockaddr*>(&real), bytes));
     }
     return out;

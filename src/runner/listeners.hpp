@@ -12,6 +12,8 @@
 
 #include "src/runner/arrival.hpp"
 #include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/linux/policy.hpp"
+#include "tinykvm/linux/unix_name.hpp"
 #include "tinykvm/machine/state.hpp"
 
 namespace kvmserver {
@@ -19,8 +21,10 @@ namespace kvmserver {
 // Takes one connection without waiting; without an fd, and with errno set, when there is none.
 Arrival accept_client(int listening, std::uint32_t listener);
 
-// "host:port", ":port", "[::1]:80" to an address; throws UserError(usage). Names are "localhost" or numeric.
+// "host:port", ":port", "[::1]:80", "unix:/path" to an address; throws UserError(usage). Names are "localhost" or numeric.
 SocketAddress parse_listen_address(const std::string& text);
+// Binds a socket to a Unix address of that kind: one that nobody listens at any more is replaced. 0 or -errno.
+int bind_unix(int socket, const SocketAddress& address, tinykvm::UnixName& name);
 // "fd:3", a descriptor that this process inherited; throws UserError(usage).
 int parse_listen_fd(const std::string& text);
 std::string to_string(const sockaddr* address, socklen_t bytes);
@@ -35,6 +39,10 @@ public:
     void override_first(tinykvm::UniqueFd listening);
     // Without sockets: addresses are only remembered (building a snapshot).
     void set_dry(bool dry) { dry_ = dry; }
+    // Where Unix sockets may be bound by path; without it they are only remembered. It must outlive this.
+    void set_policy(const tinykvm::Policy* policy) { policy_ = policy; }
+    // The names' permissions as the program has set them since, into the listeners' flags.
+    void note_modes(std::vector<tinykvm::ListenerState>& listeners) const;
 
     int bind(tinykvm::ListenerState& socket); // 0 or -errno; the address is replaced by the bound one
     int listen(tinykvm::ListenerState& socket, int backlog);
@@ -49,14 +57,22 @@ public:
     std::vector<std::string> addresses() const; // "127.0.0.1:8080"
 
 private:
-    struct Open { std::uint32_t id; tinykvm::UniqueFd fd; };
-    int open_socket(tinykvm::ListenerState& socket, tinykvm::UniqueFd& out);
+    struct Open { // members in this order: the name goes first
+        std::uint32_t id = 0;
+        tinykvm::UniqueFd fd;
+        std::string path; // of a Unix socket
+        tinykvm::UnixName name;
+    };
+    int open_socket(tinykvm::ListenerState& socket, Open& out);
+    int bind_path(const std::string& path, const tinykvm::ListenerState& socket, Open& out) const;
     mutable std::mutex mutex_;
     std::vector<Open> bound_;
     std::vector<Open> open_;
     std::optional<SocketAddress> override_;
     tinykvm::UniqueFd given_;
+    const tinykvm::Policy* policy_ = nullptr;
     bool dry_ = false;
+    bool replace_dead_ = false;
 };
 
 } // namespace kvmserver

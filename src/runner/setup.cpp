@@ -58,6 +58,7 @@ MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& op
 
 void start_listeners(Setup& setup, const Options& options) {
     setup.listeners = std::make_unique<Listeners>();
+    setup.listeners->set_policy(setup.policy.get());
     if (options.listen.starts_with("fd:"))
         setup.listeners->override_first(UniqueFd(parse_listen_fd(options.listen)));
     else if (!options.listen.empty())

@@ -1,8 +1,14 @@
 """What a connection does beside a request and its reply."""
+import contextlib
+import pathlib
+import socket
+import stat
+import tempfile
 import time
 
+import harness
 import pytest
-from harness import RUN, RUN_E, SNAPRUN_E, Server, guest
+from harness import LIMITS, RUN, RUN_E, SNAPRUN_E, Process, Server, guest, kvmserver, wait_until
 
 SECONDS = 4
 
@@ -25,3 +31,94 @@ def test_what_was_said_leaves_while_the_program_computes(mode, what, snapshots) 
         server.close()
 
 
+
+
+def ask(path) -> str:
+    """The body that the server at a Unix socket answers with."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(harness.PATIENCE)
+        client.connect(str(path))
+        client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        return client.makefile("rb").read().partition(b"\r\n\r\n")[2].decode()
+
+
+@contextlib.contextmanager
+def started(*words: str):
+    process = Process([str(harness.KVMSERVER), *map(str, words)], env=harness.BASE_ENVIRONMENT)
+    try:
+        wait_until(lambda: "Program '" in process.out or not process.running(), f"it serves; {process.err[-1000:]}")
+        assert process.running(), process.err
+        yield process
+        assert process.stop().status == 0
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def here():
+    folder = tempfile.mkdtemp(prefix="kvms-")  # a Unix socket's path is short
+    yield pathlib.Path(folder)
+    harness.remove(folder)
+
+
+SERVER = str(harness.GUESTS / "unix_server")
+
+
+@pytest.mark.parametrize("options", [[], ["-e"], ["-e", "--http"], ["-e", "-t", "2", "-w", "3", "--check-reset"]], ids=" ".join)
+def test_a_unix_socket(options, here) -> None:
+    path = here / "sock"
+    with started("run", f"--allow-listen=unix:{path}", *options, *LIMITS, SERVER, path) as process:
+        assert f"on unix:{path}" in process.out
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640, "what the program made of it"
+        answers = [ask(path) for _ in range(3)]
+        assert all(f" at {path} of family 1 from family 1\n" in answer for answer in answers), answers
+        assert (len(set(answers)) == 1) == bool(options), "each request has a clean machine, or one that goes on"
+        assert "reset differs" not in process.err
+    assert not path.exists(), "the name goes with the server"
+
+
+def test_a_unix_socket_of_a_snapshot(here) -> None:
+    path, snapshot = here / "sock", here / "snap"
+    done = kvmserver("snapshot", f"--allow-listen=unix:{path}", "-w", "2", "-o", snapshot, *LIMITS, SERVER, path, patience=harness.PATIENCE + 100)
+    assert done.status == 0, done
+    assert not path.exists()
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(path))
+    dead.close()
+    with started("snaprun", "-e", *LIMITS, snapshot) as process:
+        assert f"on unix:{path}" in process.out
+        assert ask(path) == ask(path) == f"request 3 at {path} of family 1 from family 1\n"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        second = kvmserver("snaprun", "-e", *LIMITS, snapshot)
+        assert second.status != 0 and "Address already in use" in second.error
+        assert ask(path), "the first serves on"
+    path.write_text("a file")
+    refused = kvmserver("snaprun", "-e", *LIMITS, snapshot)
+    assert refused.status != 0 and path.read_text() == "a file"
+
+
+def test_listen_at_a_unix_socket_and_the_other_way(here, snapshots) -> None:
+    path, elsewhere = here / "sock", here / "elsewhere"
+    program = guest("goes_on", "{port}", "0")
+    with started("snaprun", "-e", "--listen", f"unix:{elsewhere}", *LIMITS, snapshots.of(program)):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(elsewhere))
+            client.sendall(b"close")
+            assert client.makefile("rb").read() == b"said"
+    assert not elsewhere.exists()
+    port = harness.free_port()
+    with started("run", "-e", "--listen", f"127.0.0.1:{port}", f"--allow-listen=unix:{path}", *LIMITS, SERVER, path):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert b"of family 1 from family 1" in client.makefile("rb").read()
+
+
+def test_a_unix_socket_needs_permission(here) -> None:
+    path = here / "sock"
+    for allowed in [], [f"--allow-listen=unix:{here}/other"], ["--allow-listen"], [f"--allow-write={here}"]:
+        ended = kvmserver("run", *allowed, *LIMITS, SERVER, path)
+        assert ended.status == 1 and f"--allow-listen=unix:{path} would allow it" in ended.err, (allowed, ended)
+        assert not path.exists()
+    for wrong in "unix:", "unix:@", "unix:/":
+        assert kvmserver("run", f"--allow-listen={wrong}", SERVER, path).status == 2, wrong
+    assert kvmserver("run", "--allow-connect=unix:/x", SERVER, path).status == 2

@@ -42,6 +42,8 @@ enum Host : std::uint32_t {
     kPanic,                // (text) a bug of the guest kernel
     kHandlePath,   // (handle, buffer, bytes) -> bytes of the path that the handle was opened by
     kThreadCount,          // (count) for --verbose-thread-syscalls and inspect
+    kRoute,                // (request*, bytes, reply*, room, port) -> bytes: what a netlink route socket answers
+    kInterface,            // (request, ifreq* or ifconf*) an ioctl on network interfaces
     kTakeBound,            // (listener) -> handle of what was bound: it will connect instead of listening; -ENOENT: nothing is
     kDropOwnPages = 0x1820, // (address, bytes) of the area of files: their memory goes back, they read as zeros
 };
@@ -55,7 +57,12 @@ inline constexpr std::uint32_t kOwnPathBytes = 4096;
 inline constexpr std::uint32_t kOwnTmp = 1, kOwnShm = 2, kOwnFoldersShowHost = 1u << 31;
 
 // Of kListen and kBindAddress.
-enum BindFlags : std::uint64_t { kBindV6Only = 1, kBindReusePort = 2 };
+enum BindFlags : std::uint64_t {
+    kBindV6Only = 1,
+    kBindReusePort = 2,
+    kBindMessages = 4,       // SOCK_SEQPACKET, of AF_UNIX: only the machine itself connects to it
+    kBindModeShift = 16,     // the permissions of a Unix socket's name, 9 bits
+};
 
 struct OpenReply {
     std::uint32_t mode;     // st_mode of what was opened

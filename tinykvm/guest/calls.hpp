@@ -22,7 +22,6 @@ i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, void*
 i64 record_lock(File*, u32 command, u64 at); // fcntl
 i64 bytes_ready(File*);      // FIONREAD; -1 when the host knows
 i64 pipe_bytes_ready(File*);
-i64 pair_bytes_ready(File*);
 i64 install_two(File*, File*, bool cloexec, u64 to); // two new descriptors, their numbers into the program's int[2]
 i32 offered_to(u32 listener); // slot of a connection that waits for accept, or -1
 void collect_conn_interest(File*, u32 events);

@@ -43,6 +43,7 @@ void flush(Socket* s) {
 
 } // namespace
 
+Socket* first_active() { return active; }
 void activate(Socket* s) {
     s->previous = nullptr;
     s->next = active;

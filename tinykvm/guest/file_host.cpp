@@ -1,6 +1,7 @@
 // Files that live on the host: the fd table and offsets stay in here, the host sees handles. Paths are in paths.cpp.
 #include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/own_files.hpp"
+#include "tinykvm/guest/socket.hpp"
 
 namespace gk {
 namespace {
@@ -362,6 +363,27 @@ i64 sys_ioctl(const Args& c) {
         g.a[2] = c.a[1] == 0x5451;
         return sys_fcntl(g);
     }
+    case 0x8905: { // SIOCATMARK
+        if (f->kind != Kind::socket)
+            break;
+        const auto* s = static_cast<const Socket*>(f);
+        const i32 at = s->mode == Mode::local && local_at_mark(s);
+        if (s->mode == Mode::host)
+            break;
+        return put_user(c.a[2], at) ? 0 : -EFAULT;
+    }
+    case 0x8910: case 0x8911: case 0x8912: case 0x8913: case 0x8914: case 0x8915: case 0x8916: case 0x8917: case 0x8918: case 0x8919:
+    case 0x891a: case 0x891b: case 0x891c: case 0x891d: case 0x891e: case 0x8921: case 0x8922: case 0x8923: case 0x8924: case 0x8927:
+    case 0x8933: case 0x8942: case 0x8943: // of network interfaces, on any socket
+        if (f->kind == Kind::socket)
+            return pass_call(abi::kInterface, c.a[1], c.a[2]);
+        break;
+    case 0x5411: // SIOCOUTQ
+        if (f->kind == Kind::socket && static_cast<Socket*>(f)->mode == Mode::local) {
+            const i32 unsent = static_cast<i32>(local_bytes_unsent(static_cast<Socket*>(f)));
+            return put_user(c.a[2], unsent) ? 0 : -EFAULT;
+        }
+        break;
     case 0x541b: // FIONREAD
         if (const u64 bytes = own::watch_bytes_ready(f)) {
             const i32 ready = static_cast<i32>(bytes);

@@ -222,7 +222,7 @@ struct FileOps {
     void (*close)(File*);                      // the last reference went: frees the object
     const char* name;
 };
-enum class Kind : u8 { host, socket, pipe, event, timer, epoll, pair, signal, message_queue, own };
+enum class Kind : u8 { host, socket, pipe, event, timer, epoll, signal, message_queue, own };
 struct File {
     const FileOps* ops = nullptr;
     Kind kind = Kind::host;

@@ -7,17 +7,10 @@ namespace gk {
 namespace {
 
 // One sendto/recvfrom/sendmsg/recvmsg on whatever the descriptor is.
-i64 transfer(File* f, Cursor& cursor, u32 flags, bool sending, u64 name, u32* name_bytes, u32* out_flags) {
-    if (f->kind == Kind::pair) {
-        if (name_bytes)
-            *name_bytes = 0;
-        return sending ? pair_send(f, cursor, flags) : pair_receive(f, cursor, flags, out_flags);
-    }
-    if (f->kind != Kind::socket)
-        return -ENOTSOCK;
+i64 transfer(File* f, Cursor& cursor, u32 flags, bool sending, u64 name, u32* name_bytes, u32* out_flags, Passed** passed) {
     auto* s = static_cast<Socket*>(f);
-    return sending ? send(s, cursor, flags, name, name_bytes ? *name_bytes : 0)
-                   : receive(s, cursor, flags, name, name_bytes, out_flags);
+    return sending ? send(s, cursor, flags, name, name_bytes ? *name_bytes : 0, passed ? *passed : nullptr)
+                   : receive(s, cursor, flags, name, name_bytes, out_flags, passed);
 }
 
 struct MsgHeader { u64 name; u32 name_bytes, pad; u64 iov, iov_count, control, control_bytes; u32 flags, pad2; };
@@ -28,20 +21,33 @@ i64 message(File* f, u64 header_at, u32 flags, bool sending) {
         return -EFAULT;
     if (h.iov_count > 1024)
         return -EMSGSIZE;
-    if (sending && h.control && h.control_bytes && f->kind == Kind::pair)
-        return -EOPNOTSUPP; // descriptors cannot be passed
+    if (f->kind != Kind::socket)
+        return -ENOTSOCK;
+    auto* s = static_cast<Socket*>(f);
     Vectors vectors;
     if (const i64 error = vectors.take(h.iov, h.iov_count); error < 0)
         return error;
     Cursor cursor = vectors.cursor();
     u32 out_flags = 0;
     u32 name_bytes = h.name ? h.name_bytes : 0;
-    const i64 n = transfer(f, cursor, flags, sending, h.name, &name_bytes, &out_flags);
+    Passed* passed = nullptr;
+    if (sending && h.control && s->family == AF_UNIX_)
+        if (const i64 error = passed_from(h.control, h.control_bytes, passed); error < 0)
+            return error;
+    const i64 n = transfer(f, cursor, flags, sending, h.name, &name_bytes, &out_flags, &passed);
     if (n < 0 || sending)
         return n;
     if (h.name)
         h.name_bytes = name_bytes;
+    const u64 room = h.control_bytes;
     h.control_bytes = 0;
+    const bool credentials = s->pass_credentials && s->mode == Mode::local;
+    if (passed || credentials) {
+        const i64 used = passed_to(h.control, room, passed, credentials, (flags & MSG_CMSG_CLOEXEC_) != 0, out_flags);
+        if (used < 0)
+            return used;
+        h.control_bytes = static_cast<u64>(used);
+    }
     h.flags = out_flags;
     return put_user(header_at, h) ? n : -EFAULT;
 }
@@ -50,7 +56,7 @@ i64 plain(const Args& c, bool sending) {
     File* f = file_of(static_cast<i32>(c.a[0]));
     if (!f)
         return -EBADF;
-    if (f->kind != Kind::socket && f->kind != Kind::pair)
+    if (f->kind != Kind::socket)
         return -ENOTSOCK;
     if (c.a[2] && !user_ok(c.a[1], c.a[2] > kMostMoved ? kMostMoved : c.a[2]))
         return -EFAULT;
@@ -62,7 +68,7 @@ i64 plain(const Args& c, bool sending) {
     else if (c.a[4] && (!c.a[5] || !get_user(name_bytes, c.a[5])))
         return -EFAULT;
     ref(f);
-    const i64 n = transfer(f, cursor, static_cast<u32>(c.a[3]), sending, c.a[4], &name_bytes, nullptr);
+    const i64 n = transfer(f, cursor, static_cast<u32>(c.a[3]), sending, c.a[4], &name_bytes, nullptr, nullptr);
     unref(f);
     if (n >= 0 && !sending && c.a[4] && !put_user(c.a[5], name_bytes))
         return -EFAULT;

@@ -1,5 +1,5 @@
 // The life of sockets: made, bound, listening, accepted, connected, shut down, closed.
-#include "tinykvm/guest/socket.hpp"
+#include "tinykvm/guest/local.hpp"
 
 namespace gk {
 namespace {
@@ -22,7 +22,27 @@ u64 bind_flags(const Socket* s) {
         return o && o->value != 0;
     };
     constexpr u32 kReusePort = 15 /*SO_REUSEPORT*/, kV6Only = 26 /*IPV6_V6ONLY*/;
-    return (on(IPPROTO_IPV6_, kV6Only) ? u64{abi::kBindV6Only} : 0) | (on(SOL_SOCKET_, kReusePort) ? u64{abi::kBindReusePort} : 0);
+    const u64 name_mode = s->family == AF_UNIX_ ? u64{0777 & ~creation_mask()} << abi::kBindModeShift : 0;
+    return (on(IPPROTO_IPV6_, kV6Only) ? u64{abi::kBindV6Only} : 0) | (on(SOL_SOCKET_, kReusePort) ? u64{abi::kBindReusePort} : 0) |
+           (s->type == SOCK_SEQPACKET_ ? u64{abi::kBindMessages} : 0) | name_mode;
+}
+
+// A path with its NUL, as getsockname() has it; an abstract name of the system's choice when there is none.
+u32 unix_name(u8* name, u32 bytes) {
+    constexpr u32 kMostBytes = 110; // sizeof(sockaddr_un)
+    if (bytes > kMostBytes)
+        return 0;
+    if (bytes == 2) {
+        static u32 next;
+        const u32 number = next++;
+        for (u32 i = 0; i < 5; ++i)
+            name[3 + i] = static_cast<u8>("0123456789abcdef"[number >> 4 * (4 - i) & 15]);
+        return 8;
+    }
+    u32 end = 2;
+    while (name[2] && end < bytes && name[end])
+        ++end;
+    return name[2] ? end + 1 : bytes;
 }
 
 // Nothing of it is on the host any more, unless a handle.
@@ -32,16 +52,18 @@ void unlisten(Socket* s) {
 }
 
 
-i64 socket_read(File* f, Cursor& c, i64) { return receive(static_cast<Socket*>(f), c, 0, 0, nullptr, nullptr); }
-i64 socket_write(File* f, Cursor& c, i64) { return send(static_cast<Socket*>(f), c, 0, 0, 0); }
+i64 socket_read(File* f, Cursor& c, i64) { return receive(static_cast<Socket*>(f), c, 0, 0, nullptr, nullptr, nullptr); }
+i64 socket_write(File* f, Cursor& c, i64) { return send(static_cast<Socket*>(f), c, 0, 0, 0, nullptr); }
 
 u32 socket_poll(File* f) {
     auto* s = static_cast<Socket*>(f);
     switch (s->mode) {
     case Mode::connection: return connection_poll(s);
     case Mode::listening:
-        return (offered_to(s->listener) >= 0 ? POLLIN_ | POLLRDNORM_ : 0u) | (s->read_shut ? POLLIN_ | POLLHUP_ | POLLRDHUP_ : 0u);
+        return (s->first_pending || offered_to(s->listener) >= 0 ? POLLIN_ | POLLRDNORM_ : 0u) | (s->read_shut ? POLLIN_ | POLLHUP_ | POLLRDHUP_ : 0u);
     case Mode::host: return poll_handle(s->handle, POLLIN_ | POLLOUT_ | POLLRDHUP_);
+    case Mode::local: return local_poll(s);
+    case Mode::route: return route_poll(s);
     default: return POLLOUT_ | POLLHUP_;
     }
 }
@@ -56,12 +78,17 @@ void socket_close(File* f) {
         note_unsent();
     } else if (s->mode == Mode::listening) {
         deactivate(s);
-        unlisten(s);
-    } else if (s->mode == Mode::bound) {
-        unlisten(s);
+        while (Socket* pending = take_pending(s))
+            unref(pending);
+    } else if (s->mode == Mode::local) {
+        local_close(s);
+    } else if (s->mode == Mode::route) {
+        route_close(s);
     } else if (s->mode == Mode::host) {
         host_call(abi::kCloseHandle, static_cast<u64>(s->handle));
     }
+    if (s->listener != kNoListener)
+        unlisten(s);
     destroy(s);
 }
 
@@ -78,6 +105,8 @@ i64 put_address(u64 to, u64 length_at, const u8* from, u32 bytes) {
     return 0;
 }
 
+} // namespace
+
 Socket* make_socket(u32 family, u32 type, u32 protocol, u32 flags) {
     Socket* s = make<Socket>();
     if (!s)
@@ -90,8 +119,6 @@ Socket* make_socket(u32 family, u32 type, u32 protocol, u32 flags) {
     s->protocol = protocol;
     return s;
 }
-
-} // namespace
 
 void free_listener(Socket* s) {
     if (s->listener != kNoListener)
@@ -112,12 +139,7 @@ Socket* socket_of(u64 fd, i64& error) {
     return static_cast<Socket*>(f);
 }
 
-bool is_pair(u64 fd) {
-    File* f = file_of(static_cast<i32>(fd));
-    return f && f->kind == Kind::pair;
-}
-
-i64 receive(Socket* s, Cursor& c, u32 flags, u64 name, u32* name_bytes, u32* out_flags) {
+i64 receive(Socket* s, Cursor& c, u32 flags, u64 name, u32* name_bytes, u32* out_flags, Passed** passed) {
     switch (s->mode) {
     case Mode::connection:
         if (name_bytes)
@@ -126,14 +148,26 @@ i64 receive(Socket* s, Cursor& c, u32 flags, u64 name, u32* name_bytes, u32* out
             *out_flags = 0;
         return connection_receive(s, c, flags);
     case Mode::host: return host_message(s, c, flags, false, name, name_bytes, out_flags);
+    case Mode::local:
+        if (name_bytes)
+            *name_bytes = 0;
+        return local_receive(s, c, flags, out_flags, passed);
+    case Mode::route: return route_receive(s, c, flags, name, name_bytes, out_flags);
     default: return -ENOTCONN;
     }
 }
 
-i64 send(Socket* s, Cursor& c, u32 flags, u64 name, u32 name_bytes) {
+i64 send(Socket* s, Cursor& c, u32 flags, u64 name, u32 name_bytes, Passed* passed) {
+    if (s->mode == Mode::local)
+        return local_send(s, c, flags, passed);
+    if (passed) { // there is no other process that could have them
+        drop_passed(passed);
+        return -EOPNOTSUPP;
+    }
     switch (s->mode) {
     case Mode::connection: return connection_send(s, c, flags);
     case Mode::host: return host_message(s, c, flags, true, name, &name_bytes, nullptr);
+    case Mode::route: return route_send(s, c);
     default:
         if (!(flags & MSG_NOSIGNAL_))
             broken_pipe();
@@ -154,10 +188,10 @@ i64 bytes_ready(File* f) {
         const abi::Conn& c = conn_of(static_cast<Socket*>(f));
         return c.rx_len - c.rx_off;
     }
+    if (f->kind == Kind::socket && static_cast<Socket*>(f)->mode == Mode::local)
+        return local_bytes_ready(static_cast<Socket*>(f));
     if (f->kind == Kind::pipe)
         return pipe_bytes_ready(f);
-    if (f->kind == Kind::pair)
-        return pair_bytes_ready(f);
     return -1;
 }
 
@@ -165,10 +199,22 @@ i64 sys_socket(const Args& c) {
     const u32 family = static_cast<u32>(c.a[0]), type = static_cast<u32>(c.a[1]) & 0xf;
     if (static_cast<u32>(c.a[1]) & ~(0xfu | O_NONBLOCK_ | O_CLOEXEC_))
         return -EINVAL;
-    if (family != AF_INET_ && family != AF_INET6_ && family != AF_UNIX_)
+    if (family != AF_INET_ && family != AF_INET6_ && family != AF_UNIX_ && family != AF_NETLINK_)
         return -EAFNOSUPPORT;
-    if (type != SOCK_STREAM_ && type != SOCK_DGRAM_)
-        return type == 3 ? -EPERM : -EPROTONOSUPPORT;
+    if (family == AF_NETLINK_) {
+        constexpr u32 kRaw = 3, kRoute = 0;
+        if (type != kRaw && type != SOCK_DGRAM_)
+            return -94; // ESOCKTNOSUPPORT
+        if (c.a[2] != kRoute)
+            return -EPROTONOSUPPORT;
+        Socket* s = make_socket(family, type, kRoute, static_cast<u32>(c.a[1]) & O_NONBLOCK_);
+        if (!s)
+            return -ENOMEM;
+        s->mode = Mode::route;
+        return install_or_release(s, (c.a[1] & O_CLOEXEC_) != 0);
+    }
+    if (type != SOCK_STREAM_ && type != SOCK_DGRAM_ && !(type == SOCK_SEQPACKET_ && family == AF_UNIX_))
+        return type == 3 ? -EPERM : type > 10 ? -EINVAL : -94; // ESOCKTNOSUPPORT
     Socket* s = make_socket(family, type, static_cast<u32>(c.a[2]), static_cast<u32>(c.a[1]) & O_NONBLOCK_);
     if (!s)
         return -ENOMEM;
@@ -187,8 +233,8 @@ i64 sys_bind(const Args& c) {
         return error;
     const u32 bytes = static_cast<u32>(c.a[2]);
     if (s->mode == Mode::host)
-        return pass_call(49, static_cast<u64>(s->handle), c.a[1], bytes);
-    if (s->mode != Mode::fresh || bytes < 2 || bytes > kAddressRoom)
+        return pass_call(49, static_cast<u64>(s->handle), c.a[1], bytes, creation_mask());
+    if ((s->mode != Mode::fresh && s->mode != Mode::route) || bytes < 2 || bytes > kAddressRoom)
         return -EINVAL;
     u8 address_bytes[kAddressRoom] = {};
     if (!copy_from_user(address_bytes, c.a[1], bytes))
@@ -196,13 +242,17 @@ i64 sys_bind(const Args& c) {
     u16 family;
     memcpy(&family, address_bytes, 2);
     if (family != s->family)
-        return family == 0 && s->family == AF_INET_ ? -EADDRINUSE : -EAFNOSUPPORT;
+        return s->family == AF_UNIX_ ? -EINVAL : family == 0 && s->family == AF_INET_ ? -EADDRINUSE : -EAFNOSUPPORT;
+    if (s->mode == Mode::route)
+        return route_bind(s, address_bytes, bytes);
     memcpy(s->local, address_bytes, kAddressRoom);
-    s->local_bytes = bytes;
+    s->local_bytes = s->family == AF_UNIX_ ? unix_name(s->local, bytes) : bytes;
+    if (s->local_bytes == 0)
+        return -EINVAL;
     s->listener = take_listener();
     const i64 result = s->listener == kNoListener
                            ? -ENOBUFS
-                           : host_call(abi::kBindAddress, s->listener, s->family, address(s->local), bytes, bind_flags(s));
+                           : host_call(abi::kBindAddress, s->listener, s->family, address(s->local), s->local_bytes, bind_flags(s));
     if (result < 0) {
         s->local_bytes = 0;
         free_listener(s);
@@ -217,11 +267,16 @@ i64 sys_listen(const Args& c) {
     i64 error = 0;
     Socket* s = socket_of(c.a[0], error);
     if (!s)
-        return is_pair(c.a[0]) ? -EOPNOTSUPP : error;
-    if (s->mode == Mode::listening)
-        return 0;
-    if (s->type != SOCK_STREAM_)
+        return error;
+    if (s->type == SOCK_DGRAM_ || s->mode == Mode::route)
         return -EOPNOTSUPP;
+    const u32 backlog = static_cast<u32>(c.a[1]);
+    if (s->mode == Mode::listening) {
+        s->backlog = backlog;
+        return 0;
+    }
+    if (s->mode == Mode::fresh && s->family == AF_UNIX_)
+        return -EINVAL;
     if (s->mode == Mode::fresh) { // an address of the system's choice
         const u16 family = static_cast<u16>(s->family);
         memcpy(s->local, &family, 2);
@@ -237,10 +292,20 @@ i64 sys_listen(const Args& c) {
             free_listener(s);
         return result;
     }
+    s->backlog = backlog;
     s->mode = Mode::listening;
     activate(s);
     return 0;
 }
+
+namespace {
+i64 answer_accept(i32 fd, const Args& c, const u8* peer, u32 bytes) {
+    const i64 result = c.a[1] ? put_address(c.a[1], c.a[2], peer, bytes) : 0;
+    if (result < 0)
+        close_fd(fd);
+    return result < 0 ? result : fd;
+}
+} // namespace
 
 i64 sys_accept4(const Args& c) {
     if (static_cast<u32>(c.a[3]) & ~(O_NONBLOCK_ | O_CLOEXEC_))
@@ -248,8 +313,8 @@ i64 sys_accept4(const Args& c) {
     i64 error = 0;
     Socket* s = socket_of(c.a[0], error);
     if (!s)
-        return is_pair(c.a[0]) ? -EINVAL : error;
-    if (s->type != SOCK_STREAM_)
+        return error;
+    if (s->type == SOCK_DGRAM_ || s->mode == Mode::route)
         return -EOPNOTSUPP;
     if (s->mode != Mode::listening)
         return -EINVAL;
@@ -257,18 +322,22 @@ i64 sys_accept4(const Args& c) {
     ref(s);
     i32 slot = -1;
     i64 failed = 0;
-    while (failed == 0 && (slot = offered_to(s->listener)) < 0) {
+    while (failed == 0 && !s->first_pending && (slot = offered_to(s->listener)) < 0) {
         if (s->read_shut) {
             failed = -EINVAL;
         } else if (nonblocking(s)) {
-            if (!poll_host_rarely() || offered_to(s->listener) < 0)
+            if (!poll_host_rarely() || (!s->first_pending && offered_to(s->listener) < 0))
                 failed = -EAGAIN;
         } else if (const Wake wake = wait_io(deadline); wake != Wake::event) {
             failed = wake == Wake::timeout ? -EAGAIN : s->receive_timeout ? -EINTR : -ERESTARTSYS;
         }
     }
-    Socket* fresh = failed ? nullptr : make_socket(s->family, s->type, s->protocol, static_cast<u32>(c.a[3]) & O_NONBLOCK_);
+    Socket* own = failed ? nullptr : take_pending(s); // the program's connection to itself
+    Socket* fresh = failed ? nullptr : own ? own : make_socket(s->family, s->type, s->protocol, 0);
     if (fresh) {
+        fresh->flags |= static_cast<u32>(c.a[3]) & O_NONBLOCK_;
+        fresh->urgent_in_line = s->urgent_in_line;
+        fresh->pass_credentials = s->pass_credentials;
         fresh->receive_timeout = s->receive_timeout;
         fresh->send_timeout = s->send_timeout;
         fresh->linger = s->linger;
@@ -276,6 +345,10 @@ i64 sys_accept4(const Args& c) {
         fresh->option_count = s->option_count;
     } else if (!failed) {
         failed = -ENOMEM;
+    }
+    if (fresh && !own && s->family == AF_UNIX_) { // a path has no room in the connection
+        memcpy(fresh->local, s->local, kAddressRoom);
+        fresh->local_bytes = s->local_bytes;
     }
     unref(s);
     if (failed)
@@ -285,6 +358,8 @@ i64 sys_accept4(const Args& c) {
         unref(fresh);
         return fd;
     }
+    if (own)
+        return answer_accept(fd, c, own->end->peer, own->end->peer_bytes);
     abi::Conn& conn = gk_conn_table[slot];
     // A client that was gone before the host could ask who it is has an address all the same.
     const u32 usual = fresh->family == AF_INET_ ? 16 : fresh->family == AF_INET6_ ? 28 : 2;
@@ -307,12 +382,7 @@ i64 sys_accept4(const Args& c) {
     fresh->seen_rx = conn.rx_len;
     fresh->seen_flags = conn.rx_eof;
     activate(fresh);
-    if (c.a[1])
-        if (const i64 result = put_address(c.a[1], c.a[2], conn.peer, conn.peer_bytes); result < 0) {
-            close_fd(fd);
-            return result;
-        }
-    return fd;
+    return answer_accept(fd, c, conn.peer, conn.peer_bytes);
 }
 i64 sys_accept(const Args& c) {
     Args d = c;
@@ -325,14 +395,27 @@ i64 sys_connect(const Args& c) {
     Socket* s = socket_of(c.a[0], error);
     if (!s)
         return error;
-    if (s->mode == Mode::connection)
+    if (s->mode == Mode::local && !s->connected) {
+        s->connected = true;
+        return 0;
+    }
+    if (s->mode == Mode::connection || s->mode == Mode::listening || s->mode == Mode::local)
         return -EISCONN;
-    if (s->mode == Mode::listening)
-        return -EISCONN;
-    if (const i64 failed = become_host(s); failed < 0)
-        return failed;
+    if (s->mode == Mode::route)
+        return 0; // to the kernel: where else
+    const u32 bytes = static_cast<u32>(c.a[2]);
+    u8 to[kAddressRoom] = {};
+    if (bytes > kAddressRoom)
+        return -EINVAL;
+    if (!copy_from_user(to, c.a[1], bytes))
+        return -EFAULT;
+    i64 result;
     ref(s);
-    const i64 result = host_connect(s, c.a[1], c.a[2]);
+    Socket* const own = s->type != SOCK_DGRAM_ && bytes >= 2 && !s->connected && !s->connecting ? own_listener(s, to, bytes) : nullptr;
+    if (own)
+        result = connect_own(s, own, to, bytes);
+    else if (result = become_host(s); result == 0)
+        result = host_connect(s, address(to), bytes);
     unref(s);
     return result;
 }
@@ -340,16 +423,16 @@ i64 sys_connect(const Args& c) {
 i64 sys_getsockname(const Args& c) {
     i64 error = 0;
     Socket* s = socket_of(c.a[0], error);
-    if (!s) {
-        if (!is_pair(c.a[0]))
-            return error;
-        const u8 unnamed[2] = {AF_UNIX_, 0};
-        return put_address(c.a[1], c.a[2], unnamed, 2);
-    }
+    if (!s)
+        return error;
     if (s->mode == Mode::host)
         return pass_call(51, static_cast<u64>(s->handle), c.a[1], c.a[2]);
-    if (s->mode == Mode::connection)
+    if (s->mode == Mode::connection && s->family != AF_UNIX_)
         return put_address(c.a[1], c.a[2], conn_of(s).local, conn_of(s).local_bytes);
+    if (s->mode == Mode::route && !s->local_bytes) {
+        const u8 unbound[12] = {AF_NETLINK_};
+        return put_address(c.a[1], c.a[2], unbound, 12);
+    }
     u8 none[28] = {static_cast<u8>(s->family)};
     if (s->local_bytes)
         return put_address(c.a[1], c.a[2], s->local, s->local_bytes);
@@ -359,12 +442,10 @@ i64 sys_getsockname(const Args& c) {
 i64 sys_getpeername(const Args& c) {
     i64 error = 0;
     Socket* s = socket_of(c.a[0], error);
-    if (!s) {
-        if (!is_pair(c.a[0]))
-            return error;
-        const u8 unnamed[2] = {AF_UNIX_, 0};
-        return put_address(c.a[1], c.a[2], unnamed, 2);
-    }
+    if (!s)
+        return error;
+    if (s->mode == Mode::local)
+        return put_address(c.a[1], c.a[2], s->end->peer, s->end->peer_bytes);
     if (s->mode == Mode::host)
         return pass_call(52, static_cast<u64>(s->handle), c.a[1], c.a[2]);
     if (s->mode == Mode::connection)
@@ -374,13 +455,13 @@ i64 sys_getpeername(const Args& c) {
 
 i64 sys_shutdown(const Args& c) {
     i64 error = 0;
-    if (is_pair(c.a[0]))
-        return pair_shutdown(file_of(static_cast<i32>(c.a[0])), c.a[1]);
     Socket* s = socket_of(c.a[0], error);
     if (!s)
         return error;
     if (c.a[1] > 2)
         return -EINVAL;
+    if (s->mode == Mode::local)
+        return local_shutdown(s, c.a[1]);
     if (s->mode == Mode::host)
         return host_call(48, static_cast<u64>(s->handle), c.a[1]);
     if (s->mode == Mode::listening) {
@@ -390,6 +471,8 @@ i64 sys_shutdown(const Args& c) {
         }
         return 0;
     }
+    if (s->mode == Mode::route)
+        return -EOPNOTSUPP;
     if (s->mode != Mode::connection)
         return -ENOTCONN;
     if (c.a[1] != 1)

@@ -35,13 +35,15 @@ i64 become_host(Socket* s) {
     return 0;
 }
 
+// The address is in the guest kernel's memory.
 i64 host_connect(Socket* s, u64 at, u64 bytes) {
     if (s->connected && s->type == SOCK_STREAM_)
         return -EISCONN;
     const u64 deadline = until(s->send_timeout);
-    i64 result = pass_call(kConnect, static_cast<u64>(s->handle), at, bytes);
+    i64 result = host_call(kConnect, static_cast<u64>(s->handle), at, bytes);
     took_in(s);
     took_out(s);
+    s->connecting = result == -EINPROGRESS || result == -EALREADY;
     if (result == -EALREADY && !nonblocking(s))
         result = -EINPROGRESS; // started before a signal
     if (result == -EINPROGRESS && !nonblocking(s)) {

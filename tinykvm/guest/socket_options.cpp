@@ -58,18 +58,6 @@ void keep_option(Socket* s, u32 level, u32 name, i32 value) {
     *o = {level, name, value};
 }
 
-i64 option_of_pair(File* f, u32 name, i32& value) {
-    switch (name) {
-    case SO_TYPE_: value = static_cast<i32>(pair_type(f)); return 0;
-    case SO_DOMAIN_: value = AF_UNIX_; return 0;
-    case SO_SNDBUF_:
-    case SO_RCVBUF_: value = kBufferBytes; return 0;
-    case SO_ERROR_: case SO_PROTOCOL_: case SO_ACCEPTCONN_: case SO_REUSEADDR_: case SO_KEEPALIVE_: case SO_PASSCRED_:
-    case SO_BROADCAST_: case SO_REUSEPORT_: value = 0; return 0;
-    default: return -ENOPROTOOPT;
-    }
-}
-
 i64 option_of_socket(Socket* s, u32 name, i32& value) {
     if (const SetOption* o = find_option(s, SOL_SOCKET_, name)) {
         // The kernel doubles buffer sizes for its own needs (socket(7)).
@@ -79,7 +67,7 @@ i64 option_of_socket(Socket* s, u32 name, i32& value) {
     switch (name) {
     case SO_TYPE_: value = static_cast<i32>(s->type); return 0;
     case SO_DOMAIN_: value = static_cast<i32>(s->family); return 0;
-    case SO_PROTOCOL_: value = s->family == AF_UNIX_ ? 0 : s->type == SOCK_STREAM_ ? 6 : 17; return 0;
+    case SO_PROTOCOL_: value = s->family == AF_UNIX_ || s->family == AF_NETLINK_ ? 0 : s->type == SOCK_STREAM_ ? 6 : 17; return 0;
     case SO_ACCEPTCONN_: value = s->mode == Mode::listening; return 0;
     case SO_SNDBUF_:
     case SO_RCVBUF_: value = kBufferBytes; return 0;
@@ -107,18 +95,19 @@ const SetOption* find_option(const Socket* s, u32 level, u32 name) {
 i64 sys_setsockopt(const Args& c) {
     const u32 level = static_cast<u32>(c.a[1]), name = static_cast<u32>(c.a[2]), bytes = static_cast<u32>(c.a[4]);
     i64 error = 0;
-    File* pair = is_pair(c.a[0]) ? file_of(static_cast<i32>(c.a[0])) : nullptr;
-    Socket* s = pair ? nullptr : socket_of(c.a[0], error);
-    if (!pair && !s)
+    Socket* s = socket_of(c.a[0], error);
+    if (!s)
         return error;
     if (static_cast<i32>(bytes) < 0)
         return -EINVAL;
     if (is_timeout(level, name)) // the host never blocks: they are ours in every mode
-        return set_timeout(pair ? pair_timeout(pair, receiving(name)) : receiving(name) ? s->receive_timeout : s->send_timeout, c.a[3], bytes);
-    if (s && s->mode == Mode::host)
+        return set_timeout(receiving(name) ? s->receive_timeout : s->send_timeout, c.a[3], bytes);
+    if (s->mode == Mode::host)
         return pass_call(54, static_cast<u64>(s->handle), c.a[1], c.a[2], c.a[3], c.a[4]);
-    if (pair && level != SOL_SOCKET_)
-        return -EOPNOTSUPP;
+    if (s->mode == Mode::route && level == SOL_NETLINK_)
+        return route_option(name);
+    if ((s->family == AF_UNIX_ || s->mode == Mode::route) && level != SOL_SOCKET_)
+        return s->mode == Mode::route ? -ENOPROTOOPT : -EOPNOTSUPP;
     if (level != SOL_SOCKET_ && level != IPPROTO_TCP_ && level != IPPROTO_IPV6_ && level != IPPROTO_IP_)
         return -ENOPROTOOPT;
     if (level == SOL_SOCKET_ && name == SO_LINGER_) {
@@ -127,8 +116,7 @@ i64 sys_setsockopt(const Args& c) {
             return -EINVAL;
         if (!get_user(linger, c.a[3]))
             return -EFAULT;
-        if (s)
-            s->linger = linger.on ? linger.seconds : -1;
+        s->linger = linger.on ? linger.seconds : -1;
         return 0;
     }
     if (level == IPPROTO_IPV6_ && s->family != AF_INET6_)
@@ -147,36 +135,40 @@ i64 sys_setsockopt(const Args& c) {
     } else if (!get_user(value, c.a[3])) {
         return -EFAULT;
     }
-    if (s)
-        keep_option(s, level, name, v6_only ? value != 0 : value);
+    if (level == SOL_SOCKET_ && name == SO_OOBINLINE_)
+        s->urgent_in_line = value != 0;
+    if (level == SOL_SOCKET_ && name == SO_PASSCRED_)
+        s->pass_credentials = value != 0;
+    keep_option(s, level, name, v6_only ? value != 0 : value);
     return 0;
 }
 
 i64 sys_getsockopt(const Args& c) {
     const u32 level = static_cast<u32>(c.a[1]), name = static_cast<u32>(c.a[2]);
     i64 error = 0;
-    File* pair = is_pair(c.a[0]) ? file_of(static_cast<i32>(c.a[0])) : nullptr;
-    Socket* s = pair ? nullptr : socket_of(c.a[0], error);
-    if (!pair && !s)
+    Socket* s = socket_of(c.a[0], error);
+    if (!s)
         return error;
     if (is_timeout(level, name))
-        return put_timeout(pair ? pair_timeout(pair, receiving(name)) : receiving(name) ? s->receive_timeout : s->send_timeout, c);
-    if (s && s->mode == Mode::host)
+        return put_timeout(receiving(name) ? s->receive_timeout : s->send_timeout, c);
+    if (s->mode == Mode::host)
         return pass_call(55, static_cast<u64>(s->handle), c.a[1], c.a[2], c.a[3], c.a[4]);
     if (level == SOL_SOCKET_ && name == SO_LINGER_) {
-        const i32 seconds = s ? s->linger : -1;
-        const Linger linger{seconds >= 0, seconds >= 0 ? seconds : 0};
+        const Linger linger{s->linger >= 0, s->linger >= 0 ? s->linger : 0};
         return put_value(&linger, sizeof(linger), c.a[3], c.a[4]);
     }
-    if (pair && level == SOL_SOCKET_ && name == SO_PEERCRED_) {
-        const u32 who[3] = {gk_shared_page.pid, current->ids.user.effective, current->ids.group.effective};
+    if (level == SOL_SOCKET_ && name == SO_PEERCRED_) {
+        const bool known = s->family == AF_UNIX_ && (s->mode == Mode::local || s->mode == Mode::listening);
+        const u32 who[3] = {known ? gk_shared_page.pid : 0, known ? current->ids.user.effective : ~0u, known ? current->ids.group.effective : ~0u};
         return put_value(who, sizeof(who), c.a[3], c.a[4]);
     }
     i32 value = 0;
     if (level == SOL_SOCKET_)
-        error = pair ? option_of_pair(pair, name, value) : option_of_socket(s, name, value);
-    else if (pair || (level != IPPROTO_TCP_ && level != IPPROTO_IPV6_ && level != IPPROTO_IP_))
+        error = option_of_socket(s, name, value);
+    else if (s->family == AF_UNIX_ || (level != IPPROTO_TCP_ && level != IPPROTO_IPV6_ && level != IPPROTO_IP_))
         return -EOPNOTSUPP;
+    else if (level == IPPROTO_IPV6_ && s->family != AF_INET6_)
+        return -ENOPROTOOPT;
     else if (const SetOption* o = find_option(s, level, name))
         value = o->value;
     else if (level == IPPROTO_TCP_ && name == 2 /*TCP_MAXSEG*/)

@@ -71,6 +71,10 @@ std::int64_t call_recvmsg(CallContext&, const CallArgs&);
 std::int64_t call_getsockopt(CallContext&, const CallArgs&);
 std::int64_t call_setsockopt(CallContext&, const CallArgs&);
 
+// route.cpp, interface_ioctl.cpp
+std::int64_t call_route(CallContext&, const CallArgs&);
+std::int64_t call_interface_ioctl(CallContext&, const CallArgs&);
+
 // control.cpp
 std::int64_t call_ioctl(CallContext&, const CallArgs&);
 std::int64_t call_fcntl(CallContext&, const CallArgs&);

@@ -209,6 +209,15 @@ std::int32_t HandleTable::close(std::int32_t number) {
     return 0;
 }
 
+void HandleTable::set_name(std::int32_t number, UnixName name) {
+    auto copy = std::make_unique<Handle>(*find(number));
+    UniqueFd fd(::dup(copy->file->fd()));
+    if (!fd)
+        throw_errno("dup");
+    copy->file = std::make_shared<const HostFile>(std::move(fd), std::move(name));
+    put(number, std::move(copy));
+}
+
 const Handle* HandleTable::find(std::int32_t number) const {
     if (number < 0 || static_cast<std::size_t>(number) >= slots_.size())
         return nullptr;

@@ -19,6 +19,7 @@
 
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/linux/path_rules.hpp"
+#include "tinykvm/linux/unix_name.hpp"
 
 namespace tinykvm {
 
@@ -69,7 +70,7 @@ struct HandleState {
 // A descriptor of the host that several tables may hold.
 class HostFile {
 public:
-    explicit HostFile(UniqueFd fd) : fd_(std::move(fd)) {}
+    explicit HostFile(UniqueFd fd, UnixName name = {}) : fd_(std::move(fd)), name_(std::move(name)) {}
     // One that this process does not close: its own stdio.
     static std::shared_ptr<const HostFile> borrowed(int fd);
     ~HostFile();
@@ -79,6 +80,7 @@ public:
 
 private:
     UniqueFd fd_;
+    UnixName name_; // of a bound socket
     bool borrowed_ = false;
 };
 
@@ -148,6 +150,9 @@ public:
     int private_fd(std::int32_t number);
     // fcntl(F_SETFL): only O_APPEND means something here.
     void set_append(std::int32_t number, bool append);
+
+    // A socket that is not of the base: its name in the file system goes with it.
+    void set_name(std::int32_t number, UnixName name);
 
     // The program's file mode creation mask. It is no handle but of the same kind: of one machine, back at the
     // base's with reset. The host process's own mask applies to what is created as well.

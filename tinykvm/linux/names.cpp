@@ -108,6 +108,8 @@ constexpr Name kOwnNames[] = {
     {abi::kUnlisten, "unlisten"},
     {abi::kBindAddress, "bind_address"},
     {abi::kTakeBound, "take_bound"},
+    {abi::kRoute, "route"},
+    {abi::kInterface, "interface_ioctl"},
     {abi::kConnFlush, "conn_flush"},
     {abi::kPoll, "poll_host"},
     {abi::kTrace, "trace"},

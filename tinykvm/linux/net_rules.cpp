@@ -96,6 +96,8 @@ std::optional<NetAddress> net_address(const sockaddr* address, socklen_t length)
 
 NetRules::NetRules(const std::vector<NetRule>& rules, std::vector<std::string>& warnings) {
     for (const NetRule& rule : rules) {
+        if (rule.host.starts_with(kUnixRule))
+            continue; // Policy's
         if (rule.host.empty()) {
             Rule any;
             any.any = true;

@@ -58,6 +58,8 @@ NetRule parse_net_rule(const std::string& flag, const std::string& text) {
         bad(flag, text, "empty; write HOST:PORT, :PORT or HOST");
     if (text.find("://") != std::string::npos)
         bad(flag, text, "a URL is not an address; write HOST:PORT");
+    if (text.starts_with(kUnixRule))
+        bad(flag, text, "Unix sockets are for --allow-listen; connecting to one takes --allow-write=PATH");
     if (all_digits(text))
         bad(flag, text, fmt::format("a port needs a colon; did you mean :{}?", text));
     if (is_ipv6(text))
@@ -98,6 +100,15 @@ NetRule parse_net_rule(const std::string& flag, const std::string& text) {
         rule.port = *number;
     }
     return rule;
+}
+
+NetRule parse_listen_rule(const std::string& flag, const std::string& text) {
+    if (!text.starts_with(kUnixRule))
+        return parse_net_rule(flag, text);
+    const std::string name = text.substr(std::string(kUnixRule).size());
+    if (name.size() < 2 || (name.front() != '/' && name.front() != '@'))
+        bad(flag, text, "write unix:/PATH, or unix:@NAME for an abstract name");
+    return {text, 0};
 }
 
 Volume parse_volume(const std::string& text) {

@@ -32,6 +32,13 @@ Policy::Policy(Permissions permissions, ProgramFacts facts)
         add_rule(path, kReadRule);
     for (const std::string& path : permissions_.write)
         add_rule(path, kWriteRule);
+    for (const NetRule& rule : permissions_.listen)
+        if (rule.host.starts_with(kUnixRule)) {
+            const std::string name = rule.host.substr(std::string_view(kUnixRule).size());
+            if (name.starts_with('/')) // a program removes what is left over there, and sets its mode
+                add_rule(name, kWriteRule);
+            unix_listen_.push_back(name.starts_with('/') ? walk(name, false, {}).path : name);
+        }
     for (const std::string& device : SyntheticFiles::free_devices())
         rules_.add(device, kLookup | kRead | kWrite);
     for (const std::string& path : SyntheticFiles::file_paths())
@@ -150,11 +157,29 @@ bool Policy::may_connect(const sockaddr* address, socklen_t length) const {
 }
 
 bool Policy::may_listen(const sockaddr* address, socklen_t length) const {
+    if (length > sizeof(sa_family_t) && address->sa_family == AF_UNIX && address->sa_data[0] == '\0') {
+        const std::string name = "@" + std::string(address->sa_data + 1, length - sizeof(sa_family_t) - 1);
+        return permissions_.all || std::find(unix_listen_.begin(), unix_listen_.end(), name) != unix_listen_.end();
+    }
     const auto local = net_address(address, length);
     return local && listen_.allows(*local);
 }
 
+OpenedPlace Policy::socket_place(std::string_view path, const SelfFacts& self) const {
+    OpenedPlace found = place(path, false, self);
+    const bool allowed = permissions_.all || std::any_of(unix_listen_.begin(), unix_listen_.end(), [&](const std::string& rule) {
+        return rule.starts_with('/') && is_beneath(found.path, rule);
+    });
+    if (!allowed) {
+        found.error = EACCES;
+        found.refused = fmt::format("--allow-listen=unix:{} would allow it", found.path.empty() ? std::string(path) : found.path);
+    }
+    return found;
+}
+
 std::string Policy::net_flag(const char* flag, const sockaddr* address, socklen_t length) {
+    if (length > sizeof(sa_family_t) && address->sa_family == AF_UNIX)
+        return fmt::format("{}=unix:@{}", flag, std::string(address->sa_data + 1, length - sizeof(sa_family_t) - 1));
     const auto target = net_address(address, length);
     return fmt::format("{}={}", flag, target ? target->text() : "");
 }

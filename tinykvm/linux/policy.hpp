@@ -101,7 +101,9 @@ public:
     std::uint32_t own_folders() const;
 
     bool may_connect(const sockaddr* address, socklen_t length) const;
-    bool may_listen(const sockaddr* address, socklen_t length) const;
+    bool may_listen(const sockaddr* address, socklen_t length) const; // an internet address or an abstract name
+    // Where a Unix socket may be bound: `path` is absolute; an error as place() or EACCES with `refused`.
+    OpenedPlace socket_place(std::string_view path, const SelfFacts& self) const;
     // A local address with port 0, for a socket that will only send.
     bool may_bind_ephemeral() const { return !connect_.empty() || !listen_.empty(); }
     // "--allow-connect=1.2.3.4:80"
@@ -145,6 +147,7 @@ private:
     PathRules rules_;
     std::vector<OwnFolder> own_folders_;
     NetRules connect_, listen_;
+    std::vector<std::string> unix_listen_; // canonical paths, and abstract names with '@'
 };
 
 } // namespace tinykvm

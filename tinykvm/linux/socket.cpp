@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
+#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/handlers.hpp"
+#include "tinykvm/linux/path_text.hpp"
 #include "tinykvm/linux/socket_address.hpp"
 
 namespace tinykvm {
@@ -58,6 +61,27 @@ std::int64_t check_source(CallContext& call, const SocketAddress& address) {
                   Policy::net_flag("--allow-listen", address.get(), address.length) + " would allow it");
 }
 
+// A name in the file system, which goes with the socket: else it would outlive a reset.
+std::int64_t bind_path(CallContext& call, std::int32_t number, const Handle& handle, const SocketAddress& address, mode_t mode) {
+    const char* text = address.get()->sa_data;
+    std::string path(text, ::strnlen(text, address.length - sizeof(sa_family_t)));
+    std::int64_t error = 0;
+    if (path.front() != '/') {
+        const Handle* cwd = use_handle(call, abi::kHandleCwd, error);
+        if (!cwd)
+            return error;
+        path = join_path(cwd->info.path, path);
+    }
+    OpenedPlace place = call.policy.socket_place(path, call.self);
+    if (place.error != 0)
+        return refuse(call, "bind", path, place.error, place.refused);
+    UnixName name;
+    if (const int failed = name.bind(handle.file->fd(), std::move(place.folder), place.name, mode, UnixName::Dead::stays); failed != 0)
+        return failed;
+    call.handles.set_name(number, std::move(name));
+    return 0;
+}
+
 } // namespace
 
 std::int64_t call_socket(CallContext& call, const CallArgs& args) {
@@ -103,10 +127,15 @@ std::int64_t call_bind(CallContext& call, const CallArgs& args) {
     const SocketAddress address = load_address(call.memory, address_arg(args.arg[1]), int_arg(args.arg[2]));
     if (address.error != 0)
         return address.error;
-    if (handle->info.family == AF_UNIX) {
-        // Only autobind: a name in the file system would outlive the reset.
+    const bool is_unix = address.length > sizeof(sa_family_t) && address.storage.ss_family == AF_UNIX && handle->info.family == AF_UNIX;
+    if (is_unix && address.get()->sa_data[0] != '\0')
+        return bind_path(call, int_arg(args.arg[0]), *handle, address, static_cast<mode_t>(0777 & ~args.arg[3]));
+    if (is_unix) {
+        if (!call.policy.may_listen(address.get(), address.length))
+            return refuse(call, "bind", "an abstract name", EACCES, Policy::net_flag("--allow-listen", address.get(), address.length) + " would allow it");
+    } else if (handle->info.family == AF_UNIX) {
         if (address.length != sizeof(sa_family_t) || address.storage.ss_family != AF_UNIX)
-            return -EACCES;
+            return -EINVAL; // but for autobind
     } else if (const std::int64_t refused = check_source(call, address))
         return refused;
     return result_of(::bind(handle->file->fd(), address.get(), address.length));

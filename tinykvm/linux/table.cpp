@@ -72,9 +72,9 @@ constexpr CallRow kRows[] = {
     {SYS_lremovexattr, "lremovexattr", call_no_xattr, "EOPNOTSUPP"},
     {SYS_fremovexattr, "fremovexattr", call_no_xattr, "EOPNOTSUPP"},
 
-    {SYS_socket, "socket", call_socket, "families other than AF_INET, AF_INET6, AF_UNIX; raw sockets"},
+    {SYS_socket, "socket", call_socket, "families other than AF_INET, AF_INET6, AF_UNIX (AF_NETLINK is the guest kernel's); raw sockets"},
     {SYS_connect, "connect", call_connect, ""},
-    {SYS_bind, "bind", call_bind, "AF_UNIX names"},
+    {SYS_bind, "bind", call_bind, ""},
     {SYS_sendmsg, "sendmsg", call_sendmsg, "ancillary data, MSG_FASTOPEN, MSG_ZEROCOPY"},
     {SYS_recvmsg, "recvmsg", call_recvmsg, "ancillary data, MSG_ERRQUEUE; MSG_WAITALL is the guest kernel's"},
     {SYS_getsockopt, "getsockopt", call_getsockopt, "what linux/socket_options.cpp does not list"},
@@ -89,6 +89,8 @@ constexpr CallRow kRows[] = {
     {SYS_getrandom, "getrandom", call_getrandom, ""},
 
     {abi::kCloseHandle, "close_handle", call_close_handle, ""},
+    {abi::kRoute, "route", call_route, "all but RTM_GETLINK and RTM_GETADDR"},
+    {abi::kInterface, "interface_ioctl", call_interface_ioctl, "changes: EPERM"},
 };
 
 constexpr std::uint32_t kLinuxNumbers = 512;

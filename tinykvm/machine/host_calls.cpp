@@ -208,6 +208,8 @@ bool Machine::trial_call(const abi::HostCall& call, std::int64_t& result) {
     case __NR_getcwd:
     case __NR_ioctl:
     case __NR_fcntl:
+    case abi::kRoute:
+    case abi::kInterface:
     case __NR_lseek:
     case __NR_statfs:
     case __NR_fstatfs:
@@ -241,6 +243,8 @@ std::int64_t Machine::listen_call(const abi::HostCall& call) {
     address.resize(bytes);
     if (!space_.read(at, std::as_writable_bytes(std::span(address))))
         return -EFAULT;
+    if (socket.family == AF_UNIX && bytes > 2 && address[2] != 0)
+        return listen_at_path(socket, bind, static_cast<int>(call.arg[4]));
     const auto* sa = reinterpret_cast<const sockaddr*>(address.data());
     const auto local = net_address(sa, static_cast<socklen_t>(bytes));
     const bool source = bind && local && local->port == 0 && env_->policy->may_bind_ephemeral(); // it may be about to connect
@@ -256,11 +260,41 @@ std::int64_t Machine::listen_call(const abi::HostCall& call) {
     address.resize(bytes);
     if (!space_.write(at, std::as_bytes(std::span(address))))
         return -EFAULT;
-    if (!bind) {
-        std::erase_if(listeners_, [&](const ListenerState& l) { return l.id == socket.id; });
-        listeners_.push_back(std::move(socket));
-    }
+    if (!bind)
+        note_listener(std::move(socket));
     return 0;
+}
+
+// The host's side knows sockets by their absolute path; the program by what it said.
+std::int64_t Machine::listen_at_path(ListenerState& socket, bool bind, int backlog) {
+    const std::vector<std::uint8_t>& asked = socket.address;
+    std::string path(reinterpret_cast<const char*>(asked.data()) + 2, ::strnlen(reinterpret_cast<const char*>(asked.data()) + 2, asked.size() - 2));
+    if (path.front() != '/') {
+        const Handle* cwd = handles_.find(abi::kHandleCwd);
+        path = (cwd ? cwd->info.path : "") + "/" + path;
+    }
+    constexpr std::size_t kMostPath = 126 - 2;
+    if (path.size() > kMostPath)
+        return -ENAMETOOLONG;
+    const OpenedPlace place = env_->policy->socket_place(path, {});
+    if (place.error != 0) {
+        if (!place.refused.empty())
+            host_->note("the program wants to listen: " + place.refused + "; refused (EACCES)");
+        return -place.error;
+    }
+    socket.address.resize(2);
+    socket.address.insert(socket.address.end(), path.begin(), path.end());
+    socket.address.push_back(0);
+    const int result = bind ? host_->bind(socket) : host_->listen(socket, backlog);
+    if (result == 0 && !bind)
+        note_listener(std::move(socket));
+    return result;
+}
+
+void Machine::note_listener(ListenerState socket) {
+    std::erase_if(listeners_, [&](const ListenerState& l) { return l.id == socket.id; });
+    if (!(socket.flags & abi::kBindMessages)) // else nobody outside connects to it
+        listeners_.push_back(std::move(socket));
 }
 
 std::int64_t Machine::take_bound(std::uint32_t id) {

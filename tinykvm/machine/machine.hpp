@@ -234,6 +234,8 @@ private:
     std::int64_t tell_own_path(const std::string& path);
     bool trial_call(const abi::HostCall& call, std::int64_t& result);
     std::int64_t listen_call(const abi::HostCall& call);
+    std::int64_t listen_at_path(ListenerState& socket, bool bind, int backlog);
+    void note_listener(ListenerState socket);
     std::int64_t take_bound(std::uint32_t id);
     Stop killed(int signal, std::uint64_t address, std::int32_t code);
     Stop broken(const std::string& what);
