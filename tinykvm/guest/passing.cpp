@@ -6,11 +6,11 @@ namespace {
 
 struct Header { u64 length; i32 level, type; };
 enum : i32 { SCM_RIGHTS_ = 1, SCM_CREDENTIALS_ = 2 };
-struct Credentials { u32 pid, uid, gid; };
+struct Sender { u32 pid, uid, gid; };
 constexpr u64 kMostControl = 8192; // more than the largest message of all that is known
 
 u64 aligned(u64 bytes) { return (bytes + 7) & ~u64{7}; }
-Credentials own() { return {gk_shared_page.pid, current->ids.user.real, current->ids.group.real}; }
+Sender own() { return {gk_shared_page.pid, current->ids.user.real, current->ids.group.real}; }
 
 i64 take_files(const u8* numbers, u64 count, Passed*& out) {
     if (count > kMostPassed || out)
@@ -45,11 +45,11 @@ i64 parse(const u8* control, u64 bytes, Passed*& out) {
             if (const i64 error = length >= 4 ? take_files(data, length / 4, out) : 0; error < 0)
                 return error;
         } else if (h.type == SCM_CREDENTIALS_) {
-            Credentials said;
+            Sender said;
             if (length != sizeof(said))
                 return -EINVAL;
             memcpy(&said, data, sizeof(said));
-            const Credentials is = own();
+            const Sender is = own();
             if (said.pid != is.pid || said.uid != is.uid || said.gid != is.gid)
                 return -EPERM;
         } else {
@@ -121,7 +121,7 @@ i64 passed_from(u64 control_at, u64 bytes, Passed*& out) {
 
 i64 passed_to(u64 control_at, u64 bytes, Passed* p, bool credentials, bool cloexec, u32& out_flags) {
     Room room{control_at, control_at ? bytes : 0};
-    const Credentials is = own();
+    const Sender is = own();
     bool good = !credentials || room.put(SCM_CREDENTIALS_, &is, sizeof(is));
     if (p) {
         good = good && put_files(room, p, cloexec);
