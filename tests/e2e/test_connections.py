@@ -56,7 +56,7 @@ def started(*words: str):
 
 @pytest.fixture
 def here():
-    folder = tempfile.mkdtemp(prefix="kvms-")  # a Unix socket's path is short
+    folder = tempfile.mkdtemp(prefix="kvms-", dir="/var/tmp")  # short, as a Unix socket's path, and not in the machine's own /tmp
     yield pathlib.Path(folder)
     harness.remove(folder)
 

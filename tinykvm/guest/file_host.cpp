@@ -243,7 +243,7 @@ namespace {
 i64 stat_file_system(const File* f, u64 to) {
     struct { u64 type, block_size, counts[5], id, name_length, fragment, flags, spare[4]; } s{};
     static_assert(sizeof(s) == 120);
-    s.type = f->kind == Kind::pipe ? 0x50495045 : f->kind == Kind::socket || f->kind == Kind::pair ? 0x534f434b : 0x09041934;
+    s.type = f->kind == Kind::pipe ? 0x50495045 : f->kind == Kind::socket ? 0x534f434b : 0x09041934;
     s.block_size = s.fragment = 4096;
     s.name_length = 255;
     s.flags = 0x20; // ST_VALID

@@ -16,7 +16,7 @@ i64 stat_own(File* f, u64 to) {
     s.dev = 0xd;
     s.ino = inode_of(f);
     s.nlink = 1;
-    s.mode = f->kind == Kind::pipe ? 0010600 : f->kind == Kind::socket || f->kind == Kind::pair ? 0140777 : 0600;
+    s.mode = f->kind == Kind::pipe ? 0010600 : f->kind == Kind::socket ? 0140777 : 0600;
     s.uid = current->ids.user.file;
     s.gid = current->ids.group.file;
     s.block_size = 4096;
@@ -27,7 +27,7 @@ i64 stat_own(File* f, u64 to) {
 i64 statx_own(File* f, u64 to) {
     u8 out[256] = {};
     const u32 mask = 0x7ff, block = 4096;
-    const u16 mode = f->kind == Kind::pipe ? 0010600 : f->kind == Kind::socket || f->kind == Kind::pair ? 0140777 : 0600;
+    const u16 mode = f->kind == Kind::pipe ? 0010600 : f->kind == Kind::socket ? 0140777 : 0600;
     const u64 ino = inode_of(f);
     memcpy(out, &mask, 4);
     memcpy(out + 4, &block, 4);

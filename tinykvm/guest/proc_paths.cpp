@@ -128,7 +128,7 @@ void name_of(File* f, char* to, u64 room) {
     const PipeEnd* end = pipe_end(f);
     if (end && end->node && own::path_of_node(reinterpret_cast<Node*>(end->node), to, room) > 0)
         return;
-    const bool socket = f->kind == Kind::socket || f->kind == Kind::pair;
+    const bool socket = f->kind == Kind::socket;
     text.put(socket ? "socket" : f->ops->name);
     if (socket || end)
         text.put(":[").number(inode_of(f)).put("]");
