@@ -170,7 +170,7 @@ OpenedPlace Policy::socket_place(std::string_view path, const SelfFacts& self) c
     const bool allowed = permissions_.all || std::any_of(unix_listen_.begin(), unix_listen_.end(), [&](const std::string& rule) {
         return rule.starts_with('/') && is_beneath(found.path, rule);
     });
-    if (!allowed) {
+    if (!allowed || found.error == kOwnPath) { // in a folder of the machine's own there are none
         found.error = EACCES;
         found.refused = fmt::format("--allow-listen=unix:{} would allow it", found.path.empty() ? std::string(path) : found.path);
     }

@@ -40,6 +40,8 @@ void check_unix(CallContext& call, const char* name, Destination& destination) {
         path = join_path(cwd->info.path, path);
     }
     OpenedPath opened = call.policy.open(path, O_PATH, 0, call.self);
+    if (opened.error == kOwnPath)
+        opened.error = ENOENT; // no sockets are in the machine's own folders
     if (opened.error == 0)
         // Connecting is writing, as for Linux's own check of the mode.
         opened.error = call.policy.check(opened.path, kWrite, opened.refused);
