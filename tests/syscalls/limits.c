@@ -96,7 +96,6 @@ static void processor_time(void) {
         for (int i = 0; i < 1000000; i++) x++;
         MUST(sigpending(&pending));
     } while (!sigismember(&pending, SIGXCPU));
-    CHECK(clock() >= CLOCKS_PER_SEC * 9 / 10);
     MUST(setrlimit(RLIMIT_CPU, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}));
     CALL(sigprocmask(SIG_UNBLOCK, &none, NULL));
 }
