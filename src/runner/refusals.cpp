@@ -18,6 +18,11 @@ std::string parent(const std::string& path) { return path.substr(0, path.rfind('
 // A folder of a folder: nobody should be told to allow all of /etc or /home.
 bool may_stand_for_all(const std::string& folder) { return std::count(folder.begin(), folder.end(), '/') >= 2; }
 
+bool beneath_one_of(const std::vector<std::string>& folders, const std::string& path) {
+    return std::any_of(folders.begin(), folders.end(),
+                       [&](const std::string& folder) { return path == folder || path.starts_with(folder + "/"); });
+}
+
 std::vector<std::string> by_folder(const std::vector<std::string>& paths) {
     std::map<std::string, std::size_t> folders;
     for (const std::string& path : paths)
@@ -34,7 +39,7 @@ std::vector<std::string> by_folder(const std::vector<std::string>& paths) {
         return std::pair(false, path);
     };
     for (const std::string& path : paths)
-        if (const std::string shown = covered(path).second; std::find(out.begin(), out.end(), shown) == out.end())
+        if (const std::string shown = covered(path).second; !beneath_one_of(out, shown)) // by order the folder comes first
             out.push_back(shown);
     return out;
 }

@@ -155,6 +155,8 @@ std::vector<std::string> implied_files(const ProgramSpec& program) {
     std::vector<std::string> files = {program.path};
     if (!program.script.empty())
         files.push_back(program.script);
+    if (program.found_as != program.path && !program.found_as.empty())
+        files.push_back(program.found_as); // programs ask what kind of file they are
     LibrarySearch search;
     search.cwd = program.cwd;
     for (const auto* variables : {&program.env, &program.late_env})

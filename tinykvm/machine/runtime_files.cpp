@@ -106,8 +106,10 @@ private:
         const fs::path folder = program.parent_path(), prefix = folder.parent_path();
         for (const std::string_view name : interpreter.in_prefix)
             add((prefix / name).string());
-        if (interpreter.name == "python" || interpreter.name == "pypy")
+        if (interpreter.name == "python" || interpreter.name == "pypy") {
             python_prefix(folder, prefix);
+            python_libraries("/etc"); // Debian's sitecustomize
+        }
         if (interpreter.name == "java" && fs::exists(prefix / "lib/modules"))
             add((prefix / "lib").string());
     }

@@ -1,9 +1,9 @@
 // What mprotect says of making memory from brk executable, moved memory too; and calls of threads, for the trace.
+#define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#define __USE_GNU
 #include <sys/mman.h>
 #include <unistd.h>
 
