@@ -413,8 +413,7 @@ bool Driver::wait(Machine& machine, const Until& until, DriveEnd& end) {
             return false;
         }
         bool news = false;
-        if (counts != Overrun::none)
-            spent_.waited(host_mono_ns() - now, counts);
+        spent_.waited(host_mono_ns() - now, counts);
         if (n > 0) {
             for (std::uint32_t i = 0; i < handles.size(); ++i) {
                 const short revents = handles[i].fd < 0 ? short{POLLERR} : fds[1 + i].revents;

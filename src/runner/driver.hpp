@@ -97,6 +97,7 @@ private:
     bool wait(tinykvm::Machine& machine, const Until& until, DriveEnd& end);
     void moved(std::size_t bytes);
     void heard(Client& c);
+    std::uint64_t spent(std::uint64_t now_ns);
     std::uint64_t end_of_request() const;
     bool over_limit(std::uint64_t now_ns);
     // When a wait that begins now would use up a limit.
