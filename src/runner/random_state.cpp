@@ -5,6 +5,7 @@
 #include "src/runner/setup.hpp"
 #include "src/unique/finder.hpp"
 #include "src/unique/machine_memory.hpp"
+#include "tinykvm/machine/loop_region.hpp"
 
 namespace kvmserver {
 
@@ -13,7 +14,7 @@ void find_random_state(tinykvm::MachineImage& image, const std::string& name) {
     const unique::MachineMemory memory(image);
     const std::uint64_t copied = tinykvm::host_mono_ns();
     image.entropy = unique::find_entropy(memory.view());
-    image.keep_pid = tinykvm::must_keep_pid(*image.regions) && !unique::knows_running_loops(memory.view());
+    image.keep_pid = tinykvm::must_keep_pid(*image.regions) && !tinykvm::knows_running_loop(image.entropy);
     if (name.empty())
         return;
     for (const tinykvm::EntropyRegion& region : image.entropy)

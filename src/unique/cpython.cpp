@@ -1,12 +1,11 @@
 // CPython: generators of the module `random`, and the process number by which asyncio tells a fork.
 //
 // Objects are found by their types: no symbols are needed, so it does not matter how the interpreter was linked.
-#include <array>
-
 #include "src/unique/finder.hpp"
 #include "src/unique/mt19937.hpp"
 #include "src/unique/numpy.hpp"
 #include "src/unique/python_objects.hpp"
+#include "tinykvm/machine/loop_region.hpp"
 
 namespace kvmserver::unique {
 
@@ -19,7 +18,7 @@ constexpr std::uint64_t kIndex = 16, kState = 20, kRandomBytes = kState + sizeof
 // Modules/_asynciomodule.c before 3.12: PyObject_HEAD; PyObject *rl_loop; pid_t rl_pid.
 constexpr std::uint64_t kLoop = 16, kLoopPid = 24, kHolderBytes = 32;
 
-constexpr const char* kAsyncioLoop = "asyncio's running loop";
+const std::string kLoopSource(tinykvm::kRunningLoopSource);
 
 enum Kind : std::size_t { random_object, loop_holder, numpy_first };
 
@@ -31,12 +30,19 @@ void add_random(const MemoryView& memory, GuestVirt object, Findings& findings) 
         findings.add_random(object + kState, sizeof(*state), "Python random.Random");
 }
 
-void add_loop_holder(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, Findings& findings) {
+// False for what is none.
+bool add_loop_holder(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, Findings& findings) {
     constexpr std::uint32_t kMostPid = 1 << 22;
     const auto pid = memory.value<std::uint32_t>(object + kLoopPid);
     const auto loop = memory.value<std::uint64_t>(object + kLoop);
-    if (pid && *pid != 0 && *pid <= kMostPid && loop && objects.is_object(GuestVirt(*loop)))
-        findings.add_pid(object + kLoopPid, kAsyncioLoop);
+    return pid && *pid != 0 && *pid <= kMostPid && loop && objects.is_object(GuestVirt(*loop)) &&
+           findings.add_pid(object + kLoopPid, kLoopSource);
+}
+
+// asyncio is loaded, and no loop has run: says so by a word that stays as it is, the type's base.
+void add_no_loop(const MemoryView& memory, GuestVirt holder_type, Findings& findings) {
+    constexpr std::uint64_t kTypeBase = 256; // written when the module was loaded
+    findings.add_constant(holder_type + kTypeBase, memory.bytes(holder_type + kTypeBase, sizeof(std::uint64_t)), kLoopSource);
 }
 
 } // namespace
@@ -48,26 +54,18 @@ void find_cpython(const MemoryView& memory, Findings& findings) {
     std::vector<PythonObjects::Wanted> wanted{{"_random.Random", kRandomBytes, 4096}, {"_RunningLoopHolder", kHolderBytes, kHolderBytes}};
     const auto numpy = numpy_types();
     wanted.insert(wanted.end(), numpy.begin(), numpy.end());
-    std::size_t generators = 0;
+    std::size_t generators = 0, loops = 0;
     for (const auto& found : objects.find(wanted)) {
         constexpr std::size_t kMostGenerators = 32; // each is 2.5 KB to fill; a program with so many has its own reasons
         if (found.name == random_object && ++generators <= kMostGenerators)
             add_random(memory, found.object, findings);
         else if (found.name == loop_holder)
-            add_loop_holder(memory, objects, found.object, findings);
+            loops += add_loop_holder(memory, objects, found.object, findings);
         else if (found.name >= numpy_first)
             add_numpy(memory, objects, found.object, found.name - numpy_first, findings);
     }
-}
-
-bool knows_running_loops(const MemoryView& memory) {
-    PythonObjects objects(memory);
-    const std::array<PythonObjects::Wanted, 1> holder{{{"_RunningLoopHolder", kHolderBytes, kHolderBytes}}};
-    if (!objects.present())
-        return false;
-    objects.find(holder);
-    // Without its extension module no loop has run.
-    return objects.has_type(0) || !memory.file_named("_asyncio.");
+    if (loops == 0 && !objects.types(loop_holder).empty())
+        add_no_loop(memory, objects.types(loop_holder).front(), findings);
 }
 
 } // namespace kvmserver::unique

@@ -35,10 +35,6 @@ using Finder = void (*)(const MemoryView&, Findings&);
 // All finders' regions, by address, none overlapping (the first finder's stays).
 std::vector<tinykvm::EntropyRegion> find_entropy(const MemoryView& memory);
 
-// Whether each running event loop of CPython's asyncio is among the regions, or there is none: then the program bears another
-// process number. CPython before 3.12 would take it for a fork.
-bool knows_running_loops(const MemoryView& memory);
-
 // The finders. Each looks first, cheaply, whether its runtime is there at all.
 void find_cookies(const MemoryView& memory, Findings& findings); // include/kvmserver/entropy.h
 void find_cpython(const MemoryView& memory, Findings& findings); // and numpy

@@ -24,8 +24,8 @@ public:
         std::uint64_t least, most; // bytes of the type's objects
     };
     std::vector<Found> find(std::span<const Wanted> wanted);
-    // Whether the last find() met a type of that name, used or not.
-    bool has_type(std::size_t name) const { return name < types_.size() && !types_[name].empty(); }
+    // The types of that name which the last find() met, used or not.
+    const std::vector<tinykvm::GuestVirt>& types(std::size_t name) const { return types_[name]; }
 
     // Whether there is an object, and alive. Exact for all types but those of metaclasses, which are not known.
     bool is_object(tinykvm::GuestVirt at) const;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdint>
+#include <cstdlib>
+#include <optional>
 #include <unordered_set>
 
 namespace kvmserver::unique {
@@ -60,12 +63,28 @@ bool looks_random(std::string_view token) {
     return token.size() >= kLongWord || std::any_of(token.begin() + 1, token.end(), is([](int c) { return std::isupper(c); }));
 }
 
+// What all of it says in digits; nothing when there is another character, or too many.
+std::optional<std::int64_t> number(std::string_view digits) {
+    constexpr std::size_t kMostDigits = 18;
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc{} && end == digits.data() + digits.size() && digits.size() <= kMostDigits ? std::optional(value) : std::nullopt;
+}
+
+// Whether what two tokens of a length do not share are numbers close together: 0999 and 1000.
+bool follows(std::string_view a, std::string_view b) {
+    constexpr std::int64_t kClose = 1000;
+    const auto differ = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin());
+    const auto first = number(a.substr(differ)), second = number(b.substr(differ));
+    return first && second && std::abs(*first - *second) <= kClose;
+}
+
 // Two numbers, or two names that end in numbers, that lie close together: a counter, or a time.
 bool counts_from(std::string_view token, const std::unordered_set<std::string_view>& later) {
     constexpr std::size_t kTail = 3; // of so many characters a counter changes the last
     return std::any_of(later.begin(), later.end(), [&](std::string_view other) {
         return other != token && other.size() == token.size() &&
-               other.substr(0, other.size() - kTail) == token.substr(0, token.size() - kTail);
+               (other.substr(0, other.size() - kTail) == token.substr(0, token.size() - kTail) || follows(token, other));
     });
 }
 

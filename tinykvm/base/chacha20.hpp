@@ -17,13 +17,17 @@ struct ChaCha20State {
 
 // Word is uint32_t, or a vector of them (GCC's vector extension) whose lanes are blocks.
 template <class Word>
-constexpr void chacha20_rounds(Word (&x)[16]) {
-    const auto rotate = [](Word v, int n) { return (v << n) | (v >> (32 - n)); };
-    const auto quarter = [&](Word& a, Word& b, Word& c, Word& d) {
-        d = rotate(d ^ (a += b), 16);
-        b = rotate(b ^ (c += d), 12);
-        d = rotate(d ^ (a += b), 8);
-        b = rotate(b ^ (c += d), 7);
+[[gnu::always_inline]] constexpr inline void chacha20_rounds(Word (&x)[16]) {
+    // By reference: vectors wider than the target's registers have no calling convention.
+    const auto mix = [](Word& v, const Word& with, int n) __attribute__((always_inline)) {
+        v ^= with;
+        v = (v << n) | (v >> (32 - n));
+    };
+    const auto quarter = [&](Word& a, Word& b, Word& c, Word& d) __attribute__((always_inline)) {
+        a += b, mix(d, a, 16);
+        c += d, mix(b, c, 12);
+        a += b, mix(d, a, 8);
+        c += d, mix(b, c, 7);
     };
     for (int twice = 0; twice < 10; ++twice) {
         quarter(x[0], x[4], x[8], x[12]);

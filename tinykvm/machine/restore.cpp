@@ -10,6 +10,7 @@
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/machine/large_pages.hpp"
+#include "tinykvm/machine/loop_region.hpp"
 #include "tinykvm/machine/mapped_files.hpp"
 #include "tinykvm/memory/layout.hpp"
 
@@ -179,8 +180,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
             bad("its entropy regions are not in order");
     }
     image->entropy = state.entropy;
-    const auto is_pid = [](const EntropyRegion& region) { return region.fill == EntropyFill::pid; };
-    image->keep_pid = must_keep_pid(regions) && std::none_of(state.entropy.begin(), state.entropy.end(), is_pid);
+    image->keep_pid = must_keep_pid(regions) && !knows_running_loop(state.entropy);
     image->root = GuestPhys(state.page_table_root);
     image->brk_begin = state.brk_begin;
     image->brk_end = state.brk_end;

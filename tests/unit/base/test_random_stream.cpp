@@ -52,11 +52,11 @@ std::multiset<std::uint32_t> words_of_blocks(unsigned blocks) {
 
 TEST_CASE("a stream gives the words of consecutive blocks, each once") {
     RandomStream stream = RandomStreamTest::of(known());
-    std::vector<std::uint32_t> words(16 * 9);
-    stream.fill(std::as_writable_bytes(std::span(words).first(16 * 4)));
-    stream.fill(std::as_writable_bytes(std::span(words).subspan(16 * 4, 16)));
-    stream.fill(std::as_writable_bytes(std::span(words).subspan(16 * 5)));
-    CHECK(std::multiset<std::uint32_t>(words.begin(), words.end()) == words_of_blocks(9));
+    std::vector<std::uint32_t> words(16 * 33);
+    stream.fill(std::as_writable_bytes(std::span(words).first(16 * 16)));
+    stream.fill(std::as_writable_bytes(std::span(words).subspan(16 * 16, 16)));
+    stream.fill(std::as_writable_bytes(std::span(words).subspan(16 * 17)));
+    CHECK(std::multiset<std::uint32_t>(words.begin(), words.end()) == words_of_blocks(33));
 }
 
 TEST_CASE("any number of bytes is filled, and not one more") {

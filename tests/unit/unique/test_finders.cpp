@@ -6,6 +6,7 @@
 
 #include "src/unique/finder.hpp"
 #include "tests/catch.hpp"
+#include "tinykvm/machine/loop_region.hpp"
 
 using namespace kvmserver::unique;
 using tinykvm::EntropyFill;
@@ -180,10 +181,15 @@ TEST_CASE("CPython: an unseeded random.Random and the running loop's process num
     REQUIRE(regions.size() == 2);
     CHECK((regions[0].at == holder + 24 && regions[0].fill == EntropyFill::pid));
     CHECK((regions[1].at == random + 20 && regions[1].bytes == 2496));
-    CHECK(knows_running_loops(w.view));
-    SECTION("freed memory is nothing") {
+    CHECK(tinykvm::knows_running_loop(regions));
+    SECTION("freed memory is nothing, and no loop is as good as one that is known") {
         w.put(random, World::kHeap + 0x3000);
         w.put(holder, World::kHeap + 0x3000);
+        const auto none = w.found();
+        REQUIRE(none.size() == 1);
+        CHECK((none[0].at == holder_type + 256 && none[0].fill == EntropyFill::constant && none[0].constant == std::vector<std::uint8_t>(8)));
+        CHECK(tinykvm::knows_running_loop(none));
+        w.put(holder_type + 8, std::uint64_t{0});
     }
     SECTION("types that are another size") {
         w.put(random_type + 32, std::uint64_t{2000});
