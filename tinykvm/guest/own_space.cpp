@@ -9,6 +9,7 @@ namespace {
 enum Nr : u32 { kFtruncate = 77, kFallocate = 285, kPreadv = 295, kPwritev = 296, kMemfdCreate = 319 };
 constexpr u32 kClasses = 24;      // extents of 4 KiB to 32 GiB
 constexpr u64 kZeroedHere = 32;   // so many pages are zeroed in place; the memory of more goes back to the host
+constexpr u64 kMovedAtOnce = 256; // pages, when a file gets a larger extent
 constexpr u64 kMostNodes = 1 << 17;
 
 struct FreeExtent { FreeExtent* next; u64 at; };
@@ -107,11 +108,14 @@ i64 make_room(Node* n, u64 bytes) {
     const u64 before = n->room;
     if (before) {
         memcpy(held, n->held, words_for(before) * 8);
-        for (u64 page = 0; page < before / kPage; ++page)
-            if (holds(n, page))
-                memcpy(reinterpret_cast<void*>(at + page * kPage), reinterpret_cast<void*>(n->content.data + page * kPage), kPage);
         const u64 pages = n->pages;
-        zero_pages(n, 0, before / kPage);
+        for (u64 first = 0; first < before / kPage; first += kMovedAtOnce) { // piece by piece: never all of it twice
+            const u64 end = first + kMovedAtOnce < before / kPage ? first + kMovedAtOnce : before / kPage;
+            for (u64 page = first; page < end; ++page)
+                if (holds(n, page))
+                    memcpy(reinterpret_cast<void*>(at + page * kPage), reinterpret_cast<void*>(n->content.data + page * kPage), kPage);
+            zero_pages(n, first, end);
+        }
         n->pages = pages;
         pages_used += pages;
         give_extent(n->content.data, class_of(before));
@@ -262,7 +266,8 @@ i64 write_at(Node* n, Cursor& c, u64 offset) {
             content_changed(n);
         return moved;
     }
-    i64 error = make_room(n, end);
+    const Usage u = usage();
+    i64 error = end > n->room && u.pages >= u.most_pages ? -ENOSPC : make_room(n, end);
     if (error == 0)
         error = hold(n, offset, end);
     u64 bytes = c.left;

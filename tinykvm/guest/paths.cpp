@@ -288,6 +288,14 @@ i64 two_paths(u64 d1, u64 p1, u64 d2, u64 p2, bool follow, bool empty, Host host
         if (!any_own)
             return -EXDEV; // a path that only the host sees to lead to a folder of the machine's own
     }
+    PathArg* const both[] = {&from, &to};
+    for (PathArg* arg : both)
+        if (arg->may_be_hosts()) { // not of ours, but there may be such a place of the host's
+            u8 stat[144];
+            arg->use_hosts();
+            if (host_call(kNewfstatat, arg->handle(), arg->path(), address(stat), 0x100) != -abi::kOwnPath)
+                return -EXDEV;
+        }
     return from.own() && to.own() ? mine(from.place(), to.place()) : -EXDEV;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -80,8 +81,14 @@ AtPath at_path(CallContext& call, std::uint64_t folder, std::uint64_t path, int 
 }
 
 std::int64_t refuse(CallContext& call, const char* name, const std::string& path, const OpenedPath& opened) {
-    if (opened.error == kOwnPath)
+    if (opened.error == kOwnPath) {
         call.own_path = opened.path;
+        struct stat info {};
+        if (call.explain && ::lstat(opened.path.c_str(), &info) == 0)
+            call.explain(fmt::format("{} \"{}\": the machine's own; --allow-read={} or --allow-write={} would show the host's", name, path,
+                                     opened.path, opened.path));
+        return -kOwnPath;
+    }
     return refuse(call, name, path, opened.error, opened.refused);
 }
 
