@@ -49,6 +49,12 @@ std::uint32_t leaf1_edx(const kvm::GuestCpu& cpu) {
     return 0;
 }
 
+// With -v the host is asked of what is missing there, to tell which permission would show it.
+std::uint32_t own_folders(const MachineEnv& env) {
+    const std::uint32_t folders = env.policy->own_folders();
+    return folders != 0 && env.options.verbose ? folders | abi::kOwnFoldersShowHost : folders;
+}
+
 } // namespace
 
 // CPython before 3.12 takes another pid for a fork and forgets its running event loop
@@ -217,7 +223,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     s.max_files = env.limits.open_files;
     s.cpus = 1;
     s.memory_bytes = env.limits.memory;
-    s.own_folders = env.policy->own_folders();
+    s.own_folders = own_folders(env);
     s.own_room = env.limits.memory / 2; // as a tmpfs has it by default
     s.trace = trace_bits(env.options);
     RandomStream random;
@@ -300,7 +306,7 @@ void Machine::make_unique() {
     if (!image_->keep_pid)
         shared_->pid = fresh_pid();
     shared_->generation = shared_->generation + 1;
-    shared_->own_folders = env_->policy->own_folders();
+    shared_->own_folders = own_folders(*env_);
     shared_->own_room = env_->limits.request_memory / 2;
     shared_->trace = trace_bits(env_->options);
     shared_->preempt = 0;
