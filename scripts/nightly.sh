@@ -29,6 +29,8 @@ all_steps() {
         --junitxml "$results/unique.xml" tests/e2e/test_unique.py
     # The binary for older systems, tried in one.
     nightly release 1800 scripts/release.sh --check
+    # Servers of Debian that exercise something that no other does.
+    nightly servers 3600 scripts/servers.py --new --install
 }
 
 begin_steps

@@ -54,7 +54,7 @@ http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; 
            'server.upload-dirs = ("{dir}")\nserver.errorlog = "{dir}/log"\n'}),
     Server("h2o", "h2o", ["/usr/bin/h2o", "-m", "worker", "-c", "{dir}/conf"], http("/", HELLO), {**PAGE, "conf":
            'num-threads: 1\nlisten:\n  port: {port}\n  host: 127.0.0.1\nhosts:\n  default:\n    paths:\n      "/":\n        file.dir: {dir}/www\n'}),
-    Server("mini_httpd", "mini-httpd", ["/usr/sbin/mini_httpd", "-D", "-p", "{port}", "-d", "{dir}/www", "-nor"], http("/", HELLO), PAGE),
+    Server("mini_httpd", "mini-httpd", ["/usr/sbin/mini_httpd", "-D", "-p", "{port}", "-d", "{dir}/www", "-u", "root"], http("/", HELLO), PAGE),
     Server("webfsd", "webfs", ["/usr/bin/webfsd", "-F", "-p", "{port}", "-r", "{dir}/www", "-f", "index.html"], http("/", HELLO), PAGE),
     Server("weborf", "weborf", ["/usr/bin/weborf", "-b", "{dir}/www", "-p", "{port}"], http("/index.html", HELLO), PAGE),
     Server("civetweb", "civetweb", ["/usr/bin/civetweb", "-listening_ports", "{port}", "-document_root", "{dir}/www", "-num_threads", "4"], http("/", HELLO), PAGE),
@@ -83,8 +83,6 @@ http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; 
     Server("memcached", "memcached", ["/usr/bin/memcached", "-p", "{port}", "-l", "127.0.0.1", "-U", "0", "-u", "root"], (b"version\r\nquit\r\n", b"VERSION")),
     Server("beanstalkd", "beanstalkd", ["/usr/bin/beanstalkd", "-l", "127.0.0.1", "-p", "{port}"], (b"stats\r\nquit\r\n", b"current-jobs-urgent")),
     Server("gearmand", "gearman-job-server", ["/usr/sbin/gearmand", "-p", "{port}", "-L", "127.0.0.1", "-u", "root", "-l", "{dir}/log"], (b"version\n", b"OK")),
-    Server("yrmcdsd", "yrmcds", ["/usr/sbin/yrmcdsd", "-f", "{dir}/conf"], (b"version\r\nquit\r\n", b"VERSION"), {"conf":
-           'port = {port}\nbind_ip = "127.0.0.1"\nlog.threshold = "error"\nworkers = 2\nmax_connections = 64\n'}),
     Server("tarantool", "tarantool", ["/usr/bin/tarantool", "{dir}/init.lua"], (b"", b"Tarantool"), {"init.lua":
            "box.cfg{{listen='127.0.0.1:{port}', work_dir='{dir}', memtx_memory=64*1024*1024, log_level=2}}\n"}, speaks_first=True, modes=("bare", "run")),
     Server("mosquitto", "mosquitto", ["/usr/sbin/mosquitto", "-c", "{dir}/conf"], (b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x3c\x00\x03abc\xe0\x00", b"\x20\x02\x00\x00"), {"conf":
@@ -94,7 +92,7 @@ http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; 
            "--listen-peer-urls", "http://127.0.0.1:0"], http("/v3/kv/range", b"header", method="POST", body=b'{"key":"YQ=="}'), new="bbolt: shared mappings of a file that is written"),
     Server("slapd", "slapd", ["/usr/sbin/slapd", "-h", "ldap://127.0.0.1:{port}", "-f", "{dir}/conf", "-d", "0"], (bytes.fromhex("300c020101600702010304008000"), b"\x61\x07\x0a\x01\x00"), {"conf":
            "pidfile {dir}/pid\nmodulepath /usr/lib/ldap\nmoduleload back_mdb\ndatabase mdb\nsuffix dc=a\ndirectory {dir}/data\n"}, folders=["data"], new="LMDB"),
-    Server("influxdb", "influxdb", ["/usr/bin/influxd", "-config", "{dir}/conf"], http("/ping?verbose=true", b"version"), {"conf":
+    Server("influxdb", "influxdb", ["/usr/bin/influxd", "-config", "{dir}/conf"], http("/ping", b"X-Influxdb-Version"), {"conf":
            'reporting-disabled = true\nbind-address = "127.0.0.1:0"\n[meta]\n dir = "{dir}/meta"\n[data]\n dir = "{dir}/data"\n wal-dir = "{dir}/wal"\n[http]\n bind-address = "127.0.0.1:{port}"\n'}),
     Server("prometheus", "prometheus", ["/usr/bin/prometheus", "--config.file={dir}/conf", "--storage.tsdb.path={dir}/data", "--web.listen-address=127.0.0.1:{port}"],
            http("/-/ready", b"Ready"), {"conf": "global: {{}}\n"}, new="a writable shared mapping (active queries)"),
