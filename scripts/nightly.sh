@@ -21,7 +21,7 @@ all_steps() {
     # Intel's VT-x, emulated.
     nightly intel-machine 3000 emulated_machine intel "$results/intel-machine.xml"
     nightly intel-e2e 3000 emulated_e2e intel "$results/intel-e2e.xml" c-epoll,rust-tokio-multi \
-        tests/e2e/test_hosts.py tests/e2e/test_isolation.py
+        tests/e2e/test_hosts.py tests/e2e/test_isolation.py --quick
     # A hardware host whose CPU has no XSAVE.
     nightly amd-without-xsave 1500 emulated_machine amd "$results/amd-without-xsave.xml" --cpu max,+svm,+npt,-xsave
     # No value twice in 10,000 requests, in every language.
