@@ -1,4 +1,5 @@
-// Capabilities (kernel/capability.c, security/commoncap.c). They decide what the calls of ids.cpp, chown.cpp and limits.cpp allow.
+// Capabilities (kernel/capability.c, security/commoncap.c). They decide what the calls of ids.cpp, owners.cpp and
+// message_queue.cpp allow.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
@@ -41,8 +42,10 @@ i64 sys_capget(const Args& c) {
     if (!of)
         return -ESRCH;
     const Credentials& k = of->ids;
-    const Sets out[2] = {{static_cast<u32>(k.effective), static_cast<u32>(k.permitted), static_cast<u32>(k.inheritable)},
-                         {static_cast<u32>(k.effective >> 32), static_cast<u32>(k.permitted >> 32), static_cast<u32>(k.inheritable >> 32)}};
+    const Sets out[2] = {{static_cast<u32>(k.effective), static_cast<u32>(k.permitted),
+        static_cast<u32>(k.inheritable)},
+                         {static_cast<u32>(k.effective >> 32), static_cast<u32>(k.permitted >> 32),
+                             static_cast<u32>(k.inheritable >> 32)}};
     return copy_to_user(c.a[1], out, count * sizeof(Sets)) ? 0 : -EFAULT;
 }
 
@@ -65,7 +68,8 @@ i64 sys_capset(const Args& c) {
     const u64 permitted = (in[0].permitted | u64{in[1].permitted} << 32) & kAll;
     const u64 inheritable = (in[0].inheritable | u64{in[1].inheritable} << 32) & kAll;
     Credentials& k = current->ids;
-    if ((!k.may(kCapSetpcap) && !subset(inheritable, k.inheritable | k.permitted)) || !subset(inheritable, k.inheritable | k.bounding) ||
+    if ((!k.may(kCapSetpcap) && !subset(inheritable, k.inheritable | k.permitted)) ||
+        !subset(inheritable, k.inheritable | k.bounding) ||
         !subset(permitted, k.permitted) || !subset(effective, permitted))
         return -EPERM;
     k.effective = effective;
@@ -105,7 +109,8 @@ i64 change_ambient(u64 what, u64 number) { // PR_CAP_AMBIENT
 }
 
 i64 set_secure_bits(u64 wanted) { // PR_SET_SECUREBITS
-    constexpr u64 kBits = 0x55, kLocks = 0xaa, kKnown = kBits | kLocks; // linux/securebits.h: each bit has its lock above it
+    // linux/securebits.h: each bit has its lock above it
+    constexpr u64 kBits = 0x55, kLocks = 0xaa, kKnown = kBits | kLocks;
     const u64 now = current->ids.secure_bits;
     const u64 locked = (now & kLocks) >> 1;
     if ((locked & (now ^ wanted)) || (now & kLocks & ~wanted) || (wanted & ~kKnown) || !current->ids.may(kCapSetpcap))

@@ -1,4 +1,5 @@
-// Who a thread is: kept in here, with Linux's rules. To the host every machine is who runs it, whatever it calls itself.
+// Who a thread is: kept in here, with Linux's rules. To the host every machine is who runs it, whatever it calls
+// itself.
 #pragma once
 #include <cstdint>
 
@@ -18,13 +19,15 @@ enum Capability : std::uint32_t {
 };
 constexpr std::uint64_t capability(std::uint32_t number) { return std::uint64_t{1} << number; }
 inline constexpr std::uint64_t kOfferedCapabilities =
-    capability(kCapChown) | capability(kCapDacOverride) | capability(kCapFowner) | capability(kCapFsetid) | capability(kCapKill) |
+    capability(kCapChown) | capability(kCapDacOverride) | capability(kCapFowner) | capability(kCapFsetid) |
+        capability(kCapKill) |
     capability(kCapSetgid) | capability(kCapSetuid) | capability(kCapSetpcap) | capability(kCapNetBindService);
 // Those that decide about files (linux/capability.h, CAP_FS_MASK).
 inline constexpr std::uint64_t kFileCapabilities = 0x1f | capability(27) | capability(9) | capability(32);
 
 // linux/securebits.h
-enum SecureBit : std::uint32_t { kNoSetuidFixup = 1u << 2, kKeepCaps = 1u << 4, kKeepCapsLocked = 1u << 5, kNoAmbientRaise = 1u << 6 };
+enum SecureBit : std::uint32_t { kNoSetuidFixup = 1u << 2, kKeepCaps = 1u << 4, kKeepCapsLocked = 1u << 5,
+    kNoAmbientRaise = 1u << 6 };
 
 struct Ids {
     std::uint32_t real, effective, saved, file;

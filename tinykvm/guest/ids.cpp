@@ -168,7 +168,8 @@ i64 sys_setuid(const Args& c) {
     return change_user([&](Ids& ids, bool may) { return set_one(ids, static_cast<u32>(c.a[0]), may); });
 }
 i64 sys_setreuid(const Args& c) {
-    return change_user([&](Ids& ids, bool may) { return set_real_effective(ids, static_cast<u32>(c.a[0]), static_cast<u32>(c.a[1]), may); });
+    return change_user([&](Ids& ids, bool may) { return set_real_effective(ids, static_cast<u32>(c.a[0]),
+        static_cast<u32>(c.a[1]), may); });
 }
 i64 sys_setresuid(const Args& c) {
     return change_user([&](Ids& ids, bool may) {
@@ -176,9 +177,12 @@ i64 sys_setresuid(const Args& c) {
     });
 }
 
-i64 sys_setgid(const Args& c) { return set_one(current->ids.group, static_cast<u32>(c.a[0]), current->ids.may(kCapSetgid)); }
+i64 sys_setgid(const Args& c) {
+    return set_one(current->ids.group, static_cast<u32>(c.a[0]), current->ids.may(kCapSetgid));
+}
 i64 sys_setregid(const Args& c) {
-    return set_real_effective(current->ids.group, static_cast<u32>(c.a[0]), static_cast<u32>(c.a[1]), current->ids.may(kCapSetgid));
+    return set_real_effective(current->ids.group, static_cast<u32>(c.a[0]), static_cast<u32>(c.a[1]),
+        current->ids.may(kCapSetgid));
 }
 i64 sys_setresgid(const Args& c) {
     return set_three(current->ids.group, static_cast<u32>(c.a[0]), static_cast<u32>(c.a[1]), static_cast<u32>(c.a[2]),
@@ -249,8 +253,12 @@ i64 sys_setgroups(const Args& c) {
 i64 sys_getppid(const Args&) { return kParent; }
 i64 sys_getpgrp(const Args&) { return own_group(); }
 
-i64 sys_getpgid(const Args& c) { return is_own_process(static_cast<i32>(c.a[0])) ? own_group() : c.a[0] == kParent ? i64{kParent} : -ESRCH; }
-i64 sys_getsid(const Args& c) { return is_own_process(static_cast<i32>(c.a[0])) ? own_session() : c.a[0] == kParent ? i64{kParent} : -ESRCH; }
+i64 sys_getpgid(const Args& c) {
+    return is_own_process(static_cast<i32>(c.a[0])) ? own_group() : c.a[0] == kParent ? i64{kParent} : -ESRCH;
+}
+i64 sys_getsid(const Args& c) {
+    return is_own_process(static_cast<i32>(c.a[0])) ? own_session() : c.a[0] == kParent ? i64{kParent} : -ESRCH;
+}
 
 i64 sys_setpgid(const Args& c) {
     const i32 group = static_cast<i32>(c.a[1]);

@@ -1,5 +1,6 @@
-// setitimer, alarm: one timer of real time, two of CPU time (kernel/time/itimer.c). All CPU time counts as the program's own, so
-// ITIMER_VIRTUAL and ITIMER_PROF go equally fast. Those of CPU time are looked at whenever the host preempts, every 10 ms.
+// setitimer, alarm: one timer of real time, two of CPU time (kernel/time/itimer.c). All CPU time counts as the
+// program's own, so ITIMER_VIRTUAL and ITIMER_PROF go equally fast. Those of CPU time are looked at whenever the host
+// preempts, every 10 ms.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/timers.hpp"

@@ -1,5 +1,6 @@
-// Resource limits (kernel/sys.c, do_prlimit). What is enforced: RLIMIT_NOFILE, RLIMIT_AS and RLIMIT_DATA (by the host), RLIMIT_FSIZE,
-// RLIMIT_CPU, RLIMIT_NPROC (of who is not root), RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE, RLIMIT_NICE. The others are remembered.
+// Resource limits (kernel/sys.c, do_prlimit). What is enforced: RLIMIT_NOFILE, RLIMIT_AS and RLIMIT_DATA (by the
+// host), RLIMIT_FSIZE, RLIMIT_CPU, RLIMIT_NPROC (of who is not root), RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE,
+// RLIMIT_NICE. The others are remembered.
 #include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/calls.hpp"
 

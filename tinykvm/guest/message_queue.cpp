@@ -311,7 +311,8 @@ i64 sys_mq_timedreceive(const Args& c) {
         return error;
     const Message* m = q->head;
     const i64 bytes = m->bytes;
-    const bool told = (!c.a[3] || put_user(c.a[3], m->priority)) && (bytes == 0 || copy_to_user(c.a[1], m->data, m->bytes));
+    const bool told = (!c.a[3] || put_user(c.a[3], m->priority)) &&
+        (bytes == 0 || copy_to_user(c.a[1], m->data, m->bytes));
     drop_message(q);
     tell_files(q, event_out);
     return told ? bytes : -EFAULT;
@@ -353,7 +354,8 @@ i64 sys_mq_getsetattr(const Args& c) {
     if (!f)
         return -EBADF;
     const Queue* q = f->queue;
-    const Attributes old{f->flags & O_NONBLOCK_, static_cast<i64>(q->most), static_cast<i64>(q->message_bytes), static_cast<i64>(q->count), {}};
+    const Attributes old{f->flags & O_NONBLOCK_, static_cast<i64>(q->most), static_cast<i64>(q->message_bytes),
+        static_cast<i64>(q->count), {}};
     if (c.a[1])
         f->flags = (f->flags & ~u32{O_NONBLOCK_}) | static_cast<u32>(fresh.flags);
     return !c.a[2] || put_user(c.a[2], old) ? 0 : -EFAULT;

@@ -1,7 +1,7 @@
 // Owners of files: chown and its kin, and what stat shows of them (fs/open.c, fs/attr.c).
 //
-// The host's file is never changed. A record is bound to a file by its device, inode and time of birth, so that another file that gets
-// the inode later is not taken for it.
+// The host's file is never changed. A record is bound to a file by its device, inode and time of birth, so that
+// another file that gets the inode later is not taken for it.
 #include "tinykvm/guest/owners.hpp"
 #include "tinykvm/guest/own_files.hpp"
 
@@ -119,7 +119,8 @@ i64 change_owner(const NamedFile& named, u32 new_uid, u32 new_gid) {
     const bool stdio = named.handle >= 0 && named.handle <= abi::kHandleStderr;
     const i64 allowed = stdio               ? 0
                         : named.handle >= 0 ? host_call(kFchown, static_cast<u64>(named.handle), ~u64{0}, ~u64{0})
-                                            : path_call(kFchownat, named.dir, named.path, ~u64{0}, ~u64{0}, named.flags & kNoFollow);
+                                            : path_call(kFchownat, named.dir, named.path, ~u64{0}, ~u64{0},
+                                                named.flags & kNoFollow);
     if (allowed < 0)
         return allowed;
     return record(file, new_uid == kKeep ? uid : new_uid, new_gid == kKeep ? gid : new_gid) ? 0 : -ENOMEM;
@@ -189,9 +190,12 @@ i64 sys_chown(const Args& c) {
     return change_owner({static_cast<u64>(kAtCwd), c.a[0]}, static_cast<u32>(c.a[1]), static_cast<u32>(c.a[2]));
 }
 i64 sys_lchown(const Args& c) {
-    return change_owner({static_cast<u64>(kAtCwd), c.a[0], kNoFollow}, static_cast<u32>(c.a[1]), static_cast<u32>(c.a[2]));
+    return change_owner({static_cast<u64>(kAtCwd), c.a[0], kNoFollow}, static_cast<u32>(c.a[1]),
+        static_cast<u32>(c.a[2]));
 }
-i64 sys_fchown(const Args& c) { return change_by_descriptor(c.a[0], static_cast<u32>(c.a[1]), static_cast<u32>(c.a[2])); }
+i64 sys_fchown(const Args& c) {
+    return change_by_descriptor(c.a[0], static_cast<u32>(c.a[1]), static_cast<u32>(c.a[2]));
+}
 
 i64 sys_fchownat(const Args& c) {
     const u64 flags = static_cast<u32>(c.a[4]);

@@ -1,5 +1,5 @@
-// timer_create and its kin (kernel/time/posix-timers.c). A timer that has run out with a signal waits until that is delivered, and counts
-// then what it missed: a signal that is masked does not wake the machine again and again.
+// timer_create and its kin (kernel/time/posix-timers.c). A timer that has run out with a signal waits until that is
+// delivered, and counts then what it missed: a signal that is masked does not wake the machine again and again.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/timers.hpp"
 
@@ -87,7 +87,8 @@ bool good(const SigEvent& event) {
         return true;
     if ((event.notify & kThreadId) && !thread_of(event.tid))
         return false;
-    return (event.notify == kSignal || event.notify == kThread || event.notify == kThreadId) && event.signal > 0 && event.signal <= 64;
+    return (event.notify == kSignal || event.notify == kThread || event.notify == kThreadId) && event.signal > 0 &&
+        event.signal <= 64;
 }
 
 } // namespace
@@ -191,7 +192,8 @@ i64 sys_timer_settime(const Args& c) {
     if (t->armed && t->clock.is_cpu())
         t->expiry = (absolute ? 0 : now_of(t->clock)) + to_ns(spec.value);
     else if (t->armed)
-        t->expiry = deadline_of(t->clock.kind == ClockKind::realtime ? kRealtime : t->clock.kind == ClockKind::boottime ? kBoottime : kMonotonic,
+        t->expiry = deadline_of(t->clock.kind == ClockKind::realtime ? kRealtime
+            : t->clock.kind == ClockKind::boottime ? kBoottime : kMonotonic,
                                 absolute, spec.value);
     if (t->armed && t->expiry == 0) // in the past
         t->expiry = now_for(*t);

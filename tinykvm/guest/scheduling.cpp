@@ -1,5 +1,6 @@
-// Scheduling as far as a program may ask for it. One vCPU runs all threads in turn: policies, niceness and I/O priorities are checked
-// and told back as Linux does it, and change nothing. Real-time policies need CAP_SYS_NICE, which is not offered.
+// Scheduling as far as a program may ask for it. One vCPU runs all threads in turn: policies, niceness and I/O
+// priorities are checked and told back as Linux does it, and change nothing. Real-time policies need CAP_SYS_NICE,
+// which is not offered.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/limits.hpp"
 
@@ -10,7 +11,9 @@ enum Policy : i32 { kOther = 0, kFifo = 1, kRoundRobin = 2, kBatch = 3, kIdle = 
 constexpr u32 kResetOnFork = 0x40000000;
 constexpr i32 kMostPriority = 99;
 
-bool known(i32 policy) { return policy == kBatch || policy == kIdle || policy == kDeadline || (policy >= kOther && policy <= kRoundRobin); }
+bool known(i32 policy) {
+    return policy == kBatch || policy == kIdle || policy == kDeadline || (policy >= kOther && policy <= kRoundRobin);
+}
 bool real_time(i32 policy) { return policy == kFifo || policy == kRoundRobin; }
 
 // 0 or an errno; pid 0 is the calling thread.
@@ -214,7 +217,8 @@ i64 sys_getpriority(const Args& c) {
     if (static_cast<u32>(c.a[0]) > 2)
         return -EINVAL;
     i64 most = -ESRCH;
-    for_named(static_cast<u32>(c.a[0]), static_cast<i32>(c.a[1]), [&](const Thread* t) { most = 20 - t->nice > most ? 20 - t->nice : most; });
+    for_named(static_cast<u32>(c.a[0]), static_cast<i32>(c.a[1]),
+            [&](const Thread* t) { most = 20 - t->nice > most ? 20 - t->nice : most; });
     return most;
 }
 
@@ -236,7 +240,8 @@ i64 sys_setpriority(const Args& c) {
 }
 
 i64 sys_ioprio_set(const Args& c) {
-    const u32 kind = static_cast<u32>(c.a[2]) >> 13, data = static_cast<u32>(c.a[2]) & 7; // class and level (linux/ioprio.h)
+    // class and level (linux/ioprio.h)
+    const u32 kind = static_cast<u32>(c.a[2]) >> 13, data = static_cast<u32>(c.a[2]) & 7;
     if (kind > 3 || (kind == 0 && (c.a[2] & 0x1fff)))
         return -EINVAL;
     if (kind == 1) // real-time: needs a capability that is not offered
@@ -244,7 +249,8 @@ i64 sys_ioprio_set(const Args& c) {
     if (c.a[0] < 1 || c.a[0] > 3)
         return -EINVAL;
     const u16 value = static_cast<u16>(kind << 13 | data);
-    return for_named(static_cast<u32>(c.a[0] - 1), static_cast<i32>(c.a[1]), [&](Thread* t) { t->io_priority = value; }) ? 0 : -ESRCH;
+    return for_named(static_cast<u32>(c.a[0] - 1), static_cast<i32>(c.a[1]),
+        [&](Thread* t) { t->io_priority = value; }) ? 0 : -ESRCH;
 }
 
 i64 sys_ioprio_get(const Args& c) {
@@ -255,7 +261,7 @@ i64 sys_ioprio_get(const Args& c) {
     return value;
 }
 
-// --- execution domain -----------------------------------------------------------------------------------------------------
+// --- execution domain ----------------------------------------------------------------------------------------------
 
 // What it changes at the next execve is remembered; what it would change now is refused.
 i64 sys_personality(const Args& c) {

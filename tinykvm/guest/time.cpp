@@ -20,13 +20,13 @@ u64 read_clock(const volatile u64& base) {
     }
 }
 
-// CPU time is what passes while a thread of the machine runs, in the guest kernel and in host calls as well. The current thread's is
-// written down when another takes over, and when all wait.
+// CPU time is what passes while a thread of the machine runs, in the guest kernel and in host calls as well. The
+// current thread's is written down when another takes over, and when all wait.
 u64 charged_at;
 u64 process_ns;
 
-// Negative ids (include/linux/posix-timers.h): 29 bits of an inverted process or thread number, then whether it is a thread's, then
-// which kind of CPU time.
+// Negative ids (include/linux/posix-timers.h): 29 bits of an inverted process or thread number, then whether it is a
+// thread's, then which kind of CPU time.
 Clock cpu_clock_of(i32 id) {
     constexpr i32 kThreadBit = 4, kKinds = 3;
     if ((id & 3) >= kKinds)
@@ -142,7 +142,8 @@ i64 sys_clock_getres(const Args& c) {
 i64 sys_clock_settime(const Args& c) {
     const i32 id = static_cast<i32>(c.a[0]);
     const Clock clock = clock_of(id);
-    if (clock.kind == ClockKind::none || (clock.kind != ClockKind::realtime && id >= 0) || id == kRealtimeCoarse || id == kTai ||
+    if (clock.kind == ClockKind::none || (clock.kind != ClockKind::realtime && id >= 0) || id == kRealtimeCoarse ||
+        id == kTai ||
         id == kRealtimeAlarm)
         return -EINVAL;
     Timespec t;
@@ -206,7 +207,8 @@ i64 sleep_until(u64 deadline, bool absolute, u64 rest) {
     return 0;
 }
 
-// Until others have used so much CPU time: it passes no faster than real time, so the rest is slept through and looked at again.
+// Until others have used so much CPU time: it passes no faster than real time, so the rest is slept through and
+// looked at again.
 i64 sleep_until_used(const Clock& clock, u64 target, bool absolute, u64 rest) {
     constexpr u64 kLeast = 10'000'000;
     for (u64 used; (used = now_of(clock)) < target;) {

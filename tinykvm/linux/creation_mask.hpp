@@ -4,8 +4,9 @@
 
 namespace tinykvm {
 
-// While it lives, this thread's file mode creation mask takes nothing from `mode`. The first that needs it gives its thread a mask of
-// its own (unshare(CLONE_FS)); where a seccomp filter forbids that, the process's mask stays in force.
+// While it lives, this thread's file mode creation mask takes nothing from `mode`. The first that needs it gives its
+// thread a mask of its own (unshare(CLONE_FS)); where a seccomp filter forbids that, the process's mask stays in
+// force.
 class ModeAsAsked {
 public:
     explicit ModeAsAsked(mode_t mode);

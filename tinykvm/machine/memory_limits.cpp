@@ -32,11 +32,14 @@ Sizes sizes_in(const AddressSpace::Regions& regions, std::uint64_t begin, std::u
     return sizes;
 }
 
-std::uint64_t whole_pages(std::uint64_t bytes) { return bytes + kPageSize - 1 < bytes ? ~std::uint64_t{0} : page_up(bytes); }
+std::uint64_t whole_pages(std::uint64_t bytes) {
+    return bytes + kPageSize - 1 < bytes ? ~std::uint64_t{0} : page_up(bytes);
+}
 
 } // namespace
 
-bool exceeds_own_limits(const AddressSpace& space, const abi::HostCall& call, std::uint64_t address_space, std::uint64_t data) {
+bool exceeds_own_limits(const AddressSpace& space, const abi::HostCall& call, std::uint64_t address_space,
+    std::uint64_t data) {
     if (address_space == 0 && data == 0)
         return false;
     const auto& a = call.arg;

@@ -27,7 +27,8 @@ constexpr Hint kHints[] = {
     {"squid", "-N"},
     {"varnishd", "nothing does it, its manager always starts a child"},
     {"tinyproxy", "-d"},
-    {"gunicorn", "nothing does it, not even --threads: serve the application by uvicorn --workers 1, hypercorn --workers 0 or waitress"},
+    {"gunicorn", "nothing does it, not even --threads: serve the application by uvicorn --workers 1, "
+                 "hypercorn --workers 0 or waitress"},
     {"uvicorn", "--workers 1, without --reload"},
     {"hypercorn", "--workers 0"},
     {"granian", "nothing does it: use uvicorn --workers 1"},
@@ -99,8 +100,9 @@ std::string refused_process(std::uint32_t call, const std::string& program, std:
             hint = found;
             name = last_part(argument);
         }
-    std::string line = fmt::format("{} called {}: a machine is one process and cannot start another; refused ({})", name, call_name(call),
-                                   execute ? "EPERM" : "EAGAIN");
+    std::string line = fmt::format("{} called {}: a machine is one process and cannot start another; refused ({})",
+        name, call_name(call),
+        execute ? "EPERM" : "EAGAIN");
     if (hint)
         line += fmt::format("; to run it as one process: {}", hint->option);
     return line;
