@@ -318,7 +318,6 @@ void Machine::make_unique() {
     entropy_.fill(random, shared_->pid);
     if (space_.has_wipe_on_fork())
         space_.wipe_on_fork();
-    space_.follow_files();
 }
 
 bool Machine::entropy_may_have_moved() const { return entropy_.surroundings_changed(ram_, space_.tables()); }

@@ -26,6 +26,7 @@ constexpr std::uint32_t kMostSameFaults = 1000;
 Stop Machine::run() {
     clock_.refresh(*time_);
     in_door_ = false;
+    space_.follow_files(); // they may have changed while it waited
     std::uint64_t next_tick = host_mono_ns() + kTickNs;
     kvm::ExitKind kind = kvm::ExitKind::io;
     for (;;) {
