@@ -80,6 +80,15 @@ UniqueFd private_copy(const Handle& handle) {
     }
 }
 
+// Whether a handle may stand for another in a snapshot: the same file, opened for the same.
+bool same_file(const Handle& a, const Handle& b) {
+    if (a.info.kind != b.info.kind || a.info.path != b.info.path || a.lost != b.lost || ((a.info.flags ^ b.info.flags) & (O_ACCMODE | O_PATH)) != 0)
+        return false;
+    struct stat x {}, y {};
+    return a.file == b.file || (a.info.kind == HandleKind::file && a.file && b.file && ::fstat(a.file->fd(), &x) == 0 &&
+                                ::fstat(b.file->fd(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
 } // namespace
 
 FileIdentity identity_of(const struct stat& info) {
@@ -289,7 +298,7 @@ bool HandleBase::has(const std::shared_ptr<const HostFile>& file) const {
 
 std::int32_t HandleBase::number_of(const Handle& handle) const {
     for (std::size_t n = 0; n < handles_.size(); ++n)
-        if (handles_[n] && handles_[n]->file == handle.file && handles_[n]->info.path == handle.info.path)
+        if (handles_[n] && same_file(*handles_[n], handle))
             return static_cast<std::int32_t>(n);
     return -1;
 }
@@ -321,7 +330,7 @@ void HandleTable::note_mapped(const std::shared_ptr<const HostFile>& file) {
 
 std::int32_t HandleTable::number_of(const Handle& handle) {
     for (std::size_t n = 0; n < slots_.size(); ++n)
-        if (slots_[n].handle && slots_[n].handle->file == handle.file)
+        if (slots_[n].handle && same_file(*slots_[n].handle, handle))
             return static_cast<std::int32_t>(n);
     for (std::size_t n = abi::kHandleCwd + 1; n < slots_.size(); ++n)
         if (!slots_[n].handle) {

@@ -12,16 +12,28 @@ namespace {
 
 constexpr std::int32_t kOwnFile = -1; // in place of a handle: `size` is the address of its content
 
+// A file of the host is opened anew: a mapping must keep no locks of the descriptor that it was made through.
+Handle apart(const Handle& handle) {
+    Handle own = handle;
+    if (handle.file && handle.info.kind == HandleKind::file) {
+        const int access = static_cast<int>(handle.info.flags) & O_ACCMODE;
+        if (UniqueFd fd(::open(host_path_of(handle.file->fd()).c_str(), access | O_NONBLOCK | O_CLOEXEC)); fd)
+            own.file = std::make_shared<const HostFile>(std::move(fd));
+    }
+    return own;
+}
+
 } // namespace
 
 std::shared_ptr<FileBacking> backing_of(const Handle& handle) {
     auto file = std::make_shared<FileBacking>();
-    if (handle.file)
-        file->fd = UniqueFd(::fcntl(handle.file->fd(), F_DUPFD_CLOEXEC, 3));
+    const Handle own = apart(handle);
+    if (own.file)
+        file->fd = UniqueFd(::fcntl(own.file->fd(), F_DUPFD_CLOEXEC, 3));
     file->name = handle.info.path;
     file->memory = handle.info.kind == HandleKind::memfd;
     file->writable = (handle.info.flags & O_ACCMODE) == O_RDWR && !handle.info.synthetic;
-    file->origin = std::make_shared<const Handle>(handle);
+    file->origin = std::make_shared<const Handle>(own);
     return file;
 }
 

@@ -18,7 +18,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::uint32_t kMlock2 = 325, kDropOwnPages = 0x1820, kMapOwn = 0x1821, kOwnMappings = 0x1822;
+constexpr std::uint32_t kMlock2 = 325, kMapOwn = 0x1821, kOwnMappings = 0x1822;
 
 } // namespace
 
@@ -62,6 +62,8 @@ std::int64_t Machine::map_call(const abi::HostCall& call) {
                 }
                 handles_.note_mapped(found->file);
             }
+            if (!shared)
+                backing->origin = nullptr; // no image keeps it
             file = std::move(backing);
         }
     }
@@ -96,7 +98,7 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
         result = space_.mmap(a[0], a[1], static_cast<std::uint32_t>(a[2]), static_cast<std::uint32_t>(a[3]) | MAP_ANONYMOUS, nullptr, a[5], a[4]);
         break;
     case kOwnMappings: return space_.own_mappings(a[0]);
-    case kDropOwnPages: return space_.drop_own_pages(a[0], a[1]);
+    case abi::kDropOwnPages: return space_.drop_own_pages(a[0], a[1]);
     default: handled = false; return 0;
     }
     if (env_->options.trace_mmap)
