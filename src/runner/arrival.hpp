@@ -9,6 +9,7 @@
 
 #include "src/http/upstream.hpp"
 #include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/linux/handles.hpp"
 
 namespace kvmserver {
 
@@ -44,6 +45,8 @@ struct Arrival {
     std::unique_ptr<MemoryPeer> memory{};
     std::string received{}; // with `memory`: what the program can read at once
     std::uint32_t listener = 0;
+    std::int32_t handle = -1; // not a client but a datagram, in `datagram`, for this socket
+    tinykvm::Datagram datagram{};
     bool own = false; // one end of a Unix socket pair, or in memory; the program sees it as a connection to where it listens
     std::function<void(Fate)> tell; // how it ended, unless well; before it is closed; empty where nobody asks
     SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none; may be empty if own

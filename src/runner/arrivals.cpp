@@ -16,17 +16,21 @@ using namespace tinykvm;
 namespace {
 
 constexpr std::uint64_t kStop = ~std::uint64_t{0};
-constexpr std::uint64_t kFirstSilent = 1 << 16;
+constexpr std::uint64_t kFirstServed = 1 << 15, kFirstSilent = 1 << 16;
+constexpr std::size_t kMostDatagram = 65536;
 
 } // namespace
 
-Arrivals::Arrivals(const Listeners& listeners) : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+Arrivals::Arrivals(const Listeners& listeners, std::vector<HandleBase::Served> served)
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), served_(std::move(served)) {
     if (!epoll_)
         throw_errno("epoll_create1");
     for (const Listeners::Listening& l : listeners.all()) {
         listening_.push_back(l);
         add(l.fd, EPOLLIN | EPOLLEXCLUSIVE, static_cast<std::uint64_t>(listening_.size() - 1));
     }
+    for (std::size_t i = 0; i < served_.size() && i < kFirstServed; ++i)
+        add(served_[i].fd, EPOLLIN | EPOLLEXCLUSIVE, kFirstServed + i);
     add(StopSignal::instance().fd(), EPOLLIN, kStop);
 }
 
@@ -45,6 +49,11 @@ bool Arrivals::next(Arrival& out) {
                 return true;
             continue;
         }
+        if (event.data.u64 < kFirstSilent) {
+            if (receive(served_[event.data.u64 - kFirstServed], out))
+                return true;
+            continue;
+        }
         if (take(event.data.u64 - kFirstSilent, out))
             return true;
     }
@@ -56,6 +65,17 @@ void Arrivals::add(int fd, std::uint32_t events, std::uint64_t token) {
     event.data.u64 = token;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
         throw_errno("epoll_ctl");
+}
+
+bool Arrivals::receive(const HandleBase::Served& from, Arrival& out) {
+    out = Arrival{};
+    out.handle = from.number;
+    out.datagram.bytes.resize(kMostDatagram);
+    out.datagram.from_bytes = sizeof(out.datagram.from);
+    const ssize_t n = ::recvfrom(from.fd, out.datagram.bytes.data(), kMostDatagram, MSG_DONTWAIT,
+                                 reinterpret_cast<sockaddr*>(&out.datagram.from), &out.datagram.from_bytes);
+    out.datagram.bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    return n >= 0; // else another machine has it
 }
 
 bool Arrivals::accept(const Listeners::Listening& from, Arrival& out) {

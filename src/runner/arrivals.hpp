@@ -27,16 +27,19 @@ public:
 // connections hold none.
 class Arrivals final : public ArrivalSource {
 public:
-    explicit Arrivals(const Listeners& listeners);
+    // `served`: the program's datagram sockets, which outlive this.
+    Arrivals(const Listeners& listeners, std::vector<tinykvm::HandleBase::Served> served);
     bool next(Arrival& out) override;
 
 private:
     void add(int fd, std::uint32_t events, std::uint64_t token);
+    bool receive(const tinykvm::HandleBase::Served& from, Arrival& out);
     bool accept(const Listeners::Listening& from, Arrival& out);
     bool take(std::uint64_t slot, Arrival& out);
 
     tinykvm::UniqueFd epoll_;
     std::vector<Listeners::Listening> listening_;
+    std::vector<tinykvm::HandleBase::Served> served_;
     std::mutex mutex_;
     std::vector<Arrival> silent_;
 };

@@ -141,6 +141,17 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
     return true;
 }
 
+// A datagram for a machine that waits at one of its image's sockets.
+void Driver::give(Machine& machine, std::int32_t handle, Datagram datagram) {
+    machine.handles().give(handle, std::move(datagram));
+    const int fd = machine.handles().fd(handle);
+    const auto handles = machine.wait_handles();
+    for (std::uint32_t i = 0; i < handles.size(); ++i)
+        machine.handle_ready(i, handles[i].fd == fd ? short{POLLIN} : short{0});
+    request_begin_ns_ = host_mono_ns();
+    spent_.restart(request_begin_ns_);
+}
+
 // The first bytes of a connection in memory, as receive() would have them from a socket.
 bool Driver::deliver(Machine& machine, std::uint32_t slot, const ConnView& view, std::string_view bytes) {
     std::vector<iovec> ranges;
@@ -478,6 +489,8 @@ DriveEnd Driver::drive(Machine& machine, const Until& until) {
         if (news)
             continue;
         const Machine::Wait w = machine.wait();
+        if (until.one_datagram && open_ == 0 && !machine.waits_for_own() && (w.deadline_host_ns == kForever || w.deadline_host_ns > host_mono_ns() + kTimerSoonNs))
+            return DriveEnd::closed;
         if (until.quiescent && w.listening && !machine.listeners().empty() && open_ == 0) {
             const std::uint64_t now = host_mono_ns();
             if (quiet_since == 0)

@@ -39,6 +39,7 @@ public:
         bool quiescent = false;
         bool accepting = false;
         bool one_connection = false;      // until slot 0 is closed and sent
+        bool one_datagram = false;        // until what was given is read and nothing that this invocation has opened is waited for
         std::uint64_t limit_ns = 0;       // of what the program spends without a byte moving (SpentTime); 0: none
         bool all_waits_count = false;     // against it, from now on; else those for its client or for nothing
         std::uint64_t total_ns = 0;       // of a request, whatever it does; 0: none
@@ -51,6 +52,7 @@ public:
     static constexpr std::size_t kMostReceived = tinykvm::abi::kRxBytes;
     // Gives the machine a connection; false when it has no free slot, or no room for what came with it.
     bool attach(tinykvm::Machine& machine, Arrival client);
+    void give(tinykvm::Machine& machine, std::int32_t handle, tinykvm::Datagram datagram);
     void drop_connections(bool reset);
     std::uint64_t bytes_moved() const { return moved_; }
     std::uint64_t connections_attached() const { return attached_; }

@@ -28,6 +28,7 @@ void RequestMachine::prepare() {
     const ResetStrategy strategy =
         uses_dirty_bits(setup_, options_) ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
     machine_ = Machine::clone(setup_.env, image_, driver_, strategy);
+    machine_->handles().take_given_only();
 }
 
 bool RequestMachine::serve_one() {
@@ -37,10 +38,14 @@ bool RequestMachine::serve_one() {
     Served served;
     const std::uint64_t begin = host_mono_ns(), exits = machine_->exits();
     tell_ = std::move(client.tell);
-    if (!driver_.attach(*machine_, std::move(client)))
+    const bool datagram = client.handle >= 0;
+    if (datagram)
+        driver_.give(*machine_, client.handle, std::move(client.datagram));
+    else if (!driver_.attach(*machine_, std::move(client)))
         throw HostError(ENOSPC, "connection slot of a clean machine");
     Driver::Until until;
-    until.one_connection = true;
+    until.one_connection = !datagram;
+    until.one_datagram = datagram;
     until.accepting = true; // where this invocation listens
     until.limit_ns = static_cast<std::uint64_t>(setup_.env.limits.request_seconds * 1e9);
     until.total_ns = static_cast<std::uint64_t>(setup_.env.limits.request_total_seconds * 1e9);

@@ -122,3 +122,36 @@ def test_a_unix_socket_needs_permission(here) -> None:
     for wrong in "unix:", "unix:@", "unix:/":
         assert kvmserver("run", f"--allow-listen={wrong}", SERVER, path).status == 2, wrong
     assert kvmserver("run", "--allow-connect=unix:/x", SERVER, path).status == 2
+
+
+def say(port: int, text: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(harness.PATIENCE)
+        client.sendto(text.encode(), ("127.0.0.1", port))
+        return client.recv(4096).decode()
+
+
+def tcp(port: int) -> str:
+    with socket.create_connection(("127.0.0.1", port), harness.PATIENCE) as client:
+        client.sendall(b"go\n")
+        return client.makefile("rb").read().decode()
+
+
+@pytest.mark.parametrize("how", ["run", "run -e", "run -e -t 2 --check-reset", "snaprun -e", "snaprun"])
+def test_datagrams_are_answered(how, tmp_path) -> None:
+    port = harness.free_port()
+    rights, argv = "--allow-net", [str(harness.GUESTS / "datagrams"), str(port)]
+    words = how.split()
+    if words[0] == "snaprun":
+        done = kvmserver("snapshot", rights, "-o", tmp_path / "snap", *LIMITS, *argv, patience=harness.PATIENCE + 100)
+        assert done.status == 0, done
+        words += [*LIMITS, str(tmp_path / "snap")]
+    else:
+        words += [rights, *LIMITS, *argv]
+    with started(*words) as process:
+        said = [say(port, f"hello {n}") for n in range(3)] + [say(port, "x" * 2000)]
+        clean = "-e" in words
+        assert said == [f"{1 if clean else n + 1} hello {n}" for n in range(3)] + [f"{1 if clean else 4} " + "x" * 2000]
+        assert tcp(port) == ("1" if clean else "5")
+        assert say(port, "again") == ("1 again" if clean else "6 again")
+        assert "reset differs" not in process.err

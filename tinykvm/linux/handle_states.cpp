@@ -1,7 +1,9 @@
 // Handles to plain values and back, for snapshot files.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +24,17 @@ constexpr std::int32_t kHighestNumber = 1 << 20;
 
 [[noreturn]] void bad_state(const HandleState& state, const std::string& why) {
     throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: handle {}: {}", state.number, why));
+}
+
+// Options of a bound socket, among its flags.
+constexpr std::uint32_t kBoundV6Only = 1u << 30, kBoundBroadcast = 1u << 29;
+std::uint32_t bound_flags(std::uint32_t flags, int fd) {
+    const auto on = [&](int level, int name) {
+        int value = 0;
+        socklen_t bytes = sizeof(value);
+        return ::getsockopt(fd, level, name, &value, &bytes) == 0 && value != 0;
+    };
+    return flags | (on(IPPROTO_IPV6, IPV6_V6ONLY) ? kBoundV6Only : 0) | (on(SOL_SOCKET, SO_BROADCAST) ? kBoundBroadcast : 0);
 }
 
 int stdio_number(const std::string& path) {
@@ -84,6 +97,33 @@ void restore_memfd(const HandleState& state, Handle& handle) {
     handle.file = std::make_shared<const HostFile>(std::move(fd));
 }
 
+// A datagram socket that serves at a port of its own.
+bool restore_bound(const HandleState& state, const Policy& policy, Handle& handle) {
+    const auto* address = reinterpret_cast<const sockaddr*>(state.bound.data());
+    const auto bytes = static_cast<socklen_t>(state.bound.size());
+    if (state.type != SOCK_DGRAM || (state.family != AF_INET && state.family != AF_INET6) || !net_address(address, bytes))
+        bad_state(state, "no datagram socket");
+    if (!policy.may_listen(address, bytes)) {
+        handle.lost_why = "not permitted; " + Policy::net_flag("--allow-listen", address, bytes) + " would allow it";
+        handle.lost = ECONNRESET;
+        return true;
+    }
+    UniqueFd fd(::socket(state.family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, state.protocol));
+    const int only = (state.flags & kBoundV6Only) != 0, on = 1;
+    if (fd && state.family == AF_INET6)
+        ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
+    if (fd && (state.flags & kBoundBroadcast))
+        ::setsockopt(fd.get(), SOL_SOCKET, SO_BROADCAST, &on, sizeof(on));
+    if (!fd || ::bind(fd.get(), address, bytes) != 0) {
+        handle.lost_why = fmt::format("cannot be bound to {} here ({})", net_address(address, bytes)->text(), ::strerrorname_np(errno));
+        handle.lost = ECONNRESET;
+        return true;
+    }
+    handle.info.bound = state.bound;
+    handle.file = std::make_shared<const HostFile>(std::move(fd));
+    return true;
+}
+
 // A file that is only read must be the one that it was; one that is written to may have grown.
 bool same_file(const HandleState& then, const HandleInfo& now) {
     if (then.kind != now.kind)
@@ -132,6 +172,9 @@ std::vector<HandleState> HandleTable::states() const {
         state.family = info.family;
         state.type = info.type;
         state.protocol = info.protocol;
+        state.bound = info.bound;
+        if (!info.bound.empty() && handle->file)
+            state.flags = bound_flags(state.flags, handle->file->fd());
         struct stat now {};
         const bool changes = info.kind == HandleKind::file || info.kind == HandleKind::memfd;
         if (changes && handle->file && ::fstat(handle->file->fd(), &now) == 0)
@@ -175,6 +218,9 @@ HandleTable HandleTable::restore(const std::vector<HandleState>& states, const P
             restore_memfd(state, handle);
             break;
         case HandleKind::socket:
+            if (!state.bound.empty() && restore_bound(state, policy, handle))
+                break;
+            [[fallthrough]];
         case HandleKind::event:
             handle.lost = state.kind == HandleKind::socket ? ECONNRESET : EIO;
             handle.lost_why = "was open at the snapshot, and connections do not outlive one";

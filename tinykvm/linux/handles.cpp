@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -39,6 +40,18 @@ void ignore_write_signals() {
         return true;
     }();
     (void)done;
+}
+
+bool is_connected(int fd) {
+    sockaddr_storage peer;
+    socklen_t bytes = sizeof(peer);
+    return ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0;
+}
+
+// Polls as a datagram socket that has one, or has none.
+int ready_fd(bool readable) {
+    static const UniqueFd with(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)), without(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    return readable ? with.get() : without.get();
 }
 
 std::shared_ptr<const HostFile> own_file(UniqueFd fd) { return std::make_shared<const HostFile>(std::move(fd)); }
@@ -218,6 +231,40 @@ std::int32_t HandleTable::close(std::int32_t number) {
     return 0;
 }
 
+std::vector<HandleBase::Served> HandleBase::served() const {
+    std::vector<Served> out;
+    for (std::size_t n = 0; n < handles_.size(); ++n)
+        if (const Handle* handle = handles_[n].get(); handle && handle->file && !handle->info.bound.empty())
+            out.push_back({static_cast<std::int32_t>(n), handle->file->fd()});
+    return out;
+}
+
+void HandleTable::set_bound(std::int32_t number, std::vector<std::uint8_t> address) {
+    auto copy = std::make_unique<Handle>(*find(number));
+    copy->info.bound = std::move(address);
+    put(number, std::move(copy));
+}
+
+bool HandleTable::is_shared(std::int32_t number) const {
+    const Handle* handle = find(number);
+    return handle && handle->info.kind == HandleKind::socket && handle->file && !slots_[static_cast<std::size_t>(number)].own;
+}
+
+void HandleTable::give(std::int32_t number, Datagram datagram) {
+    given_number_ = number;
+    given_ = std::move(datagram);
+}
+
+bool HandleTable::receive_given(std::int32_t number, bool peek, std::optional<Datagram>& out) {
+    if (!given_only_ || !is_shared(number))
+        return false;
+    if (number == given_number_)
+        out = given_;
+    if (out && !peek)
+        given_.reset();
+    return true;
+}
+
 void HandleTable::set_name(std::int32_t number, UnixName name) {
     auto copy = std::make_unique<Handle>(*find(number));
     UniqueFd fd(::dup(copy->file->fd()));
@@ -239,6 +286,8 @@ int HandleTable::fd(std::int32_t number) const {
         return -1;
     if (handle->lost != 0)
         return handle->info.kind == HandleKind::socket ? hung_up_fd() : -1;
+    if (given_only_ && is_shared(number))
+        return ready_fd(given_ && number == given_number_);
     return handle->file->fd();
 }
 
@@ -372,6 +421,7 @@ std::uint64_t HandleTable::memfd_bytes() const {
 std::uint32_t HandleTable::set_umask(std::uint32_t mask) { return std::exchange(umask_, mask & 0777); }
 
 void HandleTable::reset() {
+    given_.reset();
     for (const std::int32_t number : changed_) {
         Slot& at = *slot(number);
         at.own.reset();
@@ -395,7 +445,9 @@ std::shared_ptr<const HandleBase> HandleTable::freeze() {
         if (!slots_[n].handle)
             continue;
         auto copy = std::make_unique<Handle>(*slots_[n].handle);
-        if (copy->info.kind == HandleKind::socket) {
+        const bool serves = copy->info.kind == HandleKind::socket && !copy->info.bound.empty() && copy->file && !is_connected(copy->file->fd());
+        if (copy->info.kind == HandleKind::socket && !serves) {
+            copy->info.bound.clear();
             copy->file.reset();
             copy->lost = ECONNRESET;
         }

@@ -9,11 +9,13 @@
 // may use their offset, locks or status flags: files are read and written at explicit offsets, and what
 // needs state of its own asks private_fd().
 #pragma once
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +55,14 @@ struct HandleInfo {
     bool synthetic = false;  // a made-up file
     FileIdentity identity;
     std::int32_t family = 0, type = 0, protocol = 0; // of a socket
+    std::vector<std::uint8_t> bound; // sockaddr of a datagram socket at a port that the program named: what it serves at
+};
+
+// A datagram that came for a machine.
+struct Datagram {
+    std::vector<std::byte> bytes;
+    sockaddr_storage from{};
+    std::uint32_t from_bytes = 0;
 };
 
 // A handle as plain values, for the snapshot file.
@@ -64,6 +74,7 @@ struct HandleState {
     FileIdentity identity;
     std::int32_t family = 0, type = 0, protocol = 0;
     std::vector<std::uint8_t> content; // of a memfd
+    std::vector<std::uint8_t> bound;   // of a datagram socket; may be absent in a file
     bool operator==(const HandleState&) const = default;
 };
 
@@ -98,6 +109,9 @@ public:
     bool has(const std::shared_ptr<const HostFile>& file) const;
     // A handle of the same file as this one, or -1.
     std::int32_t number_of(const Handle& handle) const;
+    // The datagram sockets that serve, which all machines with this base have together.
+    struct Served { std::int32_t number; int fd; };
+    std::vector<Served> served() const;
 
 private:
     friend class HandleTable;
@@ -154,6 +168,17 @@ public:
     // A socket that is not of the base: its name in the file system goes with it.
     void set_name(std::int32_t number, UnixName name);
 
+    // Of a datagram socket that was bound and is not the base's.
+    void set_bound(std::int32_t number, std::vector<std::uint8_t> address);
+    // Whether a socket is the base's, which is other machines' as well: nothing of it may be changed.
+    bool is_shared(std::int32_t number) const;
+    bool is_own(std::int32_t number) const { return find(number) && slots_[static_cast<std::size_t>(number)].own; } // not of the base
+    // From now on datagrams of the base's sockets come by give() only: a machine that is reset sees what it was woken for.
+    void take_given_only() { given_only_ = true; }
+    void give(std::int32_t number, Datagram datagram);
+    // For recvmsg: true when the socket is one whose datagrams are given; `out` stays empty when there is none.
+    bool receive_given(std::int32_t number, bool peek, std::optional<Datagram>& out);
+
     // The program's file mode creation mask. It is no handle but of the same kind: of one machine, back at the
     // base's with reset. The host process's own mask applies to what is created as well.
     std::uint32_t umask() const { return umask_; }
@@ -194,6 +219,9 @@ private:
     std::uint32_t limit_ = 0;
     std::uint32_t umask_ = 022;
     std::uint64_t memfd_limit_ = 1ull << 30;
+    bool given_only_ = false;
+    std::int32_t given_number_ = -1;
+    std::optional<Datagram> given_;
     std::map<const HostFile*, std::shared_ptr<const HostFile>> own_memory_; // by what the base has
     std::vector<std::weak_ptr<const HostFile>> mapped_memory_;
 };

@@ -110,6 +110,8 @@ std::int64_t call_connect(CallContext& call, const CallArgs& args) {
     const SocketAddress address = load_address(call.memory, address_arg(args.arg[1]), int_arg(args.arg[2]));
     if (address.error != 0)
         return address.error;
+    if (call.handles.is_shared(int_arg(args.arg[0])))
+        return -EPERM; // it would be connected for other machines as well
     // AF_UNSPEC takes a peer away, which needs no permission.
     if (address.length >= sizeof(sa_family_t) && address.storage.ss_family == AF_UNSPEC)
         return result_of(::connect(handle->file->fd(), address.get(), address.length));
@@ -138,7 +140,16 @@ std::int64_t call_bind(CallContext& call, const CallArgs& args) {
             return -EINVAL; // but for autobind
     } else if (const std::int64_t refused = check_source(call, address))
         return refused;
-    return result_of(::bind(handle->file->fd(), address.get(), address.length));
+    const int number = int_arg(args.arg[0]);
+    if (call.handles.is_shared(number))
+        return -EINVAL;
+    const std::int64_t result = result_of(::bind(handle->file->fd(), address.get(), address.length));
+    const auto local = net_address(address.get(), address.length);
+    if (result == 0 && handle->info.type == SOCK_DGRAM && local && local->port != 0) {
+        const auto* bytes = reinterpret_cast<const std::uint8_t*>(address.get());
+        call.handles.set_bound(number, std::vector<std::uint8_t>(bytes, bytes + address.length));
+    }
+    return result;
 }
 
 std::int64_t call_getsockname(CallContext& call, const CallArgs& args) {
@@ -152,6 +163,8 @@ std::int64_t call_getpeername(CallContext& call, const CallArgs& args) {
 std::int64_t call_shutdown(CallContext& call, const CallArgs& args) {
     std::int64_t error = 0;
     const Handle* handle = use_socket(call, args.arg[0], error);
+    if (call.handles.is_shared(int_arg(args.arg[0])))
+        return -ENOTCONN;
     return handle ? result_of(::shutdown(handle->file->fd(), int_arg(args.arg[1]))) : error;
 }
 

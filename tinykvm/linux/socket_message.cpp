@@ -112,6 +112,31 @@ std::int64_t call_sendmsg(CallContext& call, const CallArgs& args) {
     return result_of(::sendmsg(message.socket->file->fd(), &header, flags));
 }
 
+namespace {
+
+// As recvmsg would have it from the socket.
+std::int64_t put_given(CallContext& call, const CallArgs& args, const Message& message, const Datagram& given) {
+    std::size_t done = 0;
+    for (const iovec& run : message.buffers.runs) {
+        const std::size_t n = std::min(given.bytes.size() - done, run.iov_len);
+        std::memcpy(run.iov_base, given.bytes.data() + done, n);
+        done += n;
+    }
+    abi::SocketMessage reply = message.guest;
+    reply.flags = done < given.bytes.size() ? MSG_TRUNC : 0;
+    reply.name_bytes = 0;
+    if (message.guest.name != 0) {
+        const std::size_t room = std::min<std::size_t>(message.guest.name_bytes, given.from_bytes);
+        if (!call.memory.write(GuestVirt(message.guest.name), std::as_bytes(std::span(&given.from, 1)).first(room)))
+            return -EFAULT;
+        reply.name_bytes = given.from_bytes;
+    }
+    const std::size_t told = message.guest.flags & MSG_TRUNC ? given.bytes.size() : done;
+    return call.memory.store(address_arg(args.arg[1]), reply) ? static_cast<std::int64_t>(told) : -EFAULT;
+}
+
+} // namespace
+
 std::int64_t call_recvmsg(CallContext& call, const CallArgs& args) {
     Message message = load_message(call, args, Access::write);
     if (message.error != 0)
@@ -120,6 +145,12 @@ std::int64_t call_recvmsg(CallContext& call, const CallArgs& args) {
         return -EAGAIN; // its use is the ancillary data: there is never any
     SocketAddress from;
     msghdr header = message.header();
+    std::optional<Datagram> given;
+    if (call.handles.receive_given(int_arg(args.arg[0]), (message.guest.flags & MSG_PEEK) != 0, given)) {
+        if (!given)
+            return -EAGAIN;
+        return put_given(call, args, message, *given);
+    }
     header.msg_name = from.get();
     header.msg_namelen = sizeof from.storage;
     const int flags = static_cast<int>(message.guest.flags & kReceiveFlags) | MSG_DONTWAIT;

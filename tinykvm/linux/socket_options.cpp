@@ -119,6 +119,12 @@ std::int64_t call_setsockopt(CallContext& call, const CallArgs& args) {
         if (wanted.l_onoff != 0 && wanted.l_linger != 0)
             return 0;
     }
+    if (call.handles.is_shared(int_arg(args.arg[0]))) { // only what it is already: it is other machines' as well
+        std::array<std::byte, kMaxValue> now{};
+        auto bytes = static_cast<socklen_t>(length);
+        const bool same = ::getsockopt(handle->file->fd(), level, name, now.data(), &bytes) == 0 && now == value;
+        return same ? 0 : -EPERM;
+    }
     return result_of(::setsockopt(handle->file->fd(), level, name, value.data(), static_cast<socklen_t>(length)));
 }
 

@@ -345,6 +345,15 @@ std::vector<Machine::WaitHandle> Machine::wait_handles() const {
     return out;
 }
 
+bool Machine::waits_for_own() const {
+    const volatile abi::Wait& w = shared_->wait;
+    const std::uint32_t count = std::min(std::uint32_t{w.handle_count}, abi::kMaxWaitHandles);
+    for (std::uint32_t i = 0; i < count; ++i)
+        if (handles_.is_own(w.handles[i].handle))
+            return true;
+    return false;
+}
+
 void Machine::handle_ready(std::uint32_t index, short revents) {
     if (index < abi::kMaxWaitHandles)
         shared_->wait.handles[index].revents = revents;

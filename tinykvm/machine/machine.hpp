@@ -153,6 +153,7 @@ public:
     struct WaitHandle { int fd; short events; };
     std::vector<WaitHandle> wait_handles() const;
     void handle_ready(std::uint32_t index, short revents);
+    bool waits_for_own() const; // for a handle that the image has not
 
     Connections& connections() { return connections_; }
     HandleTable& handles() { return handles_; }
