@@ -37,6 +37,7 @@ std::vector<tinykvm::EntropyRegion> find_entropy(const MemoryView& memory);
 
 // The finders. Each looks first, cheaply, whether its runtime is there at all.
 void find_cookies(const MemoryView& memory, Findings& findings); // include/kvmserver/entropy.h
+void find_bun(const MemoryView& memory, Findings& findings); // Math.random of JavaScriptCore, pool of crypto
 void find_cpython(const MemoryView& memory, Findings& findings); // and numpy
 void find_go(const MemoryView& memory, Findings& findings);
 void find_java(const MemoryView& memory, Findings& findings);

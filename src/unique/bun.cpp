@@ -1,0 +1,103 @@
+// Bun. Math.random of JavaScriptCore is WTF's WeakRandom, one for each global object. It is the seed (32 bits) and the state of xorshift128+
+// that it has led to, which is recomputed here. See Source/WTF/wtf/WeakRandom.h in WebKit.
+#include <algorithm>
+#include <bitset>
+
+#include "src/unique/finder.hpp"
+#include "src/unique/xorshift128.hpp"
+
+namespace kvmserver::unique {
+
+using tinykvm::GuestVirt;
+
+namespace {
+
+constexpr std::uint64_t kMostDraws = 1 << 22;          // of one generator that we follow
+constexpr std::uint64_t kFirstDraws = 64;             // of each place that looks like one
+constexpr std::size_t kMostFollowed = 32;              // further than that; 5 ms each
+constexpr std::uint32_t kFewestSeed = 1 << 16;         // smaller seeds are a person's (setRandomSeed() of bun:jsc)
+
+// Whether the seed leads to the state within so many numbers drawn.
+bool leads_to(std::uint32_t seed, const Xorshift128& state, std::uint64_t draws) {
+    Xorshift128 from{seed, seed};
+    from.step(); // setSeed() draws once
+    for (std::uint64_t i = 0; i <= draws; ++i, from.step())
+        if (from == state)
+            return true;
+    return false;
+}
+
+bool full(std::uint64_t word) { return word >> 48 != 0 && word >> 48 != 0xfffe && word >> 48 != 0xffff && word << 32 != 0; }
+
+// Bun's pool for crypto.randomUUID(), getRandomValues() and randomInt(): 2048 random bytes and how many of them are used. It has a block of the
+// heap for itself, so that one pointer leads to its beginning.
+constexpr std::size_t kPool = 2048;
+
+bool looks_random(std::span<const std::byte> bytes) {
+    for (std::size_t at = 0; at < bytes.size(); at += 64) {
+        std::bitset<256> seen;
+        for (const std::byte value : bytes.subspan(at, 64))
+            seen.set(static_cast<std::size_t>(value));
+        if (seen.count() < 40) // 57 are expected; compressed data passes as well, but no small number follows that
+            return false;
+    }
+    return true;
+}
+
+bool anything_leads_to(const MemoryView& memory, GuestVirt at) {
+    return std::any_of(memory.written().begin(), memory.written().end(), [&](const Written& run) {
+        const auto words = run.words();
+        return std::find(words.begin(), words.end(), at.value) != words.end();
+    });
+}
+
+void find_bun_pool(const MemoryView& memory, Findings& findings) {
+    int found = 0;
+    for (const Written& run : memory.written()) {
+        const auto words = run.words();
+        for (std::size_t i = kPool / 8; i + 8 < words.size(); ++i) {
+            if (words[i] == 0 || words[i] > kPool || words[i + 1] != 0 || words[i + 2] != 0 || words[i - 1] >> 32 == 0)
+                continue;
+            const GuestVirt pool = run.begin + (i * 8 - kPool);
+            if (pool.value % 64 != 0 || !looks_random(run.bytes.subspan(i * 8 - kPool, kPool)) || ++found > 64 || !anything_leads_to(memory, pool))
+                continue;
+            const std::uint64_t used_up = kPool;
+            findings.add_constant(pool + kPool, std::as_bytes(std::span(&used_up, 1)), "Bun crypto.randomUUID and getRandomValues");
+        }
+    }
+}
+
+} // namespace
+
+void find_bun(const MemoryView& memory, Findings& findings) {
+    std::vector<GuestVirt> likely;
+    bool any = false; // a program with JavaScriptCore has some that were seldom used
+    const auto add = [&](GuestVirt at) {
+        any = true;
+        findings.add_random(at + sizeof(std::uint64_t), sizeof(Xorshift128), "JavaScriptCore Math.random");
+    };
+    for (const Written& run : memory.written()) {
+        const auto words = run.words();
+        for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+            if ((words[i] & 0xffffffff) < kFewestSeed || !full(words[i + 2]) || words[i + 1] >> 16 == 0)
+                continue;
+            const GuestVirt at = run.begin + i * sizeof(std::uint64_t);
+            if ((words[i] ^ at.value) << 32 >> 44 == 0)
+                continue; // seeded from its own address: generators of the collector
+            // Beside a global object's generator lie pointers and counts; in text and in pictures they do not.
+            if (leads_to(static_cast<std::uint32_t>(words[i]), {words[i + 1], words[i + 2]}, kFirstDraws))
+                add(at);
+            else if (words[i] >> 32 == 0 && full(words[i + 1]) && i > 0 && words[i - 1] >> 48 == 0 && i + 3 < words.size() && words[i + 3] >> 48 == 0 &&
+                     likely.size() < kMostFollowed)
+                likely.push_back(at);
+        }
+    }
+    for (const GuestVirt at : any ? likely : std::vector<GuestVirt>())
+        if (const auto seed = memory.value<std::uint32_t>(at))
+            if (const auto state = memory.value<Xorshift128>(at + sizeof(std::uint64_t)); state && leads_to(*seed, *state, kMostDraws))
+                add(at);
+    if (any)
+        find_bun_pool(memory, findings);
+}
+
+} // namespace kvmserver::unique
