@@ -49,10 +49,43 @@ void add_node_id(const v8::Heap<Word>& heap, GuestVirt array, Findings& findings
         findings.add_random(*elements + (2 * v8::Heap<Word>::kSlot + 1), 5, "npm uuid, node of version 1");
 }
 
+// Deno 2.9 draws 128 UUIDs at once as one text (ext/crypto/00_crypto.js). Names are shortened there, so this looks for the neighbours themselves:
+// [36, length of a UUID][128, how many][the text][how many are used].
+template <class Word>
+void find_deno_uuids(const MemoryView& memory, Findings& findings) {
+    using Heap = v8::Heap<Word>;
+    constexpr std::int32_t kLength = 36, kCount = 128;
+    const Heap heap{memory};
+    const auto is_batch = [&](GuestVirt string) {
+        const auto length = memory.value<std::uint32_t>(string + (Heap::kStringHeader - 4));
+        if (length != static_cast<std::uint32_t>(kLength * kCount) || !heap.has_map(string))
+            return false;
+        const auto text = memory.bytes(string + Heap::kStringHeader, kLength * kCount);
+        for (std::size_t at = 0; at < text.size(); at += kLength)
+            for (const std::size_t dash : {8, 13, 18, 23})
+                if (text[at + dash] != std::byte{'-'})
+                    return false;
+        return !text.empty();
+    };
+    for (const Written& run : memory.written()) {
+        const std::span words(reinterpret_cast<const Word*>(run.bytes.data()), run.bytes.size() / sizeof(Word));
+        for (std::size_t i = 0; i + 3 < words.size(); ++i) {
+            if (words[i] != Heap::to_smi(kLength) || words[i + 1] != Heap::to_smi(kCount) || !Heap::is_pointer(words[i + 2]) ||
+                !Heap::is_smi(words[i + 3]) || words[i + 3] > Heap::to_smi(kCount))
+                continue;
+            const GuestVirt at = run.begin + i * sizeof(Word);
+            const Word used_up = Heap::to_smi(kCount);
+            if (is_batch(Heap::object(words[i + 2], at)))
+                findings.add_constant(at + 3 * sizeof(Word), std::as_bytes(std::span(&used_up, 1)), "Deno crypto.randomUUID");
+        }
+    }
+}
+
 } // namespace
 
 template <std::unsigned_integral Word>
 void v8::find_pools(const MemoryView& memory, Findings& findings) {
+    find_deno_uuids<Word>(memory, findings);
     std::vector<std::string_view> names;
     for (const Pool& pool : kPools)
         names.push_back(pool.used);

@@ -20,6 +20,9 @@ LONG = REQUESTS > 1000
 RUN_E2 = Mode("run-e-t2", "run", True, 2)
 SOURCES = pathlib.Path(__file__).parent / "guests/unique"
 BUILT = BUILD / "tests/e2e/unique"
+# Where scripts/functions.sh puts Deno; Bun is tested where `bun` is in PATH.
+DENO = str(pathlib.Path(__file__).parents[2] / "build/functions/runtimes/deno/node_modules/@deno/linux-x64-glibc/deno")
+JAVASCRIPT = str(SOURCES / "server.mjs")
 
 
 class Case(NamedTuple):
@@ -57,6 +60,9 @@ CASES = {
         Case("rust", ["cargo"], [str(BUILT / "rust/release/unique"), "{port}"],
              ["cargo", "build", "--release", "--locked", "-q", "--target-dir", str(BUILT / "rust")], "rust"),
         Case("ruby", ["ruby"], ["{tool}", str(SOURCES / "server.rb"), "{port}"]),
+        Case("node", ["node"], ["{tool}", JAVASCRIPT, "{port}"]),
+        Case("deno", [DENO], ["{tool}", "run", "--allow-all", JAVASCRIPT, "{port}"]),
+        Case("bun", ["bun"], ["{tool}", JAVASCRIPT, "{port}"]),
         Case("php", ["php"], ["{tool}", str(SOURCES / "server.php"), "{port}"]),
         Case("php-seeded", ["php"], ["{tool}", str(SOURCES / "server.php"), "{port}", "own"]),
     ]
