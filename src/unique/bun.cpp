@@ -12,9 +12,9 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::uint64_t kMostDraws = 1 << 22;          // of one generator that we follow
+constexpr std::uint64_t kMostDraws = 1 << 14;          // of one generator that we follow
 constexpr std::uint64_t kFirstDraws = 64;             // of each place that looks like one
-constexpr std::size_t kMostFollowed = 32;              // further than that; 5 ms each
+constexpr std::size_t kMostFollowed = 20000;           // further than that, in programs with JavaScriptCore
 constexpr std::uint32_t kFewestSeed = 1 << 16;         // smaller seeds are a person's (setRandomSeed() of bun:jsc)
 
 // Whether the seed leads to the state within so many numbers drawn.
@@ -84,11 +84,9 @@ void find_bun(const MemoryView& memory, Findings& findings) {
             const GuestVirt at = run.begin + i * sizeof(std::uint64_t);
             if ((words[i] ^ at.value) << 32 >> 44 == 0)
                 continue; // seeded from its own address: generators of the collector
-            // Beside a global object's generator lie pointers and counts; in text and in pictures they do not.
             if (leads_to(static_cast<std::uint32_t>(words[i]), {words[i + 1], words[i + 2]}, kFirstDraws))
                 add(at);
-            else if (words[i] >> 32 == 0 && full(words[i + 1]) && i > 0 && words[i - 1] >> 48 == 0 && i + 3 < words.size() && words[i + 3] >> 48 == 0 &&
-                     likely.size() < kMostFollowed)
+            else if (words[i] >> 32 == 0 && full(words[i + 1]) && likely.size() < kMostFollowed)
                 likely.push_back(at);
         }
     }
