@@ -137,13 +137,13 @@ struct Fields<tinykvm::Limits> {
     static constexpr auto all() {
         return std::tuple{Field{"boot_seconds", &T::boot_seconds},
                           Field{"request_seconds", &T::request_seconds},
-                          Field{"request_total_seconds", &T::request_total_seconds, true},
+                          Field{"request_total_seconds", &T::request_total_seconds},
                           Field{"memory", &T::memory},
                           Field{"address_space", &T::address_space},
                           Field{"request_memory", &T::request_memory},
                           Field{"keep_memory", &T::keep_memory},
                           Field{"open_files", &T::open_files},
-                          Field{"executable_heap", &T::executable_heap, true}};
+                          Field{"executable_heap", &T::executable_heap}};
     }
 };
 
