@@ -90,6 +90,9 @@ private:
         const auto cache = cached ? heap_.memory.template value<Cache>(*cache_at + 2 * Heap::kSlot) : std::nullopt;
         // A context that has not drawn yet would seed its state from the isolate's generator, which repeats as well.
         const bool unused = *state == Xorshift128{};
+        // Without a cache to compute it from, an array of two objects must not be taken for a state.
+        if (heap_.follow(state_at) && heap_.has_map(*heap_.follow(state_at)))
+            return false;
         if (left == 0 ? !unused && (state->s0 == 0 || state->s1 == 0) : !cache || !cache_of(*state, *cache))
             return false;
         const GuestVirt index_at = context + static_cast<std::uint64_t>(2 + i) * Heap::kSlot;

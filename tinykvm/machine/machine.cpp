@@ -369,7 +369,7 @@ std::shared_ptr<MachineImage> Machine::describe() {
     auto regions = std::make_shared<AddressSpace::Regions>(space_.regions());
     for (auto& [begin, region] : *regions) {
         region.patches = nullptr;
-        if ((region.flags & kRegionShared) && region.has_offset())
+        if ((region.flags & kRegionShared) && region.file)
             continue; // the file's own pages, or frozen ones
         region.file = nullptr; // its contents are in the image now
         region.file_offset = 0;

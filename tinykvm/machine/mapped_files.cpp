@@ -10,7 +10,6 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::int32_t kOwnFile = -1; // in place of a handle: `size` is the address of its content
 
 // A file of the host is opened anew: a mapping must keep no locks of the descriptor that it was made through.
 Handle apart(const Handle& handle) {
@@ -40,8 +39,6 @@ std::shared_ptr<FileBacking> backing_of(const Handle& handle) {
 std::vector<FileMappingState> mapping_states(const AddressSpace::Regions& regions, const HandleBase& handles) {
     std::vector<FileMappingState> states;
     for (const auto& [begin, region] : regions) {
-        if (region.own_content != 0)
-            states.push_back({begin, kOwnFile, region.file_offset, region.own_content, 0});
         if (!(region.flags & kRegionShared) || !region.file)
             continue;
         const FileBacking& file = *region.file;
@@ -54,20 +51,14 @@ std::vector<FileMappingState> mapping_states(const AddressSpace::Regions& region
 void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMappingState>& states, const HandleBase& handles) {
     for (const FileMappingState& state : states) {
         const auto at = regions.find(state.begin);
-        const bool own = state.handle == kOwnFile;
-        const Handle* handle = own ? nullptr : handles.find(state.handle);
-        const bool sound = at != regions.end() && (at->second.flags & kRegionShared) && !at->second.has_offset() && (handle || own) &&
-                           (own || handle->info.kind == HandleKind::file || handle->info.kind == HandleKind::memfd) &&
+        const Handle* handle = handles.find(state.handle);
+        const bool sound = at != regions.end() && (at->second.flags & kRegionShared) && !at->second.file && handle &&
+                           (handle->info.kind == HandleKind::file || handle->info.kind == HandleKind::memfd) &&
                            (state.offset & (kPageSize - 1)) == 0 &&
                            state.offset <= std::numeric_limits<std::int64_t>::max() - (at->second.end - at->first);
         if (!sound)
             throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: {:#x} is no mapping of a file", state.begin));
         Region& region = at->second;
-        if (own) { // it is looked at whenever it is used
-            region.own_content = state.size;
-            region.file_offset = state.offset;
-            continue;
-        }
         if ((region.flags & kRegionFrozen) && (handle->lost != 0 || !handle->file))
             continue;
         const auto file = backing_of(*handle);

@@ -18,7 +18,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::uint32_t kMlock2 = 325, kMapOwn = 0x1821, kOwnMappings = 0x1822;
+constexpr std::uint32_t kMlock2 = 325;
 
 } // namespace
 
@@ -94,10 +94,6 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
     case __NR_mlock:
     case __NR_munlock:
     case kMlock2: result = space_.mlock(a[0], a[1]); break;
-    case kMapOwn:
-        result = space_.mmap(a[0], a[1], static_cast<std::uint32_t>(a[2]), static_cast<std::uint32_t>(a[3]) | MAP_ANONYMOUS, nullptr, a[5], a[4]);
-        break;
-    case kOwnMappings: return space_.own_mappings(a[0]);
     case abi::kDropOwnPages: return space_.drop_own_pages(a[0], a[1]);
     default: handled = false; return 0;
     }

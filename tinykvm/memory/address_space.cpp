@@ -18,9 +18,9 @@ constexpr const char* kHeapName = "[heap]";
 }
 
 bool AddressSpace::mergeable(const Region& a, const Region& b, std::uint64_t a_begin) {
-    if (a.prot != b.prot || a.flags != b.flags || a.file != b.file || a.own_content != b.own_content || a.name != b.name || a.patches != b.patches)
+    if (a.prot != b.prot || a.flags != b.flags || a.file != b.file || a.name != b.name || a.patches != b.patches)
         return false;
-    return !a.has_offset() || a.file_offset + (a.end - a_begin) == b.file_offset;
+    return !a.file || a.file_offset + (a.end - a_begin) == b.file_offset;
 }
 
 AddressSpace::AddressSpace(GuestRam& ram, std::uint64_t max_bytes) : ram_(&ram), windows_(ram), tables_(ram), max_bytes_(max_bytes) {}
@@ -70,7 +70,7 @@ void AddressSpace::split(std::uint64_t at) {
     if (here == regions_.end() || here->first == at)
         return;
     Region upper = here->second;
-    if (upper.has_offset())
+    if (upper.file)
         upper.file_offset += at - here->first;
     here->second.end = at;
     regions_.emplace(at, std::move(upper));
@@ -163,7 +163,7 @@ void AddressSpace::drop_pages(std::uint64_t begin, std::uint64_t end) {
 }
 
 std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint32_t prot, std::uint32_t flags,
-                                std::shared_ptr<const FileBacking> file, std::uint64_t offset, std::uint64_t own_content) {
+                                std::shared_ptr<const FileBacking> file, std::uint64_t offset) {
     if (bytes == 0 || bytes > layout::kUserMax)
         return bytes == 0 ? -EINVAL : -ENOMEM;
     bytes = page_up(bytes);
@@ -223,8 +223,7 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
     if (file)
         region.name = file->name;
     region.file = std::move(file);
-    region.own_content = own_content;
-    region.file_offset = region.has_offset() ? offset : 0;
+    region.file_offset = region.file ? offset : 0;
     region.patches = patch_code(at, bytes, region);
     insert(at, std::move(region));
     populate_small(at, at + bytes);
@@ -240,7 +239,7 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
 void AddressSpace::populate_small(std::uint64_t begin, std::uint64_t end) {
     constexpr std::uint64_t kSmall = 256 << 10;
     const auto region = region_of(begin);
-    if (end - begin > kSmall || region->second.has_offset() || !(region->second.prot & PROT_WRITE))
+    if (end - begin > kSmall || region->second.file || !(region->second.prot & PROT_WRITE))
         return;
     for (std::uint64_t page = begin; page < std::min(end, region->second.end); page += kPageSize)
         if (!pte::mapped(tables_.get(GuestVirt(page))) && populate_around(region, page, kSmall) != FaultOutcome::done) {
@@ -286,8 +285,6 @@ std::int64_t AddressSpace::unmap(std::uint64_t at, std::uint64_t end) {
             mapped_bytes_ -= it->second.end - it->first;
         if (live(it->second) && (files.empty() || files.back() != it->second.file))
             files.push_back(it->second.file);
-        if (it->second.own_content != 0)
-            leave_own_pages(it->first, it->second.end);
         it = regions_.erase(it);
     }
     drop_pages(at, end);

@@ -39,8 +39,6 @@ struct Region {
     std::uint32_t flags = kRegionUser;
     std::shared_ptr<const FileBacking> file; // null: anonymous
     std::uint64_t file_offset = 0;           // of the region's first byte
-    std::uint64_t own_content = 0; // address of the OwnContent of one of the guest kernel's own files that is mapped shared, or 0
-    bool has_offset() const { return file || own_content != 0; }
     std::shared_ptr<const CodePatches> patches; // of code that leads to stubs
     std::string name;
 };
@@ -84,11 +82,8 @@ public:
 
     // --- system calls ---------------------------------------------------------------------------------------
     std::int64_t mmap(std::uint64_t at, std::uint64_t bytes, std::uint32_t prot, std::uint32_t flags,
-                      std::shared_ptr<const FileBacking> file, std::uint64_t offset, std::uint64_t own_content = 0);
-    // Files that the guest kernel keeps in layout::kFileArea. What is mapped of them uses the frames that are there, of which a
-    // mapping knows by the guest kernel's word: where it is wrong, the program harms itself.
-    std::int64_t own_mappings(std::uint64_t own_content) const; // how many there are
-    // Gives the memory of own files back: [at, at+bytes) of layout::kFileArea.
+                      std::shared_ptr<const FileBacking> file, std::uint64_t offset);
+    // Gives the memory of the guest kernel's own files back: [at, at+bytes) of layout::kFileArea.
     std::int64_t drop_own_pages(std::uint64_t at, std::uint64_t bytes);
     std::int64_t munmap(std::uint64_t at, std::uint64_t bytes);
     std::int64_t mprotect(std::uint64_t at, std::uint64_t bytes, std::uint32_t prot);
@@ -181,9 +176,6 @@ private:
     static bool counts(const Region& region) { return (region.flags & kRegionUser) && region.prot != 0; }
     int file_fd(const FileBacking& file) const;
     FaultOutcome populate_shared(Regions::iterator region, std::uint64_t at);
-    FaultOutcome populate_own(Regions::iterator region, std::uint64_t at);
-    // Takes pages out of the tables that an own file still has. Those of `only`, if that is given.
-    void leave_own_pages(std::uint64_t begin, std::uint64_t end, const std::vector<Frame>* only = nullptr);
     // The frame of a file's page, or 0 and the errno.
     Frame file_frame(const std::shared_ptr<const FileBacking>& file, std::uint64_t offset, int& error);
     void leave_window(const FileBacking& file, std::uint64_t offset);

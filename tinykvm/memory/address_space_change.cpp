@@ -236,7 +236,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
     }
     Region region = region_of(at)->second;
     const std::uint64_t region_begin = region_of(at)->first;
-    if (region.has_offset())
+    if (region.file)
         region.file_offset += at - region_begin;
     if (!(flags & MREMAP_FIXED)) {
         const std::uint64_t end = at + old_bytes;
@@ -245,7 +245,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
             (next == regions_.end() || next->first >= at + new_bytes)) {
             Region tail = region;
             tail.end = at + new_bytes;
-            if (tail.has_offset())
+            if (tail.file)
                 tail.file_offset += old_bytes;
             insert(end, std::move(tail));
             return static_cast<std::int64_t>(at);

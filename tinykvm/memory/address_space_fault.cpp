@@ -79,8 +79,6 @@ void AddressSpace::make_present(GuestVirt at, std::uint64_t entry) {
 FaultOutcome AddressSpace::populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t most) {
     if (live(region->second))
         return populate_shared(region, at);
-    if (region->second.own_content != 0)
-        return populate_own(region, at);
     const std::uint64_t block = at & ~(most - 1);
     std::uint64_t begin = at, end = at + kPageSize;
     const std::uint64_t lowest = std::max(block, region->first);
@@ -247,7 +245,7 @@ void AddressSpace::populate_files() {
 
 void AddressSpace::populate_nearby() {
     for (auto it = regions_.begin(); it != regions_.end(); ++it) {
-        if (it->second.has_offset() || !(it->second.prot & PROT_WRITE) || (it->second.flags & kRegionSupervisor))
+        if (it->second.file || !(it->second.prot & PROT_WRITE) || (it->second.flags & kRegionSupervisor))
             continue;
         // Blocks of the region to fill: all of a small one, else those next to a page in use.
         std::vector<std::uint64_t> blocks;

@@ -96,69 +96,10 @@ FaultOutcome AddressSpace::populate_shared(Regions::iterator region, std::uint64
     return FaultOutcome::done;
 }
 
-FaultOutcome AddressSpace::populate_own(Regions::iterator region, std::uint64_t at) {
-    struct OwnContent {
-        std::uint64_t data, size; // as in guest/abi.hpp
-    };
-    constexpr std::uint64_t kEnd = layout::kFileArea + layout::kFileAreaBytes;
-    const auto content = load<OwnContent>(GuestVirt(region->second.own_content));
-    const std::uint64_t offset = region->second.file_offset + (at - region->first);
-    if (!content || content->size > layout::kFileAreaBytes || offset >= page_up(content->size) ||
-        content->data < layout::kFileArea || content->data % kPageSize != 0 || content->data > kEnd - page_up(content->size))
-        return FaultOutcome::past_file;
-    // Some of what follows comes along.
-    const std::uint64_t there = std::min(page_up(content->size) - offset, region->second.end - at);
-    const std::uint64_t flags = leaf_flags(region->second);
-    for (std::uint64_t done = 0; done < std::min(there, kBlock); done += kPageSize) {
-        const GuestVirt page(at + done), source(content->data + offset + done);
-        if (pte::mapped(tables_.get(page)))
-            continue;
-        if (const FaultOutcome outcome = fault(source, FaultAccess::write); outcome != FaultOutcome::done)
-            return outcome == FaultOutcome::no_memory ? outcome : FaultOutcome::past_file;
-        const std::uint64_t entry = tables_.get(source);
-        const Frame frame = pte::frame(entry);
-        if (!(entry & pte::kPresent) || !ram_->valid(frame) || ram_->is_window(frame))
-            return FaultOutcome::past_file;
-        if (!tables_.set(page, frame_address(frame).value | flags | (flags & pte::kPresent ? 0 : pte::kLazy))) {
-            out_of_memory_ = true;
-            return FaultOutcome::no_memory;
-        }
-    }
-    return FaultOutcome::done;
-}
-
-void AddressSpace::leave_own_pages(std::uint64_t begin, std::uint64_t end, const std::vector<Frame>* only) {
-    std::vector<Frame> left;
-    tables_.update(GuestVirt(begin), GuestVirt(end), [&](GuestVirt, std::uint64_t entry) -> std::uint64_t {
-        if (only && !std::binary_search(only->begin(), only->end(), pte::frame(entry)))
-            return entry;
-        // That it was written to must not be forgotten: the file's own entry for it may not say so.
-        if (track_host_writes_ && (entry & pte::kDirty))
-            note_frame(host_dirty_, pte::frame(entry));
-        left.push_back(pte::frame(entry));
-        return 0;
-    });
-    for (const Frame frame : left)
-        ram_->drop_translations(frame, 1);
-}
-
-std::int64_t AddressSpace::own_mappings(std::uint64_t own_content) const {
-    return std::count_if(regions_.begin(), regions_.end(), [&](const auto& r) { return r.second.own_content == own_content; });
-}
-
 std::int64_t AddressSpace::drop_own_pages(std::uint64_t at, std::uint64_t bytes) {
     constexpr std::uint64_t kEnd = layout::kFileArea + layout::kFileAreaBytes;
     if (((at | bytes) & (kPageSize - 1)) != 0 || at < layout::kFileArea || at > kEnd || bytes > kEnd - at)
         return -EINVAL;
-    std::vector<Frame> frames;
-    tables_.update(GuestVirt(at), GuestVirt(at + bytes), [&](GuestVirt, std::uint64_t entry) {
-        frames.push_back(pte::frame(entry));
-        return entry;
-    });
-    std::sort(frames.begin(), frames.end());
-    for (const auto& [begin, region] : regions_)
-        if (region.own_content != 0)
-            leave_own_pages(begin, region.end, &frames);
     drop_pages(at, at + bytes);
     return 0;
 }
@@ -305,8 +246,6 @@ std::int64_t AddressSpace::punch_holes(std::uint64_t at, std::uint64_t end) {
         const std::uint64_t begin = std::max(at, it->first), stop = std::min(end, region.end);
         if (!(region.flags & kRegionShared))
             return region.file || region.name.starts_with('/') ? -EACCES : -EINVAL;
-        if (region.own_content != 0)
-            return -EOPNOTSUPP;
         if (!region.file) {
             drop_pages(begin, stop);
             continue;
