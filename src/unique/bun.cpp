@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kMostDraws = 1 << 14;          // of one generator that we follow
 constexpr std::uint64_t kFirstDraws = 64;             // of each place that looks like one
+constexpr std::uint64_t kSparseDraws = 4;              // after that few words of the state are short
 constexpr std::size_t kMostFollowed = 20000;           // further than that, in programs with JavaScriptCore
 constexpr std::uint32_t kFewestSeed = 1 << 16;         // smaller seeds are a person's (setRandomSeed() of bun:jsc)
 
@@ -79,14 +80,15 @@ void find_bun(const MemoryView& memory, Findings& findings) {
     for (const Written& run : memory.written()) {
         const auto words = run.words();
         for (std::size_t i = 0; i + 2 < words.size(); ++i) {
-            if ((words[i] & 0xffffffff) < kFewestSeed || !full(words[i + 2]) || words[i + 1] >> 16 == 0)
+            if ((words[i] & 0xffffffff) < kFewestSeed || words[i + 1] >> 16 == 0 || words[i + 2] >> 16 == 0)
                 continue;
             const GuestVirt at = run.begin + i * sizeof(std::uint64_t);
             if ((words[i] ^ at.value) << 32 >> 44 == 0)
                 continue; // seeded from its own address: generators of the collector
-            if (leads_to(static_cast<std::uint32_t>(words[i]), {words[i + 1], words[i + 2]}, kFirstDraws))
+            const bool all_bits = full(words[i + 1]) && full(words[i + 2]); // the first numbers of a seed leave zeros
+            if (leads_to(static_cast<std::uint32_t>(words[i]), {words[i + 1], words[i + 2]}, all_bits ? kFirstDraws : kSparseDraws))
                 add(at);
-            else if (words[i] >> 32 == 0 && full(words[i + 1]) && likely.size() < kMostFollowed)
+            else if (words[i] >> 32 == 0 && all_bits && likely.size() < kMostFollowed)
                 likely.push_back(at);
         }
     }
