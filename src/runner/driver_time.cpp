@@ -61,7 +61,8 @@ Overrun Driver::what_counts(Machine& machine, const Machine::Wait& wait, const s
     for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
         const Client& c = clients_[slot];
         ConnView view;
-        if (!c.open || c.gone || !machine.connections().view(slot, view))
+        // Who has sent the end of its side has gone, as far as anybody can tell before something is sent to it.
+        if (!c.open || c.gone || c.eof || !machine.connections().view(slot, view))
             continue;
         const bool answered = !c.own && !c.asked && view.want_rx;
         idle &= view.tx_pending() > 0 || answered;

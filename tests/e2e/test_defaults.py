@@ -92,10 +92,10 @@ def test_a_boot_that_failed_says_what_it_lacked(folder) -> None:
     data = folder / "data"
     data.mkdir()
     (data / "config").write_text("x")
-    script = folder / "app.py"
+    script, out = folder / "app.py", "/var/tmp/kvmserver-test/out"  # /tmp is the machine's own
     script.write_text(
         f"import sys\nfor name in ('config', 'config', 'not-there'):\n    try: open({str(data)!r} + '/' + name)\n    except OSError: pass\n"
-        f"try: open({str(folder / 'out')!r}, 'w')\nexcept OSError: pass\n"
+        f"try: open({out!r}, 'w')\nexcept OSError: pass\n"
         "import socket\ntry: socket.create_connection(('127.0.0.1', 9))\nexcept OSError: pass\n"
         "sys.exit('I give up')\n"
     )
@@ -104,10 +104,10 @@ def test_a_boot_that_failed_says_what_it_lacked(folder) -> None:
     flags = [line for line in ended.err.splitlines() if "--allow-read=" in line]
     assert len(flags) == 1, ended.err
     # Python lists the script's folder, in which the other file lies.
-    for part in (f"--allow-read={folder} ", f"--allow-write={folder}/out", "--allow-connect=127.0.0.1:9"):
+    for part in (f"--allow-read={folder} ", f"--allow-write={out}", "--allow-connect=127.0.0.1:9"):
         assert part in flags[0], f"{part} is missing: {ended.err}"
     assert "not-there" not in ended.err
-    for line in (f'allow-read = ["{folder}"]', f'allow-write = ["{folder}/out"]', 'allow-connect = ["127.0.0.1:9"]'):
+    for line in (f'allow-read = ["{folder}"]', f'allow-write = ["{out}"]', 'allow-connect = ["127.0.0.1:9"]'):
         assert ended.err.count(line) == 1, f"{line} is missing: {ended.err}"
 
 

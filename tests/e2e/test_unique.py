@@ -19,7 +19,7 @@ REQUESTS = int(os.environ.get("UNIQUE_REQUESTS", "150"))
 LONG = REQUESTS > 1000
 RUN_E2 = Mode("run-e-t2", "run", True, 2)
 SOURCES = pathlib.Path(__file__).parent / "guests/unique"
-BUILT = BUILD / "tests/e2e/unique"
+BUILT = BUILD / "tests/e2e/unique-servers"
 # Where scripts/functions.sh puts Deno; Bun is tested where `bun` is in PATH.
 DENO = str(pathlib.Path(__file__).parents[2] / "build/functions/runtimes/deno/node_modules/@deno/linux-x64-glibc/deno")
 JAVASCRIPT = str(SOURCES / "server.mjs")

@@ -1,4 +1,4 @@
-// What the machine's own folders have beside files and folders: unnamed files, named pipes, attributes, holes, watches; /dev/shm.
+// What the machine's own folders have beside files and folders: unnamed files, named pipes, holes, watches; /dev/shm.
 #include "own.h"
 
 #include <pthread.h>
@@ -100,27 +100,6 @@ static void holes(void) {
     CALL(ftruncate(fd, -1));
     CALL(truncate(".", 0));
     CALL(close(fd));
-}
-
-static void attributes(void) {
-    section("attributes");
-    int fd = MUST(open("marked", O_RDWR | O_CREAT, 0600));
-    if (fsetxattr(fd, "user.probe", "", 0, 0) == 0) fremovexattr(fd, "user.probe");
-    CALL(getxattr("marked", "user.none", buffer, 10));
-    CALL(setxattr("marked", "user.colour", "blue", 4, XATTR_CREATE));
-    CALL(setxattr("marked", "user.colour", "blue", 4, XATTR_CREATE));
-    CALL(fsetxattr(fd, "user.none", "blue", 4, XATTR_REPLACE));
-    CALL(fgetxattr(fd, "user.colour", NULL, 0));
-    CALL(fgetxattr(fd, "user.colour", buffer, 2));
-    CALL(fgetxattr(fd, "user.colour", buffer, 10));
-    CHECK(memcmp(buffer, "blue", 4) == 0);
-    CALL(flistxattr(fd, buffer, sizeof buffer));
-    CHECK(strcmp(buffer, "user.colour") == 0);
-    CALL(removexattr("marked", "user.colour"));
-    CALL(removexattr("marked", "user.colour"));
-    CALL(getxattr("missing", "user.colour", buffer, 10));
-    CALL(setxattr("marked", "nonsense", "x", 1, 0));
-    close(fd);
 }
 
 static void times_and_modes(void) {
@@ -256,7 +235,6 @@ int main(void) {
     unnamed();
     named_pipes();
     holes();
-    attributes();
     times_and_modes();
     watches();
     shared_memory();
