@@ -13,11 +13,11 @@ static void say(mqd_t q) {
     SAY("flags %ld, at most %ld of %ld, has %ld", attr.mq_flags, attr.mq_maxmsg, attr.mq_msgsize, attr.mq_curmsgs);
 }
 
+// What the other thread received: said by the first, once it has joined it.
+static struct { char text[64]; unsigned priority; ssize_t bytes; } late;
+
 static void *receive_late(void *queue) {
-    char text[64];
-    unsigned priority = 0;
-    ssize_t n = mq_receive(*(mqd_t *)queue, text, sizeof text, &priority);
-    SAY("  received %.*s of %u", (int)n, text, priority);
+    late.bytes = mq_receive(*(mqd_t *)queue, late.text, sizeof late.text, &late.priority);
     return NULL;
 }
 
@@ -72,6 +72,7 @@ int main(void) {
     sleep_ms(10);
     CALL(mq_send(q, "to a waiting thread", 19, 3));
     pthread_join(thread, NULL);
+    SAY("  received %.*s of %u", (int)late.bytes, late.text, late.priority);
     section("not blocking");
     struct mq_attr flags = {.mq_flags = O_NONBLOCK};
     CALL(mq_setattr(q, &flags, &attr));

@@ -109,7 +109,7 @@ private:
     }
 
     static constexpr unsigned kLooks = 5; // in a tick
-    static constexpr int kQuietTicks = 250; // half a second: under load nobody has to wake anybody
+    static constexpr int kQuietTicks = 50; // a tenth of a second: under load nobody has to wake anybody
     std::atomic<bool> asleep_ = false;
     int quiet_ticks_ = 0;
     std::mutex mutex_;
