@@ -59,10 +59,13 @@ TEST_CASE("the guest's clocks are the host's to a microsecond, whatever interrup
         mono.add(before, now, after);
         real.add(real_before, guest_ns(page, page.real_base_ns, tsc), real_after);
     }
-    CHECK(mono.least > -1000);
-    CHECK(mono.most < 1000);
-    CHECK(real.least > -1000);
-    CHECK(real.most < 1000);
+    // In the emulated host (scripts/steps.sh) TSC and clocks are read one after the other by instructions that may take
+    // microseconds, so the clock knows the TSC's rate less well: 2 us off were seen after a pause of 200 ms.
+    const std::int64_t bound = std::getenv("E2E_SLOWNESS") ? 10'000 : 1000;
+    CHECK(mono.least > -bound);
+    CHECK(mono.most < bound);
+    CHECK(real.least > -bound);
+    CHECK(real.most < bound);
 }
 
 TEST_CASE("the guest's time does not go back over refreshes and follows the host's") {
