@@ -52,7 +52,7 @@ TrialPages trial_invocation(const Setup& setup, const Options& options,
         if (again.answered)
             std::erase_if(used.frames.program, [&](Frame frame) { return !both[frame]; });
     }
-    TrialPages pages{std::move(used.frames.machine), std::move(used.written), used.growth};
+    TrialPages pages{std::move(used.frames.machine), std::move(used.written), used.growth, used.answered};
     // Those of the program that a clone needs as copies of its own from the start lie together.
     std::vector<bool> written(image->image->frames());
     for (const FrameRun& run : pages.written)

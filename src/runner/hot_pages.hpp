@@ -17,6 +17,7 @@ struct TrialPages {
     std::vector<std::uint32_t> hot; // in the order they should be unpacked
     std::vector<tinykvm::FrameRun> written;
     std::uint32_t growth = 0; // frames that it got besides
+    bool answered = false;    // as a web server does
 };
 TrialPages trial_invocation(const Setup& setup, const Options& options,
                             std::shared_ptr<const tinykvm::MachineImage> image);

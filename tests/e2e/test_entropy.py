@@ -39,6 +39,14 @@ def test_strict_unique_refuses(folder) -> None:
     assert refused.status == 1 and "--strict-unique: every request to / answers" in refused.error, refused
 
 
+def test_what_does_not_answer_is_not_judged_aloud(folder) -> None:
+    listens = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: c, _ = s.accept(); c.recv(1); s.accept()"
+    silent = {"name": "silent", "lang": "Python", "argv": ["/usr/bin/python3", "-c", listens, "{port}"], "cwd": "/", "env": {}, "serial": True}
+    made = make_snapshot(silent, folder / "app.snap", "--strict-unique")
+    assert made.status == 0, made
+    assert "--strict-unique: it did not answer GET / on trial" in made.err, made
+
+
 def test_marked_program_passes(folder) -> None:
     path = folder / "app.snap"
     made = make_snapshot(guest("seeded", "{port}", "marked"), path, "--strict-unique", "-v")

@@ -51,18 +51,23 @@ def test_a_server_that_gives_up_is_refused(tmp_path: pathlib.Path) -> None:
 BUSY = "let n = 0; require('http').createServer((_, r) => { const end = Date.now() + (++n % 5 ? 0 : 60); while (Date.now() < end); r.end(n + '\\n') }).listen(process.argv[1], '127.0.0.1')"
 
 
-@pytest.mark.parametrize(("warmup", "answer"), [("3", b"4\n"), ("4", b"8\n")], ids=["cheap", "dear"])
-def test_the_image_is_not_taken_before_a_dear_request(start, tmp_path: pathlib.Path, warmup: str, answer: bytes) -> None:
-    """After four requests each invocation would be the fifth, which takes 60 ms: three more are sent. After three there is no need."""
+@pytest.mark.parametrize(("warmup", "least"), [("3", 4), ("4", 6)], ids=["cheap", "dear"])
+def test_the_image_is_not_taken_before_a_dear_request(start, tmp_path: pathlib.Path, warmup: str, least: int) -> None:
+    """After four requests each invocation would be the fifth, which takes 60 ms: more are sent. How many more depends on what they cost."""
     program = {"name": "busy", "lang": "Node", "argv": [NODE, "-e", BUSY, "{port}"], "cwd": "/", "env": {}, "serial": False}
+
+    def check(server) -> None:
+        which = {int(server.get("/", "Connection: close")) for _ in range(3)}
+        assert len(which) == 1 and min(which) >= least and min(which) % 5 != 0, which
+
     server = start(program, RUN_E, "-w", warmup)
-    assert [server.get("/", "Connection: close") for _ in range(3)] == [answer] * 3
+    check(server)
     server.close()
 
     made = harness.make_snapshot(program, tmp_path / "busy.snap", "-w", warmup, "--level", "1")
     assert made.status == 0, made.error
     with contextlib.closing(harness.Server(program, SNAPRUN_E, snapshot=tmp_path / "busy.snap")) as server:
-        assert [server.get("/", "Connection: close") for _ in range(3)] == [answer] * 3
+        check(server)
 
 
 def test_dates_are_of_now_in_a_warm_image(start) -> None:
