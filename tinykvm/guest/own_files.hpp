@@ -8,6 +8,7 @@
 //   own_tree.cpp     nodes, names, walking paths
 //   own_file.cpp     open files: reading, writing, positions, listing
 //   own_calls.cpp    calls that take a path or a descriptor
+//   own_names.cpp    giving names, taking them away, moving them
 //   own_locks.cpp    flock and record locks
 //   own_fifo.cpp     named pipes
 #pragma once
@@ -155,12 +156,18 @@ i64 seek_data(const OwnFile*, i64 offset, bool hole);
 i64 handle_call(OwnFile* f, u32 nr, const Args&);
 // A call on what a path leads to; a1 and so on are its arguments as Linux has them with a folder's descriptor.
 i64 path_call(Place&, u32 nr, const u64* a);
-i64 rename(Place& from, Place& to, u32 flags);
-i64 link(Place& from, Place& to);
-i64 symlink(const char* target, Place&);
 i64 map(OwnFile*, const Args&);
 i64 attribute_call(Node*, u32 nr, const u64* a); // the xattr calls, own_attributes.cpp
 void free_attributes(Node*);
+
+// --- own_names.cpp -----------------------------------------------------------------------------------------------------
+i64 check_old(const Place&); // 0 when it is there
+i64 make_folder(Place&, u64 mode);
+i64 make_special(Place&, u64 mode); // mknod
+i64 unlink(Place&, u64 flags);
+i64 rename(Place& from, Place& to, u32 flags);
+i64 link(Place& from, Place& to);
+i64 symlink(const char* target, Place&);
 
 // --- own_locks.cpp -----------------------------------------------------------------------------------------------------
 i64 flock(OwnFile*, u32 operation);
