@@ -29,8 +29,9 @@ Policy::Policy(Permissions permissions, ProgramFacts facts)
     }
     for (const std::string& path : permissions_.read)
         add_rule(path, kReadRule);
-    for (const std::string& path : permissions_.implied_read)
-        add_rule(path, kReadRule);
+    if (!permissions_.all || !permissions_.volumes.empty()) // else they add nothing, at three system calls each
+        for (const std::string& path : permissions_.implied_read)
+            add_rule(path, kReadRule);
     for (const std::string& path : permissions_.write)
         add_rule(path, kWriteRule);
     for (const NetRule& rule : permissions_.listen)
