@@ -89,11 +89,11 @@ class Store:
 class Daemon(Process):
     """Serves when the constructor returns."""
 
-    def __init__(self, store: Store, *options: str, port: int = 0, env: dict | None = None) -> None:
+    def __init__(self, store: Store, *options: str, port: int = 0, env: dict | None = None, listen: str = "") -> None:
         self.store = store
         self.port = port or harness.free_port()
         self.access_file = store.folder / f"access-{self.port}.ndjson"
-        argv = [str(KVMSERVER), "serve", "--store", str(store.path), "--listen", f"127.0.0.1:{self.port}",
+        argv = [str(KVMSERVER), "serve", "--store", str(store.path), "--listen", listen or f"127.0.0.1:{self.port}",
                 "--access-log", str(self.access_file), *options]
         super().__init__(argv, str(store.folder), {**BASE_ENVIRONMENT, **(env or {})})
         try:

@@ -1,5 +1,6 @@
 """kvmserver serve: routes, versions, traffic; functions come and go while it serves."""
 import collections
+import socket
 
 import harness
 import pytest
@@ -34,6 +35,19 @@ def test_two_functions(store, serve, snap, snapshots, node) -> None:
     assert {name: len(pids) for name, pids in daemon.processes().items()} == {"hello v1": 1, "node v1": 1}
     body = harness.letters(3_000_000)
     assert daemon.ask("node", "/echo", body=body).body == body
+
+
+def test_a_unix_socket(store, serve, snap, folder) -> None:
+    path = folder / "front.sock"
+    for _ in range(2):  # the second finds the first one's socket
+        daemon = serve(listen=f"unix:{path}")
+        assert store.deploy(snap, "hello").endswith(f" live http://hello.localhost at unix:{path}")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(harness.PATIENCE)
+            client.connect(str(path))
+            client.sendall(b"GET /count HTTP/1.1\r\nHost: hello.localhost\r\nConnection: close\r\n\r\n")
+            assert client.makefile("rb").read().endswith(b"\r\n\r\n1\n")
+        daemon.stop()
 
 
 def test_requests_of_one_connection_go_to_several_functions(store, serve, snap, other) -> None:

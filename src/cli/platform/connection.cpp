@@ -32,9 +32,12 @@ std::string Connection::public_url(const std::string& route) {
     std::uint64_t port = 8080;
     try {
         const nlohmann::json info = call("GET", "/v1/info");
-        if (const auto daemon = info.find("daemon"); daemon != info.end() && daemon->value("port", 0) != 0) {
-            port = daemon->at("port");
+        if (const auto daemon = info.find("daemon"); daemon != info.end()) {
             scheme = daemon->value("tls", false) ? "https" : "http";
+            const std::string address = daemon->value("address", "");
+            if (address.starts_with('/'))
+                return fmt::format("{} at unix:{}", url_of(route, scheme, scheme == "https" ? 443 : 80), address);
+            port = daemon->value("port", port);
         }
     } catch (const tinykvm::UserError&) { // it is only for people
     }
