@@ -75,7 +75,14 @@ std::shared_ptr<MachineImage> best_image(const Setup& setup, const Options& opti
 
 std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& options, Booted booted) {
     auto image = best_image(setup, options, std::move(booted));
-    find_random_state(*image, options.verbose.general ? program_name(setup.program) : "");
+    const std::string name = program_name(setup.program);
+    const std::string left_out = find_random_state(*image, options.verbose.general ? name : "");
+    if (!left_out.empty()) {
+        const std::string line = fmt::format("{}: not all of its random state is filled anew in every invocation: {}", name, left_out);
+        if (options.strict_unique)
+            throw UserError(ExitCode::failure, line + " (--strict-unique)");
+        note_line(line);
+    }
     return image;
 }
 

@@ -53,6 +53,7 @@ bool anything_leads_to(const MemoryView& memory, GuestVirt at) {
 }
 
 void find_bun_pool(const MemoryView& memory, Findings& findings) {
+    constexpr int kMostLookedAt = 64; // each costs a search of all memory
     int found = 0;
     for (const Written& run : memory.written()) {
         const auto words = run.words();
@@ -60,10 +61,26 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
             if (words[i] == 0 || words[i] > kPool || words[i + 1] != 0 || words[i + 2] != 0 || words[i - 1] >> 32 == 0)
                 continue;
             const GuestVirt pool = run.begin + (i * 8 - kPool);
-            if (pool.value % 64 != 0 || !looks_random(run.bytes.subspan(i * 8 - kPool, kPool)) || ++found > 64 || !anything_leads_to(memory, pool))
+            if (pool.value % 64 != 0 || !looks_random(run.bytes.subspan(i * 8 - kPool, kPool)) || ++found > kMostLookedAt ||
+                !anything_leads_to(memory, pool) || anything_leads_to(memory, pool + kPool)) // that is a block of its own, with some data in it
                 continue;
             const std::uint64_t used_up = kPool;
             findings.add_constant(pool + kPool, std::as_bytes(std::span(&used_up, 1)), "Bun crypto.randomUUID and getRandomValues");
+        }
+    }
+}
+
+// Calls fn(place, its three words) for what may be a generator whose seed is followed by zeros, or by something else.
+template <class Fn>
+void for_likely(const MemoryView& memory, bool padded, Fn fn) {
+    for (const Written& run : memory.written()) {
+        const auto words = run.words();
+        for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+            if ((words[i] >> 32 == 0) != padded || (words[i] & 0xffffffff) < kFewestSeed || words[i + 1] >> 16 == 0 || words[i + 2] >> 16 == 0)
+                continue;
+            const GuestVirt at = run.begin + i * sizeof(std::uint64_t);
+            if ((words[i] ^ at.value) << 32 >> 44 != 0) // else it is seeded from its own address: generators of the collector
+                fn(at, words.data() + i);
         }
     }
 }
@@ -77,27 +94,23 @@ void find_bun(const MemoryView& memory, Findings& findings) {
         any = true;
         findings.add_random(at + sizeof(std::uint64_t), sizeof(Xorshift128), "JavaScriptCore Math.random");
     };
-    for (const Written& run : memory.written()) {
-        const auto words = run.words();
-        for (std::size_t i = 0; i + 2 < words.size(); ++i) {
-            if ((words[i] & 0xffffffff) < kFewestSeed || words[i + 1] >> 16 == 0 || words[i + 2] >> 16 == 0)
-                continue;
-            const GuestVirt at = run.begin + i * sizeof(std::uint64_t);
-            if ((words[i] ^ at.value) << 32 >> 44 == 0)
-                continue; // seeded from its own address: generators of the collector
-            const bool all_bits = full(words[i + 1]) && full(words[i + 2]); // the first numbers of a seed leave zeros
-            if (leads_to(static_cast<std::uint32_t>(words[i]), {words[i + 1], words[i + 2]}, all_bits ? kFirstDraws : kSparseDraws))
+    // What lies behind the seed is padding: mostly zero, but not always. Only programs that have one with zeros are worth the search for others.
+    for (const bool padded : {true, false}) {
+        for_likely(memory, padded, [&](GuestVirt at, const std::uint64_t* words) {
+            const bool all_bits = full(words[1]) && full(words[2]); // the first numbers of a seed leave zeros
+            if (leads_to(static_cast<std::uint32_t>(words[0]), {words[1], words[2]}, all_bits ? kFirstDraws : kSparseDraws))
                 add(at);
-            else if (words[i] >> 32 == 0 && all_bits && likely.size() < kMostFollowed)
+            else if (padded && all_bits && likely.size() < kMostFollowed)
                 likely.push_back(at);
-        }
+        });
+        if (!any)
+            return;
     }
-    for (const GuestVirt at : any ? likely : std::vector<GuestVirt>())
+    for (const GuestVirt at : likely)
         if (const auto seed = memory.value<std::uint32_t>(at))
             if (const auto state = memory.value<Xorshift128>(at + sizeof(std::uint64_t)); state && leads_to(*seed, *state, kMostDraws))
                 add(at);
-    if (any)
-        find_bun_pool(memory, findings);
+    find_bun_pool(memory, findings);
 }
 
 } // namespace kvmserver::unique

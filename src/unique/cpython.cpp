@@ -54,10 +54,9 @@ void find_cpython(const MemoryView& memory, Findings& findings) {
     std::vector<PythonObjects::Wanted> wanted{{"_random.Random", kRandomBytes, 4096}, {"_RunningLoopHolder", kHolderBytes, kHolderBytes}};
     const auto numpy = numpy_types();
     wanted.insert(wanted.end(), numpy.begin(), numpy.end());
-    std::size_t generators = 0, loops = 0;
+    std::size_t loops = 0;
     for (const auto& found : objects.find(wanted)) {
-        constexpr std::size_t kMostGenerators = 32; // each is 2.5 KB to fill; a program with so many has its own reasons
-        if (found.name == random_object && ++generators <= kMostGenerators)
+        if (found.name == random_object)
             add_random(memory, found.object, findings);
         else if (found.name == loop_holder)
             loops += add_loop_holder(memory, objects, found.object, findings);

@@ -5,6 +5,7 @@
 // It checks what it found against itself (a cached block is recomputed from its key, an object's type is followed to its name)
 // and never overwrites a generator that the program has seeded on purpose.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,22 +19,31 @@ class Findings {
 public:
     explicit Findings(const MemoryView& memory) : memory_(&memory) {}
 
-    // False when the range is not the program's writable memory: nothing is added then.
+    // False when the range is not the program's writable memory, or there are too many: nothing is added then.
     bool add_random(tinykvm::GuestVirt at, std::size_t bytes, std::string source);
     bool add_constant(tinykvm::GuestVirt at, std::span<const std::byte> value, std::string source);
     bool add_pid(tinykvm::GuestVirt at, std::string source); // 4 bytes
-    std::vector<tinykvm::EntropyRegion> take();
+    // By address. Of two that overlap the one that was found first stays.
+    std::vector<tinykvm::EntropyRegion> take() const;
+    bool full() const { return full_; } // something was left out
 
 private:
     bool add(tinykvm::EntropyRegion region);
     const MemoryView* memory_;
-    std::vector<tinykvm::EntropyRegion> regions_;
+    std::map<std::uint64_t, tinykvm::EntropyRegion> regions_; // by address
+    std::uint64_t bytes_ = 0;
+    bool full_ = false;
+};
+
+struct Found {
+    std::vector<tinykvm::EntropyRegion> regions; // by address, none overlapping
+    std::string left_out; // why there may be more; "" when that was all
 };
 
 using Finder = void (*)(const MemoryView&, Findings&);
 
-// All finders' regions, by address, none overlapping (the first finder's stays).
-std::vector<tinykvm::EntropyRegion> find_entropy(const MemoryView& memory);
+// What all finders find, within some time and within what a machine can have (check_entropy_regions()).
+Found find_entropy(const MemoryView& memory);
 
 // The finders. Each looks first, cheaply, whether its runtime is there at all.
 void find_cookies(const MemoryView& memory, Findings& findings); // include/kvmserver/entropy.h

@@ -1,7 +1,10 @@
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <array>
+#include <iterator>
 
 #include "src/unique/finder.hpp"
+#include "tinykvm/machine/entropy.hpp"
 
 namespace kvmserver::unique {
 
@@ -16,9 +19,21 @@ constexpr std::array kFinders{find_cookies, find_bun, find_cpython, find_go, fin
 } // namespace
 
 bool Findings::add(EntropyRegion region) {
-    if (!memory_->writable(GuestVirt(region.at), region.bytes))
+    memory_->check_time();
+    const std::uint64_t at = region.at, end = at + region.bytes;
+    if (!memory_->writable(GuestVirt(at), region.bytes))
         return false;
-    regions_.push_back(std::move(region));
+    const auto after = regions_.lower_bound(at);
+    if (after != regions_.end() && after->first < end)
+        return true; // what is there already stays
+    if (after != regions_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > at)
+        return true;
+    if (regions_.size() == tinykvm::kMostEntropyRegions || region.bytes > tinykvm::kMostEntropyBytes - bytes_) {
+        full_ = true;
+        return false;
+    }
+    bytes_ += region.bytes;
+    regions_.emplace(at, std::move(region));
     return true;
 }
 
@@ -35,26 +50,28 @@ bool Findings::add_pid(GuestVirt at, std::string source) {
     return add({at.value, sizeof(std::uint32_t), EntropyFill::pid, {}, std::move(source)});
 }
 
-std::vector<EntropyRegion> Findings::take() {
-    // Of two that overlap the one that was found first stays.
-    std::vector<EntropyRegion> kept;
-    for (EntropyRegion& region : regions_) {
-        const auto overlaps = [&](const EntropyRegion& other) {
-            return region.at < other.at + other.bytes && other.at < region.at + region.bytes;
-        };
-        if (std::none_of(kept.begin(), kept.end(), overlaps))
-            kept.push_back(std::move(region));
-    }
-    regions_.clear();
-    std::sort(kept.begin(), kept.end(), [](const EntropyRegion& a, const EntropyRegion& b) { return a.at < b.at; });
-    return kept;
+std::vector<EntropyRegion> Findings::take() const {
+    std::vector<EntropyRegion> all;
+    for (const auto& [at, region] : regions_)
+        all.push_back(region);
+    return all;
 }
 
-std::vector<EntropyRegion> find_entropy(const MemoryView& memory) {
+Found find_entropy(const MemoryView& memory) {
+    constexpr std::chrono::seconds kMost(30); // what honest programs have takes milliseconds for 100 MB
     Findings findings(memory);
-    for (const Finder find : kFinders)
-        find(memory, findings);
-    return findings.take();
+    std::string left_out;
+    memory.set_deadline(std::chrono::steady_clock::now() + kMost);
+    try {
+        for (const Finder find : kFinders)
+            find(memory, findings);
+    } catch (const OutOfTime&) {
+        left_out = fmt::format("looking took more than {} s", kMost.count());
+    }
+    memory.set_deadline(std::chrono::steady_clock::time_point::max());
+    if (findings.full())
+        left_out = fmt::format("there are more than {} or more than {} MiB of them", tinykvm::kMostEntropyRegions, tinykvm::kMostEntropyBytes >> 20);
+    return {findings.take(), left_out};
 }
 
 } // namespace kvmserver::unique

@@ -14,15 +14,15 @@ using namespace tinykvm;
 
 namespace {
 
-// Calls fn(address, frame) for each page of the program in [begin, end), in order.
+// Calls fn(address, entry) for each page of the program in order.
 class Pages {
 public:
     explicit Pages(const MachineImage& image) : image_(&image), left_(image.image->frames()) {}
 
-    void visit(const std::function<void(std::uint64_t, Frame)>& fn) { visit(image_->root, 3, 0, fn); }
+    void visit(const std::function<void(std::uint64_t, std::uint64_t)>& fn) { visit(image_->root, 3, 0, fn); }
 
 private:
-    void visit(GuestPhys table, int level, std::uint64_t virt, const std::function<void(std::uint64_t, Frame)>& fn) {
+    void visit(GuestPhys table, int level, std::uint64_t virt, const std::function<void(std::uint64_t, std::uint64_t)>& fn) {
         Image& memory = *image_->image;
         if (frame_of(table) >= memory.frames() || left_ == 0)
             return;
@@ -35,7 +35,7 @@ private:
             if (!pte::mapped(entry) || pte::frame(entry) >= memory.frames() || at >= layout::kUserMax)
                 continue;
             if (level == 0)
-                fn(at, pte::frame(entry));
+                fn(at, entry);
             else
                 visit(GuestPhys(entry & pte::kAddress), level - 1, at, fn);
         }
@@ -70,11 +70,21 @@ MachineMemory::MachineMemory(const MachineImage& image) {
         area.bytes = copies_.back().bytes();
     }
     std::vector<Written> written;
+    std::vector<Range> own;
     std::size_t area = 0; // pages come in the order of addresses
-    Pages(image).visit([&](std::uint64_t at, Frame frame) {
+    Pages(image).visit([&](std::uint64_t at, std::uint64_t entry) {
+        const Frame frame = pte::frame(entry);
         while (area < areas.size() && areas[area].end.value <= at)
             ++area;
-        if (area == areas.size() || at < areas[area].begin.value || image.image->is_hole(frame))
+        if (area == areas.size() || at < areas[area].begin.value)
+            return;
+        if (constexpr std::uint64_t kOwn = pte::kWrite | pte::kUser; areas[area].writable() && (entry & kOwn) == kOwn) {
+            if (!own.empty() && own.back().end.value == at)
+                own.back().end = GuestVirt(at + kPageSize);
+            else
+                own.push_back({GuestVirt(at), GuestVirt(at + kPageSize)});
+        }
+        if (image.image->is_hole(frame))
             return;
         image.image->ensure(frame);
         const auto from = image.image->bytes().subspan(frame_address(frame).value, kPageSize);
@@ -89,7 +99,7 @@ MachineMemory::MachineMemory(const MachineImage& image) {
         else
             written.push_back({GuestVirt(at), {to, kPageSize}});
     });
-    view_ = MemoryView(std::move(areas), std::move(written));
+    view_ = MemoryView(std::move(areas), std::move(written), std::move(own));
 }
 
 } // namespace kvmserver::unique

@@ -6,6 +6,12 @@ namespace kvmserver::unique {
 
 using tinykvm::GuestVirt;
 
+MemoryView::MemoryView(std::vector<Area> areas, std::vector<Written> written) : areas_(std::move(areas)), written_(std::move(written)) {
+    for (const Area& area : areas_)
+        if (area.writable())
+            own_.push_back({area.begin, area.end});
+}
+
 const Area* MemoryView::area_at(GuestVirt at) const {
     const auto after = std::upper_bound(areas_.begin(), areas_.end(), at,
                                         [](GuestVirt wanted, const Area& area) { return wanted < area.begin; });
@@ -16,6 +22,9 @@ const Area* MemoryView::area_at(GuestVirt at) const {
 }
 
 std::span<const std::byte> MemoryView::bytes(GuestVirt at, std::size_t count) const {
+    constexpr std::uint32_t kReadsBetweenLooks = 1 << 14;
+    if (++reads_ % kReadsBetweenLooks == 0)
+        check_time();
     const Area* area = area_at(at);
     if (!area || count > area->end.value - at.value)
         return {};
@@ -35,8 +44,19 @@ std::string_view MemoryView::text(GuestVirt at, std::size_t most) const {
 }
 
 bool MemoryView::writable(GuestVirt at, std::size_t count) const {
-    const Area* area = area_at(at);
-    return area && area->writable() && count != 0 && count <= area->end.value - at.value;
+    const auto parts = writable_parts(at, count);
+    return parts.size() == 1 && parts[0].begin == at && parts[0].end.value - at.value == count;
+}
+
+std::vector<Range> MemoryView::writable_parts(GuestVirt at, std::size_t count) const {
+    std::vector<Range> parts;
+    if (count == 0 || at.value + count < at.value)
+        return parts;
+    const GuestVirt end = at + count;
+    auto run = std::upper_bound(own_.begin(), own_.end(), at, [](GuestVirt wanted, const Range& range) { return wanted < range.end; });
+    for (; run != own_.end() && run->begin < end; ++run)
+        parts.push_back({std::max(at, run->begin), std::min(end, run->end)});
+    return parts;
 }
 
 const Area* MemoryView::file_named(std::string_view beginning) const {

@@ -2,6 +2,7 @@
 //
 // What is read was written by the guest: pointers may lead anywhere, so every read says whether all of it was there.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -37,11 +38,22 @@ struct Written {
     }
 };
 
+struct Range {
+    tinykvm::GuestVirt begin, end;
+};
+
+// Thrown by reading when too much time has passed: the memory was made to keep finders busy.
+struct OutOfTime {};
+
 class MemoryView {
 public:
     MemoryView() = default;
-    // Both in the order of their addresses, not overlapping; what their bytes point to outlives the view.
-    MemoryView(std::vector<Area> areas, std::vector<Written> written) : areas_(std::move(areas)), written_(std::move(written)) {}
+    // All in the order of their addresses, not overlapping; what their bytes point to outlives the view. `own`: pages that the program
+    // alone has and may write to, neighbours as one.
+    MemoryView(std::vector<Area> areas, std::vector<Written> written, std::vector<Range> own)
+        : areas_(std::move(areas)), written_(std::move(written)), own_(std::move(own)) {}
+    // All writable pages are there.
+    MemoryView(std::vector<Area> areas, std::vector<Written> written);
 
     const std::vector<Area>& areas() const { return areas_; }
     // All writable memory that is not zero, in runs: what finders scan.
@@ -62,14 +74,25 @@ public:
     }
     // The text at `at` up to its NUL, which must come within `most` bytes; "" when it is not there.
     std::string_view text(tinykvm::GuestVirt at, std::size_t most = 256) const;
-    // Whether [at, at + count) is the program's writable memory.
+    // Whether [at, at + count) is the program's own writable memory, and is there: it was touched.
     bool writable(tinykvm::GuestVirt at, std::size_t count) const;
+    // The parts of [at, at + count) for which that is so.
+    std::vector<Range> writable_parts(tinykvm::GuestVirt at, std::size_t count) const;
+    // Reading throws OutOfTime from then on.
+    void set_deadline(std::chrono::steady_clock::time_point deadline) const { deadline_ = deadline; }
+    void check_time() const {
+        if (std::chrono::steady_clock::now() > deadline_)
+            throw OutOfTime();
+    }
     // The first area whose file is called so (name after the last '/') or begins so, such as "libcrypto.so"; null when there is none.
     const Area* file_named(std::string_view beginning) const;
 
 private:
     std::vector<Area> areas_;
     std::vector<Written> written_;
+    std::vector<Range> own_;
+    mutable std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+    mutable std::uint32_t reads_ = 0;
 };
 
 } // namespace kvmserver::unique

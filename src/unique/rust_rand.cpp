@@ -4,6 +4,7 @@
 // stream, and checked by making the block of results again. A generator that the program seeded is not reseeded.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "src/unique/finder.hpp"
 
@@ -62,9 +63,15 @@ Results results_of(const Core& core, int rounds) {
     return out;
 }
 
-bool belongs(const Core& core, const Results& results) {
-    if (core.counter == 0) // not drawn from yet
-        return std::ranges::all_of(results, [](std::uint32_t word) { return word == 0; });
+// A key from the system: no pointers, lengths or text. Of a thousand keys one has a short word, and is not found.
+bool random_key(const Core& core) {
+    return std::ranges::all_of(core.key, [](std::uint32_t word) { return word >> 16 != 0 && (word & 0xffff) != 0 && std::popcount(word) >= 5 && std::popcount(word) <= 27; });
+}
+
+bool belongs(const Core& core, const Results& results, std::uint64_t used) {
+    if (core.counter == 0) // not drawn from yet: nothing can be made again, but everything else is known
+        return used == kResults && core.left == static_cast<std::int64_t>(kReseedAfter) && random_key(core) &&
+               std::ranges::all_of(results, [](std::uint32_t word) { return word == 0; });
     constexpr std::array kRounds{12, 20}; // since rand 0.8; rand 0.7
     return std::ranges::any_of(kRounds, [&](int rounds) { return results == results_of(core, rounds); });
 }
@@ -81,7 +88,7 @@ void add_core(const MemoryView& memory, GuestVirt at, Findings& findings) {
     for (const auto& [before, index] : {Order{kBytes, sizeof(Core)}, Order{kBytes + kGap, std::uint64_t{0} - kGap}}) {
         const auto results = memory.value<Results>(GuestVirt(at.value - before));
         const auto used = memory.value<std::uint64_t>(at + index);
-        if (!results || !used || *used > kResults || !belongs(*core, *results))
+        if (!results || !used || *used > kResults || !belongs(*core, *results, *used))
             continue;
         constexpr std::array<std::uint64_t, 1> kUsedUp{kResults};
         findings.add_random(at, sizeof(core->key), "Rust ThreadRng");

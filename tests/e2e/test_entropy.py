@@ -61,3 +61,22 @@ def test_examples_are_not_blamed(folder, program, name: str) -> None:
     made = make_snapshot(program(name), folder / "app.snap", "--level", "1", "-w", "3", "--strict-unique")
     assert made.status == 0, made
     assert "answers" not in made.err, made.err
+
+
+def test_an_unseeded_generator_among_many_seeded(start) -> None:
+    script = ("import random, sys, http.server\n"
+              "seeded = [random.Random(i) for i in range(300)]\n"
+              "own = random.Random()\n"
+              "class Handler(http.server.BaseHTTPRequestHandler):\n"
+              "    def do_GET(self):\n"
+              "        body = f'{own.random()} {seeded[7].random()}\\n'.encode()\n"
+              "        self.send_response(200)\n"
+              "        self.send_header('Content-Length', str(len(body)))\n"
+              "        self.end_headers()\n"
+              "        self.wfile.write(body)\n"
+              "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()")  # fmt: skip
+    program = {"name": "many", "lang": "Python", "argv": ["/usr/bin/python3", "-c", script, "{port}"], "cwd": "/", "env": {}, "serial": True}
+    server = start(program, RUN_E)
+    answers = [server.get("/", "Connection: close").split() for _ in range(5)]
+    assert len({own for own, _ in answers}) == 5
+    assert len({seeded for _, seeded in answers}) == 1

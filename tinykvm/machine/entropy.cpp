@@ -11,6 +11,8 @@
 
 namespace tinykvm {
 
+namespace {
+
 void check_entropy_region(const EntropyRegion& region) {
     constexpr std::uint64_t kMostBytes = 1 << 20;
     const auto bad = [&](const char* why) {
@@ -24,6 +26,19 @@ void check_entropy_region(const EntropyRegion& region) {
         bad("has a constant of another size");
     if (region.fill == EntropyFill::pid && (region.bytes != sizeof(std::uint32_t) || region.at % sizeof(std::uint32_t) != 0))
         bad("is no process number");
+}
+
+} // namespace
+
+void check_entropy_regions(std::span<const EntropyRegion> regions) {
+    std::uint64_t bytes = 0;
+    for (const EntropyRegion& region : regions) {
+        check_entropy_region(region);
+        bytes += region.bytes;
+    }
+    if (regions.size() > kMostEntropyRegions || bytes > kMostEntropyBytes)
+        throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: more than {} entropy regions, or more than {} MiB of them; build it anew",
+                                                            kMostEntropyRegions, kMostEntropyBytes >> 20));
 }
 
 EntropyRegions::EntropyRegions(std::span<const EntropyRegion> regions, GuestRam& ram, const PageTables& tables) {

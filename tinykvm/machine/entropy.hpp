@@ -38,7 +38,10 @@ private:
     std::vector<Frame> frames_;
 };
 
-// Whether a region is one by itself: throws UserError(bad_snapshot) for a snapshot file's that is not.
-void check_entropy_region(const EntropyRegion& region);
+// Filling them costs each invocation, outside of its own time.
+inline constexpr std::size_t kMostEntropyRegions = 4096;
+inline constexpr std::uint64_t kMostEntropyBytes = 16 << 20;
+// Whether they can be what a snapshot file says: throws UserError(bad_snapshot).
+void check_entropy_regions(std::span<const EntropyRegion> regions);
 
 } // namespace tinykvm

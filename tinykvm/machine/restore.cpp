@@ -173,9 +173,9 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     for (const LateVariable& late : state.late_env)
         if (late.name.empty() || late.bytes > kMostLateBytes || late.at >= layout::kUserMax || late.bytes > layout::kUserMax - late.at)
             bad("an environment variable that is outside of its memory");
+    check_entropy_regions(state.entropy);
     std::uint64_t entropy_end = 0;
     for (const EntropyRegion& region : state.entropy) {
-        check_entropy_region(region);
         if (region.at < std::exchange(entropy_end, region.at + region.bytes))
             bad("its entropy regions are not in order");
     }

@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 
+#include "include/kvmserver/entropy.h"
 #include "src/unique/finder.hpp"
 #include "tests/catch.hpp"
 #include "tinykvm/machine/loop_region.hpp"
@@ -29,7 +30,7 @@ struct World {
     void put(std::uint64_t at, const T& value) {
         std::memcpy(host(at), &value, sizeof(value));
     }
-    std::vector<EntropyRegion> found() const { return find_entropy(view); }
+    std::vector<EntropyRegion> found() const { return find_entropy(view).regions; }
 };
 
 // What Go's math/rand/v2 gives first for the seed 1, 2, ... 32.
@@ -126,6 +127,23 @@ TEST_CASE("Rust: ThreadRng, however the compiler orders its fields") {
     CHECK(w.found().empty());
 }
 
+TEST_CASE("Rust: a ThreadRng that has not been drawn from, not what merely has its numbers") {
+    World w("/bin/app");
+    constexpr std::uint64_t at = World::kHeap + 0x400;
+    std::mt19937 random(5);
+    std::array<std::uint32_t, 8> key;
+    for (std::uint32_t& word : key)
+        word = static_cast<std::uint32_t>(random());
+    w.put(at, key);
+    w.put(at + 32, std::array<std::uint64_t, 5>{0, 0, 65536, 65536, 64});
+    CHECK(w.found().size() == 2);
+    SECTION("it would be drawn from") { w.put(at + 64, std::uint64_t{9}); }
+    SECTION("a length behind a capacity of 65536") { w.put(at + 56, std::uint64_t{12}); }
+    SECTION("a pointer") { w.put(at + 8, World::kHeap + 0x123450); }
+    SECTION("results") { w.put(at - 8, std::uint64_t{1}); }
+    CHECK(w.found().empty());
+}
+
 // Any state of MT19937 that came out of another one.
 std::array<std::uint32_t, 624> drawn_state() {
     std::mt19937 random(7);
@@ -196,6 +214,35 @@ TEST_CASE("CPython: an unseeded random.Random and the running loop's process num
         w.put(holder_type + 32, std::uint64_t{24}); // since 3.12
     }
     CHECK(w.found().empty());
+}
+
+TEST_CASE("thousands of regions are cut off, and that is said") {
+    World w("/bin/app");
+    std::vector<std::byte> much(16 << 20);
+    struct { kvmserver_entropy head; std::uint64_t random; } one{};
+    kvmserver_entropy_place(&one.head, sizeof(one.random));
+    static_assert(sizeof(one) == 48);
+    const std::size_t count = GENERATE(std::size_t{100}, std::size_t{300'000});
+    for (std::size_t i = 0; i < count; ++i)
+        std::memcpy(much.data() + i * sizeof(one), &one, sizeof(one));
+    constexpr GuestVirt begin(World::kHeap);
+    const MemoryView view({{begin, begin + much.size(), 3, "", much}}, {{begin, much}});
+    const Found found = find_entropy(view);
+    CHECK(found.regions.size() == std::min<std::size_t>(count, 4096));
+    CHECK(found.left_out.empty() == (count == 100));
+}
+
+TEST_CASE("of a region only what was touched is filled") {
+    World w("/bin/app");
+    kvmserver_entropy head;
+    kvmserver_entropy_place(&head, 12000);
+    w.put(World::kHeap + 64, head);
+    const auto at = [](std::uint64_t offset) { return GuestVirt(World::kHeap + offset); };
+    const MemoryView view({w.view.areas()[1]}, {{at(0), std::span(w.heap).first(4096)}}, {{at(0), at(4096)}, {at(8192), at(12288)}});
+    const Found found = find_entropy(view);
+    REQUIRE(found.regions.size() == 2);
+    CHECK((found.regions[0].at == World::kHeap + 104 && found.regions[0].bytes == 4096 - 104));
+    CHECK((found.regions[1].at == World::kHeap + 8192 && found.regions[1].bytes == 104 + 12000 - 8192));
 }
 
 TEST_CASE("hostile memory ends no finder") {

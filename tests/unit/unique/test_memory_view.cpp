@@ -65,7 +65,7 @@ struct Placed {
 std::size_t regions_with(World& w, std::size_t at, const Placed& placed) {
     w.data.fill(std::byte{0});
     std::memcpy(w.data.data() + at, &placed, std::min(sizeof(placed), w.data.size() - at));
-    return find_entropy(w.view).size();
+    return find_entropy(w.view).regions.size();
 }
 
 TEST_CASE("the mark of a program's own region is found where it is whole") {
@@ -73,7 +73,7 @@ TEST_CASE("the mark of a program's own region is found where it is whole") {
     Placed placed{};
     kvmserver_entropy_place(&placed.head, sizeof(placed.random));
     CHECK(regions_with(w, 0x100, placed) == 1);
-    const auto regions = find_entropy(w.view);
+    const auto regions = find_entropy(w.view).regions;
     REQUIRE(regions.size() == 1);
     CHECK(regions[0].at == 0x10100 + sizeof(placed.head));
     CHECK(regions[0].bytes == 32);
