@@ -68,6 +68,7 @@ def test_an_unseeded_generator_among_many_seeded(start) -> None:
               "seeded = [random.Random(i) for i in range(300)]\n"
               "own = random.Random()\n"
               "class Handler(http.server.BaseHTTPRequestHandler):\n"
+              "    protocol_version = 'HTTP/1.1'\n"
               "    def do_GET(self):\n"
               "        body = f'{own.random()} {seeded[7].random()}\\n'.encode()\n"
               "        self.send_response(200)\n"
