@@ -49,13 +49,7 @@ int make_snapshot(const Options& options) {
     const double boot_seconds = booted.seconds;
     auto booted_image = take_image(*setup, options, std::move(booted));
     TrialPages trial = trial_invocation(*setup, options, booted_image);
-    std::vector<std::string> repeats;
-    if (trial.answered)
-        repeats = check_unique(*setup, options, booted_image);
-    else if (options.strict_unique)
-        note_line(fmt::format("{}: --strict-unique: it did not answer GET {} on trial, so whether its random values repeat was not looked at; "
-                              "name a path that it answers by --warmup-path",
-                              program_name(setup->program), options.warmup_path));
+    std::vector<std::string> repeats = check_unique(*setup, options, booted_image, trial.answered);
     booted_image->working_set = std::move(trial.written);
     put_large_last(*booted_image, trial.hot);
     const auto image = renumber(*booted_image, in_order_of_chunks(*booted_image, trial.hot));

@@ -68,20 +68,15 @@ std::string for_toml(const std::string& text) {
 
 void Refusals::add(std::string_view line) {
     constexpr std::string_view kEnd = " would allow it";
-    const std::size_t end = line.rfind(kEnd);
-    if (end == line.npos)
+    if (!line.starts_with("--") || !line.ends_with(kEnd))
         return;
-    line = line.substr(0, end);
-    // The flag is the last one: a path before it may look like one.
-    std::size_t begin = line.rfind("; --");
-    begin = begin == line.npos ? (line.starts_with("--") ? 2 : line.npos) : begin + 4;
-    if (begin == line.npos)
+    line = line.substr(2, line.size() - 2 - kEnd.size());
+    const std::size_t equals = line.find('=');
+    if (equals == line.npos)
         return;
-    const std::string_view flag = line.substr(begin);
-    const std::size_t equals = flag.find('=');
-    auto& values = flags_[std::string(flag.substr(0, equals))];
-    if (equals != flag.npos && values.size() < kMostValues)
-        values.emplace(flag.substr(equals + 1));
+    auto& values = flags_[std::string(line.substr(0, equals))];
+    if (values.size() < kMostValues)
+        values.emplace(line.substr(equals + 1));
 }
 
 std::vector<std::string> Refusals::values_of(const std::string& flag) const {

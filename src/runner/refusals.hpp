@@ -10,7 +10,7 @@ namespace kvmserver {
 
 class Refusals {
 public:
-    // A line that ends in "--FLAG=VALUE would allow it"; others are left out.
+    // "--FLAG=VALUE would allow it", of which the value may be anything; all else is left out.
     void add(std::string_view line);
     bool empty() const { return flags_.empty(); }
     // What would have been allowed by which flags, and the same for a manifest. Files that are not there are left out: programs

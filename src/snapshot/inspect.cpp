@@ -104,7 +104,7 @@ std::string describe(const SnapshotReader& reader, const std::optional<tinykvm::
         line("entropy", fmt::format("{}: {} bytes at {:#x}", region["source"].get<std::string>(), region["bytes"].get<std::uint64_t>(),
                                     region["at"].get<std::uint64_t>()));
     for (const json& repeat : facts["repeats"])
-        line("repeats", repeat.get<std::string>());
+        line("unique", repeat.get<std::string>());
     for (const json& handle : facts["handles"])
         line("handle", fmt::format("{} {} {}", handle["number"].get<std::int32_t>(),
                                    handle["kind"].get<std::string>(), handle["path"].get<std::string>()));

@@ -37,14 +37,20 @@ def test_strict_unique_refuses(folder) -> None:
     assert make_snapshot(guest("seeded", "{port}"), path).status == 0
     refused = kvmserver("deploy", path, "--strict-unique", "--store", folder / "store")
     assert refused.status == 1 and "--strict-unique: every request to / answers" in refused.error, refused
+    refused = kvmserver("deploy", path, "--strict-unique", "--dry-run", "--store", folder / "store")
+    assert refused.status == 1 and "--strict-unique: every request to / answers" in refused.error, refused
+    told = kvmserver("deploy", path, "--store", folder / "store")
+    assert told.status == 0 and "every request to / answers" in told.err, told
 
 
-def test_what_does_not_answer_is_not_judged_aloud(folder) -> None:
+def test_strict_unique_refuses_what_does_not_answer(folder) -> None:
     listens = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: c, _ = s.accept(); c.recv(1); s.accept()"
     silent = {"name": "silent", "lang": "Python", "argv": ["/usr/bin/python3", "-c", listens, "{port}"], "cwd": "/", "env": {}, "serial": True}
     made = make_snapshot(silent, folder / "app.snap", "--strict-unique")
-    assert made.status == 0, made
-    assert "--strict-unique: it did not answer GET / on trial" in made.err, made
+    assert made.status == 1 and "--strict-unique: GET / was not answered on trial" in made.error, made
+    path = folder / "app.snap"
+    assert make_snapshot(silent, path).status == 0
+    assert "whether random values repeat is not known" in kvmserver("inspect", path).out
 
 
 def test_marked_program_passes(folder) -> None:

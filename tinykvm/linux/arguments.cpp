@@ -96,6 +96,7 @@ std::int64_t refuse(CallContext& call, const char* name, const std::string& path
                     const std::string& refused) {
     if (!refused.empty() && call.explain)
         call.explain(fmt::format("{} \"{}\": not permitted; {}", name, path, refused));
+    call.lacking = refused;
     return -error;
 }
 

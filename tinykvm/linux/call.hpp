@@ -26,6 +26,8 @@ struct CallContext {
     std::function<void(const std::string&)> explain;
     // What /proc/self tells of this machine.
     SelfFacts self = {};
+    // The permission that was missing: "--allow-read=/etc/passwd would allow it". The path in it is the guest's.
+    std::string lacking = {};
     // With -kOwnPath as the result: the canonical path, for the guest kernel.
     std::string own_path = {};
 };

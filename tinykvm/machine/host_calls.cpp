@@ -151,7 +151,6 @@ std::optional<Stop> Machine::on_host_call() {
         }
         CallContext context{space_, handles_, *env_->policy,
                             [this](const std::string& line) {
-                                host_->refused(line);
                                 if (env_->options.verbose)
                                     host_->note(line);
                             },
@@ -161,6 +160,8 @@ std::optional<Stop> Machine::on_host_call() {
         args.nr = call.nr;
         std::copy(std::begin(call.arg), std::end(call.arg), args.arg.begin());
         result = row->handler(context, args);
+        if (!context.lacking.empty())
+            host_->refused(context.lacking);
         after_file_call(call, result);
         if (result == -abi::kOwnPath)
             result = tell_own_path(context.own_path);

@@ -46,7 +46,7 @@ public:
     virtual void poll(Machine& machine) = 0;                      // deliver what has arrived, without waiting
     // One line for people: a refused call, an unknown one (verbose).
     virtual void note(const std::string& line) = 0;
-    // The line of a call that a missing permission refused: it ends in "--FLAG=VALUE would allow it".
+    // What a call was refused for lack of: "--FLAG=VALUE would allow it".
     virtual void refused(const std::string& line) { (void)line; }
     // Asked about every 10 ms while the program computes: true ends run() with `interrupted`.
     virtual bool should_stop() = 0;

@@ -6,6 +6,7 @@
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
 #include "src/snapshot/reader.hpp"
+#include "src/store/text.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -76,11 +77,14 @@ Plan plan_of(const Invocation& invocation, Context& context) {
     return plan;
 }
 
-void refuse_repeats(const std::filesystem::path& file) {
+// What was found when the snapshot was made.
+void tell_repeats(const Invocation& invocation, const std::filesystem::path& file, std::ostream& out) {
     const auto repeats = SnapshotReader::open(file).state().repeats;
-    if (!repeats.empty())
+    if (!repeats.empty() && flag(invocation, "strict-unique"))
         throw tinykvm::UserError(tinykvm::ExitCode::failure,
                                  fmt::format("--strict-unique: {}; nothing was stored (docs/UNIQUENESS.md)", repeats.front()));
+    for (const std::string& repeat : repeats)
+        out << fmt::format("kvmserver: {}: {} (docs/UNIQUENESS.md)\n", file.filename().string(), store::printable(repeat));
 }
 
 void print_routes(const json& change, std::ostream& out) {
@@ -109,8 +113,12 @@ void print_difference(const json& change, std::ostream& out) {
 
 // Builds nothing: a build may change anything.
 int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Connection& platform) {
-    if (!plan.source.manifest)
+    if (!plan.source.manifest) {
         SnapshotReader::open(plan.source.path).verify();
+        tell_repeats(invocation, plan.source.path, context.err);
+    } else if (flag(invocation, "strict-unique")) {
+        context.err << "kvmserver: --strict-unique is looked at when the program is built, which --dry-run does not\n";
+    }
     const json change = platform.call("PUT", plan.target() + "?dry_run=1", plan.body);
     if (flag(invocation, "json")) {
         print_json(context, change);
@@ -135,8 +143,8 @@ int deploy(const Invocation& invocation, Context& context) {
 
     const bool quiet = flag(invocation, "quiet");
     const SnapshotFile file(plan.source, quiet, context);
-    if (flag(invocation, "strict-unique"))
-        refuse_repeats(file.path());
+    if (!plan.source.manifest || flag(invocation, "strict-unique")) // else the build has just said so
+        tell_repeats(invocation, file.path(), context.err);
     const Pushed pushed = platform->push(file.path());
     if (!quiet)
         context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12),
