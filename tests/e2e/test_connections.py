@@ -154,4 +154,7 @@ def test_datagrams_are_answered(how, tmp_path) -> None:
         assert said == [f"{1 if clean else n + 1} hello {n}" for n in range(3)] + [f"{1 if clean else 4} " + "x" * 2000]
         assert tcp(port) == ("1" if clean else "5")
         assert say(port, "again") == ("1 again" if clean else "6 again")
+        if clean:  # a real socket's datagram would be tried again and again
+            assert say(port, "lost") == "1 EFAULT"
+            assert say(port, "more") == "1 more"
         assert "reset differs" not in process.err

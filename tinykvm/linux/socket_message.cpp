@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/handlers.hpp"
@@ -119,7 +118,8 @@ std::int64_t put_given(CallContext& call, const CallArgs& args, const Message& m
     std::size_t done = 0;
     for (const iovec& run : message.buffers.runs) {
         const std::size_t n = std::min(given.bytes.size() - done, run.iov_len);
-        std::memcpy(run.iov_base, given.bytes.data() + done, n);
+        if (!call.memory.copy_in({run.iov_base, n}, given.bytes.data() + done))
+            return -EFAULT;
         done += n;
     }
     abi::SocketMessage reply = message.guest;
