@@ -217,6 +217,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
     const auto here = region_of(at);
     if (here == regions_.end() || here->second.end < at + old_bytes)
         return -EFAULT; // like Linux: one mapping only
+    const bool counted = counts(here->second); // `here` may go with what is unmapped
     if (flags & MREMAP_FIXED) {
         if (!(flags & MREMAP_MAYMOVE) || !user_range(new_at, new_bytes))
             return -EINVAL;
@@ -231,7 +232,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         if (!(flags & MREMAP_FIXED))
             return static_cast<std::int64_t>(at);
         old_bytes = new_bytes;
-    } else if (counts(here->second) && mapped_bytes_ + (new_bytes - old_bytes) > max_bytes_) {
+    } else if (counted && mapped_bytes_ + (new_bytes - old_bytes) > max_bytes_) {
         return -ENOMEM;
     }
     Region region = region_of(at)->second;

@@ -190,6 +190,22 @@ TEST_CASE("mremap: in place, moved, fixed, shrunk; contents stay") {
     CHECK(w.ram.bytes_in_use() == pages(reachable_frames(s)));
 }
 
+TEST_CASE("mremap onto the head of its own mapping") {
+    BootWorld w;
+    AddressSpace& s = w.space;
+    REQUIRE(map(s, kAt, 8) > 0);
+    REQUIRE(s.store(GuestVirt(kAt + pages(4)), 104ull));
+    REQUIRE(s.store(GuestVirt(kAt + pages(2)), 102ull));
+    CHECK(s.mremap(kAt + pages(4), pages(1), pages(2), MREMAP_MAYMOVE | MREMAP_FIXED, kAt) == kAt);
+    CHECK(load(s, kAt) == 104);
+    CHECK(load(s, kAt + pages(1)) == 0);
+    CHECK(load(s, kAt + pages(2)) == 102);
+    CHECK_FALSE(s.load<char>(GuestVirt(kAt + pages(4))));
+    CHECK(s.address_space_bytes() == pages(7));
+    CHECK(canonical(s));
+    CHECK(w.ram.bytes_in_use() == pages(reachable_frames(s)));
+}
+
 TEST_CASE("madvise: DONTNEED is zero again, of shared memory it is not; holes are told") {
     BootWorld w;
     AddressSpace& s = w.space;
