@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "tinykvm/linux/creation_mask.hpp"
+
 namespace tinykvm {
 
 namespace {
@@ -83,10 +85,11 @@ int UnixName::bind_at(int socket, const std::string& text, UniqueFd folder, cons
 int UnixName::bind(int socket, UniqueFd folder, const std::string& name, mode_t mode, Dead dead) {
     // Through the folder's descriptor, which stays what it is and is short.
     const std::string text = fmt::format("/proc/self/fd/{}/{}", folder.get(), name);
-    const int result = bind_at(socket, text, std::move(folder), name, dead);
-    if (result == 0)
-        ::fchmodat(folder_.get(), name_.c_str(), mode & 0777, 0);
-    return result;
+    // The name takes its mode from the socket: once it is there it may be another's, or a link to anything.
+    if (::fchmod(socket, mode & 0777) != 0)
+        return -errno;
+    const ModeAsAsked as_asked(mode & 0777);
+    return bind_at(socket, text, std::move(folder), name, dead);
 }
 
 int UnixName::bind(int socket, const std::string& path, Dead dead) {
