@@ -181,6 +181,12 @@ void Listeners::override_first(UniqueFd listening) {
     given_ = std::move(listening);
 }
 
+// A sound guest closes a socket before its number is another's; one that does not loses the old one.
+void Listeners::put(std::vector<Open>& sockets, Open fresh) {
+    std::erase_if(sockets, [&](const Open& o) { return o.id == fresh.id; });
+    sockets.push_back(std::move(fresh));
+}
+
 int Listeners::bind(ListenerState& socket) {
     const std::lock_guard lock(mutex_);
     Open fresh;
@@ -188,7 +194,7 @@ int Listeners::bind(ListenerState& socket) {
     if (dry_) {
         if (socket.family == AF_UNIX) { // its name is there when the program sets its mode, unless another server has it
             if (policy_ && open_socket(socket, fresh) == 0)
-                bound_.push_back(std::move(fresh));
+                put(bound_, std::move(fresh));
             return 0;
         }
         if (socket.address.size() < 4 || socket.address[2] != 0 || socket.address[3] != 0)
@@ -199,7 +205,7 @@ int Listeners::bind(ListenerState& socket) {
         return 0; // it is bound, and elsewhere
     if (const int error = open_socket(socket, fresh); error < 0)
         return error;
-    bound_.push_back(std::move(fresh));
+    put(bound_, std::move(fresh));
     return 0;
 }
 
@@ -211,7 +217,7 @@ int Listeners::listen(ListenerState& socket, int backlog) {
     fresh.id = socket.id;
     if (given_) {
         fresh.fd = std::move(given_);
-        open_.push_back(std::move(fresh));
+        put(open_, std::move(fresh));
         return 0;
     }
     const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Open& b) { return b.id == socket.id; });
@@ -225,7 +231,7 @@ int Listeners::listen(ListenerState& socket, int backlog) {
     }
     if (::listen(fresh.fd.get(), std::clamp(backlog, 128, 4096)) < 0)
         return -errno;
-    open_.push_back(std::move(fresh));
+    put(open_, std::move(fresh));
     return 0;
 }
 

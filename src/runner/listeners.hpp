@@ -63,6 +63,7 @@ private:
         std::string path; // of a Unix socket
         tinykvm::UnixName name;
     };
+    static void put(std::vector<Open>& sockets, Open fresh);
     int open_socket(tinykvm::ListenerState& socket, Open& out);
     int bind_path(const std::string& path, const tinykvm::ListenerState& socket, Open& out) const;
     mutable std::mutex mutex_;
