@@ -131,7 +131,7 @@ def test_machines_are_added_under_load_up_to_max(store, serve, node) -> None:
     assert [reply.status for reply in replies] == [200] * 6
     assert 3.9 <= took, f"six requests of 2 s by three machines took {took:.2f} s"
     waited = sorted(line["queue_us"] for line in daemon.access(7) if line["path"] == "/sleep/2000")
-    assert waited[2] < 1_000_000 < waited[3], waited  # three at once, three in the second round
+    assert waited[3] - waited[2] > 500_000, waited  # three at once, three in the second round
 
 
 def test_a_full_queue_refuses(store, serve, node) -> None:
@@ -139,7 +139,7 @@ def test_a_full_queue_refuses(store, serve, node) -> None:
     daemon = serve()
     daemon.text("shop", "/name")
     daemon.access(1)  # its machine is clean again
-    replies = at_once(daemon, 6, "shop", "/sleep/1500")
+    replies = at_once(daemon, 6, "shop", "/sleep/2500")
     assert sorted(reply.status for reply in replies) == [200] * 3 + [503] * 3
     for reply in replies:
         if reply.status == 503:

@@ -36,7 +36,7 @@ def test_a_heartbeat_does_not_hold_the_image_up(start) -> None:
     server = start(node("setInterval(() => { ++state }, 30)"), RUN_E)
     beats = int(server.get("/", "Connection: close"))
     assert beats > 100, "no time has passed for it"
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < 30 * harness.SLOWNESS  # not the three minutes that timers are waited for
 
 
 def test_a_server_that_gives_up_is_refused(tmp_path: pathlib.Path) -> None:

@@ -21,7 +21,10 @@ static void compute(long rounds) {
 
 static void answer(int fd, const char *path) {
     const long ms = strrchr(path, '/') ? atol(strrchr(path, '/') + 1) : 0;
-    if (strncmp(path, "/sleep/", 7) == 0) sleep_ms(ms);
+    if (strncmp(path, "/sleep/", 7) == 0) {
+        say(STDOUT_FILENO, "sleeping\n");
+        sleep_ms(ms);
+    }
     if (strncmp(path, "/never", 6) == 0)
         for (;;) pause();
     if (strncmp(path, "/ticks", 6) == 0)

