@@ -1,9 +1,11 @@
 // Bun. Math.random of JavaScriptCore is WTF's WeakRandom, one for each global object. It is the seed (32 bits) and the state of xorshift128+
 // that it has led to, which is recomputed here. See Source/WTF/wtf/WeakRandom.h in WebKit.
 #include <algorithm>
-#include <bitset>
+#include <array>
+#include <utility>
 
 #include "src/unique/finder.hpp"
+#include "src/unique/random_bytes.hpp"
 #include "src/unique/xorshift128.hpp"
 
 namespace kvmserver::unique {
@@ -34,17 +36,6 @@ bool full(std::uint64_t word) { return word >> 48 != 0 && word >> 48 != 0xfffe &
 // heap for itself, so that one pointer leads to its beginning.
 constexpr std::size_t kPool = 2048;
 
-bool looks_random(std::span<const std::byte> bytes) {
-    for (std::size_t at = 0; at < bytes.size(); at += 64) {
-        std::bitset<256> seen;
-        for (const std::byte value : bytes.subspan(at, 64))
-            seen.set(static_cast<std::size_t>(value));
-        if (seen.count() < 40) // 57 are expected; compressed data passes as well, but no small number follows that
-            return false;
-    }
-    return true;
-}
-
 bool anything_leads_to(const MemoryView& memory, GuestVirt at) {
     return std::any_of(memory.written().begin(), memory.written().end(), [&](const Written& run) {
         const auto words = run.words();
@@ -66,6 +57,30 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
                 continue;
             const std::uint64_t used_up = kPool;
             findings.add_constant(pool + kPool, std::as_bytes(std::span(&used_up, 1)), "Bun crypto.randomUUID and getRandomValues");
+        }
+    }
+}
+
+// WTF's ARC4, which seeds Math.random of each global object that is made later: i, j, a permutation of 256 bytes, and how many bytes it may still give
+// before it takes a new key from the system. See Source/WTF/wtf/CryptographicallyRandomNumber.cpp.
+void find_arc4(const MemoryView& memory, Findings& findings) {
+    constexpr std::size_t kState = 256, kPadding = 3;
+    constexpr std::uint32_t kMostLeft = 1'600'000, kNothingLeft = 0;
+    const auto permutation = [](std::span<const std::byte> bytes) {
+        std::array<bool, kState> seen{};
+        return std::all_of(bytes.begin(), bytes.end(), [&](std::byte value) { return !std::exchange(seen[static_cast<std::size_t>(value)], true); });
+    };
+    for (const Written& run : memory.written()) {
+        for (std::size_t at = kState + kPadding + 1; at + sizeof(kNothingLeft) <= run.bytes.size(); at += sizeof(kNothingLeft)) {
+            std::uint32_t left;
+            std::memcpy(&left, run.bytes.data() + at, sizeof(left));
+            if (left == 0 || left > kMostLeft)
+                continue;
+            for (std::size_t padding = 0; padding <= kPadding; ++padding) {
+                const auto state = run.bytes.subspan(at - padding - kState, kState);
+                if (permutation(state) && looks_random(state))
+                    findings.add_constant(run.begin + at, std::as_bytes(std::span(&kNothingLeft, 1)), "JavaScriptCore, seeds of Math.random");
+            }
         }
     }
 }
@@ -110,6 +125,7 @@ void find_bun(const MemoryView& memory, Findings& findings) {
         if (const auto seed = memory.value<std::uint32_t>(at))
             if (const auto state = memory.value<Xorshift128>(at + sizeof(std::uint64_t)); state && leads_to(*seed, *state, kMostDraws))
                 add(at);
+    find_arc4(memory, findings);
     find_bun_pool(memory, findings);
 }
 

@@ -1,6 +1,9 @@
 // Pools of random bytes that modules of Node and npm packages keep in JavaScript. Each is a buffer and a variable that says how much of it
 // is used: that variable is set to "all of it", so that the next draw fills the pool (from OpenSSL, which notices the new process number).
 #include "src/unique/v8_pools.hpp"
+
+#include "src/unique/random_bytes.hpp"
+#include "src/unique/random_pools.hpp"
 #include "src/unique/v8_scopes.hpp"
 
 namespace kvmserver::unique {
@@ -36,6 +39,42 @@ bool pool_there(const v8::Scope<Word>& scope, const Pool& pool) {
     if (!buffer || !scope.at(pool.beside))
         return false;
     return pool.bytes == 0 ? scope.heap.has_map(*buffer) : scope.heap.typed_array(*buffer, static_cast<std::uint64_t>(pool.bytes));
+}
+
+// Whether an object is a Uint8Array of random bytes (outside V8's heap) of which so many may be used. uuid's has 256 bytes, nanoid's 128 of its ids.
+template <class Word>
+bool is_random_pool(const v8::Heap<Word>& heap, GuestVirt at, std::int32_t used, int portion) {
+    const std::uint64_t least = portion ? static_cast<std::uint64_t>(portion) : 128, most = portion ? 4096 : 32768;
+    if (used < 0 || !heap.has_map(at) || (portion && used % portion != 0))
+        return false;
+    const auto raw = [&](std::uint64_t from) { return heap.memory.template value<std::uint64_t>(at + from).value_or(0); };
+    for (std::uint64_t from = 3 * heap.kSlot; from <= 9 * 8; from += heap.kSlot) {
+        const std::uint64_t bytes = raw(from);
+        if (bytes < 64 || bytes > most || bytes % least != 0 || static_cast<std::uint64_t>(used) > bytes)
+            continue;
+        for (std::uint64_t data = 3 * heap.kSlot; data <= 9 * 8; data += heap.kSlot)
+            if (const auto contents = heap.memory.bytes(GuestVirt(raw(data)), bytes); !contents.empty() && looks_random(contents))
+                return true;
+    }
+    return false;
+}
+
+// Adds `used` of each pool that the code of a script describes. Minified names are short: of two scopes that look like the pool's, one is another's.
+template <class Word>
+void add_by_code(const std::vector<v8::Scope<Word>>& scopes, const PoolNames& pool, Findings& findings) {
+    std::vector<GuestVirt> found;
+    for (const v8::Scope<Word>& scope : scopes) {
+        const auto used = scope.small(pool.used);
+        const auto buffer = scope.object(pool.pool);
+        if (used && buffer && is_random_pool(scope.heap, *buffer, *used, pool.portion))
+            found.push_back(*scope.at(pool.used));
+    }
+    constexpr std::size_t kShort = 2;
+    if (found.size() > 1 && pool.used.size() <= kShort && pool.pool.size() <= kShort)
+        return;
+    const Word value = v8::Heap<Word>::to_smi(kMore);
+    for (const GuestVirt at : found)
+        findings.add_constant(at, std::as_bytes(std::span(&value, 1)), "pool of random bytes, variables " + pool.pool + " and " + pool.used);
 }
 
 // 6 bytes, the node of version-1 UUIDs: two clones that take the clock in the same millisecond would make the same.
@@ -86,12 +125,14 @@ void find_deno_uuids(const MemoryView& memory, Findings& findings) {
 template <std::unsigned_integral Word>
 void v8::find_pools(const MemoryView& memory, Findings& findings) {
     find_deno_uuids<Word>(memory, findings);
-    std::vector<std::string_view> names;
+    const std::vector<PoolNames> by_code = pools_in_scripts(memory);
+    std::vector<NamesTogether> names{{"v1Bytes", "_state"}, {"PROCESS_UNIQUE"}};
     for (const Pool& pool : kPools)
-        names.push_back(pool.used);
-    names.push_back("v1Bytes");
-    names.push_back("PROCESS_UNIQUE");
-    for (const v8::Scope<Word>& scope : v8::scopes_with<Word>(memory, names)) {
+        names.push_back({pool.used, pool.pool, pool.beside});
+    for (const PoolNames& pool : by_code)
+        names.push_back({pool.used, pool.pool});
+    const std::vector<v8::Scope<Word>> scopes = v8::scopes_with<Word>(memory, names);
+    for (const v8::Scope<Word>& scope : scopes) {
         for (const Pool& pool : kPools) {
             const auto used = scope.small(pool.used);
             if (!used || *used < 0 || !pool_there(scope, pool))
@@ -109,6 +150,8 @@ void v8::find_pools(const MemoryView& memory, Findings& findings) {
                 findings.add_random(*elements + 2 * Heap<Word>::kSlot, 5, "npm bson, ObjectId of this process");
         }
     }
+    for (const PoolNames& pool : by_code)
+        add_by_code(scopes, pool, findings);
 }
 
 template void v8::find_pools<std::uint64_t>(const MemoryView&, Findings&);

@@ -6,6 +6,7 @@
 
 #include "src/unique/finder.hpp"
 #include "src/unique/v8_heap.hpp"
+#include "src/unique/v8_isolate.hpp"
 #include "src/unique/v8_pools.hpp"
 #include "src/unique/xorshift128.hpp"
 
@@ -128,6 +129,10 @@ void find_v8(const MemoryView& memory, Findings& findings) {
         v8::find_pools<std::uint64_t>(memory, findings);
     else if (MathRandom<std::uint32_t>(memory, findings, seeded).find()) // with compressed pointers
         v8::find_pools<std::uint32_t>(memory, findings);
+    else
+        return;
+    if (!seeded)
+        v8::find_isolates(memory, findings);
 }
 
 } // namespace kvmserver::unique

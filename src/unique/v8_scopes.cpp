@@ -8,8 +8,9 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::size_t kMostFound = 4096; // strings, names and scopes each: a hostile program cannot keep us busy
-constexpr int kMostInline = 75, kMostNames = 1024, kContextHeader = 4; // map, length, scope information, previous
+constexpr std::size_t kMostFound = 1 << 16; // strings, names and scopes each: a hostile program cannot keep us busy
+constexpr std::size_t kMostSteps = 1 << 22; // from name to name
+constexpr int kMostInline = 75, kMostNames = 16384, kContextHeader = 4; // map, length, scope information, previous
 constexpr int kMostHeader = 8;                                         // words of a ScopeInfo in front of its names
 
 // Sorted addresses, and a quick test for words that may lead to one.
@@ -38,7 +39,10 @@ class Search {
     };
 
 public:
-    Search(const MemoryView& memory, std::span<const std::string_view> names) : heap_{memory}, wanted_(names) {}
+    Search(const MemoryView& memory, std::span<const NamesTogether> wanted) : heap_{memory}, wanted_(wanted) {
+        for (const NamesTogether& names : wanted)
+            names_.insert(names.begin(), names.end());
+    }
 
     std::vector<Scope<Word>> run() {
         find_strings();
@@ -82,17 +86,26 @@ private:
     // Sequential one-byte strings that are one of the names.
     void find_strings() {
         std::bitset<1 << 16> beginnings;
-        for (const std::string_view name : wanted_)
-            beginnings.set(static_cast<std::uint8_t>(name[0]) | static_cast<std::uint8_t>(name[1]) << 8);
+        for (const std::string_view name : names_)
+            for (unsigned second = 0; second < 256; ++second) // what lies behind a name of one character is padding
+                if (name.size() == 1 || static_cast<std::uint8_t>(name[1]) == second)
+                    beginnings.set(static_cast<std::uint8_t>(name[0]) | second << 8);
         for_words([&](GuestVirt at, Word word) {
             if (!beginnings[word & 0xffff] || at.value < H::kStringHeader)
                 return;
             const GuestVirt string(at.value - H::kStringHeader);
-            const std::string_view text = heap_.string(string);
-            if (!text.empty() && std::find(wanted_.begin(), wanted_.end(), text) != wanted_.end())
+            if (names_.contains(heap_.string(string)))
                 strings_.add(string);
         });
     }
+
+    bool all_of_one(const Names& names) const {
+        return std::any_of(wanted_.begin(), wanted_.end(), [&](const NamesTogether& wanted) {
+            return std::all_of(wanted.begin(), wanted.end(), [&](std::string_view name) { return names.index.contains(name); });
+        });
+    }
+
+    bool may_go_on() { return steps_ < kMostSteps && ++steps_ != 0; }
 
     std::string_view name_at(GuestVirt at, std::int64_t index) const {
         const auto string = heap_.follow(at, index);
@@ -108,11 +121,11 @@ private:
     // [map][flags, counts, positions][name]...[Smi for each name]
     void in_row(GuestVirt at) {
         int before = 0;
-        while (before < kMostInline && !name_at(at, -before - 1).empty())
+        while (before < kMostInline && may_go_on() && !name_at(at, -before - 1).empty())
             ++before;
         const GuestVirt first(at.value - static_cast<std::uint64_t>(before) * H::kSlot);
         int count = 1 + before;
-        while (count <= kMostInline && !name_at(first, count).empty())
+        while (count <= kMostInline && may_go_on() && !name_at(first, count).empty())
             ++count;
         if (count > kMostInline || !heap_.small(first, count))
             return;
@@ -122,31 +135,37 @@ private:
             Names names{{}, count};
             for (int name = 0; name < count; ++name)
                 names.index.emplace(name_at(first, name), name);
-            scope_infos_before(first, names, false);
+            if (all_of_one(names))
+                scope_infos_before(first, names, false);
             return;
         }
     }
 
-    // A hash table [map][length][elements][deleted][capacity] and then [name][Smi] for each.
+    // A hash table [map][length][elements][deleted][capacity] and then [name][Smi] for each, or twice the same word.
     void in_table(GuestVirt at) {
-        for (int pair = 0; pair < 2 * kMostNames; ++pair) {
-            const std::int64_t header = -5 - 2 * pair;
-            const auto length = heap_.small(at, header + 1), elements = heap_.small(at, header + 2), capacity = heap_.small(at, header + 4);
-            if (!length || !elements || !capacity || *capacity <= pair || *capacity > 4 * kMostNames || *length != 4 + 2 * *capacity - 1 ||
-                *elements <= kMostInline - 1 || *elements > kMostNames || !heap_.small(at, header + 3))
-                continue;
-            const GuestVirt table(at.value + static_cast<std::uint64_t>(header) * H::kSlot);
-            if (!heap_.has_map(table) || tables_.contains(table) || tables_.size() >= kMostFound)
-                return;
-            Names names{{}, *elements};
-            for (int i = 0; i < *capacity; ++i)
-                if (const auto index = heap_.small(table, 6 + 2 * i); index && *index >= 0 && *index < *elements)
-                    if (const std::string_view name = name_at(table, 5 + 2 * i); !name.empty())
-                        names.index.emplace(name, *index);
-            tables_.emplace(table, std::move(names));
-            table_targets_.add(table);
+        const auto entry = [&](std::int64_t index) {
+            const auto key = heap_.slot(at, index), value = heap_.slot(at, index + 1);
+            return key && value && H::is_pointer(*key) && (H::is_smi(*value) || *value == *key);
+        };
+        int before = 0;
+        while (before < 4 * kMostNames && may_go_on() && entry(-2 * before - 2))
+            ++before;
+        const GuestVirt table(at.value - static_cast<std::uint64_t>(5 + 2 * before) * H::kSlot);
+        const auto length = heap_.small(table, 1), elements = heap_.small(table, 2), capacity = heap_.small(table, 4);
+        if (!length || !elements || !capacity || *capacity <= before || *capacity > 4 * kMostNames || *length != 4 + 2 * *capacity - 1 ||
+            *elements <= kMostInline - 1 || *elements > kMostNames || !heap_.small(table, 3))
             return;
-        }
+        if (!heap_.has_map(table) || tables_.contains(table) || tables_.size() >= kMostFound)
+            return;
+        Names names{{}, *elements};
+        for (int i = 0; i < *capacity && may_go_on(); ++i)
+            if (const auto index = heap_.small(table, 6 + 2 * i); index && *index >= 0 && *index < *elements)
+                if (const std::string_view name = name_at(table, 5 + 2 * i); !name.empty())
+                    names.index.emplace(name, *index);
+        if (!all_of_one(names))
+            return;
+        tables_.emplace(table, std::move(names));
+        table_targets_.add(table);
     }
 
     // What lies in front of the names may be a ScopeInfo at several places: a context that leads to one of them decides.
@@ -182,7 +201,9 @@ private:
 
     static constexpr std::uint64_t kMostReadOnly = 16 << 20;
     H heap_;
-    std::span<const std::string_view> wanted_;
+    std::span<const NamesTogether> wanted_;
+    std::set<std::string_view> names_;
+    std::size_t steps_ = 0;
     Targets<Word> strings_, table_targets_, info_targets_;
     std::map<GuestVirt, Names> tables_, infos_;
 };
@@ -190,11 +211,11 @@ private:
 } // namespace
 
 template <std::unsigned_integral Word>
-std::vector<Scope<Word>> scopes_with(const MemoryView& memory, std::span<const std::string_view> names) {
-    return Search<Word>(memory, names).run();
+std::vector<Scope<Word>> scopes_with(const MemoryView& memory, std::span<const NamesTogether> wanted) {
+    return Search<Word>(memory, wanted).run();
 }
 
-template std::vector<Scope<std::uint64_t>> scopes_with(const MemoryView&, std::span<const std::string_view>);
-template std::vector<Scope<std::uint32_t>> scopes_with(const MemoryView&, std::span<const std::string_view>);
+template std::vector<Scope<std::uint64_t>> scopes_with(const MemoryView&, std::span<const NamesTogether>);
+template std::vector<Scope<std::uint32_t>> scopes_with(const MemoryView&, std::span<const NamesTogether>);
 
 } // namespace kvmserver::unique::v8

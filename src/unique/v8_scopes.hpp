@@ -35,11 +35,14 @@ struct Scope {
     }
 };
 
-// The scopes that have a variable of one of these names.
-template <std::unsigned_integral Word>
-std::vector<Scope<Word>> scopes_with(const MemoryView& memory, std::span<const std::string_view> names);
+// Names of variables, all of one scope.
+using NamesTogether = std::vector<std::string_view>;
 
-extern template std::vector<Scope<std::uint64_t>> scopes_with(const MemoryView&, std::span<const std::string_view>);
-extern template std::vector<Scope<std::uint32_t>> scopes_with(const MemoryView&, std::span<const std::string_view>);
+// The scopes that have all the variables of one entry of `wanted`, whose names outlive the result.
+template <std::unsigned_integral Word>
+std::vector<Scope<Word>> scopes_with(const MemoryView& memory, std::span<const NamesTogether> wanted);
+
+extern template std::vector<Scope<std::uint64_t>> scopes_with(const MemoryView&, std::span<const NamesTogether>);
+extern template std::vector<Scope<std::uint32_t>> scopes_with(const MemoryView&, std::span<const NamesTogether>);
 
 } // namespace kvmserver::unique::v8

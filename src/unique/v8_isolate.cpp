@@ -1,0 +1,91 @@
+// The generator of a V8 isolate: it seeds Math.random of every context that is made later, and gives hashes to objects. It is a seed that the
+// embedder or the system gave and the state of xorshift128+ that it has led to. Each isolate has one in a block of malloc() for itself, and a pointer
+// to it. See src/base/utils/random-number-generator.cc in V8.
+#include "src/unique/v8_isolate.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <unordered_set>
+#include <utility>
+
+#include "src/unique/xorshift128_walk.hpp"
+
+namespace kvmserver::unique {
+
+using tinykvm::GuestVirt;
+
+namespace {
+
+constexpr std::size_t kMostLikely = 256; // 0.1 ms each
+constexpr std::size_t kMostLooks = 1 << 20;
+
+struct Generator {
+    std::uint64_t seed;
+    Xorshift128 state;
+};
+
+std::uint64_t murmur3(std::uint64_t h) {
+    h ^= h >> 33;
+    h *= 0xff51afd7ed558ccd;
+    h ^= h >> 33;
+    h *= 0xc4ceb9fe1a85ec53;
+    return h ^ h >> 33;
+}
+
+Xorshift128 seeded_with(std::uint64_t seed) {
+    const std::uint64_t s0 = murmur3(seed);
+    return {s0, murmur3(~s0)};
+}
+
+// No address, small number or text. Random words fail with a chance of 1 in 10,000: then the isolate's generator stays as it is.
+bool looks_random(std::span<const std::uint64_t, 3> words) {
+    constexpr std::uint64_t kNotAscii = 0x8080808080808080;
+    int not_ascii = 0;
+    for (const std::uint64_t word : words) {
+        if (word >> 48 == 0 || word >> 48 == 0xffff || (word & 0xffffffff) == 0)
+            return false;
+        not_ascii += std::popcount(word & kNotAscii);
+    }
+    return not_ascii >= 3;
+}
+
+std::unordered_set<std::uint64_t> likely_places(const MemoryView& memory) {
+    std::unordered_set<std::uint64_t> places;
+    for (const Written& run : memory.written()) {
+        const auto words = run.words();
+        for (std::size_t i = 0; i + 2 < words.size() && places.size() < kMostLooks; i += 2) // malloc() gives multiples of 16
+            if (looks_random(words.subspan(i).first<3>()))
+                places.insert(run.begin.value + i * sizeof(std::uint64_t));
+    }
+    return places;
+}
+
+// Those that a pointer leads to, first the ones that glibc's malloc() made for 24 bytes.
+std::vector<GuestVirt> led_to(const MemoryView& memory, std::unordered_set<std::uint64_t> places) {
+    std::vector<GuestVirt> of_glibc, others;
+    for (const Written& run : memory.written()) {
+        for (const std::uint64_t word : run.words()) {
+            if (word % 16 != 0 || word == 0 || word >> 47 != 0 || places.erase(word) == 0)
+                continue;
+            const auto size = memory.value<std::uint64_t>(GuestVirt(word - sizeof(word)));
+            (size && (*size & ~std::uint64_t{7}) == 0x20 ? of_glibc : others).emplace_back(word);
+        }
+    }
+    of_glibc.insert(of_glibc.end(), others.begin(), others.end());
+    of_glibc.resize(std::min(of_glibc.size(), kMostLikely));
+    return of_glibc;
+}
+
+} // namespace
+
+void v8::find_isolates(const MemoryView& memory, Findings& findings) {
+    const auto walk = std::make_unique<Xorshift128Walk>();
+    for (const GuestVirt at : led_to(memory, likely_places(memory)))
+        if (const auto generator = memory.value<Generator>(at); generator && walk->leads_to(seeded_with(generator->seed), generator->state))
+            findings.add_random(at + offsetof(Generator, state), sizeof(Xorshift128), "V8, generator of an isolate");
+}
+
+} // namespace kvmserver::unique
