@@ -3,11 +3,13 @@
 # build/functions/programs.json how each that is built there is started. Fast when nothing changed.
 #   scripts/functions.sh               all of them
 #   scripts/functions.sh NAME...       only these (c-epoll, node-http, ...)
+#   scripts/functions.sh runtimes      what only nightly tests need: Bun, CPython 3.13
 # What it needs is installed by scripts/setup.sh --tests.
 set -euo pipefail
 
 node_version=20.20.2
 deno_version=2.9.6
+bun_version=1.4.5
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source_dir=$root/functions
@@ -104,6 +106,7 @@ node() {
     fi
 }
 
+bun() { echo "$runtimes/bun/node_modules/@oven/bun-linux-x64/bin/bun"; }
 deno() { echo "$runtimes/deno/node_modules/@deno/linux-x64-glibc/deno"; }
 
 need_node() {
@@ -119,6 +122,44 @@ need_deno() {
     npm_install "$runtimes/deno" "@deno/linux-x64-glibc@$deno_version" || die "cannot fetch deno"
     chmod +x "$(deno)"
     echo "$deno_version" >"$stamp"
+}
+
+need_bun() {
+    local stamp=$runtimes/bun/version
+    [[ $(cat "$stamp" 2>/dev/null) == "$bun_version" ]] && return
+    say "fetching bun $bun_version"
+    npm_install "$runtimes/bun" "@oven/bun-linux-x64@$bun_version" || die "cannot fetch bun"
+    chmod +x "$(bun)"
+    echo "$bun_version" >"$stamp"
+}
+
+# CPython 3.13 as Debian 13 has it, with its own C library, in a folder.
+fetch_python313() {
+    local root=$1 apt=$1.apt library=usr/lib/x86_64-linux-gnu key=/usr/share/keyrings/debian-archive-keyring.gpg mirror
+    # shellcheck disable=SC2016
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | sed -n 1p)
+    [[ $mirror ]] || return 1
+    rm -rf "$root" "$apt"
+    mkdir -p "$root" "$apt"/{lists,cache/archives}/partial
+    echo "deb [signed-by=$key] $mirror trixie main" >"$apt/sources"
+    : >"$apt/status"
+    printf '%s "%s";\n' Dir::Etc::sourcelist "$apt/sources" Dir::Etc::sourceparts - Dir::State::lists "$apt/lists" \
+        Dir::State::status "$apt/status" Dir::Cache "$apt/cache" APT::Sandbox::User root >"$apt/conf"
+    apt-get -c "$apt/conf" -q update &&
+        apt-get -c "$apt/conf" -q -y --no-install-recommends --download-only install python3.13 || return 1
+    local package
+    for package in "$apt"/cache/archives/*.deb; do dpkg -x "$package" "$root" || return 1; done
+    patchelf --set-interpreter "$root/$library/ld-linux-x86-64.so.2" --force-rpath --set-rpath "$root/$library" \
+        "$root/usr/bin/python3.13" && "$root/usr/bin/python3.13" -c 'import ssl, asyncio' && rm -rf "$apt"
+}
+
+need_python313() {
+    local root=$runtimes/python3.13
+    [[ -e $root/fetched ]] && return
+    command -v patchelf >/dev/null || die "patchelf is missing: scripts/setup.sh --nightly"
+    say "fetching CPython 3.13"
+    fetch_python313 "$root" >&2 || die "cannot fetch CPython 3.13"
+    touch "$root/fetched"
 }
 
 build_program() {
@@ -145,6 +186,7 @@ build_program() {
                 npm_ci "$name"
             ;;
         deno-serve) need_deno; copy "$name" server.js ;;
+        runtimes) need_node; need_deno; need_bun; need_python313 ;;
         *) die "no such program: $name" ;;
     esac
 }

@@ -17,6 +17,14 @@ nightly() {
     if ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $1 "* ]]; then step_function "$@"; fi
 }
 
+# unique_values XML: 10,000 requests of each program of tests/e2e/guests/unique.
+unique_values() {
+    scripts/setup.sh --nightly && scripts/functions.sh runtimes || return
+    UNIQUE_REQUESTS=10000 $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short -rs \
+        --junitxml "$1" tests/e2e/test_unique.py
+}
+export -f unique_values
+
 all_steps() {
     # Intel's VT-x, emulated.
     nightly intel-machine 3000 emulated_machine intel "$results/intel-machine.xml"
@@ -25,8 +33,7 @@ all_steps() {
     # A hardware host whose CPU has no XSAVE.
     nightly amd-without-xsave 1500 emulated_machine amd "$results/amd-without-xsave.xml" --cpu max,+svm,+npt,-xsave
     # No value twice in 10,000 requests, in every language.
-    nightly unique 3600 env UNIQUE_REQUESTS=10000 $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short \
-        --junitxml "$results/unique.xml" tests/e2e/test_unique.py
+    nightly unique 3600 unique_values "$results/unique.xml"
     # The binary for older systems, tried in one.
     nightly release 1800 scripts/release.sh --check
     # Servers of Debian that exercise something that no other does.

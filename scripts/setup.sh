@@ -3,6 +3,7 @@
 #   scripts/setup.sh           to build and try kvmserver
 #   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
 #   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks
+#   scripts/setup.sh --nightly also for what only scripts/nightly.sh tests
 set -euo pipefail
 
 build_packages=(
@@ -20,8 +21,11 @@ test_packages=(
     bochs bochs-term isolinux syslinux-common xorriso  # the emulated Intel host
     debootstrap  # scripts/release.sh
     groff-base man-db
-    ruby php-cli  # tests of uniqueness; Java where there is a JDK
+    ruby php-cli  # tests of uniqueness
     libbenchmark-dev  # bench/micro
+)
+nightly_packages=(
+    patchelf debian-archive-keyring  # CPython 3.13 of scripts/functions.sh
 )
 
 say() { echo "setup: $*" >&2; }
@@ -38,6 +42,8 @@ toolchain_packages() {
     command -v go >/dev/null || echo golang-go
     command -v cargo >/dev/null || echo cargo-web rustc-web  # bookworm's own cargo cannot fetch from the sparse index
 }
+
+nightly_toolchain_packages() { command -v javac >/dev/null || echo openjdk-17-jdk-headless; }
 
 install_missing() {
     local package missing=()
@@ -74,8 +80,12 @@ case "${1-}" in
         mapfile -t toolchains < <(toolchain_packages | tr ' ' '\n')
         packages+=("${demo_packages[@]}" "${test_packages[@]}" "${toolchains[@]}")
         ;;
+    --nightly)
+        mapfile -t toolchains < <({ toolchain_packages; nightly_toolchain_packages; } | tr ' ' '\n')
+        packages+=("${demo_packages[@]}" "${test_packages[@]}" "${nightly_packages[@]}" "${toolchains[@]}")
+        ;;
     *)
-        echo "usage: scripts/setup.sh [--demo | --tests]" >&2
+        echo "usage: scripts/setup.sh [--demo | --tests | --nightly]" >&2
         exit 2
         ;;
 esac

@@ -13,15 +13,17 @@ import sys
 from typing import NamedTuple
 
 import pytest
-from harness import BUILD, SNAPRUN_E2, Mode, Server
+from harness import BUILD, SNAPRUN_E2, Mode, Server, make_snapshot
 
 REQUESTS = int(os.environ.get("UNIQUE_REQUESTS", "150"))
 LONG = REQUESTS > 1000
 RUN_E2 = Mode("run-e-t2", "run", True, 2)
 SOURCES = pathlib.Path(__file__).parent / "guests/unique"
 BUILT = BUILD / "tests/e2e/unique-servers"
-# Where scripts/functions.sh puts Deno; Bun is tested where `bun` is in PATH.
-DENO = str(pathlib.Path(__file__).parents[2] / "build/functions/runtimes/deno/node_modules/@deno/linux-x64-glibc/deno")
+# Where scripts/functions.sh puts them.
+RUNTIMES = pathlib.Path(__file__).parents[2] / "build/functions/runtimes"
+DENO = str(RUNTIMES / "deno/node_modules/@deno/linux-x64-glibc/deno")
+BUN = str(RUNTIMES / "bun/node_modules/@oven/bun-linux-x64/bin/bun")
 JAVASCRIPT = str(SOURCES / "server.mjs")
 
 
@@ -31,7 +33,7 @@ class Case(NamedTuple):
     argv: list[str]
     build: list[str] = []
     cwd: str = "."
-    options: list[str] = []
+    boot: list[str] = []  # options of `run` and `snapshot`
     env: dict[str, str] = {}
 
 
@@ -45,6 +47,12 @@ def numpy(name: str) -> Case:
     return python(name, "asyncio")._replace(name=f"{name}-numpy", build=install, env={"PYTHONPATH": str(folder)})
 
 
+def npm(name: str, tool: str, *script: str) -> Case:
+    folder = BUILT / "npm"
+    words = [str(folder / word) if word.endswith("js") else word for word in script]
+    return Case(name, [tool, "npm"], ["{tool}", *words, "{port}"], ["sh", "build.sh", str(folder)], "npm")
+
+
 CASES = {
     case.name: case
     for case in [
@@ -56,13 +64,17 @@ CASES = {
         Case("go-stripped", ["go"], [str(BUILT / "go-stripped"), "{port}"],
              ["go", "build", "-ldflags", "-s -w", "-o", str(BUILT / "go-stripped"), "."], "go"),
         Case("java", ["java", "javac"], ["{tool}", "-Xmx256m", "-cp", str(BUILT), "Server", "{port}"],
-             ["javac", "-d", str(BUILT), "Server.java"], options=["--max-boot-time", "100"]),
+             ["javac", "-d", str(BUILT), "Server.java"], boot=["--max-boot-time", "100", "--warmup", "20"]),
         Case("rust", ["cargo"], [str(BUILT / "rust/release/unique"), "{port}"],
              ["cargo", "build", "--release", "--locked", "-q", "--target-dir", str(BUILT / "rust")], "rust"),
         Case("ruby", ["ruby"], ["{tool}", str(SOURCES / "server.rb"), "{port}"]),
         Case("node", ["node"], ["{tool}", JAVASCRIPT, "{port}"]),
         Case("deno", [DENO], ["{tool}", "run", "--allow-all", JAVASCRIPT, "{port}"]),
-        Case("bun", ["bun"], ["{tool}", JAVASCRIPT, "{port}"]),
+        Case("bun", [BUN], ["{tool}", JAVASCRIPT, "{port}"]),
+        npm("node-npm", "node", "server.mjs"),
+        npm("node-npm-bundled", "node", "bundle.cjs"),
+        npm("node-npm-module", "node", "bundle.mjs"),
+        npm("deno-npm-bundled", DENO, "run", "--allow-all", "bundle.mjs"),
         Case("php", ["php"], ["{tool}", str(SOURCES / "server.php"), "{port}"]),
         Case("php-seeded", ["php"], ["{tool}", str(SOURCES / "server.php"), "{port}", "own"]),
     ]
@@ -72,7 +84,9 @@ CASES = {
 @functools.cache
 def where(tool: str) -> str | None:
     """The program itself: a shim of pyenv or a script would be another."""
-    places = [shutil.which(tool), *map(str, pathlib.Path.home().glob(f".pyenv/versions/*/bin/{tool}"))] if "python" in tool else [shutil.which(tool)]
+    places = [shutil.which(tool)]
+    if "python" in tool:
+        places = [shutil.which(RUNTIMES / tool / "usr/bin" / tool), *places, *map(str, pathlib.Path.home().glob(f".pyenv/versions/*/bin/{tool}"))]
     for found in filter(None, places):
         if "python" not in tool:
             return os.path.realpath(found)
@@ -86,7 +100,7 @@ def program(case: Case) -> dict:
     missing = [tool for tool in case.tools if not where(tool)]
     if missing:
         pytest.skip(f"not installed: {' '.join(missing)}")
-    BUILT.mkdir(parents=True, exist_ok=True)
+    (BUILT / "npm").mkdir(parents=True, exist_ok=True)
     with_tool = lambda words: [where(case.tools[0]) if word == "{tool}" else word for word in words]  # noqa: E731
     if case.build:
         subprocess.run(with_tool(case.build), cwd=SOURCES / case.cwd, check=True, timeout=600, stdout=sys.stderr)
@@ -114,16 +128,27 @@ def repeats(answers: list[dict[str, str]]) -> list[str]:
 
 @pytest.mark.parametrize("mode", [RUN_E2, SNAPRUN_E2], ids=lambda mode: mode.name)
 @pytest.mark.parametrize("name", CASES)
-def test_no_value_twice(start, quick, name: str, mode: Mode) -> None:
+def test_no_value_twice(start, snapshots, quick, name: str, mode: Mode) -> None:
     if (quick or not LONG) and mode is RUN_E2 and name != "python3.11-asyncio":
         pytest.skip("in long runs")
     if not LONG and "numpy" in name:
         pytest.skip("in long runs: installs numpy")
+    if not LONG and "npm" in name and name != "node-npm-bundled":
+        pytest.skip("in long runs")
     case = CASES[name]
-    compared = [] if LONG else ["--check-reset"]  # compares all memory each time
-    server = start(program(case), mode, *compared, *case.options)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: ask(server), range(REQUESTS)))
+    started = program(case)
+    options = [] if LONG else ["--check-reset"]  # compares all memory each time
+    if mode is RUN_E2:
+        options += case.boot
+    elif started["name"] not in snapshots.made:
+        path = snapshots.folder / f"{started['name']}.snap"
+        snapshots.made[started["name"]] = make_snapshot(started, path, "--level", "1", *case.boot)
+    server = start(started, mode, *options)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: ask(server), range(REQUESTS)))
+    except AssertionError as error:
+        raise AssertionError(f"{error}; stderr: {server.err[-2000:]}") from error
     assert repeats(answers) == []
     ended = server.stop()
     assert "reset differs" not in ended.err, ended.err[-2000:]

@@ -3,12 +3,17 @@ import http from 'node:http';
 import { Buffer } from 'node:buffer';
 import nodeCrypto from 'node:crypto';
 import process from 'node:process';
+import vm from 'node:vm';
+
+const kept = vm.createContext({});
 
 const draw = () => ({
     web_uuid: crypto.randomUUID(),
     node_uuid: nodeCrypto.randomUUID(),
     node_uuid_uncached: nodeCrypto.randomUUID({ disableEntropyCache: true }),
     math: Math.random(),
+    new_context: vm.runInNewContext('Math.random()'),
+    context: vm.runInContext('Math.random()', kept),
     int: nodeCrypto.randomInt(2 ** 47),
     bytes: nodeCrypto.randomBytes(8).toString('hex'),
     web: Buffer.from(crypto.getRandomValues(new Uint8Array(8))).toString('hex'),
