@@ -118,7 +118,7 @@ std::uint64_t Server::request(const std::string& path) {
         throw std::runtime_error("no room for a connection");
     Driver::Until until;
     until.one_connection = true;
-    until.idle_limit_ns = 30'000'000'000;
+    until.limit_ns = 30'000'000'000;
     if (driver_.drive(*machine_, until) != DriveEnd::closed)
         throw std::runtime_error(path + ": no answer: " + driver_.stop().report);
     char reply[512];
