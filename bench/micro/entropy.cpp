@@ -1,7 +1,9 @@
-// What entropy regions cost an invocation: entropy SNAPSHOT... prints a line each, as JSON. bench/unique.py makes the snapshots.
+// What entropy regions cost an invocation: entropy SNAPSHOT... prints a line each, as JSON. bench/unique.py makes the
+// snapshots.
 //
-// Two request machines of the same image, one of which has no regions, are reset and prepared for their next invocation in turns, each time with caches
-// as cold as an invocation leaves them. What the one takes longer is what the regions cost: to fill them, and to put their pages back.
+// Two request machines of the same image, one of which has no regions, are reset and prepared for their next
+// invocation in turns, each time with caches as cold as an invocation leaves them. What the one takes longer is what
+// the regions cost: to fill them, and to put their pages back.
 #include <cstdio>
 #include <exception>
 #include <numeric>
@@ -20,7 +22,8 @@ public:
     Clone(Restored& restored, std::shared_ptr<const MachineImage> image, const Options& options)
         : driver_(*restored.setup().listeners, note_line),
           machine_(Machine::clone(restored.setup().env, std::move(image), driver_,
-                                  uses_dirty_bits(restored.setup(), options) ? ResetStrategy::dirty_bits : ResetStrategy::working_set)) {}
+                                  uses_dirty_bits(restored.setup(), options) ? ResetStrategy::dirty_bits
+                                                                             : ResetStrategy::working_set)) {}
     void next() {
         resets.add(timed_ns([&] { machine_->reset(); }));
         prepares.add(timed_ns([&] { machine_->prepare(); }));
@@ -62,9 +65,12 @@ void measure(const std::filesystem::path& snapshot) {
             if (pages.empty() || pages.back() != at)
                 pages.push_back(at);
     }
-    const double fill = with.prepares.median_us() - without.prepares.median_us(), back = with.resets.median_us() - without.resets.median_us();
-    std::printf("{\"snapshot\": \"%s\", \"regions\": %zu, \"bytes\": %llu, \"pages\": %zu, \"fill_us\": %.2f, \"reset_us\": %.2f, \"prepare_us\": %.2f}\n",
-                snapshot.c_str(), regions.size(), static_cast<unsigned long long>(bytes), pages.size(), fill, back, with.prepares.median_us());
+    const double fill = with.prepares.median_us() - without.prepares.median_us(),
+                 back = with.resets.median_us() - without.resets.median_us();
+    std::printf("{\"snapshot\": \"%s\", \"regions\": %zu, \"bytes\": %llu, \"pages\": %zu, \"fill_us\": %.2f, "
+                "\"reset_us\": %.2f, \"prepare_us\": %.2f}\n",
+                snapshot.c_str(), regions.size(), static_cast<unsigned long long>(bytes), pages.size(), fill, back,
+                with.prepares.median_us());
 }
 
 } // namespace

@@ -24,18 +24,24 @@ std::string quoted(const std::string& name) {
 
 // `before`: the text in front of the function's name, `after`: behind it.
 std::optional<PoolNames> pool_of_call(const std::string& before, const std::string& after) {
-    static const std::regex call(R"(^\s*\)?\s*\(\s*([A-Za-z_$][\w$]*)\s*\)\s*[,;)]*\s*([A-Za-z_$][\w$]*)\s*=\s*0(?![\w.]))");
+    static const std::regex call(
+        R"(^\s*\)?\s*\(\s*([A-Za-z_$][\w$]*)\s*\)\s*[,;)]*\s*([A-Za-z_$][\w$]*)\s*=\s*0(?![\w.]))");
     std::smatch found;
     if (!std::regex_search(after, found, call))
         return std::nullopt;
     PoolNames names{found[2], found[1]};
     if (names.used == names.pool)
         return std::nullopt;
-    const std::string used = quoted(names.used), length = quoted(names.pool) + R"(\.length)", some = R"([\w$]+)", number = R"((\d{1,4}))";
-    const auto matches = [&](const std::string& pattern) { return std::regex_search(before, found, std::regex("(?:^|[^\\w$.])" + pattern + "(?![\\w$.])")); };
-    if (matches(used + R"(\s*>\s*)" + length + R"(\s*-\s*)" + number) || matches(length + R"(\s*-\s*)" + number + R"(\s*<\s*)" + used))
+    const std::string used = quoted(names.used), length = quoted(names.pool) + R"(\.length)", some = R"([\w$]+)",
+                      number = R"((\d{1,4}))";
+    const auto matches = [&](const std::string& pattern) {
+        return std::regex_search(before, found, std::regex("(?:^|[^\\w$.])" + pattern + "(?![\\w$.])"));
+    };
+    if (matches(used + R"(\s*>\s*)" + length + R"(\s*-\s*)" + number) ||
+        matches(length + R"(\s*-\s*)" + number + R"(\s*<\s*)" + used))
         names.portion = std::stoi(found[1]);
-    else if (!matches(used + R"(\s*\+\s*)" + some + R"(\s*>\s*)" + length) && !matches(length + R"(\s*<\s*)" + used + R"(\s*\+\s*)" + some))
+    else if (!matches(used + R"(\s*\+\s*)" + some + R"(\s*>\s*)" + length) &&
+             !matches(length + R"(\s*<\s*)" + used + R"(\s*\+\s*)" + some))
         return std::nullopt;
     return names;
 }
@@ -75,9 +81,11 @@ public:
         for (const std::string_view name : kCalls) {
             for_each(name, 0, [&](std::size_t at, std::size_t end) {
                 look(at, end);
-                if (const std::string alias = alias_at(end); !alias.empty() && aliases.size() < kMostAliases && aliases.insert(alias).second)
+                if (const std::string alias = alias_at(end);
+                    !alias.empty() && aliases.size() < kMostAliases && aliases.insert(alias).second)
                     for_each(alias + "(", end, [&](std::size_t call, std::size_t) {
-                        if (const std::string before = piece(call - std::min(call, width_), call); before.empty() || !(part_of_name(before[0]) || before[0] == '.'))
+                        if (const std::string before = piece(call - std::min(call, width_), call);
+                            before.empty() || !(part_of_name(before[0]) || before[0] == '.'))
                             look(call, call + alias.size() * width_);
                     });
             });
@@ -88,10 +96,13 @@ private:
     template <class Fn>
     void for_each(std::string_view name, std::size_t from, Fn fn) const {
         const std::string wanted = widened(name, width_);
-        for (std::size_t at = text_.find(wanted, from); at != text_.npos && *calls_ < kMostCalls; at = text_.find(wanted, at + wanted.size()))
+        for (std::size_t at = text_.find(wanted, from); at != text_.npos && *calls_ < kMostCalls;
+             at = text_.find(wanted, at + wanted.size()))
             fn(at, at + wanted.size());
     }
-    std::string piece(std::size_t from, std::size_t to) const { return narrow(text_.substr(from, to - from), width_); }
+    std::string piece(std::size_t from, std::size_t to) const {
+        return narrow(text_.substr(from, to - from), width_);
+    }
     std::string after(std::size_t end) const { return narrow(text_.substr(end, kAround * width_), width_); }
 
     // A call of the function that is named in [at, end).

@@ -1,4 +1,5 @@
-// Finds, in the source text of JavaScript programs, pools of random bytes by what the code does with them, whatever a minifier called its variables:
+// Finds, in the source text of JavaScript programs, pools of random bytes by what the code does with them, whatever a
+// minifier called its variables:
 //
 //     used > pool.length - 16 && (crypto.randomFillSync(pool), used = 0)
 //

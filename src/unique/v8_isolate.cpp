@@ -1,6 +1,7 @@
-// The generator of a V8 isolate: it seeds Math.random of every context that is made later, and gives hashes to objects. It is a seed that the
-// embedder or the system gave and the state of xorshift128+ that it has led to. Each isolate has one in a block of malloc() for itself, and a pointer
-// to it. See src/base/utils/random-number-generator.cc in V8.
+// The generator of a V8 isolate: it seeds Math.random of every context that is made later, and gives hashes to
+// objects. It is a seed that the embedder or the system gave and the state of xorshift128+ that it has led to. Each
+// isolate has one in a block of malloc() for itself, and a pointer to it. See
+// src/base/utils/random-number-generator.cc in V8.
 #include "src/unique/v8_isolate.hpp"
 
 #include <algorithm>
@@ -40,7 +41,8 @@ Xorshift128 seeded_with(std::uint64_t seed) {
     return {s0, murmur3(~s0)};
 }
 
-// No address, small number or text. Random words fail with a chance of 1 in 10,000: then the isolate's generator stays as it is.
+// No address, small number or text. Random words fail with a chance of 1 in 10,000: then the isolate's generator
+// stays as it is.
 bool looks_random(std::span<const std::uint64_t, 3> words) {
     constexpr std::uint64_t kNotAscii = 0x8080808080808080;
     int not_ascii = 0;
@@ -56,7 +58,8 @@ std::unordered_set<std::uint64_t> likely_places(const MemoryView& memory) {
     std::unordered_set<std::uint64_t> places;
     for (const Written& run : memory.written()) {
         const auto words = run.words();
-        for (std::size_t i = 0; i + 2 < words.size() && places.size() < kMostLooks; i += 2) // malloc() gives multiples of 16
+        for (std::size_t i = 0; i + 2 < words.size() && places.size() < kMostLooks;
+             i += 2) // malloc() gives multiples of 16
             if (looks_random(words.subspan(i).first<3>()))
                 places.insert(run.begin.value + i * sizeof(std::uint64_t));
     }
@@ -84,7 +87,8 @@ std::vector<GuestVirt> led_to(const MemoryView& memory, std::unordered_set<std::
 void v8::find_isolates(const MemoryView& memory, Findings& findings) {
     const auto walk = std::make_unique<Xorshift128Walk>();
     for (const GuestVirt at : led_to(memory, likely_places(memory)))
-        if (const auto generator = memory.value<Generator>(at); generator && walk->leads_to(seeded_with(generator->seed), generator->state))
+        if (const auto generator = memory.value<Generator>(at);
+            generator && walk->leads_to(seeded_with(generator->seed), generator->state))
             findings.add_random(at + offsetof(Generator, state), sizeof(Xorshift128), "V8, generator of an isolate");
 }
 

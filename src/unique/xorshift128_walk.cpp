@@ -8,7 +8,9 @@ namespace {
 
 constexpr Xorshift128 operator^(const Xorshift128& a, const Xorshift128& b) { return {a.s0 ^ b.s0, a.s1 ^ b.s1}; }
 
-Xorshift128 with_bit(int bit) { return bit < 64 ? Xorshift128{std::uint64_t{1} << bit, 0} : Xorshift128{0, std::uint64_t{1} << (bit - 64)}; }
+Xorshift128 with_bit(int bit) {
+    return bit < 64 ? Xorshift128{std::uint64_t{1} << bit, 0} : Xorshift128{0, std::uint64_t{1} << (bit - 64)};
+}
 
 } // namespace
 

@@ -1,5 +1,5 @@
-// Whether one state of xorshift128+ leads to another within some million steps. A step is linear: steps are made one by one from the first state, and
-// kStride at once, by a table, from the other one back.
+// Whether one state of xorshift128+ leads to another within some million steps. A step is linear: steps are made one
+// by one from the first state, and kStride at once, by a table, from the other one back.
 #pragma once
 #include <array>
 
@@ -16,7 +16,8 @@ public:
 
 private:
     Xorshift128 stride_back(const Xorshift128& state) const;
-    std::array<std::array<Xorshift128, 256>, 16> back_; // kStride steps back from a state that has this value in this byte only
+    std::array<std::array<Xorshift128, 256>, 16>
+        back_; // kStride steps back from a state that has this value in this byte only
 };
 
 } // namespace kvmserver::unique

@@ -7,6 +7,7 @@
 #include "include/kvmserver/entropy.h"
 #include "src/unique/finder.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/unique/world.hpp"
 #include "tinykvm/machine/loop_region.hpp"
 
 using namespace kvmserver::unique;
@@ -15,23 +16,6 @@ using tinykvm::EntropyRegion;
 using tinykvm::GuestVirt;
 
 namespace {
-
-// A variable's memory, as of a program's .data, at 0x10000 and memory from the system at 0xc000000000. `name`: of the program.
-struct World {
-    static constexpr std::uint64_t kData = 0x10000, kHeap = 0xc000000000;
-    alignas(4096) std::array<std::byte, 16384> data{}, heap{};
-    MemoryView view;
-    explicit World(const char* name) {
-        view = MemoryView({{GuestVirt(kData), GuestVirt(kData + data.size()), 3, name, data}, {GuestVirt(kHeap), GuestVirt(kHeap + heap.size()), 3, "", heap}},
-                          {{GuestVirt(kData), data}, {GuestVirt(kHeap), heap}});
-    }
-    std::byte* host(std::uint64_t at) { return at >= kHeap ? heap.data() + (at - kHeap) : data.data() + (at - kData); }
-    template <class T>
-    void put(std::uint64_t at, const T& value) {
-        std::memcpy(host(at), &value, sizeof(value));
-    }
-    std::vector<EntropyRegion> found() const { return find_entropy(view).regions; }
-};
 
 // What Go's math/rand/v2 gives first for the seed 1, 2, ... 32.
 constexpr std::array<std::uint64_t, 32> kGoBlock{
