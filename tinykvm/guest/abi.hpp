@@ -164,6 +164,17 @@ enum TraceBits : std::uint32_t { kTraceAll = 1, kTraceThreads = 2 };
 enum Door : std::uint32_t { kDoorHardware = 0, kDoorPvm = 1 };
 
 // At layout::kShared.
+// What /proc/self tells and only the guest kernel knows: written before it opens a path.
+struct SelfState {
+    std::uint32_t umask, threads;
+    std::uint32_t uid[4], gid[4]; // real, effective, saved, of the file system
+    std::uint32_t group_count, no_new_privileges;
+    std::uint32_t groups[32]; // the first of them
+    std::uint64_t inheritable, permitted, effective, bounding, ambient; // capabilities
+    std::uint64_t pending, shared_pending, blocked, ignored, caught;    // signals
+    std::uint64_t cpu_ns;
+};
+
 struct Shared {
     HostCall call;
     Wait wait;
@@ -207,6 +218,7 @@ struct Shared {
     std::uint32_t own_reserved;
     std::uint64_t own_room;    // bytes that their files may take beyond what the image holds
     std::uint64_t own_path_at; // guest: kOwnPathBytes for a path
+    SelfState self;
 };
 static_assert(sizeof(Shared) <= 4096);
 

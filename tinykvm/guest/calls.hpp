@@ -11,6 +11,7 @@ u64 thread_cpu_ns(const Thread*);
 i32 file_limit(); // RLIMIT_NOFILE, at most the size of the table
 void set_file_limit(u64);
 u32 creation_mask(); // umask
+void tell_self();    // to the host, for /proc/self
 bool is_own_process(i32 pid); // 0, or this process's number: today's, or the one it had when the snapshot was made
 Thread* thread_of(i32 tid);   // of this process, alive; null: no such
 i64 drop_bounding(u64 capability_number);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tinykvm/guest/abi.hpp"
+
 namespace tinykvm {
 
 // The same for every machine of a program.
@@ -18,11 +20,18 @@ struct ProgramFacts {
     std::string kernel_release = "6.1.0-kvmserver"; // what uname says (guest/misc.cpp)
 };
 
+// What of /proc/self changes as the program runs.
+struct SelfNumbers {
+    abi::SelfState state; // the guest kernel's own word
+    std::uint64_t mapped_bytes, resident_bytes, peak_bytes;
+};
+
 // Of one machine, read when a file is opened.
 struct SelfFacts {
     std::uint32_t pid = 1; // /proc/PID is /proc/self; every other process is hidden
     // The text of /proc/self/maps; without it the file holds nothing.
     std::function<std::string()> maps = {};
+    std::function<SelfNumbers()> numbers = {}; // without it all are 0
 };
 
 } // namespace tinykvm

@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <array>
-
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 
 #include "tinykvm/base/guest_addr.hpp"
 #include "tinykvm/linux/path_text.hpp"
@@ -20,7 +21,6 @@ namespace {
 constexpr std::uint64_t kKib = 1024;
 
 // The bytes and resident bytes in the lines of a maps file are not known here: the whole machine is told.
-std::uint64_t pages(const ProgramFacts& facts) { return facts.memory_bytes / kPageSize; }
 
 // TASK_COMM_LEN is 16 with the NUL.
 std::string name_of(const ProgramFacts& facts) { return split_last(facts.program).second.substr(0, 15); }
@@ -66,31 +66,46 @@ CpuModel cpu_model() {
     return cpu;
 }
 
+SelfNumbers numbers_of(const SelfFacts& self) { return self.numbers ? self.numbers() : SelfNumbers{}; }
+
 } // namespace
 
 std::string self_maps(const ProgramFacts&, const SelfFacts& self) { return self.maps ? self.maps() : std::string(); }
 
 std::string self_status(const ProgramFacts& facts, const SelfFacts& self) {
-    return fmt::format("Name:\t{0}\nUmask:\t0022\nState:\tR (running)\nTgid:\t{1}\nNgid:\t0\nPid:\t{1}\nPPid:\t0\n"
-                       "TracerPid:\t0\nUid:\t{2}\t{2}\t{2}\t{2}\nGid:\t{3}\t{3}\t{3}\t{3}\nFDSize:\t64\nGroups:\t\n"
-                       "VmPeak:\t{4} kB\nVmSize:\t{4} kB\nVmHWM:\t{4} kB\nVmRSS:\t{4} kB\nThreads:\t1\n"
-                       "NoNewPrivs:\t1\nSeccomp:\t0\nCpus_allowed_list:\t{5}",
-                       name_of(facts), self.pid, facts.uid, facts.gid, facts.memory_bytes / kKib,
-                       cpu_list(facts, self));
+    const SelfNumbers n = numbers_of(self);
+    const abi::SelfState& s = n.state;
+    std::string groups;
+    for (std::uint32_t i = 0; i < std::min<std::size_t>(s.group_count, std::size(s.groups)); ++i)
+        groups += fmt::format("{} ", s.groups[i]);
+    const auto ids = [](const std::uint32_t (&of)[4]) { return fmt::format("{}\t{}\t{}\t{}", of[0], of[1], of[2], of[3]); };
+    return fmt::format("Name:\t{0}\nUmask:\t{1:04o}\nState:\tR (running)\nTgid:\t{2}\nNgid:\t0\nPid:\t{2}\nPPid:\t0\n"
+                       "TracerPid:\t0\nUid:\t{3}\nGid:\t{4}\nFDSize:\t64\nGroups:\t{5}\n",
+                       name_of(facts), s.umask & 0777, self.pid, ids(s.uid), ids(s.gid), groups) +
+           fmt::format("VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{2:8} kB\nVmSwap:\t{3:8} kB\nThreads:\t{4}\n",
+                       n.mapped_bytes / kKib, n.peak_bytes / kKib, n.resident_bytes / kKib, 0, s.threads) +
+           fmt::format("SigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{:016x}\nSigIgn:\t{:016x}\nSigCgt:\t{:016x}\n", s.pending,
+                       s.shared_pending, s.blocked, s.ignored, s.caught) +
+           fmt::format("CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\n", s.inheritable,
+                       s.permitted, s.effective, s.bounding, s.ambient) +
+           fmt::format("NoNewPrivs:\t{}\nSeccomp:\t0\nCpus_allowed_list:\t{}", s.no_new_privileges, cpu_list(facts, self));
 }
 
 std::string self_stat(const ProgramFacts& facts, const SelfFacts& self) {
+    constexpr std::uint64_t kTickNs = 10'000'000; // of sysconf(_SC_CLK_TCK)
+    const SelfNumbers n = numbers_of(self);
     // pid (comm) state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
     // priority nice num_threads itrealvalue starttime vsize rss rsslim and 27 more
-    std::string text = fmt::format("{0} ({1}) R 0 {0} {0} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 {2} {3} {4}", self.pid,
-                                   name_of(facts), facts.memory_bytes, pages(facts), ~0ull);
+    std::string text = fmt::format("{0} ({1}) R 0 {0} {0} 0 -1 0 0 0 0 0 {5} 0 0 0 20 0 {6} 0 0 {2} {3} {4}", self.pid, name_of(facts),
+                                   n.mapped_bytes, n.resident_bytes / kPageSize, ~0ull, n.state.cpu_ns / kTickNs, n.state.threads);
     for (int field = 26; field <= 52; ++field)
         text += " 0";
     return text + "\n";
 }
 
-std::string self_statm(const ProgramFacts& facts, const SelfFacts&) {
-    return fmt::format("{0} {0} 0 0 0 {0} 0\n", pages(facts));
+std::string self_statm(const ProgramFacts&, const SelfFacts& self) {
+    const SelfNumbers n = numbers_of(self);
+    return fmt::format("{0} {1} 0 0 0 {0} 0\n", n.mapped_bytes / kPageSize, n.resident_bytes / kPageSize);
 }
 
 std::string self_cmdline(const ProgramFacts& facts, const SelfFacts&) {

@@ -154,7 +154,7 @@ std::optional<Stop> Machine::on_host_call() {
                                 if (env_->options.verbose)
                                     host_->note(line);
                             },
-                            SelfFacts{shared_->pid, [this] { return maps_text(space_.regions()); }}};
+                            SelfFacts{shared_->pid, [this] { return maps_text(space_.regions()); }, [this] { return self_numbers(); }}};
         handles_.set_umask(0); // the guest kernel has applied the program's, which is in its memory
         CallArgs args;
         args.nr = call.nr;

@@ -361,6 +361,16 @@ void Machine::handle_ready(std::uint32_t index, short revents) {
 
 std::uint64_t Machine::memory_bytes() const { return ram_.bytes_in_use(); }
 
+SelfNumbers Machine::self_numbers() const {
+    SelfNumbers numbers{};
+    std::memcpy(&numbers.state, &shared_->self, sizeof(numbers.state));
+    const std::uint64_t image = std::uint64_t{ram_.image_frames()} * kPageSize;
+    numbers.mapped_bytes = space_.address_space_bytes();
+    numbers.resident_bytes = image + ram_.bytes_in_use();
+    numbers.peak_bytes = std::max(numbers.resident_bytes, std::uint64_t{ram_.high()} * kPageSize);
+    return numbers;
+}
+
 std::shared_ptr<MachineImage> Machine::describe() {
     settle_mapped_files();
     space_.populate_files();

@@ -232,6 +232,7 @@ private:
     void serve_memory_files();
     void settle_mapped_files();
     void after_file_call(const abi::HostCall& call, std::int64_t result);
+    SelfNumbers self_numbers() const;
     std::int64_t tell_own_path(const std::string& path);
     bool trial_call(const abi::HostCall& call, std::int64_t& result);
     std::int64_t listen_call(const abi::HostCall& call);
