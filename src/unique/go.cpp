@@ -8,6 +8,7 @@
 #include <array>
 
 #include "src/unique/finder.hpp"
+#include "tinykvm/base/chacha20.hpp"
 
 namespace kvmserver::unique {
 
@@ -31,29 +32,17 @@ constexpr std::uint32_t kBlockWords = 32, kReseedWords = 4, kCounterStep = 4, kL
 std::array<std::uint64_t, 32> block_of(const std::array<std::uint64_t, 4>& seed, std::uint32_t counter) {
     using Lanes = std::uint32_t __attribute__((vector_size(16)));
     const auto all = [](std::uint32_t v) { return Lanes{v, v, v, v}; };
-    const auto rotate = [](Lanes v, int n) { return (v << n) | (v >> (32 - n)); };
-    std::array<Lanes, 16> x{all(0x61707865), all(0x3320646e), all(0x79622d32), all(0x6b206574)};
+    Lanes x[16]{all(0x61707865), all(0x3320646e), all(0x79622d32), all(0x6b206574)};
     std::array<Lanes, 8> key;
     for (std::size_t i = 0; i < 8; ++i)
         x[4 + i] = key[i] = all(static_cast<std::uint32_t>(seed[i / 2] >> 32 * (i % 2)));
     x[12] = all(counter) + Lanes{0, 1, 2, 3};
-    const auto quarter = [&](std::size_t a, std::size_t b, std::size_t c, std::size_t d) {
-        x[d] = rotate(x[d] ^ (x[a] += x[b]), 16);
-        x[b] = rotate(x[b] ^ (x[c] += x[d]), 12);
-        x[d] = rotate(x[d] ^ (x[a] += x[b]), 8);
-        x[b] = rotate(x[b] ^ (x[c] += x[d]), 7);
-    };
-    for (int twice = 0; twice < 4; ++twice) {
-        for (std::size_t i = 0; i < 4; ++i)
-            quarter(i, 4 + i, 8 + i, 12 + i);
-        for (std::size_t i = 0; i < 4; ++i)
-            quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4);
-    }
+    tinykvm::chacha_rounds(x, 8);
     for (std::size_t i = 0; i < 8; ++i)
         x[4 + i] += key[i];
     std::array<std::uint64_t, 32> block;
     static_assert(sizeof(block) == sizeof(x));
-    std::memcpy(block.data(), x.data(), sizeof(block));
+    std::memcpy(block.data(), x, sizeof(block));
     return block;
 }
 

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "src/unique/finder.hpp"
+#include "tinykvm/base/chacha20.hpp"
 
 namespace kvmserver::unique {
 
@@ -32,8 +33,7 @@ using Results = std::array<std::uint32_t, kResults>;
 Results results_of(const Core& core, int rounds) {
     using Lanes = std::uint32_t __attribute__((vector_size(16)));
     const auto all = [](std::uint32_t v) { return Lanes{v, v, v, v}; };
-    const auto rotate = [](Lanes v, int n) { return (v << n) | (v >> (32 - n)); };
-    std::array<Lanes, 16> first{all(0x61707865), all(0x3320646e), all(0x79622d32), all(0x6b206574)};
+    Lanes first[16]{all(0x61707865), all(0x3320646e), all(0x79622d32), all(0x6b206574)};
     for (std::size_t i = 0; i < 8; ++i)
         first[4 + i] = all(core.key[i]);
     for (std::uint32_t block = 0; block < 4; ++block) {
@@ -43,19 +43,9 @@ Results results_of(const Core& core, int rounds) {
     }
     first[14] = all(static_cast<std::uint32_t>(core.stream));
     first[15] = all(static_cast<std::uint32_t>(core.stream >> 32));
-    std::array<Lanes, 16> x = first;
-    const auto quarter = [&](std::size_t a, std::size_t b, std::size_t c, std::size_t d) {
-        x[d] = rotate(x[d] ^ (x[a] += x[b]), 16);
-        x[b] = rotate(x[b] ^ (x[c] += x[d]), 12);
-        x[d] = rotate(x[d] ^ (x[a] += x[b]), 8);
-        x[b] = rotate(x[b] ^ (x[c] += x[d]), 7);
-    };
-    for (int round = 0; round < rounds; round += 2) {
-        for (std::size_t i = 0; i < 4; ++i)
-            quarter(i, 4 + i, 8 + i, 12 + i);
-        for (std::size_t i = 0; i < 4; ++i)
-            quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4);
-    }
+    Lanes x[16];
+    std::copy(std::begin(first), std::end(first), std::begin(x));
+    tinykvm::chacha_rounds(x, rounds);
     Results out;
     for (std::size_t i = 0; i < 16; ++i)
         for (std::size_t block = 0; block < 4; ++block)

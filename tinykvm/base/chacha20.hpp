@@ -1,4 +1,5 @@
-// The ChaCha20 block function (RFC 8439, 2.3) for one block, or several at once. Freestanding: the guest kernel uses it too.
+// The ChaCha20 block function (RFC 8439, 2.3) for one block, or several at once, also with fewer rounds. Freestanding: the guest
+// kernel uses it too.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +18,7 @@ struct ChaCha20State {
 
 // Word is uint32_t, or a vector of them (GCC's vector extension) whose lanes are blocks.
 template <class Word>
-[[gnu::always_inline]] constexpr inline void chacha20_rounds(Word (&x)[16]) {
+[[gnu::always_inline]] constexpr inline void chacha_rounds(Word (&x)[16], int rounds) {
     // By reference: vectors wider than the target's registers have no calling convention.
     const auto mix = [](Word& v, const Word& with, int n) __attribute__((always_inline)) {
         v ^= with;
@@ -29,7 +30,7 @@ template <class Word>
         a += b, mix(d, a, 8);
         c += d, mix(b, c, 7);
     };
-    for (int twice = 0; twice < 10; ++twice) {
+    for (int done = 0; done < rounds; done += 2) {
         quarter(x[0], x[4], x[8], x[12]);
         quarter(x[1], x[5], x[9], x[13]);
         quarter(x[2], x[6], x[10], x[14]);
@@ -45,7 +46,7 @@ template <class Word>
 inline void chacha20_block(ChaCha20State& state, std::uint32_t (&out)[16]) {
     for (int i = 0; i < 16; ++i)
         out[i] = state.word[i];
-    chacha20_rounds(out);
+    chacha_rounds(out, 20);
     for (int i = 0; i < 16; ++i)
         out[i] += state.word[i];
     state.advance(1);

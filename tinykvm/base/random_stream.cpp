@@ -27,7 +27,7 @@ using Words = std::uint32_t __attribute__((vector_size(kLanes * sizeof(std::uint
         state.advance(1);
     }
     std::copy(std::begin(start), std::end(start), std::begin(out));
-    chacha20_rounds(out);
+    chacha_rounds(out, 20);
     for (int i = 0; i < 16; ++i)
         out[i] += start[i];
 }
