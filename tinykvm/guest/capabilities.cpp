@@ -9,8 +9,10 @@ enum : u32 { kVersion1 = 0x19980330, kVersion2 = 0x20071026, kVersion3 = 0x20080
 struct Header { u32 version; i32 pid; };
 struct Sets { u32 effective, permitted, inheritable; };
 
-// How many Sets a caller of this version has; 0: unknown, and then the header is told the newest.
-u32 sets_of(Header& header, u64 at) {
+// Reads a caller's header. How many Sets it has; 0: of an unknown version, and then it is told the newest; or -EFAULT.
+i64 sets_of(Header& header, u64 at) {
+    if (!get_user(header, at))
+        return -EFAULT;
     switch (header.version) {
     case kVersion1: return 1;
     case kVersion2:
@@ -18,7 +20,7 @@ u32 sets_of(Header& header, u64 at) {
     default: break;
     }
     header.version = kVersion3;
-    return put_user(at, header.version) ? 0 : ~u32{0};
+    return put_user(at, header.version) ? 0 : -EFAULT;
 }
 
 bool subset(u64 of, u64 all) { return (of & ~all) == 0; }
@@ -27,11 +29,10 @@ bool subset(u64 of, u64 all) { return (of & ~all) == 0; }
 
 i64 sys_capget(const Args& c) {
     Header header;
-    if (!get_user(header, c.a[0]))
-        return -EFAULT;
-    const u32 count = sets_of(header, c.a[0]);
-    if (count == ~u32{0})
-        return -EFAULT;
+    const i64 sets = sets_of(header, c.a[0]);
+    if (sets < 0)
+        return sets;
+    const u64 count = static_cast<u64>(sets);
     if (count == 0)
         return c.a[1] ? -EINVAL : 0;
     if (!c.a[1])
@@ -51,11 +52,10 @@ i64 sys_capget(const Args& c) {
 
 i64 sys_capset(const Args& c) {
     Header header;
-    if (!get_user(header, c.a[0]))
-        return -EFAULT;
-    const u32 count = sets_of(header, c.a[0]);
-    if (count == ~u32{0})
-        return -EFAULT;
+    const i64 sets = sets_of(header, c.a[0]);
+    if (sets < 0)
+        return sets;
+    const u64 count = static_cast<u64>(sets);
     if (count == 0)
         return -EINVAL;
     if (header.pid != 0 && thread_of(header.pid) != current)

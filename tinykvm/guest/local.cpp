@@ -9,30 +9,25 @@ constexpr u32 kRingBytes = 65536, kMessageRingBytes = 262144;
 bool messages(const Socket* s) { return s->type != SOCK_STREAM_; }
 bool waits(const Socket* s, u32 flags) { return !nonblocking(s) && !(flags & MSG_DONTWAIT_); }
 
-// Between a ring, from `at` bytes after its head, and a cursor: bytes moved, or -EFAULT.
-i64 move_out(const Ring* r, u32 at, u64 bytes, Cursor& to) {
+// Calls move(data, bytes) for the parts of a ring from `at` bytes after its head. Bytes moved, or the error of the first move.
+template <class Move>
+i64 each_part(const Ring* r, u32 at, u64 bytes, Move move) {
     u64 done = 0;
     while (done < bytes) {
         const u32 here = static_cast<u32>((r->head + at + done) % r->size);
         const u64 run = r->size - here, left = bytes - done;
-        const i64 n = to.put(r->data + here, run < left ? run : left);
+        const i64 n = move(r->data + here, run < left ? run : left);
         if (n <= 0)
             return done ? static_cast<i64>(done) : n;
         done += static_cast<u64>(n);
     }
     return static_cast<i64>(done);
 }
+i64 move_out(const Ring* r, u32 at, u64 bytes, Cursor& to) {
+    return each_part(r, at, bytes, [&](const u8* from, u64 part) { return to.put(from, part); });
+}
 i64 move_in(Ring* r, u32 at, u64 bytes, Cursor& from) {
-    u64 done = 0;
-    while (done < bytes) {
-        const u32 here = static_cast<u32>((r->head + at + done) % r->size);
-        const u64 run = r->size - here, left = bytes - done;
-        const i64 n = from.get(r->data + here, run < left ? run : left);
-        if (n <= 0)
-            return done ? static_cast<i64>(done) : n;
-        done += static_cast<u64>(n);
-    }
-    return static_cast<i64>(done);
+    return each_part(r, at, bytes, [&](u8* to, u64 part) { return from.get(to, part); });
 }
 
 void consume(Ring* r, u32 bytes) {

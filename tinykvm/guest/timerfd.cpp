@@ -106,18 +106,29 @@ i64 sys_timerfd_create(const Args& c) {
     return install_or_release(t, (c.a[1] & O_CLOEXEC_) != 0);
 }
 
+namespace {
+
+i64 timer_file_of(u64 descriptor, TimerFile*& out) {
+    File* f = file_of(static_cast<i32>(descriptor));
+    if (!f)
+        return -EBADF;
+    if (f->kind != Kind::timer)
+        return -EINVAL;
+    out = static_cast<TimerFile*>(f);
+    return 0;
+}
+
+} // namespace
+
 i64 sys_timerfd_settime(const Args& c) {
     ItimerSpec spec, old;
     if (!get_user(spec, c.a[2]))
         return -EFAULT;
     if (!valid(spec.interval) || !valid(spec.value) || (c.a[1] & ~u64{3}))
         return -EINVAL;
-    File* f = file_of(static_cast<i32>(c.a[0]));
-    if (!f)
-        return -EBADF;
-    if (f->kind != Kind::timer)
-        return -EINVAL;
-    auto* t = static_cast<TimerFile*>(f);
+    TimerFile* t = nullptr;
+    if (const i64 error = timer_file_of(c.a[0], t); error < 0)
+        return error;
     remaining(t, old);
     t->expirations = 0;
     t->interval = to_ns(spec.interval);
@@ -132,12 +143,9 @@ i64 sys_timerfd_settime(const Args& c) {
 }
 
 i64 sys_timerfd_gettime(const Args& c) {
-    File* f = file_of(static_cast<i32>(c.a[0]));
-    if (!f)
-        return -EBADF;
-    if (f->kind != Kind::timer)
-        return -EINVAL;
-    auto* t = static_cast<TimerFile*>(f);
+    TimerFile* t = nullptr;
+    if (const i64 error = timer_file_of(c.a[0], t); error < 0)
+        return error;
     settle(t, now_mono());
     ItimerSpec out;
     remaining(t, out);
