@@ -62,7 +62,8 @@ def test_marked_program_passes(folder) -> None:
 
 
 # Their clocks, counters and dates are no random values.
-@pytest.mark.parametrize("name", ["c-epoll", "rust-tokio", "go-http", "python-asyncio", "python-uvicorn", "node-http", "node-react", "deno-serve"])
+@pytest.mark.parametrize("name", ["c-epoll", "c-epoll-dynamic", "c-poll", "c-select", "c-blocking", "c-thread", "rust-tokio", "rust-tokio-multi",
+                                  "go-http", "python-http", "python-asyncio", "python-uvicorn", "node-http", "node-react", "deno-serve"])
 def test_examples_are_not_blamed(folder, program, name: str) -> None:
     made = make_snapshot(program(name), folder / "app.snap", "--level", "1", "-w", "3", "--strict-unique")
     assert made.status == 0, made

