@@ -70,12 +70,15 @@ void find_arc4(const MemoryView& memory, Findings& findings) {
         std::array<bool, kState> seen{};
         return std::all_of(bytes.begin(), bytes.end(), [&](std::byte value) { return !std::exchange(seen[static_cast<std::size_t>(value)], true); });
     };
+    std::uint64_t looked = 0;
     for (const Written& run : memory.written()) {
         for (std::size_t at = kState + kPadding + 1; at + sizeof(kNothingLeft) <= run.bytes.size(); at += sizeof(kNothingLeft)) {
             std::uint32_t left;
             std::memcpy(&left, run.bytes.data() + at, sizeof(left));
             if (left == 0 || left > kMostLeft)
                 continue;
+            if (++looked % 4096 == 0)
+                memory.check_time();
             for (std::size_t padding = 0; padding <= kPadding; ++padding) {
                 const auto state = run.bytes.subspan(at - padding - kState, kState);
                 if (permutation(state) && looks_random(state))

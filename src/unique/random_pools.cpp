@@ -12,7 +12,8 @@ namespace kvmserver::unique {
 namespace {
 
 constexpr std::size_t kAround = 160; // characters on either side of a call
-constexpr std::size_t kMostCalls = 4096, kMostPools = 64, kMostAliases = 64;
+constexpr std::size_t kMostCalls = 4096, kMostPools = 64, kMostAliases = 64, kMostMatches = 1 << 18;
+constexpr std::size_t kMostScript = 4 << 20; // how far behind its import another name of a function is looked for
 constexpr std::array<std::string_view, 2> kCalls{"randomFillSync", "getRandomValues"};
 
 std::string quoted(const std::string& name) {
@@ -70,20 +71,24 @@ std::string widened(std::string_view text, std::size_t width) {
 
 bool part_of_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$'; }
 
+struct Work {
+    std::vector<PoolNames> pools;
+    std::size_t calls = 0, matches = 0; // so far
+};
+
 // One script's or run's text: characters of `width` bytes, from and to places in it that count bytes.
 class Search {
 public:
-    Search(std::string_view text, std::size_t width, std::vector<PoolNames>& pools, std::size_t& calls)
-        : text_(text), width_(width), pools_(&pools), calls_(&calls) {}
+    Search(std::string_view text, std::size_t width, Work& work) : text_(text), width_(width), work_(&work) {}
 
     void run() {
         std::set<std::string> aliases;
         for (const std::string_view name : kCalls) {
-            for_each(name, 0, [&](std::size_t at, std::size_t end) {
+            for_each(name, 0, text_.size(), [&](std::size_t at, std::size_t end) {
                 look(at, end);
                 if (const std::string alias = alias_at(end);
                     !alias.empty() && aliases.size() < kMostAliases && aliases.insert(alias).second)
-                    for_each(alias + "(", end, [&](std::size_t call, std::size_t) {
+                    for_each(alias + "(", end, end + kMostScript, [&](std::size_t call, std::size_t) {
                         if (const std::string before = piece(call - std::min(call, width_), call);
                             before.empty() || !(part_of_name(before[0]) || before[0] == '.'))
                             look(call, call + alias.size() * width_);
@@ -94,12 +99,14 @@ public:
 
 private:
     template <class Fn>
-    void for_each(std::string_view name, std::size_t from, Fn fn) const {
+    void for_each(std::string_view name, std::size_t from, std::size_t to, Fn fn) const {
         const std::string wanted = widened(name, width_);
-        for (std::size_t at = text_.find(wanted, from); at != text_.npos && *calls_ < kMostCalls;
-             at = text_.find(wanted, at + wanted.size()))
+        const std::string_view text = text_.substr(0, to);
+        for (std::size_t at = text.find(wanted, from); at != text.npos && may_go_on();
+             at = text.find(wanted, at + wanted.size()))
             fn(at, at + wanted.size());
     }
+    bool may_go_on() const { return work_->calls < kMostCalls && ++work_->matches < kMostMatches; }
     std::string piece(std::size_t from, std::size_t to) const {
         return narrow(text_.substr(from, to - from), width_);
     }
@@ -110,8 +117,8 @@ private:
         const std::string before = piece(at - std::min(at / width_, kAround) * width_, at);
         if (before.find(".length") == before.npos)
             return;
-        ++*calls_;
-        add(*pools_, pool_of_call(before, after(end)));
+        ++work_->calls;
+        add(work_->pools, pool_of_call(before, after(end)));
     }
     // import { randomFillSync as x }, const { randomFillSync: x } = ...
     std::string alias_at(std::size_t end) const {
@@ -123,28 +130,26 @@ private:
 
     std::string_view text_;
     std::size_t width_;
-    std::vector<PoolNames>* pools_;
-    std::size_t* calls_;
+    Work* work_;
 };
 
 } // namespace
 
 std::vector<PoolNames> pools_in_text(std::string_view text) {
-    std::vector<PoolNames> pools;
-    std::size_t calls = 0;
-    Search(text, 1, pools, calls).run();
-    return pools;
+    Work work;
+    Search(text, 1, work).run();
+    return work.pools;
 }
 
 std::vector<PoolNames> pools_in_scripts(const MemoryView& memory) {
-    std::vector<PoolNames> pools;
-    std::size_t calls = 0;
+    Work work;
     for (const Written& run : memory.written()) {
+        memory.check_time();
         const std::string_view text(reinterpret_cast<const char*>(run.bytes.data()), run.bytes.size());
-        Search(text, 1, pools, calls).run();
-        Search(text, 2, pools, calls).run();
+        Search(text, 1, work).run();
+        Search(text, 2, work).run();
     }
-    return pools;
+    return work.pools;
 }
 
 } // namespace kvmserver::unique

@@ -34,8 +34,8 @@ class Search {
     using H = Heap<Word>;
     // Where the names of a scope are: in a row, or in the hash table at `names` (which leads back to the ScopeInfo by a second search).
     struct Names {
-        std::map<std::string_view, int> index;
-        int count = 0;
+        std::map<std::string_view, int> index; // of those that are wanted
+        int count = 0;                         // of all
     };
 
 public:
@@ -105,6 +105,11 @@ private:
         });
     }
 
+    void add_if_wanted(Names& names, std::string_view name, int index) const {
+        if (names_.contains(name))
+            names.index.emplace(name, index);
+    }
+
     bool may_go_on() { return steps_ < kMostSteps && ++steps_ != 0; }
 
     std::string_view name_at(GuestVirt at, std::int64_t index) const {
@@ -134,7 +139,7 @@ private:
                 continue;
             Names names{{}, count};
             for (int name = 0; name < count; ++name)
-                names.index.emplace(name_at(first, name), name);
+                add_if_wanted(names, name_at(first, name), name);
             if (all_of_one(names))
                 scope_infos_before(first, names, false);
             return;
@@ -160,8 +165,7 @@ private:
         Names names{{}, *elements};
         for (int i = 0; i < *capacity && may_go_on(); ++i)
             if (const auto index = heap_.small(table, 6 + 2 * i); index && *index >= 0 && *index < *elements)
-                if (const std::string_view name = name_at(table, 5 + 2 * i); !name.empty())
-                    names.index.emplace(name, *index);
+                add_if_wanted(names, name_at(table, 5 + 2 * i), *index);
         if (!all_of_one(names))
             return;
         tables_.emplace(table, std::move(names));

@@ -17,7 +17,7 @@ template <std::unsigned_integral Word>
 struct Scope {
     Heap<Word> heap;
     tinykvm::GuestVirt context;
-    std::map<std::string_view, int> slots; // by the name of the variable, counted from the context's first word
+    std::map<std::string_view, int> slots; // of wanted variables, counted from the context's first word
 
     std::optional<tinykvm::GuestVirt> at(std::string_view name) const {
         const auto found = slots.find(name);

@@ -1,6 +1,7 @@
 // V8 and JavaScriptCore in memory made up here: what must be found, and near misses that must be left alone.
 #include <algorithm>
 #include <bit>
+#include <ctime>
 #include <numeric>
 #include <random>
 
@@ -205,6 +206,45 @@ TEST_CASE("Bun: the pool of random bytes") {
     SECTION("more used than there is") { w.put(pool + 2048, std::uint64_t{2049}); }
     SECTION("text") { std::memset(w.host(pool + 512), 'a', 64); }
     CHECK(of(w.found(), "Bun").empty());
+}
+
+TEST_CASE("memory that keeps finders of JavaScript busy") {
+    V8 v8; // so that they look at all
+    put_weak_random(v8, World::kHeap + 0x3000, 0xdeadbeef, 1);
+    std::vector<std::byte> large((16 << 20) + 4096);
+    const auto pages = std::span(large).subspan((4096 - reinterpret_cast<std::uintptr_t>(large.data()) % 4096) % 4096, 16 << 20);
+    const auto repeat = [&](std::span<const std::byte> unit) {
+        for (std::size_t at = 0; at + unit.size() <= pages.size(); at += unit.size())
+            std::copy(unit.begin(), unit.end(), pages.begin() + static_cast<std::ptrdiff_t>(at));
+    };
+    const auto text = [&](std::string_view unit) { repeat(std::as_bytes(std::span(unit))); };
+    SECTION("calls") { text("p>b.length-16&&(x.randomFillSync(b),p=0);"); }
+    SECTION("other names") { text("import{randomFillSync as a,randomFillSync as b,randomFillSync as c}a(a(a(b(b(c(c("); }
+    SECTION("blanks") { text("randomFillSync                                                               "); }
+    SECTION("permutations with numbers behind") {
+        std::array<std::uint8_t, 256> unit;
+        std::iota(unit.begin(), unit.end(), 0);
+        std::shuffle(unit.begin(), unit.end(), std::mt19937(5));
+        repeat(std::as_bytes(std::span(unit)));
+        for (std::size_t at = 256; at + 4 < pages.size(); at += 260)
+            std::fill_n(pages.begin() + static_cast<std::ptrdiff_t>(at + 2), 2, std::byte{0});
+    }
+    SECTION("random words that something leads to") {
+        std::mt19937_64 random(3);
+        for (std::size_t at = 0; at + 8 <= pages.size(); at += 8) {
+            const std::uint64_t word = at % 64 == 0 ? 0x7000000000 + random() % pages.size() / 16 * 16 : random();
+            std::memcpy(pages.data() + at, &word, 8);
+        }
+    }
+    std::vector<Area> areas = v8.view.areas();
+    std::vector<Written> written = v8.view.written();
+    const tinykvm::GuestVirt at(0x7000000000);
+    areas.insert(areas.begin() + 1, {at, at + pages.size(), 3, "", pages});
+    written.insert(written.begin() + 1, {at, pages});
+    const std::clock_t begin = std::clock();
+    const Found found = find_entropy(MemoryView(areas, written));
+    CHECK(found.regions.size() <= 4096);
+    CHECK((std::clock() - begin) / CLOCKS_PER_SEC < 10); // it takes 1
 }
 
 } // namespace
