@@ -57,7 +57,10 @@ bool RequestMachine::serve_one() {
     stats_.exits.fetch_add(served.exits, std::memory_order_relaxed);
     if (end == DriveEnd::requested)
         return false;
-    clean(served);
+    if (end == DriveEnd::stopped && driver_.stop().kind == StopKind::broken)
+        replace();
+    else
+        clean(served);
     arrivals_.served(served);
     return true;
 }
@@ -103,6 +106,15 @@ void RequestMachine::finish(DriveEnd end) {
         driver_.drop_connections(false);
     }
     tell_ = nullptr;
+}
+
+// A vCPU that left by anything but the guest kernel's own ports is not used again: KVM may still have half an instruction to end
+// (IN waits for its value), and would do so with the next invocation's registers.
+void RequestMachine::replace() {
+    driver_.close_own_listeners();
+    add_reasons();
+    machine_.reset();
+    prepare();
 }
 
 void RequestMachine::clean(Served& served) {

@@ -40,6 +40,7 @@ public:
 private:
     void tell(Fate fate);
     void finish(DriveEnd end);
+    void replace();
     void clean(Served& served);
 
     const Setup& setup_;

@@ -141,3 +141,17 @@ def test_stops_when_asked(start, program) -> None:
         with server.client() as idle:
             idle.send(b"GET /")
             assert server.stop(how).status == 0
+
+
+# IN and its like wait for a value that the host never gives; where the next invocation's machine were the same one, KVM would end them there.
+@pytest.mark.emulated
+@pytest.mark.parametrize("reset", ["auto", "working-set"])
+@pytest.mark.parametrize("how", ["in", "inb", "insb", "rep-insb", "rep-insl", "out", "outsb", "rep-outsb"])
+def test_an_unfinished_instruction_is_not_the_next_one_s(how: str, reset: str) -> None:
+    server = harness.Server(harness.guest("odd_exits", "{port}"), RUN_E, f"--reset={reset}", "--check-reset")
+    with contextlib.closing(server):
+        for _ in range(20):
+            ask_in_vain(server, f"/{how}")
+            assert server.get("/", "Connection: close") == b"1\n"
+        assert "the next invocation runs this" not in server.err
+        assert "reset differs" not in server.err
