@@ -41,7 +41,7 @@ bool gather_to_fault(GuestMemory& memory, GuestVirt at, std::uint64_t length, Ac
 
 const Handle* use_handle(CallContext& call, std::uint64_t number, std::int64_t& error) {
     const std::int32_t n = int_arg(number);
-    error = -call.handles.error(n);
+    error = -call.handles.use(n);
     if (error == 0)
         return call.handles.find(n);
     if (const Handle* lost = call.handles.find(n); lost && call.explain)

@@ -12,6 +12,7 @@
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/abi.hpp"
+#include "tinykvm/linux/datagram_socket.hpp"
 #include "tinykvm/linux/handles.hpp"
 #include "tinykvm/linux/path_text.hpp"
 #include "tinykvm/linux/policy.hpp"
@@ -24,17 +25,6 @@ constexpr std::int32_t kHighestNumber = 1 << 20;
 
 [[noreturn]] void bad_state(const HandleState& state, const std::string& why) {
     throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: handle {}: {}", state.number, why));
-}
-
-// Options of a bound socket, among its flags.
-constexpr std::uint32_t kBoundV6Only = 1u << 30, kBoundBroadcast = 1u << 29;
-std::uint32_t bound_flags(std::uint32_t flags, int fd) {
-    const auto on = [&](int level, int name) {
-        int value = 0;
-        socklen_t bytes = sizeof(value);
-        return ::getsockopt(fd, level, name, &value, &bytes) == 0 && value != 0;
-    };
-    return flags | (on(IPPROTO_IPV6, IPV6_V6ONLY) ? kBoundV6Only : 0) | (on(SOL_SOCKET, SO_BROADCAST) ? kBoundBroadcast : 0);
 }
 
 int stdio_number(const std::string& path) {
@@ -108,19 +98,35 @@ bool restore_bound(const HandleState& state, const Policy& policy, Handle& handl
         handle.lost = ECONNRESET;
         return true;
     }
-    UniqueFd fd(::socket(state.family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, state.protocol));
-    const int only = (state.flags & kBoundV6Only) != 0, on = 1;
-    if (fd && state.family == AF_INET6)
-        ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
-    if (fd && (state.flags & kBoundBroadcast))
-        ::setsockopt(fd.get(), SOL_SOCKET, SO_BROADCAST, &on, sizeof(on));
-    if (!fd || ::bind(fd.get(), address, bytes) != 0) {
+    handle.info.bound = state.bound;
+    UniqueFd fd = make_datagram_socket(handle.info);
+    if (!fd) {
         handle.lost_why = fmt::format("cannot be bound to {} here ({})", net_address(address, bytes)->text(), ::strerrorname_np(errno));
         handle.lost = ECONNRESET;
         return true;
     }
-    handle.info.bound = state.bound;
     handle.file = std::make_shared<const HostFile>(std::move(fd));
+    return true;
+}
+
+// One that each machine makes anew, if it may do with it what it did.
+bool restore_anew(const HandleState& state, const Policy& policy, Handle& handle) {
+    handle.info.bound = state.bound;
+    handle.info.peer = state.peer;
+    if (!can_be_made_anew(handle.info))
+        return false;
+    const auto address = [](const std::vector<std::uint8_t>& bytes) { return reinterpret_cast<const sockaddr*>(bytes.data()); };
+    const auto size = [](const std::vector<std::uint8_t>& bytes) { return static_cast<socklen_t>(bytes.size()); };
+    if ((!state.bound.empty() && !net_address(address(state.bound), size(state.bound))) ||
+        (!state.peer.empty() && !net_address(address(state.peer), size(state.peer))))
+        bad_state(state, "no internet address");
+    handle.lost = ECONNRESET;
+    if (!state.peer.empty() && !policy.may_connect(address(state.peer), size(state.peer)))
+        handle.lost_why = "not permitted; " + Policy::net_flag("--allow-connect", address(state.peer), size(state.peer)) + " would allow it";
+    else if (!state.bound.empty() && !policy.may_bind_ephemeral())
+        handle.lost_why = "not permitted; --allow-connect would allow it";
+    else
+        handle.anew = true;
     return true;
 }
 
@@ -173,8 +179,7 @@ std::vector<HandleState> HandleTable::states() const {
         state.type = info.type;
         state.protocol = info.protocol;
         state.bound = info.bound;
-        if (!info.bound.empty() && handle->file)
-            state.flags = bound_flags(state.flags, handle->file->fd());
+        state.peer = info.peer;
         struct stat now {};
         const bool changes = info.kind == HandleKind::file || info.kind == HandleKind::memfd;
         if (changes && handle->file && ::fstat(handle->file->fd(), &now) == 0)
@@ -218,7 +223,7 @@ HandleTable HandleTable::restore(const std::vector<HandleState>& states, const P
             restore_memfd(state, handle);
             break;
         case HandleKind::socket:
-            if (!state.bound.empty() && restore_bound(state, policy, handle))
+            if (names_port(state.bound) ? restore_bound(state, policy, handle) : restore_anew(state, policy, handle))
                 break;
             [[fallthrough]];
         case HandleKind::event:
@@ -228,7 +233,7 @@ HandleTable HandleTable::restore(const std::vector<HandleState>& states, const P
         default:
             restore_path(state, policy, handle);
         }
-        if (handle.lost != 0)
+        if (handle.lost != 0 && !handle.anew)
             warnings.push_back(fmt::format("handle {} {} \"{}\": {}", state.number,
                                            state.kind == HandleKind::socket ? "socket" : "file", state.path,
                                            handle.lost_why));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -15,6 +16,7 @@
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/abi.hpp"
+#include "tinykvm/linux/datagram_socket.hpp"
 #include "tinykvm/linux/policy.hpp"
 
 namespace tinykvm {
@@ -30,6 +32,12 @@ int hung_up_fd() {
         ::close(pair[1]);
         return UniqueFd(pair[0]);
     }();
+    return fd.get();
+}
+
+// A datagram socket that nobody sends to.
+int silent_fd() {
+    static const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     return fd.get();
 }
 
@@ -234,7 +242,7 @@ std::int32_t HandleTable::close(std::int32_t number) {
 std::vector<HandleBase::Served> HandleBase::served() const {
     std::vector<Served> out;
     for (std::size_t n = 0; n < handles_.size(); ++n)
-        if (const Handle* handle = handles_[n].get(); handle && handle->file && !handle->info.bound.empty())
+        if (const Handle* handle = handles_[n].get(); handle && handle->file && names_port(handle->info.bound))
             out.push_back({static_cast<std::int32_t>(n), handle->file->fd()});
     return out;
 }
@@ -284,6 +292,8 @@ int HandleTable::fd(std::int32_t number) const {
     const Handle* handle = find(number);
     if (!handle)
         return -1;
+    if (handle->anew)
+        return silent_fd();
     if (handle->lost != 0)
         return handle->info.kind == HandleKind::socket ? hung_up_fd() : -1;
     if (given_only_ && is_shared(number))
@@ -294,6 +304,17 @@ int HandleTable::fd(std::int32_t number) const {
 int HandleTable::error(std::int32_t number) const {
     const Handle* handle = find(number);
     return handle ? handle->lost : EBADF;
+}
+
+int HandleTable::use(std::int32_t number) {
+    const Handle* seen = find(number);
+    if (!seen || !seen->anew)
+        return error(number);
+    UniqueFd fd = make_datagram_socket(seen->info);
+    if (!fd)
+        return errno;
+    replace(number, std::move(fd), HandleInfo(seen->info));
+    return 0;
 }
 
 int HandleTable::map_error(std::int32_t number, int prot, bool shared) const {
@@ -445,9 +466,13 @@ std::shared_ptr<const HandleBase> HandleTable::freeze() {
         if (!slots_[n].handle)
             continue;
         auto copy = std::make_unique<Handle>(*slots_[n].handle);
-        const bool serves = copy->info.kind == HandleKind::socket && !copy->info.bound.empty() && copy->file && !is_connected(copy->file->fd());
-        if (copy->info.kind == HandleKind::socket && !serves) {
-            copy->info.bound.clear();
+        const bool serves = copy->info.kind == HandleKind::socket && copy->file && names_port(copy->info.bound) && !is_connected(copy->file->fd());
+        if (copy->file && (serves || can_be_made_anew(copy->info)))
+            note_settings(copy->file->fd(), copy->info);
+        if (copy->info.kind == HandleKind::socket && copy->file && !serves) {
+            copy->anew = can_be_made_anew(copy->info);
+            if (!copy->anew)
+                copy->info.bound.clear();
             copy->file.reset();
             copy->lost = ECONNRESET;
         }

@@ -55,7 +55,8 @@ struct HandleInfo {
     bool synthetic = false;  // a made-up file
     FileIdentity identity;
     std::int32_t family = 0, type = 0, protocol = 0; // of a socket
-    std::vector<std::uint8_t> bound; // sockaddr of a datagram socket at a port that the program named: what it serves at
+    std::vector<std::uint8_t> bound; // sockaddr that a datagram socket was bound to. With a port: what it serves at
+    std::vector<std::uint8_t> peer;  // of a datagram socket that is made anew
 };
 
 // A datagram that came for a machine.
@@ -74,7 +75,7 @@ struct HandleState {
     FileIdentity identity;
     std::int32_t family = 0, type = 0, protocol = 0;
     std::vector<std::uint8_t> content; // of a memfd
-    std::vector<std::uint8_t> bound;   // of a datagram socket; may be absent in a file
+    std::vector<std::uint8_t> bound, peer; // of a datagram socket; may be absent in a file
     bool operator==(const HandleState&) const = default;
 };
 
@@ -99,6 +100,7 @@ struct Handle {
     std::shared_ptr<const HostFile> file; // null when lost
     HandleInfo info;
     int lost = 0;         // the errno of every use: EIO, ECONNRESET
+    bool anew = false;    // a lost datagram socket, which use() makes anew
     std::string lost_why; // one line for explain
 };
 
@@ -128,7 +130,7 @@ public:
     // A clone's.
     HandleTable(std::shared_ptr<const HandleBase> base, std::uint32_t limit);
     // Reopens what a snapshot held, by path and through the policy; never creates or truncates. What cannot
-    // be reopened, or is another file now, is kept as lost, with a line in `warnings`. Sockets are always
+    // be reopened, or is another file now, is kept as lost, with a line in `warnings`. Connections are always
     // lost. Throws UserError (bad_snapshot) for states that no table can have given.
     static HandleTable restore(const std::vector<HandleState>& states, const Policy& policy, std::uint32_t limit,
                                std::vector<std::string>& warnings);
@@ -145,10 +147,13 @@ public:
 
     // Null when the number is not in use. Valid until the handle is closed, replaced or reset.
     const Handle* find(std::int32_t number) const;
-    // A descriptor of the host, or -1: not in use, or lost. A lost socket gives one that polls as hung up.
+    // A descriptor of the host, or -1: not in use, or lost. A lost socket gives one that polls as hung up; one that use()
+    // would make anew, a socket that nothing comes to.
     int fd(std::int32_t number) const;
     // Why a use of the handle fails: 0, EBADF, or the errno of a lost one.
     int error(std::int32_t number) const;
+    // The same, of a use that begins now: a datagram socket of the base becomes this machine's own until reset.
+    int use(std::int32_t number);
     // Why mmap of the handle with PROT_* `prot` fails: 0, or EBADF, ENODEV, EACCES, EPERM (a volume without x), or
     // the errno of a lost one. Devices are the caller's business: only /dev/zero makes sense.
     int map_error(std::int32_t number, int prot, bool shared) const;
@@ -194,8 +199,9 @@ public:
 
     // Shows the base again. Cost: what was opened, closed or replaced since.
     void reset();
-    // The contents become the base of this table and its clones. Sockets become lost (ECONNRESET): clones
-    // cannot share a connection, and a reset machine cannot go on with one.
+    // The contents become the base of this table and its clones. Connections become lost (ECONNRESET):
+    // clones cannot share one, and a reset machine cannot go on with it. Datagram sockets at a port that the program has named
+    // are all clones' together, others are each clone's own (use()).
     std::shared_ptr<const HandleBase> freeze();
     std::vector<HandleState> states() const;
 

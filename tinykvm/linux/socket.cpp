@@ -145,7 +145,7 @@ std::int64_t call_bind(CallContext& call, const CallArgs& args) {
         return -EINVAL;
     const std::int64_t result = result_of(::bind(handle->file->fd(), address.get(), address.length));
     const auto local = net_address(address.get(), address.length);
-    if (result == 0 && handle->info.type == SOCK_DGRAM && local && local->port != 0) {
+    if (result == 0 && handle->info.type == SOCK_DGRAM && local) {
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(address.get());
         call.handles.set_bound(number, std::vector<std::uint8_t>(bytes, bytes + address.length));
     }

@@ -1,0 +1,61 @@
+#include "tinykvm/linux/datagram_socket.hpp"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "tinykvm/linux/handles.hpp"
+#include "tinykvm/linux/net_rules.hpp"
+
+namespace tinykvm {
+namespace {
+
+// Options, among the flags.
+constexpr std::uint32_t kV6Only = 1u << 30, kBroadcast = 1u << 29;
+
+const sockaddr* address_of(const std::vector<std::uint8_t>& bytes) { return reinterpret_cast<const sockaddr*>(bytes.data()); }
+
+bool is_on(int fd, int level, int name) {
+    int value = 0;
+    socklen_t bytes = sizeof(value);
+    return ::getsockopt(fd, level, name, &value, &bytes) == 0 && value != 0;
+}
+
+} // namespace
+
+bool names_port(const std::vector<std::uint8_t>& address) {
+    const auto named = net_address(address_of(address), static_cast<socklen_t>(address.size()));
+    return named && named->port != 0;
+}
+
+bool can_be_made_anew(const HandleInfo& info) {
+    return info.kind == HandleKind::socket && info.type == SOCK_DGRAM && (info.family == AF_INET || info.family == AF_INET6) &&
+           !names_port(info.bound);
+}
+
+void note_settings(int fd, HandleInfo& info) {
+    info.flags &= ~(kV6Only | kBroadcast);
+    info.flags |= (is_on(fd, IPPROTO_IPV6, IPV6_V6ONLY) ? kV6Only : 0) | (is_on(fd, SOL_SOCKET, SO_BROADCAST) ? kBroadcast : 0);
+    sockaddr_storage peer;
+    socklen_t bytes = sizeof(peer);
+    info.peer.clear();
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0)
+        info.peer.assign(reinterpret_cast<const std::uint8_t*>(&peer), reinterpret_cast<const std::uint8_t*>(&peer) + bytes);
+}
+
+UniqueFd make_datagram_socket(const HandleInfo& info) {
+    UniqueFd fd(::socket(info.family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, info.protocol));
+    if (!fd)
+        return fd;
+    const int only = (info.flags & kV6Only) != 0, on = 1;
+    if (info.family == AF_INET6)
+        ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
+    if (info.flags & kBroadcast)
+        ::setsockopt(fd.get(), SOL_SOCKET, SO_BROADCAST, &on, sizeof(on));
+    if (!info.bound.empty() && ::bind(fd.get(), address_of(info.bound), static_cast<socklen_t>(info.bound.size())) != 0)
+        return {};
+    if (!info.peer.empty() && ::connect(fd.get(), address_of(info.peer), static_cast<socklen_t>(info.peer.size())) != 0)
+        return {};
+    return fd;
+}
+
+} // namespace tinykvm
