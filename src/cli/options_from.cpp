@@ -127,6 +127,9 @@ private:
         flag("ephemeral", options_.ephemeral);
         flag("http", options_.http);
         options_.ephemeral |= options_.http; // every request gets a clean machine
+        flag("server-first", options_.server_first);
+        if (options_.http && options_.server_first)
+            usage("--server-first excludes --http, where the client speaks first; give one of them");
         flag("stats", options_.stats);
         flag("check-reset", options_.check_reset);
         flag("code-as-is", options_.code_as_is);

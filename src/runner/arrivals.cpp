@@ -21,8 +21,8 @@ constexpr std::size_t kMostDatagram = 65536;
 
 } // namespace
 
-Arrivals::Arrivals(const Listeners& listeners, std::vector<HandleBase::Served> served)
-    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), served_(std::move(served)) {
+Arrivals::Arrivals(const Listeners& listeners, std::vector<HandleBase::Served> served, Given given)
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), served_(std::move(served)), given_(given) {
     if (!epoll_)
         throw_errno("epoll_create1");
     for (const Listeners::Listening& l : listeners.all()) {
@@ -86,7 +86,7 @@ bool Arrivals::accept(const Listeners::Listening& from, Arrival& out) {
         return false;
     }
     char byte;
-    if (::recv(client.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+    if (given_ == Given::at_once || ::recv(client.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
         out = std::move(client);
         return true;
     }

@@ -23,12 +23,14 @@ public:
     virtual void served(const Served&) {}
 };
 
-// Clients of the real listening sockets. A machine is only given to a client once its first byte is here, so silent
-// connections hold none.
+// Clients of the real listening sockets. A machine is given to a client once its first byte is here, so silent
+// connections hold none; or, for a program that speaks first, as the client connects.
 class Arrivals final : public ArrivalSource {
 public:
+    enum class Given { at_first_byte, at_once };
     // `served`: the program's datagram sockets, which outlive this.
-    Arrivals(const Listeners& listeners, std::vector<tinykvm::HandleBase::Served> served);
+    Arrivals(const Listeners& listeners, std::vector<tinykvm::HandleBase::Served> served,
+             Given given = Given::at_first_byte);
     bool next(Arrival& out) override;
 
 private:
@@ -40,6 +42,7 @@ private:
     tinykvm::UniqueFd epoll_;
     std::vector<Listeners::Listening> listening_;
     std::vector<tinykvm::HandleBase::Served> served_;
+    Given given_;
     std::mutex mutex_;
     std::vector<Arrival> silent_;
 };

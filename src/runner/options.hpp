@@ -33,6 +33,7 @@ struct Options {
     unsigned warmup = 0;
     std::string warmup_path = "/";
     std::string listen;     // --listen: overrides the (first) listener's address; "" = as the program asked
+    bool server_first = false; // --server-first: with -e a client gets a machine before it has said anything
     bool http = false;      // a clean machine for each HTTP request; implies ephemeral
     std::string cache;      // --cache: the folder of unpacked copies (src/snapshot/unpacked.hpp); "" for none
     bool temporary = false; // the snapshot's file will not stay: no unpacked copy of it is worth keeping

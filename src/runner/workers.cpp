@@ -141,7 +141,8 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
             http.serve(); // until the signal, and until what was in flight then is answered
             join(threads);
         } else {
-            Arrivals arrivals(*setup.listeners, image->handles->served());
+            Arrivals arrivals(*setup.listeners, image->handles->served(),
+                              options.server_first ? Arrivals::Given::at_once : Arrivals::Given::at_first_byte);
             const Joined joined_before_it(threads, [] { StopSignal::instance().request(); });
             work(arrivals, StopSignal::instance());
             join(threads);

@@ -59,6 +59,7 @@ TEST_CASE("switches and plain values") {
     CHECK(told("--ephemeral=true").ephemeral);
     CHECK_FALSE(told("-e --ephemeral=false").ephemeral);
     CHECK(told("--stats").stats);
+    CHECK(told("-e --server-first").server_first);
     CHECK(told("--check-reset").check_reset);
     CHECK_FALSE(told("--no-executable-heap").limits.executable_heap);
     CHECK_FALSE(told("--no-ephemeral-keep-working-memory").keep_working_memory);
