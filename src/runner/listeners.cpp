@@ -16,6 +16,7 @@
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/abi.hpp"
+#include "tinykvm/linux/net_rules.hpp"
 #include "tinykvm/linux/permissions.hpp"
 
 namespace kvmserver {
@@ -187,6 +188,27 @@ void Listeners::put(std::vector<Open>& sockets, Open fresh) {
     sockets.push_back(std::move(fresh));
 }
 
+// What Linux says of a port that another socket of the program listens at (bound with SO_REUSEADDR, as open_socket() does).
+bool Listeners::dry_conflict(const ListenerState& socket) const {
+    using namespace tinykvm;
+    const auto where = [](const ListenerState& s) {
+        SocketAddress address;
+        address.bytes = static_cast<socklen_t>(std::min(s.address.size(), sizeof(address.storage)));
+        std::memcpy(&address.storage, s.address.data(), address.bytes);
+        address.storage.ss_family = static_cast<sa_family_t>(s.family);
+        return net_address(address.get(), address.bytes);
+    };
+    const auto covers = [](const ListenerState& s, const NetAddress& its, const NetAddress& other) {
+        return its.is_any() && (its.is_ipv4() == other.is_ipv4() || (!its.is_ipv4() && !(s.flags & abi::kBindV6Only)));
+    };
+    const auto here = where(socket);
+    return here && here->port != 0 && std::ranges::any_of(dry_listening_, [&](const ListenerState& other) {
+        const auto there = where(other);
+        return there && there->port == here->port && other.id != socket.id && !(socket.flags & other.flags & abi::kBindReusePort) &&
+               (here->bytes == there->bytes || covers(socket, *here, *there) || covers(other, *there, *here));
+    });
+}
+
 int Listeners::bind(ListenerState& socket) {
     const std::lock_guard lock(mutex_);
     Open fresh;
@@ -197,6 +219,8 @@ int Listeners::bind(ListenerState& socket) {
                 put(bound_, std::move(fresh));
             return 0;
         }
+        if (dry_conflict(socket))
+            return -EADDRINUSE;
         if (socket.address.size() < 4 || socket.address[2] != 0 || socket.address[3] != 0)
             return 0;
         return open_socket(socket, fresh); // only to learn a free port
@@ -211,8 +235,13 @@ int Listeners::bind(ListenerState& socket) {
 
 int Listeners::listen(ListenerState& socket, int backlog) {
     const std::lock_guard lock(mutex_);
-    if (dry_)
+    if (dry_) {
+        if (dry_conflict(socket))
+            return -EADDRINUSE;
+        std::erase_if(dry_listening_, [&](const ListenerState& s) { return s.id == socket.id; });
+        dry_listening_.push_back(socket);
         return 0;
+    }
     Open fresh;
     fresh.id = socket.id;
     if (given_) {
@@ -239,6 +268,7 @@ void Listeners::close(std::uint32_t id) {
     const std::lock_guard lock(mutex_);
     for (std::vector<Open>* sockets : {&bound_, &open_})
         std::erase_if(*sockets, [&](const Open& o) { return o.id == id; });
+    std::erase_if(dry_listening_, [&](const ListenerState& s) { return s.id == id; });
 }
 
 UniqueFd Listeners::take_bound(std::uint32_t id) {
@@ -255,6 +285,7 @@ void Listeners::close_all() {
     const std::lock_guard lock(mutex_);
     bound_.clear();
     open_.clear();
+    dry_listening_.clear();
 }
 
 void Listeners::open(const std::vector<tinykvm::ListenerState>& states) {

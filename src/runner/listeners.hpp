@@ -57,6 +57,7 @@ public:
     std::vector<std::string> addresses() const; // "127.0.0.1:8080"
 
 private:
+    bool dry_conflict(const tinykvm::ListenerState& socket) const;
     struct Open { // members in this order: the name goes first
         std::uint32_t id = 0;
         tinykvm::UniqueFd fd;
@@ -73,6 +74,7 @@ private:
     tinykvm::UniqueFd given_;
     const tinykvm::Policy* policy_ = nullptr;
     bool dry_ = false;
+    std::vector<tinykvm::ListenerState> dry_listening_; // what would listen
     bool replace_dead_ = false;
 };
 

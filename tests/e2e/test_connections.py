@@ -1,9 +1,11 @@
 """What a connection does beside a request and its reply."""
 import contextlib
+import errno
 import pathlib
 import socket
 import stat
 import tempfile
+import threading
 import time
 
 import harness
@@ -158,3 +160,56 @@ def test_datagrams_are_answered(how, tmp_path) -> None:
             assert say(port, "lost") == "1 EFAULT"
             assert say(port, "more") == "1 more"
         assert "reset differs" not in process.err
+
+
+def served_by(how: str, argv: list[str], tmp_path, *more: str) -> list[str]:
+    """The words that serve the program with the permission to use the network, by a snapshot of it if need be."""
+    words = [*how.split(), *more, *LIMITS]
+    if words[0] != "snaprun":
+        return [*words, "--allow-net", *argv]
+    done = kvmserver("snapshot", "--allow-net", "-o", tmp_path / "snap", *LIMITS, *argv, patience=harness.PATIENCE + 100)
+    assert done.status == 0, done
+    return [*words, str(tmp_path / "snap")]
+
+
+@pytest.mark.parametrize("how", ["run", "run -e", "run -e -t 2 --check-reset", "snaprun -e", "snaprun"])
+def test_datagram_sockets_opened_at_the_start_go_on(how, tmp_path) -> None:
+    port, asked = harness.free_port(), []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        other.settimeout(harness.PATIENCE)
+
+        def answer() -> None:
+            while len(asked) < 8:
+                source = other.recvfrom(100)[1]
+                asked.append(source)
+                other.sendto(str(len(asked)).encode(), source)
+
+        threading.Thread(target=answer, daemon=True).start()
+        argv = [str(harness.GUESTS / "asks"), str(port), str(other.getsockname()[1])]
+        with started(*served_by(how, argv, tmp_path)) as process:
+            assert [tcp(port) for _ in range(4)] == [f"{n} {n + 1} 0" for n in (1, 3, 5, 7)], process.err
+            # A socket of its own for each invocation: what comes late for one is not another's.
+            assert len(set(asked)) > 4 if "-e" in how else len(set(asked)) == 2, asked
+            assert "reset differs" not in process.err
+
+
+@pytest.mark.parametrize("how", ["run", "run -e", "run -e -t 2 --check-reset", "snaprun -e"])
+def test_server_first(how, tmp_path) -> None:
+    port = harness.free_port()
+    argv = [str(harness.GUESTS / "greets"), str(port)]
+    with started(*served_by(how, argv, tmp_path, "--server-first")) as process:
+        for n in range(1, 4):
+            with socket.create_connection(("127.0.0.1", port), harness.PATIENCE) as client, client.makefile("rb") as lines:
+                assert lines.readline() == (b"1 ready\n" if "-e" in how else b"%d ready\n" % n)
+                client.sendall(b"hello\n")
+                assert lines.readline() == b"hello\n"
+        assert "reset differs" not in process.err
+    assert kvmserver("run", "--http", "--server-first", *argv).status == 2
+
+
+@pytest.mark.parametrize("how", ["run", "run -e", "snaprun -e"])
+def test_a_port_of_both_families_is_taken(how, tmp_path) -> None:
+    port = harness.free_port()
+    with started(*served_by(how, [str(harness.GUESTS / "families"), str(port)], tmp_path)):
+        assert tcp(port) == f"0 {errno.EADDRINUSE} 0 0"
