@@ -95,7 +95,8 @@ std::string refused_process(std::uint32_t call, const std::string& program, std:
     const Hint* hint = hint_for(name);
     // An interpreter's script or module says more: python3 -m uvicorn, node next.
     constexpr std::size_t kLooked = 4;
-    for (const std::string& argument : arguments.first(std::min(arguments.size(), kLooked)))
+    const bool applet = name == "busybox"; // of its own: its httpd is not Apache's
+    for (const std::string& argument : arguments.first(applet ? 0 : std::min(arguments.size(), kLooked)))
         if (const Hint* found = hint_for(last_part(argument)); found && (!hint || last_part(argument) != name)) {
             hint = found;
             name = last_part(argument);
