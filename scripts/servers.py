@@ -12,6 +12,7 @@ import contextlib
 import http.server
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import ssl
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/servers"))
@@ -86,19 +88,20 @@ def ask(server: Server, port: int, values: dict) -> None:
 
 
 class Trial:
-    """One server, in a folder of its own."""
+    """One server. Each mode begins with the folder as it was prepared: what another run left there is not found."""
 
     def __init__(self, server: Server, folder: pathlib.Path, backend_port: int) -> None:
-        self.server, self.folder = server, folder
-        self.values = {"dir": str(folder), "port": free_port(), "backend": backend_port}
-        for name in server.folders:
-            (folder / name).mkdir(parents=True, exist_ok=True)
+        self.server, self.folder, self.prepared = server, folder / "dir", folder / "prepared"
+        self.values = {"dir": str(self.folder), "port": free_port(), "backend": backend_port}
+        for name in [".", *server.folders]:
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.write_files()
         if server.packages.startswith("npm:"):
-            subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), server.packages[4:]], check=True,
+            subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(self.folder), server.packages[4:]], check=True,
                            stdout=subprocess.DEVNULL, timeout=600)  # fmt: skip
         for command in server.prepare:
-            subprocess.run(self.filled(command), check=True, cwd=folder, env=ENVIRONMENT, timeout=300)
+            subprocess.run(self.filled(command), check=True, cwd=self.folder, env=ENVIRONMENT, timeout=300)
+        self.folder.rename(self.prepared)
 
     def write_files(self) -> None:
         for name, text in self.server.files.items():
@@ -106,27 +109,27 @@ class Trial:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.format(**self.values) if "{" in text else text)
 
-    def filled(self, words: list[str]) -> list[str]:
+    def filled(self, words: Sequence[str]) -> list[str]:
         return [word.format(**self.values) for word in words]
 
     def run(self, mode: str) -> None:
         """Raises Failed unless all requests are answered."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        subprocess.run(["cp", "-a", self.prepared, self.folder], check=True)
         self.values["port"] = free_port()
         self.write_files()
-        for command in self.server.prepare:
-            if command[0] == "chmod":
-                subprocess.run(self.filled(command), check=True)
         argv = self.filled(self.server.argv)
         environment = [word for name, value in self.server.env.items() for word in ("--env", f"{name}={value}")]
-        common = ["--allow-all", "--env", f"PATH={ENVIRONMENT['PATH']}", *environment, *self.server.options]
+        first = ["--server-first"] if self.server.speaks_first else []
+        common = [*self.filled(self.server.allow), *first, "--env", f"PATH={ENVIRONMENT['PATH']}", *environment, *self.filled(self.server.options)]
         with tempfile.TemporaryFile() as log:
             if mode == "snaprun-e":
-                snapshot = self.folder / "app.snap"
+                snapshot = self.folder.parent / "app.snap"
                 made = subprocess.run([KVMSERVER, "snapshot", "--level", "1", "-o", snapshot, *common, *argv], cwd=self.folder, env=ENVIRONMENT,
                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=4 * PATIENCE)  # fmt: skip
                 if made.returncode != 0:
                     raise Failed(f"snapshot: status {made.returncode}; {tail(log)}")
-                argv = [str(KVMSERVER), "snaprun", "-e", "--check-reset", str(snapshot)]
+                argv = [str(KVMSERVER), "snaprun", "-e", "--check-reset", *first, str(snapshot)]
             elif mode != "bare":
                 extra = ["-e", "--check-reset"] if mode == "run-e" else []
                 argv = [str(KVMSERVER), "run", *extra, *common, *argv]
@@ -189,6 +192,7 @@ def try_server(server: Server, modes: list[str], backend_port: int) -> dict[str,
     """What came of each mode: "ok" or why not. A mode that the bare program fails in says nothing of ours."""
     outcome = {}
     with tempfile.TemporaryDirectory(prefix=f"server-{server.name}-") as name:
+        os.chmod(name, 0o755)  # some become another user before they open their files
         try:
             trial = Trial(server, pathlib.Path(name), backend_port)
         except (OSError, subprocess.SubprocessError) as error:
@@ -207,12 +211,16 @@ def try_server(server: Server, modes: list[str], backend_port: int) -> dict[str,
 
 
 def install(servers: list[Server]) -> None:
-    packages = sorted({word for s in servers if not s.packages.startswith("npm:") for word in s.packages.split()})
+    packages = sorted({word for s in servers if not s.packages.startswith(("npm:", "cargo:")) for word in s.packages.split()})
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], env=environment, stdout=subprocess.DEVNULL, check=True)
+    for server in servers:
+        if server.packages.startswith("cargo:") and missing(server):
+            subprocess.run(["cargo", "install", "--quiet", "--root", "/usr/local", *server.packages.removeprefix("cargo:").split()], check=True)
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *unused: sys.exit(1))  # what was started ends, too
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--new", action="store_true")
