@@ -55,6 +55,34 @@ static void ask(int s, int type, int flags, size_t body, const char *what) {
     SAY("%s: type %d, sequence %u, error %d, from %d, family %d, %d bytes", what, h->nlmsg_type, h->nlmsg_seq, error, from.nl_pid, from.nl_family, n);
 }
 
+// The lengths of lo's attributes that programs read without looking whether they are there.
+static void attributes_of_lo(void) {
+    section("attributes of lo");
+    struct {
+        struct nlmsghdr h;
+        struct ifinfomsg i;
+    } request = {{sizeof request, RTM_GETLINK, NLM_F_REQUEST, 1, 0}, {.ifi_index = 1}};
+    static char reply[16384];
+    int s = (int)CALL(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+    CHECK(send(s, &request, sizeof request, 0) == (long)sizeof request);
+    long got = recv(s, reply, sizeof reply, 0);
+    struct nlmsghdr *h = (void *)reply;
+    CHECK(got > 0 && h->nlmsg_type == RTM_NEWLINK);
+    struct ifinfomsg *info = NLMSG_DATA(h);
+    int length = (int)IFLA_PAYLOAD(h), name = 0, mtu = 0, address = 0, narrow = 0, wide = 0;
+    for (struct rtattr *a = IFLA_RTA(info); RTA_OK(a, length); a = RTA_NEXT(a, length)) {
+        int bytes = (int)RTA_PAYLOAD(a);
+        if (a->rta_type == IFLA_IFNAME) name = bytes;
+        if (a->rta_type == IFLA_MTU) mtu = bytes;
+        if (a->rta_type == IFLA_ADDRESS) address = bytes;
+        if (a->rta_type == IFLA_STATS) narrow = bytes;
+        if (a->rta_type == IFLA_STATS64) wide = bytes;
+    }
+    // Newer kernels have more counters than a program that is older asks for.
+    SAY("name %d, mtu %d, address %d, counters %d %d", name, mtu, address, narrow >= 23 * 4, wide >= 23 * 8);
+    close(s);
+}
+
 static void requests(void) {
     section("requests");
     int s = (int)CALL(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
@@ -124,6 +152,7 @@ static void by_ioctl(void) {
 
 int main(void) {
     by_netlink();
+    attributes_of_lo();
     requests();
     by_ioctl();
     return 0;

@@ -1,4 +1,5 @@
 // What a netlink route socket is asked (rtnetlink(7)): links and addresses, read-only. The guest kernel has the socket.
+#include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -81,6 +82,11 @@ void put_link(Messages& out, const Request& request, const Interface& i, std::ui
         out.attribute(IFLA_ADDRESS, i.hardware.data(), i.hardware.size());
         out.attribute(IFLA_BROADCAST, i.hardware_broadcast.data(), i.hardware_broadcast.size());
     }
+    // Linux always has them, and node_exporter reads them unasked. What passes there is the host's: the machine sees zeros.
+    const rtnl_link_stats64 wide{};
+    const rtnl_link_stats narrow{};
+    out.attribute(IFLA_STATS64, &wide, sizeof(wide));
+    out.attribute(IFLA_STATS, &narrow, sizeof(narrow));
     out.end();
 }
 
