@@ -1,3 +1,6 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include "tests/unit/linux/world.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -90,6 +93,27 @@ TEST_CASE("a missing, changed or forbidden file is lost, and says so") {
     CHECK(world.call(SYS_fstat, 4, World::kData) == -EIO);
     CHECK(world.handles->private_fd(4) == -EIO);
     CHECK(world.handles->fd(4) == -1);
+}
+
+TEST_CASE("a datagram socket is made anew, but not with a peer that is not permitted") {
+    World world;
+    const sockaddr_in there{.sin_family = AF_INET, .sin_port = htons(53), .sin_addr = {htonl(0xcb007101)}, .sin_zero = {}};
+    HandleState open, connected, wrong;
+    open.kind = HandleKind::socket;
+    open.family = AF_INET;
+    open.type = SOCK_DGRAM;
+    connected = wrong = open;
+    open.number = 4;
+    connected.number = wrong.number = 5;
+    connected.peer.assign(reinterpret_cast<const std::uint8_t*>(&there), reinterpret_cast<const std::uint8_t*>(&there + 1));
+    wrong.peer = {1, 2, 3};
+    Restored restored(world, {open, connected});
+    CHECK(restored.table.states() == std::vector<HandleState>{open, connected});
+    REQUIRE(restored.warnings.size() == 1);
+    CHECK(restored.warnings[0].find("--allow-connect=203.0.113.1:53") != std::string::npos);
+    CHECK(restored.table.use(4) == 0);
+    CHECK(restored.table.use(5) == ECONNRESET);
+    CHECK_THROWS_AS(Restored(world, {open, wrong}), UserError);
 }
 
 TEST_CASE("states that no table can have given are refused") {

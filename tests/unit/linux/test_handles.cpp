@@ -1,3 +1,4 @@
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -152,6 +153,30 @@ TEST_CASE("state of a base handle is private to a machine") {
     CHECK(world.handles->private_fd(5) == -EBADF); // O_PATH gives no right to read
     world.handles->reset();
     CHECK(world.handles->fd(4) == shared);
+}
+
+TEST_CASE("a datagram socket of the base is made anew by its first use, and a connection is lost") {
+    World world;
+    CHECK(world.call(SYS_socket, AF_INET, SOCK_DGRAM, 0) == 4);
+    CHECK(world.call(SYS_socket, AF_INET6, SOCK_STREAM, 0) == 5);
+    HandleTable clone(world.handles->freeze(), 64);
+    const int silent = clone.fd(4);
+    pollfd poll_of{silent, POLLIN | POLLOUT, 0};
+    CHECK(::poll(&poll_of, 1, 0) == 1);
+    CHECK(poll_of.revents == POLLOUT);
+    CHECK(clone.error(4) == ECONNRESET);
+    CHECK(!clone.is_own(4));
+    CHECK(clone.use(4) == 0);
+    CHECK(clone.error(4) == 0);
+    CHECK(clone.is_own(4));
+    CHECK(clone.fd(4) != silent);
+    const int own = clone.fd(4);
+    CHECK(clone.use(4) == 0);
+    CHECK(clone.fd(4) == own); // made once
+    clone.reset();
+    CHECK(clone.fd(4) == silent);
+    CHECK(clone.use(5) == ECONNRESET);
+    CHECK(clone.use(6) == EBADF);
 }
 
 TEST_CASE("a memfd of the base is copied before it is written") {
