@@ -122,7 +122,7 @@ http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; 
            'addAction(AllRule(), SpoofAction("10.1.2.3"))\nsetSecurityPollSuffix("")\n'}),
     Server("prosody", "prosody", ["/usr/bin/prosody", "-F", "--config", "{dir}/conf.lua"],
            (b"<?xml version='1.0'?><stream:stream to='localhost' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' version='1.0'>", b"<stream:features"), {"conf.lua":
-           'pidfile = "{dir}/pid"; data_path = "{dir}"; run_as_root = true; interfaces = {{ "127.0.0.1" }}; c2s_ports = {{ {port} }}; s2s_ports = {{}}; modules_disabled = {{ "s2s" }}; log = {{ error = "*console" }}\nVirtualHost "localhost"\n'}),
+           'pidfile = "{dir}/pid"; data_path = "{dir}"; run_as_root = true; interfaces = {{ "127.0.0.1" }}; c2s_ports = {{ {port} }}; s2s_ports = {{}}; modules_disabled = {{ "s2s" }}; modules_enabled = {{ "saslauth" }}; c2s_require_encryption = false; allow_unencrypted_plain_auth = true; log = {{ error = "*console" }}\nVirtualHost "localhost"\n'}),
     Server("tor", "tor", ["/usr/bin/tor", "-f", "{dir}/conf"], (b"PROTOCOLINFO\r\nQUIT\r\n", b"250-PROTOCOLINFO"), {"conf":
            "DisableNetwork 1\nDataDirectory {dir}/data\nControlPort 127.0.0.1:{port}\nCookieAuthentication 1\nSocksPort 0\n"}),
     Server("aria2", "aria2", ["/usr/bin/aria2c", "--no-conf", "--enable-rpc", "--rpc-listen-port={port}", "--dir={dir}", "--disable-ipv6"],
