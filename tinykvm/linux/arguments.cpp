@@ -17,19 +17,14 @@ namespace {
 
 // Gathers a range of which the end may be inaccessible; false when that is so.
 bool gather_to_fault(GuestMemory& memory, GuestVirt at, std::uint64_t length, Access access, Buffers& out) {
-    const std::size_t before = out.runs.size();
     if (memory.gather(at, length, access, out.runs)) {
         out.bytes += length;
         return true;
     }
-    out.runs.resize(before); // what a failed gather appended is unspecified
     while (length > 0) {
         const std::uint64_t piece = std::min(length, kPageSize - (at.value & (kPageSize - 1)));
-        const std::size_t good = out.runs.size();
-        if (!memory.gather(at, piece, access, out.runs)) {
-            out.runs.resize(good);
+        if (!memory.gather(at, piece, access, out.runs))
             return false;
-        }
         out.bytes += piece;
         at = at + piece;
         length -= piece;

@@ -175,6 +175,7 @@ private:
     // Counts against the limit of address space: what is only reserved does not.
     static bool counts(const Region& region) { return (region.flags & kRegionUser) && region.prot != 0; }
     int file_fd(const FileBacking& file) const;
+    bool append_runs(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out);
     FaultOutcome populate_shared(Regions::iterator region, std::uint64_t at);
     // The frame of a file's page, or 0 and the errno.
     Frame file_frame(const std::shared_ptr<const FileBacking>& file, std::uint64_t offset, int& error);

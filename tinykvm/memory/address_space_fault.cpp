@@ -153,7 +153,7 @@ bool AddressSpace::fill_from_file(const Region& region, std::uint64_t region_beg
     return true;
 }
 
-bool AddressSpace::gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) {
+bool AddressSpace::append_runs(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) {
     if (length == 0)
         return true;
     if (at.value + length < at.value)
@@ -195,6 +195,16 @@ bool AddressSpace::gather(GuestVirt at, std::uint64_t length, Access access, std
         here += n;
     }
     return true;
+}
+
+bool AddressSpace::gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) {
+    const std::size_t runs = out.size(), last = out.empty() ? 0 : out.back().iov_len; // which what is contiguous makes longer
+    if (append_runs(at, length, access, out))
+        return true;
+    out.resize(runs);
+    if (!out.empty())
+        out.back().iov_len = last;
+    return false;
 }
 
 void AddressSpace::note_host_write(GuestVirt at, std::uint64_t bytes) {

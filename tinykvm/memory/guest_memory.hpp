@@ -25,7 +25,7 @@ public:
 
     // Appends the host ranges that back [at, at+length), one a run of contiguous pages, for use by one
     // readv/writev at once. They stay valid until the next call that maps or unmaps guest memory.
-    // False when any byte may not be accessed so; `out` is then unspecified.
+    // False when any byte may not be accessed so; `out` is then as it was.
     virtual bool gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) = 0;
 
     // Copies all of a range that gather() gave. A mapped file may be shorter by now: false, and part of it is copied.

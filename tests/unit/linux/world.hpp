@@ -36,11 +36,14 @@ public:
         if (at.value + length < at.value)
             return false;
         gathered += length;
+        const std::size_t before = out.size();
         std::uint64_t from = at.value;
         while (length > 0) {
             const auto page = pages_.find(page_down(from));
-            if (page == pages_.end() || (access == Access::write && !page->second.writable))
+            if (page == pages_.end() || (access == Access::write && !page->second.writable)) {
+                out.resize(before);
                 return false;
+            }
             const std::uint64_t offset = from & (kPageSize - 1);
             const std::uint64_t piece = std::min(length, kPageSize - offset);
             out.push_back({page->second.bytes->data() + offset, piece});

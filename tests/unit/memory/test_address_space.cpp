@@ -326,6 +326,16 @@ TEST_CASE("a file that shrinks or cannot be read is the program's trouble") {
     CHECK(w.space.fault(GuestVirt(kAt + pages(8)), FaultAccess::read) == FaultOutcome::past_file);
 }
 
+TEST_CASE("gather: what fails leaves the runs as they were, also the one that it had made longer") {
+    BootWorld w;
+    REQUIRE(map(w.space, kAt, 3) > 0);
+    std::vector<iovec> out;
+    REQUIRE(w.space.gather(GuestVirt(kAt), 100, Access::read, out));
+    CHECK_FALSE(w.space.gather(GuestVirt(kAt + 100), pages(4), Access::read, out));
+    REQUIRE(out.size() == 1);
+    CHECK(out[0].iov_len == 100);
+}
+
 TEST_CASE("gather: one run over what is contiguous, nothing over holes or rights") {
     BootWorld w;
     AddressSpace& s = w.space;
