@@ -53,7 +53,7 @@ constexpr OptionSpec kTable[] = {
     {.name = "ephemeral", .letter = 'e', .group = kServing, .help = "reset the machine after each connection",
      .without_effect = kSnapshot},
     {.name = "server-first", .group = kServing,
-     .help = "the program speaks first (SMTP, MySQL): with -e a client has a machine from its first moment",
+     .help = "the program speaks first (SMTP, MySQL): no waiting for the client in -e",
      .without_effect = kSnapshot},
     {.name = "threads", .letter = 't', .kind = Kind::count, .group = kServing, .value = "N", .fallback = "1",
      .help = "request machines; 0 = number of CPUs", .without_effect = kSnapshot},

@@ -101,7 +101,7 @@ bool restore_bound(const HandleState& state, const Policy& policy, Handle& handl
     handle.info.bound = state.bound;
     UniqueFd fd = make_datagram_socket(handle.info);
     if (!fd) {
-        handle.lost_why = fmt::format("cannot be bound to {} here ({})", net_address(address, bytes)->text(), ::strerrorname_np(errno));
+        handle.lost_why = fmt::format("cannot be bound to {} here ({})", net_address(address, bytes)->text(), std::strerror(errno));
         handle.lost = ECONNRESET;
         return true;
     }
