@@ -70,6 +70,19 @@ def test_a_file_that_is_only_read_is_followed(mapped, mode: Mode) -> None:
     m.stop()
 
 
+def test_mappings_do_not_each_hold_a_descriptor_of_the_host(start, tmp_path_factory) -> None:
+    m = Mapped(start, tmp_path_factory.mktemp("descriptors"), RUN)
+    descriptors = pathlib.Path(f"/proc/{m.server.popen.pid}/fd")
+    before = len(list(descriptors.iterdir()))
+    assert m.ask("many 3000") == {"made": "3000"}
+    assert len(list(descriptors.iterdir())) <= before + 8
+    made = int(m.ask("files 3000")["made"])
+    assert 1000 <= made <= 1024
+    assert len(list(descriptors.iterdir())) <= before + 1032
+    assert m.ask() == START
+    m.stop()
+
+
 def test_a_machine_that_keeps_its_state(mapped) -> None:
     m = mapped(RUN)
     m.ask("memory one"), m.ask("closed two"), m.ask("segment three")

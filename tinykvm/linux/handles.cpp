@@ -395,7 +395,8 @@ std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_p
 
 void HandleTable::note_mapped(const std::shared_ptr<const HostFile>& file) {
     std::erase_if(mapped_memory_, [](const auto& mapped) { return mapped.expired(); });
-    mapped_memory_.push_back(file);
+    if (std::none_of(mapped_memory_.begin(), mapped_memory_.end(), [&](const auto& mapped) { return mapped.lock() == file; }))
+        mapped_memory_.push_back(file);
 }
 
 std::int32_t HandleTable::number_of(const Handle& handle) {

@@ -80,6 +80,7 @@ Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const
                    : AddressSpace(ram_, env.limits.address_space)),
       handles_(image ? HandleTable(image->handles, env.limits.open_files)
                      : HandleTable(*env.policy, env.limits.open_files)),
+      mapped_files_(handles_.limit()),
       clock_(vcpu_.tsc_khz()), image_(std::move(image)), connections_(space_, nullptr, nullptr) {
     kvm_->set_cpuid(env.cpu);
     serve_memory_files();

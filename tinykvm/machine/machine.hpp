@@ -22,6 +22,7 @@
 #include "tinykvm/machine/clock.hpp"
 #include "tinykvm/machine/connections.hpp"
 #include "tinykvm/machine/entropy.hpp"
+#include "tinykvm/machine/mapped_files.hpp"
 #include "tinykvm/machine/program.hpp"
 #include "tinykvm/machine/state.hpp"
 #include "tinykvm/memory/address_space.hpp"
@@ -252,6 +253,7 @@ private:
     GuestRam ram_;
     AddressSpace space_;
     HandleTable handles_;
+    MappedFiles mapped_files_;
     GuestClock clock_;
     std::shared_ptr<const MachineImage> image_;
     ResetStrategy strategy_ = ResetStrategy::working_set;

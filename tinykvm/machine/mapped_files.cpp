@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <limits>
 
@@ -9,7 +10,6 @@
 
 namespace tinykvm {
 namespace {
-
 
 // A file of the host is opened anew: a mapping must keep no locks of the descriptor that it was made through.
 Handle apart(const Handle& handle) {
@@ -28,11 +28,31 @@ std::shared_ptr<FileBacking> backing_of(const Handle& handle) {
     auto file = std::make_shared<FileBacking>();
     const Handle own = apart(handle);
     if (own.file)
-        file->fd = UniqueFd(::fcntl(own.file->fd(), F_DUPFD_CLOEXEC, 3));
+        file->fd = SharedFd(own.file, own.file->fd());
     file->name = handle.info.path;
     file->memory = handle.info.kind == HandleKind::memfd;
     file->writable = (handle.info.flags & O_ACCMODE) == O_RDWR && !handle.info.synthetic;
     file->origin = std::make_shared<const Handle>(own);
+    return file;
+}
+
+std::shared_ptr<const FileBacking> MappedFiles::of(const Handle& handle, bool shared, bool writable) {
+    struct stat info {};
+    if (!handle.file || ::fstat(handle.file->fd(), &info) != 0)
+        return nullptr;
+    const Key key{info.st_dev, info.st_ino, handle.info.path, handle.info.flags & O_ACCMODE, shared, writable};
+    if (const auto known = files_.find(key); known != files_.end())
+        if (auto file = known->second.lock())
+            return file;
+    if (files_.size() >= most_)
+        std::erase_if(files_, [](const auto& entry) { return entry.second.expired(); });
+    if (files_.size() >= most_)
+        return nullptr;
+    auto file = backing_of(handle);
+    file->writable = writable;
+    if (!shared)
+        file->origin = nullptr; // no image keeps it
+    files_[key] = file;
     return file;
 }
 

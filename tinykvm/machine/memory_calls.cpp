@@ -49,22 +49,22 @@ std::int64_t Machine::map_call(const abi::HostCall& call) {
             if (found->info.path != "/dev/zero")
                 return -ENODEV; // no device memory
         } else {
-            auto backing = backing_of(*found);
-            if (!backing->fd)
-                return -ENFILE;
-            if (backing->memory && shared) {
+            bool writable = (found->info.flags & O_ACCMODE) == O_RDWR && !found->info.synthetic;
+            const bool memory = found->info.kind == HandleKind::memfd;
+            if (memory && shared) {
                 constexpr int kNoMoreWriting = F_SEAL_WRITE | 0x10; // F_SEAL_FUTURE_WRITE
-                const int seals = ::fcntl(backing->fd.get(), F_GET_SEALS);
+                const int seals = ::fcntl(found->file->fd(), F_GET_SEALS);
                 if (seals > 0 && (seals & kNoMoreWriting) != 0) {
                     if (a[2] & PROT_WRITE)
                         return -EPERM;
-                    backing->writable = false;
+                    writable = false;
                 }
-                handles_.note_mapped(found->file);
             }
-            if (!shared)
-                backing->origin = nullptr; // no image keeps it
-            file = std::move(backing);
+            file = mapped_files_.of(*found, shared, writable);
+            if (!file)
+                return -ENFILE;
+            if (memory)
+                handles_.note_mapped(found->file);
         }
     }
     return space_.mmap(a[0], a[1], static_cast<std::uint32_t>(a[2]) & ~0x01000000u, flags, std::move(file), a[5]);

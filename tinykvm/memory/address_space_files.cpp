@@ -167,7 +167,7 @@ void AddressSpace::settle_files(const std::function<bool(const FileBacking&)>& w
         if (region.file->writable || region.file->memory || !file_known || written(*region.file))
             continue;
         auto frozen = std::make_shared<FileBacking>();
-        frozen->fd = UniqueFd(::fcntl(region.file->fd.get(), F_DUPFD_CLOEXEC, 3));
+        frozen->fd = region.file->fd;
         frozen->name = region.file->name;
         frozen->origin = region.file->origin;
         frozen->size = static_cast<std::uint64_t>(info.st_size);

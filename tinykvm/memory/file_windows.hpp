@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/base/shared_fd.hpp"
 #include "tinykvm/memory/guest_ram.hpp"
 
 namespace tinykvm {
 
 // A file that regions are filled from.
 struct FileBacking {
-    UniqueFd fd; // none: it could not be had where a snapshot was restored
+    SharedFd fd; // none: it could not be had where a snapshot was restored
     std::string name;
     bool writable = false; // shared mappings may be written to
     bool memory = false;   // a memfd: content of the machine, not of the host

@@ -1,6 +1,7 @@
 // Answers what shared mappings show that were made at its start: a file that it writes to, one that it only reads, files in
 // memory with and without a descriptor, a System V segment. "data X", "memory X", "closed X", "segment X" write X there first;
-// "open" opens the file that is only read for writing, and writes to it.
+// "open" opens the file that is only read for writing, and writes to it. "many N" maps the first page of that file N times, and
+// "files N" a page of each of N files beside it; the reply is how many that were.
 #include "server.h"
 
 #include <sys/ipc.h>
@@ -27,7 +28,35 @@ static int memory_file(const char *content) {
     return fd;
 }
 
+static int map_many(int n) {
+    int fd = open(read_path, O_RDONLY), made = 0;
+    while (made < n && mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED) made++;
+    close(fd);
+    return made;
+}
+
+static int map_files(int n) {
+    int made = 0;
+    for (char path[200]; made < n; made++) {
+        snprintf(path, sizeof path, "%s.%d", read_path, made);
+        int fd = open(path, O_RDWR | O_CREAT, 0600);
+        char *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        close(fd);
+        unlink(path);
+        if (p == MAP_FAILED) {
+            if (errno == ENFILE) break;
+            return -1;
+        }
+    }
+    return made;
+}
+
 static void reply(const char *line, char *out, size_t size) {
+    if (!strncmp(line, "many ", 5) || !strncmp(line, "files ", 6)) {
+        int made = line[0] == 'm' ? map_many(atoi(line + 5)) : map_files(atoi(line + 6));
+        snprintf(out, size, "made=%d\n", made);
+        return;
+    }
     const struct { const char *name; char *at; } places[] = {
         {"data ", data}, {"memory ", memory}, {"closed ", closed}, {"segment ", segment}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)

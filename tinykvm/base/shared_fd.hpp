@@ -1,0 +1,25 @@
+// A file descriptor that several hold, by itself or with the object that owns it. The last one closes it.
+#pragma once
+#include <memory>
+#include <utility>
+
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace tinykvm {
+
+class SharedFd {
+public:
+    SharedFd() = default;
+    SharedFd(UniqueFd fd) : fd_(fd.get()), owner_(fd ? std::make_shared<UniqueFd>(std::move(fd)) : nullptr) {}
+    // One that stays open as long as `owner` lives.
+    SharedFd(std::shared_ptr<const void> owner, int fd) : fd_(fd), owner_(std::move(owner)) {}
+
+    int get() const { return fd_; }
+    explicit operator bool() const { return fd_ >= 0; }
+
+private:
+    int fd_ = -1;
+    std::shared_ptr<const void> owner_;
+};
+
+} // namespace tinykvm
