@@ -11,13 +11,13 @@ START = {"data": "old", "file": "old", "read": "before", "memory": "memory", "he
 
 
 class Mapped:
-    def __init__(self, start, folder: pathlib.Path, mode: Mode) -> None:
+    def __init__(self, start, folder: pathlib.Path, mode: Mode, *options: str) -> None:
         self.data, self.read = folder / "data", folder / "read"
         self.data.write_bytes(b"old".ljust(100, b"\0"))
         self.read.write_bytes(b"before".ljust(4096, b"\0"))
         program = guest("mapped", "{port}", str(self.data), str(self.read))
         check = ["--check-reset"] if mode.ephemeral else []
-        self.server = start({**program, "name": f"mapped-{folder.name}"}, mode, *check)
+        self.server = start({**program, "name": f"mapped-{folder.name}"}, mode, *check, *options)
 
     def ask(self, line: str = "show") -> dict[str, str]:
         with self.server.client() as client:
@@ -67,6 +67,17 @@ def test_a_file_that_is_only_read_is_followed(mapped, mode: Mode) -> None:
         file.write(b"after\0")
     for _ in range(4):
         assert m.ask()["read"] == "after"
+    m.stop()
+
+
+def test_memory_in_files_counts_as_the_request_s(start, tmp_path_factory) -> None:
+    m = Mapped(start, tmp_path_factory.mktemp("hog"), RUN_E, "--max-request-memory", "32")
+    for _ in range(2):
+        assert 16 <= int(m.ask("hog")["made"]) <= 31
+    for cut in range(3):
+        assert m.ask(f"refill {cut}") == {}, "it had twice its memory"
+        assert m.server.err.count("took more than --max-request-memory") == cut + 1
+    assert m.ask() == START
     m.stop()
 
 

@@ -111,7 +111,7 @@ std::int64_t call_mkdirat(CallContext& call, const CallArgs& args) {
     const Place place = place_of(call, args.arg[0], args.arg[1]);
     if (const std::int64_t error = check_new(call, "mkdir", place))
         return error;
-    const auto mode = static_cast<mode_t>(args.arg[2]) & 01777 & ~call.handles.umask();
+    const auto mode = static_cast<mode_t>(args.arg[2]) & 01777;
     const ModeAsAsked as_asked(mode);
     return result_of(::mkdirat(place.found.folder.get(), place.found.name.c_str(), mode));
 }
@@ -127,6 +127,7 @@ std::int64_t call_mknodat(CallContext& call, const CallArgs& args) {
         return error;
     if (place.found.must_be_directory)
         return -ENOENT;
+    const ModeAsAsked as_asked(mode & 0777);
     return result_of(::mknodat(place.found.folder.get(), place.found.name.c_str(), format | (mode & 0777), 0));
 }
 

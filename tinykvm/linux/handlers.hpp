@@ -7,7 +7,6 @@ namespace tinykvm {
 // open.cpp
 std::int64_t call_openat(CallContext&, const CallArgs&);
 std::int64_t call_memfd_create(CallContext&, const CallArgs&);
-std::int64_t call_umask(CallContext&, const CallArgs&);
 std::int64_t call_close_handle(CallContext&, const CallArgs&);
 std::int64_t call_chdir(CallContext&, const CallArgs&);
 std::int64_t call_fchdir(CallContext&, const CallArgs&);

@@ -64,6 +64,11 @@ int ready_fd(bool readable) {
 
 std::shared_ptr<const HostFile> own_file(UniqueFd fd) { return std::make_shared<const HostFile>(std::move(fd)); }
 
+std::uint64_t held_bytes(int fd) {
+    struct stat info {};
+    return ::fstat(fd, &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * 512 : 0;
+}
+
 UniqueFd copy_memfd(int from) {
     UniqueFd copy(::memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     struct stat info {};
@@ -190,7 +195,6 @@ HandleTable::HandleTable(std::shared_ptr<const HandleBase> base, std::uint32_t l
     : base_(std::move(base)), limit_(std::max<std::uint32_t>(limit, static_cast<std::uint32_t>(base_->handles_.size()))) {
     ignore_write_signals();
     slots_.resize(limit_);
-    umask_ = base_->umask_;
     for (std::size_t n = 0; n < base_->handles_.size(); ++n)
         slots_[n].handle = base_->handles_[n].get();
 }
@@ -378,6 +382,10 @@ std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_p
         return known->second;
     if (!base_ || !base_->has(file))
         return file;
+    if (!memfds_may_grow(held_bytes(file->fd()))) {
+        errno = ENOSPC;
+        return nullptr;
+    }
     errno = 0;
     UniqueFd fd = copy_memfd(file->fd());
     if (!fd)
@@ -424,8 +432,8 @@ std::vector<FileIdentity> HandleTable::open_for_writing() const {
 std::uint64_t HandleTable::memfd_bytes() const {
     std::vector<std::shared_ptr<const HostFile>> files;
     for (const Slot& at : slots_)
-        if (at.handle && at.handle->info.kind == HandleKind::memfd && at.handle->file)
-            files.push_back(at.handle->file);
+        if (at.own && at.own->info.kind == HandleKind::memfd && at.own->file)
+            files.push_back(at.own->file);
     for (const auto& mapped : mapped_memory_)
         if (auto file = mapped.lock())
             files.push_back(std::move(file));
@@ -435,12 +443,20 @@ std::uint64_t HandleTable::memfd_bytes() const {
     files.erase(std::unique(files.begin(), files.end()), files.end());
     std::uint64_t total = 0;
     for (const auto& file : files)
-        if (struct stat info {}; ::fstat(file->fd(), &info) == 0)
-            total += static_cast<std::uint64_t>(info.st_blocks) * 512;
+        if (!base_ || !base_->has(file))
+            total += held_bytes(file->fd());
     return total;
 }
 
-std::uint32_t HandleTable::set_umask(std::uint32_t mask) { return std::exchange(umask_, mask & 0777); }
+void HandleTable::set_memfd_limit(std::uint64_t bytes, std::function<bool(std::uint64_t)> room) {
+    memfd_limit_ = bytes;
+    memfd_room_ = std::move(room);
+}
+
+bool HandleTable::memfds_may_grow(std::uint64_t bytes) const {
+    const std::uint64_t now = bytes <= memfd_limit_ ? memfd_bytes() : 0;
+    return bytes <= memfd_limit_ && now <= memfd_limit_ - bytes && (!memfd_room_ || memfd_room_(now + bytes));
+}
 
 void HandleTable::reset() {
     given_.reset();
@@ -454,15 +470,12 @@ void HandleTable::reset() {
     changed_.clear();
     own_memory_.clear();
     mapped_memory_.clear();
-    if (base_)
-        umask_ = base_->umask_;
 }
 
 std::shared_ptr<const HandleBase> HandleTable::freeze() {
-    if (base_ && changed_.empty() && umask_ == base_->umask_)
+    if (base_ && changed_.empty())
         return base_;
     auto base = std::make_shared<HandleBase>();
-    base->umask_ = umask_;
     for (std::size_t n = 0; n < slots_.size(); ++n) {
         if (!slots_[n].handle)
             continue;

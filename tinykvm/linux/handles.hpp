@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -118,7 +119,6 @@ public:
 private:
     friend class HandleTable;
     std::vector<std::unique_ptr<const Handle>> handles_; // by number
-    std::uint32_t umask_ = 0;
 };
 
 class HandleTable {
@@ -184,18 +184,14 @@ public:
     // For recvmsg: true when the socket is one whose datagrams are given; `out` stays empty when there is none.
     bool receive_given(std::int32_t number, bool peek, std::optional<Datagram>& out);
 
-    // The program's file mode creation mask. It is no handle but of the same kind: of one machine, back at the
-    // base's with reset. The host process's own mask applies to what is created as well.
-    std::uint32_t umask() const { return umask_; }
-    std::uint32_t set_umask(std::uint32_t mask); // the old one
-
     // Files of the host that open handles may change: device and inode.
     std::vector<FileIdentity> open_for_writing() const;
 
-    // Bytes that memory files of this table hold, and those that are mapped; sparse parts not counted.
+    // Bytes that memory files of this table hold, and those that are mapped; sparse parts not counted, and nothing of the base's.
     std::uint64_t memfd_bytes() const;
-    void set_memfd_limit(std::uint64_t bytes) { memfd_limit_ = bytes; }
-    std::uint64_t memfd_limit() const { return memfd_limit_; }
+    // No more than `bytes`, and than `room` has room for when it is asked with what there would be.
+    void set_memfd_limit(std::uint64_t bytes, std::function<bool(std::uint64_t)> room = {});
+    bool memfds_may_grow(std::uint64_t bytes) const;
 
     // Shows the base again. Cost: what was opened, closed or replaced since.
     void reset();
@@ -223,8 +219,8 @@ private:
     std::vector<std::int32_t> changed_;
     std::int32_t lowest_free_ = 0; // no number below is free
     std::uint32_t limit_ = 0;
-    std::uint32_t umask_ = 022;
     std::uint64_t memfd_limit_ = 1ull << 30;
+    std::function<bool(std::uint64_t)> memfd_room_;
     bool given_only_ = false;
     std::int32_t given_number_ = -1;
     std::optional<Datagram> given_;

@@ -68,8 +68,8 @@ std::int64_t call_openat(CallContext& call, const CallArgs& args) {
     if (at.error != 0)
         return at.error;
     const int flags = int_arg(args.arg[2]);
-    const unsigned mode = static_cast<unsigned>(args.arg[3]) & ~call.handles.umask();
-    const ModeAsAsked as_asked((flags & O_CREAT) != 0 ? mode : 0);
+    const auto mode = static_cast<unsigned>(args.arg[3]);
+    const ModeAsAsked as_asked((flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE ? mode : 0);
     OpenedPath opened = call.policy.open(at.path, flags, mode, call.self);
     if (opened.error != 0)
         return refuse(call, "open", at.path, opened);
@@ -102,10 +102,6 @@ std::int64_t call_memfd_create(CallContext& call, const CallArgs& args) {
     info.flags = O_RDWR;
     info.rights = kLookup | kRead | kWrite | kExecute;
     return add_with_reply(call, std::move(fd), std::move(info), args.arg[2]);
-}
-
-std::int64_t call_umask(CallContext& call, const CallArgs& args) {
-    return call.handles.set_umask(static_cast<std::uint32_t>(args.arg[0]));
 }
 
 std::int64_t call_close_handle(CallContext& call, const CallArgs& args) {

@@ -95,14 +95,30 @@ Transfer start_transfer(CallContext& call, const CallArgs& args) {
     return transfer;
 }
 
-// The descriptor to change a file by: a memfd of the base is copied first, and may not hold more than the limit.
-int fd_for_change(CallContext& call, std::int32_t number, std::uint64_t growth) {
+// Bytes that a file would hold more if [offset, offset+bytes) were data.
+std::uint64_t holes_in(int fd, std::uint64_t offset, std::uint64_t bytes) {
+    const auto end = static_cast<off_t>(page_up(offset + bytes));
+    std::uint64_t holes = 0;
+    for (auto at = static_cast<off_t>(page_down(offset)); at < end;) {
+        const off_t data = ::lseek(fd, at, SEEK_DATA), next = data < 0 ? end : std::min(data, end);
+        holes += static_cast<std::uint64_t>(next - at);
+        const off_t hole = next < end ? ::lseek(fd, next, SEEK_HOLE) : end;
+        at = hole < 0 ? end : hole;
+    }
+    return holes;
+}
+
+// The descriptor to change a file by: a memfd of the base is copied first, and may not hold more than the limit when [offset,
+// offset+growth) is data.
+int fd_for_change(CallContext& call, std::int32_t number, std::uint64_t offset, std::uint64_t growth) {
     const Handle* handle = call.handles.find(number);
     if (handle->info.kind != HandleKind::memfd)
         return handle->file->fd();
-    if (growth > call.handles.memfd_limit() || call.handles.memfd_bytes() > call.handles.memfd_limit() - growth)
-        return -ENOSPC;
-    return call.handles.private_fd(number);
+    const int fd = call.handles.private_fd(number);
+    if (fd < 0 || growth == 0 || call.handles.memfds_may_grow(growth + 2 * kPageSize))
+        return fd;
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
+    return growth <= kMost && offset <= kMost && call.handles.memfds_may_grow(holes_in(fd, offset, growth)) ? fd : -ENOSPC;
 }
 
 } // namespace
@@ -149,7 +165,10 @@ std::int64_t call_pwritev(CallContext& call, const CallArgs& args) {
     if (offset < 0)
         return result_of(::writev(transfer.handle->file->fd(), buffers.runs.data(),
                                   static_cast<int>(std::min(buffers.runs.size(), kMaxIov))));
-    const int fd = fd_for_change(call, int_arg(args.arg[0]), buffers.bytes);
+    struct stat info_now {};
+    const bool at_end = append && ::fstat(transfer.handle->file->fd(), &info_now) == 0;
+    const auto from = static_cast<std::uint64_t>(at_end ? info_now.st_size : offset);
+    const int fd = fd_for_change(call, int_arg(args.arg[0]), from, buffers.bytes);
     if (fd < 0)
         return fd;
     return move_in_pieces(buffers, [&](const iovec* runs, int count, std::int64_t done) {
@@ -164,7 +183,7 @@ std::int64_t call_ftruncate(CallContext& call, const CallArgs& args) {
         return error;
     if (!has_offset(*handle))
         return -EINVAL;
-    const int fd = fd_for_change(call, int_arg(args.arg[0]), 0);
+    const int fd = fd_for_change(call, int_arg(args.arg[0]), 0, 0);
     if (fd < 0)
         return fd;
     return result_of(::ftruncate(fd, static_cast<off_t>(args.arg[1])));
@@ -192,7 +211,8 @@ std::int64_t call_fallocate(CallContext& call, const CallArgs& args) {
     const auto offset = static_cast<off_t>(args.arg[2]), length = static_cast<off_t>(args.arg[3]);
     if (offset < 0 || length <= 0)
         return -EINVAL;
-    const int fd = fd_for_change(call, int_arg(args.arg[0]), static_cast<std::uint64_t>(length));
+    const bool cuts = (args.arg[1] & FALLOC_FL_PUNCH_HOLE) != 0;
+    const int fd = fd_for_change(call, int_arg(args.arg[0]), args.arg[2], cuts ? 0 : args.arg[3]);
     if (fd < 0)
         return fd;
     return result_of(::fallocate(fd, int_arg(args.arg[1]), offset, length));

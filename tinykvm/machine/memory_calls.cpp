@@ -27,10 +27,13 @@ void Machine::serve_memory_files() {
                                  const auto own = handles_.own_memory_file(mapped_handle(file).file);
                                  return own ? own->fd() : -(errno ? errno : EIO);
                              },
-                             [this](std::uint64_t bytes) {
-                                 const std::uint64_t limit = handles_.memfd_limit();
-                                 return bytes <= limit && handles_.memfd_bytes() <= limit - bytes;
-                             }});
+                             [this](std::uint64_t bytes) { return handles_.memfds_may_grow(bytes); }});
+    // They are memory of the machine as its frames are. More than kMost no snapshot holds.
+    constexpr std::uint64_t kMost = 1ull << 30;
+    const Limits& limits = env_->limits;
+    ram_.count_outside([this] { return handles_.memfd_bytes(); });
+    handles_.set_memfd_limit(std::min(kMost, image_ ? limits.request_memory : limits.memory),
+                             [this](std::uint64_t bytes) { return ram_.reserve_outside(bytes); });
 }
 
 std::int64_t Machine::map_call(const abi::HostCall& call) {
@@ -105,7 +108,13 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
 
 // What opens a file for writing, or cuts it, may change what frozen pages are a copy of.
 void Machine::after_file_call(const abi::HostCall& call, std::int64_t result) {
-    if (result < 0 || !image_)
+    if (result < 0)
+        return;
+    const bool cut = call.nr == __NR_ftruncate || (call.nr == __NR_fallocate && (call.arg[1] & FALLOC_FL_PUNCH_HOLE) != 0);
+    if (const Handle* handle = cut ? handles_.find(static_cast<std::int32_t>(call.arg[0])) : nullptr;
+        handle && handle->info.kind == HandleKind::memfd && handle->file)
+        space_.memory_file_cut(handle->file->fd());
+    if (!image_)
         return;
     if (call.nr == __NR_openat && (call.arg[2] & (O_ACCMODE | O_TRUNC)) != 0)
         space_.file_opened_for_writing(handles_.fd(static_cast<std::int32_t>(result)));

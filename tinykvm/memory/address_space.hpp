@@ -109,6 +109,8 @@ public:
     bool drop_lost_pages();
     // A descriptor that may change this file was opened: its frozen pages follow it from now on.
     void file_opened_for_writing(int fd);
+    // Pages of a memory file may have been taken away: they are touched, and so counted, anew.
+    void memory_file_cut(int fd);
     // Frozen pages of files that have changed follow them.
     void follow_files();
 

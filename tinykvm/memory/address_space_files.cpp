@@ -56,6 +56,10 @@ FaultOutcome AddressSpace::populate_shared(Regions::iterator region, std::uint64
     const std::shared_ptr<const FileBacking> file = r.file;
     const int fd = file_fd(*file);
     struct stat info {};
+    if (fd == -ENOSPC) { // no room for a copy of the image's
+        out_of_memory_ = true;
+        return FaultOutcome::no_memory;
+    }
     if (fd < 0 || ::fstat(fd, &info) != 0)
         return FaultOutcome::past_file;
     const auto size = static_cast<std::uint64_t>(info.st_size);
@@ -64,8 +68,8 @@ FaultOutcome AddressSpace::populate_shared(Regions::iterator region, std::uint64
         return FaultOutcome::past_file;
     // Within the block and the window, what of the region and the file is there.
     const std::uint64_t block = offset & ~(kBlock - 1);
-    const std::uint64_t first = std::max(block, r.file_offset);
-    const std::uint64_t last = std::min({block + kBlock, r.file_offset + (r.end - region->first), page_up(size)});
+    std::uint64_t first = std::max(block, r.file_offset);
+    std::uint64_t last = std::min({block + kBlock, r.file_offset + (r.end - region->first), page_up(size)});
     if (file->memory) {
         // Its pages are memory of the machine's: they are counted before they are there.
         const bool holes = ::lseek(fd, static_cast<off_t>(first), SEEK_HOLE) < static_cast<off_t>(last);
@@ -73,8 +77,10 @@ FaultOutcome AddressSpace::populate_shared(Regions::iterator region, std::uint64
             out_of_memory_ = true;
             return FaultOutcome::no_memory;
         }
-        if (holes)
-            (void)!::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first), static_cast<off_t>(last - first));
+        if (holes && ::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first), static_cast<off_t>(last - first)) != 0) {
+            first = offset; // a sealed file: only the page that is touched now will be there
+            last = offset + kPageSize;
+        }
     }
     int error = 0;
     const Frame frame = file_frame(file, first, error);
@@ -124,6 +130,26 @@ bool AddressSpace::drop_lost_pages() {
         dropped |= !lost.empty();
     }
     return dropped;
+}
+
+void AddressSpace::memory_file_cut(int fd) {
+    struct stat cut {};
+    if (windows_.empty() || ::fstat(fd, &cut) != 0)
+        return;
+    const FileBacking* last = nullptr;
+    bool same = false;
+    for (auto& [begin, region] : regions_) {
+        if (!live(region) || !region.file->memory)
+            continue;
+        if (region.file.get() != last) {
+            last = region.file.get();
+            struct stat info {};
+            const int own = windows_.has(*last) ? file_fd(*last) : -1;
+            same = own >= 0 && ::fstat(own, &info) == 0 && info.st_dev == cut.st_dev && info.st_ino == cut.st_ino;
+        }
+        if (same)
+            drop_pages(begin, region.end);
+    }
 }
 
 // A page that a file no longer has must not end this process: the kernel's own copying tells instead of raising SIGBUS.
@@ -257,6 +283,8 @@ std::int64_t AddressSpace::punch_holes(std::uint64_t at, std::uint64_t end) {
                                               static_cast<off_t>(region.file_offset + (begin - it->first)),
                                               static_cast<off_t>(stop - begin)) != 0))
             return fd < 0 ? -EIO : -errno;
+        if (region.file->memory)
+            memory_file_cut(fd);
     }
     return 0;
 }
@@ -270,7 +298,7 @@ bool AddressSpace::grow_down(std::uint64_t at) {
     const std::uint64_t begin = page_down(at), more = above->first - begin;
     const std::uint64_t below = above == regions_.begin() ? 0 : std::prev(above)->second.end;
     if (above->second.end - begin > layout::kStackBytes || begin < std::max(layout::kUserMin, below + kGuard) ||
-        mapped_bytes_ + more > max_bytes_)
+        mapped_bytes_ + more > max_bytes_ || regions_.size() >= kMostRegions)
         return false;
     Region region = above->second;
     region.end = above->first;

@@ -40,6 +40,9 @@ public:
     // The frame if there is a window for it, else 0.
     Frame find(const FileBacking& file, std::uint64_t offset) const;
 
+    // Whether any part of it has one.
+    bool has(const FileBacking& file) const;
+
     // A host call begins: pointers into windows that earlier ones got are no longer used.
     void begin_call() { ++call_; }
     // No mapping of it is left.

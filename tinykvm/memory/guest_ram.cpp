@@ -105,8 +105,21 @@ void GuestRam::grow_slots(Frame end) {
     }
 }
 
+bool GuestRam::reserve_outside(std::uint64_t bytes) {
+    const std::uint64_t frames = page_up(bytes) / kPageSize, most = max_frames_ - image_frames_;
+    if (frames > most || in_use_ > most - frames)
+        return false;
+    outside_ = frames;
+    return true;
+}
+
 std::optional<Frame> GuestRam::allocate(std::uint32_t count) {
     assert(count > 0);
+    if (outside_ != 0 && in_use_ + count + outside_ > max_frames_ - image_frames_) {
+        outside_ = look_outside_ ? page_up(look_outside_()) / kPageSize : 0; // it may be less by now
+        if (in_use_ + count + outside_ > max_frames_ - image_frames_)
+            return std::nullopt;
+    }
     for (auto run = free_.begin(); run != free_.end(); ++run) {
         if (run->second < count)
             continue;
@@ -282,6 +295,7 @@ std::uint32_t GuestRam::drop_growth() {
     high_ = image_frames_;
     free_.clear();
     in_use_ = 0;
+    outside_ = 0;
     return count;
 }
 

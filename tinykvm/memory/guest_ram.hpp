@@ -8,6 +8,7 @@
 // (FileWindows). Their bytes are the file's, in the host's page cache: no image has them, no reset copies them.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -102,6 +103,11 @@ public:
     static constexpr std::uint32_t kMostKeptGrowth = 128; // frames
     void set_limit(std::uint64_t max_bytes);
 
+    // Memory of the machine's that lies elsewhere counts against the same limit: `look` says how many bytes that are.
+    void count_outside(std::function<std::uint64_t()> look) { look_outside_ = std::move(look); }
+    // Whether there is room for so much of it; allocate() leaves this much from now on.
+    bool reserve_outside(std::uint64_t bytes);
+
 private:
     GuestRam(kvm::Vm& vm, std::uint64_t max_bytes);
     void grow_slots(Frame end);
@@ -129,6 +135,8 @@ private:
     std::vector<bool> window_slot_; // those that have one
     static constexpr int kClosed = -1;
     std::uint64_t in_use_ = 0;
+    std::function<std::uint64_t()> look_outside_;
+    std::uint64_t outside_ = 0; // frames: at least what is there outside
     std::uint32_t kept_growth_ = 0; // frames behind the image that have memory of their own
     std::vector<bool> shared_;
     std::map<Frame, std::uint32_t> free_; // first -> count, coalesced

@@ -1,7 +1,8 @@
 // Answers what shared mappings show that were made at its start: a file that it writes to, one that it only reads, files in
 // memory with and without a descriptor, a System V segment. "data X", "memory X", "closed X", "segment X" write X there first;
 // "open" opens the file that is only read for writing, and writes to it. "many N" maps the first page of that file N times, and
-// "files N" a page of each of N files beside it; the reply is how many that were.
+// "files N" a page of each of N files beside it; the reply is how many that were. "hog" and
+// "refill N" take all the memory that they can have in files.
 #include "server.h"
 
 #include <sys/ipc.h>
@@ -51,7 +52,45 @@ static int map_files(int n) {
     return made;
 }
 
+// Files in memory, each full and kept by a mapping alone, until there is no room: MiB.
+static int hog(void) {
+    static char piece[1 << 20];
+    int made = 0;
+    memset(piece, 'x', sizeof piece);
+    for (int room = 1, files = 0; room && files < 100; files++) {
+        int fd = memfd_create("hog", 0);
+        for (int i = 0; i < 8 && room; i++) {
+            room = pwrite(fd, piece, sizeof piece, (off_t)i << 20) == sizeof piece;
+            made += room;
+        }
+        if (mmap(NULL, PAGE, PROT_READ, files & 1 ? MAP_PRIVATE : MAP_SHARED, fd, 0) == MAP_FAILED) return -1;
+        close(fd);
+    }
+    return made;
+}
+
+// Pages that were punched, or cut off, are counted again when they are touched.
+static int refill(int cut) {
+    enum { BYTES = 16 << 20 };
+    int fd = memfd_create("refilled", 0);
+    if (ftruncate(fd, BYTES) < 0) return -1;
+    char *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) return -2;
+    memset(p, 'x', BYTES);
+    if (cut == 0 && fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, BYTES)) return -3;
+    if (cut == 1 && (ftruncate(fd, 0) || ftruncate(fd, BYTES))) return -4;
+    if (cut == 2 && madvise(p, BYTES, MADV_REMOVE)) return -5;
+    int made = hog();
+    if (made < 16) return made;
+    memset(p, 'x', BYTES);
+    return made;
+}
+
 static void reply(const char *line, char *out, size_t size) {
+    if (!strncmp(line, "hog", 3) || !strncmp(line, "refill ", 7)) {
+        snprintf(out, size, "made=%d\n", line[0] == 'h' ? hog() : refill(atoi(line + 7)));
+        return;
+    }
     if (!strncmp(line, "many ", 5) || !strncmp(line, "files ", 6)) {
         int made = line[0] == 'm' ? map_many(atoi(line + 5)) : map_files(atoi(line + 6));
         snprintf(out, size, "made=%d\n", made);

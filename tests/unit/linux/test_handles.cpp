@@ -239,6 +239,22 @@ TEST_CASE("memfds may not hold more than the limit") {
     CHECK(world.call(SYS_fallocate, 4, 0, 0, 1ll << 40) == -ENOSPC);
     CHECK(world.call(SYS_memfd_create, world.text("n"), 0, World::kReply) == 5);
     CHECK(world.write(5, std::string(40 << 10, 'x'), 0) == -ENOSPC);
+    // What is there already may be written again, and holes may be punched.
+    CHECK(world.write(4, std::string(32 << 10, 'y'), 0) == 32 << 10);
+    CHECK(world.write(4, std::string(48 << 10, 'y'), 0) == 48 << 10);
+    CHECK(world.write(4, std::string(32 << 10, 'y'), 40 << 10) == -ENOSPC);
+    CHECK(world.call(SYS_fallocate, 4, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1ll << 40) == 0);
+    CHECK(world.handles->memfd_bytes() == 0);
+    CHECK(world.write(5, std::string(40 << 10, 'x'), 0) == 40 << 10);
+    // The base's are shared by all machines; a machine's own copy of one counts.
+    world.handles->freeze();
+    CHECK(world.handles->memfd_bytes() == 0);
+    CHECK(world.call(SYS_memfd_create, world.text("o"), 0, World::kReply) == 6);
+    CHECK(world.write(6, std::string(32 << 10, 'x'), 0) == 32 << 10);
+    CHECK(world.write(5, "x", 0) == -ENOSPC);
+    CHECK(world.call(SYS_ftruncate, 6, 0) == 0);
+    CHECK(world.write(5, "x", 0) == 1);
+    CHECK(world.handles->memfd_bytes() == 40 << 10);
 }
 
 TEST_CASE("sockets do not outlive a snapshot: they poll as hung up and answer ECONNRESET") {

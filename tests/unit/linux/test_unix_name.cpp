@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -24,15 +25,18 @@ mode_t mode_of(const std::string& path) {
 
 TEST_CASE("the name of a socket has the mode that was asked for, whatever the process's mask") {
     TempFolder tmp;
-    const mode_t before = ::umask(077);
-    for (const mode_t mode : {0777u, 0750u, 0600u, 0000u}) {
-        const UniqueFd socket = a_socket();
-        UnixName name;
-        REQUIRE(name.bind(socket.get(), folder_of(tmp.path), "name", mode, UnixName::Dead::stays) == 0);
-        CHECK(mode_of(tmp / "name") == mode);
-        CHECK(name.mode() == mode);
-    }
-    ::umask(before);
+    std::thread([&] { // with a mask of its own
+        REQUIRE(::unshare(CLONE_FS) == 0);
+        ::umask(077);
+        for (const mode_t mode : {0777u, 0750u, 0600u, 0000u}) {
+            const UniqueFd socket = a_socket();
+            UnixName name;
+            REQUIRE(name.bind(socket.get(), folder_of(tmp.path), "name", mode, UnixName::Dead::stays) == 0);
+            CHECK(mode_of(tmp / "name") == mode);
+            CHECK(name.mode() == mode);
+        }
+        CHECK(::umask(0) == 077);
+    }).join();
 }
 
 TEST_CASE("a link that takes the place of a socket's name does not give its mode to another file") {
