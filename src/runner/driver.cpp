@@ -76,7 +76,7 @@ int Driver::bind(ListenerState& socket) {
 }
 int Driver::listen(ListenerState& socket, int backlog) { return tell_failure(listeners_.listen(socket, backlog), socket.address); }
 void Driver::unlisten(std::uint32_t id) { listeners_.close(id); }
-UniqueFd Driver::take_bound(std::uint32_t id) { return listeners_.take_bound(id); }
+BoundSocket Driver::take_bound(std::uint32_t id) { return listeners_.take_bound(id); }
 
 bool Driver::should_stop() {
     return stop_request_.requested() || over_limit(host_mono_ns());

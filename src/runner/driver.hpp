@@ -60,7 +60,7 @@ public:
     int bind(tinykvm::ListenerState& socket) override;
     int listen(tinykvm::ListenerState& socket, int backlog) override;
     void unlisten(std::uint32_t id) override;
-    tinykvm::UniqueFd take_bound(std::uint32_t id) override;
+    tinykvm::BoundSocket take_bound(std::uint32_t id) override;
     void flush(tinykvm::Machine& machine, std::uint32_t slot) override;
     void poll(tinykvm::Machine& machine) override;
     void note(const std::string& line) override { note_(line); }

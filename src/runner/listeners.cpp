@@ -271,14 +271,14 @@ void Listeners::close(std::uint32_t id) {
     std::erase_if(dry_listening_, [&](const ListenerState& s) { return s.id == id; });
 }
 
-UniqueFd Listeners::take_bound(std::uint32_t id) {
+tinykvm::BoundSocket Listeners::take_bound(std::uint32_t id) {
     const std::lock_guard lock(mutex_);
     const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Open& b) { return b.id == id; });
     if (found == bound_.end())
         return {};
-    UniqueFd fd = std::move(found->fd);
+    tinykvm::BoundSocket socket{std::move(found->fd), std::move(found->name)};
     bound_.erase(found);
-    return fd;
+    return socket;
 }
 
 void Listeners::close_all() {

@@ -47,7 +47,7 @@ public:
     int bind(tinykvm::ListenerState& socket); // 0 or -errno; the address is replaced by the bound one
     int listen(tinykvm::ListenerState& socket, int backlog);
     void close(std::uint32_t id); // bound or listening
-    tinykvm::UniqueFd take_bound(std::uint32_t id);
+    tinykvm::BoundSocket take_bound(std::uint32_t id);
     void close_all();
     // Opens what a snapshot listened on; throws UserError naming the address.
     void open(const std::vector<tinykvm::ListenerState>& states);

@@ -63,7 +63,7 @@ public:
     int bind(ListenerState&) override { return 0; }
     int listen(ListenerState&, int) override { return 0; }
     void unlisten(std::uint32_t) override {}
-    UniqueFd take_bound(std::uint32_t) override { return {}; }
+    BoundSocket take_bound(std::uint32_t) override { return {}; }
     void flush(Machine& machine, std::uint32_t slot) override {
         ConnView view;
         REQUIRE(slot < abi::kMaxConns);

@@ -36,4 +36,9 @@ private:
     ino_t inode_ = 0;
 };
 
+struct BoundSocket { // members in this order: the name goes first
+    UniqueFd fd;
+    UnixName name; // of a Unix socket at a path
+};
+
 } // namespace tinykvm

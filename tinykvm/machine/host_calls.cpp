@@ -155,7 +155,6 @@ std::optional<Stop> Machine::on_host_call() {
                                     host_->note(line);
                             },
                             SelfFacts{shared_->pid, [this] { return maps_text(space_.regions()); }, [this] { return self_numbers(); }}};
-        handles_.set_umask(0); // the guest kernel has applied the program's, which is in its memory
         CallArgs args;
         args.nr = call.nr;
         std::copy(std::begin(call.arg), std::end(call.arg), args.arg.begin());
@@ -299,17 +298,21 @@ void Machine::note_listener(ListenerState socket) {
 }
 
 std::int64_t Machine::take_bound(std::uint32_t id) {
-    UniqueFd fd = host_->take_bound(id);
-    if (!fd)
+    BoundSocket socket = host_->take_bound(id);
+    if (!socket.fd)
         return -ENOENT;
     HandleInfo info;
     info.kind = HandleKind::socket;
     info.flags = O_RDWR;
-    info.type = SOCK_STREAM;
-    socklen_t bytes = sizeof(info.family);
-    if (::getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &info.family, &bytes) != 0)
+    socklen_t family_bytes = sizeof(info.family), type_bytes = sizeof(info.type);
+    if (::getsockopt(socket.fd.get(), SOL_SOCKET, SO_DOMAIN, &info.family, &family_bytes) != 0 ||
+        ::getsockopt(socket.fd.get(), SOL_SOCKET, SO_TYPE, &info.type, &type_bytes) != 0)
         return -errno;
-    return handles_.add(std::move(fd), std::move(info));
+    const bool named = info.family == AF_UNIX;
+    const std::int32_t number = handles_.add(std::move(socket.fd), std::move(info));
+    if (number >= 0 && named)
+        handles_.set_name(number, std::move(socket.name));
+    return number;
 }
 
 std::string Machine::describe_address(std::uint64_t address) const {

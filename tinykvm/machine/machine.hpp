@@ -42,7 +42,7 @@ public:
     virtual int listen(ListenerState& socket, int backlog) = 0;
     virtual void unlisten(std::uint32_t id) = 0;
     // A socket that was bound and will connect instead; none where nothing is really bound.
-    virtual UniqueFd take_bound(std::uint32_t id) = 0;
+    virtual BoundSocket take_bound(std::uint32_t id) = 0;
     virtual void flush(Machine& machine, std::uint32_t slot) = 0; // send what tx holds, without waiting
     virtual void poll(Machine& machine) = 0;                      // deliver what has arrived, without waiting
     // One line for people: a refused call, an unknown one (verbose).

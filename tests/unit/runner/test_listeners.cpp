@@ -1,4 +1,5 @@
 #include <netinet/in.h>
+#include <stdlib.h>
 
 #include <cerrno>
 #include <cstring>
@@ -6,6 +7,8 @@
 
 #include "src/runner/listeners.hpp"
 #include "tests/catch.hpp"
+#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/linux/policy.hpp"
 
 using namespace kvmserver;
 
@@ -52,4 +55,35 @@ TEST_CASE("a machine has one host socket a number, however often it binds") {
     listeners.close(3);
     listeners.close(4);
     CHECK(open_fds() == before);
+}
+
+TEST_CASE("a Unix socket that is taken to connect keeps its name as long as it is open") {
+    std::string folder = "/var/tmp/kvmserver-listeners-XXXXXX"; // not /tmp, which is the machine's own
+    REQUIRE(::mkdtemp(folder.data()));
+    const std::string path = std::filesystem::canonical(folder).string() + "/name";
+    tinykvm::Permissions permissions;
+    permissions.all = true;
+    const tinykvm::Policy policy(permissions, {});
+    Listeners listeners;
+    listeners.set_policy(&policy);
+    tinykvm::ListenerState state;
+    state.id = 3;
+    state.family = AF_UNIX;
+    state.address = {AF_UNIX, 0};
+    state.address.insert(state.address.end(), path.begin(), path.end());
+    state.address.push_back(0);
+    state.flags = tinykvm::abi::kBindMessages | std::uint64_t{0755} << tinykvm::abi::kBindModeShift;
+    REQUIRE(listeners.bind(state) == 0);
+    {
+        const tinykvm::BoundSocket taken = listeners.take_bound(3);
+        REQUIRE(taken.fd);
+        CHECK(std::filesystem::is_socket(path));
+        int type = 0;
+        socklen_t bytes = sizeof type;
+        CHECK(::getsockopt(taken.fd.get(), SOL_SOCKET, SO_TYPE, &type, &bytes) == 0);
+        CHECK(type == SOCK_SEQPACKET);
+    }
+    CHECK_FALSE(std::filesystem::exists(path));
+    CHECK_FALSE(listeners.take_bound(3).fd);
+    std::filesystem::remove_all(folder);
 }
