@@ -10,7 +10,9 @@ namespace tinykvm {
 namespace {
 
 // Options, among the flags.
-constexpr std::uint32_t kV6Only = 1u << 30, kBroadcast = 1u << 29;
+constexpr std::uint32_t kV6Only = 1u << 30;
+struct Switch { std::uint32_t flag; int option; };
+constexpr Switch kSwitches[] = {{1u << 29, SO_BROADCAST}, {1u << 28, SO_REUSEADDR}, {1u << 27, SO_REUSEPORT}}; // of SOL_SOCKET
 
 const sockaddr* address_of(const std::vector<std::uint8_t>& bytes) { return reinterpret_cast<const sockaddr*>(bytes.data()); }
 
@@ -33,8 +35,9 @@ bool can_be_made_anew(const HandleInfo& info) {
 }
 
 void note_settings(int fd, HandleInfo& info) {
-    info.flags &= ~(kV6Only | kBroadcast);
-    info.flags |= (is_on(fd, IPPROTO_IPV6, IPV6_V6ONLY) ? kV6Only : 0) | (is_on(fd, SOL_SOCKET, SO_BROADCAST) ? kBroadcast : 0);
+    info.flags = (info.flags & ~kV6Only) | (is_on(fd, IPPROTO_IPV6, IPV6_V6ONLY) ? kV6Only : 0);
+    for (const auto& [flag, option] : kSwitches)
+        info.flags = (info.flags & ~flag) | (is_on(fd, SOL_SOCKET, option) ? flag : 0);
     sockaddr_storage peer;
     socklen_t bytes = sizeof(peer);
     info.peer.clear();
@@ -49,8 +52,9 @@ UniqueFd make_datagram_socket(const HandleInfo& info) {
     const int only = (info.flags & kV6Only) != 0, on = 1;
     if (info.family == AF_INET6)
         ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
-    if (info.flags & kBroadcast)
-        ::setsockopt(fd.get(), SOL_SOCKET, SO_BROADCAST, &on, sizeof(on));
+    for (const auto& [flag, option] : kSwitches)
+        if (info.flags & flag)
+            ::setsockopt(fd.get(), SOL_SOCKET, option, &on, sizeof(on));
     if (!info.bound.empty() && ::bind(fd.get(), address_of(info.bound), static_cast<socklen_t>(info.bound.size())) != 0)
         return {};
     if (!info.peer.empty() && ::connect(fd.get(), address_of(info.peer), static_cast<socklen_t>(info.peer.size())) != 0)

@@ -27,6 +27,8 @@ constexpr std::int32_t kHighestNumber = 1 << 20;
     throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: handle {}: {}", state.number, why));
 }
 
+bool is_unnamed(HandleKind kind, std::uint32_t flags) { return kind == HandleKind::file && (flags & O_TMPFILE) == O_TMPFILE; }
+
 int stdio_number(const std::string& path) {
     return path == "/dev/stdin" ? 0 : path == "/dev/stdout" ? 1 : path == "/dev/stderr" ? 2 : -1;
 }
@@ -141,7 +143,25 @@ bool same_file(const HandleState& then, const HandleInfo& now) {
     return then.identity.size == now.identity.size && then.identity.mtime_ns == now.identity.mtime_ns;
 }
 
+// A file without a name goes into a snapshot as a memfd with its content. One that cannot be read, or that holds too much, stays
+// what it is, and is lost.
+void save_unnamed(HandleState& state, int fd, std::uint64_t limit) {
+    const UniqueFd again(::open(host_path_of(fd).c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info {};
+    if (!again || ::fstat(again.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_blocks) * 512 > limit)
+        return;
+    state.content = read_memfd(again.get(), static_cast<std::uint64_t>(info.st_size), limit);
+    state.kind = HandleKind::memfd;
+    state.flags &= ~static_cast<std::uint32_t>(O_TMPFILE);
+    state.identity = {0, 0, static_cast<std::uint64_t>(info.st_size), 0};
+}
+
 void restore_path(const HandleState& state, const Policy& policy, Handle& handle) {
+    if (is_unnamed(state.kind, state.flags)) {
+        handle.lost_why = "was a file without a name";
+        handle.lost = EIO;
+        return;
+    }
     const int flags = static_cast<int>(state.flags) & ~(O_CREAT | O_EXCL | O_TRUNC);
     OpenedPath opened = state.number == abi::kHandleCwd ? open_start_folder(policy, state.path, flags) : policy.open(state.path, flags, 0, {});
     HandleInfo now;
@@ -190,6 +210,8 @@ std::vector<HandleState> HandleTable::states() const {
             state.identity = {};
         if (info.kind == HandleKind::memfd && handle->file)
             state.content = read_memfd(handle->file->fd(), state.identity.size, memfd_limit_);
+        if (is_unnamed(info.kind, info.flags) && handle->file)
+            save_unnamed(state, handle->file->fd(), memfd_limit_);
         states.push_back(std::move(state));
     }
     return states;

@@ -1,6 +1,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <iterator>
+
 #include "tests/unit/linux/world.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -58,6 +60,61 @@ TEST_CASE("handles survive as plain values") {
     restored.table.close(4);
     restored.table.reset();
     CHECK(read_all(restored.table.fd(4)) == "hello world");
+}
+
+TEST_CASE("a file without a name survives with its content") {
+    World world;
+    REQUIRE(world.open(world.tmp / "rw", O_RDWR | O_TMPFILE, 0600) == 4);
+    CHECK(world.write(4, "unnamed", 3) == 7);
+    REQUIRE(world.open(world.tmp / "rw", O_WRONLY | O_TMPFILE, 0600) == 5);
+    CHECK(world.write(5, "another", 0) == 7);
+    auto states = world.handles->states();
+    {
+        Restored restored(world, states);
+        CHECK(restored.warnings.empty());
+        CHECK(read_all(restored.table.fd(4)) == std::string(3, '\0') + "unnamed");
+        CHECK(read_all(restored.table.fd(5)) == "another");
+        CHECK(restored.table.states() == states);
+    }
+    // One that was too large to be saved is not another, empty one.
+    world.handles->set_memfd_limit(0);
+    Restored restored(world, world.handles->states());
+    CHECK(restored.warnings.size() == 2);
+    CHECK(restored.table.error(4) == EIO);
+    CHECK(std::distance(fs::directory_iterator(world.tmp / "rw"), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("a datagram socket that serves keeps its options") {
+    Permissions permissions;
+    permissions.listen = {{"localhost", 0}};
+    World world(permissions);
+    REQUIRE(world.call(SYS_socket, AF_INET, SOCK_DGRAM, 0) == 4);
+    REQUIRE(world.call(SYS_socket, AF_INET, SOCK_DGRAM, 0) == 5);
+    for (const int option : {SO_REUSEADDR, SO_REUSEPORT, SO_BROADCAST})
+        REQUIRE(world.call(SYS_setsockopt, 4, SOL_SOCKET, option, world.put(1), 4) == 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (const int handle : {4, 5}) {
+        UniqueFd free(::socket(AF_INET, SOCK_DGRAM, 0));
+        socklen_t bytes = sizeof address;
+        address.sin_port = 0;
+        REQUIRE(::bind(free.get(), reinterpret_cast<sockaddr*>(&address), bytes) == 0);
+        REQUIRE(::getsockname(free.get(), reinterpret_cast<sockaddr*>(&address), &bytes) == 0);
+        free.reset();
+        REQUIRE(world.call(SYS_bind, handle, world.put(address), sizeof address) == 0);
+    }
+    const auto states = world.handles->states();
+    world.handles = std::make_unique<HandleTable>(*world.policy, 64); // the ports are free
+    Restored restored(world, states);
+    REQUIRE(restored.warnings.empty());
+    for (const int option : {SO_REUSEADDR, SO_REUSEPORT, SO_BROADCAST})
+        for (const int handle : {4, 5}) {
+            int value = -1;
+            socklen_t bytes = sizeof value;
+            REQUIRE(::getsockopt(restored.table.fd(handle), SOL_SOCKET, option, &value, &bytes) == 0);
+            CHECK(value == (handle == 4 ? 1 : 0));
+        }
 }
 
 TEST_CASE("a missing, changed or forbidden file is lost, and says so") {
