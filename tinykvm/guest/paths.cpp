@@ -278,7 +278,6 @@ i64 two_paths(u64 d1, u64 p1, u64 d2, u64 p2, bool follow, bool empty, Host host
     if (from.file() || to.file())
         return -EXDEV;
     if ((!from.own() || from.may_be_hosts()) && (!to.own() || to.may_be_hosts())) {
-        const bool any_own = from.own() || to.own();
         if (from.own())
             from.use_hosts();
         if (to.own())
@@ -286,8 +285,6 @@ i64 two_paths(u64 d1, u64 p1, u64 d2, u64 p2, bool follow, bool empty, Host host
         const i64 result = host(from, to);
         if (result != -abi::kOwnPath)
             return result;
-        if (!any_own)
-            return -EXDEV; // a path that only the host sees to lead to a folder of the machine's own
     }
     PathArg* const both[] = {&from, &to};
     for (PathArg* arg : both)
@@ -297,7 +294,16 @@ i64 two_paths(u64 d1, u64 p1, u64 d2, u64 p2, bool follow, bool empty, Host host
             if (host_call(kNewfstatat, arg->handle(), arg->path(), address(stat), 0x100) != -abi::kOwnPath)
                 return -EXDEV;
         }
-    return from.own() && to.own() ? mine(from.place(), to.place()) : -EXDEV;
+    for (PathArg* arg : both)
+        if (!arg->own()) { // only the host sees whether the path leads to a folder of the machine's own
+            const bool through = follow && arg == &from;
+            u8 stat[144];
+            if (host_call(kNewfstatat, arg->handle(), arg->path(), address(stat), through ? 0 : 0x100) != -abi::kOwnPath)
+                return -EXDEV;
+            if (error = arg->take_from_host(through); error < 0)
+                return error;
+        }
+    return mine(from.place(), to.place());
 }
 
 i64 rename_at(u64 d1, u64 p1, u64 d2, u64 p2, u64 flags) {
