@@ -5,6 +5,7 @@
 #include <sys/ipc.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
+#include <sys/mman.h>
 #include <sys/shm.h>
 
 enum { PAGE = 4096 };
@@ -48,6 +49,51 @@ static void shared_memory(void) {
     CALL(shmctl(id, IPC_RMID, NULL));
     CALL(shmctl(id, IPC_STAT, &info));
     CALL(shmget(0x4b564d31, PAGE, 0600));
+}
+
+static long attached(int id) {
+    struct shmid_ds info;
+    return shmctl(id, IPC_STAT, &info) == 0 ? (long)info.shm_nattch : -1;
+}
+
+static void unmapped_segments(void) {
+    section("segments that munmap, mmap and mremap take away");
+    int id = MUST(shmget(IPC_PRIVATE, 4 * PAGE, 0600));
+    char *p = shmat(id, NULL, 0);
+    CALL(munmap(p, 4 * PAGE));
+    CALL(attached(id));
+    CALL(shmdt(p));
+    p = shmat(id, NULL, 0);
+    CHECK(mmap(p, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p);
+    p[0] = 'm';
+    CALL(attached(id));
+    CALL(shmdt(p));
+    CHECK(p[0] == 'm');
+    CALL(munmap(p, 4 * PAGE));
+    p = shmat(id, NULL, 0);
+    p[0] = 'a', p[3 * PAGE] = 'd';
+    CALL(munmap(p + PAGE, PAGE));
+    CALL(attached(id));
+    CHECK(p[0] == 'a' && p[3 * PAGE] == 'd');
+    CALL(munmap(p, PAGE));
+    CALL(attached(id));
+    CALL(shmdt(p));
+    CALL(attached(id));
+    try_read("all of it", p + 3 * PAGE);
+    p = shmat(id, NULL, 0);
+    char *room = mmap(NULL, 8 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *q = mremap(p, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, room);
+    CHECK(q == room && q[3 * PAGE] == 'd');
+    CALL(attached(id));
+    CALL(shmdt(p));
+    CALL(shmctl(id, IPC_RMID, NULL));
+    CALL(attached(id));
+    CALL(shmdt(q));
+    CALL(attached(id));
+    p = shmat(id = MUST(shmget(IPC_PRIVATE, PAGE, 0600)), NULL, 0);
+    CALL(shmctl(id, IPC_RMID, NULL));
+    CALL(munmap(p, PAGE));
+    CALL(attached(id)); // gone with its last mapping
 }
 
 static int set;
@@ -193,6 +239,7 @@ static void messages(void) {
 int main(void) {
     fault_catch();
     shared_memory();
+    unmapped_segments();
     semaphores();
     messages();
 }

@@ -2,6 +2,7 @@
 #include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/socket.hpp"
+#include "tinykvm/guest/sysv.hpp"
 
 namespace gk {
 namespace {
@@ -235,7 +236,12 @@ i64 sys_host_call(const Args& given) {
     const u32 nr = static_cast<u32>(c.regs->orig_rax);
     // mprotect, munmap, brk, mremap, msync, mlock, munlock: the host looks at the range
     const bool memory = nr == 10 || nr == 11 || nr == 12 || nr == 25 || nr == 26 || nr == 149 || nr == 150;
-    return (memory ? host_call : pass_call)(nr, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
+    const i64 result = (memory ? host_call : pass_call)(nr, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
+    if (nr == 11 && result == 0)
+        segments_unmapped(c.a[0], c.a[1]);
+    else if (nr == 25 && result > 0)
+        segments_moved(c.a[0], c.a[1], static_cast<u64>(result), c.a[2]);
+    return result;
 }
 namespace {
 

@@ -1,9 +1,11 @@
 // Memory calls (which the host answers) and the many calls with a short answer.
 #include "tinykvm/guest/own_files.hpp"
+#include "tinykvm/guest/sysv.hpp"
 
 namespace gk {
+namespace {
 
-i64 sys_mmap(const Args& c) {
+i64 map_memory(const Args& c) {
     enum : u64 { kType = 0xf, kPrivate = 2, kSharedValidate = 3, kAnonymous = 0x20, kHuge = 0x40000 };
     // What MAP_SHARED_VALIDATE knows (linux/mman.h, LEGACY_MAP_MASK).
     constexpr u64 kKnown = 0x1 | 0x2 | 0x10 | 0x20 | 0x40 | 0x100 | 0x800 | 0x1000 | 0x2000 | 0x4000 | 0x8000 | 0x10000 | 0x20000 |
@@ -33,6 +35,16 @@ i64 sys_mmap(const Args& c) {
         return -ENOMEM; // none are reserved
     }
     return host_call(9, c.a[0], c.a[1], c.a[2], c.a[3], static_cast<u64>(static_cast<i64>(handle)), c.a[5]);
+}
+
+} // namespace
+
+i64 sys_mmap(const Args& c) {
+    constexpr u64 kFixed = 0x10;
+    const i64 at = map_memory(c);
+    if (at > 0 && (c.a[3] & kFixed))
+        segments_unmapped(static_cast<u64>(at), c.a[1]);
+    return at;
 }
 
 // Nothing is paged out: there is nothing to lock, but what may be asked for is as on Linux.

@@ -34,6 +34,11 @@ struct IpcObject {
     IpcWaiter* waiters = nullptr;
 };
 
+// Memory of the program's is gone, or another has taken its place: no segment is attached there any more.
+void segments_unmapped(u64 at, u64 bytes);
+// mremap has moved it, or changed its size.
+void segments_moved(u64 from, u64 old_bytes, u64 to, u64 new_bytes);
+
 i64 ipc_seconds();
 // Whether the program may: `wanted` as the low three bits of a mode (4 read, 2 write).
 bool ipc_permitted(const IpcPerm&, u32 wanted);

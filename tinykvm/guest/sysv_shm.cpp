@@ -19,8 +19,10 @@ struct Segment : IpcObject {
 };
 IpcTable<Segment, kMostSegments> segments;
 
+// One mapping of a segment, as a VMA of Linux: munmap may leave several of what shmat made.
 struct Attachment {
-    u64 at;
+    u64 base; // where the segment's first byte is, or would be: what shmdt is given
+    u64 begin, end;
     Segment* segment;
     Attachment* next;
 };
@@ -79,6 +81,22 @@ i64 tell(const Segment& s, u64 at) {
     return put_user(at, stat) ? 0 : -EFAULT;
 }
 
+u64 pages_of(u64 bytes) { return (bytes + 4095) & ~u64{4095}; }
+
+void leave(Segment* segment) {
+    segment->detached_at = ipc_seconds();
+    segment->last = static_cast<i32>(gk_shared_page.pid);
+    if (--segment->attached == 0 && segment->removed)
+        destroy_segment(segment);
+}
+
+void detach(Attachment** link) {
+    Attachment* attachment = *link;
+    *link = attachment->next;
+    leave(attachment->segment);
+    destroy(attachment);
+}
+
 i64 tell_limits(u64 at) {
     const u64 limits[9] = {kMostBytes, 1, kMostSegments, kMostSegments, kMostBytes >> 12};
     return put_user(at, limits) ? segments.highest() : -EFAULT;
@@ -94,6 +112,54 @@ i64 tell_usage(u64 at) {
 }
 
 } // namespace
+
+void segments_unmapped(u64 at, u64 bytes) {
+    const u64 end = at + pages_of(bytes);
+    for (Attachment** link = &attachments; *link;) {
+        Attachment* a = *link;
+        if (end <= a->begin || a->end <= at) {
+            link = &a->next;
+        } else if (at <= a->begin && a->end <= end) {
+            detach(link);
+        } else {
+            if (a->begin < at && end < a->end)
+                if (auto* rest = static_cast<Attachment*>(allocate(sizeof(Attachment)))) {
+                    *rest = {a->base, end, a->end, a->segment, a->next};
+                    a->next = rest;
+                    ++a->segment->attached;
+                }
+            if (a->begin < at)
+                a->end = at;
+            else
+                a->begin = end;
+            link = &a->next;
+        }
+    }
+}
+
+void segments_moved(u64 from, u64 old_bytes, u64 to, u64 new_bytes) {
+    const u64 old_end = from + pages_of(old_bytes), new_end = to + pages_of(new_bytes);
+    Segment* segment = nullptr;
+    u64 base = 0;
+    for (const Attachment* a = attachments; a && !segment; a = a->next)
+        if (a->begin <= from && old_end <= a->end) { // mremap is of one mapping
+            segment = a->segment;
+            base = a->base;
+        }
+    if (segment)
+        ++segment->attached;
+    if (from != to)
+        segments_unmapped(to, new_bytes);
+    segments_unmapped(from, old_bytes);
+    if (!segment)
+        return;
+    if (auto* moved = static_cast<Attachment*>(allocate(sizeof(Attachment)))) {
+        *moved = {base + (to - from), to, new_end, segment, attachments};
+        attachments = moved;
+    } else {
+        leave(segment);
+    }
+}
 
 i64 sys_shmget(const Args& c) {
     const u64 bytes = c.a[1];
@@ -140,30 +206,33 @@ i64 sys_shmat(const Args& c) {
         destroy(attachment);
         return mapped == -EEXIST ? -EINVAL : mapped;
     }
-    *attachment = {static_cast<u64>(mapped), segment, attachments};
+    const u64 begin = static_cast<u64>(mapped);
+    ++segment->attached; // else it might go with what was there
+    segments_unmapped(begin, segment->bytes);
+    *attachment = {begin, begin, begin + pages_of(segment->bytes), segment, attachments};
     attachments = attachment;
-    ++segment->attached;
     segment->attached_at = ipc_seconds();
     segment->last = static_cast<i32>(gk_shared_page.pid);
     return mapped;
 }
 
 i64 sys_shmdt(const Args& c) {
-    for (Attachment** link = &attachments; *link; link = &(*link)->next) {
+    Segment* segment = nullptr; // one base has parts of one segment: the first says which
+    for (Attachment** link = &attachments; *link;) {
         Attachment* attachment = *link;
-        if (attachment->at != c.a[0])
+        if (attachment->base != c.a[0] || (segment && attachment->segment != segment)) {
+            link = &attachment->next;
             continue;
-        Segment* segment = attachment->segment;
-        host_call(kMunmap, attachment->at, segment->bytes);
-        *link = attachment->next;
-        destroy(attachment);
-        segment->detached_at = ipc_seconds();
-        segment->last = static_cast<i32>(gk_shared_page.pid);
-        if (--segment->attached == 0 && segment->removed)
-            destroy_segment(segment);
-        return 0;
+        }
+        if (!segment)
+            ++(segment = attachment->segment)->attached;
+        host_call(kMunmap, attachment->begin, attachment->end - attachment->begin);
+        detach(link);
     }
-    return -EINVAL;
+    if (!segment)
+        return -EINVAL;
+    leave(segment);
+    return 0;
 }
 
 i64 sys_shmctl(const Args& c) {
