@@ -80,13 +80,10 @@ i64 within_file_limit(u64 at, u64& bytes) {
     return 0;
 }
 
-namespace {
-// A file may be made so long: 0, or -EFBIG and SIGXFSZ was sent.
 i64 may_reach(u64 length) {
     u64 one = 1;
     return static_cast<i64>(length) > 0 ? within_file_limit(length - 1, one) : 0;
 }
-} // namespace
 
 i64 sys_truncate(const Args& c) {
     const i64 error = may_reach(c.a[1]);

@@ -17,5 +17,7 @@ bool cpu_time_is_limited();
 void enforce_cpu_limit(u64 used_ns); // RLIMIT_CPU: SIGXCPU each second beyond the soft one, SIGKILL at the hard one
 // RLIMIT_FSIZE of a write of `bytes` (made less when only a part fits) at `at`: 0, or -EFBIG and SIGXFSZ was sent.
 i64 within_file_limit(u64 at, u64& bytes);
+// A file may be made so long: 0, or -EFBIG and SIGXFSZ was sent.
+i64 may_reach(u64 length);
 
 } // namespace gk

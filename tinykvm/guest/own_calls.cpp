@@ -1,4 +1,5 @@
 // Calls on the machine's own files, by path and by descriptor.
+#include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/own_files.hpp"
 
 namespace gk::own {
@@ -155,6 +156,9 @@ i64 allocate_range(OwnFile* f, u64 mode, i64 offset, i64 length) {
             return -EOPNOTSUPP;
         punch(n, from, to);
     } else {
+        if (to > n->content.size) // with kKeepSize as well, as of tmpfs (mm/shmem.c, shmem_fallocate)
+            if (const i64 error = may_reach(to); error < 0)
+                return error;
         const bool at_host = n->handle >= 0;
         i64 error = at_host ? host_call(285, static_cast<u64>(n->handle), mode, from, to - from) : make_room(n, to);
         if (error == 0 && !at_host)

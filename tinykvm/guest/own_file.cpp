@@ -1,4 +1,5 @@
 // Open files of the machine's own folders.
+#include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/own_files.hpp"
 
 namespace gk::own {
@@ -24,6 +25,11 @@ i64 own_write(File* f, Cursor& c, i64 offset) {
     auto* o = static_cast<OwnFile*>(f);
     // With O_APPEND pwrite appends, too (pwrite(2), BUGS).
     const u64 at = (f->flags & O_APPEND_) ? o->node->content.size : offset >= 0 ? static_cast<u64>(offset) : o->offset;
+    u64 most = c.left;
+    if (const i64 error = within_file_limit(at, most); error < 0)
+        return error;
+    if (most < c.left)
+        c.shorten(most);
     const i64 n = write_at(o->node, c, at);
     if (n > 0 && offset < 0)
         o->offset = at + static_cast<u64>(n);
