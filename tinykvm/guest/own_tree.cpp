@@ -60,8 +60,11 @@ Node* root(u32 index) {
 }
 
 void free_node(Node* n) {
-    while (n->first) // only what proc_paths.cpp made
+    while (n->first) { // only what proc_paths.cpp made
+        if (n->first->node->is_folder())
+            n->first->node->parent = nullptr; // it may be open still
         remove_entry(n->first);
+    }
     drop_content(n);
     free_locks(n);
     free_attributes(n);
