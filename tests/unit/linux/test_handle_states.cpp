@@ -104,6 +104,7 @@ TEST_CASE("a datagram socket that serves keeps its options") {
         free.reset();
         REQUIRE(world.call(SYS_bind, handle, world.put(address), sizeof address) == 0);
     }
+    world.handles->freeze(); // as an image is taken
     const auto states = world.handles->states();
     world.handles = std::make_unique<HandleTable>(*world.policy, 64); // the ports are free
     Restored restored(world, states);
