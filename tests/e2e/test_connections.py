@@ -194,6 +194,27 @@ def test_datagram_sockets_opened_at_the_start_go_on(how, tmp_path) -> None:
             assert "reset differs" not in process.err
 
 
+@pytest.mark.parametrize("how", ["run", "run -e", "snaprun -e"])
+def test_datagrams_are_forwarded(how, tmp_path) -> None:
+    """The machine waits for the reply of whom it asks, and for nothing once it has answered: it still looks at the socket that it asks by."""
+    port = harness.free_port()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    said, source = other.recvfrom(100)
+                    other.sendto(said + b" there", source)
+
+        threading.Thread(target=answer, daemon=True).start()
+        argv = [str(harness.GUESTS / "forwards"), str(port), str(other.getsockname()[1])]
+        with started(*served_by(how, argv, tmp_path)) as process:
+            for n in range(1, 6):
+                assert say(port, f"hello {n}") == f"{1 if '-e' in how else n} hello {n} there", process.err
+            assert "a request" not in process.err  # ended by a limit
+
+
 @pytest.mark.parametrize("how", ["run", "run -e", "run -e -t 2 --check-reset", "snaprun -e"])
 def test_server_first(how, tmp_path) -> None:
     port = harness.free_port()

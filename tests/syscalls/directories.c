@@ -162,4 +162,5 @@ int main(void) {
     links();
     renames();
     current();
+    return 0;
 }

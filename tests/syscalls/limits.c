@@ -209,4 +209,5 @@ int main(void) {
     scheduling();
     niceness();
     locked();
+    return 0;
 }

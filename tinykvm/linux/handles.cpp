@@ -262,6 +262,13 @@ bool HandleTable::is_shared(std::int32_t number) const {
     return handle && handle->info.kind == HandleKind::socket && handle->file && !slots_[static_cast<std::size_t>(number)].own;
 }
 
+bool HandleTable::is_unfinished(std::int32_t number) const {
+    if (!find(number) || !slots_[static_cast<std::size_t>(number)].own)
+        return false;
+    const Handle* of_base = base_ ? base_->find(number) : nullptr;
+    return !(answered_ && of_base && of_base->anew);
+}
+
 void HandleTable::give(std::int32_t number, Datagram datagram) {
     given_number_ = number;
     given_ = std::move(datagram);
@@ -460,6 +467,7 @@ bool HandleTable::memfds_may_grow(std::uint64_t bytes) const {
 
 void HandleTable::reset() {
     given_.reset();
+    answered_ = false;
     for (const std::int32_t number : changed_) {
         Slot& at = *slot(number);
         at.own.reset();

@@ -177,7 +177,11 @@ public:
     void set_bound(std::int32_t number, std::vector<std::uint8_t> address);
     // Whether a socket is the base's, which is other machines' as well: nothing of it may be changed.
     bool is_shared(std::int32_t number) const;
-    bool is_own(std::int32_t number) const { return find(number) && slots_[static_cast<std::size_t>(number)].own; } // not of the base
+    // A datagram has been answered by a socket of the base, since reset.
+    void note_answer() { answered_ = true; }
+    // Whether who waits for the handle still has something to do for the datagram that it was given: a file of its own, but not a
+    // datagram socket that it had at the start, once it has answered.
+    bool is_unfinished(std::int32_t number) const;
     // From now on datagrams of the base's sockets come by give() only: a machine that is reset sees what it was woken for.
     void take_given_only() { given_only_ = true; }
     void give(std::int32_t number, Datagram datagram);
@@ -221,7 +225,7 @@ private:
     std::uint32_t limit_ = 0;
     std::uint64_t memfd_limit_ = 1ull << 30;
     std::function<bool(std::uint64_t)> memfd_room_;
-    bool given_only_ = false;
+    bool given_only_ = false, answered_ = false;
     std::int32_t given_number_ = -1;
     std::optional<Datagram> given_;
     std::map<const HostFile*, std::shared_ptr<const HostFile>> own_memory_; // by what the base has

@@ -108,7 +108,10 @@ std::int64_t call_sendmsg(CallContext& call, const CallArgs& args) {
         header.msg_namelen = to.address.length;
     }
     const int flags = static_cast<int>(message.guest.flags & kSendFlags) | MSG_DONTWAIT | MSG_NOSIGNAL;
-    return result_of(::sendmsg(message.socket->file->fd(), &header, flags));
+    const std::int64_t sent = result_of(::sendmsg(message.socket->file->fd(), &header, flags));
+    if (sent >= 0 && call.handles.is_shared(int_arg(args.arg[0])))
+        call.handles.note_answer();
+    return sent;
 }
 
 namespace {

@@ -350,7 +350,7 @@ bool Machine::waits_for_own() const {
     const volatile abi::Wait& w = shared_->wait;
     const std::uint32_t count = std::min(std::uint32_t{w.handle_count}, abi::kMaxWaitHandles);
     for (std::uint32_t i = 0; i < count; ++i)
-        if (handles_.is_own(w.handles[i].handle))
+        if (handles_.is_unfinished(w.handles[i].handle))
             return true;
     return false;
 }

@@ -165,10 +165,12 @@ TEST_CASE("a datagram socket of the base is made anew by its first use, and a co
     CHECK(::poll(&poll_of, 1, 0) == 1);
     CHECK(poll_of.revents == POLLOUT);
     CHECK(clone.error(4) == ECONNRESET);
-    CHECK(!clone.is_own(4));
+    CHECK(!clone.is_unfinished(4));
     CHECK(clone.use(4) == 0);
     CHECK(clone.error(4) == 0);
-    CHECK(clone.is_own(4));
+    CHECK(clone.is_unfinished(4));
+    clone.note_answer();
+    CHECK(!clone.is_unfinished(4));
     CHECK(clone.fd(4) != silent);
     const int own = clone.fd(4);
     CHECK(clone.use(4) == 0);
