@@ -125,7 +125,8 @@ def test_systemd_accepts_the_unit(unpacked, folder) -> None:
     verified = run("systemd-analyze", "verify", "--man=no", unit)
     if "Failed to initialize manager" in verified.stderr:
         pytest.skip(f"systemd-analyze cannot work here: {verified.stderr.strip()}")
-    assert verified.returncode == 0 and verified.stderr == "", verified
+    about_it = [line for line in verified.stderr.splitlines() if "kvmserver" in line]  # it loads this host's units as well
+    assert verified.returncode == 0 and not about_it, verified
 
 
 def test_what_the_unit_forbids_is_not_needed(unpacked, snapshots, program) -> None:
