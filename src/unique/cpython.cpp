@@ -55,7 +55,10 @@ void find_cpython(const MemoryView& memory, Findings& findings) {
     const auto numpy = numpy_types();
     wanted.insert(wanted.end(), numpy.begin(), numpy.end());
     std::size_t loops = 0;
-    for (const auto& found : objects.find(wanted)) {
+    const auto all = objects.find(wanted);
+    if (all.size() >= PythonObjects::kMost)
+        findings.leave_out("there are too many objects of Python to look at");
+    for (const auto& found : all) {
         if (found.name == random_object)
             add_random(memory, found.object, findings);
         else if (found.name == loop_holder)

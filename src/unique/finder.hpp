@@ -25,14 +25,16 @@ public:
     bool add_pid(tinykvm::GuestVirt at, std::string source); // 4 bytes
     // By address. Of two that overlap the one that was found first stays.
     std::vector<tinykvm::EntropyRegion> take() const;
-    bool full() const { return full_; } // something was left out
+    // Something is not added, and why.
+    void leave_out(std::string why) { left_out_ = std::move(why); }
+    const std::string& left_out() const { return left_out_; }
 
 private:
     bool add(tinykvm::EntropyRegion region);
     const MemoryView* memory_;
     std::map<std::uint64_t, tinykvm::EntropyRegion> regions_; // by address
     std::uint64_t bytes_ = 0;
-    bool full_ = false;
+    std::string left_out_;
 };
 
 struct Found {

@@ -29,7 +29,8 @@ bool Findings::add(EntropyRegion region) {
     if (after != regions_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > at)
         return true;
     if (regions_.size() == tinykvm::kMostEntropyRegions || region.bytes > tinykvm::kMostEntropyBytes - bytes_) {
-        full_ = true;
+        leave_out(fmt::format("there are more than {} or more than {} MiB of them", tinykvm::kMostEntropyRegions,
+                              tinykvm::kMostEntropyBytes >> 20));
         return false;
     }
     bytes_ += region.bytes;
@@ -60,18 +61,15 @@ std::vector<EntropyRegion> Findings::take() const {
 Found find_entropy(const MemoryView& memory) {
     constexpr std::chrono::seconds kMost(30); // what honest programs have takes milliseconds for 100 MB
     Findings findings(memory);
-    std::string left_out;
     memory.set_deadline(std::chrono::steady_clock::now() + kMost);
     try {
         for (const Finder find : kFinders)
             find(memory, findings);
     } catch (const OutOfTime&) {
-        left_out = fmt::format("looking took more than {} s", kMost.count());
+        findings.leave_out(fmt::format("looking took more than {} s", kMost.count()));
     }
     memory.set_deadline(std::chrono::steady_clock::time_point::max());
-    if (findings.full())
-        left_out = fmt::format("there are more than {} or more than {} MiB of them", tinykvm::kMostEntropyRegions, tinykvm::kMostEntropyBytes >> 20);
-    return {findings.take(), left_out};
+    return {findings.take(), findings.left_out()};
 }
 
 } // namespace kvmserver::unique

@@ -87,7 +87,6 @@ void PythonObjects::find_types(std::span<const Wanted> wanted) {
 }
 
 std::vector<PythonObjects::Found> PythonObjects::find(std::span<const Wanted> wanted) {
-    constexpr std::size_t kMost = 1 << 16; // of one program, however it fills its memory
     std::vector<Found> found;
     find_types(wanted);
     constexpr std::size_t kBits = 1 << 14;

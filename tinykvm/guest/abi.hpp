@@ -163,7 +163,6 @@ enum TraceBits : std::uint32_t { kTraceAll = 1, kTraceThreads = 2 };
 
 enum Door : std::uint32_t { kDoorHardware = 0, kDoorPvm = 1 };
 
-// At layout::kShared.
 // What /proc/self tells and only the guest kernel knows: written before it opens a path.
 struct SelfState {
     std::uint32_t umask, threads;
@@ -175,6 +174,7 @@ struct SelfState {
     std::uint64_t cpu_ns;
 };
 
+// At layout::kShared.
 struct Shared {
     HostCall call;
     Wait wait;

@@ -24,14 +24,17 @@ bool is_on(int fd, int level, int name) {
 
 } // namespace
 
+bool is_internet_datagram(int family, int type, int protocol) {
+    return type == SOCK_DGRAM && (family == AF_INET || family == AF_INET6) && (protocol == 0 || protocol == IPPROTO_UDP);
+}
+
 bool names_port(const std::vector<std::uint8_t>& address) {
     const auto named = net_address(address_of(address), static_cast<socklen_t>(address.size()));
     return named && named->port != 0;
 }
 
 bool can_be_made_anew(const HandleInfo& info) {
-    return info.kind == HandleKind::socket && info.type == SOCK_DGRAM && (info.family == AF_INET || info.family == AF_INET6) &&
-           !names_port(info.bound);
+    return info.kind == HandleKind::socket && is_internet_datagram(info.family, info.type, info.protocol) && !names_port(info.bound);
 }
 
 void note_settings(int fd, HandleInfo& info) {

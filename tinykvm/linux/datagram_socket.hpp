@@ -9,6 +9,8 @@ namespace tinykvm {
 
 struct HandleInfo;
 
+// What a snapshot's file says may be anything: no ICMP sockets.
+bool is_internet_datagram(int family, int type, int protocol);
 // Whether a sockaddr has a port other than 0. Not of an empty one.
 bool names_port(const std::vector<std::uint8_t>& address);
 // A datagram socket that holds nothing but its settings: no port that the program has named. A new one is as good.

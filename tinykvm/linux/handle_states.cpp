@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/abi.hpp"
@@ -51,17 +52,17 @@ void check(const HandleState& state) {
         bad_state(state, "more content than its size");
 }
 
-// The whole content without the zeros at its end. Nothing when it holds more than `limit`.
-std::vector<std::uint8_t> read_memfd(int fd, std::uint64_t size, std::uint64_t limit) {
+// The whole content without the zeros at its end; nothing when there is more than `limit`, holes counted.
+std::optional<std::vector<std::uint8_t>> read_memfd(int fd, std::uint64_t size, std::uint64_t limit) {
     std::vector<std::uint8_t> content;
-    struct stat info {};
-    if (::fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_blocks) * 512 > limit)
-        return content;
     off_t end = 0; // of the data: behind it there is only a hole
     for (off_t at = 0; (at = ::lseek(fd, at, SEEK_DATA)) >= 0; at = end)
         if ((end = ::lseek(fd, at, SEEK_HOLE)) < 0)
-            return content;
-    content.resize(std::min<std::uint64_t>(static_cast<std::uint64_t>(end), size));
+            throw_errno("look for holes in a memfd of the guest");
+    const std::uint64_t bytes = std::min(static_cast<std::uint64_t>(end), size);
+    if (bytes > limit)
+        return std::nullopt;
+    content.resize(bytes);
     std::size_t done = 0;
     while (done < content.size()) {
         const ssize_t n = ::pread(fd, content.data() + done, content.size() - done, static_cast<off_t>(done));
@@ -93,7 +94,7 @@ void restore_memfd(const HandleState& state, Handle& handle) {
 bool restore_bound(const HandleState& state, const Policy& policy, Handle& handle) {
     const auto* address = reinterpret_cast<const sockaddr*>(state.bound.data());
     const auto bytes = static_cast<socklen_t>(state.bound.size());
-    if (state.type != SOCK_DGRAM || (state.family != AF_INET && state.family != AF_INET6) || !net_address(address, bytes))
+    if (!is_internet_datagram(state.family, state.type, state.protocol) || !net_address(address, bytes))
         bad_state(state, "no datagram socket");
     if (!policy.may_listen(address, bytes)) {
         handle.lost_why = "not permitted; " + Policy::net_flag("--allow-listen", address, bytes) + " would allow it";
@@ -148,9 +149,12 @@ bool same_file(const HandleState& then, const HandleInfo& now) {
 void save_unnamed(HandleState& state, int fd, std::uint64_t limit) {
     const UniqueFd again(::open(host_path_of(fd).c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
-    if (!again || ::fstat(again.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_blocks) * 512 > limit)
+    if (!again || ::fstat(again.get(), &info) != 0)
         return;
-    state.content = read_memfd(again.get(), static_cast<std::uint64_t>(info.st_size), limit);
+    auto content = read_memfd(again.get(), static_cast<std::uint64_t>(info.st_size), limit);
+    if (!content)
+        return;
+    state.content = *std::move(content);
     state.kind = HandleKind::memfd;
     state.flags &= ~static_cast<std::uint32_t>(O_TMPFILE);
     state.identity = {0, 0, static_cast<std::uint64_t>(info.st_size), 0};
@@ -208,8 +212,14 @@ std::vector<HandleState> HandleTable::states() const {
             state.identity = {0, 0, state.identity.size, 0}; // another one is made by every restore
         if (info.synthetic)
             state.identity = {};
-        if (info.kind == HandleKind::memfd && handle->file)
-            state.content = read_memfd(handle->file->fd(), state.identity.size, memfd_limit_);
+        if (info.kind == HandleKind::memfd && handle->file) {
+            auto content = read_memfd(handle->file->fd(), state.identity.size, memfd_limit_);
+            if (!content)
+                throw UserError(ExitCode::failure, fmt::format("snapshot: a memory file of the program (\"{}\") reaches over {} MiB, more than a "
+                                                               "snapshot holds; let it cut the file before it waits for connections",
+                                                               info.path, memfd_limit_ >> 20));
+            state.content = *std::move(content);
+        }
         if (is_unnamed(info.kind, info.flags) && handle->file)
             save_unnamed(state, handle->file->fd(), memfd_limit_);
         states.push_back(std::move(state));

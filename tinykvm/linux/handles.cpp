@@ -2,10 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -64,38 +62,11 @@ int ready_fd(bool readable) {
 
 std::shared_ptr<const HostFile> own_file(UniqueFd fd) { return std::make_shared<const HostFile>(std::move(fd)); }
 
-std::uint64_t held_bytes(int fd) {
-    struct stat info {};
-    return ::fstat(fd, &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * 512 : 0;
-}
-
-UniqueFd copy_memfd(int from) {
-    UniqueFd copy(::memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    struct stat info {};
-    if (!copy || ::fstat(from, &info) != 0 || ::ftruncate(copy.get(), info.st_size) != 0)
-        return UniqueFd();
-    off_t at = 0;
-    // Only what holds data: a memfd may be large and sparse.
-    while ((at = ::lseek(from, at, SEEK_DATA)) >= 0 && at < info.st_size) {
-        const off_t end = ::lseek(from, at, SEEK_HOLE);
-        if (::lseek(copy.get(), at, SEEK_SET) != at)
-            return UniqueFd();
-        while (at < end) {
-            const ssize_t n = ::sendfile(copy.get(), from, &at, static_cast<std::size_t>(end - at));
-            if (n <= 0)
-                return UniqueFd();
-        }
-    }
-    return copy;
-}
-
 UniqueFd private_copy(const Handle& handle) {
     const int fd = handle.file->fd();
     switch (handle.info.kind) {
     case HandleKind::directory:
         return UniqueFd(::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    case HandleKind::memfd:
-        return copy_memfd(fd);
     case HandleKind::file: {
         const int access = static_cast<int>(handle.info.flags) & O_ACCMODE;
         return UniqueFd(::open(host_path_of(fd).c_str(), access | O_NONBLOCK | O_CLOEXEC));
@@ -384,36 +355,6 @@ std::int32_t HandleBase::number_of(const Handle& handle) const {
     return -1;
 }
 
-std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_ptr<const HostFile>& file) {
-    if (const auto known = own_memory_.find(file.get()); known != own_memory_.end())
-        return known->second;
-    if (!base_ || !base_->has(file))
-        return file;
-    if (!memfds_may_grow(held_bytes(file->fd()))) {
-        errno = ENOSPC;
-        return nullptr;
-    }
-    errno = 0;
-    UniqueFd fd = copy_memfd(file->fd());
-    if (!fd)
-        return nullptr;
-    const auto copy = own_file(std::move(fd));
-    own_memory_.emplace(file.get(), copy);
-    for (std::size_t n = 0; n < slots_.size(); ++n)
-        if (slots_[n].handle && slots_[n].handle->file == file) {
-            auto handle = std::make_unique<Handle>(*slots_[n].handle);
-            handle->file = copy;
-            put(static_cast<std::int32_t>(n), std::move(handle));
-        }
-    return copy;
-}
-
-void HandleTable::note_mapped(const std::shared_ptr<const HostFile>& file) {
-    std::erase_if(mapped_memory_, [](const auto& mapped) { return mapped.expired(); });
-    if (std::none_of(mapped_memory_.begin(), mapped_memory_.end(), [&](const auto& mapped) { return mapped.lock() == file; }))
-        mapped_memory_.push_back(file);
-}
-
 std::int32_t HandleTable::number_of(const Handle& handle) {
     for (std::size_t n = 0; n < slots_.size(); ++n)
         if (slots_[n].handle && same_file(*slots_[n].handle, handle))
@@ -434,35 +375,6 @@ std::vector<FileIdentity> HandleTable::open_for_writing() const {
                                  ::fstat(at.handle->file->fd(), &info) == 0)
             files.push_back(identity_of(info));
     return files;
-}
-
-std::uint64_t HandleTable::memfd_bytes() const {
-    std::vector<std::shared_ptr<const HostFile>> files;
-    for (const Slot& at : slots_)
-        if (at.own && at.own->info.kind == HandleKind::memfd && at.own->file)
-            files.push_back(at.own->file);
-    for (const auto& mapped : mapped_memory_)
-        if (auto file = mapped.lock())
-            files.push_back(std::move(file));
-    for (const auto& [base, own] : own_memory_)
-        files.push_back(own);
-    std::sort(files.begin(), files.end());
-    files.erase(std::unique(files.begin(), files.end()), files.end());
-    std::uint64_t total = 0;
-    for (const auto& file : files)
-        if (!base_ || !base_->has(file))
-            total += held_bytes(file->fd());
-    return total;
-}
-
-void HandleTable::set_memfd_limit(std::uint64_t bytes, std::function<bool(std::uint64_t)> room) {
-    memfd_limit_ = bytes;
-    memfd_room_ = std::move(room);
-}
-
-bool HandleTable::memfds_may_grow(std::uint64_t bytes) const {
-    const std::uint64_t now = bytes <= memfd_limit_ ? memfd_bytes() : 0;
-    return bytes <= memfd_limit_ && now <= memfd_limit_ - bytes && (!memfd_room_ || memfd_room_(now + bytes));
 }
 
 void HandleTable::reset() {

@@ -34,10 +34,10 @@ std::string Connection::public_url(const std::string& route) {
         const nlohmann::json info = call("GET", "/v1/info");
         if (const auto daemon = info.find("daemon"); daemon != info.end()) {
             scheme = daemon->value("tls", false) ? "https" : "http";
-            const std::string address = daemon->value("address", "");
-            if (address.starts_with('/'))
-                return fmt::format("{} at unix:{}", url_of(route, scheme, scheme == "https" ? 443 : 80), address);
-            port = daemon->value("port", port);
+            if (daemon->value("port", 0) != 0)
+                port = daemon->at("port");
+            else if (const std::string path = daemon->value("address", ""); !path.empty())
+                return fmt::format("{} at unix:{}", url_of(route, scheme, scheme == "https" ? 443 : 80), path);
         }
     } catch (const tinykvm::UserError&) { // it is only for people
     }

@@ -78,8 +78,8 @@ Plan plan_of(const Invocation& invocation, Context& context) {
 }
 
 // What was found when the snapshot was made.
-void tell_repeats(const Invocation& invocation, const std::filesystem::path& file, std::ostream& out) {
-    const auto repeats = SnapshotReader::open(file).state().repeats;
+void tell_repeats(const Invocation& invocation, const SnapshotReader& snapshot, const std::filesystem::path& file, std::ostream& out) {
+    const auto& repeats = snapshot.state().repeats;
     if (!repeats.empty() && flag(invocation, "strict-unique"))
         throw tinykvm::UserError(tinykvm::ExitCode::failure,
                                  fmt::format("--strict-unique: {}; nothing was stored (docs/UNIQUENESS.md)", repeats.front()));
@@ -114,8 +114,9 @@ void print_difference(const json& change, std::ostream& out) {
 // Builds nothing: a build may change anything.
 int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Connection& platform) {
     if (!plan.source.manifest) {
-        SnapshotReader::open(plan.source.path).verify();
-        tell_repeats(invocation, plan.source.path, context.err);
+        const SnapshotReader snapshot = SnapshotReader::open(plan.source.path);
+        snapshot.verify();
+        tell_repeats(invocation, snapshot, plan.source.path, context.err);
     } else if (flag(invocation, "strict-unique")) {
         context.err << "kvmserver: --strict-unique is looked at when the program is built, which --dry-run does not\n";
     }
@@ -138,13 +139,13 @@ int deploy(const Invocation& invocation, Context& context) {
         return dry_run(invocation, context, plan, *platform);
     // What is wrong anyway is better known before the build.
     if (!plan.source.manifest)
-        SnapshotReader::open(plan.source.path);
+        tell_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context.err);
     platform->call("PUT", plan.target() + "?dry_run=1", plan.body);
 
     const bool quiet = flag(invocation, "quiet");
     const SnapshotFile file(plan.source, quiet, context);
-    if (!plan.source.manifest || flag(invocation, "strict-unique")) // else the build has just said so
-        tell_repeats(invocation, file.path(), context.err);
+    if (plan.source.manifest && flag(invocation, "strict-unique")) // what the build has said already
+        tell_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
     const Pushed pushed = platform->push(file.path());
     if (!quiet)
         context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12),

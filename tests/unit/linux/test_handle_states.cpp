@@ -84,6 +84,30 @@ TEST_CASE("a file without a name survives with its content") {
     CHECK(std::distance(fs::directory_iterator(world.tmp / "rw"), fs::directory_iterator()) == 1);
 }
 
+TEST_CASE("a memory file that reaches further than a snapshot holds is told, not saved as another") {
+    World world;
+    REQUIRE(world.call(SYS_memfd_create, world.text("far"), 0, World::kReply) == 4);
+    REQUIRE(world.write(4, "x", std::int64_t{1} << 40) == 1);
+    CHECK_THROWS_AS(world.handles->states(), UserError);
+    REQUIRE(world.call(SYS_ftruncate, 4, 1000) == 0);
+    CHECK(world.handles->states().size() == 5);
+}
+
+TEST_CASE("a snapshot opens no sockets that its program could not have opened") {
+    World world;
+    HandleState state;
+    state.number = 4;
+    state.kind = HandleKind::socket;
+    state.family = AF_INET;
+    state.type = SOCK_DGRAM;
+    HandleState icmp = state;
+    icmp.number = 5;
+    icmp.protocol = IPPROTO_ICMP;
+    Restored restored(world, {state, icmp});
+    CHECK(restored.table.use(4) == 0);
+    CHECK(restored.table.use(5) == ECONNRESET);
+}
+
 TEST_CASE("a datagram socket that serves keeps its options") {
     Permissions permissions;
     permissions.listen = {{"localhost", 0}};

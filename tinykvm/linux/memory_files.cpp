@@ -1,0 +1,102 @@
+// Files in memory that handles and mappings of a machine keep: its own copies of the image's, and how much they may hold.
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "tinykvm/linux/handles.hpp"
+
+namespace tinykvm {
+
+namespace {
+
+std::uint64_t held_bytes(int fd) {
+    struct stat info {};
+    return ::fstat(fd, &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * 512 : 0;
+}
+
+UniqueFd copy_memfd(int from) {
+    UniqueFd copy(::memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    struct stat info {};
+    if (!copy || ::fstat(from, &info) != 0 || ::ftruncate(copy.get(), info.st_size) != 0)
+        return UniqueFd();
+    off_t at = 0;
+    // Only what holds data: a memfd may be large and sparse.
+    while ((at = ::lseek(from, at, SEEK_DATA)) >= 0 && at < info.st_size) {
+        const off_t end = ::lseek(from, at, SEEK_HOLE);
+        if (::lseek(copy.get(), at, SEEK_SET) != at)
+            return UniqueFd();
+        while (at < end) {
+            const ssize_t n = ::sendfile(copy.get(), from, &at, static_cast<std::size_t>(end - at));
+            if (n <= 0)
+                return UniqueFd();
+        }
+    }
+    return copy;
+}
+
+} // namespace
+
+std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_ptr<const HostFile>& file) {
+    if (const auto known = own_memory_.find(file.get()); known != own_memory_.end())
+        return known->second;
+    if (!base_ || !base_->has(file))
+        return file;
+    if (!memfds_may_grow(held_bytes(file->fd()))) {
+        errno = ENOSPC;
+        return nullptr;
+    }
+    errno = 0;
+    UniqueFd fd = copy_memfd(file->fd());
+    if (!fd)
+        return nullptr;
+    const auto copy = std::make_shared<const HostFile>(std::move(fd));
+    own_memory_.emplace(file.get(), copy);
+    for (std::size_t n = 0; n < slots_.size(); ++n)
+        if (slots_[n].handle && slots_[n].handle->file == file) {
+            auto handle = std::make_unique<Handle>(*slots_[n].handle);
+            handle->file = copy;
+            put(static_cast<std::int32_t>(n), std::move(handle));
+        }
+    return copy;
+}
+
+void HandleTable::note_mapped(const std::shared_ptr<const HostFile>& file) {
+    std::erase_if(mapped_memory_, [](const auto& mapped) { return mapped.expired(); });
+    if (std::none_of(mapped_memory_.begin(), mapped_memory_.end(), [&](const auto& mapped) { return mapped.lock() == file; }))
+        mapped_memory_.push_back(file);
+}
+
+std::uint64_t HandleTable::memfd_bytes() const {
+    std::vector<std::shared_ptr<const HostFile>> files;
+    for (const Slot& at : slots_)
+        if (at.own && at.own->info.kind == HandleKind::memfd && at.own->file)
+            files.push_back(at.own->file);
+    for (const auto& mapped : mapped_memory_)
+        if (auto file = mapped.lock())
+            files.push_back(std::move(file));
+    for (const auto& [base, own] : own_memory_)
+        files.push_back(own);
+    std::sort(files.begin(), files.end());
+    files.erase(std::unique(files.begin(), files.end()), files.end());
+    std::uint64_t total = 0;
+    for (const auto& file : files)
+        if (!base_ || !base_->has(file))
+            total += held_bytes(file->fd());
+    return total;
+}
+
+void HandleTable::set_memfd_limit(std::uint64_t bytes, std::function<bool(std::uint64_t)> room) {
+    memfd_limit_ = bytes;
+    memfd_room_ = std::move(room);
+}
+
+bool HandleTable::memfds_may_grow(std::uint64_t bytes) const {
+    const std::uint64_t now = bytes <= memfd_limit_ ? memfd_bytes() : 0;
+    return bytes <= memfd_limit_ && now <= memfd_limit_ - bytes && (!memfd_room_ || memfd_room_(now + bytes));
+}
+
+} // namespace tinykvm
