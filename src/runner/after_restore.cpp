@@ -51,7 +51,8 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
     if (!moved)
         merged->entropy = std::move(regions);
     else if (const std::string left_out = find_random_state(*merged, ""); !left_out.empty())
-        note_line(fmt::format("the after-restore hook: not all random state is filled anew in every invocation: {}", left_out));
+        note_line(fmt::format("the after-restore hook: not all random state is filled anew in every invocation: {}",
+                              left_out));
     return merged;
 }
 

@@ -78,7 +78,8 @@ std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& opti
     const std::string name = program_name(setup.program);
     const std::string left_out = find_random_state(*image, options.verbose.general ? name : "");
     if (!left_out.empty()) {
-        const std::string line = fmt::format("{}: not all of its random state is filled anew in every invocation: {}", name, left_out);
+        const std::string line =
+            fmt::format("{}: not all of its random state is filled anew in every invocation: {}", name, left_out);
         if (options.strict_unique)
             throw UserError(ExitCode::failure, line + " (--strict-unique)");
         note_line(line);

@@ -188,7 +188,8 @@ void Listeners::put(std::vector<Open>& sockets, Open fresh) {
     sockets.push_back(std::move(fresh));
 }
 
-// What Linux says of a port that another socket of the program listens at (bound with SO_REUSEADDR, as open_socket() does).
+// What Linux says of a port that another socket of the program listens at (bound with SO_REUSEADDR, as open_socket()
+// does).
 bool Listeners::dry_conflict(const ListenerState& socket) const {
     using namespace tinykvm;
     const auto where = [](const ListenerState& s) {
@@ -204,7 +205,8 @@ bool Listeners::dry_conflict(const ListenerState& socket) const {
     const auto here = where(socket);
     return here && here->port != 0 && std::ranges::any_of(dry_listening_, [&](const ListenerState& other) {
         const auto there = where(other);
-        return there && there->port == here->port && other.id != socket.id && !(socket.flags & other.flags & abi::kBindReusePort) &&
+        return there && there->port == here->port && other.id != socket.id &&
+               !(socket.flags & other.flags & abi::kBindReusePort) &&
                (here->bytes == there->bytes || covers(socket, *here, *there) || covers(other, *there, *here));
     });
 }

@@ -108,8 +108,8 @@ void RequestMachine::finish(DriveEnd end) {
     tell_ = nullptr;
 }
 
-// A vCPU that left by anything but the guest kernel's own ports is not used again: KVM may still have half an instruction to end
-// (IN waits for its value), and would do so with the next invocation's registers.
+// A vCPU that left by anything but the guest kernel's own ports is not used again: KVM may still have half an
+// instruction to end (IN waits for its value), and would do so with the next invocation's registers.
 void RequestMachine::replace() {
     driver_.close_own_listeners();
     add_reasons();

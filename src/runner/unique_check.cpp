@@ -21,9 +21,10 @@ std::string printed(const std::string& value) {
     return value.size() > kMost ? value.substr(0, kMost) + "..." : value; // token characters only
 }
 
-// What was answered: twice by one clone, then once each by two others; nothing when one of them did not answer. The later ones are asked
-// later: times are not what they were.
-std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const Options& options, const std::shared_ptr<const MachineImage>& image) {
+// What was answered: twice by one clone, then once each by two others; nothing when one of them did not answer. The
+// later ones are asked later: times are not what they were.
+std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const Options& options,
+                                                     const std::shared_ptr<const MachineImage>& image) {
     std::array<std::string, 4> replies;
     {
         Trial trial(setup, options, image);
@@ -46,13 +47,17 @@ std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const O
 
 } // namespace
 
-std::vector<std::string> check_unique(const Setup& setup, const Options& options, const std::shared_ptr<const MachineImage>& image, bool answers) {
+std::vector<std::string> check_unique(const Setup& setup, const Options& options,
+                                      const std::shared_ptr<const MachineImage>& image, bool answers) {
     const std::string name = program_name(setup.program);
     const auto replies = answers ? replies_of(setup, options, image) : std::nullopt;
     if (!replies) {
-        const std::string line = fmt::format("GET {} was not answered on trial: whether random values repeat is not known", options.warmup_path);
+        const std::string line = fmt::format(
+            "GET {} was not answered on trial: whether random values repeat is not known", options.warmup_path);
         if (options.strict_unique)
-            throw UserError(ExitCode::failure, fmt::format("{}: --strict-unique: {}; name a path that it answers by --warmup-path", name, line));
+            throw UserError(
+                ExitCode::failure,
+                fmt::format("{}: --strict-unique: {}; name a path that it answers by --warmup-path", name, line));
         return {line};
     }
     const auto& [first, second, third, fourth] = *replies;

@@ -101,8 +101,8 @@ struct Fields<tinykvm::HandleState> { // but `content`, which follows the JSON (
         return std::tuple{Field{"number", &T::number},     Field{"kind", &T::kind},
                           Field{"path", &T::path},         Field{"flags", &T::flags},
                           Field{"identity", &T::identity}, Field{"family", &T::family},
-                          Field{"type", &T::type},         Field{"protocol", &T::protocol}, Field{"bound", &T::bound, true},
-                          Field{"peer", &T::peer, true}};
+                          Field{"type", &T::type},         Field{"protocol", &T::protocol},
+                          Field{"bound", &T::bound, true}, Field{"peer", &T::peer, true}};
     }
 };
 

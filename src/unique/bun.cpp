@@ -52,8 +52,9 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
             if (words[i] == 0 || words[i] > kPool || words[i + 1] != 0 || words[i + 2] != 0 || words[i - 1] >> 32 == 0)
                 continue;
             const GuestVirt pool = run.begin + (i * 8 - kPool);
-            if (pool.value % 64 != 0 || !looks_random(run.bytes.subspan(i * 8 - kPool, kPool)) || ++found > kMostLookedAt ||
-                !anything_leads_to(memory, pool) || anything_leads_to(memory, pool + kPool)) // that is a block of its own, with some data in it
+            if (pool.value % 64 != 0 || !looks_random(run.bytes.subspan(i * 8 - kPool, kPool)) ||
+                ++found > kMostLookedAt || !anything_leads_to(memory, pool) ||
+                anything_leads_to(memory, pool + kPool)) // that is a block of its own, with some data in it
                 continue;
             const std::uint64_t used_up = kPool;
             findings.add_constant(pool + kPool, std::as_bytes(std::span(&used_up, 1)), "Bun crypto.randomUUID and getRandomValues");
@@ -61,18 +62,22 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
     }
 }
 
-// WTF's ARC4, which seeds Math.random of each global object that is made later: i, j, a permutation of 256 bytes, and how many bytes it may still give
-// before it takes a new key from the system. See Source/WTF/wtf/CryptographicallyRandomNumber.cpp.
+// WTF's ARC4, which seeds Math.random of each global object that is made later: i, j, a permutation of 256 bytes, and
+// how many bytes it may still give before it takes a new key from the system. See
+// Source/WTF/wtf/CryptographicallyRandomNumber.cpp.
 void find_arc4(const MemoryView& memory, Findings& findings) {
     constexpr std::size_t kState = 256, kPadding = 3;
     constexpr std::uint32_t kMostLeft = 1'600'000, kNothingLeft = 0;
     const auto permutation = [](std::span<const std::byte> bytes) {
         std::array<bool, kState> seen{};
-        return std::all_of(bytes.begin(), bytes.end(), [&](std::byte value) { return !std::exchange(seen[static_cast<std::size_t>(value)], true); });
+        return std::all_of(bytes.begin(), bytes.end(), [&](std::byte value) {
+            return !std::exchange(seen[static_cast<std::size_t>(value)], true);
+        });
     };
     std::uint64_t looked = 0;
     for (const Written& run : memory.written()) {
-        for (std::size_t at = kState + kPadding + 1; at + sizeof(kNothingLeft) <= run.bytes.size(); at += sizeof(kNothingLeft)) {
+        for (std::size_t at = kState + kPadding + 1; at + sizeof(kNothingLeft) <= run.bytes.size();
+             at += sizeof(kNothingLeft)) {
             std::uint32_t left;
             std::memcpy(&left, run.bytes.data() + at, sizeof(left));
             if (left == 0 || left > kMostLeft)
@@ -82,7 +87,8 @@ void find_arc4(const MemoryView& memory, Findings& findings) {
             for (std::size_t padding = 0; padding <= kPadding; ++padding) {
                 const auto state = run.bytes.subspan(at - padding - kState, kState);
                 if (permutation(state) && looks_random(state))
-                    findings.add_constant(run.begin + at, std::as_bytes(std::span(&kNothingLeft, 1)), "JavaScriptCore, seeds of Math.random");
+                    findings.add_constant(run.begin + at, std::as_bytes(std::span(&kNothingLeft, 1)),
+                                          "JavaScriptCore, seeds of Math.random");
             }
         }
     }
@@ -94,10 +100,12 @@ void for_likely(const MemoryView& memory, bool padded, Fn fn) {
     for (const Written& run : memory.written()) {
         const auto words = run.words();
         for (std::size_t i = 0; i + 2 < words.size(); ++i) {
-            if ((words[i] >> 32 == 0) != padded || (words[i] & 0xffffffff) < kFewestSeed || words[i + 1] >> 16 == 0 || words[i + 2] >> 16 == 0)
+            if ((words[i] >> 32 == 0) != padded || (words[i] & 0xffffffff) < kFewestSeed || words[i + 1] >> 16 == 0 ||
+                words[i + 2] >> 16 == 0)
                 continue;
             const GuestVirt at = run.begin + i * sizeof(std::uint64_t);
-            if ((words[i] ^ at.value) << 32 >> 44 != 0) // else it is seeded from its own address: generators of the collector
+            if ((words[i] ^ at.value) << 32 >> 44 !=
+                0) // else it is seeded from its own address: generators of the collector
                 fn(at, words.data() + i);
         }
     }
@@ -112,11 +120,13 @@ void find_bun(const MemoryView& memory, Findings& findings) {
         any = true;
         findings.add_random(at + sizeof(std::uint64_t), sizeof(Xorshift128), "JavaScriptCore Math.random");
     };
-    // What lies behind the seed is padding: mostly zero, but not always. Only programs that have one with zeros are worth the search for others.
+    // What lies behind the seed is padding: mostly zero, but not always. Only programs that have one with zeros are
+    // worth the search for others.
     for (const bool padded : {true, false}) {
         for_likely(memory, padded, [&](GuestVirt at, const std::uint64_t* words) {
             const bool all_bits = full(words[1]) && full(words[2]); // the first numbers of a seed leave zeros
-            if (leads_to(static_cast<std::uint32_t>(words[0]), {words[1], words[2]}, all_bits ? kFirstDraws : kSparseDraws))
+            if (leads_to(static_cast<std::uint32_t>(words[0]), {words[1], words[2]},
+                         all_bits ? kFirstDraws : kSparseDraws))
                 add(at);
             else if (padded && all_bits && likely.size() < kMostFollowed)
                 likely.push_back(at);

@@ -22,7 +22,8 @@ public:
     void visit(const std::function<void(std::uint64_t, std::uint64_t)>& fn) { visit(image_->root, 3, 0, fn); }
 
 private:
-    void visit(GuestPhys table, int level, std::uint64_t virt, const std::function<void(std::uint64_t, std::uint64_t)>& fn) {
+    void visit(GuestPhys table, int level, std::uint64_t virt,
+               const std::function<void(std::uint64_t, std::uint64_t)>& fn) {
         Image& memory = *image_->image;
         if (frame_of(table) >= memory.frames() || left_ == 0)
             return;

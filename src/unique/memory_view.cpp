@@ -6,7 +6,8 @@ namespace kvmserver::unique {
 
 using tinykvm::GuestVirt;
 
-MemoryView::MemoryView(std::vector<Area> areas, std::vector<Written> written) : areas_(std::move(areas)), written_(std::move(written)) {
+MemoryView::MemoryView(std::vector<Area> areas, std::vector<Written> written)
+    : areas_(std::move(areas)), written_(std::move(written)) {
     for (const Area& area : areas_)
         if (area.writable())
             own_.push_back({area.begin, area.end});
@@ -53,7 +54,8 @@ std::vector<Range> MemoryView::writable_parts(GuestVirt at, std::size_t count) c
     if (count == 0 || at.value + count < at.value)
         return parts;
     const GuestVirt end = at + count;
-    auto run = std::upper_bound(own_.begin(), own_.end(), at, [](GuestVirt wanted, const Range& range) { return wanted < range.end; });
+    auto run = std::upper_bound(own_.begin(), own_.end(), at,
+                                [](GuestVirt wanted, const Range& range) { return wanted < range.end; });
     for (; run != own_.end() && run->begin < end; ++run)
         parts.push_back({std::max(at, run->begin), std::min(end, run->end)});
     return parts;

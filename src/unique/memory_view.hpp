@@ -48,8 +48,8 @@ struct OutOfTime {};
 class MemoryView {
 public:
     MemoryView() = default;
-    // All in the order of their addresses, not overlapping; what their bytes point to outlives the view. `own`: pages that the program
-    // alone has and may write to, neighbours as one.
+    // All in the order of their addresses, not overlapping; what their bytes point to outlives the view. `own`: pages
+    // that the program alone has and may write to, neighbours as one.
     MemoryView(std::vector<Area> areas, std::vector<Written> written, std::vector<Range> own)
         : areas_(std::move(areas)), written_(std::move(written)), own_(std::move(own)) {}
     // All writable pages are there.

@@ -55,7 +55,9 @@ Results results_of(const Core& core, int rounds) {
 
 // A key from the system: no pointers, lengths or text. Of a thousand keys one has a short word, and is not found.
 bool random_key(const Core& core) {
-    return std::ranges::all_of(core.key, [](std::uint32_t word) { return word >> 16 != 0 && (word & 0xffff) != 0 && std::popcount(word) >= 5 && std::popcount(word) <= 27; });
+    return std::ranges::all_of(core.key, [](std::uint32_t word) {
+        return word >> 16 != 0 && (word & 0xffff) != 0 && std::popcount(word) >= 5 && std::popcount(word) <= 27;
+    });
 }
 
 bool belongs(const Core& core, const Results& results, std::uint64_t used) {

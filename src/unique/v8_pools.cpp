@@ -41,25 +41,30 @@ bool pool_there(const v8::Scope<Word>& scope, const Pool& pool) {
     return pool.bytes == 0 ? scope.heap.has_map(*buffer) : scope.heap.typed_array(*buffer, static_cast<std::uint64_t>(pool.bytes));
 }
 
-// Whether an object is a Uint8Array of random bytes (outside V8's heap) of which so many may be used. uuid's has 256 bytes, nanoid's 128 of its ids.
+// Whether an object is a Uint8Array of random bytes (outside V8's heap) of which so many may be used. uuid's has 256
+// bytes, nanoid's 128 of its ids.
 template <class Word>
 bool is_random_pool(const v8::Heap<Word>& heap, GuestVirt at, std::int32_t used, int portion) {
     const std::uint64_t least = portion ? static_cast<std::uint64_t>(portion) : 128, most = portion ? 4096 : 32768;
     if (used < 0 || !heap.has_map(at) || (portion && used % portion != 0))
         return false;
-    const auto raw = [&](std::uint64_t from) { return heap.memory.template value<std::uint64_t>(at + from).value_or(0); };
+    const auto raw = [&](std::uint64_t from) {
+        return heap.memory.template value<std::uint64_t>(at + from).value_or(0);
+    };
     for (std::uint64_t from = 3 * heap.kSlot; from <= 9 * 8; from += heap.kSlot) {
         const std::uint64_t bytes = raw(from);
         if (bytes < 64 || bytes > most || bytes % least != 0 || static_cast<std::uint64_t>(used) > bytes)
             continue;
         for (std::uint64_t data = 3 * heap.kSlot; data <= 9 * 8; data += heap.kSlot)
-            if (const auto contents = heap.memory.bytes(GuestVirt(raw(data)), bytes); !contents.empty() && looks_random(contents))
+            if (const auto contents = heap.memory.bytes(GuestVirt(raw(data)), bytes);
+                !contents.empty() && looks_random(contents))
                 return true;
     }
     return false;
 }
 
-// Adds `used` of each pool that the code of a script describes. Minified names are short: of two scopes that look like the pool's, one is another's.
+// Adds `used` of each pool that the code of a script describes. Minified names are short: of two scopes that look like
+// the pool's, one is another's.
 template <class Word>
 void add_by_code(const std::vector<v8::Scope<Word>>& scopes, const PoolNames& pool, Findings& findings) {
     std::vector<GuestVirt> found;
@@ -74,7 +79,8 @@ void add_by_code(const std::vector<v8::Scope<Word>>& scopes, const PoolNames& po
         return;
     const Word value = v8::Heap<Word>::to_smi(kMore);
     for (const GuestVirt at : found)
-        findings.add_constant(at, std::as_bytes(std::span(&value, 1)), "pool of random bytes, variables " + pool.pool + " and " + pool.used);
+        findings.add_constant(at, std::as_bytes(std::span(&value, 1)),
+                              "pool of random bytes, variables " + pool.pool + " and " + pool.used);
 }
 
 // 6 bytes, the node of version-1 UUIDs: two clones that take the clock in the same millisecond would make the same.

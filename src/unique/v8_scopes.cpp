@@ -101,7 +101,8 @@ private:
 
     bool all_of_one(const Names& names) const {
         return std::any_of(wanted_.begin(), wanted_.end(), [&](const NamesTogether& wanted) {
-            return std::all_of(wanted.begin(), wanted.end(), [&](std::string_view name) { return names.index.contains(name); });
+            return std::all_of(wanted.begin(), wanted.end(),
+                               [&](std::string_view name) { return names.index.contains(name); });
         });
     }
 
@@ -157,8 +158,9 @@ private:
             ++before;
         const GuestVirt table(at.value - static_cast<std::uint64_t>(5 + 2 * before) * H::kSlot);
         const auto length = heap_.small(table, 1), elements = heap_.small(table, 2), capacity = heap_.small(table, 4);
-        if (!length || !elements || !capacity || *capacity <= before || *capacity > 4 * kMostNames || *length != 4 + 2 * *capacity - 1 ||
-            *elements <= kMostInline - 1 || *elements > kMostNames || !heap_.small(table, 3))
+        if (!length || !elements || !capacity || *capacity <= before || *capacity > 4 * kMostNames ||
+            *length != 4 + 2 * *capacity - 1 || *elements <= kMostInline - 1 || *elements > kMostNames ||
+            !heap_.small(table, 3))
             return;
         if (!heap_.has_map(table) || tables_.contains(table) || tables_.size() >= kMostFound)
             return;

@@ -1,5 +1,5 @@
-// The ChaCha20 block function (RFC 8439, 2.3) for one block, or several at once, also with fewer rounds. Freestanding: the guest
-// kernel uses it too.
+// The ChaCha20 block function (RFC 8439, 2.3) for one block, or several at once, also with fewer rounds. Freestanding:
+// the guest kernel uses it too.
 #pragma once
 #include <cstdint>
 

@@ -9,7 +9,8 @@ constexpr u32 kRingBytes = 65536, kMessageRingBytes = 262144;
 bool messages(const Socket* s) { return s->type != SOCK_STREAM_; }
 bool waits(const Socket* s, u32 flags) { return !nonblocking(s) && !(flags & MSG_DONTWAIT_); }
 
-// Calls move(data, bytes) for the parts of a ring from `at` bytes after its head. Bytes moved, or the error of the first move.
+// Calls move(data, bytes) for the parts of a ring from `at` bytes after its head. Bytes moved, or the error of the
+// first move.
 template <class Move>
 i64 each_part(const Ring* r, u32 at, u64 bytes, Move move) {
     u64 done = 0;

@@ -160,7 +160,8 @@ i64 map(OwnFile*, const Args&);
 i64 attribute_call(Node*, u32 nr, const u64* a); // the xattr calls, own_attributes.cpp
 void free_attributes(Node*);
 
-// --- own_names.cpp -----------------------------------------------------------------------------------------------------
+// --- own_names.cpp
+// -----------------------------------------------------------------------------------------------------
 i64 check_old(const Place&); // 0 when it is there
 i64 make_folder(Place&, u64 mode);
 i64 make_special(Place&, u64 mode); // mknod

@@ -105,7 +105,8 @@ i64 make_special(Place& place, u64 mode) {
         return error;
     if (place.must_be_folder)
         return -ENOENT;
-    return add(place, new_node((format ? format : kRegular) | (static_cast<u32>(mode) & 07777 & ~creation_mask()), place.folder));
+    return add(place, new_node((format ? format : kRegular) | (static_cast<u32>(mode) & 07777 & ~creation_mask()),
+                               place.folder));
 }
 
 i64 unlink(Place& place, u64 flags) {
@@ -146,7 +147,8 @@ i64 rename(Place& from, Place& to, u32 flags) {
         return -ENOTDIR;
     if (a->is_folder() && is_above(a, to.folder))
         return -EINVAL;
-    if ((flags & kExchange) ? b->is_folder() && is_above(b, from.folder) : b && b->is_folder() && is_above(b, from.folder) && b != a)
+    if ((flags & kExchange) ? b->is_folder() && is_above(b, from.folder)
+                            : b && b->is_folder() && is_above(b, from.folder) && b != a)
         return (flags & kExchange) ? -EINVAL : -ENOTEMPTY;
     if (!may_remove(from.folder, a) || !permitted(to.folder, 3) || (b && !may_remove(to.folder, b)))
         return permitted(from.folder, 3) && permitted(to.folder, 3) ? -EPERM : -EACCES;

@@ -298,7 +298,8 @@ i64 two_paths(u64 d1, u64 p1, u64 d2, u64 p2, bool follow, bool empty, Host host
         if (!arg->own()) { // only the host sees whether the path leads to a folder of the machine's own
             const bool through = follow && arg == &from;
             u8 stat[144];
-            if (host_call(kNewfstatat, arg->handle(), arg->path(), address(stat), through ? 0 : 0x100) != -abi::kOwnPath)
+            if (host_call(kNewfstatat, arg->handle(), arg->path(), address(stat), through ? 0 : 0x100) !=
+                -abi::kOwnPath)
                 return -EXDEV;
             if (error = arg->take_from_host(through); error < 0)
                 return error;

@@ -9,7 +9,9 @@ void tell_self() {
     const Credentials& ids = current->ids;
     self.umask = creation_mask();
     self.threads = live_threads;
-    const auto put = [](u32 (&to)[4], const Ids& from) { to[0] = from.real, to[1] = from.effective, to[2] = from.saved, to[3] = from.file; };
+    const auto put = [](u32(&to)[4], const Ids& from) {
+        to[0] = from.real, to[1] = from.effective, to[2] = from.saved, to[3] = from.file;
+    };
     put(self.uid, ids.user);
     put(self.gid, ids.group);
     constexpr u32 kMost = sizeof(self.groups) / sizeof(self.groups[0]);

@@ -12,9 +12,12 @@ namespace {
 // Options, among the flags.
 constexpr std::uint32_t kV6Only = 1u << 30;
 struct Switch { std::uint32_t flag; int option; };
-constexpr Switch kSwitches[] = {{1u << 29, SO_BROADCAST}, {1u << 28, SO_REUSEADDR}, {1u << 27, SO_REUSEPORT}}; // of SOL_SOCKET
+constexpr Switch kSwitches[] = {
+    {1u << 29, SO_BROADCAST}, {1u << 28, SO_REUSEADDR}, {1u << 27, SO_REUSEPORT}}; // of SOL_SOCKET
 
-const sockaddr* address_of(const std::vector<std::uint8_t>& bytes) { return reinterpret_cast<const sockaddr*>(bytes.data()); }
+const sockaddr* address_of(const std::vector<std::uint8_t>& bytes) {
+    return reinterpret_cast<const sockaddr*>(bytes.data());
+}
 
 bool is_on(int fd, int level, int name) {
     int value = 0;
@@ -25,7 +28,8 @@ bool is_on(int fd, int level, int name) {
 } // namespace
 
 bool is_internet_datagram(int family, int type, int protocol) {
-    return type == SOCK_DGRAM && (family == AF_INET || family == AF_INET6) && (protocol == 0 || protocol == IPPROTO_UDP);
+    return type == SOCK_DGRAM && (family == AF_INET || family == AF_INET6) &&
+           (protocol == 0 || protocol == IPPROTO_UDP);
 }
 
 bool names_port(const std::vector<std::uint8_t>& address) {
@@ -34,7 +38,8 @@ bool names_port(const std::vector<std::uint8_t>& address) {
 }
 
 bool can_be_made_anew(const HandleInfo& info) {
-    return info.kind == HandleKind::socket && is_internet_datagram(info.family, info.type, info.protocol) && !names_port(info.bound);
+    return info.kind == HandleKind::socket && is_internet_datagram(info.family, info.type, info.protocol) &&
+           !names_port(info.bound);
 }
 
 void note_settings(int fd, HandleInfo& info) {
@@ -45,7 +50,8 @@ void note_settings(int fd, HandleInfo& info) {
     socklen_t bytes = sizeof(peer);
     info.peer.clear();
     if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0)
-        info.peer.assign(reinterpret_cast<const std::uint8_t*>(&peer), reinterpret_cast<const std::uint8_t*>(&peer) + bytes);
+        info.peer.assign(reinterpret_cast<const std::uint8_t*>(&peer),
+                         reinterpret_cast<const std::uint8_t*>(&peer) + bytes);
 }
 
 UniqueFd make_datagram_socket(const HandleInfo& info) {

@@ -28,7 +28,9 @@ constexpr std::int32_t kHighestNumber = 1 << 20;
     throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: handle {}: {}", state.number, why));
 }
 
-bool is_unnamed(HandleKind kind, std::uint32_t flags) { return kind == HandleKind::file && (flags & O_TMPFILE) == O_TMPFILE; }
+bool is_unnamed(HandleKind kind, std::uint32_t flags) {
+    return kind == HandleKind::file && (flags & O_TMPFILE) == O_TMPFILE;
+}
 
 int stdio_number(const std::string& path) {
     return path == "/dev/stdin" ? 0 : path == "/dev/stdout" ? 1 : path == "/dev/stderr" ? 2 : -1;
@@ -104,7 +106,8 @@ bool restore_bound(const HandleState& state, const Policy& policy, Handle& handl
     handle.info.bound = state.bound;
     UniqueFd fd = make_datagram_socket(handle.info);
     if (!fd) {
-        handle.lost_why = fmt::format("cannot be bound to {} here ({})", net_address(address, bytes)->text(), std::strerror(errno));
+        handle.lost_why =
+            fmt::format("cannot be bound to {} here ({})", net_address(address, bytes)->text(), std::strerror(errno));
         handle.lost = ECONNRESET;
         return true;
     }
@@ -118,14 +121,18 @@ bool restore_anew(const HandleState& state, const Policy& policy, Handle& handle
     handle.info.peer = state.peer;
     if (!can_be_made_anew(handle.info))
         return false;
-    const auto address = [](const std::vector<std::uint8_t>& bytes) { return reinterpret_cast<const sockaddr*>(bytes.data()); };
+    const auto address = [](const std::vector<std::uint8_t>& bytes) {
+        return reinterpret_cast<const sockaddr*>(bytes.data());
+    };
     const auto size = [](const std::vector<std::uint8_t>& bytes) { return static_cast<socklen_t>(bytes.size()); };
     if ((!state.bound.empty() && !net_address(address(state.bound), size(state.bound))) ||
         (!state.peer.empty() && !net_address(address(state.peer), size(state.peer))))
         bad_state(state, "no internet address");
     handle.lost = ECONNRESET;
     if (!state.peer.empty() && !policy.may_connect(address(state.peer), size(state.peer)))
-        handle.lost_why = "not permitted; " + Policy::net_flag("--allow-connect", address(state.peer), size(state.peer)) + " would allow it";
+        handle.lost_why = "not permitted; " +
+                          Policy::net_flag("--allow-connect", address(state.peer), size(state.peer)) +
+                          " would allow it";
     else if (!state.bound.empty() && !policy.may_bind_ephemeral())
         handle.lost_why = "not permitted; --allow-connect would allow it";
     else
@@ -144,8 +151,8 @@ bool same_file(const HandleState& then, const HandleInfo& now) {
     return then.identity.size == now.identity.size && then.identity.mtime_ns == now.identity.mtime_ns;
 }
 
-// A file without a name goes into a snapshot as a memfd with its content. One that cannot be read, or that holds too much, stays
-// what it is, and is lost.
+// A file without a name goes into a snapshot as a memfd with its content. One that cannot be read, or that holds too
+// much, stays what it is, and is lost.
 void save_unnamed(HandleState& state, int fd, std::uint64_t limit) {
     const UniqueFd again(::open(host_path_of(fd).c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
@@ -215,9 +222,11 @@ std::vector<HandleState> HandleTable::states() const {
         if (info.kind == HandleKind::memfd && handle->file) {
             auto content = read_memfd(handle->file->fd(), state.identity.size, memfd_limit_);
             if (!content)
-                throw UserError(ExitCode::failure, fmt::format("snapshot: a memory file of the program (\"{}\") reaches over {} MiB, more than a "
-                                                               "snapshot holds; let it cut the file before it waits for connections",
-                                                               info.path, memfd_limit_ >> 20));
+                throw UserError(
+                    ExitCode::failure,
+                    fmt::format("snapshot: a memory file of the program (\"{}\") reaches over {} MiB, more than a "
+                                "snapshot holds; let it cut the file before it waits for connections",
+                                info.path, memfd_limit_ >> 20));
             state.content = *std::move(content);
         }
         if (is_unnamed(info.kind, info.flags) && handle->file)

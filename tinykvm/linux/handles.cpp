@@ -400,7 +400,8 @@ std::shared_ptr<const HandleBase> HandleTable::freeze() {
         if (!slots_[n].handle)
             continue;
         auto copy = std::make_unique<Handle>(*slots_[n].handle);
-        const bool serves = copy->info.kind == HandleKind::socket && copy->file && names_port(copy->info.bound) && !is_connected(copy->file->fd());
+        const bool serves = copy->info.kind == HandleKind::socket && copy->file && names_port(copy->info.bound) &&
+                            !is_connected(copy->file->fd());
         if (copy->file && (serves || can_be_made_anew(copy->info)))
             note_settings(copy->file->fd(), copy->info);
         if (copy->info.kind == HandleKind::socket && copy->file && !serves) {

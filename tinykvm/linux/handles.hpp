@@ -147,8 +147,8 @@ public:
 
     // Null when the number is not in use. Valid until the handle is closed, replaced or reset.
     const Handle* find(std::int32_t number) const;
-    // A descriptor of the host, or -1: not in use, or lost. A lost socket gives one that polls as hung up; one that use()
-    // would make anew, a socket that nothing comes to.
+    // A descriptor of the host, or -1: not in use, or lost. A lost socket gives one that polls as hung up; one that
+    // use() would make anew, a socket that nothing comes to.
     int fd(std::int32_t number) const;
     // Why a use of the handle fails: 0, EBADF, or the errno of a lost one.
     int error(std::int32_t number) const;
@@ -179,8 +179,8 @@ public:
     bool is_shared(std::int32_t number) const;
     // A datagram has been answered by a socket of the base, since reset.
     void note_answer() { answered_ = true; }
-    // Whether who waits for the handle still has something to do for the datagram that it was given: a file of its own, but not a
-    // datagram socket that it had at the start, once it has answered.
+    // Whether who waits for the handle still has something to do for the datagram that it was given: a file of its own,
+    // but not a datagram socket that it had at the start, once it has answered.
     bool is_unfinished(std::int32_t number) const;
     // From now on datagrams of the base's sockets come by give() only: a machine that is reset sees what it was woken for.
     void take_given_only() { given_only_ = true; }
@@ -191,7 +191,8 @@ public:
     // Files of the host that open handles may change: device and inode.
     std::vector<FileIdentity> open_for_writing() const;
 
-    // Bytes that memory files of this table hold, and those that are mapped; sparse parts not counted, and nothing of the base's.
+    // Bytes that memory files of this table hold, and those that are mapped; sparse parts not counted, and nothing of
+    // the base's.
     std::uint64_t memfd_bytes() const;
     // No more than `bytes`, and than `room` has room for when it is asked with what there would be.
     void set_memfd_limit(std::uint64_t bytes, std::function<bool(std::uint64_t)> room = {});
@@ -200,8 +201,8 @@ public:
     // Shows the base again. Cost: what was opened, closed or replaced since.
     void reset();
     // The contents become the base of this table and its clones. Connections become lost (ECONNRESET):
-    // clones cannot share one, and a reset machine cannot go on with it. Datagram sockets at a port that the program has named
-    // are all clones' together, others are each clone's own (use()).
+    // clones cannot share one, and a reset machine cannot go on with it. Datagram sockets at a port that the program
+    // has named are all clones' together, others are each clone's own (use()).
     std::shared_ptr<const HandleBase> freeze();
     std::vector<HandleState> states() const;
 

@@ -1,4 +1,5 @@
-// Files in memory that handles and mappings of a machine keep: its own copies of the image's, and how much they may hold.
+// Files in memory that handles and mappings of a machine keep: its own copies of the image's, and how much they may
+// hold.
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -66,7 +67,8 @@ std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_p
 
 void HandleTable::note_mapped(const std::shared_ptr<const HostFile>& file) {
     std::erase_if(mapped_memory_, [](const auto& mapped) { return mapped.expired(); });
-    if (std::none_of(mapped_memory_.begin(), mapped_memory_.end(), [&](const auto& mapped) { return mapped.lock() == file; }))
+    if (std::none_of(mapped_memory_.begin(), mapped_memory_.end(),
+                     [&](const auto& mapped) { return mapped.lock() == file; }))
         mapped_memory_.push_back(file);
 }
 

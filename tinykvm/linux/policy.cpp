@@ -133,8 +133,9 @@ void Policy::add_rule(const std::string& path, Rights rights) {
 std::optional<std::string> Policy::plain_path(const std::string& path) const {
     const PathText text = cut_path(path);
     const std::string joined = join_parts(text.parts);
-    const bool special = std::any_of(text.parts.begin(), text.parts.end(), [](const std::string& part) { return part == ".."; }) ||
-                         is_beneath(joined, "/proc") || is_beneath(joined, "/dev") || is_beneath(joined, "/sys");
+    const bool special =
+        std::any_of(text.parts.begin(), text.parts.end(), [](const std::string& part) { return part == ".."; }) ||
+        is_beneath(joined, "/proc") || is_beneath(joined, "/dev") || is_beneath(joined, "/sys");
     if (text.parts.empty() || special)
         return std::nullopt;
     const UniqueFd fd(tree_.look(joined));

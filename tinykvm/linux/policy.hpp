@@ -122,8 +122,8 @@ private:
     bool step_host(Walk& walk, Cursor& cursor) const;
 
     void add_rule(const std::string& path, Rights rights);
-    // The path that a permission names, where it is canonical as written: one look. Nothing where links or made-up files
-    // may be on the way.
+    // The path that a permission names, where it is canonical as written: one look. Nothing where links or made-up
+    // files may be on the way.
     std::optional<std::string> plain_path(const std::string& path) const;
     void add_lookup(const std::string& path);
     void add_volumes();

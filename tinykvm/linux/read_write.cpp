@@ -108,8 +108,8 @@ std::uint64_t holes_in(int fd, std::uint64_t offset, std::uint64_t bytes) {
     return holes;
 }
 
-// The descriptor to change a file by: a memfd of the base is copied first, and may not hold more than the limit when [offset,
-// offset+growth) is data.
+// The descriptor to change a file by: a memfd of the base is copied first, and may not hold more than the limit when
+// [offset, offset+growth) is data.
 int fd_for_change(CallContext& call, std::int32_t number, std::uint64_t offset, std::uint64_t growth) {
     const Handle* handle = call.handles.find(number);
     if (handle->info.kind != HandleKind::memfd)
@@ -118,7 +118,8 @@ int fd_for_change(CallContext& call, std::int32_t number, std::uint64_t offset, 
     if (fd < 0 || growth == 0 || call.handles.memfds_may_grow(growth + 2 * kPageSize))
         return fd;
     constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
-    return growth <= kMost && offset <= kMost && call.handles.memfds_may_grow(holes_in(fd, offset, growth)) ? fd : -ENOSPC;
+    return growth <= kMost && offset <= kMost && call.handles.memfds_may_grow(holes_in(fd, offset, growth)) ? fd
+                                                                                                            : -ENOSPC;
 }
 
 } // namespace

@@ -82,7 +82,8 @@ void put_link(Messages& out, const Request& request, const Interface& i, std::ui
         out.attribute(IFLA_ADDRESS, i.hardware.data(), i.hardware.size());
         out.attribute(IFLA_BROADCAST, i.hardware_broadcast.data(), i.hardware_broadcast.size());
     }
-    // Linux always has them, and node_exporter reads them unasked. What passes there is the host's: the machine sees zeros.
+    // Linux always has them, and node_exporter reads them unasked. What passes there is the host's: the machine sees
+    // zeros.
     const rtnl_link_stats64 wide{};
     const rtnl_link_stats narrow{};
     out.attribute(IFLA_STATS64, &wide, sizeof(wide));

@@ -78,17 +78,21 @@ std::string self_status(const ProgramFacts& facts, const SelfFacts& self) {
     std::string groups;
     for (std::uint32_t i = 0; i < std::min<std::size_t>(s.group_count, std::size(s.groups)); ++i)
         groups += fmt::format("{} ", s.groups[i]);
-    const auto ids = [](const std::uint32_t (&of)[4]) { return fmt::format("{}\t{}\t{}\t{}", of[0], of[1], of[2], of[3]); };
+    const auto ids = [](const std::uint32_t(&of)[4]) {
+        return fmt::format("{}\t{}\t{}\t{}", of[0], of[1], of[2], of[3]);
+    };
     return fmt::format("Name:\t{0}\nUmask:\t{1:04o}\nState:\tR (running)\nTgid:\t{2}\nNgid:\t0\nPid:\t{2}\nPPid:\t0\n"
                        "TracerPid:\t0\nUid:\t{3}\nGid:\t{4}\nFDSize:\t64\nGroups:\t{5}\n",
                        name_of(facts), s.umask & 0777, self.pid, ids(s.uid), ids(s.gid), groups) +
-           fmt::format("VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{2:8} kB\nVmSwap:\t{3:8} kB\nThreads:\t{4}\n",
+           fmt::format("VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{2:8} kB\nVmSwap:\t{3:8} "
+                       "kB\nThreads:\t{4}\n",
                        n.mapped_bytes / kKib, n.peak_bytes / kKib, n.resident_bytes / kKib, 0, s.threads) +
-           fmt::format("SigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{:016x}\nSigIgn:\t{:016x}\nSigCgt:\t{:016x}\n", s.pending,
-                       s.shared_pending, s.blocked, s.ignored, s.caught) +
-           fmt::format("CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\n", s.inheritable,
-                       s.permitted, s.effective, s.bounding, s.ambient) +
-           fmt::format("NoNewPrivs:\t{}\nSeccomp:\t0\nCpus_allowed_list:\t{}", s.no_new_privileges, cpu_list(facts, self));
+           fmt::format("SigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{:016x}\nSigIgn:\t{:016x}\nSigCgt:\t{:016x}\n",
+                       s.pending, s.shared_pending, s.blocked, s.ignored, s.caught) +
+           fmt::format("CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\n",
+                       s.inheritable, s.permitted, s.effective, s.bounding, s.ambient) +
+           fmt::format("NoNewPrivs:\t{}\nSeccomp:\t0\nCpus_allowed_list:\t{}", s.no_new_privileges,
+                       cpu_list(facts, self));
 }
 
 std::string self_stat(const ProgramFacts& facts, const SelfFacts& self) {
@@ -96,8 +100,9 @@ std::string self_stat(const ProgramFacts& facts, const SelfFacts& self) {
     const SelfNumbers n = numbers_of(self);
     // pid (comm) state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
     // priority nice num_threads itrealvalue starttime vsize rss rsslim and 27 more
-    std::string text = fmt::format("{0} ({1}) R 0 {0} {0} 0 -1 0 0 0 0 0 {5} 0 0 0 20 0 {6} 0 0 {2} {3} {4}", self.pid, name_of(facts),
-                                   n.mapped_bytes, n.resident_bytes / kPageSize, ~0ull, n.state.cpu_ns / kTickNs, n.state.threads);
+    std::string text =
+        fmt::format("{0} ({1}) R 0 {0} {0} 0 -1 0 0 0 0 0 {5} 0 0 0 20 0 {6} 0 0 {2} {3} {4}", self.pid, name_of(facts),
+                    n.mapped_bytes, n.resident_bytes / kPageSize, ~0ull, n.state.cpu_ns / kTickNs, n.state.threads);
     for (int field = 26; field <= 52; ++field)
         text += " 0";
     return text + "\n";

@@ -37,8 +37,10 @@ void check_entropy_regions(std::span<const EntropyRegion> regions) {
         bytes += region.bytes;
     }
     if (regions.size() > kMostEntropyRegions || bytes > kMostEntropyBytes)
-        throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: more than {} entropy regions, or more than {} MiB of them; build it anew",
-                                                            kMostEntropyRegions, kMostEntropyBytes >> 20));
+        throw UserError(
+            ExitCode::bad_snapshot,
+            fmt::format("snapshot: more than {} entropy regions, or more than {} MiB of them; build it anew",
+                        kMostEntropyRegions, kMostEntropyBytes >> 20));
 }
 
 EntropyRegions::EntropyRegions(std::span<const EntropyRegion> regions, GuestRam& ram, const PageTables& tables) {

@@ -149,12 +149,13 @@ std::optional<Stop> Machine::on_host_call() {
             result = -ENOSYS;
             break;
         }
-        CallContext context{space_, handles_, *env_->policy,
-                            [this](const std::string& line) {
-                                if (env_->options.verbose)
-                                    host_->note(line);
-                            },
-                            SelfFacts{shared_->pid, [this] { return maps_text(space_.regions()); }, [this] { return self_numbers(); }}};
+        CallContext context{
+            space_, handles_, *env_->policy,
+            [this](const std::string& line) {
+                if (env_->options.verbose)
+                    host_->note(line);
+            },
+            SelfFacts{shared_->pid, [this] { return maps_text(space_.regions()); }, [this] { return self_numbers(); }}};
         CallArgs args;
         args.nr = call.nr;
         std::copy(std::begin(call.arg), std::end(call.arg), args.arg.begin());

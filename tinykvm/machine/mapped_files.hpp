@@ -15,8 +15,8 @@ namespace tinykvm {
 // What a region that maps the handle's file is filled from; its origin is a copy of the handle.
 std::shared_ptr<FileBacking> backing_of(const Handle& handle);
 
-// What a machine has mapped since it was made: all mappings of a file that was opened for the same have one backing, so that a
-// program holds a descriptor of the host for each file, not for each mapping.
+// What a machine has mapped since it was made: all mappings of a file that was opened for the same have one backing, so
+// that a program holds a descriptor of the host for each file, not for each mapping.
 class MappedFiles {
 public:
     explicit MappedFiles(std::size_t most) : most_(most) {}

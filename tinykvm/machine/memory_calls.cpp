@@ -110,7 +110,8 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
 void Machine::after_file_call(const abi::HostCall& call, std::int64_t result) {
     if (result < 0)
         return;
-    const bool cut = call.nr == __NR_ftruncate || (call.nr == __NR_fallocate && (call.arg[1] & FALLOC_FL_PUNCH_HOLE) != 0);
+    const bool cut =
+        call.nr == __NR_ftruncate || (call.nr == __NR_fallocate && (call.arg[1] & FALLOC_FL_PUNCH_HOLE) != 0);
     if (const Handle* handle = cut ? handles_.find(static_cast<std::int32_t>(call.arg[0])) : nullptr;
         handle && handle->info.kind == HandleKind::memfd && handle->file)
         space_.memory_file_cut(handle->file->fd());

@@ -137,7 +137,8 @@ struct MachineState {
     std::uint64_t random_at = 0;            // guest address of AT_RANDOM's 16 bytes, made fresh in each clone
     std::vector<LateVariable> late_env;     // may be absent in a file
     std::vector<EntropyRegion> entropy;     // may be absent in a file
-    std::vector<std::string> repeats;       // what is known of random values that every request would repeat, a line each; may be absent in a file
+    std::vector<std::string>
+        repeats; // what is known of random values that every request would repeat, a line each; may be absent in a file
     std::vector<LargePageState> large_pages; // by address; may be absent in a file
     std::uint32_t threads = 0;
     CpuState cpu;

@@ -198,7 +198,8 @@ bool AddressSpace::append_runs(GuestVirt at, std::uint64_t length, Access access
 }
 
 bool AddressSpace::gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) {
-    const std::size_t runs = out.size(), last = out.empty() ? 0 : out.back().iov_len; // which what is contiguous makes longer
+    const std::size_t runs = out.size(),
+                      last = out.empty() ? 0 : out.back().iov_len; // which what is contiguous makes longer
     if (append_runs(at, length, access, out))
         return true;
     out.resize(runs);

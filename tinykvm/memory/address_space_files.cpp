@@ -77,7 +77,8 @@ FaultOutcome AddressSpace::populate_shared(Regions::iterator region, std::uint64
             out_of_memory_ = true;
             return FaultOutcome::no_memory;
         }
-        if (holes && ::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first), static_cast<off_t>(last - first)) != 0) {
+        if (holes &&
+            ::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first), static_cast<off_t>(last - first)) != 0) {
             first = offset; // a sealed file: only the page that is touched now will be there
             last = offset + kPageSize;
         }

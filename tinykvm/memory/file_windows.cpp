@@ -16,7 +16,8 @@ Frame FileWindows::find(const FileBacking& file, std::uint64_t offset) const {
 }
 
 bool FileWindows::has(const FileBacking& file) const {
-    return std::any_of(windows_.begin(), windows_.end(), [&](const Window& window) { return window.file.get() == &file; });
+    return std::any_of(windows_.begin(), windows_.end(),
+                       [&](const Window& window) { return window.file.get() == &file; });
 }
 
 Frame FileWindows::frame(const std::shared_ptr<const FileBacking>& file, int fd, std::uint64_t offset, const Leave& leave,

@@ -78,13 +78,15 @@ Plan plan_of(const Invocation& invocation, Context& context) {
 }
 
 // What was found when the snapshot was made.
-void tell_repeats(const Invocation& invocation, const SnapshotReader& snapshot, const std::filesystem::path& file, std::ostream& out) {
+void tell_repeats(const Invocation& invocation, const SnapshotReader& snapshot, const std::filesystem::path& file,
+                  std::ostream& out) {
     const auto& repeats = snapshot.state().repeats;
     if (!repeats.empty() && flag(invocation, "strict-unique"))
         throw tinykvm::UserError(tinykvm::ExitCode::failure,
                                  fmt::format("--strict-unique: {}; nothing was stored (docs/UNIQUENESS.md)", repeats.front()));
     for (const std::string& repeat : repeats)
-        out << fmt::format("kvmserver: {}: {} (docs/UNIQUENESS.md)\n", file.filename().string(), store::printable(repeat));
+        out << fmt::format("kvmserver: {}: {} (docs/UNIQUENESS.md)\n", file.filename().string(),
+                           store::printable(repeat));
 }
 
 void print_routes(const json& change, std::ostream& out) {

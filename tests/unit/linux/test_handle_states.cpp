@@ -179,7 +179,8 @@ TEST_CASE("a missing, changed or forbidden file is lost, and says so") {
 
 TEST_CASE("a datagram socket is made anew, but not with a peer that is not permitted") {
     World world;
-    const sockaddr_in there{.sin_family = AF_INET, .sin_port = htons(53), .sin_addr = {htonl(0xcb007101)}, .sin_zero = {}};
+    const sockaddr_in there{
+        .sin_family = AF_INET, .sin_port = htons(53), .sin_addr = {htonl(0xcb007101)}, .sin_zero = {}};
     HandleState open, connected, wrong;
     open.kind = HandleKind::socket;
     open.family = AF_INET;
@@ -187,7 +188,8 @@ TEST_CASE("a datagram socket is made anew, but not with a peer that is not permi
     connected = wrong = open;
     open.number = 4;
     connected.number = wrong.number = 5;
-    connected.peer.assign(reinterpret_cast<const std::uint8_t*>(&there), reinterpret_cast<const std::uint8_t*>(&there + 1));
+    connected.peer.assign(reinterpret_cast<const std::uint8_t*>(&there),
+                          reinterpret_cast<const std::uint8_t*>(&there + 1));
     wrong.peer = {1, 2, 3};
     Restored restored(world, {open, connected});
     CHECK(restored.table.states() == std::vector<HandleState>{open, connected});

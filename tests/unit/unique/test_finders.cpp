@@ -222,7 +222,8 @@ TEST_CASE("of a region only what was touched is filled") {
     kvmserver_entropy_place(&head, 12000);
     w.put(World::kHeap + 64, head);
     const auto at = [](std::uint64_t offset) { return GuestVirt(World::kHeap + offset); };
-    const MemoryView view({w.view.areas()[1]}, {{at(0), std::span(w.heap).first(4096)}}, {{at(0), at(4096)}, {at(8192), at(12288)}});
+    const MemoryView view({w.view.areas()[1]}, {{at(0), std::span(w.heap).first(4096)}},
+                          {{at(0), at(4096)}, {at(8192), at(12288)}});
     const Found found = find_entropy(view);
     REQUIRE(found.regions.size() == 2);
     CHECK((found.regions[0].at == World::kHeap + 104 && found.regions[0].bytes == 4096 - 104));

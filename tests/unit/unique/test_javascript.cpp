@@ -212,14 +212,17 @@ TEST_CASE("memory that keeps finders of JavaScript busy") {
     V8 v8; // so that they look at all
     put_weak_random(v8, World::kHeap + 0x3000, 0xdeadbeef, 1);
     std::vector<std::byte> large((16 << 20) + 4096);
-    const auto pages = std::span(large).subspan((4096 - reinterpret_cast<std::uintptr_t>(large.data()) % 4096) % 4096, 16 << 20);
+    const auto pages =
+        std::span(large).subspan((4096 - reinterpret_cast<std::uintptr_t>(large.data()) % 4096) % 4096, 16 << 20);
     const auto repeat = [&](std::span<const std::byte> unit) {
         for (std::size_t at = 0; at + unit.size() <= pages.size(); at += unit.size())
             std::copy(unit.begin(), unit.end(), pages.begin() + static_cast<std::ptrdiff_t>(at));
     };
     const auto text = [&](std::string_view unit) { repeat(std::as_bytes(std::span(unit))); };
     SECTION("calls") { text("p>b.length-16&&(x.randomFillSync(b),p=0);"); }
-    SECTION("other names") { text("import{randomFillSync as a,randomFillSync as b,randomFillSync as c}a(a(a(b(b(c(c("); }
+    SECTION("other names") {
+        text("import{randomFillSync as a,randomFillSync as b,randomFillSync as c}a(a(a(b(b(c(c(");
+    }
     SECTION("blanks") { text("randomFillSync                                                               "); }
     SECTION("permutations with numbers behind") {
         std::array<std::uint8_t, 256> unit;
