@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "src/daemon/hand_over.hpp"
+#include "src/daemon/open_files.hpp"
 #include "src/daemon/service.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -29,15 +29,6 @@ namespace {
 constexpr int kLookMs = 100; // how soon a deploy by another process is seen
 // All together, and the 5 s of the supervisor for its processes, in less than packaging's TimeoutStopSec.
 constexpr std::chrono::seconds kDrainPatience{30}, kLastPatience{3};
-
-// Every connection and every machine needs descriptors.
-void raise_open_files() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        ::setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
 
 // `said`: what went wrong the last time; that is not told again.
 template <class Action>

@@ -6,14 +6,17 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <span>
 #include <vector>
 
+#include "src/daemon/open_files.hpp"
 #include "src/link/machine_link.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/write.hpp"
@@ -51,18 +54,52 @@ UniqueFd above(int fd) {
     return copy;
 }
 
-} // namespace
-
-std::string list_of_pieces(const store::StoredSnapshot& snapshot) {
+// As src/snapshot/byte_source.hpp has it.
+std::string list_of(const store::StoredSnapshot& snapshot) {
     std::string list;
-    for (std::size_t i = 0; i < snapshot.pieces().size(); ++i)
-        list += fmt::format("{} {}\n", snapshot.pieces()[i].length, snapshot.piece_path(i));
+    for (const store::Piece& piece : snapshot.pieces())
+        list += fmt::format("{} {}\n", piece.length, piece.chunk.hex());
     return list;
 }
 
+// It has each piece open for as long as it lives, which leaves it few files for all else where a process may
+// have few.
+void require_open_files(const FunctionProgram& program) {
+    constexpr std::uint64_t kOthers = 64; // its machines, and what their programs open
+    rlimit limit{};
+    const std::uint64_t needed = program.snapshot->pieces().size() + kOthers;
+    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed)
+        throw UserError(ExitCode::failure,
+                        fmt::format("{}: its snapshot has {} pieces, and a process may have {} open files "
+                                    "here: raise that to {} or more "
+                                    "(ulimit -n, LimitNOFILE= in the unit)",
+                                    program.name, program.snapshot->pieces().size(), limit.rlim_cur, needed));
+}
+
+void send_pieces(int control, const store::StoredSnapshot& snapshot) {
+    const std::size_t count = snapshot.pieces().size();
+    for (std::size_t first = 0; first < count; first += link::kMostFiles) {
+        std::vector<UniqueFd> files;
+        std::vector<int> numbers;
+        const std::size_t end = std::min(count, first + link::kMostFiles);
+        for (std::size_t piece = first; piece < end; ++piece)
+            numbers.push_back(files.emplace_back(snapshot.open_piece(piece)).get());
+        link::Message message;
+        message.kind = link::Kind::pieces;
+        message.left = static_cast<std::uint32_t>(count - end);
+        if (!link::send_files(control, message, numbers))
+            throw_errno("give a process the pieces of its snapshot");
+    }
+}
+
+} // namespace
+
 FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes) : FunctionProcess("/proc/self/exe", {std::to_string(ahead_bytes)}) {}
 
-FunctionProcess FunctionProcess::for_trial(const std::string& executable) { return {executable, {"0", "with-parent"}}; }
+FunctionProcess FunctionProcess::for_trial(const std::string& executable) {
+    raise_open_files(); // this may be a command, which nobody has raised them for
+    return {executable, {"0", "with-parent"}};
+}
 
 FunctionProcess::FunctionProcess(const std::string& executable, const std::vector<std::string>& more) {
     Pipe out, err;
@@ -118,8 +155,9 @@ FunctionProcess::FunctionProcess(const std::string& executable, const std::vecto
 }
 
 void FunctionProcess::assign(const FunctionProgram& program) {
-    for (const std::string& text :
-         {program.name + "\n" + program.after_restore + "\n", program.pieces, program.values, program.environment}) {
+    require_open_files(program);
+    for (const std::string& text : {program.name + "\n" + program.after_restore + "\n",
+                                    list_of(*program.snapshot), program.values, program.environment}) {
         const UniqueFd file(::memfd_create("kvmserver-assignment", MFD_CLOEXEC));
         if (!file)
             throw_errno("memfd_create");
@@ -129,6 +167,7 @@ void FunctionProcess::assign(const FunctionProgram& program) {
         if (!link::send(control_.get(), message, file.get()))
             throw_errno("tell a process what it serves");
     }
+    send_pieces(control_.get(), *program.snapshot);
 }
 
 bool FunctionProcess::running() const {

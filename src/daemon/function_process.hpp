@@ -12,14 +12,12 @@
 namespace kvmserver::daemon {
 
 struct FunctionProgram {
-    std::string name;          // "hello v4"
-    std::string pieces;        // the list of the snapshot's pieces: src/snapshot/byte_source.hpp
+    std::string name; // "hello v4"
+    const store::StoredSnapshot* snapshot = nullptr;
     std::string after_restore; // path of the hook; "": none
     std::string values;        // its body
     std::string environment;   // "NAME=VALUE" and a NUL each
 };
-
-std::string list_of_pieces(const store::StoredSnapshot& snapshot); // FunctionProgram::pieces
 
 class FunctionProcess {
 public:
@@ -28,7 +26,8 @@ public:
     explicit FunctionProcess(std::uint64_t ahead_bytes);
     // One that ends with the thread that made it, whatever it is doing then. Throws HostError.
     static FunctionProcess for_trial(const std::string& executable);
-    // What it is to serve; once. Throws HostError, and then it is of no use.
+    // What it is to serve; once. Throws HostError, and UserError when the snapshot's files are not sound or
+    // more than a process may have open; then it is of no use.
     void assign(const FunctionProgram& program);
     bool running() const;
     // Kills it, if it still runs.

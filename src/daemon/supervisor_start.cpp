@@ -55,7 +55,7 @@ void Supervisor::start_loop() {
         std::string failed;
         try {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
-            const FunctionProgram program{facts.name, list_of_pieces(*process->snapshot), facts.after_restore,
+            const FunctionProgram program{facts.name, process->snapshot.get(), facts.after_restore,
                                           facts.values.body, facts.values.environment};
             process->process = spares.take();
             try {

@@ -1,9 +1,10 @@
 // What the daemon and the process of a function say to each other: whole messages over SEQPACKET sockets.
 //
-// The daemon has one such socket to the process, over which it first says what that serves: three times
+// The daemon has one such socket to the process, over which it first says what that serves: four times
 // `assign`, with files of the name and the hook's path (a line each), of the list of the snapshot's pieces,
-// and of the hook's body. Then it sends a further socket for each request machine that it wants. The process
-// ends when the first is closed, a machine when its own is. A machine says `ready` when it can take a
+// of the hook's body, and of the environment; then `pieces`, with the files of that list in its order, as
+// many messages as it takes. Then it sends a further socket for each request machine that it wants. The
+// process ends when the first is closed, a machine when its own is. A machine says `ready` when it can take a
 // request, is sent one `request` at a time, says `ended` when that went wrong, before it closes the request's
 // connection, and `ready` again.
 #pragma once
@@ -12,14 +13,16 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::link {
 
-enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign };
+enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign, pieces };
 
 // Why a request's connection was closed by us and not by its program.
 enum class Ending : std::uint8_t { none = 0, program_failed, timed_out, out_of_memory, stopped, over_total };
@@ -31,6 +34,7 @@ struct Message {
     std::uint8_t address_bytes = 0; // request: 4, 16, or 0 where the client has no IP address
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request
+    std::uint32_t left = 0;            // pieces: so many files come in further messages
     // ready: of the request before, or (the first two) of the process, with a machine's first one
     std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0,
                   exits = 0;
@@ -38,9 +42,14 @@ struct Message {
 
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_pair(); // throws HostError
 
+// What Linux takes in one message (SCM_MAX_FD, unix(7)).
+inline constexpr std::size_t kMostFiles = 253;
+
 // With a descriptor, when `fd` is none of -1. Never blocks and never raises SIGPIPE: false (errno) when it
 // cannot be sent.
 bool send(int socket, const Message& message, int fd = -1);
+// With several: kMostFiles at most.
+bool send_files(int socket, const Message& message, std::span<const int> files);
 
 struct Received {
     Message message;
@@ -50,5 +59,13 @@ enum class Wait { yes, no };
 // Nothing: the other side has closed, or (Wait::no) nothing is there: then `again` is set. What is no message
 // counts as the end.
 std::optional<Received> receive(int socket, Wait wait, bool* again = nullptr);
+
+struct ReceivedFiles {
+    Message message;
+    std::vector<tinykvm::UniqueFd> files;
+    bool lost = false; // this process may not have so many open: some did not arrive
+};
+// Waits. Nothing: as above.
+std::optional<ReceivedFiles> receive_files(int socket);
 
 } // namespace kvmserver::link

@@ -3,12 +3,15 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <iterator>
 #include <list>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "src/runner/after_restore.hpp"
 #include "src/runner/channel_arrivals.hpp"
@@ -27,12 +30,32 @@ namespace {
 struct Assignment {
     std::string name;          // "hello v4", for messages
     std::string after_restore; // path of the request that is made once, before all others; "": none
-    UniqueFd pieces;           // the list of the snapshot's pieces: byte_source.hpp
+    UniqueFd list;             // of the snapshot's pieces: byte_source.hpp
+    std::vector<UniqueFd> pieces;
     UniqueFd values;           // the body of that request
     std::vector<std::string> environment; // "NAME=VALUE": what the program is to find in its own
 };
 
-// Nothing: the daemon has no use for it.
+// Nothing: the daemon has no use for it. Throws UserError when they are more files than this process may have
+// open.
+std::optional<std::vector<UniqueFd>> receive_pieces(int control, const std::string& name) {
+    std::vector<UniqueFd> files;
+    for (;;) {
+        auto received = link::receive_files(control);
+        if (!received || received->message.kind != link::Kind::pieces)
+            return std::nullopt;
+        if (received->lost)
+            throw UserError(
+                ExitCode::failure,
+                name + ": the pieces of its snapshot are more than the files that its process may have open: "
+                       "raise that (ulimit -n, LimitNOFILE= in the unit)");
+        std::ranges::move(received->files, std::back_inserter(files));
+        if (received->message.left == 0)
+            return files;
+    }
+}
+
+// Nothing: the daemon has no use for it. Throws UserError.
 std::optional<Assignment> receive_assignment(int control) {
     UniqueFd files[4];
     for (UniqueFd& file : files) {
@@ -49,16 +72,23 @@ std::optional<Assignment> receive_assignment(int control) {
     const std::string variables = read_text(files[3].get(), "the environment");
     for (std::size_t at = 0, nul; (nul = variables.find('\0', at)) != variables.npos; at = nul + 1)
         environment.push_back(variables.substr(at, nul - at));
-    return Assignment{text.substr(0, middle), text.substr(middle + 1, end - middle - 1), std::move(files[1]),
-                      std::move(files[2]), std::move(environment)};
+    auto pieces = receive_pieces(control, text.substr(0, middle));
+    if (!pieces)
+        return std::nullopt;
+    return Assignment{text.substr(0, middle), text.substr(middle + 1, end - middle - 1),
+                      std::move(files[1]),    *std::move(pieces),
+                      std::move(files[2]),    std::move(environment)};
 }
 
 class FunctionWorker {
 public:
     FunctionWorker(FunctionOptions options, Assignment assignment, Restored::Ahead ahead)
-        : begin_(host_mono_ns()), options_(with(std::move(options), assignment.environment)), assignment_(std::move(assignment)),
-          restored_(SnapshotReader::open(open_pieces_source(assignment_.pieces.get()), assignment_.name),
-                    options_.machine, Restored::Sockets::none, hook(), std::move(ahead)) {
+        : begin_(host_mono_ns()), options_(with(std::move(options), assignment.environment)),
+          assignment_(std::move(assignment)),
+          restored_(
+              SnapshotReader::open(open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)),
+                                   assignment_.name),
+              options_.machine, Restored::Sockets::none, hook(), std::move(ahead)) {
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
         if (assignment_.after_restore.empty()) // else it gets them there
@@ -164,7 +194,7 @@ private:
 
     const std::uint64_t begin_;
     const FunctionOptions options_;
-    const Assignment assignment_;
+    Assignment assignment_;
     Restored restored_;
     WorkerStats stats_;
     std::atomic<bool> first_{true};

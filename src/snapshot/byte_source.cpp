@@ -56,11 +56,11 @@ private:
 
 class PiecesSource final : public ByteSource {
 public:
-    // Their names are those of what is in them, or their folder is not sound.
+    // Their names are those of what is in them, or the store is not sound.
     explicit PiecesSource(std::string digest) : digest_(std::move(digest)) {}
     std::string identity() const override { return digest_; }
-    void add(std::uint64_t length, std::string path) {
-        pieces_.push_back({size_, length, std::move(path)});
+    void add(std::uint64_t length, std::string name, UniqueFd file) {
+        pieces_.push_back({size_, length, std::move(name), std::move(file)});
         size_ += length;
     }
     std::uint64_t size() const override { return size_; }
@@ -68,7 +68,7 @@ public:
         const auto piece = std::ranges::lower_bound(pieces_, offset, {}, &Piece::offset);
         if (piece == pieces_.end() || piece->offset != offset || piece->length != length)
             return ByteSource::identity_of(offset, length);
-        return std::filesystem::path(piece->path).filename().string();
+        return piece->name;
     }
 
     void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
@@ -81,10 +81,7 @@ public:
             const std::uint64_t skipped = offset - from.offset;
             const auto part = bytes.first(
                 static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
-            const UniqueFd fd(::open(from.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-            if (!fd)
-                throw FormatError(fmt::format("a piece is missing: {}: {}", from.path, std::strerror(errno)));
-            read_fully(fd.get(), skipped, part, from.path);
+            read_fully(from.file.get(), skipped, part, from.name);
             offset += part.size();
             bytes = bytes.subspan(part.size());
         }
@@ -93,7 +90,8 @@ public:
 private:
     struct Piece {
         std::uint64_t offset, length;
-        std::string path;
+        std::string name;
+        UniqueFd file;
     };
     std::string digest_; // of the list
     std::vector<Piece> pieces_;
@@ -126,9 +124,15 @@ std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) 
     return std::make_unique<FileSource>(std::move(fd), info, path.native());
 }
 
-std::unique_ptr<ByteSource> open_pieces_source(int list) {
+std::unique_ptr<ByteSource> open_pieces_source(int list, std::vector<UniqueFd> files) {
     const std::string text = tinykvm::read_text(list, "the list of pieces");
     auto source = std::make_unique<PiecesSource>(sha256_of_file(list));
+    const auto malformed = [] {
+        return UserError(ExitCode::bad_snapshot, "the list of a snapshot's pieces is malformed");
+    };
+    if (static_cast<std::size_t>(std::ranges::count(text, '\n')) != files.size())
+        throw malformed();
+    auto file = files.begin();
     const char* at = text.data();
     const char* const end = at + text.size();
     while (at != end) {
@@ -137,8 +141,8 @@ std::unique_ptr<ByteSource> open_pieces_source(int list) {
         std::uint64_t length = 0;
         const auto [space, error] = std::from_chars(at, line_end ? line_end : end, length);
         if (!line_end || error != std::errc() || space == line_end || *space != ' ' || length == 0)
-            throw UserError(ExitCode::bad_snapshot, "the list of a snapshot's pieces is malformed");
-        source->add(length, std::string(space + 1, line_end));
+            throw malformed();
+        source->add(length, std::string(space + 1, line_end), std::move(*file++));
         at = line_end + 1;
     }
     return source;

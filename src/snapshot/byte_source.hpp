@@ -6,6 +6,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
+
+#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
 
@@ -26,9 +29,9 @@ public:
 // Throws UserError (not_found, not_permitted, bad_snapshot: no regular file), HostError.
 std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path);
 
-// `list` is a file of lines "LENGTH PATH", one a piece, in order; each path names a file that holds that
-// piece and nothing else, for ever: it is called by what is in it. The pieces are opened when they are read,
-// and need not outlive that. Throws UserError (bad_snapshot) for another text.
-std::unique_ptr<ByteSource> open_pieces_source(int list);
+// `list` is a file of lines "LENGTH NAME", one a piece, in order. `files` has an open file for each, which
+// holds that piece and nothing else, for ever: the name tells what is in it (its digest). Throws UserError
+// (bad_snapshot) for another text, or another number of files.
+std::unique_ptr<ByteSource> open_pieces_source(int list, std::vector<tinykvm::UniqueFd> files);
 
 } // namespace kvmserver

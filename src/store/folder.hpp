@@ -39,7 +39,7 @@ public:
 
     int fd() const { return fd_.get(); }
     std::string full(std::string_view relative) const;    // for messages
-    std::string path_of(std::string_view relative) const; // for other libraries and processes
+    std::string path_of(std::string_view relative) const; // for other libraries
 
     // --- writing; nothing is durable before it and the folder that names it are synced
     bool make_folder(const std::string& path);                            // false: it is there already

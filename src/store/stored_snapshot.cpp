@@ -38,10 +38,6 @@ tinykvm::UniqueFd StoredSnapshot::open_piece(std::size_t piece) const {
     return open_chunk(*folder_, which.chunk, which.length);
 }
 
-std::string StoredSnapshot::piece_path(std::size_t piece) const {
-    return folder_->path_of(chunk_path(pieces_.at(piece).chunk));
-}
-
 void StoredSnapshot::read(std::uint64_t offset, std::span<std::byte> bytes) const {
     if (offset > size_ || bytes.size() > size_ - offset)
         throw BadValue("reading beyond the end of a snapshot");

@@ -31,7 +31,6 @@ public:
     // The file that holds a piece and nothing else, for openat and pread; its length is checked, its bytes
     // are not (a snapshot has checksums of its own). The descriptor may be kept.
     tinykvm::UniqueFd open_piece(std::size_t piece) const;
-    std::string piece_path(std::size_t piece) const;
     // Any part of the snapshot's file. Throws BadValue beyond its end.
     void read(std::uint64_t offset, std::span<std::byte> bytes) const;
     // Writes the whole file, from the offset at which `fd` stands; every byte is checked on the way.

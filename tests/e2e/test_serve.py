@@ -148,7 +148,7 @@ def test_a_version_that_is_not_there_any_more(store, serve, snap) -> None:
         for chunk in folder.iterdir():
             chunk.rename(chunk.with_suffix(".away"))
     problem = daemon.ask("bad").problem
-    assert problem["status"] == 502 and problem["code"] == "not-restored" and "piece is missing" in problem["detail"]
+    assert problem["status"] == 502 and problem["code"] == "not-restored" and ": is missing: " in problem["detail"]
     assert daemon.text("good", "/count") == "1\n"
     for folder in (store.path / "chunks").iterdir():
         for chunk in folder.iterdir():

@@ -2,6 +2,7 @@
 #include "tests/catch.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -82,4 +83,60 @@ TEST_CASE("a message of another length is the end") {
     const std::size_t bytes = GENERATE(1u, sizeof(Message) - 1, sizeof(Message) + 1);
     send_raw(ours.get(), std::vector<std::byte>(bytes), {});
     CHECK_FALSE(receive(theirs.get(), Wait::yes));
+}
+
+TEST_CASE("files arrive in their order, as many as Linux takes in one message") {
+    const auto [ours, theirs] = make_pair();
+    const std::size_t count = GENERATE(std::size_t{1}, std::size_t{2}, kMostFiles);
+    const auto before = open_descriptors();
+    {
+        std::vector<UniqueFd> files;
+        std::vector<int> numbers;
+        for (std::size_t i = 0; i < count; ++i) {
+            int pipe[2];
+            REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
+            const UniqueFd writer(pipe[1]);
+            const auto byte = static_cast<unsigned char>(i);
+            REQUIRE(::write(writer.get(), &byte, 1) == 1);
+            numbers.push_back(files.emplace_back(pipe[0]).get());
+        }
+        Message message;
+        message.kind = Kind::pieces;
+        message.left = 5;
+        REQUIRE(send_files(ours.get(), message, numbers));
+        files.clear();
+        const auto received = receive_files(theirs.get());
+        REQUIRE(received);
+        CHECK(received->message.left == 5);
+        CHECK_FALSE(received->lost);
+        REQUIRE(received->files.size() == count);
+        for (std::size_t i = 0; i < count; ++i) {
+            unsigned char byte = 0;
+            CHECK((::read(received->files[i].get(), &byte, 1) == 1 && byte == static_cast<unsigned char>(i)));
+        }
+    }
+    CHECK(open_descriptors() == before);
+    CHECK_FALSE(send_files(ours.get(), Message{}, std::vector<int>(kMostFiles + 1, ours.get())));
+}
+
+TEST_CASE("files for which this process has no room are told, and those that arrived are closed") {
+    const auto [ours, theirs] = make_pair();
+    const UniqueFd file = some_file();
+    const auto before = open_descriptors();
+    REQUIRE(send_files(ours.get(), Message{}, std::vector<int>(20, file.get())));
+    rlimit usual{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    const int next = ::dup(file.get()); // the lowest number that is free
+    REQUIRE(next >= 0);
+    ::close(next);
+    const rlimit few{static_cast<rlim_t>(next) + 10, usual.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    {
+        const auto received = receive_files(theirs.get());
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &usual) == 0);
+        REQUIRE(received);
+        CHECK(received->lost);
+        CHECK(received->files.size() < 20);
+    }
+    CHECK(open_descriptors() == before);
 }

@@ -35,14 +35,17 @@ void make_snapshot(const fs::path& path, unsigned seed) {
     write_snapshot(path, test::sample_state(3000), test::make_memory(3000, seed), hot, 1);
 }
 
-// The snapshot as a list of pieces: each chunk, and what is around them.
+// The snapshot as a list of pieces: each chunk, and what is around them. Their files need no names any more.
 SnapshotReader open_in_pieces(const fs::path& snapshot, const fs::path& folder) {
     const auto whole = test::read_file(snapshot);
     const auto reader = SnapshotReader::open(snapshot);
     std::string list;
+    std::vector<tinykvm::UniqueFd> files;
     const auto piece = [&](std::uint64_t begin, std::uint64_t end, const std::string& name) {
         test::write_file(folder / name, std::span(whole).subspan(begin, end - begin));
-        list += fmt::format("{} {}\n", end - begin, (folder / name).string());
+        list += fmt::format("{} {}\n", end - begin, name);
+        REQUIRE(files.emplace_back(::open((folder / name).c_str(), O_RDONLY | O_CLOEXEC)));
+        fs::remove(folder / name);
     };
     std::uint64_t at = reader.chunks().front().offset;
     piece(0, at, "head");
@@ -54,7 +57,7 @@ SnapshotReader open_in_pieces(const fs::path& snapshot, const fs::path& folder) 
     piece(at, whole.size(), "tail");
     test::write_file(folder / "list", std::as_bytes(std::span(list)));
     const tinykvm::UniqueFd fd(::open((folder / "list").c_str(), O_RDONLY | O_CLOEXEC));
-    return SnapshotReader::open(open_pieces_source(fd.get()), "pieces");
+    return SnapshotReader::open(open_pieces_source(fd.get(), std::move(files)), "pieces");
 }
 
 } // namespace
