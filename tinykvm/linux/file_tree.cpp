@@ -38,6 +38,14 @@ bool is_procfs(int fd) {
     return ::fstatfs(fd, &info) == 0 && info.f_type == PROC_SUPER_MAGIC;
 }
 
+// As the kernel names it; "" when it cannot be told.
+std::string name_of(int fd) {
+    std::string path(kMaxPath + 1, '\0');
+    const ssize_t n = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path.data(), path.size());
+    path.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    return path.starts_with('/') ? path : "";
+}
+
 } // namespace
 
 FileTree::FileTree() : root_(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) {
@@ -49,7 +57,7 @@ FileTree::FileTree() : root_(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) {
     ::close(probe);
 }
 
-void FileTree::mount(const Volume& volume, const std::string& guest) {
+std::string FileTree::mount(const Volume& volume, const std::string& guest) {
     struct stat info {};
     if (::stat(volume.host.c_str(), &info) != 0)
         throw UserError(ExitCode::not_found, fmt::format("--volume={}:{}: there is no {} on the host", volume.host,
@@ -61,9 +69,17 @@ void FileTree::mount(const Volume& volume, const std::string& guest) {
     mount.folder = UniqueFd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!mount.folder)
         throw_errno("open volume " + folder);
+    std::string opened = name_of(mount.folder.get());
+    if (!mount.name.empty())
+        opened = join_path(opened, mount.name);
     mounts_.push_back(std::move(mount));
     std::stable_sort(mounts_.begin(), mounts_.end(),
                      [](const Mount& a, const Mount& b) { return a.guest.size() > b.guest.size(); });
+    return opened;
+}
+
+void FileTree::unmount(const std::string& guest) {
+    std::erase_if(mounts_, [&](const Mount& mount) { return mount.guest == guest; });
 }
 
 const FileTree::Mount* FileTree::mount_of(std::string_view path) const {
@@ -99,14 +115,6 @@ int FileTree::open(const std::string& path, int flags, unsigned mode) const {
 }
 
 namespace {
-
-// As the kernel names it; "" when it cannot be told.
-std::string name_of(int fd) {
-    std::string path(kMaxPath + 1, '\0');
-    const ssize_t n = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path.data(), path.size());
-    path.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-    return path.starts_with('/') ? path : "";
-}
 
 bool same_file(int fd, int other) {
     struct stat a {}, b {};

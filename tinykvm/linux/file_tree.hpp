@@ -16,8 +16,10 @@ namespace tinykvm {
 class FileTree {
 public:
     FileTree(); // throws HostError when the kernel has no openat2
-    // `guest` is the canonical path of volume.guest. Throws UserError when there is no such host folder or file.
-    void mount(const Volume& volume, const std::string& guest);
+    // `guest` is the canonical path of volume.guest. Returns the path on the host of what was opened, all links resolved. Throws
+    // UserError when there is no such host folder or file.
+    std::string mount(const Volume& volume, const std::string& guest);
+    void unmount(const std::string& guest);
 
     // A descriptor or -errno. -ELOOP: a component is a symlink. O_PATH|O_NOFOLLOW opens a link itself.
     // Nothing of a procfs is opened for writing, and of one that is not at /proc nothing at all.

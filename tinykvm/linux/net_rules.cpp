@@ -27,6 +27,8 @@ NetAddress from_ipv6(const in6_addr& address) {
     return result;
 }
 
+} // namespace
+
 std::vector<NetAddress> addresses_of(const std::string& host) {
     in_addr four{};
     in6_addr six{};
@@ -50,8 +52,6 @@ std::vector<NetAddress> addresses_of(const std::string& host) {
     freeaddrinfo(list);
     return result;
 }
-
-} // namespace
 
 bool NetAddress::is_ipv4() const { return std::equal(kMapped.begin(), kMapped.end(), bytes.begin()); }
 

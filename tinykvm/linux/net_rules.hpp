@@ -25,6 +25,9 @@ struct NetAddress {
 // Nothing unless it is a whole AF_INET or AF_INET6 address.
 std::optional<NetAddress> net_address(const sockaddr* address, socklen_t length);
 
+// Of an address or a name, which is resolved now; none when it has none.
+std::vector<NetAddress> addresses_of(const std::string& host);
+
 class NetRules {
 public:
     NetRules() = default;

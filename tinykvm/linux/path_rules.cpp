@@ -16,6 +16,12 @@ void PathRules::add_volume(const std::string& path, Rights rights) {
     add_lookup(path);
 }
 
+void PathRules::drop_beneath(std::string_view path) {
+    for (auto& [at, node] : nodes_)
+        if (is_beneath(at, path))
+            node.rule = 0;
+}
+
 void PathRules::add_lookup(const std::string& path) {
     std::string at = path;
     while (at != "/") {

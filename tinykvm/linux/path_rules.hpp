@@ -24,6 +24,8 @@ public:
     void add(const std::string& path, Rights rights);
     // As `add`, but what a shorter rule says does not reach into a volume.
     void add_volume(const std::string& path, Rights rights);
+    // Rules of the path and of what lies beneath it, but for volumes and what may be looked up.
+    void drop_beneath(std::string_view path);
     // Only the path itself, and what leads to it.
     void add_lookup(const std::string& path);
 

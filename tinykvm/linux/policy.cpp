@@ -18,10 +18,13 @@ namespace tinykvm {
 
 static_assert(kOwnPath == abi::kOwnPath);
 
-Policy::Policy(Permissions permissions, ProgramFacts facts)
+Policy::Policy(Permissions permissions, ProgramFacts facts, const std::vector<Granted>& granted)
     : permissions_(std::move(permissions)), facts_(std::move(facts)), synthetic_(facts_),
       connect_(permissions_.connect, warnings_), listen_(permissions_.listen, warnings_) {
-    add_volumes();
+    // Before volumes, in which links may lead anywhere: what is granted are paths of the host.
+    for (const Granted& each : granted)
+        add_granted(each);
+    const std::vector<std::string> mounted = add_volumes();
     if (permissions_.all) {
         rules_.add("/", kWriteRule);
         std::vector<std::string> none;
@@ -42,22 +45,22 @@ Policy::Policy(Permissions permissions, ProgramFacts facts)
             unix_listen_.push_back(name.starts_with('/') ? walk(name, false, {}).path : name);
         }
     for (const std::string& device : SyntheticFiles::free_devices())
-        rules_.add(device, kLookup | kRead | kWrite);
+        add_everywhere(device, kLookup | kRead | kWrite);
     for (const std::string& path : SyntheticFiles::file_paths())
-        rules_.add_lookup(path);
+        add_everywhere(path, 0);
     add_lookup(facts_.cwd);
-    choose_own_folders();
+    choose_own_folders(mounted);
 }
 
 // /tmp and /dev/shm are the machine's own unless permissions give the host's: by a volume there or by name, or, where the
 // program is no function, by giving everything.
-void Policy::choose_own_folders() {
+void Policy::choose_own_folders(const std::vector<std::string>& mounted) {
     for (const auto& [path, bit] : {std::pair{"/tmp", abi::kOwnTmp}, std::pair{"/dev/shm", abi::kOwnShm}}) {
         const std::string folder = path;
         const auto here = [&](const std::string& given) { return join_parts(cut_path(given).parts) == folder; };
-        const bool named = std::any_of(permissions_.volumes.begin(), permissions_.volumes.end(), [&](const Volume& v) { return here(v.guest); }) ||
-                           std::any_of(permissions_.write.begin(), permissions_.write.end(), here);
-        const Rights from_above = rules_.of(folder + "/any") & rules_.of(folder + "/other");
+        const bool named = std::any_of(mounted.begin(), mounted.end(), here) ||
+                           (std::any_of(permissions_.write.begin(), permissions_.write.end(), here) && (rights_of(folder) & kChange));
+        const Rights from_above = rights_of(folder + "/any") & rights_of(folder + "/other");
         if (!named && (permissions_.always_own_folders || !(from_above & kChange)))
             own_folders_.push_back({folder, bit, from_above});
     }
@@ -73,7 +76,7 @@ std::uint32_t Policy::own_folders() const {
     std::uint32_t bits = 0;
     for (const OwnFolder& folder : own_folders_) {
         bits |= folder.bit;
-        if (rules_.of(folder.path) != 0)
+        if (rights_of(folder.path) != 0)
             bits |= abi::kOwnFoldersShowHost;
     }
     return bits;
@@ -88,15 +91,16 @@ const Policy::OwnFolder* Policy::own_folder_of(std::string_view path) const {
 
 bool Policy::is_own(std::string_view path) const {
     const OwnFolder* folder = own_folder_of(path);
-    return folder && (path == folder->path || !(rules_.of(path) & kLookup));
+    return folder && (path == folder->path || !(rights_of(path) & kLookup));
 }
 
 bool Policy::is_own_if_missing(std::string_view path) const {
     const OwnFolder* folder = own_folder_of(path);
-    return folder && rules_.of(path) == folder->from_above;
+    return folder && rights_of(path) == folder->from_above;
 }
 
-void Policy::add_volumes() {
+std::vector<std::string> Policy::add_volumes() {
+    std::vector<std::string> mounted;
     // Outer ones first: the guest path of an inner one is canonical only then.
     std::vector<Volume> volumes = permissions_.volumes;
     std::stable_sort(volumes.begin(), volumes.end(),
@@ -105,15 +109,27 @@ void Policy::add_volumes() {
         if (!volume.guest.starts_with('/'))
             throw UserError(ExitCode::usage, fmt::format("--volume={}:{}: the guest path must start with '/'",
                                                          volume.host, volume.guest));
+        Rights rights = rights_in(volume);
+        if (granted_of_volume(join_parts(cut_path(volume.host).parts), rights) == 0 && rights != 0)
+            continue; // nothing of it is granted: whether it exists is nobody's concern
         const Walk found = walk(volume.guest, true, {});
-        tree_.mount(volume, found.path);
-        const Rights rights = (volume.read ? kLookup | kRead : 0) |
-                              (volume.write ? kLookup | kRead | kWrite | kChange : 0) |
-                              (volume.execute ? kLookup | kExecute : 0);
+        if (tree_.is_mount(found.path))
+            throw UserError(ExitCode::usage, fmt::format("--volume={}:{}: there is another volume at {}", volume.host, volume.guest, found.path));
+        rights = granted_of_volume(tree_.mount(volume, found.path), rights);
+        if (rights == 0 && rights_in(volume) != 0) { // a link on the host leads elsewhere
+            tree_.unmount(found.path);
+            continue;
+        }
         rules_.add_volume(found.path, rights);
+        for (Most& most : most_) {
+            most.rules.drop_beneath(found.path); // they are about the host's own files there
+            most.rules.add_volume(found.path, rights);
+        }
         for (const std::string& link : found.links)
-            rules_.add_lookup(link);
+            add_everywhere(link, 0);
+        mounted.push_back(volume.guest);
     }
+    return mounted;
 }
 
 void Policy::add_rule(const std::string& path, Rights rights) {
@@ -143,6 +159,13 @@ std::optional<std::string> Policy::plain_path(const std::string& path) const {
     if (fd ? ::fstat(fd.get(), &info) == 0 && !S_ISLNK(info.st_mode) : fd.get() == -ENOENT)
         return joined;
     return std::nullopt;
+}
+
+void Policy::add_everywhere(const std::string& path, Rights rights) {
+    const auto add = [&](PathRules& rules) { rights == 0 ? rules.add_lookup(path) : rules.add(path, rights); };
+    add(rules_);
+    for (Most& most : most_)
+        add(most.rules);
 }
 
 void Policy::add_lookup(const std::string& path) {
@@ -175,23 +198,43 @@ bool Policy::may_connect(const sockaddr* address, socklen_t length) const {
             target->bytes[12] = 127;
         target->bytes[15] = 1;
     }
-    return connect_.allows(*target);
+    return connect_.allows(*target) && std::ranges::all_of(most_, [&](const Most& most) {
+               return (!most.granted.connect || most.connect.covers(*target)) && !most.deny_connect.covers(*target);
+           });
+}
+
+// The abstract namespace has no permissions of its own on Linux, and no rule names what may be connected to.
+bool Policy::may_connect_abstract(const std::string& name) const {
+    return permissions_.all && std::ranges::all_of(most_, [&](const Most& most) {
+               return !most.granted.connect || most.connect.covers_unix_name(name);
+           });
+}
+
+bool Policy::may_bind_ephemeral() const {
+    const auto some = [](const std::optional<std::vector<NetGrant>>& grants) { return !grants || !grants->empty(); };
+    return (!connect_.empty() && std::ranges::all_of(most_, [&](const Most& most) { return some(most.granted.connect); })) ||
+           (!listen_.empty() && std::ranges::all_of(most_, [&](const Most& most) { return some(most.granted.listen); }));
 }
 
 bool Policy::may_listen(const sockaddr* address, socklen_t length) const {
     if (length > sizeof(sa_family_t) && address->sa_family == AF_UNIX && address->sa_data[0] == '\0') {
         const std::string name = "@" + std::string(address->sa_data + 1, length - sizeof(sa_family_t) - 1);
-        return permissions_.all || std::find(unix_listen_.begin(), unix_listen_.end(), name) != unix_listen_.end();
+        return (permissions_.all || std::find(unix_listen_.begin(), unix_listen_.end(), name) != unix_listen_.end()) &&
+               std::ranges::all_of(most_, [&](const Most& most) { return !most.granted.listen || most.listen.covers_unix_name(name); });
     }
     const auto local = net_address(address, length);
-    return local && listen_.allows(*local);
+    return local && listen_.allows(*local) &&
+           std::ranges::all_of(most_, [&](const Most& most) { return !most.granted.listen || most.listen.covers(*local); });
 }
 
 OpenedPlace Policy::socket_place(std::string_view path, const SelfFacts& self) const {
     OpenedPlace found = place(path, false, self);
-    const bool allowed = permissions_.all || std::any_of(unix_listen_.begin(), unix_listen_.end(), [&](const std::string& rule) {
+    const bool asked = permissions_.all || std::any_of(unix_listen_.begin(), unix_listen_.end(), [&](const std::string& rule) {
         return rule.starts_with('/') && is_beneath(found.path, rule);
     });
+    const bool allowed = asked && std::ranges::all_of(most_, [&](const Most& most) {
+                             return !most.granted.listen || most.listen.covers_unix_path(found.path);
+                         });
     if (!allowed || found.error == kOwnPath) { // in a folder of the machine's own there are none
         found.error = EACCES;
         found.refused = fmt::format("--allow-listen=unix:{} would allow it", found.path.empty() ? std::string(path) : found.path);

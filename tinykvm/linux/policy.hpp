@@ -20,6 +20,7 @@
 //    anew by that path, and a folder that is gone holds nothing.
 //  - The VMM's /proc/self and other processes do not exist (linux/synthetic.hpp), and nothing under /proc is
 //    writable, even with --allow-all.
+//  - What an operator grants (linux/granted.hpp) is asked for the same canonical path: a link that leads out of it leads nowhere.
 //  - The always readable: a few made-up files of /proc and /sys; /dev/null, zero, full, random, urandom.
 //
 // Rules of the network: see linux/net_rules.hpp. A refused address gives EACCES.
@@ -35,6 +36,7 @@
 
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/linux/file_tree.hpp"
+#include "tinykvm/linux/granted.hpp"
 #include "tinykvm/linux/net_rules.hpp"
 #include "tinykvm/linux/path_rules.hpp"
 #include "tinykvm/linux/permissions.hpp"
@@ -77,8 +79,9 @@ struct OpenedPlace {
 
 class Policy {
 public:
-    // Throws UserError when a volume's host folder is missing, HostError without openat2.
-    explicit Policy(Permissions permissions, ProgramFacts facts = {});
+    // All of `granted` must allow what the permissions allow. Throws UserError when a volume's host folder is missing, HostError
+    // without openat2.
+    explicit Policy(Permissions permissions, ProgramFacts facts = {}, const std::vector<Granted>& granted = {});
 
     const Permissions& permissions() const { return permissions_; }
     const ProgramFacts& facts() const { return facts_; }
@@ -92,7 +95,7 @@ public:
     // With `follow`, a symlink as the last component is followed.
     OpenedPlace place(std::string_view path, bool follow, const SelfFacts& self) const;
 
-    Rights rights_of(std::string_view canonical) const { return rules_.of(canonical); }
+    Rights rights_of(std::string_view canonical) const;
     // 0, or the errno for lacking some of `need` with `refused` filled in: the rule of denied places.
     int check(const std::string& canonical, Rights need, std::string& refused) const;
     bool is_mount(std::string_view canonical) const { return tree_.is_mount(canonical); }
@@ -102,11 +105,12 @@ public:
     std::uint32_t own_folders() const;
 
     bool may_connect(const sockaddr* address, socklen_t length) const;
+    bool may_connect_abstract(const std::string& name) const; // "@NAME"
     bool may_listen(const sockaddr* address, socklen_t length) const; // an internet address or an abstract name
     // Where a Unix socket may be bound: `path` is absolute; an error as place() or EACCES with `refused`.
     OpenedPlace socket_place(std::string_view path, const SelfFacts& self) const;
     // A local address with port 0, for a socket that will only send.
-    bool may_bind_ephemeral() const { return !connect_.empty() || !listen_.empty(); }
+    bool may_bind_ephemeral() const;
     // "--allow-connect=1.2.3.4:80"
     static std::string net_flag(const char* flag, const sockaddr* address, socklen_t length);
 
@@ -121,13 +125,27 @@ private:
     bool step_synthetic(Walk& walk, Cursor& cursor) const;
     bool step_host(Walk& walk, Cursor& cursor) const;
 
+    // What an operator grants, as rules.
+    struct Most {
+        Granted granted;
+        bool has_paths = false; // `rules` says what may be read and written
+        std::vector<Volume> volumes; // as granted, and where their links lead
+        PathRules rules;
+        NetGrants connect, listen, deny_connect;
+    };
+    void add_granted(const Granted& granted);
+    void add_granted_path(Most& most, const std::string& path, Rights rights);
+    static Rights rights_in(const Volume& volume);
+    // What is granted of a volume whose folder on the host is `host`.
+    Rights granted_of_volume(const std::string& host, Rights rights) const;
     void add_rule(const std::string& path, Rights rights);
     // The path that a permission names, where it is canonical as written: one look. Nothing where links or made-up
     // files may be on the way.
     std::optional<std::string> plain_path(const std::string& path) const;
     void add_lookup(const std::string& path);
-    void add_volumes();
-    void choose_own_folders();
+    void add_everywhere(const std::string& path, Rights rights); // where no operator is asked
+    std::vector<std::string> add_volumes(); // guest paths of those that are mounted
+    void choose_own_folders(const std::vector<std::string>& mounted);
     struct OwnFolder {
         std::string path;
         std::uint32_t bit;
@@ -149,6 +167,7 @@ private:
     SyntheticFiles synthetic_;
     FileTree tree_;
     PathRules rules_;
+    std::vector<Most> most_;
     std::vector<OwnFolder> own_folders_;
     NetRules connect_, listen_;
     std::vector<std::string> unix_listen_; // canonical paths, and abstract names with '@'

@@ -94,7 +94,7 @@ bool Policy::open_quickly(OpenedPath& opened, std::string_view path, int flags, 
     const std::string clean = join_parts(text.parts);
     const bool creating = (flags & O_CREAT) && !(flags & O_PATH);
     const Rights need = needed(flags) | (creating ? kChange : 0);
-    const Rights have = rules_.of(clean);
+    const Rights have = rights_of(clean);
     if (text.dots || is_special(clean) || own_folder_of(clean) || (need & ~have) != 0 || (creating && text.must_be_directory))
         return false;
     // "link/" is the folder that the link leads to, O_NOFOLLOW or not.
@@ -111,7 +111,7 @@ bool Policy::open_quickly(OpenedPath& opened, std::string_view path, int flags, 
 
 bool Policy::open_walked(OpenedPath& opened, const Walk& found, int flags, unsigned mode) const {
     const bool creating = (flags & O_CREAT) && !(flags & O_PATH);
-    const Rights have = opened.rights = rules_.of(found.path);
+    const Rights have = opened.rights = rights_of(found.path);
     Rights need = needed(flags);
     if (!(have & kLookup)) {
         opened.error = check(found.path, need | (creating ? kChange : 0), opened.refused);
@@ -205,7 +205,7 @@ OpenedPlace Policy::place(std::string_view path, bool follow, const SelfFacts& s
 }
 
 bool Policy::place_walked(OpenedPlace& place, const Walk& found) const {
-    const Rights have = rules_.of(found.path);
+    const Rights have = rights_of(found.path);
     std::string parent;
     std::tie(parent, place.name) = split_last(found.path);
     place.path = found.path;

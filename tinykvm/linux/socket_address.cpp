@@ -26,10 +26,9 @@ void check_unix(CallContext& call, const char* name, Destination& destination) {
         return;
     }
     if (address.sun_path[0] == '\0') {
-        // The abstract namespace has no permissions of its own on Linux, and no flag names it.
-        if (!call.policy.permissions().all)
-            destination.error = refuse(call, name, "@" + std::string(address.sun_path + 1, bytes - 1), EACCES,
-                                       "only --allow-all reaches abstract sockets");
+        const std::string abstract = "@" + std::string(address.sun_path + 1, bytes - 1);
+        if (!call.policy.may_connect_abstract(abstract))
+            destination.error = refuse(call, name, abstract, EACCES, "only --allow-all reaches abstract sockets");
         return;
     }
     std::string path(address.sun_path, ::strnlen(address.sun_path, bytes));

@@ -1,0 +1,73 @@
+// What an operator grants at most. A program may do what its Permissions and every Granted that it is under allow.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tinykvm/linux/net_rules.hpp"
+#include "tinykvm/linux/permissions.hpp"
+
+namespace tinykvm {
+
+// One item of allow-connect, deny-connect or allow-listen in a file of ceilings.
+struct NetGrant {
+    enum class Kind {
+        range,     // the addresses whose first `bits` bits are those of `bytes`
+        own_host,  // this host's own addresses, loopback included
+        name,      // a host name: what it resolves to when a policy is made
+        unix_path, // a path and everything beneath it
+        unix_name, // an abstract name
+    };
+    Kind kind = Kind::range;
+    std::array<std::uint8_t, 16> bytes{}; // IPv4 is IPv4-mapped
+    unsigned bits = 0;
+    std::uint16_t port = 0; // 0: any
+    std::string name;
+    std::string text; // as written
+    bool operator==(const NetGrant&) const = default;
+};
+
+// "*", ":PORT", "HOST", "HOST:PORT", "10.0.0.0/8", "10.0.0.0/8:443", "fd00::/8", "[fd00::/8]:443", "localhost", "host" (this host's own
+// addresses), "unix:/PATH", "unix:@NAME". Throws UserError (usage) that begins with `key`.
+NetGrant parse_net_grant(const std::string& key, const std::string& text);
+
+// "HOST" or "HOST:rwx"; the guest path may be any. Throws UserError (usage).
+Volume parse_volume_grant(const std::string& key, const std::string& text);
+
+// Nothing: no ceiling. Paths are absolute, without "..".
+struct Granted {
+    std::optional<std::vector<std::string>> read, write; // writing implies reading
+    std::optional<std::vector<NetGrant>> connect, listen;
+    std::vector<NetGrant> deny_connect; // goes before `connect`
+    std::optional<std::vector<Volume>> volumes; // by host folder; `guest` is not used
+    bool operator==(const Granted&) const = default;
+};
+
+// Grants matched against addresses.
+class NetGrants {
+public:
+    NetGrants() = default;
+    // Host names are resolved, and the host's own addresses looked up, here and once.
+    explicit NetGrants(const std::vector<NetGrant>& grants);
+
+    bool covers(const NetAddress& address) const;
+    bool covers_unix_path(const std::string& canonical) const;
+    bool covers_unix_name(const std::string& name) const; // "@NAME"
+
+private:
+    struct Range {
+        std::array<std::uint8_t, 16> bytes{};
+        unsigned bits = 0;
+        std::uint16_t port = 0;
+    };
+    std::vector<Range> ranges_;
+    std::vector<std::string> unix_paths_, unix_names_;
+};
+
+// The ranges that a grant stands for; none for Unix sockets. A name is looked up only with `resolve`.
+std::vector<NetGrant> ranges_of(const NetGrant& grant, bool resolve);
+bool in_range(const std::array<std::uint8_t, 16>& address, const std::array<std::uint8_t, 16>& range, unsigned bits);
+
+} // namespace tinykvm

@@ -1,0 +1,77 @@
+// What an operator grants, as rules beside those of the permissions.
+#include <algorithm>
+
+#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/linux/policy_walk.hpp"
+
+namespace tinykvm {
+
+Rights Policy::rights_in(const Volume& volume) {
+    return (volume.read ? kLookup | kRead : 0) | (volume.write ? kLookup | kRead | kWrite | kChange : 0) |
+           (volume.execute ? kLookup | kExecute : 0);
+}
+
+void Policy::add_granted(const Granted& granted) {
+    Most most;
+    most.granted = granted;
+    if (granted.connect)
+        most.connect = NetGrants(*granted.connect);
+    if (granted.listen)
+        most.listen = NetGrants(*granted.listen);
+    most.deny_connect = NetGrants(granted.deny_connect);
+    most.has_paths = granted.read || granted.write;
+    const std::vector<std::string> none;
+    const std::vector<std::string>&read = granted.read ? *granted.read : none, &write = granted.write ? *granted.write : none;
+    // What lies beneath a folder that may be written to is granted by it; a name there may be a link that the program has made.
+    const auto within = [&](const std::string& path) {
+        return std::ranges::any_of(write, [&](const std::string& folder) { return path != folder && is_beneath(path, folder); });
+    };
+    if (!granted.read)
+        add_granted_path(most, "/", kReadRule);
+    for (const std::string& path : read)
+        if (!within(path)) // without a ceiling of its own, writing has that of reading
+            add_granted_path(most, path, granted.write ? kReadRule : kWriteRule);
+    for (const std::string& path : write)
+        if (!within(path))
+            add_granted_path(most, path, kWriteRule);
+    if (granted.volumes)
+        for (const Volume& volume : *granted.volumes) {
+            most.volumes.push_back(volume);
+            if (Volume real = volume; (real.host = walk(volume.host, true, {}).path) != volume.host)
+                most.volumes.push_back(std::move(real));
+        }
+    if (granted.listen)
+        for (const NetGrant& each : *granted.listen)
+            if (each.kind == NetGrant::Kind::unix_path)
+                add_granted_path(most, each.name, kWriteRule);
+    most_.push_back(std::move(most));
+}
+
+void Policy::add_granted_path(Most& most, const std::string& path, Rights rights) {
+    const Walk found = walk(path, true, {});
+    most.rules.add(found.path, rights);
+    for (const std::string& link : found.links)
+        most.rules.add_lookup(link);
+}
+
+Rights Policy::rights_of(std::string_view path) const {
+    Rights rights = rules_.of(path);
+    for (const Most& most : most_)
+        if (most.has_paths)
+            rights &= most.rules.of(path);
+    return rights;
+}
+
+Rights Policy::granted_of_volume(const std::string& host, Rights rights) const {
+    for (const Most& most : most_) {
+        Rights here = most.granted.volumes || !most.has_paths ? 0 : most.rules.of(host);
+        for (const Volume& each : most.volumes)
+            if (is_beneath(host, each.host))
+                here |= rights_in(each);
+        if (most.granted.volumes || most.has_paths)
+            rights &= here;
+    }
+    return rights;
+}
+
+} // namespace tinykvm
