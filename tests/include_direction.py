@@ -25,12 +25,13 @@ MAY_INCLUDE = {
     "src/http": ["tinykvm/base"],  # it knows sockets, not machines
     "src/link": ["tinykvm/base"],  # between the daemon and the processes of functions
     "src/unique": ["tinykvm"],  # finds generators in a machine's memory
-    "src/runner": ["tinykvm", "src/snapshot", "src/http", "src/link", "src/unique"],
-    "src/ops": ["tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
-    "src/daemon": ["tinykvm/base", "src/store", "src/http", "src/link"],
-    "src/admin": ["tinykvm/base", "src/store", "src/http", "src/ops", "src/daemon"],
+    "src/ceilings": ["tinykvm", "src/snapshot"],  # what an operator grants at most
+    "src/runner": ["tinykvm", "src/ceilings", "src/snapshot", "src/http", "src/link", "src/unique"],
+    "src/ops": ["tinykvm/base", "src/ceilings", "src/snapshot", "src/store"],  # what commands and API do alike
+    "src/daemon": ["tinykvm/base", "src/ceilings", "src/store", "src/http", "src/link"],
+    "src/admin": ["tinykvm/base", "src/ceilings", "src/store", "src/http", "src/ops", "src/daemon"],
     "src/remote": ["tinykvm/base", "src/store", "src/ops"],
-    "src/cli": ["tinykvm", "src/snapshot", "src/store", "src/runner", "src/http", "src/ops", "src/daemon", "src/admin", "src/remote"],
+    "src/cli": ["tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/runner", "src/http", "src/ops", "src/daemon", "src/admin", "src/remote"],
 }
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only,
 # and the machine also the bytes to load.

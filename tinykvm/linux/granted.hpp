@@ -40,7 +40,7 @@ Volume parse_volume_grant(const std::string& key, const std::string& text);
 struct Granted {
     std::optional<std::vector<std::string>> read, write; // writing implies reading
     std::optional<std::vector<NetGrant>> connect, listen;
-    std::vector<NetGrant> deny_connect; // goes before `connect`
+    std::optional<std::vector<NetGrant>> deny_connect; // goes before `connect`; nothing: none
     std::optional<std::vector<Volume>> volumes; // by host folder; `guest` is not used
     bool operator==(const Granted&) const = default;
 };

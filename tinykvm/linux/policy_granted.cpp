@@ -18,7 +18,8 @@ void Policy::add_granted(const Granted& granted) {
         most.connect = NetGrants(*granted.connect);
     if (granted.listen)
         most.listen = NetGrants(*granted.listen);
-    most.deny_connect = NetGrants(granted.deny_connect);
+    if (granted.deny_connect)
+        most.deny_connect = NetGrants(*granted.deny_connect);
     most.has_paths = granted.read || granted.write;
     const std::vector<std::string> none;
     const std::vector<std::string>&read = granted.read ? *granted.read : none, &write = granted.write ? *granted.write : none;

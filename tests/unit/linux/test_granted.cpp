@@ -204,7 +204,7 @@ TEST_CASE("addresses and abstract names: both must allow") {
     Permissions asked = everything();
     Granted most;
     most.connect = {parse_net_grant("", "*")};
-    most.deny_connect = {parse_net_grant("", "host"), parse_net_grant("", "169.254.0.0/16"), parse_net_grant("", "10.0.0.0/8:22")};
+    most.deny_connect.emplace({parse_net_grant("", "host"), parse_net_grant("", "169.254.0.0/16"), parse_net_grant("", "10.0.0.0/8:22")});
     most.listen = {parse_net_grant("", "*"), parse_net_grant("", "unix:@mine")};
     const Policy policy(asked, {}, {most});
     CHECK(connects(policy, "192.0.2.1", 443));

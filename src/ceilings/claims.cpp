@@ -1,0 +1,281 @@
+#include "src/ceilings/claims.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/ceilings/keys.hpp"
+#include "src/snapshot/text.hpp"
+#include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/linux/path_text.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr std::size_t kMostTold = 20;
+
+template <class Values>
+std::string listed(const nlohmann::json& values, const Values& otherwise) {
+    std::string text;
+    for (const auto& value : values)
+        text += (text.empty() ? "" : ", ") + value.template get<std::string>();
+    return text.empty() ? otherwise : text;
+}
+
+// As the file of ceilings has it.
+template <class Codec, class T>
+std::string granted_text(const std::optional<std::vector<T>>& values) {
+    return listed(ceiling_values::List<Codec>::write(*values), "nothing");
+}
+
+bool path_within(const std::string& asked, const std::vector<std::string>& folders) {
+    const PathText path = cut_path(asked);
+    // ".." may lead anywhere by way of a link.
+    return path.absolute && !path.dots &&
+           std::ranges::any_of(folders, [&](const std::string& folder) { return is_beneath(join_parts(path.parts), folder); });
+}
+
+bool variable_within(const std::string& asked, const std::vector<std::string>& patterns) {
+    const bool many = asked.ends_with('*');
+    const std::string_view name = std::string_view(asked).substr(0, asked.size() - many);
+    return std::ranges::any_of(patterns, [&](const std::string& pattern) {
+        return pattern == asked || (pattern.ends_with('*') && name.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1)));
+    });
+}
+
+bool volume_within(const Volume& asked, const std::vector<Volume>& granted) {
+    return std::ranges::any_of(granted, [&](const Volume& each) {
+        return path_within(asked.host, {each.host}) && (!asked.read || each.read) && (!asked.write || each.write) &&
+               (!asked.execute || each.execute);
+    });
+}
+
+// A rule of a permission as the addresses that it stands for: as NetRules::allows takes it.
+std::vector<NetGrant> ranges_of_rule(const NetRule& rule) {
+    NetGrant range;
+    range.port = rule.port;
+    in_addr four{};
+    in6_addr six{};
+    if (rule.host.empty())
+        return {range};
+    if (::inet_pton(AF_INET, rule.host.c_str(), &four) != 1 && ::inet_pton(AF_INET6, rule.host.c_str(), &six) != 1) {
+        range.kind = NetGrant::Kind::name;
+        range.name = rule.host;
+        auto ranges = ranges_of(range, false); // localhost is known
+        return ranges.empty() ? std::vector{range} : ranges;
+    }
+    const NetAddress address = addresses_of(rule.host).front();
+    range.bytes = address.bytes;
+    range.bits = !address.is_any() ? 128 : address.is_ipv4() ? 96 : 0;
+    if (range.bits == 96)
+        std::fill(range.bytes.begin() + 12, range.bytes.end(), 0);
+    return {range};
+}
+
+bool port_within(std::uint16_t asked, std::uint16_t granted) { return granted == 0 || asked == granted; }
+
+bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted, const std::vector<NetGrant>& denied) {
+    if (rule.host.starts_with(kUnixRule)) {
+        const std::string name = rule.host.substr(std::string_view(kUnixRule).size());
+        return std::ranges::any_of(granted, [&](const NetGrant& each) {
+            return each.kind == NetGrant::Kind::unix_path   ? path_within(name, {each.name})
+                   : each.kind == NetGrant::Kind::unix_name ? name == each.name
+                                                            : false;
+        });
+    }
+    const auto covered = [&](const NetGrant& asked) {
+        return std::ranges::any_of(granted, [&](const NetGrant& each) {
+            if (!port_within(asked.port, each.port))
+                return false;
+            if (asked.kind == NetGrant::Kind::name) // where it leads is looked at when it is connected to
+                return (each.kind == NetGrant::Kind::name && each.name == asked.name) || (each.kind == NetGrant::Kind::range && each.bits == 0);
+            return std::ranges::any_of(ranges_of(each, false), [&](const NetGrant& range) {
+                return range.bits <= asked.bits && in_range(asked.bytes, range.bytes, range.bits);
+            });
+        });
+    };
+    const auto meets = [&](const NetGrant& asked) {
+        return asked.kind != NetGrant::Kind::name && std::ranges::any_of(denied, [&](const NetGrant& each) {
+                   const auto overlap = [&](const NetGrant& range) {
+                       const unsigned bits = std::min(range.bits, asked.bits);
+                       return in_range(asked.bytes, range.bytes, bits);
+                   };
+                   return (port_within(asked.port, each.port) || asked.port == 0) && std::ranges::any_of(ranges_of(each, false), overlap);
+               });
+    };
+    const auto asked = ranges_of_rule(rule);
+    return std::ranges::all_of(asked, [&](const NetGrant& each) { return covered(each) && !meets(each); });
+}
+
+std::string rule_text(const NetRule& rule) {
+    if (rule.host.starts_with(kUnixRule) || rule.port == 0)
+        return rule.host;
+    return rule.host.find(':') == rule.host.npos ? fmt::format("{}:{}", rule.host, rule.port) : fmt::format("[{}]:{}", rule.host, rule.port);
+}
+
+class Comparison {
+public:
+    Comparison(const Ceilings& ceilings, const Claims& claims) : most_(ceilings), asked_(claims) {}
+
+    std::vector<Excess> run() {
+        if (asked_.permissions.all)
+            everything();
+        else
+            permissions();
+        volumes();
+        limits();
+        numbers();
+        return std::move(found_);
+    }
+
+private:
+    void add(std::string claim, std::string granted, bool fatal = false) {
+        if (found_.size() < kMostTold || fatal)
+            found_.push_back({printable(claim), std::move(granted), fatal});
+    }
+
+    std::string addresses(const std::optional<std::vector<NetGrant>>& granted, const std::optional<std::vector<NetGrant>>& denied) {
+        using List = ceiling_values::List<ceiling_values::Address>;
+        std::string text = granted ? granted_text<ceiling_values::Address>(granted) : "*";
+        if (denied && !denied->empty())
+            text += ", not " + listed(List::write(*denied), "");
+        return text;
+    }
+
+    void everything() {
+        const Granted& granted = most_.granted;
+        std::string text;
+        const auto bound = [&](const char* key, const std::string& value) { text += fmt::format("{}{} {}", text.empty() ? "" : "; ", key, value); };
+        const auto all = [](const std::vector<std::string>& paths) { return std::ranges::find(paths, "/") != paths.end(); };
+        if (granted.read && !all(*granted.read))
+            bound("allow-read", granted_text<ceiling_values::Path>(granted.read));
+        if (granted.write && !all(*granted.write))
+            bound("allow-write", granted_text<ceiling_values::Path>(granted.write));
+        const NetRule any;
+        if (!net_within(any, granted.connect.value_or(kAny), granted.deny_connect.value_or(std::vector<NetGrant>{})))
+            bound("allow-connect", addresses(granted.connect, granted.deny_connect));
+        if (granted.listen) // with it any abstract name could be taken
+            bound("allow-listen", granted_text<ceiling_values::Address>(granted.listen));
+        if (most_.env && !variable_within("*", *most_.env))
+            bound("allow-env", granted_text<ceiling_values::Variable>(most_.env));
+        if (!text.empty())
+            add("--allow-all", text);
+    }
+
+    void permissions() {
+        const Granted& granted = most_.granted;
+        const Permissions& asked = asked_.permissions;
+        std::vector<std::string> readable, writable;
+        if (granted.read) {
+            readable = public_paths();
+            readable.insert(readable.end(), granted.read->begin(), granted.read->end());
+        }
+        if (granted.write) {
+            writable = *granted.write;
+            readable.insert(readable.end(), writable.begin(), writable.end());
+        }
+        if (granted.read)
+            for (const std::string& path : asked.read)
+                if (!path_within(path, readable))
+                    add("--allow-read=" + path, granted_text<ceiling_values::Path>(granted.read));
+        for (const std::string& path : asked.write) {
+            if (granted.write && !path_within(path, writable))
+                add("--allow-write=" + path, granted_text<ceiling_values::Path>(granted.write));
+            else if (!granted.write && granted.read && !path_within(path, *granted.read))
+                add("--allow-write=" + path, granted_text<ceiling_values::Path>(granted.read));
+        }
+        if (granted.connect || granted.deny_connect)
+            for (const NetRule& rule : asked.connect)
+                if (!net_within(rule, granted.connect.value_or(kAny), granted.deny_connect.value_or(std::vector<NetGrant>{})))
+                    add("--allow-connect=" + rule_text(rule), addresses(granted.connect, granted.deny_connect));
+        if (granted.listen)
+            for (const NetRule& rule : asked.listen)
+                if (!net_within(rule, *granted.listen, {}))
+                    add("--allow-listen=" + rule_text(rule), granted_text<ceiling_values::Address>(granted.listen));
+        if (most_.env)
+            for (const std::string& name : asked.env)
+                if (!variable_within(name, *most_.env))
+                    add("--allow-env=" + name, granted_text<ceiling_values::Variable>(most_.env));
+    }
+
+    void volumes() {
+        const Granted& granted = most_.granted;
+        for (const Volume& volume : asked_.permissions.volumes) {
+            const std::string claim = fmt::format("--volume={}:{}:{}{}{}", volume.host, volume.guest, volume.read ? "r" : "",
+                                                  volume.write ? "w" : "", volume.execute ? "x" : "");
+            if (granted.volumes) {
+                if (!volume_within(volume, *granted.volumes))
+                    add(claim, granted_text<ceiling_values::HostFolder>(granted.volumes));
+            } else if (granted.read || granted.write) { // where volumes have no ceiling of their own, that of paths is theirs
+                const std::vector<std::string> none;
+                const auto& read = granted.read ? *granted.read : none;
+                const auto& write = granted.write ? *granted.write : read;
+                if (!path_within(volume.host, write) && (volume.write || (granted.read && !path_within(volume.host, read))))
+                    add(claim, granted_text<ceiling_values::Path>(volume.write && granted.write ? granted.write : granted.read));
+            }
+        }
+    }
+
+    void limits() {
+        const Limits& asked = asked_.limits;
+        const auto time = [&](const char* option, double value, const std::optional<double>& most) {
+            if (most && (value <= 0 || value > *most))
+                add(value <= 0 ? fmt::format("{} without end", option) : fmt::format("{}={:.10g}", option, value), fmt::format("{:.10g} s", *most));
+        };
+        const auto memory = [&](const char* option, std::uint64_t value, const std::optional<std::uint64_t>& most) {
+            if (most && value > *most)
+                add(fmt::format("{}={}", option, value >> 20), fmt::format("{} MiB", *most >> 20));
+        };
+        time("--max-boot-time", asked.boot_seconds, most_.boot_seconds);
+        time("--max-request-time", asked.request_seconds, most_.request_seconds);
+        time("--max-request-total", asked.request_total_seconds, most_.request_total_seconds);
+        memory("--max-main-memory", asked.memory, most_.memory);
+        memory("--max-address-space", asked.address_space, most_.address_space);
+        memory("--max-request-memory", asked.request_memory, most_.request_memory);
+        memory("--limit-request-memory", asked.keep_memory, most_.keep_memory);
+        if (most_.open_files && asked.open_files > *most_.open_files)
+            add(fmt::format("{} open files", asked.open_files), fmt::to_string(*most_.open_files));
+        if (most_.memory && asked_.image_bytes > *most_.memory)
+            add(fmt::format("{} MiB of memory in the snapshot", asked_.image_bytes >> 20), fmt::format("{} MiB", *most_.memory >> 20), true);
+    }
+
+    void numbers() {
+        const auto number = [&](const char* key, const std::optional<std::uint64_t>& value, const std::optional<std::uint64_t>& most) {
+            if (value && most && *value > *most)
+                add(fmt::format("{} = {}", key, *value), fmt::to_string(*most));
+        };
+        number("function.scale.max", asked_.machines, most_.machines);
+        number("function.scale.min", asked_.kept_machines, most_.kept_machines);
+        number("function.scale.queue", asked_.queue, most_.queue);
+    }
+
+    inline static const std::vector<NetGrant> kAny{NetGrant{}};
+    const Ceilings& most_;
+    const Claims& asked_;
+    std::vector<Excess> found_;
+};
+
+} // namespace
+
+Claims claims_of(const MachineState& state) {
+    Claims claims;
+    claims.permissions = state.permissions;
+    claims.limits = state.limits;
+    claims.image_bytes = std::uint64_t{state.frames} * kPageSize;
+    return claims;
+}
+
+std::vector<Excess> above(const Ceilings& ceilings, const Claims& claims) { return Comparison(ceilings, claims).run(); }
+
+std::string text_of(const std::vector<Excess>& all) {
+    std::string text;
+    for (const Excess& each : all)
+        text += fmt::format("{}{} (granted: {})", text.empty() ? "" : "; ", each.claim, each.granted);
+    return text;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,30 @@
+// What a snapshot and its manifest claim, beside what is granted.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/ceilings/ceilings.hpp"
+
+namespace kvmserver {
+
+struct Claims {
+    tinykvm::Permissions permissions;
+    tinykvm::Limits limits;
+    std::uint64_t image_bytes = 0; // of guest memory in the snapshot: nothing makes it smaller
+    std::optional<std::uint64_t> machines, kept_machines, queue; // what the manifest says
+};
+Claims claims_of(const tinykvm::MachineState& state);
+
+struct Excess {
+    std::string claim;   // "--allow-write=/etc"
+    std::string granted; // "/srv/data", "nothing"
+    bool fatal = false;  // the function cannot do with less
+};
+// The claims that are above the ceilings; the first of them when there are very many.
+std::vector<Excess> above(const Ceilings& ceilings, const Claims& claims);
+// "--allow-write=/etc (granted: nothing); ..."
+std::string text_of(const std::vector<Excess>& all);
+
+} // namespace kvmserver
