@@ -156,8 +156,8 @@ FunctionProcess::FunctionProcess(const std::string& executable, const std::vecto
 
 void FunctionProcess::assign(const FunctionProgram& program) {
     require_open_files(program);
-    for (const std::string& text : {program.name + "\n" + program.after_restore + "\n",
-                                    list_of(*program.snapshot), program.values, program.environment}) {
+    for (const std::string& text : {program.name + "\n" + program.after_restore + "\n", list_of(*program.snapshot), program.values,
+                                    program.environment, (program.tell_excess ? std::string(1, link::kTell) : "") + program.ceilings}) {
         const UniqueFd file(::memfd_create("kvmserver-assignment", MFD_CLOEXEC));
         if (!file)
             throw_errno("memfd_create");

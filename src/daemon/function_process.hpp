@@ -17,6 +17,8 @@ struct FunctionProgram {
     std::string after_restore; // path of the hook; "": none
     std::string values;        // its body
     std::string environment;   // "NAME=VALUE" and a NUL each
+    std::string ceilings;      // what it is granted at most (ceilings_text); "": no ceilings
+    bool tell_excess = false;  // it says what its snapshot claims above that
 };
 
 class FunctionProcess {

@@ -36,8 +36,8 @@ public:
     explicit Probe(const std::string& executable) : process_(FunctionProcess::for_trial(executable)) {}
 
     void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
-        start({candidate.name, &snapshot, candidate.after_restore, candidate.values.body,
-               candidate.values.environment});
+        start({candidate.name, &snapshot, candidate.after_restore, candidate.values.body, candidate.values.environment, candidate.ceilings,
+               false});
         wait_for(channel_.get(), candidate.after_restore.empty() ? "it was not restored" : fmt::format("the after-restore hook: POST {}: not restored", candidate.after_restore));
         if (const auto said = link::receive(channel_.get(), link::Wait::no); !said || said->message.kind != link::Kind::ready)
             ended();

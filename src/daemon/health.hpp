@@ -26,6 +26,7 @@ struct Candidate {
     Values values;
     std::string health;     // path that is asked for; "": being restored is enough
     std::string executable; // a kvmserver
+    std::string ceilings;   // what it is granted at most (ceilings_text)
 };
 
 // Restores a machine from the snapshot as it lies in the store, in a process of its own as functions have them, with the values that the

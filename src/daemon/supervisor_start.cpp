@@ -47,6 +47,7 @@ void Supervisor::start_loop() {
             return;
         const auto target = to_start_.front();
         to_start_.pop_front();
+        const bool tell_excess = target->starts_ == 0; // once is enough
         lock.unlock();
 
         const Target::Facts& facts = target->facts();
@@ -55,8 +56,8 @@ void Supervisor::start_loop() {
         std::string failed;
         try {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
-            const FunctionProgram program{facts.name, process->snapshot.get(), facts.after_restore,
-                                          facts.values.body, facts.values.environment};
+            const FunctionProgram program{facts.name, process->snapshot.get(), facts.after_restore, facts.values.body,
+                                          facts.values.environment, facts.ceilings, tell_excess};
             process->process = spares.take();
             try {
                 process->process->assign(program);

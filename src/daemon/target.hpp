@@ -66,6 +66,7 @@ public:
         std::uint64_t queue_ns = 0;
         std::string after_restore; // path of the hook; "": none
         Values values;
+        std::string ceilings; // what it is granted at most (ceilings_text)
     };
     explicit Target(Facts facts) : facts_(std::move(facts)) {}
     const Facts& facts() const { return facts_; }

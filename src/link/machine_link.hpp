@@ -24,6 +24,9 @@ namespace kvmserver::link {
 
 enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign, pieces };
 
+// Before the ceilings of an assignment: the process is to tell what its snapshot claims above them.
+inline constexpr char kTell = '!';
+
 // Why a request's connection was closed by us and not by its program.
 enum class Ending : std::uint8_t { none = 0, program_failed, timed_out, out_of_memory, stopped, over_total };
 

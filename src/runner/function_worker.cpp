@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -13,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/ceilings/claims.hpp"
 #include "src/runner/after_restore.hpp"
 #include "src/runner/channel_arrivals.hpp"
 #include "src/runner/request_machine.hpp"
@@ -34,6 +37,8 @@ struct Assignment {
     std::vector<UniqueFd> pieces;
     UniqueFd values;           // the body of that request
     std::vector<std::string> environment; // "NAME=VALUE": what the program is to find in its own
+    std::vector<Ceilings> ceilings;       // what it is granted at most
+    bool tell_excess = false;             // whether what its snapshot claims above that has yet to be told
 };
 
 // Nothing: the daemon has no use for it. Throws UserError when they are more files than this process may have
@@ -57,7 +62,7 @@ std::optional<std::vector<UniqueFd>> receive_pieces(int control, const std::stri
 
 // Nothing: the daemon has no use for it. Throws UserError.
 std::optional<Assignment> receive_assignment(int control) {
-    UniqueFd files[4];
+    UniqueFd files[5];
     for (UniqueFd& file : files) {
         auto received = link::receive(control, link::Wait::yes);
         if (!received || received->message.kind != link::Kind::assign || !received->fd)
@@ -68,6 +73,8 @@ std::optional<Assignment> receive_assignment(int control) {
     const auto middle = text.find('\n'), end = text.find('\n', middle + 1);
     if (end == std::string::npos)
         return std::nullopt;
+    std::string ceilings = read_text(files[4].get(), "the ceilings");
+    const bool tell = ceilings.starts_with(link::kTell);
     std::vector<std::string> environment;
     const std::string variables = read_text(files[3].get(), "the environment");
     for (std::size_t at = 0, nul; (nul = variables.find('\0', at)) != variables.npos; at = nul + 1)
@@ -77,18 +84,18 @@ std::optional<Assignment> receive_assignment(int control) {
         return std::nullopt;
     return Assignment{text.substr(0, middle), text.substr(middle + 1, end - middle - 1),
                       std::move(files[1]),    *std::move(pieces),
-                      std::move(files[2]),    std::move(environment)};
+                      std::move(files[2]),    std::move(environment),
+                      ceilings_from_text(ceilings.substr(tell ? 1 : 0)), tell};
 }
 
 class FunctionWorker {
 public:
     FunctionWorker(FunctionOptions options, Assignment assignment, Restored::Ahead ahead)
-        : begin_(host_mono_ns()), options_(with(std::move(options), assignment.environment)),
+        : begin_(host_mono_ns()), options_(with(std::move(options), assignment)),
           assignment_(std::move(assignment)),
-          restored_(
-              SnapshotReader::open(open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)),
-                                   assignment_.name),
-              options_.machine, Restored::Sockets::none, hook(), std::move(ahead)) {
+          restored_(checked(SnapshotReader::open(
+                        open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)), assignment_.name)),
+                    options_.machine, Restored::Sockets::none, hook(), std::move(ahead)) {
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
         if (assignment_.after_restore.empty()) // else it gets them there
@@ -121,10 +128,27 @@ private:
         std::atomic<bool> ended{false};
     };
 
-    static FunctionOptions with(FunctionOptions options, const std::vector<std::string>& environment) {
-        options.machine.env = environment;
+    static FunctionOptions with(FunctionOptions options, const Assignment& assignment) {
+        options.machine.env = assignment.environment;
+        options.machine.ceilings = assignment.ceilings;
         options.machine.permissions.always_own_folders = true;
         return options;
+    }
+
+    // It may have been deployed under other ceilings, or have come into the store by another way.
+    SnapshotReader checked(SnapshotReader reader) const {
+        const Claims claims = claims_of(reader.state());
+        std::string text;
+        for (const Ceilings& each : assignment_.ceilings)
+            for (const Excess& excess : above(each, claims)) {
+                if (excess.fatal)
+                    throw UserError(ExitCode::not_permitted, fmt::format("{} needs more than it is granted: {}", assignment_.name, text_of({excess})));
+                if (assignment_.tell_excess)
+                    text += (text.empty() ? "" : "; ") + text_of({excess});
+            }
+        if (!text.empty())
+            note_line(fmt::format("{} asks for more than it is granted, and runs with what is granted: {}", assignment_.name, text));
+        return reader;
     }
 
     Restored::Change hook() {

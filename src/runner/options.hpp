@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "src/ceilings/ceilings.hpp"
 #include "tinykvm/linux/permissions.hpp"
 #include "tinykvm/machine/state.hpp"
 
@@ -48,6 +49,7 @@ struct Options {
 
     tinykvm::Permissions permissions;
     tinykvm::Limits limits;
+    std::vector<Ceilings> ceilings; // of functions: a snapshot's permissions and limits are cut down to each of these
     // What the user set on the command line or in the file, by long name: snaprun takes the snapshot's own
     // permissions and limits for those that are not here.
     std::vector<std::string> given;

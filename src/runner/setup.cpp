@@ -151,8 +151,13 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         limits.request_memory = options.limits.request_memory;
     if (given("limit-request-memory"))
         limits.keep_memory = options.limits.keep_memory;
+    std::vector<Granted> granted;
+    for (const Ceilings& each : options.ceilings) {
+        limits = lesser(limits, each);
+        granted.push_back(granted_by(each));
+    }
     setup->program = std::move(program);
-    setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, limits));
+    setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, limits), granted);
     setup->env = make_env(setup->kvm, setup->policy.get(), options, limits);
     setup->env.pool = &setup->pool;
     if (setup->env.kind.pvm_door && std::thread::hardware_concurrency() > std::max(1u, options.threads))

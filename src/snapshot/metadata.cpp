@@ -30,6 +30,8 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 8;
 constexpr std::uint64_t kAddressEnd = 1ull << 47;
+constexpr double kMostSeconds = 366.0 * 86400; // as the command line's, and nanoseconds of it are a number of 64 bits
+constexpr std::uint32_t kMostFiles = 1 << 20;
 constexpr std::size_t kMaxAddressBytes = 128; // sizeof(sockaddr_storage)
 constexpr std::uint32_t kAllProtections = 7;
 constexpr Place kRoot{nullptr, "document", 0};
@@ -72,8 +74,13 @@ void check_machine(const tinykvm::MachineState& state) {
             Place{&listeners, nullptr, i}.bad("has too long an address");
     const Place limits{&machine, "limits", 0};
     for (const double seconds : {state.limits.boot_seconds, state.limits.request_seconds, state.limits.request_total_seconds})
-        if (!std::isfinite(seconds) || seconds < 0)
+        if (!std::isfinite(seconds) || seconds < 0 || seconds > kMostSeconds)
             limits.bad("has an impossible time");
+    for (const std::uint64_t bytes : {state.limits.memory, state.limits.address_space, state.limits.request_memory, state.limits.keep_memory})
+        if (bytes > kAddressEnd)
+            limits.bad("has more memory than there are addresses");
+    if (state.limits.open_files > kMostFiles)
+        limits.bad("has too many open files");
 }
 
 // The parser itself does not recurse, but code that walks its result does.

@@ -190,6 +190,16 @@ TEST_CASE("metadata is parsed strictly") {
             CHECK_THAT(error_of_document(changed), Contains("is not a whole number of"));
         }
     }
+    SECTION("limits that no command line gives") {
+        for (const auto& [name, value] : {std::pair{"boot_seconds", Json(1e300)}, {"request_seconds", Json(366.0 * 86400 + 1)},
+                                          {"request_total_seconds", Json(-1.0)}, {"memory", Json((1ull << 47) + 1)},
+                                          {"address_space", Json(~0ull)}, {"request_memory", Json(1ull << 63)},
+                                          {"keep_memory", Json(~0ull)}, {"open_files", Json(~0u)}}) {
+            Json changed = document;
+            changed["machine"]["limits"][name] = value;
+            CHECK_THAT(error_of_document(changed), Contains("document.machine.limits has"));
+        }
+    }
     SECTION("hexadecimal") {
         Json changed = document;
         changed["machine"]["guest_kernel_digest"] = "00";
