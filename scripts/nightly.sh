@@ -25,6 +25,18 @@ unique_values() {
 }
 export -f unique_values
 
+# odd_exits XML [VENDOR]: 1,000 of each odd end of a request (tests/e2e/guests/odd_kinds.c), here or emulated.
+odd_exits() {
+    local test='tests/e2e/test_faults.py::test_an_odd_end_leaves_no_trace'
+    export ODD_EXITS=1000 EMULATED_LIMIT=20000
+    if (($# > 1)); then
+        emulated_e2e "$2" "$1" c-epoll "$test"
+    else
+        $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short --junitxml "$1" "$test"
+    fi
+}
+export -f odd_exits
+
 all_steps() {
     # Intel's VT-x, emulated.
     nightly intel-machine 3000 emulated_machine intel "$results/intel-machine.xml"
@@ -32,6 +44,10 @@ all_steps() {
         tests/e2e/test_hosts.py tests/e2e/test_isolation.py --quick
     # A hardware host whose CPU has no XSAVE.
     nightly amd-without-xsave 1500 emulated_machine amd "$results/amd-without-xsave.xml" --cpu max,+svm,+npt,-xsave
+    # A machine that ended oddly leaves no trace in the next.
+    nightly odd-exits 7200 odd_exits "$results/odd-exits.xml"
+    nightly odd-exits-amd 20000 odd_exits "$results/odd-exits-amd.xml" amd
+    nightly odd-exits-intel 20000 odd_exits "$results/odd-exits-intel.xml" intel
     # No value twice in 10,000 requests, in every language.
     nightly unique 3600 unique_values "$results/unique.xml"
     # The binary for older systems, tried in one.

@@ -78,8 +78,9 @@ for program in json.load(open(sys.argv[1])):
         print(program["argv"][0])' "$root/build/functions/programs.json")
         adds+=(--add "$node")
     fi
-    scripts/hwhost.sh --vendor "$vendor" --timeout 1500 --with-python --cwd "$root" --env "KVMSERVER_BUILD=$build" \
-        --env "E2E_SLOWNESS=$(slowness_of "$vendor")" "${adds[@]}" \
+    scripts/hwhost.sh --vendor "$vendor" --timeout "${EMULATED_LIMIT:-1500}" --with-python --cwd "$root" \
+        --env "KVMSERVER_BUILD=$build" --env "E2E_SLOWNESS=$(slowness_of "$vendor")" \
+        --env "ODD_EXITS=${ODD_EXITS:-3}" "${adds[@]}" \
         --add "$root/build/functions/programs.json" --add "$root/functions/check.py" \
         --add "$root/tests" --add "$build/bin" --add "$build/tests/e2e" --add "$build/tests/syscalls" -- \
         sh -c "python3 -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short $* --emulated \

@@ -57,7 +57,7 @@ bool RequestMachine::serve_one() {
     stats_.exits.fetch_add(served.exits, std::memory_order_relaxed);
     if (end == DriveEnd::requested)
         return false;
-    if (end == DriveEnd::stopped && driver_.stop().kind == StopKind::broken)
+    if ((end == DriveEnd::stopped && driver_.stop().kind == StopKind::broken) || !machine_->settle())
         replace();
     else
         clean(served);

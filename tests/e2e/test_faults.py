@@ -1,5 +1,6 @@
 """Requests that hang or crash: their client gets an answer or a closed connection, the next is served."""
 import contextlib
+import os
 import re
 import time
 
@@ -143,15 +144,36 @@ def test_stops_when_asked(start, program) -> None:
             assert server.stop(how).status == 0
 
 
-# IN and its like wait for a value that the host never gives; where the next invocation's machine were the same one, KVM would end them there.
+# Of each kind below; what only the time limit ends, a fiftieth. 1000 in nightly runs.
+ODD_EXITS = int(os.environ.get("ODD_EXITS", "3"))
+ODD_LIMIT = 0.2 if harness.SLOWNESS == 1 else 1.0
+
+
+# IN and its like wait for a value that the host never gives: where the next invocation's machine were the same one, KVM
+# would end them there. Others leave flags, selectors, vector registers or a mode that no program has.
 @pytest.mark.emulated
 @pytest.mark.parametrize("reset", ["auto", "working-set"])
-@pytest.mark.parametrize("how", ["in", "inb", "insb", "rep-insb", "rep-insl", "out", "outsb", "rep-outsb"])
-def test_an_unfinished_instruction_is_not_the_next_one_s(how: str, reset: str) -> None:
-    server = harness.Server(harness.guest("odd_exits", "{port}"), RUN_E, f"--reset={reset}", "--check-reset")
-    with contextlib.closing(server):
-        for _ in range(20):
-            ask_in_vain(server, f"/{how}")
-            assert server.get("/", "Connection: close") == b"1\n"
-        assert "the next invocation runs this" not in server.err
-        assert "reset differs" not in server.err
+def test_an_odd_end_leaves_no_trace(reset: str) -> None:
+    """Every follower is answered, and sees the same of its CPU as the first of all."""
+    options = [f"--reset={reset}", "--check-reset", "--max-request-time", str(ODD_LIMIT), "--max-request-memory", "16"]
+    with contextlib.closing(harness.Server(harness.guest("odd_exits", "{port}"), RUN_E, *options)) as server:
+        first = server.get("/", "Connection: close").decode()
+        kinds = server.get("/kinds", "Connection: close").decode().splitlines()[:-1]
+        assert len(kinds) > 150 and "selectors" in first
+        wrong = {}
+        for kind in kinds:
+            turns = ODD_EXITS
+            while turns > 0 and kind not in wrong:
+                took = ask_in_vain(server, f"/{kind}")
+                turns -= 50 if took >= ODD_LIMIT else 1
+                try:
+                    answer = server.get("/", "Connection: close").decode()
+                except Exception as error:  # noqa: BLE001 the other kinds are to be tried, too
+                    answer = repr(error)
+                if answer != first:
+                    wrong[kind] = answer
+        assert not wrong, f"pristine: {first}; after these: {wrong}"
+        ended = server.stop()
+        server.err_file.seek(0)
+        told = [line for line in server.err_file if b"the next invocation" in line or b"reset differs" in line]
+        assert not told and ended.status == 0, told[:3]

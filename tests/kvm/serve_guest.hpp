@@ -6,7 +6,8 @@
 
 namespace tinykvm::test {
 
-enum End { kReply, kExit, kCrash, kSpin, kBomb, kScribble, kSilent, kPort, kHang, kTrap, kEnds }; // as guests/serve.cpp
+// As in guests/serve.cpp.
+enum End { kReply, kExit, kCrash, kSpin, kBomb, kScribble, kSilent, kPort, kHang, kTrap, kIn, kEnds };
 
 // One connection; what the program said about itself (empty when it did not).
 inline std::vector<std::uint64_t> invoke(World& world, Machine& machine, std::uint32_t seed, std::uint32_t end, Stop& stop,
@@ -24,8 +25,6 @@ inline std::vector<std::uint64_t> invoke(World& world, Machine& machine, std::ui
     const std::string reply = take_reply(machine, slot);
     facts.resize(reply.size() / 8);
     std::memcpy(facts.data(), reply.data(), facts.size() * 8);
-    if (facts.size() == 30 && world.env.kind.pvm_door)
-        facts[16] &= ~std::uint64_t{0xffff}; // DS and ES, which mean nothing in 64-bit mode, PVM lets be the host's or null
     return facts;
 }
 

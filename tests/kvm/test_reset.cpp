@@ -65,13 +65,14 @@ TEST_CASE("each way to end, then a clean invocation at once") {
         machine->prepare();
         const StopKind kinds[kEnds] = {StopKind::waiting,     StopKind::exited, StopKind::killed,  StopKind::interrupted,
                                        StopKind::no_memory,   StopKind::broken, StopKind::waiting, StopKind::waiting,
-                                       StopKind::waiting,     StopKind::killed};
+                                       StopKind::waiting,     StopKind::killed, StopKind::broken};
         for (std::uint32_t end = 0; end < kEnds; ++end) {
             CAPTURE(end, static_cast<int>(strategy));
             invoke(server.world, *machine, 0, end, stop);
             CAPTURE(stop.report);
             if (end != kScribble && end != kPort)
                 CHECK(stop.kind == kinds[end]);
+            REQUIRE(machine->settle()); // also of an IN that waits for its value
             machine->reset();
             CHECK(machine->compare_with_image() == "");
             machine->prepare();

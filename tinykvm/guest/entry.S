@@ -273,6 +273,12 @@ gk_wait_out:
     outl %eax, %dx
 .globl gk_wait_resume
 gk_wait_resume:
+    /* PVM loads no null selector: what another program of this host thread left would stay. */
+    xorl %eax, %eax
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %fs
+    movl %eax, %gs
     movq gk_wait_rsp(%rip), %rsp
     popq %r15
     popq %r14

@@ -25,6 +25,9 @@ inline constexpr std::uint64_t kUserFlags = 0x2 | 0x200 | 0x3000;
 // What SYSCALL clears: TF, DF, NT, AC, RF.
 inline constexpr std::uint64_t kSyscallMask = 0x100 | 0x400 | 0x4000 | 0x40000 | 0x10000;
 
+// What the guest kernel never has set: TF, NT, AC, RF.
+inline constexpr std::uint64_t kOddFlags = 0x100 | 0x4000 | 0x40000 | 0x10000;
+
 struct CpuTablesPlan {
     GuestVirt base;            // where the pages will be mapped
     std::uint64_t stubs = 0;   // exception stub 0, 0 for none

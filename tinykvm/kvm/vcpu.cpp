@@ -86,6 +86,18 @@ std::uint32_t Vcpu::tsc_khz() const {
     return static_cast<std::uint32_t>(khz);
 }
 
+// KVM ends an instruction first thing in KVM_RUN, after it has taken over the registers, and then looks at
+// immediate_exit (Linux Documentation/virt/kvm/api.rst, "The kvm_run structure").
+bool Vcpu::settle() {
+    request_exit();
+    const ExitKind kind = run();
+    clear_exit_request();
+    if (kind != ExitKind::interrupted)
+        return false;
+    clear_events();
+    return !event_in_flight();
+}
+
 ExitKind Vcpu::run() {
     const int result = ::ioctl(fd_.get(), KVM_RUN, 0);
     if (result < 0) {

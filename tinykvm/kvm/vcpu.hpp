@@ -50,6 +50,12 @@ public:
     void special_changed() { run_->kvm_dirty_regs |= KVM_SYNC_X86_SREGS; }
 
     ExitKind run();
+    // Ends what KVM still has to do of the instruction that run() came out by (IN waits for its value), with the
+    // registers as they are set now, and forgets exceptions and interrupts under way: no instruction of the guest is
+    // run. False when it cannot be ended so; then the vCPU must not be used again.
+    bool settle();
+    // One OUT of 32 bits, no string instruction.
+    bool io_is_plain_out() const { return io_is_out() && run_->io.size == 4 && run_->io.count == 1; }
     std::uint16_t io_port() const { return run_->io.port; }
     bool io_is_out() const { return run_->io.direction == KVM_EXIT_IO_OUT; }
     std::uint32_t reason() const { return run_->exit_reason; }

@@ -189,7 +189,10 @@ public:
     // leaves a trace: a page that is gone, or the header of an object that was freed.
     bool entropy_may_have_moved() const;
     const MachineImage& image() const { return *image_; } // clone only
-    // Clone only: puts every bit back. Before the next invocation comes prepare().
+    // Whether the vCPU may be used for another invocation: it is where a wait leaves it, or is brought there. False
+    // when it stopped in an instruction that KVM cannot end: this machine cannot be reset, only dropped.
+    bool settle();
+    // Clone only, one that settles: puts every bit back. Before the next invocation comes prepare().
     ResetStats reset();
     // Clone only, right after reset(): the first difference from the image, "" when there is none.
     std::string compare_with_image();
@@ -228,6 +231,7 @@ private:
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();
+    bool at_wait_door();
     std::int64_t memory_call(const abi::HostCall& call, bool& handled);
     std::int64_t map_call(const abi::HostCall& call);
     void serve_memory_files();
@@ -268,7 +272,7 @@ private:
     EntropyRegions entropy_;
     std::uint64_t exits_ = 0;
     std::map<std::uint32_t, std::uint64_t> exit_reasons_;
-    bool in_door_ = true; // the vCPU is where a wait leaves it: CPL 3, no exception under way
+    bool in_door_ = true; // the vCPU is as a wait leaves it: see at_wait_door()
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
     std::vector<Frame> working_set_;    // sorted: frames of the image that this clone ever wrote to

@@ -237,7 +237,23 @@ void Machine::restore_frames(const std::vector<Frame>& frames) {
         std::memcpy(ram_.host(frame_address(frame)), pristine + frame_address(frame).value, kPageSize);
 }
 
+bool Machine::settle() {
+    if (in_door_)
+        return true;
+    start_at(kernel_.wait_resume);
+    if (!vcpu_.settle())
+        return false;
+    const std::uint64_t cr3 = vcpu_.special().cr3; // restore_dirty() goes by it
+    set_up_vcpu();
+    vcpu_.special().cr3 = cr3;
+    vcpu_.special_changed();
+    in_door_ = true;
+    return true;
+}
+
 ResetStats Machine::reset() {
+    if (!settle())
+        throw HostError(EBUSY, "reset of a vCPU that has an instruction to end");
     ResetStats stats;
     std::vector<Frame> dirty;
     if (strategy_ == ResetStrategy::dirty_bits)
@@ -250,24 +266,6 @@ ResetStats Machine::reset() {
     handles_.reset();
     listeners_ = image_->listeners;
     start_at(kernel_.wait_resume);
-    // Segment registers, if the program loaded other selectors; FS and GS bases and the vector state are set by the
-    // guest kernel before the program goes on.
-    const kvm_sregs& now = vcpu_.special();
-    if (!in_door_) {
-        // Stopped somewhere else, perhaps within an exception at CPL 0 or by a triple fault.
-        const std::uint64_t cr3 = now.cr3;
-        vcpu_.clear_events();
-        set_up_vcpu();
-        vcpu_.special().cr3 = cr3;
-        vcpu_.special_changed();
-        in_door_ = true;
-    } else if (now.ds.selector != 0 || now.es.selector != 0 || now.fs.selector != 0 || now.gs.selector != 0) {
-        kvm_sregs fresh = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root(), env_->cpu.xcr0 != 0);
-        fresh.apic_base = now.apic_base;
-        fresh.cr3 = now.cr3;
-        vcpu_.special() = fresh;
-        vcpu_.special_changed();
-    }
     if (!env_->options.keep_working_memory || (own_count_ + ram_.kept_growth()) * kPageSize > env_->limits.keep_memory) {
         // More than a machine may keep: the copies go back to the kernel, and the set is learned anew.
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)

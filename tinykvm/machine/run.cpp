@@ -39,11 +39,11 @@ Stop Machine::run() {
         std::optional<Stop> stop;
         switch (kind) {
         case kvm::ExitKind::io:
-            switch (vcpu_.io_is_out() ? vcpu_.io_port() : 0) {
+            switch (vcpu_.io_is_plain_out() ? vcpu_.io_port() : 0) {
             case abi::kPortWait:
                 ++exit_reasons_[kWaits];
                 close_handles();
-                in_door_ = true;
+                in_door_ = at_wait_door();
                 return Stop{};
             case abi::kPortHostCall:
                 same_faults_ = 0; // it may have unmapped what it touches next
@@ -90,6 +90,18 @@ Stop Machine::run() {
             }
         }
     }
+}
+
+// Whether the vCPU is as the guest kernel leaves it by its one OUT to this port. The program may have made that OUT:
+// from a segment of 32 bits, single-stepped, with other selectors.
+bool Machine::at_wait_door() {
+    const kvm_regs& regs = vcpu_.regs();
+    const kvm_sregs& s = vcpu_.special();
+    // Some hosts show RIP behind the OUT, others at it: a byte before.
+    const bool there = regs.rip == kernel_.wait_resume || regs.rip + 1 == kernel_.wait_resume;
+    return there && (regs.rflags & kvm::kOddFlags) == 0 &&
+           s.cs.selector == kvm::kUserCode && s.ss.selector == kvm::kUserData &&
+           (s.ds.selector | s.es.selector | s.fs.selector | s.gs.selector) == 0;
 }
 
 std::optional<Stop> Machine::on_interrupt() {

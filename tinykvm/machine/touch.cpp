@@ -1,4 +1,5 @@
 // Has KVM map the pages that a first invocation is known to use before it runs.
+#include "tinykvm/base/error.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
 #include "tinykvm/machine/machine.hpp"
 #include "tinykvm/machine/ticker.hpp"
@@ -45,8 +46,9 @@ void Machine::touch(std::span<const std::uint64_t> pages) {
     if (list.empty() || !space_.write(GuestVirt(kTouchList), std::as_bytes(list)))
         return;
     if (!run_toucher(vcpu_, GuestVirt(kernel_.touch_entry), kTouchList, list.size())) {
-        vcpu_.clear_events();
-        set_up_vcpu();
+        in_door_ = false;
+        if (!settle())
+            throw UserError(ExitCode::bad_snapshot, "snapshot: its guest kernel stops where none does; build it anew");
     }
 }
 

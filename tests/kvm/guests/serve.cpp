@@ -24,7 +24,7 @@
 using u64 = unsigned long;
 using namespace tinykvm;
 
-enum End { kReply, kExit, kCrash, kSpin, kBomb, kScribble, kSilent, kPort, kHang, kTrap, kEnds };
+enum End { kReply, kExit, kCrash, kSpin, kBomb, kScribble, kSilent, kPort, kHang, kTrap, kIn, kEnds };
 
 static u64 state;
 static u64 any() {
@@ -328,7 +328,8 @@ static void end(unsigned how, int connection) {
         send(connection, data, sizeof(data), MSG_NOSIGNAL);
         for (;;)
             pause();
-    case kTrap: asm volatile("ud2");
+    case kTrap: asm volatile("ud2"); break;
+    case kIn: asm volatile("mov $0x2b, %%eax\n\tmov %%eax, %%ds\n\tinl %%dx, %%eax\n\tud2" ::"d"(0x5a0) : "eax");
     }
 }
 
