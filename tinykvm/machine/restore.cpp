@@ -151,6 +151,8 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
         bad("its page tables are outside of its memory");
     auto image = std::make_shared<MachineImage>();
     AddressSpace::Regions regions;
+    if (state.regions.size() > AddressSpace::kMostRegions)
+        bad(fmt::format("{} regions of an address space, at most {} are possible", state.regions.size(), AddressSpace::kMostRegions));
     std::uint64_t last = 0;
     for (const RegionState& r : state.regions) {
         if (r.begin < last || r.end <= r.begin || ((r.begin | r.end) & (kPageSize - 1)) != 0 ||

@@ -313,7 +313,8 @@ std::int64_t AddressSpace::brk(std::uint64_t end) {
     const std::uint64_t new_top = page_up(end);
     if (new_top > old_top) {
         const auto next = regions_.lower_bound(old_top);
-        if (region_of(old_top) != regions_.end() || (next != regions_.end() && next->first < new_top) || mapped_bytes_ + (new_top - old_top) > max_bytes_)
+        if (region_of(old_top) != regions_.end() || (next != regions_.end() && next->first < new_top) || mapped_bytes_ + (new_top - old_top) > max_bytes_ ||
+            regions_.size() >= kMostRegions)
             return static_cast<std::int64_t>(brk_end_);
         Region region;
         region.end = new_top;

@@ -55,6 +55,8 @@ enum class FaultAccess { read, write, execute };
 class AddressSpace final : public GuestMemory {
 public:
     using Regions = std::map<std::uint64_t, Region>;
+    // As Linux's vm.max_map_count: regions take memory of the host that no limit of the machine counts.
+    static constexpr std::size_t kMostRegions = 65530;
 
     AddressSpace(GuestRam& ram, std::uint64_t max_bytes); // a new one
     AddressSpace(GuestRam& ram, GuestPhys root, std::shared_ptr<const Regions> regions, std::uint64_t brk_begin,
@@ -147,8 +149,6 @@ public:
 
 private:
     static constexpr std::uint32_t kProtMask = 7; // PROT_READ, PROT_WRITE, PROT_EXEC
-    // As Linux's vm.max_map_count: regions take memory of the host that no limit of the machine counts.
-    static constexpr std::size_t kMostRegions = 65530;
     // Two neighbours that could be one.
     static bool mergeable(const Region& a, const Region& b, std::uint64_t a_begin);
 

@@ -223,12 +223,16 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
             return -EINVAL;
         if (new_at < at + old_bytes && at < new_at + new_bytes)
             return -EINVAL;
+        // What is there may be split, what shrinks, and the place that is left; known before anything changes.
+        if (regions_.size() + 3 > kMostRegions)
+            return -ENOMEM;
         if (const std::int64_t result = unmap(new_at, new_at + new_bytes); result < 0)
             return result;
     }
     if (new_bytes <= old_bytes) {
         if (new_bytes < old_bytes)
-            munmap(at + new_bytes, old_bytes - new_bytes);
+            if (const std::int64_t result = munmap(at + new_bytes, old_bytes - new_bytes); result < 0)
+                return result;
         if (!(flags & MREMAP_FIXED))
             return static_cast<std::int64_t>(at);
         old_bytes = new_bytes;
@@ -244,6 +248,8 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         const auto next = regions_.lower_bound(end);
         if (region.end == end && at + new_bytes <= layout::kMmapTop &&
             (next == regions_.end() || next->first >= at + new_bytes)) {
+            if (regions_.size() >= kMostRegions)
+                return -ENOMEM;
             Region tail = region;
             tail.end = at + new_bytes;
             if (tail.file)
@@ -252,6 +258,8 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
             return static_cast<std::int64_t>(at);
         }
         if (!(flags & MREMAP_MAYMOVE))
+            return -ENOMEM;
+        if (regions_.size() + 2 > kMostRegions)
             return -ENOMEM;
         new_at = find_free(new_bytes);
         if (new_at == 0)
