@@ -48,6 +48,8 @@ all_steps() {
     nightly odd-exits 7200 odd_exits "$results/odd-exits.xml"
     nightly odd-exits-amd 20000 odd_exits "$results/odd-exits-amd.xml" amd
     nightly odd-exits-intel 20000 odd_exits "$results/odd-exits-intel.xml" intel
+    # Each libFuzzer program for an hour, two at a time; then which lines of the fuzzed files they reach.
+    nightly fuzz 36000 scripts/fuzz.py --seconds 3600 --coverage --xml "$results/fuzz.xml"
     # No value twice in 10,000 requests, in every language.
     nightly unique 3600 unique_values "$results/unique.xml"
     # The binary for older systems, tried in one.

@@ -55,6 +55,7 @@ e2e() {  # NAME LIMIT ARGUMENTS...
     step "$name" "$limit" $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short "${quickly[@]}" \
         --junitxml "$results/$name.xml" "$@"
 }
+if ((quick)); then skip fuzz "--quick"; else step fuzz 1500 scripts/fuzz.py --xml "$results/fuzz.xml"; fi
 e2e e2e 1200 tests/e2e --ignore tests/e2e/test_contract.py
 e2e contract 1200 tests/e2e/test_contract.py
 

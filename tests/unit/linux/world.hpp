@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/catch.hpp"
+#include "tests/unit/linux/fake_memory.hpp"
 #include "tinykvm/linux/call.hpp"
 #include "tinykvm/linux/handles.hpp"
 #include "tinykvm/linux/policy.hpp"
@@ -24,43 +25,6 @@
 namespace tinykvm::test {
 
 namespace fs = std::filesystem;
-
-// Every guest page is an allocation of its own, so that a buffer of many pages has as many host ranges.
-class FakeMemory : public GuestMemory {
-public:
-    void map(std::uint64_t at, std::uint64_t bytes, bool writable = true) {
-        for (std::uint64_t page = page_down(at); page < at + bytes; page += kPageSize)
-            pages_[page] = {std::make_unique<std::array<std::byte, kPageSize>>(), writable};
-    }
-    bool gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) override {
-        if (at.value + length < at.value)
-            return false;
-        gathered += length;
-        const std::size_t before = out.size();
-        std::uint64_t from = at.value;
-        while (length > 0) {
-            const auto page = pages_.find(page_down(from));
-            if (page == pages_.end() || (access == Access::write && !page->second.writable)) {
-                out.resize(before);
-                return false;
-            }
-            const std::uint64_t offset = from & (kPageSize - 1);
-            const std::uint64_t piece = std::min(length, kPageSize - offset);
-            out.push_back({page->second.bytes->data() + offset, piece});
-            from += piece;
-            length -= piece;
-        }
-        return true;
-    }
-    std::uint64_t gathered = 0;
-
-private:
-    struct Page {
-        std::unique_ptr<std::array<std::byte, kPageSize>> bytes;
-        bool writable = true;
-    };
-    std::map<std::uint64_t, Page> pages_;
-};
 
 class TempFolder {
 public:
