@@ -111,9 +111,9 @@ private:
 
     // What became of its program it prints before it is ready for the next request.
     void let_it_say_why() {
-        constexpr int kPatienceMs = 1000;
+        constexpr int kPatienceMs = 1000, kMost = 4; // messages: one that says more is broken
         pollfd said{channel_.get(), POLLIN, 0};
-        while (::poll(&said, 1, kPatienceMs) > 0) {
+        for (int n = 0; n < kMost && ::poll(&said, 1, kPatienceMs) > 0; ++n) {
             const auto received = link::receive(channel_.get(), link::Wait::no);
             if (!received || received->message.kind == link::Kind::ready)
                 break;

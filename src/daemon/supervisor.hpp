@@ -37,6 +37,7 @@ struct RequestMachineSlot {
     State state = State::starting;
     std::shared_ptr<Job> job; // busy
     std::uint64_t last_used_ns = 0;
+    std::uint64_t closing_ns = 0; // since when it is
     std::weak_ptr<RunningProcess> process;
 };
 
@@ -47,7 +48,9 @@ struct RunningProcess {
     std::list<std::shared_ptr<RequestMachineSlot>> slots;
     bool ready = false;    // a machine has been
     bool stopping = false; // takes no more requests
+    bool broken = false;   // killed for what it did
     std::uint64_t id = 0, started_ns = 0, ready_ns = 0;
+    std::uint64_t empty_ns = 0; // since when it has no machine, after it had some
     std::string line[2];    // unfinished, of its stdout and stderr
     std::string last_words; // of ours on its stderr
 };
@@ -118,6 +121,7 @@ private:
     void watch_loop();
     void drain(const Slot& slot, Todo& todo);
     void on_ready(const Slot& slot, const link::Message& message, Todo& todo);
+    void break_off(const Slot& slot, Todo& todo);
     void on_slot_gone(const Slot& slot, Todo& todo);
     void on_exit(const Process& process, Todo& todo);
     void forget(const Process& process, Todo& todo);
@@ -142,6 +146,7 @@ private:
     int tick(Todo& todo); // ms until the next
     void expire_queue(Target& target, std::uint64_t now, std::uint64_t& next, Todo& todo);
     void give_up_idle(Target& target, std::uint64_t now);
+    void kill_stuck(std::uint64_t now, Todo& todo);
     // supervisor_start.cpp
     void start_loop();
     void start(const std::shared_ptr<Target>& target);

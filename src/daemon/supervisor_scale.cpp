@@ -15,6 +15,7 @@ using namespace tinykvm;
 namespace {
 
 constexpr int kLongTickMs = 1000, kShortTickMs = 20;
+constexpr std::uint64_t kToGoNs = 15'000'000'000; // for a machine, or a process without any, to end
 
 } // namespace
 
@@ -124,6 +125,7 @@ std::string Supervisor::add_slot(const Process& process, Todo&) {
 // Its thread ends and closes the channel: then it is gone. Only for one without a request.
 void Supervisor::close_slot(const Slot& slot) {
     slot->state = RequestMachineSlot::State::closing;
+    slot->closing_ns = now_ns();
     ::shutdown(slot->channel.get(), SHUT_WR);
     const Process process = slot->process.lock();
     if (process && std::all_of(process->slots.begin(), process->slots.end(),
@@ -138,8 +140,11 @@ void Supervisor::stop_process(Process process) {
     if (process->target->process_ == process)
         process->target->process_.reset(); // the next request starts another
     for (const Slot& slot : process->slots) {
-        if (slot->channel && slot->state != RequestMachineSlot::State::busy)
+        if (slot->channel && slot->state != RequestMachineSlot::State::busy &&
+            slot->state != RequestMachineSlot::State::closing) {
             slot->state = RequestMachineSlot::State::closing;
+            slot->closing_ns = now_ns();
+        }
         if (slot->channel)
             ::shutdown(slot->channel.get(), SHUT_WR); // a busy one ends after its request
     }
@@ -210,11 +215,31 @@ void Supervisor::give_up_idle(Target& target, std::uint64_t now) {
         }
 }
 
+// A machine that was told to go counts until it is gone: one that stays would keep its place from others.
+void Supervisor::kill_stuck(std::uint64_t now, Todo& todo) {
+    for (const Process& process : processes_) {
+        if (!process->slots.empty())
+            process->empty_ns = 0;
+        else if (process->empty_ns == 0)
+            process->empty_ns = now;
+        const bool stays = std::any_of(process->slots.begin(), process->slots.end(), [&](const Slot& slot) {
+            return slot->state == RequestMachineSlot::State::closing && now >= slot->closing_ns + kToGoNs;
+        });
+        const bool lingers = process->empty_ns != 0 && now >= process->empty_ns + kToGoNs;
+        if ((!stays && !lingers) || process->broken)
+            continue;
+        process->broken = true;
+        note(*process->target, "its process does not end, and is killed", todo);
+        process->process->kill();
+    }
+}
+
 // Milliseconds until the next look.
 int Supervisor::tick(Todo& todo) {
     const std::uint64_t now = now_ns();
     std::uint64_t next = now + std::uint64_t{kLongTickMs} * 1'000'000;
     bool waiting = false;
+    kill_stuck(now, todo);
     for (std::size_t i = 0; i < active_.size(); ++i) {
         const auto target = active_[i];
         expire_queue(*target, now, next, todo);

@@ -91,11 +91,25 @@ void Supervisor::drain(const Slot& slot, Todo& todo) {
             return;
         if (!received)
             return on_slot_gone(slot, todo);
-        if (received->message.kind == link::Kind::ended && slot->job)
-            slot->job->ending = received->message.ending;
-        else if (received->message.kind == link::Kind::ready)
-            on_ready(slot, received->message, todo);
+        const link::Message& message = received->message;
+        using State = RequestMachineSlot::State;
+        if (message.kind == link::Kind::ended && slot->job && slot->job->ending == link::Ending::none)
+            slot->job->ending = message.ending;
+        else if (message.kind == link::Kind::ready && slot->state != State::idle)
+            on_ready(slot, message, todo);
+        else
+            return break_off(slot, todo);
     }
+}
+
+// It says what no machine says, and might go on without end: whoever has taken it over gets nobody's attention.
+void Supervisor::break_off(const Slot& slot, Todo& todo) {
+    if (const Process process = slot->process.lock(); process && !process->broken) {
+        process->broken = true;
+        note(*process->target, "its process says what it should not, and is killed", todo);
+        process->process->kill();
+    }
+    on_slot_gone(slot, todo);
 }
 
 void Supervisor::on_ready(const Slot& slot, const link::Message& message, Todo& todo) {

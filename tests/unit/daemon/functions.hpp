@@ -1,0 +1,102 @@
+// A supervisor with functions whose processes are broken workers, and requests to them. Also for tests/fuzz:
+// no Catch2 here.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "src/daemon/log_store.hpp"
+#include "src/daemon/metrics.hpp"
+#include "src/daemon/supervisor.hpp"
+#include "tests/unit/daemon/broken_worker.hpp"
+#include "tests/unit/store/samples.hpp"
+
+namespace kvmserver::daemon::test {
+
+// Who asks.
+class Asker : public http::Waiter {
+public:
+    void connected(tinykvm::UniqueFd to, std::unique_ptr<http::Lease> with) override {
+        const std::lock_guard lock(mutex_);
+        socket_ = std::move(to);
+        lease_ = std::move(with);
+        answered_ = true;
+        changed_.notify_all();
+    }
+    void failed(http::Problem why, std::unique_ptr<http::Lease> with) override {
+        const std::lock_guard lock(mutex_);
+        problem_ = std::move(why);
+        lease_ = std::move(with);
+        answered_ = true;
+        changed_.notify_all();
+    }
+    bool abandoned() const override { return false; }
+
+    // Whether there is an answer within that time.
+    bool answered(std::chrono::milliseconds within) {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, within, [this] { return answered_; });
+    }
+    int socket() {
+        const std::lock_guard lock(mutex_);
+        return socket_.get();
+    }
+    std::optional<http::Problem> problem() {
+        const std::lock_guard lock(mutex_);
+        return problem_;
+    }
+    // Why the program's connection ended.
+    std::optional<http::Problem> failure() {
+        const std::lock_guard lock(mutex_);
+        return lease_ ? lease_->failure() : std::nullopt;
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool answered_ = false;
+    tinykvm::UniqueFd socket_;
+    std::unique_ptr<http::Lease> lease_;
+    std::optional<http::Problem> problem_;
+};
+
+struct Functions {
+    explicit Functions(std::uint64_t max_machines)
+        : supervisor(store, logs, metrics, max_machines, [](const Job&) {}) {}
+
+    // A version of a function that nothing is known of yet.
+    std::shared_ptr<Target> add(unsigned max = 2, unsigned queue = 4) {
+        Target::Facts facts;
+        facts.version = ++versions_;
+        facts.function = "f" + std::to_string(facts.version);
+        facts.name = facts.function + " v1";
+        facts.snapshot = hold.digest();
+        facts.max = max;
+        facts.queue = queue;
+        facts.idle_ns = 3600ull * 1'000'000'000;
+        auto target = std::make_shared<Target>(facts);
+        supervisor.adopt(target);
+        return target;
+    }
+    std::shared_ptr<Asker> ask(const std::shared_ptr<Target>& target) {
+        auto asker = std::make_shared<Asker>();
+        supervisor.submit(target, "0123456789abcdef", "127.0.0.1", asker);
+        return asker;
+    }
+
+    store::test::TempFolder folder;
+    store::Store store{folder / "store"};
+    store::SnapshotHold hold = store::test::import(store, store::test::sample_pieces(1));
+    LogStore logs{""};
+    Metrics metrics;
+    Workers workers; // before what starts them
+    Supervisor supervisor;
+
+private:
+    std::uint64_t versions_ = 0;
+};
+
+} // namespace kvmserver::daemon::test
