@@ -4,16 +4,18 @@
 
 #include "src/store/errors.hpp"
 #include "src/store/stored_snapshot.hpp"
+#include "src/store/tenant.hpp"
 
 namespace kvmserver::admin {
 namespace {
 
-// Snapshots that the caller's functions name.
+// Snapshots that the caller's functions name, and those that it brought.
 std::set<store::Digest> own_snapshots(Call& call) {
-    std::set<store::Digest> own;
+    const auto brought = call.api.staged().all_of(call.who.id());
+    std::set<store::Digest> own(brought.begin(), brought.end());
     store::Functions functions(call.store());
     for (const store::FunctionSummary& function : functions.list())
-        if (function.name.starts_with(call.who.prefix()))
+        if (store::in_prefix(function.name, call.who.prefix()))
             for (const store::VersionInfo& version : versions_of(functions, function.name))
                 own.insert(version.snapshot);
     return own;
@@ -30,8 +32,7 @@ std::vector<store::VersionInfo> versions_of(store::Functions& functions, const s
 }
 
 bool may_name(Call& call, const store::Digest& snapshot) {
-    return !call.who.limited() || call.api.staged().brought_by(snapshot, call.who.id()) ||
-           own_snapshots(call).contains(snapshot);
+    return !call.who.limited() || own_snapshots(call).contains(snapshot);
 }
 
 std::optional<std::set<store::Digest>> pieces_within_reach(Call& call) {
@@ -49,10 +50,15 @@ std::optional<std::set<store::Digest>> pieces_within_reach(Call& call) {
 }
 
 store::SnapshotHold take_snapshot(Call& call, const store::Digest& snapshot) {
-    auto hold = store::SnapshotHold::take(call.store(), snapshot);
-    if (!hold || !may_name(call, snapshot))
+    auto hold = may_name(call, snapshot) ? store::SnapshotHold::take(call.store(), snapshot) : std::nullopt;
+    if (!hold)
         throw store::NotFound(fmt::format("there is no snapshot sha256:{}: send it first", snapshot.hex()));
     return std::move(*hold);
+}
+
+store::UploadInfo find_upload(Call& call, const std::string& id) {
+    return store::Uploads(call.store())
+        .info(id, call.who.limited() ? std::optional(call.who.id()) : std::nullopt);
 }
 
 } // namespace kvmserver::admin

@@ -14,16 +14,16 @@ namespace kvmserver::admin {
 namespace {
 
 using tinykvm::UniqueFd;
+using Reach = std::optional<std::set<store::Digest>>; // pieces_within_reach
 
 // The whole file, without a name: it goes with its descriptor.
-UniqueFd unfold(Call& call, int upload, std::uint64_t bytes) {
+UniqueFd unfold(Call& call, int upload, std::uint64_t bytes, const Reach& reach) {
     std::uint64_t at = 0;
     const ops::Delta delta = ops::read_delta(upload, bytes, at);
     const store::Folder& folder = call.store().folder();
     UniqueFd whole(::openat(folder.fd(), store::kTmp, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (!whole)
         tinykvm::throw_errno("make a file in " + folder.full(store::kTmp));
-    const auto reach = pieces_within_reach(call);
     store::Sha256 sum;
     std::vector<std::byte> piece;
     for (const ops::DeltaPiece& each : delta.pieces) {
@@ -51,10 +51,10 @@ UniqueFd unfold(Call& call, int upload, std::uint64_t bytes) {
     return whole;
 }
 
-ops::Imported import_from(store::Store& store, int fd) {
+ops::Imported import_from(store::Store& store, int fd, Reach reach) {
     const std::string path = fmt::format("/proc/self/fd/{}", fd);
     try {
-        return ops::import_snapshot(store, path);
+        return ops::import_snapshot(store, path, std::move(reach));
     } catch (const tinykvm::UserError& error) { // the path says nothing to a client
         std::string text = error.what();
         if (const auto at = text.find(path); at != text.npos)
@@ -69,10 +69,11 @@ ops::Imported assemble(Call& call, int upload) {
     struct stat facts {};
     if (::fstat(upload, &facts) != 0)
         tinykvm::throw_errno("stat the upload");
+    Reach reach = pieces_within_reach(call);
     if (!ops::is_delta(upload))
-        return import_from(call.store(), upload);
-    const UniqueFd whole = unfold(call, upload, static_cast<std::uint64_t>(facts.st_size));
-    return import_from(call.store(), whole.get());
+        return import_from(call.store(), upload, std::move(reach));
+    const UniqueFd whole = unfold(call, upload, static_cast<std::uint64_t>(facts.st_size), reach);
+    return import_from(call.store(), whole.get(), std::move(reach));
 }
 
 } // namespace kvmserver::admin

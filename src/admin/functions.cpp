@@ -1,6 +1,7 @@
 // /v1/functions
 #include "src/admin/access.hpp"
 #include "src/admin/handlers.hpp"
+#include "src/admin/tenant.hpp"
 #include "src/daemon/function_settings.hpp"
 #include "src/daemon/health.hpp"
 #include "src/ops/deploy.hpp"
@@ -23,6 +24,7 @@ Wanted wanted(Call& call) {
     Members members = call.members();
     Wanted wanted;
     wanted.plan.name = call.param("name");
+    wanted.plan.tenant = call.who.prefix();
     if (const auto snapshot = members.text("snapshot"))
         wanted.snapshot = digest_from(*snapshot, "snapshot");
     if (const auto manifest = members.any("manifest")) {
@@ -38,6 +40,9 @@ Wanted wanted(Call& call) {
     wanted.plan.if_version = members.natural("if_version");
     wanted.plan.if_match = call.if_match();
     members.done();
+    // Before what others have is looked at.
+    require_routes(call, wanted.plan);
+    require_secrets(call, wanted.plan);
     return wanted;
 }
 
@@ -58,7 +63,8 @@ void try_out(Call& call, const Wanted& wanted, const ops::DeployChange& change) 
         candidate.after_restore = settings.after_restore;
     if (wanted.plan.activate || settings.after_restore.empty())
         candidate.health = ops::manifest_facts(manifest).health;
-    candidate.values = daemon::values_of(settings, change.env_after(), store::Secrets(call.store()).values(change.now ? wanted.plan.name : ""),
+    candidate.values = daemon::values_of(settings, change.env_after(),
+                                         store::Secrets(call.store()).values(wanted.plan.name, wanted.plan.tenant),
                                          change.now ? change.now->secrets : std::vector<std::string>{});
     daemon::require_health(call.store(), candidate);
 }

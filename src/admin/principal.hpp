@@ -26,6 +26,7 @@ public:
     std::string name() const { return local_ ? "local" : token_.name; }
     unsigned scopes() const { return local_ ? 15 : token_.scopes; }
     std::string prefix() const { return local_ ? "" : token_.prefix; }
+    const std::vector<std::string>& routes() const { return token_.routes; } // granted beside its functions' own
 
 private:
     Principal() = default;

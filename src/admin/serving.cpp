@@ -127,13 +127,15 @@ void live(Call& call) {
                     {"version", one.version},
                     {"percent", one.percent},
                     {"state", one.state},
-                    {"pid", one.pid},
                     {"machines", one.machines},
                     {"busy", one.busy},
                     {"in_flight", one.in_flight},
                     {"queued", one.queued},
                     {"starts", one.starts},
-                    {"memory_bytes", one.memory_bytes}};
+                    // What is shared with others' processes must not tell how many they are.
+                    {"memory_bytes", call.who.limited() ? one.resident_bytes : one.memory_bytes}};
+        if (!call.who.limited())
+            object["pid"] = one.pid;
         if (!one.last_failure.empty())
             object["last_failure"] = one.last_failure;
         const auto at = metrics.versions.find({one.function, one.version});

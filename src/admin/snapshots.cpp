@@ -45,9 +45,10 @@ store::Digest referred(Call& call) {
     std::string reference = call.param("digest");
     if (store::Digest::from_hex(reference))
         reference = "sha256:" + reference;
-    // With the beginning of one it could ask around for digests that it must not know.
+    // With the beginning of one it could ask around for digests that it must not know; and of a whole one it does
+    // not learn whether somebody has it.
     if (call.who.limited() && reference.starts_with("sha256:"))
-        digest_from(reference, "snapshot");
+        return digest_from(reference, "snapshot");
     // A function's name is for those who may see the function.
     if (!reference.starts_with("sha256:") &&
         !call.who.allows(store::kScopeDeploy, reference.substr(0, reference.find('@'))))

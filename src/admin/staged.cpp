@@ -17,10 +17,14 @@ void Staged::add(store::SnapshotHold hold, std::int64_t token) {
     at->second.until = Clock::now() + kept_;
 }
 
-bool Staged::brought_by(const store::Digest& digest, std::int64_t token) {
+std::vector<store::Digest> Staged::all_of(std::int64_t token) {
     const std::lock_guard lock(mutex_);
-    const auto at = entries_.find(digest);
-    return at != entries_.end() && at->second.until > Clock::now() && at->second.tokens.contains(token);
+    drop_old();
+    std::vector<store::Digest> all;
+    for (const auto& [digest, entry] : entries_)
+        if (entry.tokens.contains(token))
+            all.push_back(digest);
+    return all;
 }
 
 void Staged::expire() {

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "src/store/hold.hpp"
 
@@ -16,7 +17,7 @@ public:
     explicit Staged(std::chrono::milliseconds kept) : kept_(kept) {}
     // By the holder of that token (Principal::id).
     void add(store::SnapshotHold hold, std::int64_t token);
-    bool brought_by(const store::Digest& digest, std::int64_t token);
+    std::vector<store::Digest> all_of(std::int64_t token);
     void expire(); // gives up those whose time is over: gc may have them
 
 private:

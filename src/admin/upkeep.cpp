@@ -51,6 +51,7 @@ void create_token(Call& call) {
     const auto scopes = members.texts("scopes");
     const std::string prefix = members.text("prefix").value_or("");
     const auto seconds = members.natural("expires_in");
+    const auto routes = members.texts("routes").value_or(std::vector<std::string>());
     members.done();
     if (!scopes)
         throw store::BadValue("\"scopes\" is missing: some of read, invoke, deploy, admin");
@@ -64,9 +65,13 @@ void create_token(Call& call) {
             throw store::BadValue("\"expires_in\" must be 1 second to 100 years");
         expires = store::now_ms() + static_cast<std::int64_t>(*seconds) * 1000;
     }
-    const std::string token = store::Tokens(call.api.source().make()).create(name, sum, prefix, expires);
+    const std::string token = store::Tokens(call.api.source().make()).create(name, sum, prefix, expires, routes);
     call.reply(201,
-               {{"name", name}, {"token", token}, {"scopes", store::scope_names(sum)}, {"prefix", prefix}},
+               {{"name", name},
+                {"token", token},
+                {"scopes", store::scope_names(sum)},
+                {"prefix", prefix},
+                {"routes", routes}},
                {{"Cache-Control", "no-store"}});
 }
 

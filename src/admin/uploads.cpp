@@ -31,10 +31,10 @@ json upload_json(const UploadInfo& upload) {
             {"created", ops::time_text(upload.created)}};
 }
 
-// Somebody began it and did not end it.
-std::optional<UploadInfo> unfinished(Uploads& uploads, std::uint64_t size, const store::Digest& digest) {
+// The caller began it and did not end it.
+std::optional<UploadInfo> unfinished(Call& call, Uploads& uploads, std::uint64_t size, const store::Digest& digest) {
     for (const UploadInfo& upload : uploads.list())
-        if (upload.size == size && upload.digest == digest)
+        if (upload.token == call.who.id() && upload.size == size && upload.digest == digest)
             return upload;
     return std::nullopt;
 }
@@ -110,8 +110,8 @@ void create_upload(Call& call) {
     } catch (const store::NotFound&) {
     }
     Uploads uploads(store);
-    const auto known = unfinished(uploads, size, digest);
-    const UploadInfo upload = known ? *known : uploads.create(size, digest);
+    const auto known = unfinished(call, uploads, size, digest);
+    const UploadInfo upload = known ? *known : uploads.create(size, digest, call.who.id());
     Headers headers = progress(upload);
     headers.emplace_back("Location", "/v1/uploads/" + upload.id);
     json object = upload_json(upload);
@@ -121,7 +121,7 @@ void create_upload(Call& call) {
 
 void head_upload(Call& call) {
     call.only_query({});
-    call.reply_empty(200, progress(Uploads(call.store()).info(call.param("id"))));
+    call.reply_empty(200, progress(find_upload(call, call.param("id"))));
 }
 
 void append_upload(Call& call) {
@@ -131,7 +131,7 @@ void append_upload(Call& call) {
         throw store::BadValue("the header Upload-Offset is missing: HEAD says where the upload stands");
     const std::string& id = call.param("id");
     Uploads uploads(call.store());
-    UploadInfo upload = uploads.info(id);
+    UploadInfo upload = find_upload(call, id);
     {
         store::UploadWriter writer = uploads.append(id, number_from(offset, "Upload-Offset"));
         upload.offset = take(call, writer);
@@ -153,7 +153,7 @@ void append_upload(Call& call) {
 void delete_upload(Call& call) {
     call.only_query({});
     call.no_members();
-    Uploads(call.store()).drop(call.param("id"));
+    Uploads(call.store()).drop(find_upload(call, call.param("id")).id);
     call.reply(200, {{"deleted", call.param("id")}});
 }
 

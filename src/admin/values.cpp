@@ -36,9 +36,24 @@ void set_env(Call& call, const std::optional<std::string>& value) {
 void set_secret(Call& call, const std::optional<std::string>& value) {
     call.only_query({});
     const std::string function = function_of(call);
-    store::Store& store = function.empty() && value ? call.api.source().make() : call.store();
-    store::Secrets(store).set(function, call.param("secret"), value, call.if_match());
+    store::Secrets(call.store()).set(function, call.param("secret"), value, call.if_match());
     reply_done(call, value ? "set" : "unset", call.param("secret"));
+}
+
+// A value, those tenants' functions that may have it, or both.
+void set_for_all(Call& call) {
+    call.only_query({});
+    Members members = call.members(kMost);
+    const auto value = members.text("value");
+    const auto grants = members.texts("for");
+    members.done();
+    if (!value && !grants)
+        throw store::BadValue("\"value\" is missing");
+    if (call.if_match())
+        throw store::BadValue("secrets for all functions have no ETag: set them without a condition");
+    const std::string& name = call.param("secret");
+    store::Secrets(value ? call.api.source().make() : call.store()).set_for_all(name, value, grants);
+    reply_done(call, "set", name);
 }
 
 } // namespace
@@ -60,12 +75,19 @@ void list_secrets(Call& call) {
     call.only_query({});
     const std::string function = function_of(call);
     auto list = json::array();
-    for (const store::SecretInfo& secret : store::Secrets(call.store()).list(function))
+    for (const store::SecretInfo& secret : store::Secrets(call.store()).list(function)) {
         list.push_back({{"name", secret.name}, {"changed", ops::time_text(secret.changed)}});
+        if (function.empty())
+            list.back()["for"] = secret.grants;
+    }
     call.reply(200, {{"function", function}, {"secrets", list}});
 }
 
-void put_secret(Call& call) { set_secret(call, value_of(call)); }
+void put_secret(Call& call) {
+    if (function_of(call).empty())
+        return set_for_all(call);
+    set_secret(call, value_of(call));
+}
 void delete_secret(Call& call) {
     call.no_members();
     set_secret(call, std::nullopt);

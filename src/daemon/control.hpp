@@ -33,6 +33,7 @@ struct VersionLive {
     std::uint64_t starts = 0;       // of its process, since the daemon began
     std::string last_failure;       // why its process ended, or could not be started; "": it never did
     std::uint64_t memory_bytes = 0; // of its process, proportional (PSS); 0 when there is none
+    std::uint64_t resident_bytes = 0; // what others map too counted in full (RSS): says nothing about them
 };
 
 struct DaemonInfo {

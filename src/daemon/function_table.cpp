@@ -81,7 +81,7 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
         try {
             const auto before = known_.find(key);
             Known entry = before != known_.end() ? before->second : read_version(function.name, live.version);
-            Values values = values_of(function.name, entry.settings);
+            Values values = values_of(function.name, entry);
             // Values that have changed reach the program with a new process.
             if (!entry.target || entry.target->facts().values != values)
                 entry.target = make_target(function.name, live.version, entry, std::move(values));
@@ -116,12 +116,13 @@ FunctionTable::Part FunctionTable::former_part(const store::FunctionSummary& fun
 
 FunctionTable::Known FunctionTable::read_version(const std::string& function, std::uint64_t version) {
     const store::VersionInfo info = store::Functions(store_).version(function, version);
-    return {nullptr, function_settings(info.manifest), info.snapshot};
+    return {nullptr, function_settings(info.manifest), info.snapshot, info.tenant};
 }
 
-Values FunctionTable::values_of(const std::string& function, const FunctionSettings& settings) {
+Values FunctionTable::values_of(const std::string& function, const Known& version) {
     const store::FunctionDetails details = store::Functions(store_).describe(function);
-    return daemon::values_of(settings, details.env, store::Secrets(store_).values(function), details.secrets);
+    return daemon::values_of(version.settings, details.env,
+                             store::Secrets(store_).values(function, version.tenant), details.secrets);
 }
 
 std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, std::uint64_t version,
@@ -148,7 +149,7 @@ std::shared_ptr<Target> FunctionTable::target(const std::string& function, std::
         if (std::get<0>(key) == function && std::get<2>(key) == version)
             return entry.target;
     const Known entry = read_version(function, version);
-    const auto target = make_target(function, version, entry, values_of(function, entry.settings));
+    const auto target = make_target(function, version, entry, values_of(function, entry));
     supervisor_.retire(target); // its process goes when the request is over
     return target;
 }

@@ -43,6 +43,7 @@ private:
         std::shared_ptr<Target> target;
         FunctionSettings settings;
         store::Digest snapshot;
+        std::string tenant; // store::VersionRecord::tenant
     };
     struct Part { // of one function
         std::shared_ptr<Destination> destination;
@@ -54,7 +55,7 @@ private:
     Part part_of(const store::FunctionSummary& function, Faults& faults);
     Part former_part(const store::FunctionSummary& function);
     Known read_version(const std::string& function, std::uint64_t version);
-    Values values_of(const std::string& function, const FunctionSettings& settings);
+    Values values_of(const std::string& function, const Known& version);
     std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version,
                                         const Known& known, Values values);
 

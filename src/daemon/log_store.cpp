@@ -14,11 +14,12 @@ namespace kvmserver::daemon {
 
 namespace {
 
-std::int64_t now_ms() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(
+std::int64_t now_us() {
+    return std::chrono::duration_cast<std::chrono::microseconds>(
                std::chrono::system_clock::now().time_since_epoch())
         .count();
 }
+std::int64_t now_ms() { return now_us() / 1000; }
 
 std::optional<LogLine> line_from(const std::string& text) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
@@ -144,9 +145,8 @@ private:
     std::function<void(const LogLine&)> told_;
 };
 
-// Ids go on growing over restarts: they begin at the time.
 LogStore::LogStore(std::filesystem::path folder, const LogLimits& limits)
-    : limits_(limits), last_id_(static_cast<std::uint64_t>(now_ms()) * 1000),
+    : limits_(limits),
       files_(folder.empty() ? nullptr : std::make_unique<Files>(std::move(folder), limits.file_bytes)),
       followers_(std::make_shared<Followers>()) {}
 
@@ -155,7 +155,7 @@ LogStore::~LogStore() = default;
 void LogStore::add(LogLine line) {
     {
         const std::lock_guard lock(mutex_);
-        line.id = ++last_id_;
+        line.id = last_id_ = std::max(last_id_ + 1, static_cast<std::uint64_t>(now_us()));
         if (line.ms == 0)
             line.ms = now_ms();
         std::deque<LogLine>& kept = memory_[line.function];

@@ -16,7 +16,9 @@
 namespace kvmserver::daemon {
 
 struct LogLine {
-    std::uint64_t id = 0; // grows with every line of the daemon; for "what came after"
+    // Grows with every line of the daemon, for "what came after". It is the time in microseconds, one more at
+    // least than the last one: it goes on growing over restarts, and does not tell how much others print.
+    std::uint64_t id = 0;
     std::int64_t ms = 0;  // since 1970
     std::string function;
     std::uint64_t version = 0;
@@ -69,7 +71,7 @@ private:
     struct Followers;
     const LogLimits limits_;
     mutable std::mutex mutex_;
-    std::uint64_t last_id_;
+    std::uint64_t last_id_ = 0;
     std::map<std::string, std::deque<LogLine>> memory_;
     std::unique_ptr<Files> files_; // null: none
     std::shared_ptr<Followers> followers_;

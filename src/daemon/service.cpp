@@ -65,17 +65,18 @@ http::Options front_options(const ServeOptions& options) {
     return out;
 }
 
-// PSS, in bytes: what the process would cost if all shared pages were divided among those who share them.
-std::uint64_t memory_of(int pid) {
-    std::FILE* const file = std::fopen(fmt::format("/proc/{}/smaps_rollup", pid).c_str(), "re");
+// PSS is what the process would cost if all shared pages were divided among those who share them.
+void read_memory(VersionLive& one) {
+    std::FILE* const file = std::fopen(fmt::format("/proc/{}/smaps_rollup", one.pid).c_str(), "re");
     if (!file)
-        return 0;
+        return;
     unsigned long long kib = 0;
     for (char line[256]; std::fgets(line, sizeof line, file);)
-        if (std::sscanf(line, "Pss: %llu", &kib) == 1)
-            break;
+        if (std::sscanf(line, "Rss: %llu", &kib) == 1)
+            one.resident_bytes = kib * 1024;
+        else if (std::sscanf(line, "Pss: %llu", &kib) == 1)
+            one.memory_bytes = kib * 1024;
     std::fclose(file);
-    return kib * 1024;
 }
 
 // Where a socket listens, for people, and its port.
@@ -289,7 +290,7 @@ std::vector<VersionLive> Service::live() const {
     auto shares = table_.shares();
     for (VersionLive& one : all) {
         if (one.pid != 0)
-            one.memory_bytes = memory_of(one.pid);
+            read_memory(one);
         const auto share = shares.find({one.function, one.version});
         if (share == shares.end() || one.state == "stopping")
             continue;

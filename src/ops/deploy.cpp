@@ -134,6 +134,7 @@ Deployed deploy(const DeployPlan& plan, const store::Digest& snapshot, store::Fu
         request.routes = change.routes;
         request.env = change.env;
         request.if_match = change.etag();
+        request.tenant = plan.tenant;
         try {
             return {functions.deploy(request), change.routes_after()};
         } catch (const store::StaleEtag&) { // somebody was faster: look again

@@ -20,6 +20,7 @@ struct DeployPlan {
     bool activate = true;
     std::optional<std::uint64_t> if_version; // must be the live one; 0: there must be no such function
     store::IfMatch if_match;
+    std::string tenant; // of whoever deploys (store::VersionRecord::tenant)
 };
 
 // Routes and environment after the deploy, and what they were compared with.

@@ -50,10 +50,11 @@ std::vector<FilePiece> pieces_of(const std::filesystem::path& file) {
     }
 }
 
-Imported import_snapshot(store::Store& store, const std::filesystem::path& file) {
+Imported import_snapshot(store::Store& store, const std::filesystem::path& file,
+                         std::optional<std::set<store::Digest>> reach) {
     const std::vector<FilePiece> pieces = pieces_of(file);
     const tinykvm::UniqueFd fd = open_file(file);
-    store::Importer importer(store);
+    store::Importer importer(store, std::move(reach));
     std::vector<std::byte> bytes;
     for (const FilePiece& piece : pieces) {
         bytes.resize(piece.length);

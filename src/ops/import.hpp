@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "src/store/hold.hpp"
@@ -22,7 +24,8 @@ struct Imported {
 };
 
 // Checks the snapshot in full, and brings it into the store cut into its pieces. Throws UserError
-// (bad_snapshot).
-Imported import_snapshot(store::Store& store, const std::filesystem::path& file);
+// (bad_snapshot). `reach` is as for store::Importer.
+Imported import_snapshot(store::Store& store, const std::filesystem::path& file,
+                         std::optional<std::set<store::Digest>> reach = {});
 
 } // namespace kvmserver::ops

@@ -66,6 +66,7 @@ json token_json(const store::TokenInfo& token) {
     json object{{"name", token.name},
                 {"scopes", store::scope_names(token.scopes)},
                 {"prefix", token.prefix},
+                {"routes", token.routes},
                 {"created", time_text(token.created)}};
     if (token.expires)
         object["expires"] = time_text(*token.expires);

@@ -16,9 +16,9 @@ FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMa
                                Missing missing)
     : store_(store), name_(name), naming_(store.naming()), index_(store.index()), transaction_(*index_) {
     check_function_name(name);
-    auto found = index_->prepare("SELECT id, revision FROM function WHERE name = ?");
+    auto found = index_->prepare("SELECT id, revision, tag FROM function WHERE name = ?");
     const bool there = found.bind(name).step();
-    const std::string etag = there ? fmt::format("{}-{}", found.integer(0), found.integer(1)) : "";
+    const std::string etag = there ? fmt::format("{}-{}", found.text(2), found.integer(1)) : "";
     if (if_match && *if_match != etag)
         throw StaleEtag(name, etag);
     if (there) {
@@ -30,10 +30,12 @@ FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMa
     const std::int64_t now = now_ms();
     index_
         ->prepare(
-            "INSERT INTO function (name, revision, last_version, created, changed) VALUES (?, 1, 0, ?, ?)")
+            "INSERT INTO function (name, revision, last_version, created, changed, tag) "
+            "VALUES (?, 1, 0, ?, ?, ?)")
         .bind(name)
         .bind(now)
         .bind(now)
+        .bind(random_hex(6))
         .run();
     id_ = index_->last_id();
     made_ = true;

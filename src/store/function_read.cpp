@@ -9,7 +9,7 @@ namespace kvmserver::store {
 namespace {
 
 constexpr std::string_view kVersionColumns = "SELECT v.number, s.digest, s.size, v.manifest, v.created, "
-                                             "v.state, coalesce(t.percent, 0) FROM version v "
+                                             "v.state, coalesce(t.percent, 0), v.tenant FROM version v "
                                              "JOIN snapshot s ON s.id = v.snapshot LEFT JOIN traffic t ON "
                                              "t.function = v.function AND t.number = v.number "
                                              "WHERE v.function = ? ";
@@ -21,7 +21,8 @@ VersionInfo read_version(const Statement& row, const Database& database) {
                         row.text(3),
                         row.integer(4),
                         {},
-                        static_cast<unsigned>(row.natural(6))};
+                        static_cast<unsigned>(row.natural(6)),
+                        row.text(7)};
     const std::string state = row.text(5);
     for (const VersionState known : {VersionState::pending, VersionState::ready, VersionState::failed})
         if (state == name_of(known)) {
@@ -38,12 +39,12 @@ std::vector<FunctionSummary> Functions::list() {
     const Transaction same_moment(*index, Transaction::Kind::read);
     std::vector<FunctionSummary> functions;
     std::map<std::int64_t, std::size_t> place; // by id
-    auto heads = index->prepare("SELECT id, name, revision, created, changed FROM function ORDER BY name");
+    auto heads = index->prepare("SELECT id, name, revision, created, changed, tag FROM function ORDER BY name");
     while (heads.step()) {
         place[heads.integer(0)] = functions.size();
         FunctionSummary& function = functions.emplace_back();
         function.name = heads.text(1);
-        function.etag = fmt::format("{}-{}", heads.integer(0), heads.integer(2));
+        function.etag = fmt::format("{}-{}", heads.text(5), heads.integer(2));
         function.created = heads.integer(3);
         function.changed = heads.integer(4);
     }

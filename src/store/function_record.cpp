@@ -35,7 +35,7 @@ Record checked(Record record) {
 
 const char* name_of(VersionState state) { return kStates[static_cast<int>(state)]; }
 
-std::string FunctionRecord::etag() const { return fmt::format("{}-{}", id, revision); }
+std::string FunctionRecord::etag() const { return fmt::format("{}-{}", tag, revision); }
 
 void check_traffic(const std::vector<Live>& live) {
     unsigned sum = 0;
@@ -88,16 +88,18 @@ std::string to_record(const FunctionRecord& function) {
         routes.push_back(Json::array({route.host, route.path}));
     for (const auto& [name, secret] : function.secrets)
         secrets[name] = Json::array({secret.value, secret.changed});
-    const Json json{{"id", function.id},
-                    {"name", function.name},
-                    {"revision", function.revision},
-                    {"last_version", function.last_version},
-                    {"created", function.created},
-                    {"changed", function.changed},
-                    {"live", std::move(live)},
-                    {"routes", std::move(routes)},
-                    {"env", function.env},
-                    {"secrets", std::move(secrets)}};
+    Json json{{"id", function.id},
+              {"name", function.name},
+              {"revision", function.revision},
+              {"last_version", function.last_version},
+              {"created", function.created},
+              {"changed", function.changed},
+              {"live", std::move(live)},
+              {"routes", std::move(routes)},
+              {"env", function.env},
+              {"secrets", std::move(secrets)}};
+    if (function.tag != FunctionRecord().tag)
+        json["tag"] = function.tag;
     return seal_record("function", json.dump());
 }
 
@@ -110,6 +112,8 @@ FunctionRecord function_from_record(std::string_view file) {
     function.last_version = natural_field(json, "last_version");
     function.created = time_field(json, "created");
     function.changed = time_field(json, "changed");
+    if (json.contains("tag")) // since schema 2
+        function.tag = text_field(json, "tag");
     for (const Json& part : list_field(json, "live")) {
         const std::uint64_t percent = natural(row(part, 2, "live")[1], "live");
         function.live.push_back(
@@ -126,10 +130,12 @@ FunctionRecord function_from_record(std::string_view file) {
 }
 
 std::string to_record(const VersionRecord& version) {
-    const Json json{{"function", version.function},   {"name", version.name},
-                    {"number", version.number},       {"snapshot", version.snapshot.hex()},
-                    {"manifest", version.manifest},   {"created", version.created},
-                    {"state", name_of(version.state)}};
+    Json json{{"function", version.function},   {"name", version.name},
+              {"number", version.number},       {"snapshot", version.snapshot.hex()},
+              {"manifest", version.manifest},   {"created", version.created},
+              {"state", name_of(version.state)}};
+    if (!version.tenant.empty())
+        json["tenant"] = version.tenant;
     return seal_record("version", json.dump());
 }
 
@@ -138,7 +144,8 @@ VersionRecord version_from_record(std::string_view file) {
     return checked(VersionRecord{time_field(json, "function"), text_field(json, "name"),
                                  natural_field(json, "number"), digest_field(json, "snapshot"),
                                  text_field(json, "manifest"), time_field(json, "created"),
-                                 state_from(text_field(json, "state"))});
+                                 state_from(text_field(json, "state")),
+                                 json.contains("tenant") ? text_field(json, "tenant") : ""});
 }
 
 } // namespace kvmserver::store

@@ -39,7 +39,7 @@ std::int64_t function_id(const Database& database, std::string_view name) {
 FunctionRecord load_function(const Database& database, std::int64_t id) {
     FunctionRecord function;
     auto head =
-        database.prepare("SELECT name, revision, last_version, created, changed FROM function WHERE id = ?");
+        database.prepare("SELECT name, revision, last_version, created, changed, tag FROM function WHERE id = ?");
     if (!head.bind(id).step())
         database.damaged("a function is not there");
     function.id = id;
@@ -48,6 +48,7 @@ FunctionRecord load_function(const Database& database, std::int64_t id) {
     function.last_version = head.natural(2);
     function.created = head.integer(3);
     function.changed = head.integer(4);
+    function.tag = head.text(5);
     auto live = database.prepare("SELECT number, percent FROM traffic WHERE function = ? ORDER BY number");
     for (live.bind(id); live.step();)
         function.live.push_back({live.natural(0), static_cast<unsigned>(live.natural(1))});
@@ -65,7 +66,7 @@ FunctionRecord load_function(const Database& database, std::int64_t id) {
 }
 
 VersionRecord load_version(const Database& database, std::int64_t function, std::uint64_t number) {
-    auto found = database.prepare("SELECT f.name, s.digest, v.manifest, v.created, v.state FROM version v "
+    auto found = database.prepare("SELECT f.name, s.digest, v.manifest, v.created, v.state, v.tenant FROM version v "
                                   "JOIN function f ON f.id = v.function JOIN snapshot s ON s.id = v.snapshot "
                                   "WHERE v.function = ? AND v.number = ?");
     if (!found.bind(function).bind(number).step())
@@ -78,7 +79,8 @@ VersionRecord load_version(const Database& database, std::int64_t function, std:
                           found.digest(1),
                           found.text(2),
                           found.integer(3),
-                          state_in(database, found.text(4))};
+                          state_in(database, found.text(4)),
+                          found.text(5)};
     require_sound(database, version);
     return version;
 }
@@ -93,14 +95,15 @@ std::vector<std::uint64_t> version_numbers(const Database& database, std::int64_
 
 void insert_function_row(Database& database, const FunctionRecord& function) {
     database
-        .prepare("INSERT INTO function (id, name, revision, last_version, created, changed) VALUES (?, ?, ?, "
-                 "?, ?, ?)")
+        .prepare("INSERT INTO function (id, name, revision, last_version, created, changed, tag) "
+                 "VALUES (?, ?, ?, ?, ?, ?, ?)")
         .bind(function.id)
         .bind(function.name)
         .bind(function.revision)
         .bind(function.last_version)
         .bind(function.created)
         .bind(function.changed)
+        .bind(function.tag)
         .run();
 }
 
@@ -122,13 +125,14 @@ void insert_function_details(Database& database, const FunctionRecord& function)
 
 void insert_version(Database& database, const VersionRecord& version) {
     auto insert =
-        database.prepare("INSERT INTO version (function, number, snapshot, manifest, created, state) "
-                         "SELECT ?, ?, id, ?, ?, ? FROM snapshot WHERE digest = ?");
+        database.prepare("INSERT INTO version (function, number, snapshot, manifest, created, state, tenant) "
+                         "SELECT ?, ?, id, ?, ?, ?, ? FROM snapshot WHERE digest = ?");
     insert.bind(version.function)
         .bind(version.number)
         .bind(version.manifest)
         .bind(version.created)
         .bind(name_of(version.state))
+        .bind(version.tenant)
         .bind(version.snapshot)
         .run();
     if (database.changes() != 1)

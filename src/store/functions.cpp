@@ -42,7 +42,7 @@ DeployResult Functions::deploy(const DeployRequest& request) {
     result.before = load_function(change.database(), change.id()).live;
     result.version = next_version(change);
     change.add({change.id(), request.function, result.version, request.snapshot, request.manifest, now_ms(),
-                request.state});
+                request.state, request.tenant});
     if (request.routes)
         change.take_routes(*request.routes);
     if (request.env)

@@ -21,6 +21,7 @@ struct DeployRequest {
     std::optional<std::vector<Route>> routes; // instead of those it has
     std::optional<std::map<std::string, std::string>> env; // instead of what it has
     IfMatch if_match;
+    std::string tenant = {}; // VersionRecord::tenant
 };
 
 struct DeployResult {
@@ -37,6 +38,7 @@ struct VersionInfo {
     std::int64_t created = 0;
     VersionState state = VersionState::ready;
     unsigned percent = 0; // of the requests
+    std::string tenant;   // VersionRecord::tenant
 };
 
 struct FunctionSummary {

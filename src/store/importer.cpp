@@ -24,8 +24,8 @@ bool holds(const Folder& folder, const std::string& path, std::span<const std::b
 
 } // namespace
 
-Importer::Importer(Store& store)
-    : store_(store), id_(random_hex(8)), own_folder_(fmt::format("{}/{}", kTmp, id_)) {
+Importer::Importer(Store& store, std::optional<std::set<Digest>> reach)
+    : store_(store), reach_(std::move(reach)), id_(random_hex(8)), own_folder_(fmt::format("{}/{}", kTmp, id_)) {
     const FileLock naming = store_.naming(); // gc removes what is in tmp/ and has no living owner
     mark_.emplace(store_.shared_folder(), import_mark(id_), naming);
     store_.folder().make_folder(own_folder_);
@@ -52,8 +52,8 @@ void Importer::put(std::span<const std::byte> piece) {
         const bool there = has_chunk(folder, digest, piece.size());
         if (there && !holds(folder, chunk_path(digest), piece))
             altered_.insert(digest); // on the disk: the good bytes take its place
-        const bool known =
-            there && !altered_.contains(digest) && folder.link(chunk_path(digest), own_path(digest));
+        const bool known = there && !altered_.contains(digest) &&
+                           (!reach_ || reach_->contains(digest)) && folder.link(chunk_path(digest), own_path(digest));
         if (!known) {
             const auto file = folder.create(own_path(digest));
             folder.write(file.get(), own_path(digest), piece, 0);

@@ -20,7 +20,9 @@ namespace kvmserver::store {
 // with the object or, when the process dies, with the next gc. For one thread.
 class Importer {
 public:
-    explicit Importer(Store& store);
+    // `reach`: the chunks that whoever imports may know to be there; nothing: all of them. Others are written
+    // as if they were not, and shared with what is there only by commit().
+    explicit Importer(Store& store, std::optional<std::set<Digest>> reach = {});
     ~Importer();
     Importer(const Importer&) = delete;
     Importer& operator=(const Importer&) = delete;
@@ -34,7 +36,7 @@ public:
     SnapshotHold commit(const std::optional<Digest>& announced = {});
 
     std::uint64_t size() const { return record_.size; }
-    std::uint64_t new_bytes() const { return new_bytes_; } // of pieces that the store had not
+    std::uint64_t new_bytes() const { return new_bytes_; } // of pieces that were not there, or not within reach
 
 private:
     std::string own_path(const Digest& digest) const;
@@ -42,6 +44,7 @@ private:
     void give_names(std::set<std::string>& folders);
 
     Store& store_;
+    const std::optional<std::set<Digest>> reach_;
     std::string id_, own_folder_;
     std::optional<LiveMark> mark_;
     Sha256 sum_;

@@ -23,7 +23,7 @@ std::vector<std::string> tables_of(const Database& database) {
 } // namespace
 
 std::span<const char* const> all_migrations() {
-    static const std::array migrations{kSchemaSql};
+    static const std::array migrations{kSchemaSql, kSchema2Sql};
     return migrations;
 }
 

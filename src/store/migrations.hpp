@@ -6,7 +6,8 @@
 
 namespace kvmserver::store {
 
-extern const char* const kSchemaSql; // schema.sql
+extern const char* const kSchemaSql;  // schema.sql
+extern const char* const kSchema2Sql; // schema_2.sql
 
 // Element n turns schema n into schema n + 1; schema 0 is an empty database. Once released, an element never
 // changes.

@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "src/store/digest.hpp"
 #include "src/store/record.hpp"
@@ -55,6 +56,15 @@ inline std::string text(const Json& value, const char* name) {
 }
 inline std::string text_field(const Json& object, const char* name) {
     return text(field(object, name), name);
+}
+
+inline std::vector<std::string> texts(const Json& value, const char* name) {
+    if (!value.is_array())
+        throw RecordError(std::string("\"") + name + "\" is no list");
+    std::vector<std::string> list;
+    for (const Json& each : value)
+        list.push_back(text(each, name));
+    return list;
 }
 
 inline Digest digest(const Json& value, const char* name) {

@@ -1,6 +1,7 @@
 #include "src/store/settings_record.hpp"
 
 #include "src/store/record_json.hpp"
+#include "src/store/tenant.hpp"
 
 namespace kvmserver::store {
 
@@ -8,7 +9,7 @@ std::string to_record(const Settings& settings) {
     Json secrets = Json::object(), tokens = Json::array();
     for (const auto& [name, secret] : settings.secrets)
         secrets[name] = Json::array({secret.value, secret.changed});
-    for (const TokenRow& token : settings.tokens)
+    for (const TokenRow& token : settings.tokens) {
         tokens.push_back({{"id", token.id},
                           {"name", token.name},
                           {"hash", token.hash.hex()},
@@ -16,7 +17,13 @@ std::string to_record(const Settings& settings) {
                           {"prefix", token.prefix},
                           {"created", token.created},
                           {"expires", token.expires ? Json(*token.expires) : Json()}});
-    return seal_record("store", Json{{"secrets", std::move(secrets)}, {"tokens", std::move(tokens)}}.dump());
+        if (!token.routes.empty())
+            tokens.back()["routes"] = token.routes;
+    }
+    Json all{{"secrets", std::move(secrets)}, {"tokens", std::move(tokens)}};
+    if (!settings.grants.empty())
+        all["grants"] = settings.grants;
+    return seal_record("store", all.dump());
 }
 
 Settings settings_from_record(std::string_view file) {
@@ -25,6 +32,9 @@ Settings settings_from_record(std::string_view file) {
     for (const auto& [name, value] : field(json, "secrets").items())
         settings.secrets[name] = {text(row(value, 2, "secrets")[0], "secrets"),
                                   static_cast<std::int64_t>(natural(value[1], "secrets"))};
+    if (json.contains("grants")) // since schema 2, when there are any
+        for (const auto& [name, patterns] : field(json, "grants").items())
+            settings.grants[name] = texts(patterns, "grants");
     for (const Json& token : list_field(json, "tokens")) {
         TokenRow read{time_field(token, "id"),
                       text_field(token, "name"),
@@ -32,7 +42,9 @@ Settings settings_from_record(std::string_view file) {
                       static_cast<unsigned>(natural_field(token, "scopes") & 15),
                       text_field(token, "prefix"),
                       time_field(token, "created"),
-                      {}};
+                      {},
+                      token.contains("routes") ? texts(field(token, "routes"), "routes")
+                                               : std::vector<std::string>()};
         if (!field(token, "expires").is_null())
             read.expires = time_field(token, "expires");
         settings.tokens.push_back(std::move(read));
@@ -42,11 +54,15 @@ Settings settings_from_record(std::string_view file) {
 
 Settings load_settings(const Database& database) {
     Settings settings;
-    auto secrets = database.prepare("SELECT name, value, changed FROM secret WHERE function IS NULL");
-    while (secrets.step())
+    auto secrets =
+        database.prepare("SELECT name, value, changed, grants FROM secret WHERE function IS NULL");
+    while (secrets.step()) {
         settings.secrets[secrets.text(0)] = {secrets.text(1), secrets.integer(2)};
+        if (auto patterns = split_words(secrets.text(3)); !patterns.empty())
+            settings.grants[secrets.text(0)] = std::move(patterns);
+    }
     auto tokens =
-        database.prepare("SELECT id, name, hash, scopes, prefix, created, expires FROM token ORDER BY id");
+        database.prepare("SELECT id, name, hash, scopes, prefix, created, expires, routes FROM token ORDER BY id");
     while (tokens.step()) {
         settings.tokens.push_back({tokens.integer(0),
                                    tokens.text(1),
@@ -54,7 +70,8 @@ Settings load_settings(const Database& database) {
                                    static_cast<unsigned>(tokens.natural(3)),
                                    tokens.text(4),
                                    tokens.integer(5),
-                                   {}});
+                                   {},
+                                   split_words(tokens.text(7))});
         if (!tokens.is_null(6))
             settings.tokens.back().expires = tokens.integer(6);
     }
@@ -62,12 +79,18 @@ Settings load_settings(const Database& database) {
 }
 
 void insert_settings(Database& database, const Settings& settings) {
-    auto secret =
-        database.prepare("INSERT INTO secret (function, name, value, changed) VALUES (NULL, ?, ?, ?)");
-    for (const auto& [name, value] : settings.secrets)
-        secret.bind(name).bind(value.value).bind(value.changed).run();
+    auto secret = database.prepare(
+        "INSERT INTO secret (function, name, value, changed, grants) VALUES (NULL, ?, ?, ?, ?)");
+    for (const auto& [name, value] : settings.secrets) {
+        const auto grants = settings.grants.find(name);
+        secret.bind(name)
+            .bind(value.value)
+            .bind(value.changed)
+            .bind(grants == settings.grants.end() ? "" : joined_words(grants->second))
+            .run();
+    }
     auto token = database.prepare(
-        "INSERT INTO token (id, name, hash, scopes, prefix, created, expires) VALUES (?, ?, ?, ?, ?, ?, ?)");
+        "INSERT INTO token (id, name, hash, scopes, prefix, created, expires, routes) VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
     for (const TokenRow& row : settings.tokens)
         token.bind(row.id)
             .bind(row.name)
@@ -76,6 +99,7 @@ void insert_settings(Database& database, const Settings& settings) {
             .bind(row.prefix)
             .bind(row.created)
             .bind(row.expires)
+            .bind(joined_words(row.routes))
             .run();
 }
 

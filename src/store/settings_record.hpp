@@ -23,11 +23,13 @@ struct TokenRow {
     std::string prefix; // of the functions it is good for
     std::int64_t created = 0;
     std::optional<std::int64_t> expires;
+    std::vector<std::string> routes;
     bool operator==(const TokenRow&) const = default;
 };
 
 struct Settings {
     std::map<std::string, SecretValue> secrets;
+    std::map<std::string, std::vector<std::string>> grants; // by secret, when there are any
     std::vector<TokenRow> tokens;
     bool operator==(const Settings&) const = default;
 };

@@ -5,6 +5,7 @@
 #include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/settings_record.hpp"
+#include "src/store/tenant.hpp"
 #include "src/store/text.hpp"
 
 namespace kvmserver::store {
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::string_view kScopes[] = {"read", "invoke", "deploy", "admin"};
 constexpr std::string_view kColumns =
-    "SELECT id, name, scopes, prefix, created, expires, last_used FROM token ";
+    "SELECT id, name, scopes, prefix, created, expires, last_used, routes FROM token ";
 constexpr std::int64_t kUseStepMs = 60'000; // not a write for every request
 
 TokenInfo read_token(const Statement& row) {
@@ -23,7 +24,8 @@ TokenInfo read_token(const Statement& row) {
                     row.text(3),
                     row.integer(4),
                     {},
-                    {}};
+                    {},
+                    split_words(row.text(7))};
     if (!row.is_null(5))
         token.expires = row.integer(5);
     if (!row.is_null(6))
@@ -49,31 +51,38 @@ std::vector<std::string> scope_names(unsigned scopes) {
 }
 
 bool TokenInfo::allows(Scope scope, std::string_view function) const {
-    if (!function.starts_with(prefix))
+    if (!in_prefix(function, prefix))
         return false;
     return (scopes & (scope | kScopeAdmin)) != 0 || (scope == kScopeRead && (scopes & kScopeDeploy) != 0);
 }
 
 std::string Tokens::create(const std::string& name, unsigned scopes, const std::string& prefix,
-                           std::optional<std::int64_t> expires) {
+                           std::optional<std::int64_t> expires,
+                           const std::vector<std::string>& routes) {
     if (name.empty() || name.size() > 128 || printable(name) != name)
         throw BadValue("token name: give 1 to 128 printable characters");
     if (scopes == 0 || scopes > 15)
         throw BadValue("token: give it at least one scope: read, invoke, deploy or admin");
-    if (prefix.size() > 63 || printable(prefix) != prefix)
-        throw BadValue("token: the function prefix is no beginning of a function name");
+    check_prefix(prefix);
+    if (prefix.empty() && !routes.empty())
+        throw BadValue("token: without a prefix it may claim any route: give it a prefix, or no routes");
+    std::vector<std::string> granted;
+    for (const std::string& route : routes)
+        granted.push_back(Route::parse(route).text());
     const std::string token = "kvs_" + random_hex(32);
     SettingsChange change(store_);
     if (change.database().prepare("SELECT 1 FROM token WHERE name = ?").bind(name).step())
         throw Conflict(fmt::format("there is a token {} already: choose another name or revoke it", name));
     change.database()
-        .prepare("INSERT INTO token (name, hash, scopes, prefix, created, expires) VALUES (?, ?, ?, ?, ?, ?)")
+        .prepare("INSERT INTO token (name, hash, scopes, prefix, created, expires, routes) "
+                 "VALUES (?, ?, ?, ?, ?, ?, ?)")
         .bind(name)
         .bind(sha256(token))
         .bind(std::int64_t{scopes})
         .bind(prefix)
         .bind(now_ms())
         .bind(expires)
+        .bind(joined_words(granted))
         .run();
     change.commit();
     return token;

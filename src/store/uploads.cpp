@@ -16,10 +16,10 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-constexpr std::string_view kColumns = "SELECT id, size, durable, digest, created FROM upload ";
+constexpr std::string_view kColumns = "SELECT id, size, durable, digest, created, token FROM upload ";
 
 UploadInfo read_row(const Statement& row) {
-    return {row.text(0), row.natural(1), row.natural(2), row.digest(3), row.integer(4)};
+    return {row.text(0), row.natural(1), row.natural(2), row.digest(3), row.integer(4), row.integer(5)};
 }
 
 [[noreturn]] void no_such(const std::string& id) {
@@ -34,10 +34,10 @@ void delete_row(Store& store, const std::string& id) {
 
 std::string upload_path(const std::string& id) { return fmt::format("{}/{}", kUploads, id); }
 
-UploadInfo Uploads::create(std::uint64_t size, const Digest& digest) {
+UploadInfo Uploads::create(std::uint64_t size, const Digest& digest, std::int64_t token) {
     if (size == 0 || size > std::uint64_t{1} << 40)
         throw BadValue(fmt::format("upload of {} bytes: it must be 1 byte to 1 TiB", size));
-    const UploadInfo upload{random_hex(16), size, 0, digest, now_ms()};
+    const UploadInfo upload{random_hex(16), size, 0, digest, now_ms(), token};
     const FileLock naming = store_.naming(); // gc removes files without a row
     Folder& folder = store_.folder();
     const std::string path = upload_path(upload.id);
@@ -45,11 +45,12 @@ UploadInfo Uploads::create(std::uint64_t size, const Digest& digest) {
     try {
         folder.sync_folder(kUploads);
         store_.index()
-            ->prepare("INSERT INTO upload (id, size, digest, durable, created) VALUES (?, ?, ?, 0, ?)")
+            ->prepare("INSERT INTO upload (id, size, digest, durable, created, token) VALUES (?, ?, ?, 0, ?, ?)")
             .bind(upload.id)
             .bind(upload.size)
             .bind(upload.digest)
             .bind(upload.created)
+            .bind(upload.token)
             .run();
     } catch (...) {
         try {
@@ -61,12 +62,15 @@ UploadInfo Uploads::create(std::uint64_t size, const Digest& digest) {
     return upload;
 }
 
-UploadInfo Uploads::info(const std::string& id) {
+UploadInfo Uploads::info(const std::string& id, std::optional<std::int64_t> token) {
     auto index = store_.index();
     auto row = index->prepare(std::string(kColumns) + "WHERE id = ?");
     if (!row.bind(id).step())
         no_such(id);
-    return read_row(row);
+    UploadInfo upload = read_row(row);
+    if (token && *token != upload.token)
+        no_such(id);
+    return upload;
 }
 
 std::vector<UploadInfo> Uploads::list() {

@@ -19,6 +19,7 @@ struct UploadInfo {
     std::uint64_t size = 0, offset = 0; // offset: what is durable, and where to go on
     Digest digest;
     std::int64_t created = 0;
+    std::int64_t token = 0; // of who began it; 0: the operator, by the socket
 };
 
 // One part of one upload, which nobody else appends to meanwhile.
@@ -44,8 +45,9 @@ private:
 class Uploads {
 public:
     explicit Uploads(Store& store) : store_(store) {}
-    UploadInfo create(std::uint64_t size, const Digest& digest);
-    UploadInfo info(const std::string& id);
+    UploadInfo create(std::uint64_t size, const Digest& digest, std::int64_t token = 0);
+    // Of any token's, or only of that one's: another's is as if there were none.
+    UploadInfo info(const std::string& id, std::optional<std::int64_t> token = {});
     std::vector<UploadInfo> list();
 
     UploadWriter append(const std::string& id, std::uint64_t offset);

@@ -23,7 +23,12 @@ constexpr OptionSpec kPrefix{.name = "prefix",
                              .kind = Kind::text,
                              .group = "Options",
                              .value = "TEXT",
-                             .help = "only for functions whose names begin with it"};
+                             .help = "only for functions whose names begin with it: team-"};
+constexpr OptionSpec kRoute{.name = "route",
+                            .kind = Kind::repeated,
+                            .group = "Options",
+                            .value = "ROUTE",
+                            .help = "with --prefix: it may claim HOST, /PATH/* or HOST/PATH/*, beside NAME.localhost"};
 constexpr OptionSpec kExpires{.name = "expires",
                               .kind = Kind::text,
                               .group = "Options",
@@ -48,6 +53,8 @@ int create(const Invocation& invocation, Context& context) {
     json body{{"name", invocation.operands[1]}, {"scopes", scopes->second.values}};
     if (const auto prefix = text(invocation, "prefix"))
         body["prefix"] = *prefix;
+    if (const auto routes = invocation.settings.find("route"); routes != invocation.settings.end())
+        body["routes"] = routes->second.values;
     if (const auto expires = text(invocation, "expires"))
         body["expires_in"] = seconds_of(*expires);
     const json made = connect(invocation, context)->call("POST", target_of({"tokens"}), body);
@@ -73,11 +80,18 @@ int list(const Invocation& invocation, Context& context) {
         for (const json& scope : token.at("scopes"))
             scopes += (scopes.empty() ? "" : ",") + scope.get<std::string>();
         const std::string prefix = token.at("prefix");
+        std::string routes;
+        for (const json& route : token.value("routes", json::array()))
+            routes += " route " + route.get<std::string>();
+        const std::string functions = prefix.empty()          ? "all"
+                                      : prefix.ends_with('-') ? prefix + "*"
+                                                              : fmt::format("{0},{0}-*", prefix);
         context.out << fmt::format(
-            "{} {} {} created {} {} {}\n", token.at("name").get<std::string>(), scopes,
-            prefix.empty() ? "all" : prefix + "*", token.at("created").get<std::string>(),
+            "{} {} {} created {} {} {}{}\n", token.at("name").get<std::string>(), scopes,
+            functions, token.at("created").get<std::string>(),
             token.contains("expires") ? "expires " + token["expires"].get<std::string>() : "for ever",
-            token.contains("last_used") ? "used " + token["last_used"].get<std::string>() : "never used");
+            token.contains("last_used") ? "used " + token["last_used"].get<std::string>() : "never used",
+            routes);
     }
     return 0;
 }
@@ -96,7 +110,7 @@ int revoke(const Invocation& invocation, Context& context) {
 int token(const Invocation& invocation, Context& context) {
     const std::string action = invocation.operands.empty() ? "" : invocation.operands.front();
     if (action != "create")
-        for (const char* option : {"scope", "prefix", "expires"})
+        for (const char* option : {"scope", "prefix", "route", "expires"})
             if (invocation.settings.find(option) != invocation.settings.end())
                 throw UserError(ExitCode::usage, fmt::format("--{} is for token create", option));
     if (action == "create")
@@ -116,7 +130,7 @@ Command token_command() {
             .synopsis = kSynopsis,
             .summary = "tokens for clients elsewhere",
             .operands = Operands::ours,
-            .options = options({kScope, kPrefix, kExpires}),
+            .options = options({kScope, kPrefix, kRoute, kExpires}),
             .action = token};
 }
 

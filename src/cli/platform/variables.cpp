@@ -16,6 +16,12 @@ namespace {
 using namespace platform;
 
 constexpr OptionSpec kStdin{.name = "stdin", .group = "Options", .help = "read the value from stdin"};
+constexpr OptionSpec kFor{.name = "for",
+                          .kind = Kind::repeated,
+                          .group = "Options",
+                          .value = "FUNCTIONS",
+                          .help = "of a secret for all: tenants' functions that may have it: NAME, PREFIX-* or -, "
+                                  "which is none (repeatable; without --stdin the value stays)"};
 constexpr const char* kEnvSynopsis = "set|list|unset NAME [K[=V]]";
 constexpr const char* kSecretSynopsis = "set|list|unset [NAME] [SECRET]";
 
@@ -116,10 +122,26 @@ int list_secrets(const Invocation& invocation, Context& context, const std::stri
     if (flag(invocation, "json"))
         print_json(context, list);
     else
-        for (const nlohmann::json& secret : list.at("secrets"))
-            context.out << fmt::format("{} {}\n", secret.at("name").get<std::string>(),
-                                       secret.at("changed").get<std::string>());
+        for (const nlohmann::json& secret : list.at("secrets")) {
+            std::string grants;
+            for (const nlohmann::json& pattern : secret.value("for", nlohmann::json::array()))
+                grants += (grants.empty() ? " for " : ",") + pattern.get<std::string>();
+            context.out << fmt::format("{} {}{}\n", secret.at("name").get<std::string>(),
+                                       secret.at("changed").get<std::string>(), grants);
+        }
     return 0;
+}
+
+// Of a secret for all functions: who may have it, and its value if there is a new one.
+int grant(const Invocation& invocation, Context& context, const std::string& name,
+          const std::vector<std::string>& patterns) {
+    nlohmann::json body{{"for", patterns}};
+    if (patterns == std::vector<std::string>{"-"})
+        body["for"] = nlohmann::json::array();
+    if (flag(invocation, "stdin"))
+        body["value"] = read_stdin();
+    connect(invocation, context)->call("PUT", target_of({"secrets", name}), body);
+    return done(invocation, context, "", name, true);
 }
 
 // Without NAME: for all functions.
@@ -133,6 +155,12 @@ int secret(const Invocation& invocation, Context& context) {
     const std::string& name = invocation.operands.back();
     if (name.find('=') != name.npos)
         usage("a secret's value is not taken from the command line, where others can see it: use --stdin");
+    const auto grants = invocation.settings.find("for");
+    if (grants != invocation.settings.end()) {
+        if (action != "set" || !function.empty())
+            usage("--for is for secret set of a secret for all functions");
+        return grant(invocation, context, name, grants->second.values);
+    }
     std::optional<std::string> value;
     if (action == "set") {
         if (!flag(invocation, "stdin"))
@@ -162,7 +190,7 @@ Command secret_command() {
             .synopsis = kSecretSynopsis,
             .summary = "secrets of a function, or of all",
             .operands = Operands::ours,
-            .options = options({kStdin}),
+            .options = options({kStdin, kFor}),
             .action = secret};
 }
 

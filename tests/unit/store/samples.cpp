@@ -108,12 +108,12 @@ std::string picture(Store& store, const std::string& name) {
     } catch (const NotFound&) {
         return "";
     }
-    std::string text = details.etag;
+    std::string text = "revision " + details.etag.substr(details.etag.find('-') + 1); // what is before is random
     for (const Route& route : details.routes)
         text += " route " + route.text();
     for (const auto& [variable, value] : details.env)
         text += fmt::format(" env {}={}", variable, value);
-    for (const auto& [variable, value] : Secrets(store).values(name))
+    for (const auto& [variable, value] : Secrets(store).values(name, ""))
         text += fmt::format(" secret {}={}", variable, value);
     for (const VersionInfo& version : functions.versions(name))
         text += fmt::format("\nv{} {} {}% {} {} {}", version.number, version.snapshot.hex(), version.percent,

@@ -147,16 +147,16 @@ TEST_CASE("environment and secrets") {
     CHECK_THROWS_AS(functions.set_env("hello", "A", std::nullopt), NotFound);
     secrets.set("", "KEY", "for all");
     secrets.set("hello", "KEY", "its own");
-    CHECK(secrets.values("hello").at("KEY") == "its own");
-    CHECK(secrets.values("other").at("KEY") == "for all");
+    CHECK(secrets.values("hello", "").at("KEY") == "its own");
+    CHECK(secrets.values("other", "").at("KEY") == "for all");
     CHECK(secrets.list("hello").size() == 1);
     CHECK(functions.describe("hello").secrets == std::vector<std::string>{"KEY"});
     secrets.set("hello", "KEY", std::nullopt);
-    CHECK(secrets.values("hello").at("KEY") == "for all");
+    CHECK(secrets.values("hello", "").at("KEY") == "for all");
     CHECK_THROWS_AS(secrets.set("hello", "KEY", std::nullopt), NotFound);
     CHECK_THROWS_AS(secrets.set("nobody", "KEY", "x"), NotFound);
     functions.remove("hello"); // with what is its own
-    CHECK(secrets.values("other").size() == 1);
+    CHECK(secrets.values("other", "").size() == 1);
 }
 
 TEST_CASE("tokens") {
