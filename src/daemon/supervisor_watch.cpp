@@ -46,12 +46,13 @@ void Supervisor::watch_loop() {
         {
             const std::lock_guard lock(mutex_);
             for (int i = 0; i < n; ++i) {
-                if (events[i].data.u64 == 0) {
+                const std::uint64_t id = events[i].data.u64; // a copy: the structure is packed
+                if (id == 0) {
                     std::uint64_t woken;
                     (void)!::read(wake_.get(), &woken, sizeof(woken));
                     continue;
                 }
-                const auto found = watched_.find(events[i].data.u64);
+                const auto found = watched_.find(id);
                 if (found == watched_.end())
                     continue;
                 const Watched watched = found->second;

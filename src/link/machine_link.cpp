@@ -39,7 +39,7 @@ ssize_t receive_some(int socket, int flags, Envelope& envelope, std::vector<tiny
     do
         got = ::recvmsg(socket, &envelope.header, MSG_CMSG_CLOEXEC | flags);
     while (got < 0 && errno == EINTR);
-    if (got <= 0)
+    if (got < 0)
         return got;
     for (cmsghdr* part = CMSG_FIRSTHDR(&envelope.header); part; part = CMSG_NXTHDR(&envelope.header, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)

@@ -85,6 +85,15 @@ TEST_CASE("a message of another length is the end") {
     CHECK_FALSE(receive(theirs.get(), Wait::yes));
 }
 
+TEST_CASE("a message without bytes is the end, and its descriptor does not stay open") {
+    const auto [ours, theirs] = make_pair();
+    const UniqueFd file = some_file();
+    send_raw(ours.get(), {}, {file.get()});
+    const auto before = open_descriptors();
+    CHECK_FALSE(receive(theirs.get(), Wait::yes));
+    CHECK(open_descriptors() == before);
+}
+
 TEST_CASE("files arrive in their order, as many as Linux takes in one message") {
     const auto [ours, theirs] = make_pair();
     const std::size_t count = GENERATE(std::size_t{1}, std::size_t{2}, kMostFiles);
