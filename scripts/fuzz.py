@@ -63,6 +63,7 @@ TARGETS = {
         1024,
     ),
     "host_calls": Target(["tinykvm/linux"], 1024),
+    "worker": Target(["src/link", *files("src/daemon", "supervisor supervisor_scale supervisor_start supervisor_watch")], 1024),
 }
 
 

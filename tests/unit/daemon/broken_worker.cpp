@@ -171,9 +171,12 @@ bool Worker::act(Act what, std::uint8_t channel, std::span<const std::uint8_t> b
     command.insert(command.end(), bytes.begin(),
                    bytes.begin() + static_cast<std::ptrdiff_t>(std::min(bytes.size(), kMost - 2)));
     char answer = 0;
-    if (gone_ || ::send(socket_.get(), command.data(), command.size(), MSG_NOSIGNAL) < 0 ||
-        ::recv(socket_.get(), &answer, 1, 0) != 1)
-        gone_ = true;
+    ssize_t got = gone_ ? -1 : ::send(socket_.get(), command.data(), command.size(), MSG_NOSIGNAL);
+    if (got >= 0)
+        do
+            got = ::recv(socket_.get(), &answer, 1, 0);
+        while (got < 0 && errno == EINTR); // libFuzzer has a timer
+    gone_ = got != 1;
     return !gone_ && answer != 0;
 }
 
