@@ -36,6 +36,7 @@ MAY_INCLUDE = {
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only,
 # and the machine also the bytes to load.
 ALSO = {
+    "src/snapshot/folder_cache.hpp": ["src/daemon"],  # where copies of pages are; it knows nothing else of snapshots
     "tinykvm/guest/abi.hpp": ["tinykvm", "src"],
     "tinykvm/guest/embed.hpp": ["tinykvm/machine"],
     "tinykvm/memory/layout.hpp": ["tinykvm/guest"],

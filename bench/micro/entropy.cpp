@@ -46,7 +46,7 @@ void measure(const std::filesystem::path& snapshot) {
     constexpr int kRounds = 2000;
     Options options = options_for(snapshot, Cache::none);
     options.permissions.all = true;
-    Restored restored(SnapshotReader::open(snapshot), options, Restored::Sockets::none);
+    Restored restored(SnapshotReader::open(snapshot), std::make_shared<FolderCache>(options.cache), options, Restored::Sockets::none);
     auto bare = std::make_shared<MachineImage>(*restored.image());
     const auto regions = std::move(bare->entropy);
     bare->entropy.clear();

@@ -8,6 +8,7 @@
 
 #include "src/runner/driver.hpp"
 #include "src/runner/restored.hpp"
+#include "src/snapshot/folder_cache.hpp"
 
 namespace kvmserver::micro {
 
@@ -47,7 +48,8 @@ public:
     explicit Function(const Program& program, Cache cache = Cache::kept)
         : Function(snapshot_of(program), options_for(snapshot_of(program), cache)) {}
     Function(const std::filesystem::path& snapshot, Options options)
-        : options_(std::move(options)), restored_(SnapshotReader::open(snapshot), options_, Restored::Sockets::none) {}
+        : options_(std::move(options)), restored_(SnapshotReader::open(snapshot), std::make_shared<FolderCache>(options_.cache), options_,
+                                                     Restored::Sockets::none) {}
     std::unique_ptr<Server> clone() { return std::make_unique<Server>(restored_, options_); }
     const tinykvm::MachineImage& image() const { return *restored_.image(); }
 

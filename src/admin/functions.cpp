@@ -56,6 +56,7 @@ void try_out(Call& call, const Wanted& wanted, const ops::DeployChange& change) 
     const daemon::FunctionSettings settings = daemon::function_settings(manifest);
     daemon::Candidate candidate;
     candidate.name = wanted.plan.name + " (new)";
+    candidate.function = wanted.plan.name;
     candidate.snapshot = *wanted.snapshot;
     candidate.executable = call.api.options().executable;
     // With a hook, one that is only kept may have to wait for its secrets, which need a function.

@@ -9,7 +9,6 @@
 #include <iostream>
 
 #include "src/runner/listeners.hpp"
-#include "src/snapshot/unpacked.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -42,7 +41,6 @@ int function_process(const std::vector<std::string>& words, std::span<char> titl
                                 title.begin());
         };
         options.machine.ephemeral = true;
-        options.machine.cache = default_cache_folder();
         return action(std::move(options));
     } catch (const tinykvm::UserError& error) {
         std::cerr << "kvmserver: " << error.what() << std::endl;

@@ -10,7 +10,7 @@
 #include "src/cli/nearest.hpp"
 #include "src/cli/option_table.hpp"
 #include "src/cli/paths.hpp"
-#include "src/snapshot/unpacked.hpp"
+#include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

@@ -16,7 +16,9 @@
 #include <span>
 #include <vector>
 
+#include "src/daemon/cache_service.hpp"
 #include "src/daemon/open_files.hpp"
+#include "src/daemon/tenant.hpp"
 #include "src/link/machine_link.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/write.hpp"
@@ -154,7 +156,7 @@ FunctionProcess::FunctionProcess(const std::string& executable, const std::vecto
     errors_ = std::move(err.ours);
 }
 
-void FunctionProcess::assign(const FunctionProgram& program) {
+void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache) {
     require_open_files(program);
     for (const std::string& text : {program.name + "\n" + program.after_restore + "\n", list_of(*program.snapshot), program.values,
                                     program.environment, (program.tell_excess ? std::string(1, link::kTell) : "") + program.ceilings}) {
@@ -168,6 +170,14 @@ void FunctionProcess::assign(const FunctionProgram& program) {
             throw_errno("tell a process what it serves");
     }
     send_pieces(control_.get(), *program.snapshot);
+    // Each chunk is a piece; a large page is of chunks.
+    const std::uint64_t most_bytes = program.snapshot->pieces().size() * UnpackedCache::kMostCopyBytes;
+    const UniqueFd socket =
+        cache.connect({program.name, tenant_of(program.function), program.snapshot->digest(), most_bytes});
+    link::Message message;
+    message.kind = link::Kind::cache;
+    if (!link::send(control_.get(), message, socket.get()))
+        throw_errno("give a process its way to the cache");
 }
 
 bool FunctionProcess::running() const {

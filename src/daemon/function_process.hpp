@@ -11,8 +11,11 @@
 
 namespace kvmserver::daemon {
 
+class CacheService;
+
 struct FunctionProgram {
-    std::string name; // "hello v4"
+    std::string name;     // "hello v4"
+    std::string function; // "hello"
     const store::StoredSnapshot* snapshot = nullptr;
     std::string after_restore; // path of the hook; "": none
     std::string values;        // its body
@@ -30,7 +33,7 @@ public:
     static FunctionProcess for_trial(const std::string& executable);
     // What it is to serve; once. Throws HostError, and UserError when the snapshot's files are not sound or
     // more than a process may have open; then it is of no use.
-    void assign(const FunctionProgram& program);
+    void assign(const FunctionProgram& program, CacheService& cache);
     bool running() const;
     // Kills it, if it still runs.
     ~FunctionProcess();

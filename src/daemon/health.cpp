@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "src/daemon/cache_service.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/link/machine_link.hpp"
 #include "src/store/stored_snapshot.hpp"
@@ -33,11 +34,12 @@ public:
 
 class Probe {
 public:
-    explicit Probe(const std::string& executable) : process_(FunctionProcess::for_trial(executable)) {}
+    explicit Probe(const std::string& executable)
+        : cache_(FolderCache(default_cache_folder())), process_(FunctionProcess::for_trial(executable)) {}
 
     void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
-        start({candidate.name, &snapshot, candidate.after_restore, candidate.values.body, candidate.values.environment, candidate.ceilings,
-               false});
+        start({candidate.name, candidate.function, &snapshot, candidate.after_restore, candidate.values.body,
+               candidate.values.environment, candidate.ceilings, false});
         wait_for(channel_.get(), candidate.after_restore.empty() ? "it was not restored" : fmt::format("the after-restore hook: POST {}: not restored", candidate.after_restore));
         if (const auto said = link::receive(channel_.get(), link::Wait::no); !said || said->message.kind != link::Kind::ready)
             ended();
@@ -55,7 +57,7 @@ private:
         message.kind = link::Kind::add_machine;
         bool sent = false;
         try {
-            process_.assign(program);
+            process_.assign(program, cache_);
             sent = link::send(process_.control_fd(), message, theirs.get());
         } catch (const tinykvm::HostError& error) {
             if (error.code().value() != EPIPE && error.code().value() != ECONNRESET)
@@ -197,6 +199,7 @@ private:
         std::string line_, why_;
     };
 
+    CacheService cache_;
     FunctionProcess process_;
     Stream out_{process_.output_fd()}, errors_{process_.errors_fd()};
     UniqueFd channel_;

@@ -21,6 +21,7 @@ private:
 
 struct Candidate {
     std::string name; // for messages
+    std::string function;
     store::Digest snapshot;
     std::string after_restore; // path of the hook; "": none
     Values values;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "src/daemon/access_log.hpp"
+#include "src/daemon/cache_service.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_table.hpp"
@@ -63,6 +64,7 @@ private:
     std::function<void()> on_reload_; // under it
     std::atomic<bool> draining_{false};
     OwnRequests own_requests_;
+    CacheService cache_;
     Supervisor supervisor_;
     FunctionTable table_;
     http::Front front_; // last: its threads use the rest

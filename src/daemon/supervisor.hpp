@@ -60,8 +60,8 @@ public:
     // `max_machines`: of all functions together; 0: no limit. Everything must outlive it.
     // `finished` is called for each request of which all is known, with the record set; on any thread, must
     // not call back.
-    Supervisor(store::Store& store, LogStore& logs, Metrics& metrics, std::uint64_t max_machines,
-               std::function<void(const Job&)> finished);
+    Supervisor(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
+               std::uint64_t max_machines, std::function<void(const Job&)> finished);
     // Ends all processes: those that are idle at once, others after `patience`.
     ~Supervisor();
     Supervisor(const Supervisor&) = delete;
@@ -155,6 +155,7 @@ private:
     void count_failure(Target& target, std::string why);
 
     store::Store& store_;
+    CacheService& cache_;
     LogStore& logs_;
     Metrics& metrics_;
     const std::uint64_t max_machines_;

@@ -56,14 +56,15 @@ void Supervisor::start_loop() {
         std::string failed;
         try {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
-            const FunctionProgram program{facts.name, process->snapshot.get(), facts.after_restore, facts.values.body,
-                                          facts.values.environment, facts.ceilings, tell_excess};
+            const FunctionProgram program{facts.name,          facts.function,    process->snapshot.get(),
+                                          facts.after_restore, facts.values.body, facts.values.environment,
+                                          facts.ceilings,      tell_excess};
             process->process = spares.take();
             try {
-                process->process->assign(program);
+                process->process->assign(program, cache_);
             } catch (const HostError&) { // a spare one that was killed this moment
                 process->process = spares.take();
-                process->process->assign(program);
+                process->process->assign(program, cache_);
             }
         } catch (const std::exception& error) {
             failed = error.what();

@@ -3,10 +3,11 @@
 // The daemon has one such socket to the process, over which it first says what that serves: four times
 // `assign`, with files of the name and the hook's path (a line each), of the list of the snapshot's pieces,
 // of the hook's body, and of the environment; then `pieces`, with the files of that list in its order, as
-// many messages as it takes. Then it sends a further socket for each request machine that it wants. The
-// process ends when the first is closed, a machine when its own is. A machine says `ready` when it can take a
-// request, is sent one `request` at a time, says `ended` when that went wrong, before it closes the request's
-// connection, and `ready` again.
+// many messages as it takes; then `cache`, with a socket (cache_link.hpp), or with none where there are no
+// copies to be had. Then it sends a further socket for each request machine that it wants. The process ends
+// when the first is closed, a machine when its own is. A machine says `ready` when it can take a request, is
+// sent one `request` at a time, says `ended` when that went wrong, before it closes the request's connection,
+// and `ready` again.
 #pragma once
 #include <sys/types.h>
 
@@ -15,14 +16,13 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "tinykvm/base/unique_fd.hpp"
+#include "src/link/packet.hpp"
 
 namespace kvmserver::link {
 
-enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign, pieces };
+enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign, pieces, cache };
 
 // Before the ceilings of an assignment: the process is to tell what its snapshot claims above them.
 inline constexpr char kTell = '!';
@@ -43,11 +43,6 @@ struct Message {
                   exits = 0;
 };
 
-std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_pair(); // throws HostError
-
-// What Linux takes in one message (SCM_MAX_FD, unix(7)).
-inline constexpr std::size_t kMostFiles = 253;
-
 // With a descriptor, when `fd` is none of -1. Never blocks and never raises SIGPIPE: false (errno) when it
 // cannot be sent.
 bool send(int socket, const Message& message, int fd = -1);
@@ -58,7 +53,6 @@ struct Received {
     Message message;
     tinykvm::UniqueFd fd;
 };
-enum class Wait { yes, no };
 // Nothing: the other side has closed, or (Wait::no) nothing is there: then `again` is set. What is no message
 // counts as the end.
 std::optional<Received> receive(int socket, Wait wait, bool* again = nullptr);

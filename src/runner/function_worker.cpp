@@ -17,6 +17,7 @@
 
 #include "src/ceilings/claims.hpp"
 #include "src/runner/after_restore.hpp"
+#include "src/runner/cache_client.hpp"
 #include "src/runner/channel_arrivals.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
@@ -36,6 +37,7 @@ struct Assignment {
     UniqueFd list;             // of the snapshot's pieces: byte_source.hpp
     std::vector<UniqueFd> pieces;
     UniqueFd values;           // the body of that request
+    UniqueFd cache;            // to the daemon's: cache_client.hpp; none: there is none
     std::vector<std::string> environment; // "NAME=VALUE": what the program is to find in its own
     std::vector<Ceilings> ceilings;       // what it is granted at most
     bool tell_excess = false;             // whether what its snapshot claims above that has yet to be told
@@ -82,10 +84,20 @@ std::optional<Assignment> receive_assignment(int control) {
     auto pieces = receive_pieces(control, text.substr(0, middle));
     if (!pieces)
         return std::nullopt;
-    return Assignment{text.substr(0, middle), text.substr(middle + 1, end - middle - 1),
-                      std::move(files[1]),    *std::move(pieces),
-                      std::move(files[2]),    std::move(environment),
-                      ceilings_from_text(ceilings.substr(tell ? 1 : 0)), tell};
+    auto cache = link::receive(control, link::Wait::yes);
+    if (!cache || cache->message.kind != link::Kind::cache)
+        return std::nullopt;
+    Assignment assignment;
+    assignment.name = text.substr(0, middle);
+    assignment.after_restore = text.substr(middle + 1, end - middle - 1);
+    assignment.list = std::move(files[1]);
+    assignment.pieces = *std::move(pieces);
+    assignment.values = std::move(files[2]);
+    assignment.cache = std::move(cache->fd);
+    assignment.environment = std::move(environment);
+    assignment.ceilings = ceilings_from_text(ceilings.substr(tell ? 1 : 0));
+    assignment.tell_excess = tell;
+    return assignment;
 }
 
 class FunctionWorker {
@@ -94,8 +106,10 @@ public:
         : begin_(host_mono_ns()), options_(with(std::move(options), assignment)),
           assignment_(std::move(assignment)),
           restored_(checked(SnapshotReader::open(
-                        open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)), assignment_.name)),
-                    options_.machine, Restored::Sockets::none, hook(), std::move(ahead)) {
+                        open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)),
+                        assignment_.name)),
+                    std::make_shared<CacheClient>(std::move(assignment_.cache)), options_.machine,
+                    Restored::Sockets::none, hook(), std::move(ahead)) {
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
         if (assignment_.after_restore.empty()) // else it gets them there

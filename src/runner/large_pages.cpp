@@ -7,7 +7,6 @@
 #include <system_error>
 
 #include "src/snapshot/digest.hpp"
-#include "src/snapshot/text.hpp"
 #include "tinykvm/machine/large_pages.hpp"
 #include "tinykvm/memory/dirty_pages.hpp"
 
@@ -20,7 +19,12 @@ namespace {
 // A large page costs a file, 2 MiB of disk and, once for all programs that use it, of memory.
 constexpr std::size_t kWorthHot = 8; // pages
 
-std::string copy_name(const LargePageState& page) { return "large-" + to_hex(page.sha256); }
+std::vector<CopyName> copy_names(std::span<const LargePageState> pages) {
+    std::vector<CopyName> names;
+    for (const LargePageState& page : pages)
+        names.push_back({page.sha256, LargePages::kBytes});
+    return names;
+}
 
 std::vector<std::byte> bytes_of(const MachineImage& image, GuestVirt at, const PageOfFrame& pages) {
     std::vector<std::byte> bytes;
@@ -30,13 +34,6 @@ std::vector<std::byte> bytes_of(const MachineImage& image, GuestVirt at, const P
         bytes.insert(bytes.end(), page.begin(), page.end());
     }
     return bytes;
-}
-
-std::array<std::uint8_t, 32> digest_of(std::span<const std::byte> bytes) {
-    std::array<std::uint8_t, 32> digest{};
-    const auto raw = from_hex(sha256_of(bytes));
-    std::copy(raw->begin(), raw->end(), digest.begin());
-    return digest;
 }
 
 } // namespace
@@ -66,7 +63,7 @@ std::vector<LargePageState> choose_large(const MachineImage& image, std::uint32_
             if (frame < hot)
                 append_frame(runs, frame);
         if (runs.size() == 1 && runs[0].count >= kWorthHot)
-            chosen.push_back({at.value, digest_of(bytes_of(image, at, pages_of(image))), runs[0]});
+            chosen.push_back({at.value, sha256_bytes(bytes_of(image, at, pages_of(image))), runs[0]});
     }
     return chosen;
 }
@@ -78,13 +75,13 @@ LargeCopies find_large(std::span<const LargePageState> wanted, const UnpackedCac
     try {
         auto pages = std::make_unique<LargePages>(wanted.size());
         std::size_t small = 0;
-        for (const LargePageState& page : wanted) {
-            const auto copy = cache.find(copy_name(page), LargePages::kBytes);
-            if (!copy) {
+        const auto copies = cache.find_all(copy_names(wanted));
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            if (!copies[i]) {
                 found.all = false;
-            } else if (pages->add(copy->file.get())) {
-                found.at.emplace_back(page.at);
-                found.hot.push_back(page.hot);
+            } else if (pages->add(copies[i].get())) {
+                found.at.emplace_back(wanted[i].at);
+                found.hot.push_back(wanted[i].hot);
             } else if (++small > 1 && pages->count() == 0) {
                 return found; // the file system has none
             }
@@ -124,17 +121,23 @@ PageOfFrame pages_of(const SnapshotReader& reader) {
     };
 }
 
-void keep_large(const MachineImage& image, const UnpackedCache& cache, const PageOfFrame& pages, const std::function<bool()>& go_on) {
+std::vector<LargePageState> large_without_copies(const MachineImage& image, const UnpackedCache& cache) {
+    std::vector<LargePageState> without;
     if (!can_scan_pages())
-        return; // nobody would use them
-    for (const LargePageState& page : image.large_pages) {
+        return without; // nobody would use them
+    const auto copies = cache.find_all(copy_names(image.large_pages));
+    for (std::size_t i = 0; i < copies.size(); ++i)
+        if (!copies[i])
+            without.push_back(image.large_pages[i]);
+    return without;
+}
+
+void offer_large(const MachineImage& image, const UnpackedCache& cache, std::span<const LargePageState> large,
+                 const PageOfFrame& pages, const std::function<bool()>& go_on) {
+    for (const LargePageState& page : large) {
         if (!go_on())
             return;
-        if (cache.find(copy_name(page), LargePages::kBytes))
-            continue;
-        const std::vector<std::byte> bytes = bytes_of(image, GuestVirt(page.at), pages);
-        if (digest_of(bytes) == page.sha256) // else it would be another program's
-            cache.keep(copy_name(page), bytes);
+        cache.offer({page.sha256, LargePages::kBytes}, bytes_of(image, GuestVirt(page.at), pages));
     }
 }
 

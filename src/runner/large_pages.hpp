@@ -35,8 +35,12 @@ using PageOfFrame = std::function<std::span<const std::byte>(tinykvm::Frame)>;
 PageOfFrame pages_of(const tinykvm::MachineImage& image); // all of which is there
 PageOfFrame pages_of(const SnapshotReader& reader);       // which must outlive it; throws UserError(bad_snapshot)
 
-// Makes the copies that are not in the cache yet, for as long as `go_on` says so before each.
-void keep_large(const tinykvm::MachineImage& image, const UnpackedCache& cache, const PageOfFrame& pages,
-                const std::function<bool()>& go_on);
+// Those that the cache has no copies of, where they can be used; and makes these, for as long as `go_on` says
+// so before each.
+std::vector<tinykvm::LargePageState> large_without_copies(const tinykvm::MachineImage& image,
+                                                          const UnpackedCache& cache);
+void offer_large(const tinykvm::MachineImage& image, const UnpackedCache& cache,
+                 std::span<const tinykvm::LargePageState> large, const PageOfFrame& pages,
+                 const std::function<bool()>& go_on);
 
 } // namespace kvmserver

@@ -10,9 +10,9 @@
 #include "src/runner/snapshot_image.hpp"
 #include "src/runner/unique_check.hpp"
 #include "src/snapshot/address_order.hpp"
+#include "src/snapshot/folder_cache.hpp"
 #include "src/snapshot/plan.hpp"
 #include "src/snapshot/reader.hpp"
-#include "src/snapshot/unpacked.hpp"
 #include "src/snapshot/writer.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/renumber.hpp"
@@ -61,7 +61,7 @@ int make_snapshot(const Options& options) {
     image->large_pages = choose_large(*image, static_cast<Frame>(hot.size()));
     MachineState state = to_state(*image, setup->env, setup->program);
     state.repeats = std::move(repeats);
-    const UnpackedCache cache(options.cache);
+    const FolderCache cache(options.cache);
     const SnapshotSummary summary = write_snapshot(options.snapshot_file, state, image->image->bytes(), hot,
                                                    options.level, image->image->fd(), cache);
     if (options.verbose.general)
@@ -75,8 +75,12 @@ int make_snapshot(const Options& options) {
                           : fmt::format("{:.0f} KiB", mib * 1024),
                summary.sha256);
     std::fflush(stdout);
-    if (!options.temporary && keep_hot_part(SnapshotReader::open(options.snapshot_file), cache)) // it is likely to be started soon
-        keep_large(*image, cache, pages_of(*image), [] { return true; });
+    if (const auto reader = SnapshotReader::open(options.snapshot_file);
+        !options.temporary && worth_copies(reader) && cache.usable()) { // it is likely to be started soon
+        const auto go_on = [] { return true; };
+        offer_chunks(reader, cache, hot_without_copies(reader, cache), go_on);
+        offer_large(*image, cache, large_without_copies(*image, cache), pages_of(*image), go_on);
+    }
     cache.make_room();
     return 0;
 }

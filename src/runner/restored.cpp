@@ -20,13 +20,13 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
-Restored::Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change,
-                   Ahead ahead) {
+Restored::Restored(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, const Options& options,
+                   Sockets sockets, const Change& change, Ahead ahead) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     const std::string name = reader.path().string();
     memory_ = Image::create(state.frames, std::move(ahead.memory));
-    loader_ = std::make_shared<SnapshotLoader>(std::move(reader), UnpackedCache(options.cache), *memory_);
+    loader_ = std::make_shared<SnapshotLoader>(std::move(reader), std::move(cache), *memory_);
     memory_->set_loader(loader_);
     // The hot part is unpacked from its beginning by a thread, while this one gets KVM, the VMs and the sockets ready and then goes
     // to meet it from the end. Not more threads: writes to one memfd wait for each other.
@@ -67,8 +67,9 @@ Restored::Restored(SnapshotReader reader, const Options& options, Sockets socket
     memory_->give_back_prepared(loader_->end_of(first_chunks_));
     all_kept_ = large.all && loader_->hot_from_cache() >= first_chunks_;
     if (options.verbose.general && loader_->hot_from_cache() > 0)
-        note_line(fmt::format("{}: {} of {} hot chunks and {} of {} large pages were kept unpacked in {}", name, loader_->hot_from_cache(),
-                              first_chunks_, large.at.size(), state.large_pages.size(), options.cache));
+        note_line(fmt::format("{}: {} of {} hot chunks and {} of {} large pages were kept unpacked in {}",
+                              name, loader_->hot_from_cache(), first_chunks_, large.at.size(),
+                              state.large_pages.size(), loader_->cache().where()));
     std::vector<std::string> warnings;
     image_ = from_state(state, memory_, *setup_->policy, warnings);
     for (const std::string& warning : warnings)
@@ -119,12 +120,20 @@ void Restored::fill() {
     if (!wait(kHeadStartMs))
         return; // nobody will need the rest
     if (loader_->caches()) {
+        // Asked for before: while they are answered others may wait for theirs.
+        std::vector<std::size_t> chunks;
+        std::vector<LargePageState> large;
+        if (!all_kept_) {
+            chunks = hot_without_copies(loader_->reader(), loader_->cache());
+            large = large_without_copies(*image_, loader_->cache());
+        }
         const sched_param none{};
         ::sched_setscheduler(0, SCHED_IDLE,
                              &none); // nobody waits for this: only what the requests leave over
         if (!all_kept_) {
-            keep_hot_part(loader_->reader(), loader_->cache()); // for the next start
-            keep_large(*image_, loader_->cache(), pages_of(loader_->reader()), [this] { return wait(0); });
+            const auto go_on = [this] { return wait(0); };
+            offer_chunks(loader_->reader(), loader_->cache(), chunks, go_on); // for the next start
+            offer_large(*image_, loader_->cache(), large, pages_of(loader_->reader()), go_on);
             loader_->cache().make_room(); // looks at every copy there is: not at each start
         }
         // What is touched is loaded then; that it can be is known before, at least of what is used for

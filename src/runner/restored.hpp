@@ -27,8 +27,8 @@ public:
         tinykvm::ImageMemory memory;
     };
     // Throws UserError, HostError.
-    Restored(SnapshotReader reader, const Options& options, Sockets sockets, const Change& change = {},
-             Ahead ahead = {});
+    Restored(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, const Options& options,
+             Sockets sockets, const Change& change = {}, Ahead ahead = {});
     ~Restored(); // ends the filling
     Restored(const Restored&) = delete;
     Restored& operator=(const Restored&) = delete;

@@ -1,6 +1,7 @@
 #include "src/runner/announce.hpp"
 #include "src/runner/restored.hpp"
 #include "src/runner/workers.hpp"
+#include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -16,7 +17,9 @@ int run_snapshot(const Options& options) {
     } catch (const UserError&) {
         // Without KVM. What is wrong with the file is told first.
     }
-    Restored restored(SnapshotReader::open(options.snapshot_file), options, Restored::Sockets::open, {}, std::move(ahead));
+    Restored restored(SnapshotReader::open(options.snapshot_file),
+                      std::make_shared<FolderCache>(options.cache), options, Restored::Sockets::open, {},
+                      std::move(ahead));
     for (const std::string& problem : restored.env_problems())
         note_line("--env: " + problem);
     announce(restored.setup(), options, static_cast<double>(host_mono_ns() - begin) / 1e9, "restored");

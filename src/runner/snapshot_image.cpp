@@ -11,20 +11,37 @@ namespace {
 // A mapping each: what is shorter is copied.
 constexpr std::uint32_t kWorthMapping = 64;
 
-bool worth_caching(const SnapshotReader& reader) {
-    std::uint64_t bytes = 0;
-    for (const ChunkInfo& chunk : reader.chunks())
-        bytes += chunk.raw_bytes();
-    return bytes >= UnpackedCache::kWorthBytes;
+std::vector<CopyName> hot_copies(const SnapshotReader& reader) {
+    std::vector<CopyName> names;
+    for (std::size_t i = 0; i < reader.chunks().size() && reader.chunks()[i].hot; ++i)
+        names.push_back(*reader.copy_name(i));
+    return names;
 }
 
 } // namespace
 
-SnapshotLoader::SnapshotLoader(SnapshotReader reader, UnpackedCache cache, tinykvm::Image& image)
+bool worth_copies(const SnapshotReader& reader) {
+    std::uint64_t bytes = 0;
+    for (const ChunkInfo& chunk : reader.chunks())
+        bytes += chunk.raw_bytes();
+    return bytes >= UnpackedCache::kWorthBytes && reader.copy_name(0);
+}
+
+SnapshotLoader::SnapshotLoader(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache,
+                               tinykvm::Image& image)
     : reader_(std::move(reader)), cache_(std::move(cache)),
-      caches_(worth_caching(reader_) && cache_.usable()), image_(image), states_(reader_.chunks().size()) {
+      caches_(worth_copies(reader_) && cache_->usable()), image_(image), states_(reader_.chunks().size()) {
     while (hot_ < reader_.chunks().size() && reader_.chunks()[hot_].hot)
         ++hot_;
+}
+
+tinykvm::UniqueFd SnapshotLoader::copy_of(std::size_t chunk) {
+    if (!caches_)
+        return {};
+    if (chunk >= hot_)
+        return cache_->find(*reader_.copy_name(chunk));
+    std::call_once(asked_, [this] { hot_copies_ = cache_->find_all(hot_copies(reader_)); });
+    return std::move(hot_copies_[chunk]);
 }
 
 std::size_t SnapshotLoader::hot_chunks_without(std::span<const tinykvm::FrameRun> frames) const {
@@ -90,8 +107,7 @@ void SnapshotLoader::load_chunk(std::size_t chunk) {
 
 void SnapshotLoader::fill(std::size_t number) {
     const ChunkInfo& chunk = reader_.chunks()[number];
-    const std::string name = caches_ ? reader_.chunk_name(number) : "";
-    auto copy = caches_ ? cache_.find(name, chunk.raw_bytes()) : std::nullopt;
+    tinykvm::UniqueFd copy = copy_of(number);
     if (copy && chunk.hot)
         ++hot_from_cache_;
     const auto longest = std::ranges::max_element(chunk.runs, {}, &ChunkRun::count);
@@ -100,12 +116,12 @@ void SnapshotLoader::fill(std::size_t number) {
     if (!copy) {
         pages = reader_.unpack(number);
         if (map)
-            copy = cache_.keep(name, pages);
+            copy = cache_->keep(*reader_.copy_name(number), pages);
     }
     map = map && copy;
     const auto put = [&](const ChunkRun& run) {
         const std::uint64_t at = std::uint64_t{run.page} * tinykvm::kPageSize;
-        if (pages.empty() && image_.fill(run.first, run.count, copy->file.get(), at))
+        if (pages.empty() && image_.fill(run.first, run.count, copy.get(), at))
             return;
         if (pages.empty())
             pages = reader_.unpack(number);
@@ -117,8 +133,8 @@ void SnapshotLoader::fill(std::size_t number) {
     if (!map)
         return;
     try {
-        image_.add_part({std::move(copy->file), std::uint64_t{longest->page} * tinykvm::kPageSize,
-                         longest->first, longest->count});
+        image_.add_part({std::move(copy), std::uint64_t{longest->page} * tinykvm::kPageSize, longest->first,
+                         longest->count});
     } catch (const std::system_error&) {
         // No more mappings to be had: those that have it hold what is copied now. Its file is closed.
         if (pages.empty())
@@ -127,13 +143,22 @@ void SnapshotLoader::fill(std::size_t number) {
     }
 }
 
-bool keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache) {
-    if (!worth_caching(reader) || !cache.usable())
-        return false;
-    for (std::size_t i = 0; i < reader.chunks().size() && reader.chunks()[i].hot; ++i)
-        if (const std::string name = reader.chunk_name(i); !cache.find(name, reader.chunks()[i].raw_bytes()))
-            cache.keep(name, reader.unpack(i));
-    return true;
+std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const UnpackedCache& cache) {
+    std::vector<std::size_t> without;
+    const auto found = cache.find_all(hot_copies(reader));
+    for (std::size_t i = 0; i < found.size(); ++i)
+        if (!found[i])
+            without.push_back(i);
+    return without;
+}
+
+void offer_chunks(const SnapshotReader& reader, const UnpackedCache& cache,
+                  std::span<const std::size_t> chunks, const std::function<bool()>& go_on) {
+    for (const std::size_t chunk : chunks) {
+        if (!go_on())
+            return;
+        cache.offer(*reader.copy_name(chunk), reader.unpack(chunk));
+    }
 }
 
 void SnapshotLoader::load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop) {

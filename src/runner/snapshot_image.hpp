@@ -2,8 +2,10 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,8 +19,9 @@ namespace kvmserver {
 class SnapshotLoader final : public tinykvm::ImageLoader {
 public:
     // The image must outlive the loader's last use; the image holds the loader, not the other way round.
-    // Chunks are taken from `cache` as far as they are there, unless the snapshot is too small for that.
-    SnapshotLoader(SnapshotReader reader, UnpackedCache cache, tinykvm::Image& image);
+    // Chunks are taken from `cache` as far as they are there, unless the snapshot is too small for that, or
+    // of an earlier kvmserver.
+    SnapshotLoader(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, tinykvm::Image& image);
 
     void load(std::uint32_t frame) override;
     bool loaded(std::uint32_t frame) const override;
@@ -37,26 +40,35 @@ public:
     std::uint32_t end_of(std::size_t chunks) const; // none of the first so many chunks fills that frame or one behind it
     std::size_t hot_from_cache() const { return hot_from_cache_; } // so far
     const SnapshotReader& reader() const { return reader_; }
-    const UnpackedCache& cache() const { return cache_; }
+    const UnpackedCache& cache() const { return *cache_; }
 
 private:
     enum State : std::uint8_t { absent, loading, present, failed };
     void load_chunk(std::size_t chunk);
     void fill(std::size_t chunk);
+    // No descriptor: there is none. Once for each chunk.
+    tinykvm::UniqueFd copy_of(std::size_t chunk);
 
     SnapshotReader reader_;
-    UnpackedCache cache_;
+    std::shared_ptr<const UnpackedCache> cache_;
     bool caches_, maps_ = false;
     tinykvm::Image& image_;
     std::vector<std::atomic<std::uint8_t>> states_;
     std::size_t hot_ = 0;
+    std::once_flag asked_; // for the copies of all hot chunks at once
+    std::vector<tinykvm::UniqueFd> hot_copies_;
     std::atomic<std::size_t> hot_from_cache_{0};
     std::mutex mutex_;
     std::condition_variable arrived_;
 };
 
-// Makes the copies of the hot chunks that are not there yet, if the snapshot is worth it; returns whether it is. Throws UserError
-// (bad_snapshot).
-bool keep_hot_part(const SnapshotReader& reader, const UnpackedCache& cache);
+// Whether copies of the snapshot's chunks are worth their place, and can be called by what is in them.
+bool worth_copies(const SnapshotReader& reader);
+
+// The hot chunks that the cache has no copies of; and makes these, for as long as `go_on` says so before
+// each. Throws UserError (bad_snapshot).
+std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const UnpackedCache& cache);
+void offer_chunks(const SnapshotReader& reader, const UnpackedCache& cache,
+                  std::span<const std::size_t> chunks, const std::function<bool()>& go_on);
 
 } // namespace kvmserver

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <vector>
 
-#include "src/snapshot/digest.hpp"
 #include "src/snapshot/format.hpp"
 #include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
@@ -39,11 +38,6 @@ public:
     FileSource(UniqueFd fd, const struct stat& info, std::string name)
         : fd_(std::move(fd)), info_(info), name_(std::move(name)) {}
     std::uint64_t size() const override { return static_cast<std::uint64_t>(info_.st_size); }
-    // Every change of a file sets its ctime, which nobody can set to a time of his choice.
-    std::string identity() const override {
-        return fmt::format("{:x}-{:x}-{:x}-{:x}-{:x}", info_.st_dev, info_.st_ino, info_.st_size,
-                           info_.st_ctim.tv_sec, info_.st_ctim.tv_nsec);
-    }
     void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
         read_fully(fd_.get(), offset, bytes, name_);
     }
@@ -56,21 +50,11 @@ private:
 
 class PiecesSource final : public ByteSource {
 public:
-    // Their names are those of what is in them, or the store is not sound.
-    explicit PiecesSource(std::string digest) : digest_(std::move(digest)) {}
-    std::string identity() const override { return digest_; }
     void add(std::uint64_t length, std::string name, UniqueFd file) {
         pieces_.push_back({size_, length, std::move(name), std::move(file)});
         size_ += length;
     }
     std::uint64_t size() const override { return size_; }
-    std::string identity_of(std::uint64_t offset, std::uint64_t length) const override {
-        const auto piece = std::ranges::lower_bound(pieces_, offset, {}, &Piece::offset);
-        if (piece == pieces_.end() || piece->offset != offset || piece->length != length)
-            return ByteSource::identity_of(offset, length);
-        return piece->name;
-    }
-
     void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
         auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset,
                                       [](std::uint64_t at, const Piece& p) { return at < p.offset; });
@@ -93,16 +77,11 @@ private:
         std::string name;
         UniqueFd file;
     };
-    std::string digest_; // of the list
     std::vector<Piece> pieces_;
     std::uint64_t size_ = 0;
 };
 
 } // namespace
-
-std::string ByteSource::identity_of(std::uint64_t offset, std::uint64_t length) const {
-    return fmt::format("{}-{:x}-{:x}", identity(), offset, length);
-}
 
 std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) {
     // Not to wait for the writer of a FIFO.
@@ -126,7 +105,7 @@ std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) 
 
 std::unique_ptr<ByteSource> open_pieces_source(int list, std::vector<UniqueFd> files) {
     const std::string text = tinykvm::read_text(list, "the list of pieces");
-    auto source = std::make_unique<PiecesSource>(sha256_of_file(list));
+    auto source = std::make_unique<PiecesSource>();
     const auto malformed = [] {
         return UserError(ExitCode::bad_snapshot, "the list of a snapshot's pieces is malformed");
     };

@@ -17,11 +17,6 @@ class ByteSource {
 public:
     virtual ~ByteSource() = default;
     virtual std::uint64_t size() const = 0; // bytes
-    // Fit for a file's name; another one for other bytes, on this machine, for whoever cannot change them
-    // unseen.
-    virtual std::string identity() const = 0;
-    // The same for the bytes from `offset` on, in whatever snapshots they are.
-    virtual std::string identity_of(std::uint64_t offset, std::uint64_t length) const;
     // Fills `bytes`, which lie within size(). Throws FormatError when they are not there any more, HostError.
     virtual void read_at(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
 };
@@ -30,8 +25,8 @@ public:
 std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path);
 
 // `list` is a file of lines "LENGTH NAME", one a piece, in order. `files` has an open file for each, which
-// holds that piece and nothing else, for ever: the name tells what is in it (its digest). Throws UserError
-// (bad_snapshot) for another text, or another number of files.
+// holds that piece and nothing else, for ever; the names are for messages. Throws UserError (bad_snapshot)
+// for another text, or another number of files.
 std::unique_ptr<ByteSource> open_pieces_source(int list, std::vector<tinykvm::UniqueFd> files);
 
 } // namespace kvmserver

@@ -15,11 +15,13 @@
 
 namespace kvmserver {
 
-std::string sha256_of(std::span<const std::byte> bytes) {
-    std::array<unsigned char, 32> digest{};
+Sha256 sha256_bytes(std::span<const std::byte> bytes) {
+    Sha256 digest{};
     SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
-    return to_hex(digest);
+    return digest;
 }
+
+std::string sha256_of(std::span<const std::byte> bytes) { return to_hex(sha256_bytes(bytes)); }
 
 std::string sha256_of_file(int fd) {
     SHA256_CTX context;

@@ -78,6 +78,9 @@ std::vector<std::byte> encode_index(std::span<const ChunkInfo> chunks) {
             out.put(run.page);
         }
     }
+    for (const ChunkInfo& chunk : chunks)
+        if (chunk.sha256)
+            out.put(std::as_bytes(std::span(*chunk.sha256)));
     return std::move(out).take();
 }
 
@@ -97,8 +100,12 @@ std::vector<ChunkInfo> decode_index(std::span<const std::byte> bytes, const form
             bad(i, "is longer than the file");
         offset += chunks.back().stored;
     }
-    if (in.left() != 0)
+    if (in.left() == std::size_t{header.chunks} * sizeof(Sha256)) { // none: of an earlier kvmserver
+        for (ChunkInfo& chunk : chunks)
+            std::memcpy(chunk.sha256.emplace().data(), in.take(sizeof(Sha256)).data(), sizeof(Sha256));
+    } else if (in.left() != 0) {
         throw FormatError("index is inconsistent: it is too long");
+    }
     if (offset != end)
         throw FormatError("index is inconsistent: its chunks do not make up the file");
     return chunks;

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "src/snapshot/digest.hpp"
 #include "src/snapshot/filter.hpp"
 #include "src/snapshot/format.hpp"
 
@@ -27,11 +28,15 @@ struct ChunkInfo {
     bool hot = false;
     Filter filter = Filter::none;
     format::Checksum checksum; // of the stored bytes
+    // Of its pages, as they are in memory: what a copy of them is called by. Nothing in a snapshot of an
+    // earlier kvmserver.
+    std::optional<Sha256> sha256;
     std::uint64_t raw_bytes() const { return std::uint64_t{pages} * 4096; }
     std::uint32_t frames() const; // that it fills
     bool operator==(const ChunkInfo&) const = default;
 };
 
+// All chunks have their SHA-256, or none has.
 std::vector<std::byte> encode_index(std::span<const ChunkInfo> chunks);
 
 // Throws FormatError unless the chunks' stored bytes add up to header.chunk_bytes, all runs lie in [0,

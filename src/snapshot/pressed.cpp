@@ -5,24 +5,25 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/snapshot/digest.hpp"
+#include "src/snapshot/text.hpp"
 
 namespace kvmserver {
 
 // The file: a byte that names the filter, then the stored bytes.
 
-PressedChunks::PressedChunks(UnpackedCache cache, const Effort& effort)
+PressedChunks::PressedChunks(FolderCache cache, const Effort& effort)
     : cache_(std::move(cache)), usable_(effort.total_raw >= UnpackedCache::kWorthBytes && cache_.usable()),
       effort_(effort) {}
 
-std::string PressedChunks::name_of(std::span<const std::byte> raw, bool hot) const {
-    return fmt::format("{}-{}{}", sha256_of(raw), effort_name(effort_), hot ? "-hot" : "");
+std::string PressedChunks::name_of(const Sha256& sha256, bool hot) const {
+    return fmt::format("{}-{}{}", to_hex(sha256), effort_name(effort_), hot ? "-hot" : "");
 }
 
-std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::byte> raw, bool hot) const {
+std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::byte> raw,
+                                                           const Sha256& sha256, bool hot) const {
     if (!usable_ || is_fast(effort_, hot))
         return std::nullopt;
-    const auto bytes = cache_.read(name_of(raw, hot));
+    const auto bytes = cache_.read(name_of(sha256, hot));
     if (!bytes || bytes->empty())
         return std::nullopt;
     const auto filter = static_cast<Filter>(bytes->front());
@@ -40,14 +41,13 @@ std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::
                : std::nullopt;
 }
 
-void PressedChunks::keep(std::span<const std::byte> raw, bool hot,
-                         const ChunkCompressor::Result& result) const {
+void PressedChunks::keep(const Sha256& sha256, bool hot, const ChunkCompressor::Result& result) const {
     if (!usable_ || is_fast(effort_, hot))
         return;
     std::vector<std::byte> bytes(1 + result.stored.size());
     bytes[0] = static_cast<std::byte>(result.filter);
     std::ranges::copy(result.stored, bytes.begin() + 1);
-    cache_.keep(name_of(raw, hot), bytes);
+    cache_.write(name_of(sha256, hot), bytes);
 }
 
 } // namespace kvmserver

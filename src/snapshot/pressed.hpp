@@ -7,23 +7,26 @@
 #include <string>
 
 #include "src/snapshot/codec.hpp"
-#include "src/snapshot/unpacked.hpp"
+#include "src/snapshot/digest.hpp"
+#include "src/snapshot/folder_cache.hpp"
 
 namespace kvmserver {
 
 // Of snapshots made with the same effort. Any number of threads may use it.
 class PressedChunks {
 public:
-    PressedChunks(UnpackedCache cache, const Effort& effort);
+    PressedChunks(FolderCache cache, const Effort& effort);
 
     // What compressing gave, proven to decompress to `raw`; nothing when it is not known.
-    std::optional<ChunkCompressor::Result> find(std::span<const std::byte> raw, bool hot) const;
-    void keep(std::span<const std::byte> raw, bool hot, const ChunkCompressor::Result& result) const;
+    // `sha256`: of `raw`.
+    std::optional<ChunkCompressor::Result> find(std::span<const std::byte> raw, const Sha256& sha256,
+                                                bool hot) const;
+    void keep(const Sha256& sha256, bool hot, const ChunkCompressor::Result& result) const;
 
 private:
-    std::string name_of(std::span<const std::byte> raw, bool hot) const;
+    std::string name_of(const Sha256& sha256, bool hot) const;
 
-    UnpackedCache cache_;
+    FolderCache cache_;
     bool usable_;
     Effort effort_;
 };

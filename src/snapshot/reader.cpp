@@ -123,10 +123,9 @@ void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages,
                     pages.data() + std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
 }
 
-std::string SnapshotReader::chunk_name(std::size_t number) const {
+std::optional<CopyName> SnapshotReader::copy_name(std::size_t number) const {
     const ChunkInfo& chunk = chunks_[number];
-    return fmt::format("{}-{}-{}", source_->identity_of(chunk.offset, chunk.stored),
-                       static_cast<unsigned>(chunk.filter), chunk.pages);
+    return chunk.sha256 ? std::optional(CopyName{*chunk.sha256, chunk.raw_bytes()}) : std::nullopt;
 }
 
 void SnapshotReader::check_stored(std::size_t number) const {
@@ -144,8 +143,12 @@ void SnapshotReader::check_stored(std::size_t number) const {
 
 void SnapshotReader::verify() const {
     try {
-        for (std::size_t i = 0; i < chunks_.size(); ++i)
-            decompress_chunk(i, raw_buffer(0, chunks_[i].raw_bytes()));
+        for (std::size_t i = 0; i < chunks_.size(); ++i) {
+            const auto pages = unpack(i);
+            if (chunks_[i].sha256 && sha256_bytes(pages) != *chunks_[i].sha256)
+                throw FormatError(
+                    fmt::format("altered: the pages of chunk {} do not match their SHA-256", i));
+        }
     } catch (const FormatError& error) {
         bad(error.what());
     }

@@ -12,6 +12,7 @@
 #include "src/snapshot/byte_source.hpp"
 #include "src/snapshot/index.hpp"
 #include "src/snapshot/metadata.hpp"
+#include "src/snapshot/unpacked.hpp"
 
 namespace kvmserver {
 
@@ -26,10 +27,9 @@ public:
     static SnapshotReader open(std::unique_ptr<ByteSource> source, const std::filesystem::path& name);
 
     const std::filesystem::path& path() const { return path_; }
-    // For a copy of the chunk's pages: fit for a file's name, and another one for other pages, on this
-    // machine. Checksums would not do: they are made to find damage, and the maker of another snapshot could
-    // make them agree, whose pages would then run in this one.
-    std::string chunk_name(std::size_t chunk) const;
+    // Of a copy of the chunk's pages; nothing in a snapshot of an earlier kvmserver, which says no SHA-256.
+    // What it says may be wrong: verify() looks.
+    std::optional<CopyName> copy_name(std::size_t chunk) const;
     std::uint64_t file_bytes() const { return header_.prefix.file_bytes; }
     std::uint32_t format_version() const { return header_.prefix.version; }
     const MadeWith& made_with() const { return metadata_.made_with; }

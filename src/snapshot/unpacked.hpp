@@ -1,64 +1,58 @@
-// Chunks kept unpacked, and other pages (src/runner/large_pages.hpp), each in a file of its own: read at a start in place of decompressing them, and mapped
-// by all processes whose snapshots hold the same chunk, which then have its pages in memory once.
+// Copies of unpacked pages, each called by the SHA-256 of what is in it: chunks of snapshots, and large pages
+// (src/runner/large_pages.hpp). Read at a start in place of decompressing them, and mapped by all processes
+// whose snapshots hold the same pages, which then have them in memory once.
 //
-// Only a help: whatever is wrong with a copy, the snapshot itself is read instead. Snapshots hold the secrets
-// of processes, so the folder must be the user's own and closed to all others.
+// Only a help: whatever is wrong with a copy, the snapshot itself is read instead.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "src/snapshot/digest.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
 
-// One unpacked chunk: its pages are the beginning of the file, which never changes.
-struct UnpackedChunk {
-    tinykvm::UniqueFd file;
-    std::uint64_t bytes = 0; // of its pages
+struct CopyName {
+    Sha256 sha256{};         // of all its bytes
+    std::uint64_t bytes = 0; // whole pages
 };
 
-// Any number of threads and processes may use the same folder.
+// Where copies are: a folder of the user's (folder_cache.hpp), or with the daemon
+// (src/runner/cache_client.hpp). Any number of threads may use the same. A copy is the beginning of its file,
+// which never changes; it is open for reading only. No descriptor: there is none.
 class UnpackedCache {
 public:
     // Of a snapshot that is smaller than this, in memory, copies gain nothing worth their place.
     static constexpr std::uint64_t kWorthBytes = 4 << 20;
-    // Copies take a tenth of the folder's file system, and at least this; the longest unused go first.
-    static constexpr std::uint64_t kLeastRoom = 1ull << 30;
+    static constexpr std::uint64_t kMostCopyBytes = 4 << 20; // of one
+    static bool is_size(std::uint64_t bytes) {
+        return bytes != 0 && bytes <= kMostCopyBytes && bytes % 4096 == 0;
+    }
 
-    // Keeps copies in `folder`, which is made when only it and its parent are missing; "" keeps none. `room`:
-    // bytes of all copies; 0 for the default.
-    explicit UnpackedCache(std::filesystem::path folder, std::uint64_t room = 0);
+    virtual ~UnpackedCache() = default;
+    // Whether copies can be had or made at all.
+    virtual bool usable() const = 0;
+    // One answer for each name.
+    virtual std::vector<tinykvm::UniqueFd> find_all(std::span<const CopyName> names) const = 0;
+    tinykvm::UniqueFd find(const CopyName& name) const {
+        return std::move(find_all(std::span(&name, 1)).front());
+    }
+    // Makes a copy, or takes the one that another process made meanwhile.
+    virtual tinykvm::UniqueFd keep(const CopyName& name, std::span<const std::byte> pages) const = 0;
+    // The same for whoever has no use for the copy now; does not wait until it is made.
+    virtual void offer(const CopyName& name, std::span<const std::byte> pages) const = 0;
+    // Removes what is beyond the room, if that is ours to do.
+    virtual void make_room() const = 0;
+    virtual std::string where() const = 0; // for people
 
-    // Whether copies can be had from or made in the folder.
-    bool usable() const;
-    // The copy of that name, of `bytes` bytes; nothing when there is none that is as it was written. `name`: fit for a file's, and another
-    // one for other bytes (SnapshotReader::chunk_name()).
-    std::optional<UnpackedChunk> find(const std::string& name, std::uint64_t bytes) const;
-    // All bytes of a copy; nothing when there is none that is as it was written.
-    std::optional<std::vector<std::byte>> read(const std::string& name) const;
-    // Makes a copy, or takes the one that another process made meanwhile. Nothing when there is none
-    // afterwards; never throws.
-    std::optional<UnpackedChunk> keep(const std::string& name, std::span<const std::byte> pages) const;
-    // Removes what is beyond the room. Never throws.
-    void make_room() const;
-
-private:
-    void remove_old() const;
-    bool make_folder() const;
-    // `bytes`: how many there must be.
-    std::optional<UnpackedChunk> open(const std::string& name, std::optional<std::uint64_t> bytes) const;
-
-    std::filesystem::path folder_;
-    std::uint64_t room_;
+protected:
+    UnpackedCache() = default;
+    UnpackedCache(const UnpackedCache&) = default;
+    UnpackedCache& operator=(const UnpackedCache&) = default;
 };
-
-// Where copies are kept when the user does not say: systemd's CACHE_DIRECTORY, else kvmserver/ in the user's
-// cache folder (XDG Base Directory Specification); "" without either.
-std::filesystem::path default_cache_folder();
 
 } // namespace kvmserver

@@ -61,12 +61,13 @@ private:
             for (std::size_t i; (i = take()) < chunks_.size();) {
                 gather_pages(chunks_[i], memory_, raw);
                 const bool hot = chunks_[i].hot;
-                auto result = known_.find(raw, hot);
+                const Sha256 sha256 = sha256_bytes(raw);
+                auto result = known_.find(raw, sha256, hot);
                 if (!result) {
                     result = compressor.compress(raw, hot);
-                    known_.keep(raw, hot, *result);
+                    known_.keep(sha256, hot, *result);
                 }
-                deposit(i, std::move(*result));
+                deposit(i, std::move(*result), sha256);
             }
         } catch (...) {
             const std::lock_guard lock(mutex_);
@@ -80,8 +81,9 @@ private:
         return failure_ ? chunks_.size() : next_++;
     }
 
-    void deposit(std::size_t i, ChunkCompressor::Result result) {
+    void deposit(std::size_t i, ChunkCompressor::Result result, const Sha256& sha256) {
         const std::lock_guard lock(mutex_);
+        chunks_[i].sha256 = sha256;
         done_.emplace(i, std::move(result));
         while (!done_.empty() && done_.begin()->first == written_) {
             const ChunkCompressor::Result& first = done_.begin()->second;
@@ -130,7 +132,7 @@ std::vector<std::byte> metadata_of(const std::filesystem::path& path, const tiny
 
 SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm::MachineState& state,
                                std::span<const std::byte> memory, std::span<const std::uint32_t> hot_frames,
-                               int level, int memory_fd, const UnpackedCache& cache) {
+                               int level, int memory_fd, const FolderCache& cache) {
     if (memory.size() != std::uint64_t{state.frames} * tinykvm::kPageSize)
         throw std::logic_error("write_snapshot: the memory is not that of the state");
     if (level < 0 || level > 22)

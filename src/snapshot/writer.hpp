@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "src/snapshot/unpacked.hpp"
+#include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/machine/state.hpp"
 
 namespace kvmserver {
@@ -28,7 +28,6 @@ struct SnapshotSummary {
 // UserError (the path; a state that the format cannot hold) and HostError.
 SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm::MachineState& state,
                                std::span<const std::byte> memory, std::span<const std::uint32_t> hot_frames,
-                               int level = 0, int memory_fd = -1,
-                               const UnpackedCache& cache = UnpackedCache(""));
+                               int level = 0, int memory_fd = -1, const FolderCache& cache = FolderCache(""));
 
 } // namespace kvmserver

@@ -85,7 +85,7 @@ def image_of(pid: int) -> tuple[int, int, dict[int, int]]:
     files = {}
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         words = line.split(maxsplit=5)
-        if words[-1].endswith(".kept"):
+        if words[-1].endswith(".pages"):
             begin, end = (int(at, 16) for at in words[0].split("-"))
             files[int(words[4])] = end - begin
     return whole, own, files

@@ -10,6 +10,7 @@
 
 #include "src/daemon/log_store.hpp"
 #include "src/daemon/metrics.hpp"
+#include "src/daemon/cache_service.hpp"
 #include "src/daemon/supervisor.hpp"
 #include "tests/unit/daemon/broken_worker.hpp"
 #include "tests/unit/store/samples.hpp"
@@ -65,7 +66,7 @@ private:
 
 struct Functions {
     explicit Functions(std::uint64_t max_machines)
-        : supervisor(store, logs, metrics, max_machines, [](const Job&) {}) {}
+        : supervisor(store, cache, logs, metrics, max_machines, [](const Job&) {}) {}
 
     // A version of a function that nothing is known of yet.
     std::shared_ptr<Target> add(unsigned max = 2, unsigned queue = 4) {
@@ -92,7 +93,8 @@ struct Functions {
     store::SnapshotHold hold = store::test::import(store, store::test::sample_pieces(1));
     LogStore logs{""};
     Metrics metrics;
-    Workers workers; // before what starts them
+    CacheService cache{FolderCache("")}; // none
+    Workers workers;                     // before what starts them
     Supervisor supervisor;
 
 private:

@@ -149,3 +149,14 @@ TEST_CASE("files for which this process has no room are told, and those that arr
     }
     CHECK(open_descriptors() == before);
 }
+
+TEST_CASE("an empty message is the end, and its descriptors do not stay open") {
+    const auto [ours, theirs] = make_pair();
+    const UniqueFd file = some_file();
+    send_raw(ours.get(), {}, {file.get()});
+    send_raw(ours.get(), {}, {file.get(), file.get()});
+    const auto before = open_descriptors();
+    CHECK_FALSE(receive(theirs.get(), Wait::yes));
+    CHECK_FALSE(receive_files(theirs.get()));
+    CHECK(open_descriptors() == before);
+}

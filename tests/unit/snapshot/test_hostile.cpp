@@ -162,6 +162,24 @@ TEST_CASE("the index as bytes") {
     CHECK_THAT(message_of(parts), Contains("flags"));
 }
 
+TEST_CASE("the SHA-256 of each chunk's pages") {
+    const auto right = [](std::vector<ChunkInfo>& chunks) {
+        for (std::uint8_t i = 0; i < 2; ++i)
+            chunks[i].sha256 = sha256_bytes(Bytes(8 * 4096, static_cast<std::byte>(i + 1)));
+    };
+    CHECK(with_chunks(right) == "");
+    CHECK_THAT(with_chunks([&](auto& chunks) {
+                   right(chunks);
+                   chunks[1].sha256 = chunks[0].sha256; // another's, whose pages it might be given
+               }),
+               Contains("altered: the pages of chunk 1 do not match their SHA-256"));
+    CHECK_THAT(with_chunks([&](auto& chunks) {
+                   right(chunks);
+                   chunks[1].sha256.reset(); // of one of them only
+               }),
+               Contains("index is inconsistent: it is too long"));
+}
+
 TEST_CASE("the header") {
     using format::Header;
     CHECK_THAT(with_header([](Header& h) { h.prefix.version = 2; }),

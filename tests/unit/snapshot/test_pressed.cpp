@@ -22,49 +22,50 @@ constexpr Effort kEffort{3, 100 << 20};
 
 TEST_CASE("a chunk that was compressed before is found again, by its content and the effort") {
     const test::TempFolder folder;
-    const PressedChunks known(UnpackedCache(folder / "cache"), kEffort);
+    const PressedChunks known(FolderCache(folder / "cache"), kEffort);
     const test::Bytes raw = test::make_memory(400, 1), other = test::make_memory(400, 2);
     const auto made = ChunkCompressor(kEffort).compress(raw, false);
-    CHECK_FALSE(known.find(raw, false));
-    known.keep(raw, false, made);
-    const auto again = known.find(raw, false);
+    CHECK_FALSE(known.find(raw, sha256_bytes(raw), false));
+    known.keep(sha256_bytes(raw), false, made);
+    const auto again = known.find(raw, sha256_bytes(raw), false);
     REQUIRE(again);
     CHECK(again->filter == made.filter);
     CHECK(again->stored == made.stored);
-    CHECK_FALSE(known.find(other, false));
-    CHECK_FALSE(known.find(raw, true));
-    CHECK_FALSE(PressedChunks(UnpackedCache(folder / "cache"), Effort{4, 100 << 20}).find(raw, false));
-    CHECK_FALSE(PressedChunks(UnpackedCache(""), kEffort).find(raw, false));
+    CHECK_FALSE(known.find(other, sha256_bytes(other), false));
+    CHECK_FALSE(known.find(raw, sha256_bytes(raw), true));
+    CHECK_FALSE(PressedChunks(FolderCache(folder / "cache"), Effort{4, 100 << 20})
+                    .find(raw, sha256_bytes(raw), false));
+    CHECK_FALSE(PressedChunks(FolderCache(""), kEffort).find(raw, sha256_bytes(raw), false));
 }
 
 TEST_CASE("what does not decompress to the chunk is compressed anew") {
     const test::TempFolder folder;
-    const UnpackedCache cache(folder / "cache");
+    const FolderCache cache(folder / "cache");
     const PressedChunks known(cache, kEffort);
     const test::Bytes raw = test::make_memory(400, 1);
     const auto made = ChunkCompressor(kEffort).compress(raw, false);
-    known.keep(raw, false, made);
+    known.keep(sha256_bytes(raw), false, made);
     REQUIRE(files_in(folder / "cache") == 1);
     const std::string name = fs::directory_iterator(folder / "cache")->path().stem().string();
     const auto instead = [&](const test::Bytes& bytes) { // sound as a file
-        fs::remove(folder / "cache" / (name + ".kept"));
-        REQUIRE(cache.keep(name, bytes));
+        cache.write(name, bytes);
+        REQUIRE(cache.read(name) == bytes);
     };
     const auto other = ChunkCompressor(kEffort).compress(test::make_memory(400, 2), false);
     test::Bytes of_other(1 + other.stored.size());
     of_other[0] = static_cast<std::byte>(other.filter);
     std::ranges::copy(other.stored, of_other.begin() + 1);
     instead(of_other);
-    CHECK_FALSE(known.find(raw, false));
+    CHECK_FALSE(known.find(raw, sha256_bytes(raw), false));
     instead(test::Bytes{std::byte{0}, std::byte{1}, std::byte{2}});
-    CHECK_FALSE(known.find(raw, false));
+    CHECK_FALSE(known.find(raw, sha256_bytes(raw), false));
     instead(test::Bytes(100, std::byte{99})); // no such filter
-    CHECK_FALSE(known.find(raw, false));
+    CHECK_FALSE(known.find(raw, sha256_bytes(raw), false));
 }
 
 TEST_CASE("a snapshot is the same whether its chunks were known or not") {
     const test::TempFolder folder;
-    const UnpackedCache cache(folder / "cache");
+    const FolderCache cache(folder / "cache");
     const auto state = test::sample_state(3000);
     const auto memory = test::make_memory(3000, 5);
     write_snapshot(folder / "plain", state, memory, {}, 3);

@@ -1,0 +1,211 @@
+#include "src/daemon/cache_service.hpp"
+
+#include <fmt/format.h>
+#include <linux/sockios.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <exception>
+
+#include "src/daemon/supervisor.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr std::uint64_t kRefillNs = 3600ull * 1'000'000'000; // of what a version may hand over
+constexpr std::uint64_t kTidyBytes = 256 << 20;              // made since: room is looked for at once
+constexpr int kTidyMs = 1000;                                // else when nobody has asked for so long
+constexpr std::uint64_t kWake = 0;                           // no connection's
+
+void add(int epoll, std::uint64_t id, int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = id;
+    if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        throw_errno("epoll_ctl");
+}
+
+// Closing what is not what it should be may take as long as its maker likes (a socket with SO_LINGER, a file
+// of FUSE): not here, where others wait.
+void close_elsewhere(UniqueFd socket, link::CacheRequest request) {
+    try {
+        std::thread([socket = std::move(socket), request = std::move(request)] {}).detach();
+    } catch (const std::system_error&) { // no thread to be had
+    }
+}
+
+// It takes one answer before the next.
+bool has_taken_its_answer(int socket) {
+    int bytes = 0;
+    return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes == 0;
+}
+
+} // namespace
+
+CacheService::CacheService(FolderCache folder, std::function<void(const std::string&)> tell)
+    : folder_(std::move(folder)), tell_(std::move(tell)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (!epoll_ || !wake_)
+        throw_errno("epoll");
+    add(epoll_.get(), kWake, wake_.get());
+    thread_ = std::thread([this] { loop(); });
+}
+
+CacheService::~CacheService() {
+    ::eventfd_write(wake_.get(), 1);
+    thread_.join();
+}
+
+UniqueFd CacheService::connect(const CacheGuest& guest) {
+    if (!folder_.usable())
+        return {};
+    auto [ours, theirs] = link::make_pair();
+    const int half = link::kSendBytes / 2; // Linux doubles it (socket(7))
+    if (::setsockopt(theirs.get(), SOL_SOCKET, SO_SNDBUF, &half, sizeof half) != 0)
+        throw_errno("setsockopt");
+    const std::lock_guard lock(mutex_);
+    auto connection = std::make_unique<Connection>(Connection{
+        std::move(ours), guest.name, CacheSession(folder_.of_tenant(guest.tenant), bytes_of(guest)),
+        Allowance(kMostNames, kMostNames * 1'000'000'000 / kNamesASecond, now_ns())});
+    const std::uint64_t id = next_id_++;
+    const int socket = connection->socket.get();
+    connections_.emplace(id, std::move(connection));
+    try {
+        add(epoll_.get(), id, socket);
+    } catch (const HostError&) {
+        connections_.erase(id);
+        throw;
+    }
+    return std::move(theirs);
+}
+
+// With the mutex held.
+std::shared_ptr<Allowance> CacheService::bytes_of(const CacheGuest& guest) {
+    auto& bytes = bytes_[guest.snapshot];
+    if (!bytes)
+        bytes = std::make_shared<Allowance>(guest.most_bytes, kRefillNs, now_ns());
+    return bytes;
+}
+
+void CacheService::loop() {
+    for (;;) {
+        std::array<epoll_event, 64> events;
+        const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), patience(now_ns()));
+        for (int i = 0; i < count; ++i) {
+            const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
+            if (id == kWake)
+                return;
+            Connection* connection;
+            {
+                const std::lock_guard lock(mutex_);
+                const auto found = connections_.find(id);
+                connection = found == connections_.end() ? nullptr : found->second.get();
+            }
+            if (connection)
+                serve_one(id, *connection);
+        }
+        listen_again(now_ns());
+        if (made_ >= kTidyBytes || (made_ > 0 && count == 0))
+            tidy();
+    }
+}
+
+void CacheService::serve_one(std::uint64_t id, Connection& connection) {
+    link::CacheRequest request;
+    switch (link::receive_request(connection.socket.get(), request)) {
+    case link::Came::nothing:
+        return;
+    case link::Came::end:
+        return forget(id, connection);
+    case link::Came::nonsense:
+        return drop(id, connection, "says what is no request", std::move(request));
+    case link::Came::request:
+        break;
+    }
+    const std::uint64_t now = now_ns();
+    try {
+        CacheSession::Outcome outcome = connection.session.handle(request, now);
+        if (!outcome.broken.empty())
+            return drop(id, connection, outcome.broken, std::move(request));
+        made_ += outcome.kept;
+        if (outcome.answer) {
+            if (!has_taken_its_answer(connection.socket.get()))
+                return drop(id, connection, "does not take its answers", std::move(request));
+            // With descriptors it may be refused (ETOOMANYREFS): then there are none.
+            if (!link::send_answer(connection.socket.get(), *outcome.answer) &&
+                !link::send_answer(connection.socket.get(), std::vector<UniqueFd>(outcome.answer->size())))
+                return forget(id, connection);
+        }
+    } catch (const std::exception&) { // no memory, the disk: who waits for an answer does without
+        return forget(id, connection);
+    }
+    if (!connection.names.take(request.entries.size(), now)) { // those were granted still
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
+        silent_.emplace(now + connection.names.wait_ns(request.entries.size(), now), id);
+    }
+}
+
+void CacheService::drop(std::uint64_t id, Connection& connection, const std::string& why,
+                        link::CacheRequest request) {
+    if (tell_)
+        tell_(fmt::format("{}: its process is broken: it {}; it gets no more copies of the cache",
+                          connection.name, why));
+    // What else it has sent goes with the socket.
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
+    close_elsewhere(std::move(connection.socket), std::move(request));
+    forget(id, connection);
+}
+
+void CacheService::forget(std::uint64_t id, Connection&) {
+    const std::lock_guard lock(mutex_);
+    connections_.erase(id);
+}
+
+void CacheService::listen_again(std::uint64_t now_ns) {
+    while (!silent_.empty() && silent_.begin()->first <= now_ns) {
+        const std::uint64_t id = silent_.begin()->second;
+        silent_.erase(silent_.begin());
+        const std::lock_guard lock(mutex_);
+        if (const auto found = connections_.find(id); found != connections_.end()) {
+            try {
+                add(epoll_.get(), id, found->second->socket.get());
+            } catch (const HostError&) {
+                connections_.erase(found);
+            }
+        }
+    }
+}
+
+// Milliseconds.
+int CacheService::patience(std::uint64_t now_ns) const {
+    int wait = made_ > 0 ? kTidyMs : -1;
+    if (!silent_.empty()) {
+        const std::uint64_t then = silent_.begin()->first;
+        const int until =
+            then <= now_ns
+                ? 0
+                : static_cast<int>(std::min<std::uint64_t>((then - now_ns) / 1'000'000 + 1, kTidyMs));
+        wait = wait < 0 ? until : std::min(wait, until);
+    }
+    return wait;
+}
+
+void CacheService::tidy() {
+    made_ = 0;
+    folder_.make_room();
+    const std::lock_guard lock(mutex_);
+    // One that is full is as a new one.
+    std::erase_if(bytes_, [now = now_ns()](const auto& entry) {
+        return entry.second.use_count() == 1 && entry.second->full(now);
+    });
+}
+
+} // namespace kvmserver::daemon

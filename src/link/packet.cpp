@@ -1,0 +1,86 @@
+#include "src/link/packet.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::link {
+
+using tinykvm::UniqueFd;
+
+std::pair<UniqueFd, UniqueFd> make_pair() {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        tinykvm::throw_errno("socketpair");
+    return {UniqueFd(pair[0]), UniqueFd(pair[1])};
+}
+
+bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> files, Wait wait) {
+    if (files.size() > kMostFiles) {
+        errno = EINVAL;
+        return false;
+    }
+    iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (!files.empty()) {
+        header.msg_control = control;
+        header.msg_controllen = CMSG_SPACE(files.size_bytes());
+        cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(files.size_bytes());
+        std::memcpy(CMSG_DATA(rights), files.data(), files.size_bytes());
+    }
+    ssize_t sent;
+    do
+        sent = ::sendmsg(socket, &header, MSG_NOSIGNAL | (wait == Wait::no ? MSG_DONTWAIT : 0));
+    while (sent < 0 && errno == EINTR);
+    return sent == static_cast<ssize_t>(bytes.size());
+}
+
+std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std::size_t files, Wait wait,
+                                     bool* again) {
+    Packet packet;
+    iovec part{room.data(), room.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    // Not CMSG_SPACE: what it adds for alignment may have room for one more.
+    header.msg_controllen = CMSG_LEN(std::min(files, kMostFiles) * sizeof(int));
+    ssize_t got;
+    do
+        got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | (wait == Wait::no ? MSG_DONTWAIT : 0));
+    while (got < 0 && errno == EINTR);
+    if (again)
+        *again = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    if (got < 0)
+        return std::nullopt;
+    // Also those of an empty message: else nobody would close them.
+    for (cmsghdr* rights = CMSG_FIRSTHDR(&header); rights; rights = CMSG_NXTHDR(&header, rights)) {
+        if (rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS)
+            continue;
+        const std::size_t count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+            int fd;
+            std::memcpy(&fd, CMSG_DATA(rights) + i * sizeof(int), sizeof(int));
+            packet.files.emplace_back(fd);
+        }
+    }
+    if (got == 0)
+        return std::nullopt;
+    packet.bytes = static_cast<std::size_t>(got);
+    packet.cut = (header.msg_flags & MSG_TRUNC) != 0;
+    packet.lost = (header.msg_flags & MSG_CTRUNC) != 0;
+    return packet;
+}
+
+} // namespace kvmserver::link

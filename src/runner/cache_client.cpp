@@ -1,0 +1,84 @@
+#include "src/runner/cache_client.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "src/link/cache_link.hpp"
+#include "tinykvm/base/write.hpp"
+
+namespace kvmserver {
+
+using tinykvm::UniqueFd;
+
+namespace {
+
+link::CacheEntry entry_of(const CopyName& name) {
+    return {name.sha256, static_cast<std::uint32_t>(name.bytes)};
+}
+
+// The pages, as nobody can change them any more.
+UniqueFd sealed(std::span<const std::byte> pages) {
+    UniqueFd file(::memfd_create("kvmserver-copy", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file)
+        return {};
+    try {
+        tinykvm::write_all(file.get(), pages, "a copy");
+    } catch (const std::system_error&) { // no memory: it goes on without
+        return {};
+    }
+    return ::fcntl(file.get(), F_ADD_SEALS, link::cache_seals()) == 0 ? std::move(file) : UniqueFd();
+}
+
+} // namespace
+
+std::vector<UniqueFd> CacheClient::find_all(std::span<const CopyName> names) const {
+    std::vector<UniqueFd> found(names.size());
+    const std::lock_guard lock(asking_);
+    for (std::size_t first = 0; first < names.size() && !ended_; first += link::kMostCopies) {
+        std::vector<link::CacheEntry> entries;
+        for (const CopyName& name : names.subspan(first, std::min(link::kMostCopies, names.size() - first)))
+            entries.push_back(entry_of(name));
+        auto some = link::send_request(daemon_.get(), link::CacheKind::find, entries)
+                        ? link::receive_answer(daemon_.get(), entries.size())
+                        : std::nullopt;
+        if (some)
+            std::ranges::move(*some, found.begin() + static_cast<std::ptrdiff_t>(first));
+        else
+            ended_ = true;
+    }
+    return found;
+}
+
+UniqueFd CacheClient::keep(const CopyName& name, std::span<const std::byte> pages) const {
+    const UniqueFd file = ended_ ? UniqueFd() : sealed(pages);
+    if (!file)
+        return {};
+    const link::CacheEntry entry = entry_of(name);
+    const std::lock_guard lock(asking_);
+    auto copy = link::send_request(daemon_.get(), link::CacheKind::keep, std::span(&entry, 1), file.get())
+                    ? link::receive_answer(daemon_.get(), 1)
+                    : std::nullopt;
+    if (copy)
+        return std::move(copy->front());
+    ended_ = true;
+    return {};
+}
+
+void CacheClient::offer(const CopyName& name, std::span<const std::byte> pages) const {
+    const UniqueFd file = ended_ ? UniqueFd() : sealed(pages);
+    if (!file)
+        return;
+    const link::CacheEntry entry = entry_of(name);
+    pollfd room{daemon_.get(), POLLOUT, 0}; // the one before is taken: others may have a question to send
+    while (::poll(&room, 1, -1) < 0 && errno == EINTR) {
+    }
+    if (!link::send_request(daemon_.get(), link::CacheKind::offer, std::span(&entry, 1), file.get()))
+        ended_ = true;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,28 @@
+// Copies of unpacked pages that are with the daemon (src/link/cache_link.hpp).
+#pragma once
+#include <atomic>
+#include <mutex>
+
+#include "src/snapshot/unpacked.hpp"
+
+namespace kvmserver {
+
+class CacheClient final : public UnpackedCache {
+public:
+    // No descriptor: there are no copies.
+    explicit CacheClient(tinykvm::UniqueFd daemon) : daemon_(std::move(daemon)), ended_(!daemon_) {}
+
+    bool usable() const override { return !ended_; }
+    std::vector<tinykvm::UniqueFd> find_all(std::span<const CopyName> names) const override;
+    tinykvm::UniqueFd keep(const CopyName& name, std::span<const std::byte> pages) const override;
+    void offer(const CopyName& name, std::span<const std::byte> pages) const override;
+    void make_room() const override {} // the daemon's
+    std::string where() const override { return "the daemon's cache"; }
+
+private:
+    const tinykvm::UniqueFd daemon_;
+    mutable std::mutex asking_; // one question after the other
+    mutable std::atomic<bool> ended_;
+};
+
+} // namespace kvmserver

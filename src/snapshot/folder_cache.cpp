@@ -1,0 +1,277 @@
+#include "src/snapshot/folder_cache.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <ctime>
+#include <system_error>
+
+#include "src/snapshot/output_file.hpp"
+#include "src/snapshot/text.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
+#include "tinykvm/memory/image.hpp"
+
+namespace kvmserver {
+namespace {
+
+namespace fs = std::filesystem;
+using tinykvm::UniqueFd;
+
+constexpr const char* kExtension = ".pages";      // of copies
+constexpr const char* kOtherExtension = ".other"; // of what else there is
+constexpr std::uint64_t kMostOtherBytes = 16 << 20;
+constexpr std::time_t kUsedSeconds = 600; // a copy's time of use is told this exactly
+
+// Behind the pages. Copies are not flushed to the disk, so that after a power failure anything may be in
+// them: their SHA-256 is looked at when they are first used after the host was started. `boot`: in which run
+// that was; `seconds`: the time of the last change that the file was then given, without a fraction. Who
+// writes to it changes that.
+struct Trailer {
+    std::array<char, 36> boot{};
+    std::array<char, 4> zero{};
+    std::int64_t seconds = 0;
+};
+
+const std::array<char, 36>& this_boot() {
+    static const auto id = [] {
+        std::array<char, 36> text{}; // zeros, which no run has: every copy is checked then
+        const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)); // random(4)
+        if (file)
+            tinykvm::read_at(file.get(), 0, std::as_writable_bytes(std::span(text)));
+        return text;
+    }();
+    return id;
+}
+
+bool is_ours(const struct stat& info) { return info.st_uid == ::geteuid() && (info.st_mode & 0077) == 0; }
+
+// Has the host read a file that it may not have in memory yet, in pages as large as it can: small ones, once
+// there, stay.
+void have_large(int file, std::uint64_t bytes) {
+    if (bytes < tinykvm::LargePages::kBytes)
+        return;
+    void* at = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (at == MAP_FAILED)
+        return;
+    (void)!::madvise(at, bytes, MADV_HUGEPAGE);
+    (void)!::madvise(
+        at, bytes, tinykvm::kMadvPopulateRead); // tells an error of the disk, where a touch would be a signal
+    ::munmap(at, bytes);
+}
+
+// When it was used is its time of access; the other one tells that nobody has written to it.
+void note_use(int file, const struct stat& info) {
+    const timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
+    if (std::time(nullptr) - info.st_atim.tv_sec > kUsedSeconds)
+        ::futimens(file, times);
+}
+
+// Whether the trailer says that the bytes before it are what they should be.
+bool is_checked(int file, std::uint64_t bytes, const struct stat& info) {
+    Trailer trailer;
+    return tinykvm::read_at(file, bytes, std::as_writable_bytes(std::span(&trailer, 1))) == sizeof(trailer) &&
+           trailer.boot == this_boot() && this_boot() != std::array<char, 36>{} &&
+           info.st_mtim.tv_sec == trailer.seconds && info.st_mtim.tv_nsec == 0;
+}
+
+void note_checked(int file, std::uint64_t bytes) {
+    const Trailer trailer{this_boot(), {}, std::time(nullptr)};
+    const timespec times[2] = {{0, UTIME_NOW}, {trailer.seconds, 0}};
+    if (::pwrite(file, &trailer, sizeof trailer, static_cast<off_t>(bytes)) == sizeof trailer)
+        ::futimens(file, times);
+}
+
+std::optional<struct stat> ours(int file) {
+    struct stat info {};
+    if (file < 0 || ::fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || !is_ours(info))
+        return std::nullopt;
+    return info;
+}
+
+} // namespace
+
+FolderCache::FolderCache(fs::path folder, std::uint64_t room) : folder_(std::move(folder)), room_(room) {}
+
+FolderCache FolderCache::of_tenant(std::string_view tenant) const {
+    FolderCache other = *this;
+    other.tenant_ = tenant.empty() ? "" : sha256_of(std::as_bytes(std::span(tenant))) + "-";
+    return other;
+}
+
+bool FolderCache::usable() const {
+    if (folder_.empty())
+        return false;
+    struct stat info {};
+    if (::lstat(folder_.c_str(), &info) != 0)
+        return errno == ENOENT && make_folder();
+    return S_ISDIR(info.st_mode) && is_ours(info);
+}
+
+bool FolderCache::make_folder() const {
+    ::mkdir(folder_.parent_path().c_str(), 0700); // ~/.cache; that the home itself is missing has its reason
+    return ::mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST;
+}
+
+fs::path FolderCache::path_of(const CopyName& name) const {
+    return folder_ / (tenant_ + to_hex(name.sha256) + kExtension);
+}
+
+bool FolderCache::is_of(const CopyName& name, std::span<const std::byte> pages) {
+    return is_size(name.bytes) && pages.size() == name.bytes && sha256_bytes(pages) == name.sha256;
+}
+
+UniqueFd FolderCache::open(const CopyName& name) const {
+    const fs::path path = path_of(name);
+    UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    const auto info = ours(file.get());
+    if (!info || !is_size(name.bytes) ||
+        static_cast<std::uint64_t>(info->st_size) != name.bytes + sizeof(Trailer))
+        return {};
+    if (is_checked(file.get(), name.bytes, *info)) {
+        note_use(file.get(), *info);
+        return file;
+    }
+    have_large(file.get(), name.bytes);
+    // Read, not mapped: an error of the disk is an answer then.
+    std::vector<std::byte> pages(name.bytes);
+    if (tinykvm::read_at(file.get(), 0, pages) != name.bytes || !is_of(name, pages))
+        return {};
+    if (const UniqueFd again(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW)); again)
+        note_checked(again.get(), name.bytes);
+    return file;
+}
+
+std::vector<UniqueFd> FolderCache::find_all(std::span<const CopyName> names) const {
+    std::vector<UniqueFd> found(names.size());
+    if (!usable())
+        return found;
+    for (std::size_t i = 0; i < names.size(); ++i)
+        found[i] = open(names[i]);
+    return found;
+}
+
+UniqueFd FolderCache::keep(const CopyName& name, std::span<const std::byte> pages) const {
+    if (!usable())
+        return {};
+    if (auto there = open(name)) // those who map it should map the same file
+        return there;
+    return is_of(name, pages) ? publish(name, pages) : UniqueFd(); // a snapshot may come from anybody
+}
+
+UniqueFd FolderCache::publish(const CopyName& name, std::span<const std::byte> pages) const {
+    try {
+        if (!usable())
+            return {};
+        OutputFile file(path_of(name));
+        file.write_at(0, pages);
+        note_checked(file.fd(), name.bytes);
+        file.publish(OutputFile::Durable::no);
+        return open(name);
+    } catch (const tinykvm::UserError&) { // the folder is gone, or may not be written to
+    } catch (const std::system_error&) {
+    }
+    return {};
+}
+
+std::optional<std::vector<std::byte>> FolderCache::read(const std::string& name) const {
+    if (!usable())
+        return std::nullopt;
+    const UniqueFd file(
+        ::open((folder_ / (name + kOtherExtension)).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    const auto info = ours(file.get());
+    if (!info || static_cast<std::uint64_t>(info->st_size) > kMostOtherBytes)
+        return std::nullopt;
+    note_use(file.get(), *info);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(info->st_size));
+    return tinykvm::read_at(file.get(), 0, bytes) == bytes.size() ? std::optional(std::move(bytes))
+                                                                  : std::nullopt;
+}
+
+void FolderCache::write(const std::string& name, std::span<const std::byte> bytes) const {
+    try {
+        if (!usable())
+            return;
+        OutputFile file(folder_ / (name + kOtherExtension));
+        file.write_at(0, bytes);
+        file.publish(OutputFile::Durable::no);
+    } catch (const tinykvm::UserError&) {
+    } catch (const std::system_error&) {
+    }
+}
+
+void FolderCache::make_room() const {
+    try {
+        if (usable())
+            remove_old();
+    } catch (const std::exception&) { // others remove files at the same time, or the folder
+    }
+}
+
+void FolderCache::remove_old() const {
+    struct Old {
+        fs::path path;
+        std::time_t used;
+        std::uint64_t bytes;
+    };
+    std::uint64_t room = room_;
+    struct statvfs file_system {};
+    if (room == 0)
+        room = ::statvfs(folder_.c_str(), &file_system) == 0
+                   ? std::max<std::uint64_t>(kLeastRoom,
+                                             std::uint64_t{file_system.f_blocks} * file_system.f_frsize / 10)
+                   : kLeastRoom;
+    std::vector<Old> copies;
+    std::uint64_t sum = 0;
+    std::error_code gone; // by another process
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_, gone)) {
+        const auto extension = entry.path().extension();
+        // `.unpacked` and `.kept`: of earlier versions, which nothing reads any more. `.tmp`: of a writer
+        // that was killed.
+        const bool stale =
+            extension == ".unpacked" || extension == ".kept" ||
+            (extension == ".tmp" &&
+             entry.last_write_time(gone) < fs::file_time_type::clock::now() - std::chrono::hours(1));
+        if ((!stale && extension != kExtension && extension != kOtherExtension) ||
+            !entry.is_regular_file(gone))
+            continue;
+        if (stale) {
+            fs::remove(entry.path(), gone);
+            continue;
+        }
+        struct stat info {};
+        if (::lstat(entry.path().c_str(), &info) != 0)
+            continue;
+        sum += static_cast<std::uint64_t>(info.st_size);
+        copies.push_back({entry.path(), info.st_atim.tv_sec, static_cast<std::uint64_t>(info.st_size)});
+    }
+    std::ranges::sort(copies, {}, &Old::used);
+    for (const Old& old : copies) {
+        if (sum <= room)
+            break;
+        fs::remove(old.path, gone);
+        sum -= old.bytes;
+    }
+}
+
+fs::path default_cache_folder() {
+    const auto from = [](const char* name, const char* below) -> fs::path {
+        const char* value = std::getenv(name);
+        return value && *value == '/' ? fs::path(value) / below : fs::path();
+    };
+    for (const auto& folder : {from("CACHE_DIRECTORY", "unpacked"), from("XDG_CACHE_HOME", "kvmserver"),
+                               from("HOME", ".cache/kvmserver")})
+        if (!folder.empty())
+            return folder;
+    return {};
+}
+
+} // namespace kvmserver
