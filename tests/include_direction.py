@@ -24,14 +24,15 @@ MAY_INCLUDE = {
     "src/store": ["tinykvm/base"],  # it knows blobs, not machines
     "src/http": ["tinykvm/base"],  # it knows sockets, not machines
     "src/link": ["tinykvm/base"],  # between the daemon and the processes of functions
+    "src/jail": ["tinykvm/base"],  # the walls around a process
     "src/unique": ["tinykvm"],  # finds generators in a machine's memory
     "src/ceilings": ["tinykvm", "src/snapshot"],  # what an operator grants at most
-    "src/runner": ["tinykvm", "src/ceilings", "src/snapshot", "src/http", "src/link", "src/unique"],
+    "src/runner": ["tinykvm", "src/ceilings", "src/snapshot", "src/http", "src/link", "src/jail", "src/unique"],
     "src/ops": ["tinykvm/base", "src/ceilings", "src/snapshot", "src/store"],  # what commands and API do alike
-    "src/daemon": ["tinykvm/base", "src/ceilings", "src/store", "src/http", "src/link"],
+    "src/daemon": ["tinykvm/base", "src/ceilings", "src/store", "src/http", "src/link", "src/jail"],
     "src/admin": ["tinykvm/base", "src/ceilings", "src/store", "src/http", "src/ops", "src/daemon"],
     "src/remote": ["tinykvm/base", "src/store", "src/ops"],
-    "src/cli": ["tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/runner", "src/http", "src/ops", "src/daemon", "src/admin", "src/remote"],
+    "src/cli": ["tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote"],
 }
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only,
 # and the machine also the bytes to load.

@@ -11,6 +11,7 @@
 #include "src/admin/staged.hpp"
 #include "src/admin/store_source.hpp"
 #include "src/admin/table.hpp"
+#include "src/daemon/jail_plans.hpp"
 #include "src/ops/child.hpp"
 
 namespace kvmserver::daemon {
@@ -22,6 +23,7 @@ namespace kvmserver::admin {
 struct ApiOptions {
     daemon::Control* control = nullptr;  // null: nothing is served, so what needs a daemon is refused (503)
     std::string executable = ops::kSelf; // the kvmserver that tries new versions
+    daemon::JailSettings jail{};         // of it
     std::string version = {};            // of kvmserver, for people
     // How long a snapshot that was brought stays when nothing names it.
     std::chrono::milliseconds staged_for = std::chrono::hours(1);

@@ -59,6 +59,7 @@ void try_out(Call& call, const Wanted& wanted, const ops::DeployChange& change) 
     candidate.function = wanted.plan.name;
     candidate.snapshot = *wanted.snapshot;
     candidate.executable = call.api.options().executable;
+    candidate.jail = call.api.options().jail;
     // With a hook, one that is only kept may have to wait for its secrets, which need a function.
     if (wanted.plan.activate)
         candidate.after_restore = settings.after_restore;

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "src/admin/address.hpp"
+#include "src/admin/peer.hpp"
 #include "src/admin/socket_exchange.hpp"
 #include "src/http/front.hpp"
 #include "tinykvm/base/error.hpp"
@@ -30,17 +31,6 @@ http::Options front_options() {
     options.progress_timeout = http::Options::Time(1'800'000);
     options.half_close_is_alive = false;
     return options;
-}
-
-// What the front says of the other end of a Unix socket.
-std::optional<uid_t> uid_of(std::string_view client) {
-    constexpr std::string_view prefix = "unix:";
-    uid_t uid = 0;
-    if (!client.starts_with(prefix))
-        return std::nullopt;
-    const auto [end, error] =
-        std::from_chars(client.data() + prefix.size(), client.data() + client.size(), uid);
-    return error == std::errc{} && end == client.data() + client.size() ? std::optional(uid) : std::nullopt;
 }
 
 } // namespace
@@ -114,7 +104,7 @@ private:
     void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override {
         Request asked;
         asked.id = request.request_id;
-        asked.peer = uid_of(request.client_ip);
+        asked.peer = trusted_user(request.client_ip);
         const bool local =
             asked.peer.has_value(); // counted apart: whoever floods TCP does not lock out this host's users
         {

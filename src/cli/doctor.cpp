@@ -7,6 +7,8 @@
 #include "src/cli/platform/child.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/probe_line.hpp"
+#include "src/daemon/function_process.hpp"
+#include "src/ops/child.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -60,6 +62,17 @@ void fix(const std::vector<Check>& checks, const Facts& facts, Context& context,
         context.out << "fix: nothing here that it may mend\n";
 }
 
+// What would stand around the processes of functions.
+std::string walls_line() {
+    try {
+        const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic).missing_walls();
+        if (missing)
+            return missing->empty() ? "jail ok (every wall)" : fmt::format("jail lacks walls: {}; docs/SECURITY.md says what each is worth", *missing);
+    } catch (const tinykvm::HostError&) {
+    }
+    return "jail: not tried, a process could not be started";
+}
+
 int examine(const std::string& device, const Invocation& invocation, Context& context, bool fixing) {
     const Facts facts = doctor::gather(device, store_of(invocation, context));
     int code = 0;
@@ -76,6 +89,8 @@ int examine(const std::string& device, const Invocation& invocation, Context& co
             context.out << reason.what() << '\n';
             code = static_cast<int>(reason.code());
         }
+        if (code == 0)
+            context.out << walls_line() << '\n';
         if (facts.nested_off)
             context.out << "nested virtualisation off: machines of this host cannot run kvmserver themselves "
                            "(kvm_intel or kvm_amd nested=1)\n";

@@ -25,15 +25,17 @@ tinykvm::UniqueFd inherited(const std::string& number) {
 int function_process(const std::vector<std::string>& words, std::span<char> title,
                      const std::function<int(FunctionOptions)>& action) {
     try {
-        const bool with_parent = words.size() == 5 && words[4] == "with-parent";
-        if (words.size() != 4 && !with_parent)
+        const bool with_parent = words.size() == 6 && words[5] == "with-parent";
+        const auto mode = words.size() > 3 ? jail::mode_of(words[3]) : std::nullopt;
+        if ((words.size() != 5 && !with_parent) || !mode)
             throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                      std::string(kFunctionProcess) + " is for `kvmserver serve` to use");
         if (with_parent)
             ::prctl(PR_SET_PDEATHSIG, SIGKILL); // one that ended before this has closed the other end of `control`
         FunctionOptions options;
         options.control = inherited(words[2]);
-        options.ahead_bytes = std::strtoull(words[3].c_str(), nullptr, 10);
+        options.jail = *mode;
+        options.ahead_bytes = std::strtoull(words[4].c_str(), nullptr, 10);
         options.on_name = [title](const std::string& name) {
             std::ranges::fill(title, '\0');
             std::ranges::copy_n(name.begin(),

@@ -8,6 +8,7 @@
 
 #include "src/cli/config_file.hpp"
 #include "src/cli/options_from.hpp"
+#include "src/cli/platform/platform.hpp"
 #include "src/cli/print_config.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -64,6 +65,18 @@ void check_swallowed(const Invocation& invocation) {
                                              word, invocation.bare_before, invocation.bare_before, word));
 }
 
+// What is kvmserver's own on this host: no program sees it, whatever it may.
+std::vector<std::string> own_folders(const Options& options, const Context& context) {
+    std::vector<std::string> folders;
+    if (!options.cache.empty())
+        folders.push_back(options.cache);
+    try {
+        folders.push_back(platform::store_path({}, context));
+    } catch (const tinykvm::UserError&) { // no home: there is none
+    }
+    return folders;
+}
+
 } // namespace
 
 std::vector<OptionSpec> options_of(unsigned command) {
@@ -88,6 +101,7 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
 
     MachineJob job;
     job.options = options_from(settings, context.folder, context.cpus);
+    job.options.permissions.hidden = own_folders(job.options, context);
     if (!invocation.operands.empty()) {
         job.program = invocation.operands.front();
         job.args.assign(invocation.operands.begin() + 1, invocation.operands.end());

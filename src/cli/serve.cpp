@@ -15,6 +15,7 @@
 #include "src/cli/probe_line.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/runner/listeners.hpp"
+#include "src/snapshot/folder_cache.hpp"
 #include "src/store/gc.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -55,6 +56,12 @@ constexpr OptionSpec kServeOptions[] = {
      .value = "N",
      .fallback = "0",
      .help = "request machines of all functions together; 0 = no limit"},
+    {.name = "jail",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "HOW",
+     .fallback = "auto",
+     .help = "walls around the processes of functions: auto (all that this host allows), strict (all, or no function runs) or off"},
     {.name = "access-log",
      .kind = Kind::text,
      .group = "Options",
@@ -132,9 +139,9 @@ struct Admin final : daemon::Companion {
     admin::OpenStore source;
     admin::Api api;
     std::unique_ptr<admin::Listener> listener;
-    Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options)
+    Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options, const daemon::JailSettings& jail)
         : store(path), source(path, store),
-          api(source, {.control = &control, .executable = ops::kSelf, .version = plain_version()}),
+          api(source, {.control = &control, .executable = ops::kSelf, .jail = jail, .version = plain_version()}),
           listener(std::make_unique<admin::Listener>(api, options)) {
         try {
             store::remove_leftovers(store);
@@ -184,10 +191,32 @@ admin::ListenerOptions admin_options(const Invocation& invocation, const Context
     return options;
 }
 
+// What functions never see: all that is the daemon's own.
+daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::ServeOptions& options, const admin::ListenerOptions& admin) {
+    daemon::JailSettings jail;
+    const std::string text = text_of(invocation, "jail", "auto");
+    const auto mode = jail::mode_of(text);
+    if (!mode)
+        throw UserError(ExitCode::usage, fmt::format("--jail: '{}' is none of auto, strict, off", text));
+    jail.mode = *mode;
+    for (const std::filesystem::path& path : {options.store, default_cache_folder(), std::filesystem::path(admin.socket), std::filesystem::path(options.certificate),
+                                              std::filesystem::path(options.key), std::filesystem::path(admin.certificate),
+                                              std::filesystem::path(admin.key), std::filesystem::path(options.access_log)})
+        if (path.is_absolute())
+            jail.hidden.push_back(path.lexically_normal());
+    return jail;
+}
+
 // The daemon starts all the same: its store can be seen to, and a later request may find /dev/kvm mended.
-void tell_of_trouble() {
+void tell_of_trouble(jail::Mode mode) {
     try {
         probe_line();
+        if (mode == jail::Mode::off)
+            return;
+        const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic).missing_walls();
+        if (!missing || !missing->empty())
+            fmt::print(stderr, "kvmserver: the jail of functions lacks walls here{}{}: kvmserver doctor{}\n", missing ? ": " : "", missing.value_or(""),
+                       mode == jail::Mode::strict ? "; with --jail=strict no function runs" : "");
     } catch (const std::exception& reason) {
         fmt::print(stderr, "kvmserver: no function can run here ({}); requests are answered with 502 until that is mended: kvmserver doctor\n", reason.what());
     }
@@ -218,11 +247,12 @@ int serve(const Invocation& invocation, Context& context) {
     if (listen.starts_with(tinykvm::kUnixRule))
         listen = tinykvm::kUnixRule + absolute_path(context.folder, listen.substr(std::string(tinykvm::kUnixRule).size()));
     options.listen = [listen] { return listen_on(listen); };
-    options.beside = [store = options.store,
-                      listen = admin_options(invocation, context, options.store)](daemon::Control& control) {
-        auto running = std::make_unique<Admin>(store, control, listen);
+    const admin::ListenerOptions admin_listener = admin_options(invocation, context, options.store);
+    options.jail = jail_settings(invocation, options, admin_listener);
+    options.beside = [store = options.store, jail = options.jail, listen = admin_listener](daemon::Control& control) {
+        auto running = std::make_unique<Admin>(store, control, listen, jail);
         fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
-        tell_of_trouble();
+        tell_of_trouble(jail.mode);
         return running;
     };
     return daemon::serve(std::move(options));

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "src/daemon/control.hpp"
+#include "src/daemon/jail_plans.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {
@@ -35,6 +36,7 @@ struct ServeOptions {
     std::uint64_t max_machines = 0; // of all functions together; 0: no limit
     std::string access_log;         // "": none, "-": stdout, else a file
     unsigned threads = 1;           // of the front
+    JailSettings jail;
     // Called when all is ready, before the line that says so; what it returns lives until requests are not
     // taken any more.
     std::function<std::unique_ptr<Companion>(Control&)> beside;

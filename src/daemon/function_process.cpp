@@ -4,23 +4,24 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "src/daemon/cache_service.hpp"
 #include "src/daemon/open_files.hpp"
 #include "src/daemon/tenant.hpp"
+#include "src/jail/spawn.hpp"
 #include "src/link/machine_link.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
 #include "tinykvm/base/write.hpp"
 
 extern char** environ;
@@ -47,15 +48,6 @@ struct Pipe {
     }
 };
 
-// dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that
-// is yet to be duplicated: so all are above the numbers of the process first.
-UniqueFd above(int fd) {
-    UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kControl + 1));
-    if (!copy)
-        throw_errno("dup");
-    return copy;
-}
-
 // As src/snapshot/byte_source.hpp has it.
 std::string list_of(const store::StoredSnapshot& snapshot) {
     std::string list;
@@ -66,16 +58,16 @@ std::string list_of(const store::StoredSnapshot& snapshot) {
 
 // It has each piece open for as long as it lives, which leaves it few files for all else where a process may
 // have few.
-void require_open_files(const FunctionProgram& program) {
+void require_open_files(const std::string& name, const store::StoredSnapshot& snapshot) {
     constexpr std::uint64_t kOthers = 64; // its machines, and what their programs open
     rlimit limit{};
-    const std::uint64_t needed = program.snapshot->pieces().size() + kOthers;
+    const std::uint64_t needed = snapshot.pieces().size() + kOthers;
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed)
         throw UserError(ExitCode::failure,
                         fmt::format("{}: its snapshot has {} pieces, and a process may have {} open files "
                                     "here: raise that to {} or more "
                                     "(ulimit -n, LimitNOFILE= in the unit)",
-                                    program.name, program.snapshot->pieces().size(), limit.rlim_cur, needed));
+                                    name, snapshot.pieces().size(), limit.rlim_cur, needed));
 }
 
 void send_pieces(int control, const store::StoredSnapshot& snapshot) {
@@ -96,79 +88,85 @@ void send_pieces(int control, const store::StoredSnapshot& snapshot) {
 
 } // namespace
 
-FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes) : FunctionProcess("/proc/self/exe", {std::to_string(ahead_bytes)}) {}
+FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode)
+    : FunctionProcess("/proc/self/exe", mode, {std::to_string(ahead_bytes)}) {}
 
-FunctionProcess FunctionProcess::for_trial(const std::string& executable) {
+FunctionProcess FunctionProcess::for_trial(const std::string& executable, jail::Mode mode) {
     raise_open_files(); // this may be a command, which nobody has raised them for
-    return {executable, {"0", "with-parent"}};
+    return {executable, mode, {"0", "with-parent"}};
 }
 
-FunctionProcess::FunctionProcess(const std::string& executable, const std::vector<std::string>& more) {
+FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode, const std::vector<std::string>& more) {
     Pipe out, err;
     auto [ours, theirs] = link::make_pair();
     std::string title = "spare";
     title.resize(kTitleBytes, ' ');
-    std::vector<std::string> words{"kvmserver", "--function-process", std::move(title), std::to_string(kControl)};
-    words.insert(words.end(), more.begin(), more.end());
-    std::vector<std::pair<UniqueFd, int>> given;
-    given.emplace_back(above(out.theirs.get()), STDOUT_FILENO);
-    given.emplace_back(above(err.theirs.get()), STDERR_FILENO);
-    given.emplace_back(above(theirs.get()), kControl);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addchdir_np(&actions, "/");
-    for (const auto& [fd, number] : given)
-        posix_spawn_file_actions_adddup2(&actions, fd.get(), number);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigemptyset(&usual);
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGUSR2})
-        sigaddset(&usual, signal);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &usual);
-    // A group of its own: Ctrl-C at the daemon is the daemon's to pass on.
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-    std::vector<char*> argv;
-    for (std::string& word : words)
-        argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const int error = ::posix_spawn(&pid_, executable.c_str(), &actions, &attributes, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    if (error != 0) {
-        pid_ = -1;
-        throw HostError(error, "start the process of a function");
+    jail::Program program{executable, {"kvmserver", "--function-process", std::move(title), std::to_string(kControl), std::string(jail::text_of(mode))}, {}, {}};
+    // What the C library goes by; nothing else of ours is its concern.
+    for (char** entry = environ; *entry; ++entry) {
+        const std::string_view text = *entry;
+        if (text.starts_with("LD_") || text.starts_with("MALLOC_") || text.starts_with("GLIBC_"))
+            program.environment.emplace_back(text);
     }
-    pid_fd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-    if (!pid_fd_) {
-        const int why = errno;
-        kill();
-        reap();
-        throw HostError(why, "pidfd_open");
-    }
+    program.words.insert(program.words.end(), more.begin(), more.end());
+    program.given = {{out.theirs.get(), STDOUT_FILENO}, {err.theirs.get(), STDERR_FILENO}, {theirs.get(), kControl}};
+    jail::Spawned spawned = jail::spawn(program, mode);
+    pid_ = spawned.pid;
+    pid_fd_ = std::move(spawned.pid_fd);
     control_ = std::move(ours);
     output_ = std::move(out.ours);
     errors_ = std::move(err.ours);
 }
 
+void FunctionProcess::tell(link::Kind kind, const std::string& text) {
+    const UniqueFd file(::memfd_create("kvmserver-assignment", MFD_CLOEXEC));
+    if (!file)
+        throw_errno("memfd_create");
+    write_all(file.get(), std::as_bytes(std::span(text)), "the assignment of a process");
+    link::Message message;
+    message.kind = kind;
+    if (!link::send(control_.get(), message, file.get()))
+        throw_errno("tell a process what it serves");
+}
+
+std::optional<std::string> FunctionProcess::answer() {
+    constexpr int kPatienceMs = 10'000;
+    constexpr std::size_t kMostBytes = 4 << 20;
+    pollfd said{control_.get(), POLLIN, 0};
+    if (::poll(&said, 1, kPatienceMs) <= 0)
+        return std::nullopt;
+    const auto received = link::receive(control_.get(), link::Wait::no);
+    if (!received || received->message.kind != link::Kind::described || !received->fd)
+        return std::nullopt;
+    std::string text(kMostBytes, '\0');
+    const auto bytes = read_at(received->fd.get(), 0, std::as_writable_bytes(std::span(text)));
+    if (!bytes || *bytes == kMostBytes)
+        return std::nullopt;
+    text.resize(*bytes);
+    return text;
+}
+
+std::optional<jail::Plan> FunctionProcess::describe(const store::StoredSnapshot& snapshot, const std::string& closed) {
+    require_open_files("a snapshot", snapshot);
+    tell(link::Kind::jail, closed);
+    tell(link::Kind::describe, list_of(snapshot));
+    send_pieces(control_.get(), snapshot);
+    const auto text = answer();
+    return text ? jail::plan_from(*text) : std::nullopt;
+}
+
+std::optional<std::string> FunctionProcess::missing_walls() {
+    tell(link::Kind::jail, jail::to_text({}));
+    tell(link::Kind::walls, "");
+    return answer();
+}
+
 void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache) {
-    require_open_files(program);
+    require_open_files(program.name, *program.snapshot);
+    tell(link::Kind::jail, program.jail);
     for (const std::string& text : {program.name + "\n" + program.after_restore + "\n", list_of(*program.snapshot), program.values,
-                                    program.environment, (program.tell_excess ? std::string(1, link::kTell) : "") + program.ceilings}) {
-        const UniqueFd file(::memfd_create("kvmserver-assignment", MFD_CLOEXEC));
-        if (!file)
-            throw_errno("memfd_create");
-        write_all(file.get(), std::as_bytes(std::span(text)), "the assignment of a process");
-        link::Message message;
-        message.kind = link::Kind::assign;
-        if (!link::send(control_.get(), message, file.get()))
-            throw_errno("tell a process what it serves");
-    }
+                                    program.environment, (program.tell_excess ? std::string(1, link::kTell) : "") + program.ceilings})
+        tell(link::Kind::assign, text);
     send_pieces(control_.get(), *program.snapshot);
     // Each chunk is a piece; a large page is of chunks.
     const std::uint64_t most_bytes = program.snapshot->pieces().size() * UnpackedCache::kMostCopyBytes;

@@ -34,12 +34,15 @@ public:
 
 class Probe {
 public:
-    explicit Probe(const std::string& executable)
-        : cache_(FolderCache(default_cache_folder())), process_(FunctionProcess::for_trial(executable)) {}
+    explicit Probe(const Candidate& candidate)
+        : cache_(FolderCache(default_cache_folder())), process_(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode)) {}
 
     void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
+        const std::string plan = JailPlans(candidate.jail).plan_for(snapshot, [&] {
+            return std::unique_ptr<FunctionProcess>(new FunctionProcess(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode)));
+        });
         start({candidate.name, candidate.function, &snapshot, candidate.after_restore, candidate.values.body,
-               candidate.values.environment, candidate.ceilings, false});
+               candidate.values.environment, candidate.ceilings, false, plan});
         wait_for(channel_.get(), candidate.after_restore.empty() ? "it was not restored" : fmt::format("the after-restore hook: POST {}: not restored", candidate.after_restore));
         if (const auto said = link::receive(channel_.get(), link::Wait::no); !said || said->message.kind != link::Kind::ready)
             ended();
@@ -216,7 +219,7 @@ Unhealthy::Unhealthy(const std::string& why, std::string output)
 void require_health(store::Store& store, const Candidate& candidate) {
     const store::StoredSnapshot snapshot(store, candidate.snapshot);
     snapshot.check(); // the trial reads but what it needs
-    Probe probe(candidate.executable);
+    Probe probe(candidate);
     try {
         probe.check(candidate, snapshot);
     } catch (const Sick& error) {

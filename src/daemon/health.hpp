@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "src/daemon/jail_plans.hpp"
 #include "src/daemon/target.hpp"
 #include "src/store/digest.hpp"
 #include "src/store/store.hpp"
@@ -28,6 +29,7 @@ struct Candidate {
     std::string health;     // path that is asked for; "": being restored is enough
     std::string executable; // a kvmserver
     std::string ceilings;   // what it is granted at most (ceilings_text)
+    JailSettings jail;
 };
 
 // Restores a machine from the snapshot as it lies in the store, in a process of its own as functions have them, with the values that the

@@ -126,7 +126,7 @@ Service::Service(ServeOptions options, UniqueFd listening)
                               })),
       cache_(FolderCache(default_cache_folder()),
              [](const std::string& line) { log_line("kvmserver: " + line); }),
-      supervisor_(store_, cache_, logs_, metrics_, options_.max_machines,
+      supervisor_(store_, cache_, logs_, metrics_, options_.max_machines, options_.jail,
                   [this](const Job& job) { access_log_.write(*job.record, &job); }),
       table_(store_, supervisor_, logs_,
              {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9)},

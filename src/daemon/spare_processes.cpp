@@ -12,12 +12,12 @@ std::unique_ptr<FunctionProcess> SpareProcesses::take() {
         if (oldest->running()) // it may have been killed, for memory say
             return oldest;
     }
-    return std::make_unique<FunctionProcess>(0);
+    return std::make_unique<FunctionProcess>(0, mode_);
 }
 
 void SpareProcesses::add(std::uint64_t ahead_bytes) {
     try {
-        ready_.push_back(std::make_unique<FunctionProcess>(ahead_bytes));
+        ready_.push_back(std::make_unique<FunctionProcess>(ahead_bytes, mode_));
     } catch (const std::exception&) { // no descriptors, or no memory: they are for those that are needed
         failed_ = true;
     }

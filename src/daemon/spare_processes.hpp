@@ -13,7 +13,7 @@ namespace kvmserver::daemon {
 // For one thread.
 class SpareProcesses {
 public:
-    explicit SpareProcesses(std::size_t count) : count_(count) {}
+    SpareProcesses(std::size_t count, jail::Mode mode) : count_(count), mode_(mode) {}
 
     // A spare one, or a new one. Throws HostError.
     std::unique_ptr<FunctionProcess> take();
@@ -25,6 +25,7 @@ public:
 
 private:
     std::size_t count_;
+    jail::Mode mode_;
     std::vector<std::unique_ptr<FunctionProcess>> ready_; // the oldest first
     bool failed_ = false;
 };

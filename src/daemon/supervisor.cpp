@@ -41,8 +41,8 @@ std::uint64_t now_ns() {
 std::optional<http::Problem> JobLease::failure() const { return supervisor_.failure_of(*job_); }
 
 Supervisor::Supervisor(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
-                       std::uint64_t max_machines, std::function<void(const Job&)> finished)
-    : store_(store), cache_(cache), logs_(logs), metrics_(metrics), max_machines_(max_machines),
+                       std::uint64_t max_machines, JailSettings jail, std::function<void(const Job&)> finished)
+    : store_(store), cache_(cache), logs_(logs), metrics_(metrics), max_machines_(max_machines), plans_(std::move(jail)),
       finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!epoll_ || !wake_)

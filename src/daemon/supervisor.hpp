@@ -25,6 +25,7 @@
 
 #include "src/daemon/control.hpp"
 #include "src/daemon/function_process.hpp"
+#include "src/daemon/jail_plans.hpp"
 #include "src/daemon/target.hpp"
 #include "src/store/stored_snapshot.hpp"
 
@@ -61,7 +62,7 @@ public:
     // `finished` is called for each request of which all is known, with the record set; on any thread, must
     // not call back.
     Supervisor(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
-               std::uint64_t max_machines, std::function<void(const Job&)> finished);
+               std::uint64_t max_machines, JailSettings jail, std::function<void(const Job&)> finished);
     // Ends all processes: those that are idle at once, others after `patience`.
     ~Supervisor();
     Supervisor(const Supervisor&) = delete;
@@ -159,6 +160,7 @@ private:
     LogStore& logs_;
     Metrics& metrics_;
     const std::uint64_t max_machines_;
+    JailPlans plans_;
     const std::function<void(const Job&)> finished_;
     tinykvm::UniqueFd epoll_, wake_;
 

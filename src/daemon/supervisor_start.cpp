@@ -30,7 +30,7 @@ void Supervisor::start(const std::shared_ptr<Target>& target) {
 }
 
 void Supervisor::start_loop() {
-    SpareProcesses spares(kSpares);
+    SpareProcesses spares(kSpares, plans_.mode());
     std::unique_lock lock(mutex_);
     for (;;) {
         const auto wanted = [this] { return ending_ || !to_start_.empty(); };
@@ -58,7 +58,8 @@ void Supervisor::start_loop() {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
             const FunctionProgram program{facts.name,          facts.function,    process->snapshot.get(),
                                           facts.after_restore, facts.values.body, facts.values.environment,
-                                          facts.ceilings,      tell_excess};
+                                          facts.ceilings,      tell_excess,
+                                          plans_.plan_for(*process->snapshot, [&] { return spares.take(); })};
             process->process = spares.take();
             try {
                 process->process->assign(program, cache_);

@@ -30,13 +30,13 @@ std::string ip_of(const sockaddr_storage& address) {
     return text;
 }
 
-// "unix:UID": who connected, as the kernel says it.
+// "unix:UID:PID": who connected, as the kernel says it.
 std::string peer_of(int socket) {
     ucred who{};
     socklen_t size = sizeof who;
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
         return "unix";
-    return "unix:" + std::to_string(who.uid);
+    return "unix:" + std::to_string(who.uid) + ":" + std::to_string(who.pid);
 }
 
 } // namespace

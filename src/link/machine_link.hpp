@@ -1,6 +1,9 @@
 // What the daemon and the process of a function say to each other: whole messages over SEQPACKET sockets.
 //
-// The daemon has one such socket to the process, over which it first says what that serves: four times
+// The daemon has one such socket to the process, over which it first says what is to be left open of its jail: `jail`, with a file of
+// src/jail/plan.hpp. Nothing of a stranger's comes before that. Then it asks
+// which walls are missing (`walls`) or what a snapshot asks to be left open (`describe`, and its pieces): the process answers with a file
+// (`described`) and ends. Or it says what the process serves: four times
 // `assign`, with files of the name and the hook's path (a line each), of the list of the snapshot's pieces,
 // of the hook's body, and of the environment; then `pieces`, with the files of that list in its order, as
 // many messages as it takes; then `cache`, with a socket (cache_link.hpp), or with none where there are no
@@ -22,7 +25,7 @@
 
 namespace kvmserver::link {
 
-enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign, pieces, cache };
+enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign, pieces, cache, jail, describe, described, walls };
 
 // Before the ceilings of an assignment: the process is to tell what its snapshot claims above them.
 inline constexpr char kTell = '!';

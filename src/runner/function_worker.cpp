@@ -1,6 +1,7 @@
 #include "src/runner/function_worker.hpp"
 
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -10,19 +11,26 @@
 #include <cerrno>
 #include <iterator>
 #include <list>
+#include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "src/ceilings/claims.hpp"
+#include "src/jail/enter.hpp"
+#include "src/jail/spawn.hpp"
 #include "src/runner/after_restore.hpp"
 #include "src/runner/cache_client.hpp"
 #include "src/runner/channel_arrivals.hpp"
+#include "src/runner/jail_plan.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
+#include "tinykvm/base/write.hpp"
+#include "tinykvm/memory/dirty_pages.hpp"
 
 namespace kvmserver {
 
@@ -62,11 +70,38 @@ std::optional<std::vector<UniqueFd>> receive_pieces(int control, const std::stri
     }
 }
 
+void answer(int control, const std::string& text) {
+    const UniqueFd file(::memfd_create("kvmserver-answer", MFD_CLOEXEC));
+    if (!file)
+        throw_errno("memfd_create");
+    write_all(file.get(), std::as_bytes(std::span(text)), "an answer to the daemon");
+    link::Message message;
+    message.kind = link::Kind::described;
+    link::send(control, message, file.get());
+}
+
+// Says what the snapshot asks to be left open.
+void describe(int control, int list) {
+    auto pieces = receive_pieces(control, "a snapshot");
+    if (!pieces)
+        return;
+    const MachineState state = SnapshotReader::open(open_pieces_source(list, std::move(*pieces)), "the snapshot").state();
+    answer(control, jail::to_text(jail_plan(state.permissions, state.program.cwd)));
+}
+
 // Nothing: the daemon has no use for it. Throws UserError.
-std::optional<Assignment> receive_assignment(int control) {
+std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail) {
     UniqueFd files[5];
     for (UniqueFd& file : files) {
         auto received = link::receive(control, link::Wait::yes);
+        if (received && received->message.kind == link::Kind::describe && received->fd) {
+            describe(control, received->fd.get());
+            return std::nullopt;
+        }
+        if (received && received->message.kind == link::Kind::walls) {
+            answer(control, jail::text_of(jail.missing()));
+            return std::nullopt;
+        }
         if (!received || received->message.kind != link::Kind::assign || !received->fd)
             return std::nullopt;
         file = std::move(received->fd);
@@ -201,6 +236,8 @@ private:
             RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), arrivals,
                                            stats_, StopSignal::instance());
             request_machine.prepare();
+            if (options_.on_machine)
+                options_.on_machine(assignment_.name, assignment_.environment);
             while (request_machine.serve_one()) {
             }
         } catch (const UserError& error) { // a part of the snapshot that is read late may be altered
@@ -240,22 +277,41 @@ private:
     std::list<Thread> machines_;
 };
 
+// What comes first: nothing of a stranger's has been read yet. Nothing: the daemon has no use for us.
+std::optional<jail::Plan> receive_plan(int control) {
+    const auto received = link::receive(control, link::Wait::yes);
+    if (!received || received->message.kind != link::Kind::jail || !received->fd)
+        return std::nullopt;
+    return jail::plan_from(read_text(received->fd.get(), "the plan of a jail"));
+}
+
 } // namespace
 
 int run_function(FunctionOptions options) {
+    jail::Jail jail(options.jail, jail::in_own_namespaces());
     Restored::Ahead ahead;
+    std::exception_ptr failed;
     try {
         ahead.setup = begin_restored();
+        ahead.setup->probing.wait(); // threads are not to be there when the jail is entered
+        (void)can_scan_pages();      // opens this process's page map
         if (options.ahead_bytes != 0)
             ahead.memory = ImageMemory::prepare(options.ahead_bytes);
-    } catch (const std::exception&) {
-        // It is told when it matters: of the function that is to be served then.
+    } catch (const std::exception&) { // it is told when it matters: of the function that is to be served then
+        failed = std::current_exception();
     }
-    auto assignment = receive_assignment(options.control.get());
+    const auto plan = receive_plan(options.control.get());
+    if (!plan)
+        return 0;
+    jail.enter(*plan);
+    options.machine.permissions.hidden = plan->hidden;
+    auto assignment = receive_assignment(options.control.get(), jail);
     if (!assignment)
         return 0;
     StopSignal::instance();
     options.on_name(assignment->name);
+    if (!ahead.setup) // behind the walls there is no /dev/kvm to try again
+        std::rethrow_exception(failed);
     return FunctionWorker(std::move(options), std::move(*assignment), std::move(ahead)).run();
 }
 

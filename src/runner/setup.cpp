@@ -136,6 +136,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         permissions.implied_read = implied;
     }
     permissions.always_own_folders = options.permissions.always_own_folders;
+    permissions.hidden = options.permissions.hidden;
     Limits limits = state.limits;
     if (given("max-request-time"))
         limits.request_seconds = options.limits.request_seconds;

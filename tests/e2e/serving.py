@@ -42,8 +42,8 @@ def ask(port: int, function: str, path: str = "/count", body: bytes | None = Non
 
 def gone(pid: int) -> bool:
     """Nothing of the process runs any more, whether anybody has waited for it or not."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    try: # each thread: while one is there yet, so are the process's files
+        return all(stat.read_text().rpartition(")")[2].split()[0] == "Z" for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"))
     except (FileNotFoundError, ProcessLookupError):
         return True
 
@@ -88,12 +88,13 @@ class Store:
 
 class Daemon(Process):
     """Serves when the constructor returns."""
+    binary = KVMSERVER
 
     def __init__(self, store: Store, *options: str, port: int = 0, env: dict | None = None, listen: str = "") -> None:
         self.store = store
         self.port = port or harness.free_port()
         self.access_file = store.folder / f"access-{self.port}.ndjson"
-        argv = [str(KVMSERVER), "serve", "--store", str(store.path), "--listen", listen or f"127.0.0.1:{self.port}",
+        argv = [str(self.binary), "serve", "--store", str(store.path), "--listen", listen or f"127.0.0.1:{self.port}",
                 "--access-log", str(self.access_file), *options]
         super().__init__(argv, str(store.folder), {**BASE_ENVIRONMENT, **(env or {})})
         try:

@@ -38,6 +38,8 @@ struct Permissions {
     std::vector<std::string> implied_read;
     // /tmp and /dev/shm are the machine's own even where everything may be written to: for functions.
     bool always_own_folders = false;
+    // Absolute paths of the host that nothing above shows, whatever it says: kvmserver's own. Not saved in snapshots.
+    std::vector<std::string> hidden;
     bool operator==(const Permissions&) const = default;
 };
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/abi.hpp"
@@ -18,9 +19,22 @@ namespace tinykvm {
 
 static_assert(kOwnPath == abi::kOwnPath);
 
+namespace {
+
+// Without links, as far as it is there.
+std::string real_path(const std::string& path) {
+    std::error_code failed;
+    const std::filesystem::path real = std::filesystem::weakly_canonical(path, failed);
+    return failed ? path : real.native();
+}
+
+} // namespace
+
 Policy::Policy(Permissions permissions, ProgramFacts facts, const std::vector<Granted>& granted)
     : permissions_(std::move(permissions)), facts_(std::move(facts)), synthetic_(facts_),
       connect_(permissions_.connect, warnings_), listen_(permissions_.listen, warnings_) {
+    for (const std::string& path : permissions_.hidden)
+        hidden_.push_back(real_path(path));
     // Before volumes, in which links may lead anywhere: what is granted are paths of the host.
     for (const Granted& each : granted)
         add_granted(each);

@@ -18,6 +18,7 @@
 //    gives kOwnPath, and nothing of the host's is looked at, but for what permissions name beneath them.
 //  - Relative paths are taken from the path that the folder has now, wherever it was renamed to: every open is checked
 //    anew by that path, and a folder that is gone holds nothing.
+//  - What is kvmserver's own (Permissions::hidden: its store, the API's socket) does not exist, even with --allow-all.
 //  - The VMM's /proc/self and other processes do not exist (linux/synthetic.hpp), and nothing under /proc is
 //    writable, even with --allow-all.
 //  - What an operator grants (linux/granted.hpp) is asked for the same canonical path: a link that leads out of it leads nowhere.
@@ -133,6 +134,8 @@ private:
         PathRules rules;
         NetGrants connect, listen, deny_connect;
     };
+    // Of kvmserver's own, by a canonical guest path.
+    bool is_hidden(std::string_view path) const;
     void add_granted(const Granted& granted);
     void add_granted_path(Most& most, const std::string& path, Rights rights);
     static Rights rights_in(const Volume& volume);
@@ -169,6 +172,7 @@ private:
     PathRules rules_;
     std::vector<Most> most_;
     std::vector<OwnFolder> own_folders_;
+    std::vector<std::string> hidden_; // real paths of the host
     NetRules connect_, listen_;
     std::vector<std::string> unix_listen_; // canonical paths, and abstract names with '@'
 };

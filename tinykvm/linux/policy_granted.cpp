@@ -56,11 +56,22 @@ void Policy::add_granted_path(Most& most, const std::string& path, Rights rights
 }
 
 Rights Policy::rights_of(std::string_view path) const {
+    if (is_hidden(path))
+        return 0;
     Rights rights = rules_.of(path);
     for (const Most& most : most_)
         if (most.has_paths)
             rights &= most.rules.of(path);
     return rights;
+}
+
+bool Policy::is_hidden(std::string_view path) const {
+    if (hidden_.empty())
+        return false;
+    const Volume* const volume = tree_.volume_of(path);
+    const std::string in_volume = volume ? volume->host + std::string(path.substr(std::min(path.size(), volume->guest.size()))) : "";
+    return std::any_of(hidden_.begin(), hidden_.end(),
+                       [&](const std::string& hidden) { return is_beneath(volume ? std::string_view(in_volume) : path, hidden); });
 }
 
 Rights Policy::granted_of_volume(const std::string& host, Rights rights) const {

@@ -1,0 +1,53 @@
+// Only wires the commands to what they do.
+#include <cstring>
+
+#include "src/cli/command.hpp"
+#include "src/cli/dev/dev.hpp"
+#include "src/cli/function_process.hpp"
+#include "src/cli/help/help.hpp"
+#include "src/cli/init/init.hpp"
+#include "src/cli/run_main.hpp"
+#include "src/cli/platform/platform.hpp"
+#include "src/runner/options.hpp"
+
+int kvmserver::cli::run_main(int argc, char** argv, const std::function<int(FunctionOptions)>& run_function) {
+    const std::vector<std::string> words(argv + (argc > 0), argv + argc);
+    if (is_function_process(words))
+        return function_process(words,
+                                argc > 2 ? std::span(argv[2], std::strlen(argv[2])) : std::span<char>(),
+                                run_function);
+    const Command commands[] = {
+        run_command(kvmserver::run_program),
+        snapshot_command(kvmserver::make_snapshot),
+        snaprun_command(kvmserver::run_snapshot),
+        inspect_command(),
+        init_command(),
+        dev_command(),
+        deploy_command(),
+        list_command("list"),
+        list_command("ls"),
+        describe_command(),
+        versions_command(),
+        rollback_command(),
+        traffic_command(),
+        delete_command(),
+        env_command(),
+        secret_command(),
+        push_command(),
+        pull_command(),
+        invoke_command(),
+        logs_command(),
+        top_command(),
+        gc_command(),
+        verify_command(),
+        token_command(),
+        login_command(),
+        remote_command(),
+        serve_command(),
+        doctor_command(),
+        help_command(),
+        completion_command(),
+        version_command(),
+    };
+    return run_cli(commands, words, host_context());
+}

@@ -1,0 +1,74 @@
+#include "src/jail/mount_calls.hpp"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+
+namespace kvmserver::jail {
+
+using tinykvm::UniqueFd;
+
+namespace {
+
+// asm-generic/unistd.h and linux/mount.h of Linux 5.12.
+constexpr long kOpenTree = 428, kMoveMount = 429, kFsopen = 430, kFsconfig = 431, kFsmount = 432, kMountSetattr = 442;
+constexpr unsigned kCloneTree = 1, kRecursive = 0x8000, kFromEmptyPath = 0x4, kCloseOnExec = 1;
+constexpr unsigned kSetString = 1, kCreate = 6;
+
+struct MountAttributes {
+    std::uint64_t set, clear, propagation, user_namespace;
+};
+
+} // namespace
+
+UniqueFd clone_tree(const char* path, bool all) {
+    return UniqueFd(static_cast<int>(::syscall(kOpenTree, AT_FDCWD, path, kCloneTree | O_CLOEXEC | (all ? kRecursive : 0u))));
+}
+
+bool set_attributes(int tree, std::uint64_t attributes, int user_map) {
+    MountAttributes wanted{attributes, 0, 0, 0};
+    if (user_map >= 0) {
+        wanted.set |= kMapIds;
+        wanted.user_namespace = static_cast<std::uint64_t>(user_map);
+    }
+    return ::syscall(kMountSetattr, tree, "", AT_EMPTY_PATH | kRecursive, &wanted, sizeof(wanted)) == 0;
+}
+
+bool set_read_only(int mount) {
+    MountAttributes wanted{kReadOnly, 0, 0, 0};
+    return ::syscall(kMountSetattr, mount, "", AT_EMPTY_PATH, &wanted, sizeof(wanted)) == 0;
+}
+
+bool attach(int tree, const char* path) {
+    return ::syscall(kMoveMount, tree, "", AT_FDCWD, path, kFromEmptyPath) == 0;
+}
+
+UniqueFd make_file_system(const char* type, const char* const* options, std::uint64_t attributes) {
+    const UniqueFd context(static_cast<int>(::syscall(kFsopen, type, kCloseOnExec)));
+    if (!context)
+        return {};
+    for (; *options; options += 2)
+        if (::syscall(kFsconfig, context.get(), kSetString, options[0], options[1], 0) != 0)
+            return {};
+    if (::syscall(kFsconfig, context.get(), kCreate, nullptr, nullptr, 0) != 0)
+        return {};
+    return UniqueFd(static_cast<int>(::syscall(kFsmount, context.get(), kCloseOnExec, attributes)));
+}
+
+bool make_private() { return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0; }
+
+bool pivot_to(const char* folder) {
+    if (::chdir(folder) < 0)
+        return false;
+    // pivot_root(2), "pivot_root(".", ".")": the old one lies above the new one then.
+    if (::syscall(SYS_pivot_root, ".", ".") == 0)
+        return ::umount2(".", MNT_DETACH) == 0 && ::chdir("/") == 0;
+    // The first file system of all (an initramfs) cannot be left: it stays below, where nobody without rights reaches it.
+    return errno == EINVAL && ::mount(".", "/", nullptr, MS_MOVE, nullptr) == 0 && ::chroot(".") == 0 && ::chdir("/") == 0;
+}
+
+} // namespace kvmserver::jail

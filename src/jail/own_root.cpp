@@ -1,0 +1,303 @@
+#include "src/jail/own_root.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "src/jail/mount_calls.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::jail {
+
+using tinykvm::UniqueFd;
+
+namespace {
+
+constexpr unsigned kMostLinks = 40; // as Linux, path_resolution(7)
+
+bool is_beneath(std::string_view path, std::string_view folder) {
+    return folder == "/" || path == folder || (path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/');
+}
+
+std::vector<std::string> parts_of(std::string_view path) {
+    std::vector<std::string> parts;
+    for (std::size_t at = 0; at < path.size();) {
+        const std::size_t end = std::min(path.find('/', at), path.size());
+        if (end > at)
+            parts.emplace_back(path.substr(at, end - at));
+        at = end + 1;
+    }
+    return parts;
+}
+
+std::string parent_of(const std::string& path) { return path.substr(0, std::max<std::size_t>(1, path.rfind('/'))); }
+
+bool is_folder(const std::string& path) {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::string link_target(const std::string& path) {
+    std::string target(4096, '\0');
+    const ssize_t bytes = ::readlink(path.c_str(), target.data(), target.size());
+    target.resize(bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+    return target;
+}
+
+// What is mounted on this host, parents first: mountinfo of proc(5), whose fifth field is the path, with odd characters in octal.
+std::vector<std::string> mount_points() {
+    std::ifstream file("/proc/self/mountinfo");
+    std::vector<std::string> points;
+    for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line);
+        std::string word;
+        for (int i = 0; i < 5; ++i)
+            words >> word;
+        std::string path;
+        for (std::size_t i = 0; i < word.size(); ++i)
+            if (word[i] == '\\' && i + 3 < word.size()) {
+                path += static_cast<char>(std::stoi(word.substr(i + 1, 3), nullptr, 8));
+                i += 3;
+            } else {
+                path += word[i];
+            }
+        points.push_back(std::move(path));
+    }
+    return points;
+}
+
+// Of the host's kernel, not of its files.
+bool is_kernels(const std::string& path) { return is_beneath(path, "/proc") || is_beneath(path, "/sys") || is_beneath(path, "/dev"); }
+
+} // namespace
+
+OwnRoot::OwnRoot(const Plan& plan) {
+    for (const std::string& path : plan.hidden) {
+        bool exists = false;
+        hidden_.push_back(resolve(path, exists));
+    }
+    links_.clear();
+    for (const Place& place : plan.places)
+        add(place.path, place.write);
+    for (const char* const device : kDevices)
+        add(device, true);
+    for (const std::string& folder : plan.folders) {
+        bool exists = false;
+        if (std::string path = resolve(folder, exists); exists && is_folder(path))
+            add_folder(path);
+    }
+    std::ranges::sort(shown_, {}, &Shown::path);
+    std::erase_if(shown_, [this](const Shown& place) {
+        if (is_hidden(place.path))
+            return true;
+        const Shown* const shows = above(place.path);
+        return shows && shows->write >= place.write && !is_beneath(place.path, "/dev");
+    });
+}
+
+void OwnRoot::add(const std::string& path, bool write) {
+    bool exists = false;
+    std::string real = resolve(path, exists);
+    if (!exists) {
+        // What is yet to be made needs the folder that it is made in.
+        real = parent_of(real);
+        if (!write || !is_folder(real))
+            return;
+    }
+    if (real != "/" && (is_beneath(real, "/proc") || is_beneath(real, "/sys")))
+        return; // the guest kernel's own
+    const auto there = std::ranges::find(shown_, real, &Shown::path);
+    if (there != shown_.end())
+        there->write |= write;
+    else
+        shown_.push_back({real, write, is_folder(real)});
+}
+
+void OwnRoot::add_folder(const std::string& path) { folders_.push_back(path); }
+
+// The real path, or where it ends: the last component may be missing. Symlinks on the way are kept.
+std::string OwnRoot::resolve(const std::string& path, bool& exists) {
+    std::vector<std::string> rest = parts_of(path);
+    std::reverse(rest.begin(), rest.end());
+    std::string real = "/";
+    exists = true;
+    for (unsigned links = 0; !rest.empty();) {
+        const std::string part = std::move(rest.back());
+        rest.pop_back();
+        if (part == ".")
+            continue;
+        if (part == "..") {
+            real = parent_of(real);
+            continue;
+        }
+        const std::string next = real == "/" ? "/" + part : real + "/" + part;
+        struct stat info {};
+        if (::lstat(next.c_str(), &info) != 0) {
+            exists = false;
+            return rest.empty() ? next : next + "/" + rest.back(); // not the folder that something can be made in
+        }
+        if (!S_ISLNK(info.st_mode)) {
+            real = next;
+            continue;
+        }
+        const std::string target = link_target(next);
+        if (++links > kMostLinks || target.empty()) {
+            exists = false;
+            return next;
+        }
+        if (std::ranges::find(links_, next, &Link::path) == links_.end())
+            links_.push_back({next, target});
+        if (target.front() == '/')
+            real = "/";
+        auto parts = parts_of(target);
+        rest.insert(rest.end(), parts.rbegin(), parts.rend());
+    }
+    return real;
+}
+
+const Shown* OwnRoot::above(const std::string& path) const {
+    const Shown* nearest = nullptr;
+    for (const Shown& place : shown_)
+        if (place.path != path && is_beneath(path, place.path) && (!nearest || place.path.size() > nearest->path.size()))
+            nearest = &place;
+    return nearest;
+}
+
+bool OwnRoot::is_hidden(const std::string& path) const {
+    return std::ranges::any_of(hidden_, [&](const std::string& hidden) { return is_beneath(path, hidden); });
+}
+
+// A detached copy of a place, with the rights that it is to have.
+namespace {
+
+UniqueFd copy_of(const Shown& place, bool all, int user_map) {
+    UniqueFd tree = clone_tree(place.path.c_str(), all);
+    if (!tree)
+        return tree;
+    std::uint64_t attributes = kNoSetuid;
+    if (!place.write)
+        attributes |= kReadOnly;
+    if (!is_beneath(place.path, "/dev"))
+        attributes |= kNoDevices;
+    if (user_map >= 0 && set_attributes(tree.get(), attributes | kMapIds, user_map))
+        return tree;
+    if (!set_attributes(tree.get(), attributes))
+        tree.reset();
+    return tree;
+}
+
+} // namespace
+
+bool OwnRoot::can_map(int user_map) const {
+    return std::ranges::all_of(shown_, [&](const Shown& place) {
+        if (!place.write || is_beneath(place.path, "/dev"))
+            return true;
+        const UniqueFd tree = clone_tree(place.path.c_str(), false);
+        return tree && set_attributes(tree.get(), kMapIds, user_map);
+    });
+}
+
+bool OwnRoot::enter(int user_map, int proc, std::string& failed) {
+    const auto fail = [&](const std::string& what) {
+        failed = what;
+        return false;
+    };
+    if (!make_private())
+        return fail("mount MS_PRIVATE");
+    // All copies are taken before anything is changed. "/" is copied mount by mount: what cannot map ids is among them.
+    std::vector<std::pair<Shown, UniqueFd>> copies;
+    std::vector<Shown> wanted;
+    for (const Shown& place : shown_) {
+        wanted.push_back(place);
+        if (place.path == "/")
+            for (const std::string& point : mount_points())
+                if (point != "/" && !is_kernels(point) && !is_hidden(point))
+                    wanted.push_back({point, place.write, is_folder(point)});
+    }
+    const bool everything = !wanted.empty() && wanted.front().path == "/";
+    std::ranges::stable_sort(wanted, {}, [](const Shown& place) { return place.path.size(); });
+    for (const Shown& place : wanted) {
+        // With "/" each mount is in the list already.
+        UniqueFd tree = copy_of(place, !everything, user_map);
+        if (!tree && errno != ENOENT && errno != EACCES)
+            return fail("open_tree " + place.path);
+        if (tree)
+            copies.emplace_back(place, std::move(tree));
+    }
+    static const char* const kRootOptions[] = {"size", "1m", "nr_inodes", "20k", "mode", "0755", nullptr};
+    static const char* const kEmptyOptions[] = {"size", "4k", "nr_inodes", "2", "mode", "0000", nullptr};
+    UniqueFd root;
+    if (everything)
+        root = std::move(copies.front().second);
+    else if (root = make_file_system("tmpfs", kRootOptions, kNoSetuid); !root)
+        return fail("mount tmpfs");
+    // /proc is a folder on every host; the host's procfs is not needed any more.
+    const std::string at = "/proc";
+    if (!attach(root.get(), at.c_str()))
+        return fail("move_mount " + at);
+    if (::chdir(at.c_str()) < 0)
+        return fail("chdir " + at);
+    const auto make_folders = [&](const std::string& path) {
+        std::string way = ".";
+        for (const std::string& part : parts_of(path))
+            if (way += "/" + part; ::mkdir(way.c_str(), 0755) < 0 && errno != EEXIST)
+                return false;
+        return true;
+    };
+    if (everything) {
+        const UniqueFd devices = make_file_system("tmpfs", kRootOptions, kNoSetuid);
+        if (is_folder("./dev") && (!devices || !attach(devices.get(), "./dev")))
+            return fail("mount /dev");
+    }
+    for (const Shown& place : shown_) { // what they are attached to
+        if (above(place.path) && !is_beneath(place.path, "/dev"))
+            continue;
+        if (place.path == "/")
+            continue;
+        if (!make_folders(place.folder ? place.path : parent_of(place.path)))
+            return fail("mkdir " + place.path);
+        if (!place.folder && !UniqueFd(::open(("." + place.path).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0444)))
+            return fail("make " + place.path);
+    }
+    if (!everything) {
+        for (const std::string& folder : folders_)
+            if (!above(folder) && !make_folders(folder))
+                return fail("mkdir " + folder);
+        for (const Link& link : links_)
+            if (!above(link.path) && !is_kernels(link.path) &&
+                (!make_folders(parent_of(link.path)) || (::symlink(link.target.c_str(), ("." + link.path).c_str()) < 0 && errno != EEXIST)))
+                return fail("symlink " + link.path);
+        if (!make_folders("/proc"))
+            return fail("mkdir /proc");
+    }
+    for (auto& [place, tree] : copies)
+        if (tree && !attach(tree.get(), ("." + place.path).c_str()) && errno != ENOENT)
+            return fail("move_mount " + place.path);
+    for (const std::string& hidden : hidden_) {
+        if (::access(("." + hidden).c_str(), F_OK) != 0)
+            continue;
+        const UniqueFd cover = is_folder("." + hidden) ? make_file_system("tmpfs", kEmptyOptions, kReadOnly | kNoSetuid | kNoDevices)
+                                                       : clone_tree("/dev/null", false);
+        if (!cover || !set_attributes(cover.get(), kReadOnly | kNoDevices) || !attach(cover.get(), ("." + hidden).c_str()))
+            return fail("hide " + hidden);
+    }
+    if (proc >= 0 && !attach(proc, "./proc"))
+        return fail("move_mount /proc");
+    if (!pivot_to("."))
+        return fail("pivot_root");
+    if (!everything) {
+        const UniqueFd self(::open("/", O_PATH | O_CLOEXEC | O_DIRECTORY));
+        // Only the root itself, whose mounts beneath have rights of their own.
+        if (!set_read_only(self.get()))
+            return fail("remount /");
+    }
+    return true;
+}
+
+} // namespace kvmserver::jail

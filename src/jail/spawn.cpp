@@ -1,0 +1,167 @@
+#include "src/jail/spawn.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::jail {
+
+using tinykvm::HostError;
+using tinykvm::throw_errno;
+using tinykvm::UniqueFd;
+
+namespace {
+
+constexpr int kNamespaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
+
+// All that the child needs between clone and exec: it shares our memory, and may only make system calls.
+struct Start {
+    const char* executable;
+    char* const* argv;
+    char* const* environment;
+    const std::vector<std::pair<int, int>>* given;
+    sigset_t usual; // signals that are to be as by default
+    std::string user_map, group_map; // of its user namespace; "": it has none
+    int error = 0;
+};
+
+bool write_file(const char* path, const char* text, std::size_t bytes) {
+    const int fd = ::open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    const bool written = ::write(fd, text, bytes) == static_cast<ssize_t>(bytes);
+    ::close(fd);
+    return written;
+}
+
+// user_namespaces(7): a process without rights outside may map its own ids, groups only after setgroups is denied.
+bool map_ids(const Start& start) {
+    constexpr char kDeny[] = "deny";
+    return write_file("/proc/self/setgroups", kDeny, sizeof(kDeny) - 1) &&
+           write_file("/proc/self/uid_map", start.user_map.data(), start.user_map.size()) &&
+           write_file("/proc/self/gid_map", start.group_map.data(), start.group_map.size());
+}
+
+int child(void* argument) {
+    Start& start = *static_cast<Start*>(argument);
+    const auto fail = [&] {
+        start.error = errno;
+        ::_exit(127);
+    };
+    if (!start.user_map.empty() && !map_ids(start))
+        fail();
+    ::setpgid(0, 0); // Ctrl-C at the daemon is the daemon's to pass on
+    struct sigaction action {};
+    action.sa_handler = SIG_DFL;
+    for (int signal = 1; signal < SIGRTMIN; ++signal)
+        if (::sigismember(&start.usual, signal))
+            ::sigaction(signal, &action, nullptr);
+    if (::chdir("/") < 0)
+        fail();
+    const int null = ::open("/dev/null", O_RDONLY);
+    if (null < 0 || (null != STDIN_FILENO && ::dup2(null, STDIN_FILENO) < 0))
+        fail();
+    if (null > STDERR_FILENO)
+        ::close(null);
+    for (const auto& [fd, number] : *start.given)
+        if (::dup2(fd, number) < 0)
+            fail();
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::execve(start.executable, start.argv, start.environment);
+    fail();
+    return 127;
+}
+
+// As vfork: the child runs on a stack of its own in our memory, and we wait until it is another program.
+pid_t clone_child(Start& start, int flags, int& pid_fd) {
+    constexpr std::size_t kStackBytes = 64 << 10;
+    const auto stack = std::make_unique<std::byte[]>(kStackBytes);
+    return ::clone(child, stack.get() + kStackBytes, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | flags | SIGCHLD, &start, &pid_fd);
+}
+
+// dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that is yet to be duplicated: so all
+// are above the numbers of the process first.
+std::vector<UniqueFd> lift(std::vector<std::pair<int, int>>& given) {
+    int highest = STDERR_FILENO;
+    for (const auto& [fd, number] : given)
+        highest = std::max(highest, number);
+    std::vector<UniqueFd> copies;
+    for (auto& [fd, number] : given) {
+        copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, highest + 1));
+        if (!copies.back())
+            throw_errno("dup");
+        fd = copies.back().get();
+    }
+    return copies;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+    std::vector<char*> all;
+    for (const std::string& text : texts)
+        all.push_back(const_cast<char*>(text.c_str())); // execve does not change them
+    all.push_back(nullptr);
+    return all;
+}
+
+} // namespace
+
+Spawned spawn(const Program& program, Mode mode) {
+    auto given = program.given;
+    const auto copies = lift(given);
+    const auto argv = pointers(program.words), environment = pointers(program.environment);
+    Start start{program.executable.c_str(), argv.data(), environment.data(), &given, {}, {}, {}};
+    sigemptyset(&start.usual);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGUSR2})
+        sigaddset(&start.usual, signal);
+    // No handler of ours may run in the child while it shares our memory.
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const auto attempt = [&](int flags) {
+        Spawned spawned;
+        int pid_fd = -1;
+        start.error = 0;
+        spawned.pid = clone_child(start, flags, pid_fd);
+        if (spawned.pid < 0) {
+            start.error = errno;
+            return spawned;
+        }
+        spawned.pid_fd.reset(pid_fd);
+        if (start.error != 0) {
+            siginfo_t info{};
+            ::waitid(P_PIDFD, static_cast<id_t>(pid_fd), &info, WEXITED);
+        }
+        return spawned;
+    };
+    Spawned spawned;
+    if (mode != Mode::off) {
+        if (::geteuid() != 0) {
+            start.user_map = fmt::format("0 {} 1", ::geteuid());
+            start.group_map = fmt::format("0 {} 1", ::getegid());
+        }
+        spawned = attempt(kNamespaces | (start.user_map.empty() ? 0 : CLONE_NEWUSER));
+        start.user_map.clear();
+    }
+    if (spawned.pid < 0 || start.error != 0) // an ordinary process: it tells which walls it has not
+        spawned = attempt(0);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (start.error != 0)
+        throw HostError(start.error, "start " + program.executable);
+    return spawned;
+}
+
+bool in_own_namespaces() { return ::getpid() == 1; }
+
+} // namespace kvmserver::jail

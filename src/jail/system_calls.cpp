@@ -1,0 +1,139 @@
+#include "src/jail/system_calls.hpp"
+
+#include <linux/netlink.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::jail {
+namespace {
+
+// By name: libseccomp knows the numbers; names that it does not know are of later kernels and are skipped.
+constexpr const char* kUsed[] = {
+    // what is open
+    "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "close", "close_range", "lseek", "dup", "dup2",
+    "dup3", "fcntl", "flock", "fstat", "fsync", "fdatasync", "ftruncate", "fallocate", "fadvise64", "readahead", "sync_file_range", "syncfs", "sync",
+    "copy_file_range", "sendfile", "splice", "getdents64", "fchmod", "fchown", "fstatfs", "fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "pipe2",
+    "memfd_create",
+    // paths
+    "open", "openat", "openat2", "creat", "stat", "lstat", "newfstatat", "statx", "statfs", "access", "faccessat", "faccessat2", "readlink", "readlinkat",
+    "getcwd", "chdir", "fchdir", "umask", "mkdir", "mkdirat", "mknodat", "unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2", "link", "linkat",
+    "symlink", "symlinkat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utimensat", "futimesat", "getxattr", "lgetxattr",
+    "setxattr", "lsetxattr", "listxattr", "llistxattr", "removexattr", "lremovexattr",
+    // memory
+    "mmap", "munmap", "mremap", "mprotect", "madvise", "msync", "mincore", "brk",
+    // waiting
+    "poll", "ppoll", "select", "pselect6", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "eventfd2", "timerfd_create", "timerfd_settime",
+    "timerfd_gettime", "signalfd4", "nanosleep", "clock_nanosleep", "futex", "futex_waitv", "sched_yield", "restart_syscall", "wait4",
+    // sockets; which kinds: below
+    "bind", "listen", "accept", "accept4", "connect", "getsockname", "getpeername", "getsockopt", "setsockopt", "sendto", "sendmsg", "sendmmsg",
+    "recvfrom", "recvmsg", "recvmmsg", "shutdown",
+    // this process and its threads
+    "getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "getgroups", "getrusage", "getrlimit", "prlimit64", "sysinfo", "uname",
+    "times", "time", "gettimeofday", "clock_gettime", "clock_getres", "getrandom", "getcpu", "sched_getaffinity", "sched_setaffinity",
+    "sched_setscheduler", "sched_getparam", "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "arch_prctl", "membarrier", "rt_sigaction",
+    "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait", "rt_sigsuspend", "rt_sigpending", "sigaltstack", "tgkill", "setitimer", "timer_create",
+    "timer_settime", "timer_delete", "exit", "exit_group"};
+
+// Who makes one of these is not our code any more.
+constexpr const char* kNever[] = {
+    "execve", "execveat", "fork", "vfork", "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "kill", "tkill",
+    "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_getfd", "pidfd_send_signal", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup",
+    "io_uring_enter", "io_uring_register", "io_setup", "io_submit", "keyctl", "add_key", "request_key", "mount", "umount2", "pivot_root", "chroot", "setns",
+    "move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "init_module", "finit_module", "delete_module", "kexec_load",
+    "kexec_file_load", "reboot", "swapon", "swapoff", "acct", "settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "sethostname",
+    "setdomainname", "iopl", "ioperm", "modify_ldt", "open_by_handle_at", "name_to_handle_at", "fanotify_init", "fanotify_mark", "quotactl", "quotactl_fd",
+    "syslog", "vhangup", "personality", "setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid", "setgroups",
+    "capset", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "shmget", "shmat", "shmctl", "semget", "semctl", "msgget", "msgctl",
+    "mq_open", "mq_unlink", "nfsservctl", "uselib", "ustat", "lookup_dcookie", "migrate_pages", "move_pages", "mbind", "set_mempolicy", "seccomp"};
+
+struct Closer {
+    void operator()(void* filter) const { ::seccomp_release(filter); }
+};
+
+class Filter {
+public:
+    explicit Filter(std::uint32_t otherwise) : filter_(::seccomp_init(otherwise)) { ok_ = filter_ != nullptr; }
+
+    template <class... Comparisons>
+    void add(std::uint32_t action, const char* name, Comparisons... comparisons) {
+        const int number = ::seccomp_syscall_resolve_name(name);
+        if (!ok_ || number == __NR_SCMP_ERROR || number < 0)
+            return;
+        ok_ = ::seccomp_rule_add(filter_.get(), action, number, sizeof...(comparisons), comparisons...) == 0;
+    }
+    std::vector<sock_filter> program() {
+        // By number in a tree; what needs no look at arguments the kernel remembers by itself.
+        if (!ok_ || ::seccomp_attr_set(filter_.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2) != 0 ||
+            ::seccomp_attr_set(filter_.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) != 0)
+            return {};
+        const tinykvm::UniqueFd file(::memfd_create("kvmserver-filter", MFD_CLOEXEC));
+        struct stat info {};
+        if (!file || ::seccomp_export_bpf(filter_.get(), file.get()) != 0 || ::fstat(file.get(), &info) != 0)
+            return {};
+        std::vector<sock_filter> made(static_cast<std::size_t>(info.st_size) / sizeof(sock_filter));
+        if (::pread(file.get(), made.data(), made.size() * sizeof(sock_filter), 0) != info.st_size)
+            return {};
+        return made;
+    }
+
+private:
+    std::unique_ptr<void, Closer> filter_;
+    bool ok_ = false;
+};
+
+std::vector<sock_filter> of_process() {
+    Filter filter(SCMP_ACT_ERRNO(ENOSYS));
+    for (const char* const name : kUsed)
+        filter.add(SCMP_ACT_ALLOW, name);
+    for (const char* const name : kNever)
+        filter.add(SCMP_ACT_KILL_PROCESS, name);
+    // Threads of this process only; what clone3 is asked for lies in memory, where it could change: the C library uses clone then.
+    filter.add(SCMP_ACT_ALLOW, "clone", SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
+    filter.add(SCMP_ACT_ALLOW, "unshare", SCMP_A0(SCMP_CMP_EQ, CLONE_FS));
+    for (const scmp_datum_t option : {PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, 0x53564d41 /* PR_SET_VMA */})
+        filter.add(SCMP_ACT_ALLOW, "prctl", SCMP_A0(SCMP_CMP_EQ, option));
+    for (const scmp_datum_t family : {AF_UNIX, AF_INET, AF_INET6})
+        filter.add(SCMP_ACT_ALLOW, "socket", SCMP_A0(SCMP_CMP_EQ, family));
+    filter.add(SCMP_ACT_ALLOW, "socket", SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, NETLINK_ROUTE));
+    filter.add(SCMP_ACT_ALLOW, "socketpair", SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+    // By type: KVM's, those of open files, PAGEMAP_SCAN's; of terminals only whether one is there.
+    constexpr scmp_datum_t kType = 0xff00;
+    for (const scmp_datum_t type : {0xae00, 0x6600, 0x8900})
+        filter.add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1(SCMP_CMP_MASKED_EQ, kType, type));
+    for (const scmp_datum_t request : {0x5401 /* TCGETS */, 0x541b /* FIONREAD */, 0x5421 /* FIONBIO */, 0x5450 /* FIONCLEX */, 0x5451 /* FIOCLEX */})
+        filter.add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1(SCMP_CMP_EQ, request));
+    return filter.program();
+}
+
+std::vector<sock_filter> of_machine() {
+    Filter filter(SCMP_ACT_ALLOW);
+    for (const char* const name : {"prctl", "setrlimit", "sched_setscheduler", "chdir", "fchdir"})
+        filter.add(SCMP_ACT_ERRNO(EPERM), name);
+    return filter.program();
+}
+
+} // namespace
+
+SystemCalls::SystemCalls(Thread thread) : program_(thread == Thread::process ? of_process() : of_machine()) {}
+
+bool SystemCalls::restrict() const {
+    if (program_.empty()) {
+        errno = ENOSYS;
+        return false;
+    }
+    const sock_fprog program{static_cast<unsigned short>(program_.size()), const_cast<sock_filter*>(program_.data())};
+    return ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+}
+
+} // namespace kvmserver::jail
