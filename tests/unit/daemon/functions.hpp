@@ -66,7 +66,7 @@ private:
 
 struct Functions {
     explicit Functions(std::uint64_t max_machines)
-        : supervisor(store, cache, logs, metrics, max_machines, [](const Job&) {}) {}
+        : supervisor(store, cache, logs, metrics, max_machines, JailSettings{jail::Mode::off, {}}, [](const Job&) {}) {}
 
     // A version of a function that nothing is known of yet.
     std::shared_ptr<Target> add(unsigned max = 2, unsigned queue = 4) {
