@@ -24,7 +24,8 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-constexpr const char* kName = "KVMSERVER_TEST_WORKERS"; // of the socket, abstract
+// Of the socket, abstract: a worker has nothing of our environment. One test at a time.
+std::string name_of(pid_t tests) { return "kvmserver-test-" + std::to_string(tests); }
 constexpr int kControl = 3;
 constexpr std::size_t kMost = 64 << 10;
 
@@ -141,9 +142,8 @@ bool perform(Act what, std::vector<Channel>& channels, std::uint8_t number,
 
 [[noreturn]] void be_worker() {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const char* name = std::getenv(kName);
     const UniqueFd test(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    const sockaddr_un address = address_of(name ? name : "");
+    const sockaddr_un address = address_of(name_of(::getppid()));
     if (::connect(test.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
         ::_exit(99);
     std::vector<std::uint8_t> command(kMost);
@@ -181,16 +181,13 @@ bool Worker::act(Act what, std::uint8_t channel, std::span<const std::uint8_t> b
 }
 
 Workers::Workers() : listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    static int made = 0;
-    const std::string name = "kvmserver-test-" + std::to_string(::getpid()) + "-" + std::to_string(++made);
-    const sockaddr_un address = address_of(name);
+    const sockaddr_un address = address_of(name_of(::getpid()));
     if (!listener_ ||
         ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         ::listen(listener_.get(), 64) != 0) {
         std::perror("a socket for workers");
         std::abort();
     }
-    ::setenv(kName, name.c_str(), 1);
 }
 
 std::vector<std::shared_ptr<Worker>>& Workers::all() {
