@@ -101,7 +101,7 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
 
     MachineJob job;
     job.options = options_from(settings, context.folder, context.cpus);
-    job.options.permissions.hidden = own_folders(job.options, context);
+    job.options.hidden = own_folders(job.options, context);
     if (!invocation.operands.empty()) {
         job.program = invocation.operands.front();
         job.args.assign(invocation.operands.begin() + 1, invocation.operands.end());

@@ -57,6 +57,12 @@ constexpr const char* kNever[] = {
     "capset", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "shmget", "shmat", "shmctl", "semget", "semctl", "msgget", "msgctl",
     "mq_open", "mq_unlink", "nfsservctl", "uselib", "ustat", "lookup_dcookie", "migrate_pages", "move_pages", "mbind", "set_mempolicy", "seccomp"};
 
+// Of the argument of that number.
+scmp_arg_cmp equals(unsigned argument, scmp_datum_t value) { return {argument, SCMP_CMP_EQ, value, 0}; }
+scmp_arg_cmp masked(unsigned argument, scmp_datum_t mask, scmp_datum_t value) {
+    return {argument, SCMP_CMP_MASKED_EQ, mask, value};
+}
+
 struct Closer {
     void operator()(void* filter) const { ::seccomp_release(filter); }
 };
@@ -99,20 +105,20 @@ std::vector<sock_filter> of_process() {
     for (const char* const name : kNever)
         filter.add(SCMP_ACT_KILL_PROCESS, name);
     // Threads of this process only; what clone3 is asked for lies in memory, where it could change: the C library uses clone then.
-    filter.add(SCMP_ACT_ALLOW, "clone", SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
-    filter.add(SCMP_ACT_ALLOW, "unshare", SCMP_A0(SCMP_CMP_EQ, CLONE_FS));
+    filter.add(SCMP_ACT_ALLOW, "clone", masked(0, CLONE_THREAD, CLONE_THREAD));
+    filter.add(SCMP_ACT_ALLOW, "unshare", equals(0, CLONE_FS));
     for (const scmp_datum_t option : {PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, 0x53564d41 /* PR_SET_VMA */})
-        filter.add(SCMP_ACT_ALLOW, "prctl", SCMP_A0(SCMP_CMP_EQ, option));
+        filter.add(SCMP_ACT_ALLOW, "prctl", equals(0, option));
     for (const scmp_datum_t family : {AF_UNIX, AF_INET, AF_INET6})
-        filter.add(SCMP_ACT_ALLOW, "socket", SCMP_A0(SCMP_CMP_EQ, family));
-    filter.add(SCMP_ACT_ALLOW, "socket", SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, NETLINK_ROUTE));
-    filter.add(SCMP_ACT_ALLOW, "socketpair", SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+        filter.add(SCMP_ACT_ALLOW, "socket", equals(0, family));
+    filter.add(SCMP_ACT_ALLOW, "socket", equals(0, AF_NETLINK), equals(2, NETLINK_ROUTE));
+    filter.add(SCMP_ACT_ALLOW, "socketpair", equals(0, AF_UNIX));
     // By type: KVM's, those of open files, PAGEMAP_SCAN's; of terminals only whether one is there.
     constexpr scmp_datum_t kType = 0xff00;
     for (const scmp_datum_t type : {0xae00, 0x6600, 0x8900})
-        filter.add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1(SCMP_CMP_MASKED_EQ, kType, type));
+        filter.add(SCMP_ACT_ALLOW, "ioctl", masked(1, kType, type));
     for (const scmp_datum_t request : {0x5401 /* TCGETS */, 0x541b /* FIONREAD */, 0x5421 /* FIONBIO */, 0x5450 /* FIONCLEX */, 0x5451 /* FIOCLEX */})
-        filter.add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1(SCMP_CMP_EQ, request));
+        filter.add(SCMP_ACT_ALLOW, "ioctl", equals(1, request));
     return filter.program();
 }
 

@@ -304,7 +304,7 @@ int run_function(FunctionOptions options) {
     if (!plan)
         return 0;
     jail.enter(*plan);
-    options.machine.permissions.hidden = plan->hidden;
+    options.machine.hidden = plan->hidden;
     auto assignment = receive_assignment(options.control.get(), jail);
     if (!assignment)
         return 0;

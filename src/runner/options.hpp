@@ -48,6 +48,7 @@ struct Options {
     bool keep_working_memory = true; // --no-ephemeral-keep-working-memory clears it
 
     tinykvm::Permissions permissions;
+    std::vector<std::string> hidden; // Permissions::hidden, whichever permissions apply
     tinykvm::Limits limits;
     std::vector<Ceilings> ceilings; // of functions: a snapshot's permissions and limits are cut down to each of these
     // What the user set on the command line or in the file, by long name: snaprun takes the snapshot's own

@@ -98,6 +98,7 @@ std::unique_ptr<Setup> set_up_program(const Options& options) {
     program.env = guest_environment(options);
     program.late_env = options.late_env;
     Permissions permissions = options.permissions;
+    permissions.hidden = options.hidden;
     for (std::string& file : implied_files(program))
         permissions.implied_read.push_back(std::move(file));
     auto setup =
@@ -136,7 +137,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         permissions.implied_read = implied;
     }
     permissions.always_own_folders = options.permissions.always_own_folders;
-    permissions.hidden = options.permissions.hidden;
+    permissions.hidden = options.hidden;
     Limits limits = state.limits;
     if (given("max-request-time"))
         limits.request_seconds = options.limits.request_seconds;

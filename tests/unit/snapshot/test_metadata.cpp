@@ -73,7 +73,7 @@ TEST_CASE("every field of the state is saved") {
     CHECK(saved_count<HandleState>() == member_count<HandleState>() - 1); // content goes elsewhere
     CHECK(saved_count<Volume>() == member_count<Volume>());
     CHECK(saved_count<NetRule>() == member_count<NetRule>());
-    CHECK(saved_count<Permissions>() == member_count<Permissions>() - 1); // always_own_folders is the runner's
+    CHECK(saved_count<Permissions>() == member_count<Permissions>() - 2); // always_own_folders and hidden are the runner's
     CHECK(saved_count<Limits>() == member_count<Limits>());
     CHECK(saved_count<ProgramState>() == member_count<ProgramState>());
     CHECK(saved_count<MachineState>() == member_count<MachineState>());
