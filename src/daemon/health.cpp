@@ -34,15 +34,13 @@ public:
 
 class Probe {
 public:
-    explicit Probe(const Candidate& candidate)
-        : cache_(FolderCache(default_cache_folder())), process_(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode)) {}
+    // `plan`: of its jail.
+    Probe(const Candidate& candidate, std::string plan)
+        : plan_(std::move(plan)), cache_(FolderCache(default_cache_folder())), process_(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode)) {}
 
     void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
-        const std::string plan = JailPlans(candidate.jail).plan_for(snapshot, [&] {
-            return std::unique_ptr<FunctionProcess>(new FunctionProcess(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode)));
-        });
         start({candidate.name, candidate.function, &snapshot, candidate.after_restore, candidate.values.body,
-               candidate.values.environment, candidate.ceilings, false, plan});
+               candidate.values.environment, candidate.ceilings, false, plan_});
         wait_for(channel_.get(), candidate.after_restore.empty() ? "it was not restored" : fmt::format("the after-restore hook: POST {}: not restored", candidate.after_restore));
         if (const auto said = link::receive(channel_.get(), link::Wait::no); !said || said->message.kind != link::Kind::ready)
             ended();
@@ -202,6 +200,7 @@ private:
         std::string line_, why_;
     };
 
+    const std::string plan_;
     CacheService cache_;
     FunctionProcess process_;
     Stream out_{process_.output_fd()}, errors_{process_.errors_fd()};
@@ -219,7 +218,11 @@ Unhealthy::Unhealthy(const std::string& why, std::string output)
 void require_health(store::Store& store, const Candidate& candidate) {
     const store::StoredSnapshot snapshot(store, candidate.snapshot);
     snapshot.check(); // the trial reads but what it needs
-    Probe probe(candidate);
+    // One process after the other.
+    std::string plan = JailPlans(candidate.jail).plan_for(snapshot, [&] {
+        return std::unique_ptr<FunctionProcess>(new FunctionProcess(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode)));
+    });
+    Probe probe(candidate, std::move(plan));
     try {
         probe.check(candidate, snapshot);
     } catch (const Sick& error) {
