@@ -180,7 +180,7 @@ def test_a_change_by_another_is_not_overrun(page, site, token) -> None:
 
 
 def test_what_a_token_may_not_is_not_offered(page, site) -> None:
-    sign_in(page, site, site.token("reader", "--scope", "read", "--prefix", "hel"))
+    sign_in(page, site, site.token("reader", "--scope", "read", "--prefix", "hello"))
     assert page.run("document.querySelectorAll('#functions .row').length") == 1
     assert "choose a function" in page.text("#logs-state")
     choose(page, "hello")
