@@ -199,6 +199,7 @@ daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::S
     if (!mode)
         throw UserError(ExitCode::usage, fmt::format("--jail: '{}' is none of auto, strict, off", text));
     jail.mode = *mode;
+    (void)FolderCache(default_cache_folder()).usable(); // makes it: what is not there yet cannot be covered
     for (const std::filesystem::path& path : {options.store, default_cache_folder(), std::filesystem::path(admin.socket), std::filesystem::path(options.certificate),
                                               std::filesystem::path(options.key), std::filesystem::path(admin.certificate),
                                               std::filesystem::path(admin.key), std::filesystem::path(options.access_log)})

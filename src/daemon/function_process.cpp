@@ -130,7 +130,7 @@ void FunctionProcess::tell(link::Kind kind, const std::string& text) {
 }
 
 std::optional<std::string> FunctionProcess::answer() {
-    constexpr int kPatienceMs = 10'000;
+    constexpr int kPatienceMs = 3000; // other functions may be waiting to be started
     constexpr std::size_t kMostBytes = 4 << 20;
     pollfd said{control_.get(), POLLIN, 0};
     if (::poll(&said, 1, kPatienceMs) <= 0)

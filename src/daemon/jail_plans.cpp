@@ -8,11 +8,15 @@ namespace kvmserver::daemon {
 std::string JailPlans::plan_for(const store::StoredSnapshot& snapshot,
                                 const std::function<std::unique_ptr<FunctionProcess>()>& make) {
     constexpr std::size_t kMostKnown = 10'000;
+    // Others wait meanwhile: a snapshot that takes its time is not read each time that it is asked for.
+    constexpr std::chrono::minutes kTriedAgain{1};
     jail::Plan plan;
     if (settings_.mode != jail::Mode::off) {
         const std::lock_guard lock(mutex_);
-        if (const auto known = known_.find(snapshot.digest()); known != known_.end()) {
-            plan = known->second;
+        const auto now = std::chrono::steady_clock::now();
+        const auto known = known_.find(snapshot.digest());
+        if (known != known_.end() && (known->second.plan || now < known->second.again)) {
+            plan = known->second.plan.value_or(jail::Plan{});
         } else {
             std::optional<jail::Plan> asked;
             try {
@@ -21,11 +25,10 @@ std::string JailPlans::plan_for(const store::StoredSnapshot& snapshot,
                 asked = make()->describe(snapshot, jail::to_text(closed));
             } catch (const std::exception&) { // as if it asked for nothing
             }
-            if (asked) {
-                if (known_.size() >= kMostKnown)
-                    known_.clear();
-                plan = known_.emplace(snapshot.digest(), std::move(*asked)).first->second;
-            }
+            if (known_.size() >= kMostKnown)
+                known_.clear();
+            plan = asked.value_or(jail::Plan{});
+            known_[snapshot.digest()] = {std::move(asked), now + kTriedAgain};
         }
     }
     // These are never the snapshot's to say.

@@ -1,9 +1,11 @@
 // What is left open of the jails of functions' processes (src/jail).
 #pragma once
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,14 +26,18 @@ public:
     explicit JailPlans(JailSettings settings) : settings_(std::move(settings)) {}
 
     // FunctionProgram::jail of a snapshot. What the snapshot asks for is read by a process that is used up by it, in a jail with nothing open;
-    // once. Where that fails, nothing is open: the function's own process then says what is wrong with the snapshot.
+    // once, or a minute after it failed. Where it fails nothing is open: the function's own process then says what is wrong with the snapshot.
     std::string plan_for(const store::StoredSnapshot& snapshot, const std::function<std::unique_ptr<FunctionProcess>()>& make);
     jail::Mode mode() const { return settings_.mode; }
 
 private:
     const JailSettings settings_;
     std::mutex mutex_;
-    std::map<store::Digest, jail::Plan> known_;
+    struct Known {
+        std::optional<jail::Plan> plan;                 // nothing: it could not be read
+        std::chrono::steady_clock::time_point again{}; // then: when it is tried again
+    };
+    std::map<store::Digest, Known> known_;
 };
 
 } // namespace kvmserver::daemon

@@ -124,7 +124,7 @@ Jail::Jail(Mode mode, bool apart) : mode_(mode), apart_(apart) {
         return ::read(file.get(), map, sizeof(map) - 1) > 0 && std::sscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 &&
                count == 1;
     }();
-    system_calls_.emplace(Thread::process);
+    system_calls_.emplace();
     give_up_ahead();
     if (!apart_)
         return;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <set>
 #include <sstream>
 
 #include "src/jail/mount_calls.hpp"
@@ -90,7 +89,7 @@ OwnRoot::OwnRoot(const Plan& plan) {
     for (const std::string& folder : plan.folders) {
         bool exists = false;
         if (std::string path = resolve(folder, exists); exists && is_folder(path))
-            add_folder(path);
+            folders_.push_back(std::move(path));
     }
     std::ranges::sort(shown_, {}, &Shown::path);
     std::erase_if(shown_, [this](const Shown& place) {
@@ -119,9 +118,7 @@ void OwnRoot::add(const std::string& path, bool write) {
         shown_.push_back({real, write, is_folder(real)});
 }
 
-void OwnRoot::add_folder(const std::string& path) { folders_.push_back(path); }
-
-// The real path, or where it ends: the last component may be missing. Symlinks on the way are kept.
+// The real path; what is not there stays as it is written. Symlinks on the way are kept.
 std::string OwnRoot::resolve(const std::string& path, bool& exists) {
     std::vector<std::string> rest = parts_of(path);
     std::reverse(rest.begin(), rest.end());
@@ -140,7 +137,10 @@ std::string OwnRoot::resolve(const std::string& path, bool& exists) {
         struct stat info {};
         if (::lstat(next.c_str(), &info) != 0) {
             exists = false;
-            return rest.empty() ? next : next + "/" + rest.back(); // not the folder that something can be made in
+            real = next;
+            for (auto missing = rest.rbegin(); missing != rest.rend(); ++missing)
+                real += "/" + *missing;
+            return real;
         }
         if (!S_ISLNK(info.st_mode)) {
             real = next;

@@ -31,7 +31,6 @@ private:
         std::string path, target;
     };
     void add(const std::string& path, bool write);
-    void add_folder(const std::string& path);
     std::string resolve(const std::string& path, bool& exists);
     const Shown* above(const std::string& path) const; // the nearest place that shows it
     bool is_hidden(const std::string& path) const;

@@ -122,16 +122,9 @@ std::vector<sock_filter> of_process() {
     return filter.program();
 }
 
-std::vector<sock_filter> of_machine() {
-    Filter filter(SCMP_ACT_ALLOW);
-    for (const char* const name : {"prctl", "setrlimit", "sched_setscheduler", "chdir", "fchdir"})
-        filter.add(SCMP_ACT_ERRNO(EPERM), name);
-    return filter.program();
-}
-
 } // namespace
 
-SystemCalls::SystemCalls(Thread thread) : program_(thread == Thread::process ? of_process() : of_machine()) {}
+SystemCalls::SystemCalls() : program_(of_process()) {}
 
 bool SystemCalls::restrict() const {
     if (program_.empty()) {
