@@ -20,24 +20,29 @@ MAY_INCLUDE = {
     "tinykvm/guest": [],
     "tinykvm/linux": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory"],
     "tinykvm/machine": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory", "tinykvm/elf", "tinykvm/linux"],
-    "src/snapshot": ["tinykvm"],
-    "src/store": ["tinykvm/base"],  # it knows blobs, not machines
+    "src/common": ["tinykvm/base"],  # digests, times as text
+    "src/snapshot": ["tinykvm", "src/common"],
+    "src/store": ["tinykvm/base", "src/common"],  # it knows blobs, not machines
     "src/http": ["tinykvm/base"],  # it knows sockets, not machines
-    "src/link": ["tinykvm/base"],  # between the daemon and the processes of functions
+    "src/link": ["src/common", "tinykvm/base"],  # between the daemon and the processes of functions
     "src/jail": ["tinykvm/base"],  # the walls around a process
     "src/unique": ["tinykvm"],  # finds generators in a machine's memory
-    "src/ceilings": ["tinykvm", "src/snapshot"],  # what an operator grants at most
-    "src/runner": ["tinykvm", "src/ceilings", "src/snapshot", "src/http", "src/link", "src/jail", "src/unique"],
-    "src/ops": ["tinykvm/base", "src/ceilings", "src/snapshot", "src/store"],  # what commands and API do alike
-    "src/daemon": ["tinykvm/base", "src/ceilings", "src/store", "src/http", "src/link", "src/jail"],
-    "src/admin": ["tinykvm/base", "src/ceilings", "src/store", "src/http", "src/ops", "src/daemon"],
-    "src/remote": ["tinykvm/base", "src/store", "src/ops"],
-    "src/cli": ["tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote"],
+    "src/ceilings": ["src/common", "tinykvm", "src/snapshot"],  # what an operator grants at most
+    "src/runner": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/http", "src/link", "src/jail", "src/unique"],
+    "src/ops": ["src/common", "tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
+    "src/daemon": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/http", "src/link", "src/jail"],
+    "src/admin": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/http", "src/ops", "src/daemon"],
+    "src/remote": ["src/common", "tinykvm/base", "src/store", "src/ops"],
+    "src/cli": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote"],
 }
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only,
 # and the machine also the bytes to load.
 ALSO = {
-    "src/snapshot/folder_cache.hpp": ["src/daemon"],  # where copies of pages are; it knows nothing else of snapshots
+    "src/snapshot/folder_cache.hpp": ["src/daemon", "src/link"],  # where copies of pages are; it knows nothing else of snapshots
+    "src/snapshot/facts.hpp": ["src/daemon", "src/admin"],  # plain values that are known of a snapshot
+    "src/snapshot/json_text.hpp": ["src/admin"],  # JSON in bounded memory
+    "tinykvm/linux/permissions.hpp": ["src/daemon", "src/jail"],  # of these
+    "src/store/tenant.hpp": ["src/ceilings"],  # whose a function is, by its name
     "tinykvm/guest/abi.hpp": ["tinykvm", "src"],
     "tinykvm/guest/embed.hpp": ["tinykvm/machine"],
     "tinykvm/memory/layout.hpp": ["tinykvm/guest"],

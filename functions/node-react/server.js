@@ -34,4 +34,5 @@ const server = http.createServer((request, response) => {
   }
 });
 
+server.keepAliveTimeout = 60_000; // ms; 5 s is less than a hundred clients need on a slow host
 server.listen(port, '127.0.0.1', () => console.log(`listening on ${port}`));

@@ -10,9 +10,9 @@ namespace kvmserver::admin {
 namespace {
 
 // Snapshots that the caller's functions name, and those that it brought.
-std::set<store::Digest> own_snapshots(Call& call) {
+std::set<Digest> own_snapshots(Call& call) {
     const auto brought = call.api.staged().all_of(call.who.id());
-    std::set<store::Digest> own(brought.begin(), brought.end());
+    std::set<Digest> own(brought.begin(), brought.end());
     store::Functions functions(call.store());
     for (const store::FunctionSummary& function : functions.list())
         if (store::in_prefix(function.name, call.who.prefix()))
@@ -31,17 +31,18 @@ std::vector<store::VersionInfo> versions_of(store::Functions& functions, const s
     }
 }
 
-bool may_name(Call& call, const store::Digest& snapshot) {
+bool may_name(Call& call, const Digest& snapshot) {
     return !call.who.limited() || own_snapshots(call).contains(snapshot);
 }
 
-std::optional<std::set<store::Digest>> pieces_within_reach(Call& call) {
+std::optional<std::set<Digest>> pieces_within_reach(Call& call) {
     if (!call.who.limited())
         return std::nullopt;
-    std::set<store::Digest> pieces;
-    for (const store::Digest& digest : own_snapshots(call)) {
+    std::set<Digest> pieces;
+    for (const Digest& digest : own_snapshots(call)) {
         try {
-            for (const store::Piece& piece : store::StoredSnapshot(call.store(), digest).pieces())
+            const store::StoredSnapshot snapshot(call.store(), digest);
+            for (const store::Piece& piece : snapshot.pieces())
                 pieces.insert(piece.chunk);
         } catch (const store::NotFound&) { // deleted just now
         }
@@ -49,7 +50,7 @@ std::optional<std::set<store::Digest>> pieces_within_reach(Call& call) {
     return pieces;
 }
 
-store::SnapshotHold take_snapshot(Call& call, const store::Digest& snapshot) {
+store::SnapshotHold take_snapshot(Call& call, const Digest& snapshot) {
     auto hold = may_name(call, snapshot) ? store::SnapshotHold::take(call.store(), snapshot) : std::nullopt;
     if (!hold)
         throw store::NotFound(fmt::format("there is no snapshot sha256:{}: send it first", snapshot.hex()));

@@ -12,11 +12,11 @@ namespace kvmserver::admin {
 
 // None for a function that has been deleted since it was listed.
 std::vector<store::VersionInfo> versions_of(store::Functions& functions, const std::string& name);
-bool may_name(Call& call, const store::Digest& snapshot);
+bool may_name(Call& call, const Digest& snapshot);
 // Nothing: all of them.
-std::optional<std::set<store::Digest>> pieces_within_reach(Call& call);
+std::optional<std::set<Digest>> pieces_within_reach(Call& call);
 // Keeps it from gc. Throws NotFound when it is not there, or not for this caller: which of these it does not tell.
-store::SnapshotHold take_snapshot(Call& call, const store::Digest& snapshot);
+store::SnapshotHold take_snapshot(Call& call, const Digest& snapshot);
 // The same of an upload: one that is limited has only those that it began itself.
 store::UploadInfo find_upload(Call& call, const std::string& id);
 

@@ -9,7 +9,7 @@
 #include "src/daemon/control.hpp"
 #include "src/http/fields.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -129,6 +129,13 @@ void Api::changed() {
         options_.control->refresh();
 }
 
+Api::Api(StoreSource& source, ApiOptions options)
+    : source_(source), options_(std::move(options)), staged_(options_.staged_for), uploads_(options_.uploads) {
+    if (!options_.examinations)
+        options_.examinations = std::make_shared<daemon::Examinations>(
+            daemon::Examiner{options_.executable, options_.jail.mode}, daemon::ExaminationLimits{});
+}
+
 Api::Following::Following(Api& api, bool local) : count_(api.followers_[local]) {
     if (count_++ >= api.options_.most_followers) {
         --count_;
@@ -182,7 +189,7 @@ void Api::dispatch(Request& request, Exchange& exchange) {
             throw;
         throw Refused(409, "route-taken",
                       fmt::format("route {} belongs to a function that this token is not for",
-                                  store::printable(error.route())),
+                                  tinykvm::brief(error.route())),
                       "choose another route");
     }
 }

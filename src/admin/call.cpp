@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {
 
@@ -84,13 +84,13 @@ std::optional<std::vector<std::string>> Members::texts(const char* name) {
 
 void Members::done() const {
     if (!object_.empty())
-        throw BadValue(fmt::format("\"{}\" is not known here", store::printable(object_.begin().key())));
+        throw BadValue(fmt::format("\"{}\" is not known here", tinykvm::brief(object_.begin().key())));
 }
 
 void Call::only_query(std::initializer_list<std::string_view> names) const {
     for (const auto& [name, value] : request.query)
         if (std::ranges::find(names, name) == names.end())
-            throw BadValue(fmt::format("the query's '{}' is not known here", store::printable(name)));
+            throw BadValue(fmt::format("the query's '{}' is not known here", tinykvm::brief(name)));
 }
 
 std::optional<std::string> Call::query(const char* name) const {
@@ -103,7 +103,7 @@ bool Call::query_flag(const char* name) const {
     if (!value || *value == "0" || *value == "false")
         return false;
     if (*value != "" && *value != "1" && *value != "true")
-        throw BadValue(fmt::format("{}={}: it is 1 or 0", name, store::printable(*value)));
+        throw BadValue(fmt::format("{}={}: it is 1 or 0", name, tinykvm::brief(*value)));
     return true;
 }
 
@@ -129,16 +129,19 @@ std::string Call::body(std::size_t most) {
     return bytes;
 }
 
-Members Call::members(std::size_t most) {
+Members Call::members(std::size_t most, std::size_t values) {
     const std::string bytes = body(most);
     if (bytes.empty())
         return Members(json::object());
     bool deep = false;
-    const auto shallow = [&](int depth, json::parse_event_t, json&) {
+    std::size_t seen = 0; // a value of two bytes takes fifty in memory
+    const auto small = [&](int depth, json::parse_event_t, json&) {
         deep |= depth > 80;
-        return !deep;
+        return !deep && ++seen <= 2 * values; // an object or a list is seen twice
     };
-    json object = json::parse(bytes, shallow, false);
+    json object = json::parse(bytes, small, false);
+    if (seen > 2 * values)
+        throw BadValue(fmt::format("the body has more than {} values", values));
     if (deep || object.is_discarded())
         throw BadValue("the body is no JSON");
     return Members(std::move(object));
@@ -173,12 +176,12 @@ void Call::reply_bytes(unsigned status, std::string_view bytes, Headers headers)
     exchange.write(std::as_bytes(std::span(bytes)));
 }
 
-store::Digest digest_from(std::string_view text, const char* what) {
+Digest digest_from(std::string_view text, const char* what) {
     const auto digest =
-        store::Digest::from_hex(text.starts_with("sha256:") ? text.substr(sizeof "sha256:" - 1) : text);
+        Digest::from_hex(text.starts_with("sha256:") ? text.substr(sizeof "sha256:" - 1) : text);
     if (!digest)
         throw BadValue(fmt::format("{}: '{}' is no SHA-256 (64 lower-case hexadecimal digits)", what,
-                                   store::printable(text)));
+                                   tinykvm::brief(text)));
     return *digest;
 }
 
@@ -186,7 +189,7 @@ std::uint64_t number_from(std::string_view text, std::string_view what) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || value > INT64_MAX)
-        throw BadValue(fmt::format("{}: '{}' is no whole number", what, store::printable(text)));
+        throw BadValue(fmt::format("{}: '{}' is no whole number", what, tinykvm::brief(text)));
     return value;
 }
 

@@ -53,7 +53,8 @@ public:
     std::uint64_t version_param() const;
 
     std::string body(std::size_t most);
-    Members members(std::size_t most = 4u << 20); // an empty body is an empty object
+    // An empty body is an empty object. Throws BadValue for one of more values.
+    Members members(std::size_t most = 4u << 20, std::size_t values = 20'000);
     void no_members(); // throws BadValue for a body with any: what is asked stands in the query
     // Of If-Match and If-None-Match. Throws Refused for what cannot be compared.
     store::IfMatch if_match() const;
@@ -67,7 +68,7 @@ private:
 };
 
 // "sha256:HEX" or HEX. Throws BadValue.
-store::Digest digest_from(std::string_view text, const char* what);
+Digest digest_from(std::string_view text, const char* what);
 std::uint64_t number_from(std::string_view text, std::string_view what);
 
 } // namespace kvmserver::admin

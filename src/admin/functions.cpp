@@ -1,5 +1,8 @@
 // /v1/functions
+#include <fmt/format.h>
+
 #include "src/admin/access.hpp"
+#include "src/admin/ceilings.hpp"
 #include "src/admin/handlers.hpp"
 #include "src/admin/tenant.hpp"
 #include "src/daemon/function_settings.hpp"
@@ -17,7 +20,9 @@ Headers etag_header(const std::string& etag) { return {{"ETag", '"' + etag + '"'
 
 struct Wanted {
     ops::DeployPlan plan;
-    std::optional<store::Digest> snapshot;
+    daemon::FunctionSettings settings;
+    bool clamp = false;
+    std::optional<Digest> snapshot;
 };
 
 Wanted wanted(Call& call) {
@@ -29,13 +34,15 @@ Wanted wanted(Call& call) {
         wanted.snapshot = digest_from(*snapshot, "snapshot");
     if (const auto manifest = members.any("manifest")) {
         wanted.plan.manifest = manifest->dump();
-        daemon::function_settings(*wanted.plan.manifest); // what could not be served is refused here
+        wanted.settings =
+            daemon::function_settings(*wanted.plan.manifest); // what could not be served is refused here
     }
     if (const auto routes = members.texts("routes")) {
         wanted.plan.routes.emplace();
         for (const std::string& route : *routes)
             wanted.plan.routes->push_back(store::Route::parse(route));
     }
+    wanted.clamp = call.query_flag("clamp");
     wanted.plan.activate = members.flag("activate").value_or(true);
     wanted.plan.if_version = members.natural("if_version");
     wanted.plan.if_match = call.if_match();
@@ -46,20 +53,43 @@ Wanted wanted(Call& call) {
     return wanted;
 }
 
-void try_out(Call& call, const Wanted& wanted, const ops::DeployChange& change) {
+// What is granted less of than is asked for.
+std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wanted& wanted) {
+    Claims claims;
+    if (wanted.snapshot) {
+        const store::StoredSnapshot snapshot(call.store(), *wanted.snapshot);
+        if (const auto facts = call.api.examinations().of_stored(snapshot))
+            claims = claims_of(*facts);
+        else if (!grants.all().empty()) // else its trial says what is wrong with it
+            throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot,
+                                     fmt::format("snapshot sha256:{} cannot be examined: what it asks for is unknown: "
+                                                 "build it anew, or see `kvmserver verify`",
+                                                 wanted.snapshot->hex()));
+    }
+    const daemon::Scale& scale = wanted.settings.scale;
+    claims.machines = scale.max;
+    claims.kept_machines = scale.min;
+    claims.queue = scale.queue;
+    return grants.require(claims, wanted.clamp);
+}
+
+void try_out(Call& call, const Grants& grants, const Wanted& wanted, const ops::DeployChange& change) {
     struct Turn {
         explicit Turn(std::counting_semaphore<>& all) : turns(all) { turns.acquire(); }
         ~Turn() { turns.release(); }
         std::counting_semaphore<>& turns;
     } const turn(call.api.trials());
     const std::string manifest = wanted.plan.manifest.value_or("{}");
-    const daemon::FunctionSettings settings = daemon::function_settings(manifest);
+    const daemon::FunctionSettings& settings = wanted.settings;
     daemon::Candidate candidate;
     candidate.name = wanted.plan.name + " (new)";
     candidate.function = wanted.plan.name;
     candidate.snapshot = *wanted.snapshot;
     candidate.executable = call.api.options().executable;
     candidate.jail = call.api.options().jail;
+    candidate.examinations = &call.api.examinations();
+    candidate.ceilings = ceilings_text(grants.all());
+    candidate.tenant = wanted.plan.tenant;
     // With a hook, one that is only kept may have to wait for its secrets, which need a function.
     if (wanted.plan.activate)
         candidate.after_restore = settings.after_restore;
@@ -89,14 +119,22 @@ void describe_function(Call& call) {
 }
 
 void put_function(Call& call) {
-    call.only_query({"dry_run"});
+    call.only_query({"dry_run", "clamp"});
     const Wanted wanted = admin::wanted(call);
+    const Grants grants(call, wanted.plan.name);
     if (call.query_flag("dry_run")) {
         std::optional<store::Functions> functions;
         if (store::Store* store = call.api.source().get())
             functions.emplace(*store);
         const auto change = ops::change_of(wanted.plan, functions ? &*functions : nullptr);
-        call.reply(200, ops::change_json(wanted.plan, change));
+        std::optional<store::SnapshotHold> hold;
+        if (wanted.snapshot)
+            hold.emplace(take_snapshot(call, *wanted.snapshot));
+        json reply = ops::change_json(wanted.plan, change);
+        reply["clamped"] = claims_json(require_grants(call, grants, wanted));
+        if (functions)
+            grants.require_totals(*call.api.source().get(), wanted.snapshot);
+        call.reply(200, reply);
         return;
     }
     if (!wanted.snapshot)
@@ -104,8 +142,14 @@ void put_function(Call& call) {
     store::Functions functions(call.store());
     const ops::DeployChange change = ops::change_of(wanted.plan, &functions); // what is wrong anyway is better known before the trial
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
-    try_out(call, wanted, change);
-    const ops::Deployed done = ops::deploy(wanted.plan, *wanted.snapshot, functions);
+    const std::vector<Excess> clamped = require_grants(call, grants, wanted);
+    grants.require_totals(call.store(), wanted.snapshot);
+    try_out(call, grants, wanted, change);
+    const ops::Deployed done = [&] {
+        const std::lock_guard one(call.api.deploys()); // of two at once the second counts the first
+        grants.require_totals(call.store(), wanted.snapshot);
+        return ops::deploy(wanted.plan, *wanted.snapshot, grants.own_text(), functions);
+    }();
     call.api.changed();
     call.reply(done.result.before.empty() && done.result.version == 1 ? 201 : 200,
                {{"name", wanted.plan.name},
@@ -114,6 +158,7 @@ void put_function(Call& call) {
                 {"live", ops::live_json(done.result.live)},
                 {"routes", ops::routes_json(done.routes)},
                 {"snapshot", "sha256:" + wanted.snapshot->hex()},
+                {"clamped", claims_json(clamped)},
                 {"etag", done.result.etag}},
                etag_header(done.result.etag));
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "src/admin/handlers.hpp"
+#include "src/common/time_text.hpp"
 #include "src/daemon/control.hpp"
 #include "src/ops/json.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -124,7 +125,7 @@ void info(Call& call) {
         object["daemon"] = {{"address", daemon.address},
                             {"port", daemon.port},
                             {"tls", daemon.tls},
-                            {"started", ops::time_text(daemon.started_ms)},
+                            {"started", time_text(daemon.started_ms)},
                             {"draining", daemon.draining}};
         if (call.who.allows(store::kScopeRead, ""))
             object["daemon"].update({{"functions", daemon.functions},

@@ -30,6 +30,12 @@ http::Options front_options() {
     // own (SocketExchange).
     options.progress_timeout = http::Options::Time(1'800'000);
     options.half_close_is_alive = false;
+    // By TCP; a thread each (ListenerOptions::most_requests) is the lesser bound of those with a request. Whoever floods
+    // TCP does not lock out this host's users.
+    options.max_connections = 256;
+    options.max_per_client = 128;
+    options.spare_unix = true;
+    options.min_rate = 32;
     return options;
 }
 

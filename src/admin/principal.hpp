@@ -25,6 +25,8 @@ public:
     std::int64_t id() const { return local_ ? 0 : token_.id; }
     std::string name() const { return local_ ? "local" : token_.name; }
     unsigned scopes() const { return local_ ? 15 : token_.scopes; }
+    // JSON of what it deploys; "": none.
+    std::string ceilings() const { return local_ ? "" : token_.ceilings; }
     std::string prefix() const { return local_ ? "" : token_.prefix; }
     const std::vector<std::string>& routes() const { return token_.routes; } // granted beside its functions' own
 

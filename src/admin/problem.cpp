@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "src/admin/ceilings.hpp"
 #include "src/daemon/health.hpp"
 #include "src/http/problem.hpp"
 #include "src/store/errors.hpp"
@@ -125,6 +126,10 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
         detail = e.what();
     } catch (const store::DigestMismatch& e) {
         kind = {422, "digest-mismatch", "begin a new upload"};
+        detail = e.what();
+    } catch (const AboveCeiling& e) {
+        kind = {403, "above-ceiling", e.hint()};
+        reply.document["claims"] = claims_json(e.claims());
         detail = e.what();
     } catch (const daemon::Unhealthy& e) {
         kind = {422, "unhealthy", "what was live stays live; `output` is what the new version said"};

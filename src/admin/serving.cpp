@@ -9,7 +9,7 @@
 #include "src/http/fields.hpp"
 #include "src/store/database.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -30,7 +30,7 @@ std::pair<std::string, std::string> header_from(std::string_view line) {
     const std::string_view name = line.substr(0, colon);
     if (colon == line.npos || !http::is_token(name))
         throw store::BadValue(
-            fmt::format("Kvmserver-Header: '{}': write NAME: VALUE", store::printable(line)));
+            fmt::format("Kvmserver-Header: '{}': write NAME: VALUE", tinykvm::brief(line)));
     return {std::string(name), std::string(http::trimmed(line.substr(colon + 1)))};
 }
 
@@ -42,7 +42,7 @@ double seconds_of(Call& call) {
     const double seconds = std::strtod(text->c_str(), &end);
     if (end == text->c_str() || *end != '\0' || !(seconds > 0) || seconds > kLongest)
         throw store::BadValue(fmt::format("timeout: '{}' is not above 0 and at most {} seconds",
-                                          store::printable(*text), kLongest));
+                                          tinykvm::brief(*text), kLongest));
     return seconds;
 }
 

@@ -2,14 +2,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "src/admin/access.hpp"
 #include "src/admin/handlers.hpp"
 #include "src/ops/reference.hpp"
+#include "src/snapshot/facts.hpp"
+#include "src/snapshot/json_text.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/importer.hpp"
 #include "src/store/stored_snapshot.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -41,9 +45,9 @@ std::optional<Range> range_of(std::string_view header, std::uint64_t size) {
     return range;
 }
 
-store::Digest referred(Call& call) {
+Digest referred(Call& call) {
     std::string reference = call.param("digest");
-    if (store::Digest::from_hex(reference))
+    if (Digest::from_hex(reference))
         reference = "sha256:" + reference;
     // With the beginning of one it could ask around for digests that it must not know; and of a whole one it does
     // not learn whether somebody has it.
@@ -56,12 +60,63 @@ store::Digest referred(Call& call) {
     return ops::find_snapshot(call.store(), reference);
 }
 
+struct Listed {
+    Digest snapshot;
+    std::vector<store::ChunkRef> pieces;
+};
+
+// {"snapshot": ..., "pieces": [[SHA-256, bytes], ...]}: a long list, of which no more than a piece is held as JSON.
+Listed listed(Call& call) {
+    constexpr std::size_t kMost = 8 << 20;
+    std::array<std::byte, 16 << 10> buffer;
+    std::size_t bytes = 0;
+    JsonText text([&]() -> std::string_view {
+        const std::size_t count = call.exchange.read(buffer);
+        if ((bytes += count) > kMost)
+            throw Refused(413, "too-large", fmt::format("the body is larger than {} bytes", kMost));
+        return {reinterpret_cast<const char*>(buffer.data()), count};
+    });
+    const auto wrong = [] { throw store::BadValue("\"pieces\" must be a list of [SHA-256, bytes]"); };
+    std::optional<Digest> snapshot;
+    std::vector<store::ChunkRef> pieces;
+    try {
+        text.object([&](const std::string& name) {
+            if (name == "snapshot") {
+                const json value = text.value();
+                if (!value.is_string())
+                    throw store::BadValue("\"snapshot\" must be a string");
+                snapshot = digest_from(value.get_ref<const std::string&>(), "snapshot");
+            } else if (name == "pieces") {
+                text.array(
+                    [&](std::size_t index) {
+                        const json piece = text.value();
+                        if (index >= kMostPieces)
+                            throw store::BadValue(fmt::format("more than {} pieces are listed", kMostPieces));
+                        if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() ||
+                            !piece[1].is_number_unsigned())
+                            wrong();
+                        pieces.push_back({digest_from(piece[0].get_ref<const std::string&>(), "pieces"), piece[1]});
+                    },
+                    wrong);
+            } else {
+                throw store::BadValue(fmt::format("\"{}\" is not known here", tinykvm::brief(name)));
+            }
+        });
+        text.expect_end();
+    } catch (const FormatError&) {
+        throw store::BadValue("the body must be a JSON object, of \"snapshot\" and \"pieces\"");
+    }
+    if (!snapshot)
+        throw store::BadValue("\"snapshot\" is missing");
+    return {*snapshot, std::move(pieces)};
+}
+
 } // namespace
 
 void list_snapshots(Call& call) {
     call.only_query({});
-    std::map<store::Digest, json> all;
-    const auto entry = [&](const store::Digest& digest, std::uint64_t bytes) -> json& {
+    std::map<Digest, json> all;
+    const auto entry = [&](const Digest& digest, std::uint64_t bytes) -> json& {
         return all
             .try_emplace(
                 digest,
@@ -76,7 +131,7 @@ void list_snapshots(Call& call) {
                     fmt::format("{}@{}", function.name, version.number));
     if (!call.who.limited())
         for (const std::string& file : call.store().folder().list(store::kSnapshots))
-            if (const auto digest = store::Digest::from_hex(file.substr(0, file.find('.')));
+            if (const auto digest = Digest::from_hex(file.substr(0, file.find('.')));
                 digest && !all.contains(*digest)) {
                 try {
                     entry(*digest, store::StoredSnapshot(call.store(), *digest).size());
@@ -91,7 +146,7 @@ void list_snapshots(Call& call) {
 
 void get_snapshot(Call& call) {
     call.only_query({});
-    const store::Digest digest = referred(call);
+    const Digest digest = referred(call);
     take_snapshot(call, digest);
     const store::StoredSnapshot snapshot(call.store(), digest);
     const auto range = range_of(call.request.header("Range"), snapshot.size());
@@ -117,18 +172,7 @@ void get_snapshot(Call& call) {
 
 void missing_pieces(Call& call) {
     call.only_query({});
-    Members members = call.members(32u << 20);
-    const store::Digest snapshot = digest_from(members.need_text("snapshot"), "snapshot");
-    const json list = members.any("pieces").value_or(json::array());
-    members.done();
-    if (!list.is_array())
-        throw store::BadValue("\"pieces\" must be a list of [SHA-256, bytes]");
-    std::vector<store::ChunkRef> pieces;
-    for (const json& piece : list) {
-        if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_number_unsigned())
-            throw store::BadValue("\"pieces\" must be a list of [SHA-256, bytes]");
-        pieces.push_back({digest_from(piece[0].get_ref<const std::string&>(), "pieces"), piece[1]});
-    }
+    const auto [snapshot, pieces] = listed(call);
     store::Store& store = call.api.source().make();
     try {
         call.api.staged().add(take_snapshot(call, snapshot), call.who.id());
@@ -138,7 +182,7 @@ void missing_pieces(Call& call) {
     }
     const auto reach = pieces_within_reach(call);
     const auto lacking = store::missing(store, pieces);
-    const std::set<store::Digest> lacks(lacking.begin(), lacking.end());
+    const std::set<Digest> lacks(lacking.begin(), lacking.end());
     auto missing = json::array();
     for (std::size_t i = 0; i < pieces.size(); ++i)
         if (lacks.contains(pieces[i].digest) || (reach && !reach->contains(pieces[i].digest)))

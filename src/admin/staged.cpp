@@ -11,16 +11,16 @@ void Staged::add(store::SnapshotHold hold, std::int64_t token) {
     const std::lock_guard lock(mutex_);
     drop_old();
     make_room();
-    const store::Digest digest = hold.digest();
+    const Digest digest = hold.digest();
     const auto [at, added] = entries_.try_emplace(digest, Entry{std::move(hold), {}, {}});
     at->second.tokens.insert(token);
     at->second.until = Clock::now() + kept_;
 }
 
-std::vector<store::Digest> Staged::all_of(std::int64_t token) {
+std::vector<Digest> Staged::all_of(std::int64_t token) {
     const std::lock_guard lock(mutex_);
     drop_old();
-    std::vector<store::Digest> all;
+    std::vector<Digest> all;
     for (const auto& [digest, entry] : entries_)
         if (entry.tokens.contains(token))
             all.push_back(digest);

@@ -17,7 +17,7 @@ public:
     explicit Staged(std::chrono::milliseconds kept) : kept_(kept) {}
     // By the holder of that token (Principal::id).
     void add(store::SnapshotHold hold, std::int64_t token);
-    std::vector<store::Digest> all_of(std::int64_t token);
+    std::vector<Digest> all_of(std::int64_t token);
     void expire(); // gives up those whose time is over: gc may have them
 
 private:
@@ -31,7 +31,7 @@ private:
     void make_room();
     const std::chrono::milliseconds kept_;
     std::mutex mutex_;
-    std::map<store::Digest, Entry> entries_;
+    std::map<Digest, Entry> entries_;
 };
 
 } // namespace kvmserver::admin

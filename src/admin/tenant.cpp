@@ -9,7 +9,7 @@
 #include "src/store/errors.hpp"
 #include "src/store/secrets.hpp"
 #include "src/store/tenant.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -62,10 +62,10 @@ void require_routes(Call& call, const ops::DeployPlan& plan) {
         throw Refused(403, "route-not-granted",
                       fmt::format("route {}: this token may claim NAME.localhost of functions that it is for, and "
                                   "what is granted to it",
-                                  store::printable(claim.text())),
+                                  tinykvm::brief(claim.text())),
                       fmt::format("choose another route, or ask for a token that has it: kvmserver token create "
                                   "NAME --prefix {} --route '{}'",
-                                  prefix, store::printable(claim.text())));
+                                  prefix, tinykvm::brief(claim.text())));
     }
 }
 
@@ -83,10 +83,10 @@ void require_secrets(Call& call, const ops::DeployPlan& plan) {
             throw Refused(403, "secret-not-granted",
                           fmt::format("secret {}: {} has none of its own by that name, and none for all functions "
                                       "is granted to it",
-                                      store::printable(name), plan.name),
+                                      tinykvm::brief(name), plan.name),
                           fmt::format("set one (a new function is deployed with --no-activate first), or ask for "
                                       "the grant: kvmserver secret set {} --for {}",
-                                      store::printable(name), plan.name));
+                                      tinykvm::brief(name), plan.name));
 }
 
 } // namespace kvmserver::admin

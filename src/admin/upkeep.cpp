@@ -1,6 +1,7 @@
 // gc, verify, tokens
 #include <fmt/format.h>
 
+#include "src/admin/ceilings.hpp"
 #include "src/admin/handlers.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/clock.hpp"
@@ -52,6 +53,7 @@ void create_token(Call& call) {
     const std::string prefix = members.text("prefix").value_or("");
     const auto seconds = members.natural("expires_in");
     const auto routes = members.texts("routes").value_or(std::vector<std::string>());
+    const auto granted = members.any("ceilings");
     members.done();
     if (!scopes)
         throw store::BadValue("\"scopes\" is missing: some of read, invoke, deploy, admin");
@@ -65,14 +67,17 @@ void create_token(Call& call) {
             throw store::BadValue("\"expires_in\" must be 1 second to 100 years");
         expires = store::now_ms() + static_cast<std::int64_t>(*seconds) * 1000;
     }
-    const std::string token = store::Tokens(call.api.source().make()).create(name, sum, prefix, expires, routes);
-    call.reply(201,
-               {{"name", name},
-                {"token", token},
-                {"scopes", store::scope_names(sum)},
-                {"prefix", prefix},
-                {"routes", routes}},
-               {{"Cache-Control", "no-store"}});
+    const std::string ceilings = token_ceilings(granted, prefix, sum);
+    const std::string token =
+        store::Tokens(call.api.source().make()).create(name, sum, prefix, expires, routes, ceilings);
+    json reply{{"name", name},
+               {"token", token},
+               {"scopes", store::scope_names(sum)},
+               {"prefix", prefix},
+               {"routes", routes}};
+    if (!ceilings.empty())
+        reply["ceilings"] = json::parse(ceilings);
+    call.reply(201, reply, {{"Cache-Control", "no-store"}});
 }
 
 void delete_token(Call& call) {

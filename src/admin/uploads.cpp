@@ -6,6 +6,7 @@
 #include "src/admin/access.hpp"
 #include "src/admin/assemble.hpp"
 #include "src/admin/handlers.hpp"
+#include "src/common/time_text.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
 
@@ -28,11 +29,11 @@ json upload_json(const UploadInfo& upload) {
             {"size", upload.size},
             {"offset", upload.offset},
             {"sha256", upload.digest.hex()},
-            {"created", ops::time_text(upload.created)}};
+            {"created", time_text(upload.created)}};
 }
 
 // The caller began it and did not end it.
-std::optional<UploadInfo> unfinished(Call& call, Uploads& uploads, std::uint64_t size, const store::Digest& digest) {
+std::optional<UploadInfo> unfinished(Call& call, Uploads& uploads, std::uint64_t size, const Digest& digest) {
     for (const UploadInfo& upload : uploads.list())
         if (upload.token == call.who.id() && upload.size == size && upload.digest == digest)
             return upload;
@@ -41,7 +42,7 @@ std::optional<UploadInfo> unfinished(Call& call, Uploads& uploads, std::uint64_t
 
 // Takes what the client sends until it ends or breaks; what came is kept either way.
 std::uint64_t take(Call& call, store::UploadWriter& writer) {
-    std::vector<std::byte> buffer(256u << 10);
+    std::vector<std::byte> buffer(64u << 10);
     std::uint64_t synced = writer.offset();
     try {
         while (const std::size_t count = call.exchange.read(buffer)) {
@@ -72,7 +73,7 @@ void drop(Uploads& uploads, const std::string& id) {
 ops::Imported complete(Call& call, Uploads& uploads, const std::string& id) {
     std::optional<ops::Imported> imported;
     try {
-        const tinykvm::UniqueFd file = uploads.complete(id);
+        const store::LockedUpload file = uploads.complete(id);
         imported.emplace(assemble(call, file.get()));
     } catch (const store::MissingChunk&) {
         drop(uploads, id);
@@ -100,7 +101,7 @@ void create_upload(Call& call) {
     call.only_query({});
     Members members = call.members();
     const std::uint64_t size = members.need_natural("size");
-    const store::Digest digest = digest_from(members.need_text("sha256"), "sha256");
+    const Digest digest = digest_from(members.need_text("sha256"), "sha256");
     members.done();
     store::Store& store = call.api.source().make();
     try {
@@ -111,7 +112,7 @@ void create_upload(Call& call) {
     }
     Uploads uploads(store);
     const auto known = unfinished(call, uploads, size, digest);
-    const UploadInfo upload = known ? *known : uploads.create(size, digest, call.who.id());
+    const UploadInfo upload = known ? *known : call.api.uploads().create(store, call.who, size, digest);
     Headers headers = progress(upload);
     headers.emplace_back("Location", "/v1/uploads/" + upload.id);
     json object = upload_json(upload);

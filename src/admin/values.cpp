@@ -1,5 +1,6 @@
 // .../env and .../secrets
 #include "src/admin/handlers.hpp"
+#include "src/common/time_text.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/secrets.hpp"
@@ -76,7 +77,7 @@ void list_secrets(Call& call) {
     const std::string function = function_of(call);
     auto list = json::array();
     for (const store::SecretInfo& secret : store::Secrets(call.store()).list(function)) {
-        list.push_back({{"name", secret.name}, {"changed", ops::time_text(secret.changed)}});
+        list.push_back({{"name", secret.name}, {"changed", time_text(secret.changed)}});
         if (function.empty())
             list.back()["for"] = secret.grants;
     }

@@ -35,9 +35,12 @@ Ceilings ceilings_from(const json& object, const std::function<std::string(std::
         return ceilings;
     for (const auto& [name, value] : object.items()) {
         bool found = false;
-        each_key([&](const char* key, auto, auto) { found |= name == key; });
+        each_key([&found, &name = name](const char* key, auto, auto) { found |= name == key; });
         if (!found) // what is not understood must not be taken for a ceiling that stands
-            throw UserError(ExitCode::usage, fmt::format("{}there is no ceiling \"{}\"; docs/SERVE.md lists those that there are", where(name), name));
+            throw UserError(
+                ExitCode::usage,
+                fmt::format("{}there is no ceiling \"{}\"; docs/SERVE.md lists those that there are",
+                            where(name), name));
     }
     return ceilings;
 }
@@ -99,9 +102,12 @@ std::vector<std::string> public_paths() {
 
 tinykvm::Granted granted_by(const Ceilings& ceilings) {
     tinykvm::Granted granted = ceilings.granted;
-    if (granted.read)
+    if (granted.read) {
+        if (!granted.write) // that of reading is its ceiling, but what everybody may read nobody may write to
+            granted.write = granted.read;
         for (std::string& path : public_paths())
             granted.read->push_back(std::move(path));
+    }
     return granted;
 }
 

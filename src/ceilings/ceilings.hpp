@@ -20,23 +20,25 @@ struct Ceilings {
     std::optional<double> boot_seconds, request_seconds, request_total_seconds;
     std::optional<std::uint64_t> memory, address_space, request_memory, keep_memory; // bytes
     std::optional<std::uint64_t> open_files;
-    std::optional<std::uint64_t> machines, kept_machines, queue; // of a version: scale.max, scale.min, scale.queue
-    std::optional<std::uint64_t> functions, versions;            // versions: of each function
-    std::optional<std::uint64_t> disk_bytes;                     // of the snapshots of all functions
-    std::optional<std::uint64_t> log_bytes;                      // of a function
+    std::optional<std::uint64_t> machines, kept_machines,
+        queue;                                        // of a version: scale.max, scale.min, scale.queue
+    std::optional<std::uint64_t> functions, versions; // versions: of each function
+    std::optional<std::uint64_t> disk_bytes;          // of the snapshots of all functions
+    std::optional<std::uint64_t> log_bytes;           // of a function
     bool operator==(const Ceilings&) const = default;
 };
 
-// `json` is an object with the keys of a file of ceilings (docs/SERVE.md). Throws UserError (usage); the message begins with
-// where(key).
-Ceilings ceilings_from(const nlohmann::json& json, const std::function<std::string(std::string_view key)>& where);
+// `json` is an object with the keys of a file of ceilings (docs/SERVE.md). Throws UserError (usage); the
+// message begins with where(key).
+Ceilings ceilings_from(const nlohmann::json& json,
+                       const std::function<std::string(std::string_view key)>& where);
 nlohmann::json to_json(const Ceilings& ceilings);
 // Those of `more` where it has them, else those of `base`.
 Ceilings over(const Ceilings& base, const Ceilings& more);
 
-// For the holders of tokens for functions of a prefix, where their operator says nothing else: no paths of the host but what every
-// program may read, no volumes, no Unix sockets, no connections to this host or its neighbours' link-local addresses, and the
-// limits that the command line has by default.
+// For the holders of tokens for functions of a prefix, where their operator says nothing else: no paths of
+// the host but what every program may read, no volumes, no Unix sockets, no connections to this host or its
+// neighbours' link-local addresses, and the limits that the command line has by default.
 const Ceilings& strangers_ceilings();
 
 // What is within any ceiling on reading: what a distribution ships for every program.

@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "src/ceilings/keys.hpp"
-#include "src/snapshot/text.hpp"
 #include "tinykvm/base/guest_addr.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 
@@ -17,6 +17,7 @@ using namespace tinykvm;
 namespace {
 
 constexpr std::size_t kMostTold = 20;
+constexpr std::string_view kUnixPathRule = "unix:/";
 
 template <class Values>
 std::string listed(const nlohmann::json& values, const Values& otherwise) {
@@ -35,22 +36,25 @@ std::string granted_text(const std::optional<std::vector<T>>& values) {
 bool path_within(const std::string& asked, const std::vector<std::string>& folders) {
     const PathText path = cut_path(asked);
     // ".." may lead anywhere by way of a link.
-    return path.absolute && !path.dots &&
-           std::ranges::any_of(folders, [&](const std::string& folder) { return is_beneath(join_parts(path.parts), folder); });
+    return path.absolute && !path.dots && std::ranges::any_of(folders, [&](const std::string& folder) {
+               return is_beneath(join_parts(path.parts), folder);
+           });
 }
 
 bool variable_within(const std::string& asked, const std::vector<std::string>& patterns) {
     const bool many = asked.ends_with('*');
     const std::string_view name = std::string_view(asked).substr(0, asked.size() - many);
     return std::ranges::any_of(patterns, [&](const std::string& pattern) {
-        return pattern == asked || (pattern.ends_with('*') && name.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1)));
+        return pattern == asked ||
+               (pattern.ends_with('*') &&
+                name.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1)));
     });
 }
 
 bool volume_within(const Volume& asked, const std::vector<Volume>& granted) {
     return std::ranges::any_of(granted, [&](const Volume& each) {
-        return path_within(asked.host, {each.host}) && (!asked.read || each.read) && (!asked.write || each.write) &&
-               (!asked.execute || each.execute);
+        return path_within(asked.host, {each.host}) && (!asked.read || each.read) &&
+               (!asked.write || each.write) && (!asked.execute || each.execute);
     });
 }
 
@@ -62,7 +66,8 @@ std::vector<NetGrant> ranges_of_rule(const NetRule& rule) {
     in6_addr six{};
     if (rule.host.empty())
         return {range};
-    if (::inet_pton(AF_INET, rule.host.c_str(), &four) != 1 && ::inet_pton(AF_INET6, rule.host.c_str(), &six) != 1) {
+    if (::inet_pton(AF_INET, rule.host.c_str(), &four) != 1 &&
+        ::inet_pton(AF_INET6, rule.host.c_str(), &six) != 1) {
         range.kind = NetGrant::Kind::name;
         range.name = rule.host;
         auto ranges = ranges_of(range, false); // localhost is known
@@ -78,12 +83,13 @@ std::vector<NetGrant> ranges_of_rule(const NetRule& rule) {
 
 bool port_within(std::uint16_t asked, std::uint16_t granted) { return granted == 0 || asked == granted; }
 
-bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted, const std::vector<NetGrant>& denied) {
+bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted,
+                const std::vector<NetGrant>& denied) {
     if (rule.host.starts_with(kUnixRule)) {
         const std::string name = rule.host.substr(std::string_view(kUnixRule).size());
         return std::ranges::any_of(granted, [&](const NetGrant& each) {
             return each.kind == NetGrant::Kind::unix_path   ? path_within(name, {each.name})
-                   : each.kind == NetGrant::Kind::unix_name ? name == each.name
+                   : each.kind == NetGrant::Kind::unix_name ? fits_unix_name(name, each.name)
                                                             : false;
         });
     }
@@ -92,7 +98,8 @@ bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted, const
             if (!port_within(asked.port, each.port))
                 return false;
             if (asked.kind == NetGrant::Kind::name) // where it leads is looked at when it is connected to
-                return (each.kind == NetGrant::Kind::name && each.name == asked.name) || (each.kind == NetGrant::Kind::range && each.bits == 0);
+                return (each.kind == NetGrant::Kind::name && each.name == asked.name) ||
+                       (each.kind == NetGrant::Kind::range && each.bits == 0);
             return std::ranges::any_of(ranges_of(each, false), [&](const NetGrant& range) {
                 return range.bits <= asked.bits && in_range(asked.bytes, range.bytes, range.bits);
             });
@@ -104,7 +111,8 @@ bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted, const
                        const unsigned bits = std::min(range.bits, asked.bits);
                        return in_range(asked.bytes, range.bytes, bits);
                    };
-                   return (port_within(asked.port, each.port) || asked.port == 0) && std::ranges::any_of(ranges_of(each, false), overlap);
+                   return (port_within(asked.port, each.port) || asked.port == 0) &&
+                          std::ranges::any_of(ranges_of(each, false), overlap);
                });
     };
     const auto asked = ranges_of_rule(rule);
@@ -114,7 +122,8 @@ bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted, const
 std::string rule_text(const NetRule& rule) {
     if (rule.host.starts_with(kUnixRule) || rule.port == 0)
         return rule.host;
-    return rule.host.find(':') == rule.host.npos ? fmt::format("{}:{}", rule.host, rule.port) : fmt::format("[{}]:{}", rule.host, rule.port);
+    return rule.host.find(':') == rule.host.npos ? fmt::format("{}:{}", rule.host, rule.port)
+                                                 : fmt::format("[{}]:{}", rule.host, rule.port);
 }
 
 class Comparison {
@@ -138,7 +147,8 @@ private:
             found_.push_back({printable(claim), std::move(granted), fatal});
     }
 
-    std::string addresses(const std::optional<std::vector<NetGrant>>& granted, const std::optional<std::vector<NetGrant>>& denied) {
+    std::string addresses(const std::optional<std::vector<NetGrant>>& granted,
+                          const std::optional<std::vector<NetGrant>>& denied) {
         using List = ceiling_values::List<ceiling_values::Address>;
         std::string text = granted ? granted_text<ceiling_values::Address>(granted) : "*";
         if (denied && !denied->empty())
@@ -146,19 +156,34 @@ private:
         return text;
     }
 
+    // Whether they leave out no address, no abstract name and, where that matters, no path.
+    static bool everywhere(const std::vector<NetGrant>& grants, bool paths) {
+        const auto there = [&](NetGrant::Kind kind, const char* name) {
+            return std::ranges::any_of(grants, [&](const NetGrant& each) {
+                return each.kind == kind && each.name == name && each.bits == 0 && each.port == 0;
+            });
+        };
+        return there(NetGrant::Kind::range, "") && there(NetGrant::Kind::unix_name, "@*") &&
+               (!paths || there(NetGrant::Kind::unix_path, "/"));
+    }
+
     void everything() {
         const Granted& granted = most_.granted;
         std::string text;
-        const auto bound = [&](const char* key, const std::string& value) { text += fmt::format("{}{} {}", text.empty() ? "" : "; ", key, value); };
-        const auto all = [](const std::vector<std::string>& paths) { return std::ranges::find(paths, "/") != paths.end(); };
+        const auto bound = [&](const char* key, const std::string& value) {
+            text += fmt::format("{}{} {}", text.empty() ? "" : "; ", key, value);
+        };
+        const auto all = [](const std::vector<std::string>& paths) {
+            return std::ranges::find(paths, "/") != paths.end();
+        };
         if (granted.read && !all(*granted.read))
             bound("allow-read", granted_text<ceiling_values::Path>(granted.read));
         if (granted.write && !all(*granted.write))
             bound("allow-write", granted_text<ceiling_values::Path>(granted.write));
-        const NetRule any;
-        if (!net_within(any, granted.connect.value_or(kAny), granted.deny_connect.value_or(std::vector<NetGrant>{})))
+        if ((granted.connect && !everywhere(*granted.connect, false)) ||
+            (granted.deny_connect && !granted.deny_connect->empty()))
             bound("allow-connect", addresses(granted.connect, granted.deny_connect));
-        if (granted.listen) // with it any abstract name could be taken
+        if (granted.listen && !everywhere(*granted.listen, true))
             bound("allow-listen", granted_text<ceiling_values::Address>(granted.listen));
         if (most_.env && !variable_within("*", *most_.env))
             bound("allow-env", granted_text<ceiling_values::Variable>(most_.env));
@@ -190,12 +215,19 @@ private:
         }
         if (granted.connect || granted.deny_connect)
             for (const NetRule& rule : asked.connect)
-                if (!net_within(rule, granted.connect.value_or(kAny), granted.deny_connect.value_or(std::vector<NetGrant>{})))
-                    add("--allow-connect=" + rule_text(rule), addresses(granted.connect, granted.deny_connect));
-        if (granted.listen)
-            for (const NetRule& rule : asked.listen)
-                if (!net_within(rule, *granted.listen, {}))
-                    add("--allow-listen=" + rule_text(rule), granted_text<ceiling_values::Address>(granted.listen));
+                if (!net_within(rule, granted.connect.value_or(kAny),
+                                granted.deny_connect.value_or(std::vector<NetGrant>{})))
+                    add("--allow-connect=" + rule_text(rule),
+                        addresses(granted.connect, granted.deny_connect));
+        for (const NetRule& rule : asked.listen) {
+            if (granted.listen && !net_within(rule, *granted.listen, {}))
+                add("--allow-listen=" + rule_text(rule),
+                    granted_text<ceiling_values::Address>(granted.listen));
+            const auto& paths = granted.write ? granted.write : granted.read;
+            if (!granted.listen && paths && rule.host.starts_with(kUnixPathRule) &&
+                !path_within(rule.host.substr(kUnixPathRule.size() - 1), *paths))
+                add("--allow-listen=" + rule_text(rule), granted_text<ceiling_values::Path>(paths));
+        }
         if (most_.env)
             for (const std::string& name : asked.env)
                 if (!variable_within(name, *most_.env))
@@ -205,17 +237,21 @@ private:
     void volumes() {
         const Granted& granted = most_.granted;
         for (const Volume& volume : asked_.permissions.volumes) {
-            const std::string claim = fmt::format("--volume={}:{}:{}{}{}", volume.host, volume.guest, volume.read ? "r" : "",
-                                                  volume.write ? "w" : "", volume.execute ? "x" : "");
+            const std::string claim =
+                fmt::format("--volume={}:{}:{}{}{}", volume.host, volume.guest, volume.read ? "r" : "",
+                            volume.write ? "w" : "", volume.execute ? "x" : "");
             if (granted.volumes) {
                 if (!volume_within(volume, *granted.volumes))
                     add(claim, granted_text<ceiling_values::HostFolder>(granted.volumes));
-            } else if (granted.read || granted.write) { // where volumes have no ceiling of their own, that of paths is theirs
+            } else if (granted.read ||
+                       granted.write) { // where volumes have no ceiling of their own, that of paths is theirs
                 const std::vector<std::string> none;
                 const auto& read = granted.read ? *granted.read : none;
                 const auto& write = granted.write ? *granted.write : read;
-                if (!path_within(volume.host, write) && (volume.write || (granted.read && !path_within(volume.host, read))))
-                    add(claim, granted_text<ceiling_values::Path>(volume.write && granted.write ? granted.write : granted.read));
+                if (!path_within(volume.host, write) &&
+                    (volume.write || (granted.read && !path_within(volume.host, read))))
+                    add(claim, granted_text<ceiling_values::Path>(
+                                   volume.write && granted.write ? granted.write : granted.read));
             }
         }
     }
@@ -224,9 +260,12 @@ private:
         const Limits& asked = asked_.limits;
         const auto time = [&](const char* option, double value, const std::optional<double>& most) {
             if (most && (value <= 0 || value > *most))
-                add(value <= 0 ? fmt::format("{} without end", option) : fmt::format("{}={:.10g}", option, value), fmt::format("{:.10g} s", *most));
+                add(value <= 0 ? fmt::format("{} without end", option)
+                               : fmt::format("{}={:.10g}", option, value),
+                    fmt::format("{:.10g} s", *most));
         };
-        const auto memory = [&](const char* option, std::uint64_t value, const std::optional<std::uint64_t>& most) {
+        const auto memory = [&](const char* option, std::uint64_t value,
+                                const std::optional<std::uint64_t>& most) {
             if (most && value > *most)
                 add(fmt::format("{}={}", option, value >> 20), fmt::format("{} MiB", *most >> 20));
         };
@@ -240,11 +279,13 @@ private:
         if (most_.open_files && asked.open_files > *most_.open_files)
             add(fmt::format("{} open files", asked.open_files), fmt::to_string(*most_.open_files));
         if (most_.memory && asked_.image_bytes > *most_.memory)
-            add(fmt::format("{} MiB of memory in the snapshot", asked_.image_bytes >> 20), fmt::format("{} MiB", *most_.memory >> 20), true);
+            add(fmt::format("{} MiB of memory in the snapshot", asked_.image_bytes >> 20),
+                fmt::format("{} MiB", *most_.memory >> 20), true);
     }
 
     void numbers() {
-        const auto number = [&](const char* key, const std::optional<std::uint64_t>& value, const std::optional<std::uint64_t>& most) {
+        const auto number = [&](const char* key, const std::optional<std::uint64_t>& value,
+                                const std::optional<std::uint64_t>& most) {
             if (value && most && *value > *most)
                 add(fmt::format("{} = {}", key, *value), fmt::to_string(*most));
         };
@@ -261,15 +302,24 @@ private:
 
 } // namespace
 
-Claims claims_of(const MachineState& state) {
+namespace {
+
+Claims claims(const Permissions& permissions, const Limits& limits, std::uint32_t frames) {
     Claims claims;
-    claims.permissions = state.permissions;
-    claims.limits = state.limits;
-    claims.image_bytes = std::uint64_t{state.frames} * kPageSize;
+    claims.permissions = permissions;
+    claims.limits = limits;
+    claims.image_bytes = std::uint64_t{frames} * kPageSize;
     return claims;
 }
 
-std::vector<Excess> above(const Ceilings& ceilings, const Claims& claims) { return Comparison(ceilings, claims).run(); }
+} // namespace
+
+Claims claims_of(const MachineState& state) { return claims(state.permissions, state.limits, state.frames); }
+Claims claims_of(const SnapshotFacts& facts) { return claims(facts.permissions, facts.limits, facts.frames); }
+
+std::vector<Excess> above(const Ceilings& ceilings, const Claims& claims) {
+    return Comparison(ceilings, claims).run();
+}
 
 std::string text_of(const std::vector<Excess>& all) {
     std::string text;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/ceilings/ceilings.hpp"
+#include "src/snapshot/facts.hpp"
 
 namespace kvmserver {
 
@@ -16,6 +17,7 @@ struct Claims {
     std::optional<std::uint64_t> machines, kept_machines, queue; // what the manifest says
 };
 Claims claims_of(const tinykvm::MachineState& state);
+Claims claims_of(const SnapshotFacts& facts);
 
 struct Excess {
     std::string claim;   // "--allow-write=/etc"

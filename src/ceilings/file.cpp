@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "src/store/tenant.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -46,7 +47,8 @@ Ceilings section(const toml::table& table, const std::string& file, bool with_pr
             object[std::string(key.str())] = to_json(value);
     return ceilings_from(object, [&](std::string_view key) {
         const auto at = table.find(key);
-        return fmt::format("{}:{}: ", file, at == table.end() ? table.source().begin.line : at->first.source().begin.line);
+        return fmt::format("{}:{}: ", file,
+                           at == table.end() ? table.source().begin.line : at->first.source().begin.line);
     });
 }
 
@@ -60,14 +62,16 @@ toml::table parse(const std::filesystem::path& path) {
     try {
         return toml::parse(tinykvm::read_text(fd.get(), "ceilings " + path.string()));
     } catch (const toml::parse_error& error) {
-        throw UserError(ExitCode::usage,
-                        fmt::format("{}:{}: {}", path.string(), error.source().begin.line, std::string(error.description())));
+        throw UserError(ExitCode::usage, fmt::format("{}:{}: {}", path.string(), error.source().begin.line,
+                                                     std::string(error.description())));
     }
 }
 
 } // namespace
 
-Ceilings CeilingsFile::read_single(const std::filesystem::path& path) { return section(parse(path), path.string(), false); }
+Ceilings CeilingsFile::read_single(const std::filesystem::path& path) {
+    return section(parse(path), path.string(), false);
+}
 
 CeilingsFile CeilingsFile::read(const std::filesystem::path& path) {
     const toml::table top = parse(path);
@@ -75,7 +79,8 @@ CeilingsFile CeilingsFile::read(const std::filesystem::path& path) {
     file.sections_.push_back({"", section(top, path.string(), true)});
     if (const toml::node* prefixes = top.get(kPrefix)) {
         const auto wrong = [&](const toml::node& node) {
-            throw UserError(ExitCode::usage, fmt::format("{}:{}: write [prefix.\"NAME-\"] before the ceilings of functions whose names begin with NAME-",
+            throw UserError(ExitCode::usage, fmt::format("{}:{}: write [prefix.\"NAME-\"] before the "
+                                                         "ceilings of functions whose names begin with NAME-",
                                                          path.string(), node.source().begin.line));
         };
         if (!prefixes->is_table())
@@ -83,7 +88,14 @@ CeilingsFile CeilingsFile::read(const std::filesystem::path& path) {
         for (const auto& [prefix, table] : *prefixes->as_table()) {
             if (!table.is_table() || prefix.str().empty())
                 wrong(table);
-            file.sections_.push_back({std::string(prefix.str()), section(*table.as_table(), path.string(), false)});
+            try {
+                store::check_prefix(prefix.str());
+            } catch (const UserError& error) { // it would be of no function, and its ceilings stand nowhere
+                throw UserError(ExitCode::usage, fmt::format("{}:{}: {}", path.string(),
+                                                             table.source().begin.line, error.what()));
+            }
+            file.sections_.push_back(
+                {std::string(prefix.str()), section(*table.as_table(), path.string(), false)});
         }
     }
     std::ranges::stable_sort(file.sections_, {}, [](const Section& each) { return each.prefix.size(); });
@@ -93,7 +105,7 @@ CeilingsFile CeilingsFile::read(const std::filesystem::path& path) {
 std::vector<CeilingsFile::Section> CeilingsFile::sections_of(std::string_view function) const {
     std::vector<Section> found;
     for (const Section& each : sections_)
-        if (function.starts_with(each.prefix))
+        if (store::in_prefix(function, each.prefix))
             found.push_back(each);
     return found;
 }
@@ -101,7 +113,7 @@ std::vector<CeilingsFile::Section> CeilingsFile::sections_of(std::string_view fu
 Ceilings CeilingsFile::of(std::string_view function) const {
     Ceilings ceilings;
     for (const Section& each : sections_)
-        if (function.starts_with(each.prefix))
+        if (store::in_prefix(function, each.prefix))
             ceilings = over(ceilings, each.ceilings);
     return ceilings;
 }

@@ -25,7 +25,8 @@ public:
 
     // Of a function: those for all, each replaced by that of the longest of its prefixes that has one.
     Ceilings of(std::string_view function) const;
-    // Every section that is about the function. Totals (functions, disk_bytes) count all functions of their section.
+    // Every section that is about the function. Totals (functions, disk_bytes) count all functions of their
+    // section.
     std::vector<Section> sections_of(std::string_view function) const;
 
 private:

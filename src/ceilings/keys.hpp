@@ -1,4 +1,5 @@
-// The keys of ceilings: name, member, and how its value is written. Used by all that reads, writes or compares them.
+// The keys of ceilings: name, member, and how its value is written. Used by all that reads, writes or
+// compares them.
 #pragma once
 #include <fmt/format.h>
 
@@ -7,7 +8,7 @@
 
 #include "src/ceilings/ceilings.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 namespace kvmserver {
 
@@ -49,7 +50,9 @@ struct Path {
     static std::string read(const std::string& key, const std::string& text) {
         const tinykvm::PathText path = tinykvm::cut_path(text);
         if (!path.absolute || path.dots || text.find('\0') != text.npos)
-            throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("{}: \"{}\" must be an absolute path without \"..\"", key, text));
+            throw tinykvm::UserError(
+                tinykvm::ExitCode::usage,
+                fmt::format("{}: \"{}\" must be an absolute path without \"..\"", key, text));
         return tinykvm::join_parts(path.parts);
     }
     static std::string write(const std::string& path) { return path; }
@@ -57,19 +60,25 @@ struct Path {
 struct Variable {
     static std::string read(const std::string& key, const std::string& text) {
         if (text.empty() || text.find('*') < text.size() - 1)
-            throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("{}: \"{}\" must be a name, which may end in *", key, text));
+            throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                     fmt::format("{}: \"{}\" must be a name, which may end in *", key, text));
         return text;
     }
     static std::string write(const std::string& name) { return name; }
 };
 struct Address {
-    static tinykvm::NetGrant read(const std::string& key, const std::string& text) { return tinykvm::parse_net_grant(key, text); }
+    static tinykvm::NetGrant read(const std::string& key, const std::string& text) {
+        return tinykvm::parse_net_grant(key, text);
+    }
     static std::string write(const tinykvm::NetGrant& grant) { return grant.text; }
 };
 struct HostFolder {
-    static tinykvm::Volume read(const std::string& key, const std::string& text) { return tinykvm::parse_volume_grant(key, text); }
+    static tinykvm::Volume read(const std::string& key, const std::string& text) {
+        return tinykvm::parse_volume_grant(key, text);
+    }
     static std::string write(const tinykvm::Volume& volume) {
-        return fmt::format("{}:{}{}{}", volume.host, volume.read ? "r" : "", volume.write ? "w" : "", volume.execute ? "x" : "");
+        return fmt::format("{}:{}{}{}", volume.host, volume.read ? "r" : "", volume.write ? "w" : "",
+                           volume.execute ? "x" : "");
     }
 };
 
@@ -84,26 +93,31 @@ struct Seconds {
     static json write(double seconds) { return seconds; }
 };
 
-template <std::uint64_t unit>
+template <std::uint64_t unit, std::int64_t least = 0>
 struct Whole {
     static constexpr std::uint64_t kMost = unit == 1 ? 1ull << 32 : 128ull << 20; // MiB: 128 TiB
     static std::uint64_t read(const std::string& key, const json& value) {
-        if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::uint64_t>() > kMost)
-            bad(key, fmt::format("a whole number {}from 0 to {}", unit == 1 ? "" : "of MiB ", kMost));
+        if (!value.is_number_integer() || value.get<std::int64_t>() < least ||
+            value.get<std::uint64_t>() > kMost)
+            bad(key, fmt::format("a whole number {}from {} to {}", unit == 1 ? "" : "of MiB ", least, kMost));
         return value.get<std::uint64_t>() * unit;
     }
     static json write(std::uint64_t number) { return number / unit; }
 };
 using Count = Whole<1>;
+using Positive = Whole<1, 1>;
 using Mib = Whole<1 << 20>;
 
 } // namespace ceiling_values
 
-// Calls f(name, member, codec) for each; `member` takes a (const) Ceilings and returns a reference to its std::optional.
+// Calls f(name, member, codec) for each; `member` takes a (const) Ceilings and returns a reference to its
+// std::optional.
 template <class F>
 void each_key(F&& f) {
     using namespace ceiling_values;
-#define KVMSERVER_CEILING(name, member, codec) f(name, [](auto& ceilings) -> auto& { return ceilings.member; }, codec())
+#define KVMSERVER_CEILING(name, member, codec)                                                               \
+    f(                                                                                                       \
+        name, [](auto& ceilings) -> auto& { return ceilings.member; }, codec())
     KVMSERVER_CEILING("allow-read", granted.read, List<Path>);
     KVMSERVER_CEILING("allow-write", granted.write, List<Path>);
     KVMSERVER_CEILING("allow-connect", granted.connect, List<Address>);
@@ -119,7 +133,7 @@ void each_key(F&& f) {
     KVMSERVER_CEILING("max-request-memory", request_memory, Mib);
     KVMSERVER_CEILING("limit-request-memory", keep_memory, Mib);
     KVMSERVER_CEILING("max-open-files", open_files, Count);
-    KVMSERVER_CEILING("max-machines", machines, Count);
+    KVMSERVER_CEILING("max-machines", machines, Positive);
     KVMSERVER_CEILING("max-kept-machines", kept_machines, Count);
     KVMSERVER_CEILING("max-queue", queue, Count);
     KVMSERVER_CEILING("max-functions", functions, Count);

@@ -73,6 +73,13 @@ std::string walls_line() {
     return "jail: not tried, a process could not be started";
 }
 
+// Whether `serve` here could count and bound what each function uses.
+std::string groups_line() {
+    const std::string missing = daemon::ControlGroups::would_miss();
+    return missing.empty() ? "control groups ok (memory, pids, cpu, io)"
+                           : fmt::format("control groups: {}; functions are bounded by their own limits only", missing);
+}
+
 int examine(const std::string& device, const Invocation& invocation, Context& context, bool fixing) {
     const Facts facts = doctor::gather(device, store_of(invocation, context));
     int code = 0;
@@ -90,7 +97,7 @@ int examine(const std::string& device, const Invocation& invocation, Context& co
             code = static_cast<int>(reason.code());
         }
         if (code == 0)
-            context.out << walls_line() << '\n';
+            context.out << walls_line() << '\n' << groups_line() << '\n';
         if (facts.nested_off)
             context.out << "nested virtualisation off: machines of this host cannot run kvmserver themselves "
                            "(kvm_intel or kvm_amd nested=1)\n";

@@ -1,30 +1,19 @@
 #include "src/cli/function_process.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
 
-#include "src/runner/listeners.hpp"
+#include "src/cli/inner_process.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
-namespace {
-
-tinykvm::UniqueFd inherited(const std::string& number) {
-    tinykvm::UniqueFd fd(parse_listen_fd("fd:" + number));
-    ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
-    return fd;
-}
-
-} // namespace
 
 int function_process(const std::vector<std::string>& words, std::span<char> title,
                      const std::function<int(FunctionOptions)>& action) {
-    try {
+    return inner_process([&] {
         const bool with_parent = words.size() == 6 && words[5] == "with-parent";
         const auto mode = words.size() > 3 ? jail::mode_of(words[3]) : std::nullopt;
         if ((words.size() != 5 && !with_parent) || !mode)
@@ -44,13 +33,7 @@ int function_process(const std::vector<std::string>& words, std::span<char> titl
         };
         options.machine.ephemeral = true;
         return action(std::move(options));
-    } catch (const tinykvm::UserError& error) {
-        std::cerr << "kvmserver: " << error.what() << std::endl;
-        return static_cast<int>(error.code());
-    } catch (const std::exception& error) {
-        std::cerr << "kvmserver: " << error.what() << std::endl;
-        return static_cast<int>(tinykvm::ExitCode::failure);
-    }
+    });
 }
 
 } // namespace kvmserver::cli

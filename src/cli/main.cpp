@@ -1,3 +1,3 @@
 #include "src/cli/run_main.hpp"
 
-int main(int argc, char** argv) { return kvmserver::cli::run_main(argc, argv, kvmserver::run_function); }
+int main(int argc, char** argv) { return kvmserver::cli::run_main(argc, argv); }

@@ -46,6 +46,9 @@ constexpr OptionSpec kTable[] = {
      .help = "zstd level of the snapshot, 1 to 22", .offered = kSnapshot},
     {.name = "cache", .kind = Kind::text, .group = kOptions, .value = "DIR|none",
      .help = "keep snapshots unpacked there (~/.cache/kvmserver)", .offered = kSnapshot | kSnaprun},
+    {.name = "jail", .kind = Kind::text, .group = kOptions, .value = "auto|strict|off", .fallback = "auto",
+     .help = "walls around this process (docs/SECURITY.md)", .without_effect = kSnapshot,
+     .in_file = false},
     {.name = "strict-unique", .group = kOptions, .help = "refuse a program whose random values would repeat in every request",
      .without_effect = kRun | kSnaprun},
     {.name = "temporary", .help = "the file will not stay", .offered = kSnapshot, .in_file = false}, // for `deploy`

@@ -173,6 +173,9 @@ private:
         text("output", options_.snapshot_file);
         choice("cpu", options_.cpu);
         choice("reset", options_.reset);
+        std::string walls(jail::text_of(options_.jail));
+        choice("jail", walls);
+        options_.jail = *jail::mode_of(walls);
         text("warmup-path", options_.warmup_path);
         if (!options_.warmup_path.starts_with('/'))
             usage(fmt::format("{}: '{}' must start with '/'", find("warmup-path")->label("warmup-path"),

@@ -4,38 +4,13 @@
 
 #include "src/cli/option_table.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::cli {
 namespace {
 
-bool is_utf8(std::string_view text) {
-    for (std::size_t i = 0; i < text.size();) {
-        const auto byte = [&](std::size_t at) {
-            return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
-        };
-        const unsigned first = byte(i);
-        const std::size_t length = first < 0x80   ? 1
-                                   : first < 0xc2 ? 0
-                                   : first < 0xe0 ? 2
-                                   : first < 0xf0 ? 3
-                                   : first < 0xf5 ? 4
-                                                  : 0;
-        if (length == 0)
-            return false;
-        for (std::size_t k = 1; k < length; ++k)
-            if ((byte(i + k) & 0xc0) != 0x80)
-                return false;
-        // Overlong forms, surrogates and what is beyond U+10FFFF.
-        if ((first == 0xe0 && byte(i + 1) < 0xa0) || (first == 0xed && byte(i + 1) > 0x9f) ||
-            (first == 0xf0 && byte(i + 1) < 0x90) || (first == 0xf4 && byte(i + 1) > 0x8f))
-            return false;
-        i += length;
-    }
-    return true;
-}
-
 std::string quoted(const std::string& text) {
-    if (!is_utf8(text))
+    if (!tinykvm::is_utf8(text))
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  fmt::format("'{}' is not UTF-8 and cannot be written as TOML", text));
     std::string result = "\"";

@@ -3,6 +3,7 @@
 
 #include "src/cli/command.hpp"
 #include "src/cli/dev/dev.hpp"
+#include "src/cli/examiner_process.hpp"
 #include "src/cli/function_process.hpp"
 #include "src/cli/help/help.hpp"
 #include "src/cli/init/init.hpp"
@@ -10,16 +11,18 @@
 #include "src/cli/platform/platform.hpp"
 #include "src/runner/options.hpp"
 
-int kvmserver::cli::run_main(int argc, char** argv, const std::function<int(FunctionOptions)>& run_function) {
+int kvmserver::cli::run_main(int argc, char** argv, const Actions& actions) {
     const std::vector<std::string> words(argv + (argc > 0), argv + argc);
     if (is_function_process(words))
         return function_process(words,
                                 argc > 2 ? std::span(argv[2], std::strlen(argv[2])) : std::span<char>(),
-                                run_function);
+                                actions.function);
+    if (is_examiner(words))
+        return examiner_process(words);
     const Command commands[] = {
-        run_command(kvmserver::run_program),
+        run_command(actions.run),
         snapshot_command(kvmserver::make_snapshot),
-        snaprun_command(kvmserver::run_snapshot),
+        snaprun_command(actions.snaprun),
         inspect_command(),
         init_command(),
         dev_command(),

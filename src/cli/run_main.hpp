@@ -3,10 +3,16 @@
 #include <functional>
 
 #include "src/runner/function_worker.hpp"
+#include "src/runner/options.hpp"
 
 namespace kvmserver::cli {
 
-// `run_function`: what the process of a function does (kvmserver::run_function).
-int run_main(int argc, char** argv, const std::function<int(FunctionOptions)>& run_function);
+// What processes that run machines do; tests put something around it.
+struct Actions {
+    std::function<int(FunctionOptions)> function = kvmserver::run_function;
+    std::function<int(const Options&)> run = kvmserver::run_program, snaprun = kvmserver::run_snapshot;
+};
+
+int run_main(int argc, char** argv, const Actions& actions = {});
 
 } // namespace kvmserver::cli

@@ -14,6 +14,7 @@
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/probe_line.hpp"
 #include "src/daemon/daemon.hpp"
+#include "src/daemon/function_process.hpp"
 #include "src/runner/listeners.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "src/store/gc.hpp"
@@ -56,17 +57,55 @@ constexpr OptionSpec kServeOptions[] = {
      .value = "N",
      .fallback = "0",
      .help = "request machines of all functions together; 0 = no limit"},
+    {.name = "log-rate",
+     .kind = Kind::count,
+     .group = "Options",
+     .value = "KIB",
+     .fallback = "1024",
+     .help = "what a function may print in a second; more is dropped, and counted; 0 = no limit"},
     {.name = "jail",
      .kind = Kind::text,
      .group = "Options",
      .value = "HOW",
      .fallback = "auto",
      .help = "walls around the processes of functions: auto (all that this host allows), strict (all, or no function runs) or off"},
+    {.name = "cgroup",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "HOW",
+     .fallback = "auto",
+     .help = "a control group for each function's process: auto (where this host allows it), strict (or end) or off"},
+    {.name = "share-across-tenants",
+     .group = "Options",
+     .help = "functions of different tenants have equal pages in memory once, whose use each can time"},
+    {.name = "max-connections",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "N",
+     .fallback = "0",
+     .help = "connections at once; 0 = as many as open files allow, at most 16384"},
+    {.name = "max-connections-per-client",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "N",
+     .fallback = "0",
+     .help = "of these of one address (IPv6: of one /64); 0 = half, and of this host's own any number"},
+    {.name = "min-rate",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "BYTES",
+     .fallback = "32",
+     .help = "a second that a client must move when it is waited for; 0 = any"},
     {.name = "access-log",
      .kind = Kind::text,
      .group = "Options",
      .value = "FILE",
      .help = "a JSON object a request; - is stdout"},
+    {.name = "ceilings",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "FILE",
+     .help = "what functions are granted at most, TOML (docs/SERVE.md); SIGHUP reads it again"},
     {.name = "admin",
      .kind = Kind::repeated,
      .group = "Options",
@@ -79,6 +118,35 @@ constexpr OptionSpec kServeOptions[] = {
      .value = "FILE",
      .help = "PEM chain: TLS for the API"},
     {.name = "admin-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
+    {.name = "examinations",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "N",
+     .fallback = "2",
+     .help = "uploaded snapshots that are examined at once, by a process each"},
+    {.name = "examination-queue",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "N",
+     .fallback = "16",
+     .help = "uploaded snapshots that wait for it; more get 503"},
+    {.name = "token-uploads",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "MIB",
+     .fallback = "8192",
+     .help = "uploads under way of a token; 0 = no limit"},
+    {.name = "uploads",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "MIB",
+     .fallback = "32768",
+     .help = "uploads under way of all; 0 = no limit"},
+    {.name = "keep-free",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "MIB",
+     .help = "what uploads leave free on the store's disk (1024, a twentieth of the disk at most)"},
     {.name = "tls-certificate",
      .kind = Kind::text,
      .group = "Options",
@@ -139,9 +207,13 @@ struct Admin final : daemon::Companion {
     admin::OpenStore source;
     admin::Api api;
     std::unique_ptr<admin::Listener> listener;
-    Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options, const daemon::JailSettings& jail)
+    Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options,
+          const daemon::JailSettings& jail, std::shared_ptr<daemon::Examinations> examinations,
+          const admin::UploadLimits& uploads)
         : store(path), source(path, store),
-          api(source, {.control = &control, .executable = ops::kSelf, .jail = jail, .version = plain_version()}),
+          api(source, {.control = &control, .executable = ops::kSelf, .jail = jail,
+                       .examinations = std::move(examinations), .version = plain_version(),
+                       .uploads = uploads}),
           listener(std::make_unique<admin::Listener>(api, options)) {
         try {
             store::remove_leftovers(store);
@@ -191,14 +263,29 @@ admin::ListenerOptions admin_options(const Invocation& invocation, const Context
     return options;
 }
 
+daemon::ExaminationLimits examination_limits(const Invocation& invocation) {
+    daemon::ExaminationLimits limits;
+    limits.at_once = number_of<unsigned>(invocation, "examinations", limits.at_once, 1024);
+    limits.waiting = number_of<unsigned>(invocation, "examination-queue", limits.waiting, 1024);
+    if (limits.at_once == 0)
+        throw UserError(ExitCode::usage, "--examinations: '0' would examine nothing; give 1 or more");
+    return limits;
+}
+
+admin::UploadLimits upload_limits(const Invocation& invocation) {
+    constexpr std::uint64_t kMiB = 1 << 20, kMost = std::uint64_t{1} << 40;
+    admin::UploadLimits limits;
+    limits.of_token = kMiB * number_of<std::uint64_t>(invocation, "token-uploads", limits.of_token / kMiB, kMost);
+    limits.of_all = kMiB * number_of<std::uint64_t>(invocation, "uploads", limits.of_all / kMiB, kMost);
+    if (!text_of(invocation, "keep-free").empty())
+        limits.keep_free = kMiB * number_of<std::uint64_t>(invocation, "keep-free", 0, kMost);
+    return limits;
+}
+
 // What functions never see: all that is the daemon's own.
 daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::ServeOptions& options, const admin::ListenerOptions& admin) {
     daemon::JailSettings jail;
-    const std::string text = text_of(invocation, "jail", "auto");
-    const auto mode = jail::mode_of(text);
-    if (!mode)
-        throw UserError(ExitCode::usage, fmt::format("--jail: '{}' is none of auto, strict, off", text));
-    jail.mode = *mode;
+    jail.mode = platform::jail_mode(invocation, "jail");
     (void)FolderCache(default_cache_folder()).usable(); // makes it: what is not there yet cannot be covered
     for (const std::filesystem::path& path : {options.store, default_cache_folder(), std::filesystem::path(admin.socket), std::filesystem::path(options.certificate),
                                               std::filesystem::path(options.key), std::filesystem::path(admin.certificate),
@@ -237,6 +324,11 @@ int serve(const Invocation& invocation, Context& context) {
     options.machines = machines == 0 ? context.cpus : machines;
     options.idle_seconds = number_of<double>(invocation, "idle", 60, 1e9);
     options.max_machines = number_of<std::uint64_t>(invocation, "max-vms", 0, 1'000'000);
+    options.log_rate = number_of<std::uint64_t>(invocation, "log-rate", options.log_rate >> 10, 1'000'000) << 10;
+    constexpr std::uint64_t kMost = 10'000'000;
+    options.max_connections = number_of<std::uint64_t>(invocation, "max-connections", 0, kMost);
+    options.max_per_client = number_of<std::uint64_t>(invocation, "max-connections-per-client", 0, kMost);
+    options.min_rate = number_of<std::uint64_t>(invocation, "min-rate", 32, kMost);
     options.threads = std::max(1u, context.cpus / 2);
     options.access_log = text_of(invocation, "access-log");
     if (!options.access_log.empty() && options.access_log != "-")
@@ -244,16 +336,25 @@ int serve(const Invocation& invocation, Context& context) {
     for (std::string* const file : {&options.certificate, &options.key})
         if (!file->empty())
             *file = absolute_path(context.folder, *file);
+    if (const std::string ceilings = text_of(invocation, "ceilings"); !ceilings.empty())
+        options.ceilings = absolute_path(context.folder, ceilings);
     std::string listen = text_of(invocation, "listen", ":8080");
     if (listen.starts_with(tinykvm::kUnixRule))
         listen = tinykvm::kUnixRule + absolute_path(context.folder, listen.substr(std::string(tinykvm::kUnixRule).size()));
     options.listen = [listen] { return listen_on(listen); };
     const admin::ListenerOptions admin_listener = admin_options(invocation, context, options.store);
+    options.share_across_tenants = platform::flag(invocation, "share-across-tenants");
     options.jail = jail_settings(invocation, options, admin_listener);
-    options.beside = [store = options.store, jail = options.jail, listen = admin_listener](daemon::Control& control) {
-        auto running = std::make_unique<Admin>(store, control, listen, jail);
+    options.jail.groups = std::make_shared<daemon::ControlGroups>(platform::jail_mode(invocation, "cgroup"));
+    options.examinations = std::make_shared<daemon::Examinations>(daemon::Examiner{ops::kSelf, options.jail.mode},
+                                                                  examination_limits(invocation));
+    options.beside = [store = options.store, jail = options.jail, examinations = options.examinations,
+                      uploads = upload_limits(invocation), listen = admin_listener](daemon::Control& control) {
+        auto running = std::make_unique<Admin>(store, control, listen, jail, examinations, uploads);
         fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
         tell_of_trouble(jail.mode);
+        if (!jail.groups->missing().empty())
+            fmt::print(stderr, "kvmserver: functions have no control groups of their own here: {}\n", jail.groups->missing());
         return running;
     };
     return daemon::serve(std::move(options));

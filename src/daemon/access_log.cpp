@@ -7,24 +7,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 
+#include "src/common/time_text.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
-
-namespace {
-
-std::string time_text(std::int64_t ms) {
-    const std::time_t seconds = ms / 1000;
-    std::tm fields{};
-    char line[32];
-    ::gmtime_r(&seconds, &fields);
-    std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &fields);
-    return fmt::format("{}.{:03}Z", line, ms % 1000);
-}
-
-} // namespace
 
 AccessLog::AccessLog(std::string path) : path_(std::move(path)) { reopen(); }
 
@@ -43,7 +30,7 @@ void AccessLog::reopen() {
 void AccessLog::write(const AccessRecord& record, const Job* job) {
     if (!wanted())
         return;
-    nlohmann::ordered_json out{{"ts", time_text(record.ms)}, {"request_id", record.request_id}};
+    nlohmann::ordered_json out{{"ts", time_text_with_ms(record.ms)}, {"request_id", record.request_id}};
     if (!record.traceparent.empty())
         out["traceparent"] = record.traceparent;
     if (job) {

@@ -73,8 +73,8 @@ UniqueFd CacheService::connect(const CacheGuest& guest) {
         throw_errno("setsockopt");
     const std::lock_guard lock(mutex_);
     auto connection = std::make_unique<Connection>(Connection{
-        std::move(ours), guest.name, CacheSession(folder_.of_tenant(guest.tenant), bytes_of(guest)),
-        Allowance(kMostNames, kMostNames * 1'000'000'000 / kNamesASecond, now_ns())});
+        std::move(ours), guest.name, link::CacheSession(folder_.of_tenant(guest.tenant), bytes_of(guest)),
+        link::Allowance(kMostNames, kMostNames * 1'000'000'000 / kNamesASecond, now_ns())});
     const std::uint64_t id = next_id_++;
     const int socket = connection->socket.get();
     connections_.emplace(id, std::move(connection));
@@ -88,10 +88,10 @@ UniqueFd CacheService::connect(const CacheGuest& guest) {
 }
 
 // With the mutex held.
-std::shared_ptr<Allowance> CacheService::bytes_of(const CacheGuest& guest) {
+std::shared_ptr<link::Allowance> CacheService::bytes_of(const CacheGuest& guest) {
     auto& bytes = bytes_[guest.snapshot];
     if (!bytes)
-        bytes = std::make_shared<Allowance>(guest.most_bytes, kRefillNs, now_ns());
+        bytes = std::make_shared<link::Allowance>(guest.most_bytes, kRefillNs, now_ns());
     return bytes;
 }
 
@@ -132,7 +132,7 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
     }
     const std::uint64_t now = now_ns();
     try {
-        CacheSession::Outcome outcome = connection.session.handle(request, now);
+        link::CacheSession::Outcome outcome = connection.session.handle(request, now);
         if (!outcome.broken.empty())
             return drop(id, connection, outcome.broken, std::move(request));
         made_ += outcome.kept;

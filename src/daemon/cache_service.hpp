@@ -15,15 +15,15 @@
 #include <thread>
 #include <unordered_map>
 
-#include "src/daemon/cache_session.hpp"
-#include "src/store/digest.hpp"
+#include "src/common/digest.hpp"
+#include "src/link/cache_session.hpp"
 
 namespace kvmserver::daemon {
 
 struct CacheGuest {
     std::string name;             // "hello v4", for messages
     std::string tenant;           // whose copies it gets
-    store::Digest snapshot;       // of its version
+    Digest snapshot;       // of its version
     std::uint64_t most_bytes = 0; // of all its pages
 };
 
@@ -45,11 +45,11 @@ private:
     struct Connection {
         tinykvm::UniqueFd socket;
         std::string name;
-        CacheSession session;
-        Allowance names;
+        link::CacheSession session;
+        link::Allowance names;
     };
 
-    std::shared_ptr<Allowance> bytes_of(const CacheGuest& guest);
+    std::shared_ptr<link::Allowance> bytes_of(const CacheGuest& guest);
     void loop();
     void serve_one(std::uint64_t id, Connection& connection);
     void drop(std::uint64_t id, Connection& connection, const std::string& why, link::CacheRequest request);
@@ -63,7 +63,7 @@ private:
     tinykvm::UniqueFd epoll_, wake_;
     std::mutex mutex_; // of what follows; a connection itself is the thread's
     std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
-    std::map<store::Digest, std::shared_ptr<Allowance>> bytes_;
+    std::map<Digest, std::shared_ptr<link::Allowance>> bytes_;
     std::uint64_t next_id_ = 1;
     // The thread's:
     std::multimap<std::uint64_t, std::uint64_t>

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/ceilings/file.hpp"
 #include "src/daemon/log_store.hpp"
 #include "src/daemon/metrics.hpp"
 
@@ -75,6 +76,7 @@ public:
     virtual std::vector<VersionLive> live() const = 0; // by function and version
     virtual MetricsSnapshot metrics() const = 0;
     virtual LogStore& logs() = 0;
+    virtual std::shared_ptr<const CeilingsFile> ceilings() const = 0; // as it was read last
     virtual store::Store& store() = 0; // the daemon's own connection: thread-safe
 
     // Through the same machines, queue, limits and counters as a request from outside. Blocks. Throws

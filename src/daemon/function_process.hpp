@@ -1,15 +1,17 @@
 // One process that serves one version of a function (src/runner/function_worker.hpp), seen from the daemon.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <sys/types.h>
 
+#include "src/daemon/control_groups.hpp"
+#include "src/jail/plan.hpp"
 #include "src/link/machine_link.hpp"
 #include "src/store/stored_snapshot.hpp"
-#include "src/jail/plan.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {
@@ -26,18 +28,17 @@ struct FunctionProgram {
     std::string ceilings;      // what it is granted at most (ceilings_text); "": no ceilings
     bool tell_excess = false;  // it says what its snapshot claims above that
     std::string jail;          // what is left open of its jail: jail::to_text()
+    GroupLimits limits{};      // of its control group
+    std::string tenant{};      // its memory is shared with functions of the same tenant only
 };
 
 class FunctionProcess {
 public:
     // One that gets ready for any function, with memory for `ahead_bytes` of its snapshot, and waits. Throws
-    // HostError.
-    FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode);
+    // HostError. `groups`: where it has one; null: it has none.
+    FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, ControlGroups* groups);
     // One that ends with the thread that made it, whatever it is doing then. Throws HostError.
-    static FunctionProcess for_trial(const std::string& executable, jail::Mode mode);
-    // What a snapshot asks to be left open, by a process that reads it in a jail in which `closed` says what is open. It is of no use
-    // afterwards. Nothing: it could not be read, or not in time. Throws HostError.
-    std::optional<jail::Plan> describe(const store::StoredSnapshot& snapshot, const std::string& closed);
+    static FunctionProcess for_trial(const std::string& executable, jail::Mode mode, ControlGroups* groups = nullptr);
     // Which walls a jail lacks here, in words; "": none. It is of no use afterwards. Nothing: no answer in time. Throws HostError.
     std::optional<std::string> missing_walls();
     // What it is to serve; once. Throws HostError, and UserError when the snapshot's files are not sound or
@@ -56,14 +57,15 @@ public:
     int pid_fd() const { return pid_fd_.get(); }    // readable once it has ended
     void stop() { control_.reset(); }               // it ends when its machines have
     void kill();
-    std::string reap(); // after its end: "exited with status 7", "was killed by signal 11"
+    // After its end: "exited with status 7", "was killed by signal 11".
+    std::string reap();
 
 private:
-    FunctionProcess(const std::string& executable, jail::Mode mode, const std::vector<std::string>& more);
+    FunctionProcess(const std::string& executable, jail::Mode mode, ControlGroups* groups,
+                    const std::vector<std::string>& more);
 
-    std::optional<std::string> answer(); // the file of a `described`
-    void tell(link::Kind kind, const std::string& text); // throws HostError
 
+    std::unique_ptr<ControlGroup> group_; // null: none of its own
     pid_t pid_ = -1;
     tinykvm::UniqueFd pid_fd_, control_, output_, errors_;
 };

@@ -80,7 +80,7 @@ FunctionSettings function_settings(std::string_view manifest) {
     if (settings.scale.max && *settings.scale.max < settings.scale.min)
         fail("function.scale.max", "at least function.scale.min");
     settings.scale.idle_ns = duration(scale, "idle");
-    settings.scale.queue = whole(scale, "queue", 0, 1'000'000).value_or(settings.scale.queue);
+    settings.scale.queue = whole(scale, "queue", 0, 1'000'000);
     settings.scale.queue_ns = duration(scale, "queue-timeout").value_or(settings.scale.queue_ns);
     if (const json* hook = child(child(function, "hooks"), "after-restore")) {
         const auto* const path = hook->get_ptr<const std::string*>();

@@ -14,7 +14,7 @@ struct Scale {
     std::optional<unsigned> max; // of its process; nothing: the daemon's --threads
     std::optional<std::uint64_t>
         idle_ns;           // without a request until they are given up; nothing: the daemon's --idle
-    unsigned queue = 1024; // requests that may wait for a machine
+    std::optional<unsigned> queue;           // requests that may wait for a machine; nothing: 1024
     std::uint64_t queue_ns = 30'000'000'000; // and how long; 0: no limit
 };
 

@@ -9,9 +9,23 @@
 
 namespace kvmserver::daemon {
 
+namespace {
+
+constexpr unsigned kQueue = 1024; // where a manifest says no scale.queue
+
+std::optional<std::uint64_t> least(const std::optional<std::uint64_t>& a,
+                                   const std::optional<std::uint64_t>& b) {
+    return !a ? b : !b ? a : std::min(*a, *b);
+}
+
+} // namespace
+
 FunctionTable::FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs,
-                             const Defaults& defaults, std::function<void(const std::string&)> note)
-    : store_(store), supervisor_(supervisor), logs_(logs), defaults_(defaults), note_(std::move(note)) {
+                             const Defaults& defaults,
+                             std::function<std::shared_ptr<const CeilingsFile>()> ceilings,
+                             std::function<void(const std::string&)> note)
+    : store_(store), supervisor_(supervisor), logs_(logs), defaults_(defaults),
+      ceilings_(std::move(ceilings)), note_(std::move(note)) {
     table_.store(std::make_shared<RoutingTable>());
 }
 
@@ -76,15 +90,20 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
     Part part;
     part.destination = std::make_shared<Destination>();
     part.destination->function = function.name;
+    std::optional<std::uint64_t> log_bytes;
     for (const store::Live& live : function.live) {
         const Key key{function.name, function.created, live.version};
         try {
             const auto before = known_.find(key);
             Known entry = before != known_.end() ? before->second : read_version(function.name, live.version);
             Values values = values_of(function.name, entry);
-            // Values that have changed reach the program with a new process.
-            if (!entry.target || entry.target->facts().values != values)
-                entry.target = make_target(function.name, live.version, entry, std::move(values));
+            const std::vector<Ceilings> ceilings = ceilings_of(function.name, entry);
+            for (const Ceilings& each : ceilings)
+                log_bytes = least(log_bytes, each.log_bytes);
+            // Values and ceilings that have changed reach the program with a new process.
+            if (!entry.target || entry.target->facts().values != values ||
+                entry.target->facts().ceilings != ceilings_text(ceilings))
+                entry.target = make_target(function.name, live.version, entry, std::move(values), ceilings);
             part.destination->shares.push_back({entry.target, live.percent});
             part.known.emplace(key, std::move(entry));
         } catch (const tinykvm::UserError& error) {
@@ -95,6 +114,7 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
             part.destination->shares.push_back({nullptr, live.percent});
         }
     }
+    logs_.limit(function.name, log_bytes);
     return part;
 }
 
@@ -116,7 +136,7 @@ FunctionTable::Part FunctionTable::former_part(const store::FunctionSummary& fun
 
 FunctionTable::Known FunctionTable::read_version(const std::string& function, std::uint64_t version) {
     const store::VersionInfo info = store::Functions(store_).version(function, version);
-    return {nullptr, function_settings(info.manifest), info.snapshot, info.tenant};
+    return {nullptr, function_settings(info.manifest), info.snapshot, info.tenant, info.ceilings};
 }
 
 Values FunctionTable::values_of(const std::string& function, const Known& version) {
@@ -125,8 +145,17 @@ Values FunctionTable::values_of(const std::string& function, const Known& versio
                              store::Secrets(store_).values(function, version.tenant), details.secrets);
 }
 
+// Those of who deployed it, and those that are in force now.
+std::vector<Ceilings> FunctionTable::ceilings_of(const std::string& function, const Known& known) const {
+    std::vector<Ceilings> all = ceilings_from_text(known.ceilings.empty() ? "" : "[" + known.ceilings + "]");
+    if (Ceilings now = ceilings_()->of(function); now != Ceilings{})
+        all.push_back(std::move(now));
+    return all;
+}
+
 std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, std::uint64_t version,
-                                                   const Known& known, Values values) {
+                                                   const Known& known, Values values,
+                                                   const std::vector<Ceilings>& ceilings) {
     Target::Facts facts;
     facts.name = fmt::format("{} v{}", function, version);
     facts.function = function;
@@ -135,11 +164,23 @@ std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, 
     const Scale& scale = known.settings.scale;
     facts.min = scale.min;
     facts.max = scale.max.value_or(std::max(defaults_.machines, scale.min));
+    facts.queue = scale.queue.value_or(kQueue);
+    for (const Ceilings& each : ceilings) {
+        facts.max =
+            static_cast<unsigned>(std::min<std::uint64_t>(facts.max, each.machines.value_or(facts.max)));
+        facts.min =
+            static_cast<unsigned>(std::min<std::uint64_t>(facts.min, each.kept_machines.value_or(facts.min)));
+        facts.queue =
+            static_cast<unsigned>(std::min<std::uint64_t>(facts.queue, each.queue.value_or(facts.queue)));
+    }
+    facts.min = std::min(facts.min, facts.max);
+    facts.ceilings = ceilings_text(ceilings);
     facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);
-    facts.queue = scale.queue;
     facts.queue_ns = scale.queue_ns;
     facts.after_restore = known.settings.after_restore;
     facts.values = std::move(values);
+    if (!defaults_.share_across_tenants)
+        facts.tenant = known.tenant;
     return std::make_shared<Target>(std::move(facts));
 }
 
@@ -149,7 +190,8 @@ std::shared_ptr<Target> FunctionTable::target(const std::string& function, std::
         if (std::get<0>(key) == function && std::get<2>(key) == version)
             return entry.target;
     const Known entry = read_version(function, version);
-    const auto target = make_target(function, version, entry, values_of(function, entry));
+    const auto target = make_target(function, version, entry, values_of(function, entry),
+                                    ceilings_of(function, entry));
     supervisor_.retire(target); // its process goes when the request is over
     return target;
 }

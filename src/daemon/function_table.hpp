@@ -1,6 +1,5 @@
 // What the store says is live, as requests are routed by it.
 #pragma once
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -8,21 +7,26 @@
 #include <string>
 #include <tuple>
 
+#include "src/ceilings/file.hpp"
 #include "src/daemon/routing.hpp"
 #include "src/daemon/supervisor.hpp"
 #include "src/store/functions.hpp"
+#include "tinykvm/base/shared_value.hpp"
 
 namespace kvmserver::daemon {
 
 struct Defaults {
     unsigned machines = 1;     // where a manifest says no scale.max
     std::uint64_t idle_ns = 0; // nor scale.idle
+    bool share_across_tenants = false;
 };
 
 class FunctionTable {
 public:
     // `note` gets one line of what cannot be served. All must outlive it.
+    // `ceilings`: those in force, for each look at the store.
     FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs, const Defaults& defaults,
+                  std::function<std::shared_ptr<const CeilingsFile>()> ceilings,
                   std::function<void(const std::string&)> note);
 
     // The table in use; any thread.
@@ -42,8 +46,9 @@ private:
     struct Known {
         std::shared_ptr<Target> target;
         FunctionSettings settings;
-        store::Digest snapshot;
+        Digest snapshot;
         std::string tenant; // store::VersionRecord::tenant
+        std::string ceilings; // JSON: those of who deployed it; "": none
     };
     struct Part { // of one function
         std::shared_ptr<Destination> destination;
@@ -56,15 +61,18 @@ private:
     Part former_part(const store::FunctionSummary& function);
     Known read_version(const std::string& function, std::uint64_t version);
     Values values_of(const std::string& function, const Known& version);
+    std::vector<Ceilings> ceilings_of(const std::string& function, const Known& known) const;
     std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version,
-                                        const Known& known, Values values);
+                                        const Known& known, Values values,
+                                        const std::vector<Ceilings>& ceilings);
 
     store::Store& store_;
     Supervisor& supervisor_;
     LogStore& logs_;
     const Defaults defaults_;
+    const std::function<std::shared_ptr<const CeilingsFile>()> ceilings_;
     const std::function<void(const std::string&)> note_;
-    std::atomic<std::shared_ptr<const RoutingTable>> table_;
+    tinykvm::SharedValue<const RoutingTable> table_;
     mutable std::mutex mutex_; // guards what follows
     std::int64_t seen_ = kNothing;
     bool looked_ = false;

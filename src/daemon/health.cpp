@@ -34,13 +34,13 @@ public:
 
 class Probe {
 public:
-    // `plan`: of its jail.
-    Probe(const Candidate& candidate, std::string plan)
-        : plan_(std::move(plan)), cache_(FolderCache(default_cache_folder())), process_(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode)) {}
+    // `plan`: of its jail; `limits`: of its control group.
+    Probe(const Candidate& candidate, std::string plan, GroupLimits limits)
+        : plan_(std::move(plan)), limits_(limits), cache_(FolderCache(default_cache_folder())), process_(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode, candidate.jail.groups.get())) {}
 
     void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
         start({candidate.name, candidate.function, &snapshot, candidate.after_restore, candidate.values.body,
-               candidate.values.environment, candidate.ceilings, false, plan_});
+               candidate.values.environment, candidate.ceilings, false, plan_, limits_, candidate.tenant});
         wait_for(channel_.get(), candidate.after_restore.empty() ? "it was not restored" : fmt::format("the after-restore hook: POST {}: not restored", candidate.after_restore));
         if (const auto said = link::receive(channel_.get(), link::Wait::no); !said || said->message.kind != link::Kind::ready)
             ended();
@@ -201,6 +201,7 @@ private:
     };
 
     const std::string plan_;
+    const GroupLimits limits_;
     CacheService cache_;
     FunctionProcess process_;
     Stream out_{process_.output_fd()}, errors_{process_.errors_fd()};
@@ -218,11 +219,9 @@ Unhealthy::Unhealthy(const std::string& why, std::string output)
 void require_health(store::Store& store, const Candidate& candidate) {
     const store::StoredSnapshot snapshot(store, candidate.snapshot);
     snapshot.check(); // the trial reads but what it needs
-    // One process after the other.
-    std::string plan = JailPlans(candidate.jail).plan_for(snapshot, [&] {
-        return std::unique_ptr<FunctionProcess>(new FunctionProcess(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode)));
-    });
-    Probe probe(candidate, std::move(plan));
+    JailPlans plans(candidate.jail, *candidate.examinations);
+    const std::vector<Ceilings> ceilings = ceilings_from_text(candidate.ceilings);
+    Probe probe(candidate, plans.plan_for(snapshot, ceilings), plans.limits_for(snapshot, ceilings, 1));
     try {
         probe.check(candidate, snapshot);
     } catch (const Sick& error) {

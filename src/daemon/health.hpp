@@ -2,9 +2,9 @@
 #pragma once
 #include <string>
 
+#include "src/common/digest.hpp"
 #include "src/daemon/jail_plans.hpp"
 #include "src/daemon/target.hpp"
-#include "src/store/digest.hpp"
 #include "src/store/store.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -23,13 +23,15 @@ private:
 struct Candidate {
     std::string name; // for messages
     std::string function;
-    store::Digest snapshot;
+    Digest snapshot;
     std::string after_restore; // path of the hook; "": none
     Values values;
     std::string health;     // path that is asked for; "": being restored is enough
     std::string executable; // a kvmserver
     std::string ceilings;   // what it is granted at most (ceilings_text)
+    std::string tenant;     // as FunctionProgram's
     JailSettings jail;
+    Examinations* examinations = nullptr; // never null
 };
 
 // Restores a machine from the snapshot as it lies in the store, in a process of its own as functions have them, with the values that the

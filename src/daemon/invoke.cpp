@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "src/common/random_hex.hpp"
 #include "src/daemon/own_requests.hpp"
 #include "src/daemon/service.hpp"
 #include "src/http/body.hpp"
@@ -129,7 +130,7 @@ std::shared_ptr<Target> Service::target_for(const InvokeRequest& request) {
         throw store::NotFound(fmt::format(
             "no version of {0} is live: `kvmserver rollback {0} VERSION` makes one live", request.function));
     std::uint64_t random = 0;
-    for (const char c : store::random_hex(4))
+    for (const char c : random_hex(4))
         random = random * 16 + static_cast<std::uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
     unsigned at = static_cast<unsigned>(random % 100);
     for (const store::Live& live : details.live) {

@@ -1,39 +1,73 @@
 #include "src/daemon/jail_plans.hpp"
 
-#include <exception>
 #include <optional>
+#include <utility>
+
+#include "src/jail/plan_of.hpp"
 
 namespace kvmserver::daemon {
 
-std::string JailPlans::plan_for(const store::StoredSnapshot& snapshot,
-                                const std::function<std::unique_ptr<FunctionProcess>()>& make) {
-    constexpr std::size_t kMostKnown = 10'000;
-    // Others wait meanwhile: a snapshot that takes its time is not read each time that it is asked for.
-    constexpr std::chrono::minutes kTriedAgain{1};
-    jail::Plan plan;
-    if (settings_.mode != jail::Mode::off) {
-        const std::lock_guard lock(mutex_);
-        const auto now = std::chrono::steady_clock::now();
-        const auto known = known_.find(snapshot.digest());
-        if (known != known_.end() && (known->second.plan || now < known->second.again)) {
-            plan = known->second.plan.value_or(jail::Plan{});
-        } else {
-            std::optional<jail::Plan> asked;
-            try {
-                jail::Plan closed;
-                closed.mode = settings_.mode;
-                asked = make()->describe(snapshot, jail::to_text(closed));
-            } catch (const std::exception&) { // as if it asked for nothing
-            }
-            if (known_.size() >= kMostKnown)
-                known_.clear();
-            plan = asked.value_or(jail::Plan{});
-            known_[snapshot.digest()] = {std::move(asked), now + kTriedAgain};
-        }
+namespace {
+
+// As Policy has it (tinykvm/linux): where paths have no ceiling there is no bound.
+std::optional<jail::Bound> bound_of(const tinykvm::Granted& granted) {
+    if (!granted.read && !granted.write)
+        return std::nullopt;
+    jail::Bound bound;
+    if (!granted.read)
+        bound.push_back({"/", false});
+    for (const std::string& path : granted.read.value_or(std::vector<std::string>()))
+        bound.push_back({path, false});
+    for (const std::string& path : granted.write.value_or(std::vector<std::string>()))
+        bound.push_back({path, true});
+    for (const tinykvm::Volume& volume : granted.volumes.value_or(std::vector<tinykvm::Volume>()))
+        bound.push_back({volume.host, volume.write});
+    for (const tinykvm::NetGrant& grant : granted.listen.value_or(std::vector<tinykvm::NetGrant>()))
+        if (grant.kind == tinykvm::NetGrant::Kind::unix_path)
+            bound.push_back({grant.name, true});
+    return bound;
+}
+
+void cut_down(jail::Plan& plan, const std::vector<Ceilings>& all) {
+    plan.bounds.clear(); // a snapshot has none to say
+    for (const Ceilings& each : all) {
+        const tinykvm::Granted granted = granted_by(each);
+        if (auto bound = bound_of(granted))
+            plan.bounds.push_back(*std::move(bound));
+        if (granted.connect && granted.connect->empty())
+            plan.network = plan.connect = false;
     }
+}
+
+} // namespace
+
+bool JailPlans::knows(const Digest& digest) {
+    const bool no_matter = settings_.mode == jail::Mode::off && !(settings_.groups && settings_.groups->usable());
+    return no_matter || examinations_.knows(digest);
+}
+
+GroupLimits JailPlans::limits_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings,
+                                  unsigned machines) {
+    if (!settings_.groups || !settings_.groups->usable())
+        return {};
+    const auto facts = examinations_.of_stored(snapshot);
+    if (!facts) // its process will say what is wrong with it
+        return {};
+    tinykvm::Limits limits = facts->limits;
+    for (const Ceilings& each : ceilings)
+        limits = lesser(limits, each);
+    return limits_of_process(limits.memory, limits.request_memory, machines);
+}
+
+std::string JailPlans::plan_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings) {
+    jail::Plan plan;
+    if (settings_.mode != jail::Mode::off)
+        if (const auto facts = examinations_.of_stored(snapshot))
+            plan = jail::plan_of(facts->permissions, facts->cwd);
     // These are never the snapshot's to say.
     plan.mode = settings_.mode;
     plan.hidden = settings_.hidden;
+    cut_down(plan, ceilings);
     return jail::to_text(plan);
 }
 

@@ -1,15 +1,12 @@
 // What is left open of the jails of functions' processes (src/jail).
 #pragma once
-#include <chrono>
-#include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "src/daemon/function_process.hpp"
+#include "src/ceilings/ceilings.hpp"
+#include "src/daemon/control_groups.hpp"
+#include "src/daemon/examinations.hpp"
 #include "src/jail/plan.hpp"
 #include "src/store/stored_snapshot.hpp"
 
@@ -18,26 +15,28 @@ namespace kvmserver::daemon {
 struct JailSettings {
     jail::Mode mode = jail::Mode::automatic;
     std::vector<std::string> hidden;  // absolute paths of ours: no permission shows them to a function
+    std::shared_ptr<ControlGroups> groups; // null: none
 };
 
 // For any number of threads.
 class JailPlans {
 public:
-    explicit JailPlans(JailSettings settings) : settings_(std::move(settings)) {}
+    JailPlans(JailSettings settings, Examinations& examinations)
+        : settings_(std::move(settings)), examinations_(examinations) {}
 
-    // FunctionProgram::jail of a snapshot. What the snapshot asks for is read by a process that is used up by it, in a jail with nothing open;
-    // once, or a minute after it failed. Where it fails nothing is open: the function's own process then says what is wrong with the snapshot.
-    std::string plan_for(const store::StoredSnapshot& snapshot, const std::function<std::unique_ptr<FunctionProcess>()>& make);
+    // FunctionProgram::jail of a snapshot that is under `ceilings`. It may have to be examined first: where that fails
+    // nothing is open, and the function's own process says what is wrong with the snapshot.
+    std::string plan_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings);
+    // Of the control group of its process, for so many machines.
+    GroupLimits limits_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings, unsigned machines);
+    // Whether these are quick.
+    bool knows(const Digest& digest);
     jail::Mode mode() const { return settings_.mode; }
+    ControlGroups* groups() const { return settings_.groups.get(); }
 
 private:
     const JailSettings settings_;
-    std::mutex mutex_;
-    struct Known {
-        std::optional<jail::Plan> plan;                 // nothing: it could not be read
-        std::chrono::steady_clock::time_point again{}; // then: when it is tried again
-    };
-    std::map<store::Digest, Known> known_;
+    Examinations& examinations_;
 };
 
 } // namespace kvmserver::daemon

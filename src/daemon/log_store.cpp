@@ -66,7 +66,11 @@ public:
         if (!file.fd && !open(line.function, file))
             return;
         const std::string text = line.json() + "\n";
-        if (file.bytes + text.size() > most_ && file.bytes > 0) {
+        const auto less = limits_.find(line.function);
+        const std::uint64_t most = less == limits_.end() ? most_ : std::min(most_, less->second);
+        if (text.size() > most)
+            return;
+        if (file.bytes + text.size() > most && file.bytes > 0) {
             std::error_code ignored;
             std::filesystem::rename(path(line.function, "current"), path(line.function, "previous"), ignored);
             if (!open(line.function, file))
@@ -76,8 +80,29 @@ public:
             file.bytes += static_cast<std::uint64_t>(n);
     }
 
+    // What is above a lower limit goes: the older of the two files, and the other one when it has room no
+    // more.
+    void limit(const std::string& function, std::optional<std::uint64_t> bytes) {
+        const auto before = limits_.find(function);
+        if (!bytes) {
+            limits_.erase(function);
+            return;
+        }
+        if (before != limits_.end() && before->second == *bytes / 2)
+            return;
+        limits_[function] = *bytes / 2;
+        for (const char* which : {"previous", "current"}) {
+            std::error_code error;
+            if (std::filesystem::file_size(path(function, which), error) > *bytes / 2 && !error) {
+                open_.erase(function);
+                std::filesystem::remove(path(function, which), error);
+            }
+        }
+    }
+
     void remove(const std::string& function) {
         open_.erase(function);
+        limits_.erase(function);
         std::error_code ignored;
         std::filesystem::remove_all(folder_ / function, ignored);
     }
@@ -114,6 +139,7 @@ private:
     std::filesystem::path folder_;
     std::uint64_t most_; // bytes of one file
     std::map<std::string, File> open_;
+    std::map<std::string, std::uint64_t> limits_; // bytes of one file, where they are less than most_
 };
 
 struct LogStore::Followers {
@@ -168,6 +194,12 @@ void LogStore::add(LogLine line) {
     const std::lock_guard lock(followers_->mutex);
     for (const Follower* follower : followers_->all)
         follower->tell(line);
+}
+
+void LogStore::limit(const std::string& function, std::optional<std::uint64_t> bytes) {
+    const std::lock_guard lock(mutex_);
+    if (files_)
+        files_->limit(function, bytes);
 }
 
 void LogStore::forget(const std::string& function) {

@@ -44,6 +44,8 @@ public:
     LogStore& operator=(const LogStore&) = delete;
 
     void add(LogLine line);                     // `id` and, when 0, `ms` are set here
+    // In files; nothing: LogLimits::file_bytes. More than that it never is.
+    void limit(const std::string& function, std::optional<std::uint64_t> bytes);
     void forget(const std::string& function);   // it was deleted: its lines and files go
     std::vector<std::string> functions() const; // that files are kept of
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -56,12 +57,32 @@ std::shared_ptr<Target> choose(const Destination& destination) {
     return nullptr;
 }
 
+// What a connection and its request take of open files, and what the API and the processes of functions need beside them.
+constexpr std::uint64_t kFilesOfConnection = 2, kMostFilesOfOthers = 4096, kMostConnections = 16'384;
+
+std::uint64_t connections_that_fit() {
+    rlimit files{};
+    if (::getrlimit(RLIMIT_NOFILE, &files) != 0)
+        throw_errno("getrlimit");
+    const std::uint64_t others = std::min<std::uint64_t>(files.rlim_cur / 4, kMostFilesOfOthers);
+    return std::max<std::uint64_t>(1, (files.rlim_cur - others) / kFilesOfConnection);
+}
+
 http::Options front_options(const ServeOptions& options) {
     http::Options out;
     out.threads = options.threads;
     out.progress_timeout = {}; // the machines keep the time of each function's own limit
     out.connect_timeout = {};  // and its queue that of waiting
     out.drain_grace = std::chrono::milliseconds(250);
+    const std::uint64_t fit = connections_that_fit();
+    if (options.max_connections > fit)
+        log_line(fmt::format("kvmserver: --max-connections={}: the limit of open files has room for {}: raise it "
+                             "(ulimit -n, LimitNOFILE= in the unit)",
+                             options.max_connections, fit));
+    out.max_connections = std::min(options.max_connections == 0 ? kMostConnections : options.max_connections, fit);
+    out.max_per_client = options.max_per_client == 0 ? std::max<std::uint64_t>(1, out.max_connections / 2) : options.max_per_client;
+    out.spare_loopback = options.max_per_client == 0; // a proxy may be one
+    out.min_rate = options.min_rate;
     return out;
 }
 
@@ -104,6 +125,10 @@ std::pair<std::string, std::uint16_t> address_of(int fd) {
     return {std::string(un.sun_path, ::strnlen(un.sun_path, sizeof un.sun_path)), 0};
 }
 
+std::shared_ptr<const CeilingsFile> read_ceilings(const std::filesystem::path& path) {
+    return std::make_shared<const CeilingsFile>(path.empty() ? CeilingsFile() : CeilingsFile::read(path));
+}
+
 const JobLease* lease_of(const http::RequestRecord& record) {
     return static_cast<const JobLease*>(record.lease);
 }
@@ -117,8 +142,8 @@ void log_line(const std::string& line) {
 
 Service::Service(ServeOptions options, UniqueFd listening)
     : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)),
-      started_ms_(now_ms()), store_(options_.store), logs_(options_.store / "logs"),
-      access_log_(options_.access_log),
+      started_ms_(now_ms()), ceilings_(read_ceilings(options_.ceilings)), store_(options_.store),
+      logs_(options_.store / "logs"), access_log_(options_.access_log),
       to_stderr_(logs_.follow({},
                               [](const LogLine& line) {
                                   log_line(
@@ -126,11 +151,13 @@ Service::Service(ServeOptions options, UniqueFd listening)
                               })),
       cache_(FolderCache(default_cache_folder()),
              [](const std::string& line) { log_line("kvmserver: " + line); }),
-      supervisor_(store_, cache_, logs_, metrics_, options_.max_machines, options_.jail,
+      supervisor_(store_, cache_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail, *options_.examinations,
                   [this](const Job& job) { access_log_.write(*job.record, &job); }),
-      table_(store_, supervisor_, logs_,
-             {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9)},
-             [](const std::string& line) { log_line("kvmserver: " + line); }),
+      table_(
+          store_, supervisor_, logs_,
+          {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},
+          [this] { return ceilings_.load(); },
+          [](const std::string& line) { log_line("kvmserver: " + line); }),
       front_(front_options(options_), *this, this) {
     if (!listening_)
         throw_errno("dup listening socket");
@@ -178,6 +205,7 @@ void Service::reload() {
             front_.use_certificate(options_.certificate, options_.key);
     });
     step([&] { access_log_.reopen(); });
+    step([&] { ceilings_.store(read_ceilings(options_.ceilings)); });
     step([&] {
         const std::lock_guard lock(reload_mutex_);
         if (on_reload_)
@@ -243,6 +271,10 @@ void Service::finished(const http::RequestRecord& record) {
         access_log_.write(out, nullptr);
 }
 
+void Service::refused(http::Refusal why) {
+    metrics_.count("", 0, [&](VersionMetrics& m) { ++m.rejected[std::string(http::to_string(why))]; });
+}
+
 void Service::count(const AccessRecord& record, http::Outcome outcome, const Job* job) {
     const auto change = [&](VersionMetrics& m) {
         ++m.requests[record.status];
@@ -251,11 +283,15 @@ void Service::count(const AccessRecord& record, http::Outcome outcome, const Job
         m.bytes_in += record.bytes_in;
         m.bytes_out += record.bytes_out;
         m.timeouts += outcome == http::Outcome::timed_out || record.status == 504;
+        if (outcome == http::Outcome::client_slow)
+            ++m.rejected["slow-client"];
         if (!job) {
             if (outcome == http::Outcome::upstream_failed)
                 ++m.rejected[record.status == 404 ? "no-route" : "not-live"];
             else if (outcome == http::Outcome::refused)
                 ++m.rejected["bad-request"];
+            else if (outcome == http::Outcome::timed_out && record.status == 408)
+                ++m.rejected["header-timeout"];
             return;
         }
         m.cold_starts += job->cold;

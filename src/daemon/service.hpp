@@ -14,6 +14,7 @@
 #include "src/daemon/own_requests.hpp"
 #include "src/http/front.hpp"
 #include "src/store/store.hpp"
+#include "tinykvm/base/shared_value.hpp"
 
 namespace kvmserver::daemon {
 
@@ -37,6 +38,7 @@ public:
     std::vector<VersionLive> live() const override;
     MetricsSnapshot metrics() const override;
     LogStore& logs() override { return logs_; }
+    std::shared_ptr<const CeilingsFile> ceilings() const override { return ceilings_.load(); }
     store::Store& store() override { return store_; }
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
     void refresh() override { table_.refresh(false); }
@@ -47,6 +49,7 @@ public:
 private:
     void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override;
     void finished(const http::RequestRecord& record) override;
+    void refused(http::Refusal why) override;
     void count(const AccessRecord& record, http::Outcome outcome, const Job* job);
     std::shared_ptr<Target> target_for(const InvokeRequest& request);
 
@@ -55,6 +58,7 @@ private:
     std::string address_;
     std::uint16_t port_ = 0;
     const std::int64_t started_ms_;
+    tinykvm::SharedValue<const CeilingsFile> ceilings_;
     store::Store store_;
     LogStore logs_;
     Metrics metrics_;

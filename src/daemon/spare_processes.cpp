@@ -12,12 +12,12 @@ std::unique_ptr<FunctionProcess> SpareProcesses::take() {
         if (oldest->running()) // it may have been killed, for memory say
             return oldest;
     }
-    return std::make_unique<FunctionProcess>(0, mode_);
+    return std::make_unique<FunctionProcess>(0, mode_, groups_);
 }
 
 void SpareProcesses::add(std::uint64_t ahead_bytes) {
     try {
-        ready_.push_back(std::make_unique<FunctionProcess>(ahead_bytes, mode_));
+        ready_.push_back(std::make_unique<FunctionProcess>(ahead_bytes, mode_, groups_));
     } catch (const std::exception&) { // no descriptors, or no memory: they are for those that are needed
         failed_ = true;
     }

@@ -13,7 +13,8 @@ namespace kvmserver::daemon {
 // For one thread.
 class SpareProcesses {
 public:
-    SpareProcesses(std::size_t count, jail::Mode mode) : count_(count), mode_(mode) {}
+    SpareProcesses(std::size_t count, jail::Mode mode, ControlGroups* groups)
+        : count_(count), mode_(mode), groups_(groups) {}
 
     // A spare one, or a new one. Throws HostError.
     std::unique_ptr<FunctionProcess> take();
@@ -26,6 +27,7 @@ public:
 private:
     std::size_t count_;
     jail::Mode mode_;
+    ControlGroups* groups_; // null: none
     std::vector<std::unique_ptr<FunctionProcess>> ready_; // the oldest first
     bool failed_ = false;
 };

@@ -41,14 +41,18 @@ std::uint64_t now_ns() {
 std::optional<http::Problem> JobLease::failure() const { return supervisor_.failure_of(*job_); }
 
 Supervisor::Supervisor(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
-                       std::uint64_t max_machines, JailSettings jail, std::function<void(const Job&)> finished)
-    : store_(store), cache_(cache), logs_(logs), metrics_(metrics), max_machines_(max_machines), plans_(std::move(jail)),
+                       std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
+                       std::function<void(const Job&)> finished)
+    : store_(store), cache_(cache), logs_(logs), metrics_(metrics), max_machines_(max_machines),
+      plans_(std::move(jail), examinations),
       finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }) {
     if (!epoll_ || !wake_)
         throw_errno("epoll");
     watch(0, wake_.get());
     starter_ = std::thread([this] { start_loop(); });
+    for (std::thread& examiner : examiners_)
+        examiner = std::thread([this] { examine_loop(); });
     watcher_ = std::thread([this] { watch_loop(); });
 }
 
@@ -59,9 +63,12 @@ Supervisor::~Supervisor() {
         for (const Process& process : std::vector<Process>(processes_))
             stop_process(process);
         start_wanted_.notify_all();
+        examination_wanted_.notify_all();
         wake();
     }
     starter_.join();
+    for (std::thread& examiner : examiners_)
+        examiner.join();
     watcher_.join();
 }
 
@@ -150,12 +157,14 @@ void Supervisor::dispatch(const Slot& slot, Waiting waiting, Todo& todo) {
     UniqueFd ours(pair[1]);
     Target& target = *waiting.job->target;
     const std::uint64_t now = now_ns();
+    slot->state = RequestMachineSlot::State::busy;
+    slot->job = waiting.job;
+    if (const Process process = slot->process.lock())
+        mark_output(*process); // before its program can print
     // Should this fail, the machine is gone: the front sees the end of the connection and asks why.
     if (!link::send(slot->channel.get(), request_message(waiting.job->request_id, waiting.client_ip),
                     theirs.get()))
         waiting.job->worker_died = true;
-    slot->state = RequestMachineSlot::State::busy;
-    slot->job = waiting.job;
     slot->last_used_ns = target.last_used_ns_ = now;
     waiting.job->slot = slot;
     ++target.in_flight_;

@@ -26,6 +26,7 @@
 #include "src/daemon/control.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/daemon/jail_plans.hpp"
+#include "src/daemon/output_source.hpp"
 #include "src/daemon/target.hpp"
 #include "src/store/stored_snapshot.hpp"
 
@@ -52,17 +53,19 @@ struct RunningProcess {
     bool broken = false;   // killed for what it did
     std::uint64_t id = 0, started_ns = 0, ready_ns = 0;
     std::uint64_t empty_ns = 0; // since when it has no machine, after it had some
-    std::string line[2];    // unfinished, of its stdout and stderr
+    std::shared_ptr<Outputs::Source> output;
+    std::string only_request; // that its output is marked with
     std::string last_words; // of ours on its stderr
 };
 
 class Supervisor {
 public:
-    // `max_machines`: of all functions together; 0: no limit. Everything must outlive it.
+    // `max_machines`: of all functions together; 0: no limit. `log_rate`: bytes that a function may print in a second; 0: no limit. Everything must outlive it.
     // `finished` is called for each request of which all is known, with the record set; on any thread, must
     // not call back.
     Supervisor(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
-               std::uint64_t max_machines, JailSettings jail, std::function<void(const Job&)> finished);
+               std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
+               std::function<void(const Job&)> finished);
     // Ends all processes: those that are idle at once, others after `patience`.
     ~Supervisor();
     Supervisor(const Supervisor&) = delete;
@@ -126,9 +129,8 @@ private:
     void on_slot_gone(const Slot& slot, Todo& todo);
     void on_exit(const Process& process, Todo& todo);
     void forget(const Process& process, Todo& todo);
-    void read_output(RunningProcess& process, Todo& todo);
-    void read_stream(RunningProcess& process, int stream, Todo& todo);
-    void add_line(RunningProcess& process, int stream, std::string text, Todo& todo);
+    void mark_output(RunningProcess& process);
+    void finish_output(RunningProcess& process, Todo& todo);
     void note(const Target& target, std::string text, Todo& todo);
     void watch(std::uint64_t id, int fd);
     void wake();
@@ -150,6 +152,7 @@ private:
     void kill_stuck(std::uint64_t now, Todo& todo);
     // supervisor_start.cpp
     void start_loop();
+    void examine_loop();
     void start(const std::shared_ptr<Target>& target);
     void started(const std::shared_ptr<Target>& target, Process process, Todo& todo);
     void start_failed(Target& target, const std::string& why, Todo& todo);
@@ -168,7 +171,7 @@ private:
     std::vector<std::shared_ptr<Target>> active_; // have a process, requests, or a minimum
     std::vector<Process> processes_;
     struct Watched {
-        enum class Kind { channel, exit, output, errors } kind;
+        enum class Kind { channel, exit } kind;
         std::weak_ptr<RequestMachineSlot> slot;
         std::weak_ptr<RunningProcess> process;
     };
@@ -181,9 +184,14 @@ private:
     // What the last process that was started had to fill before it was ready: spare ones have so much memory.
     std::uint64_t hot_bytes_ = 0;
     static constexpr std::uint64_t kMostAhead = 64 << 20;
-    std::deque<std::shared_ptr<Target>> to_start_;
-    std::condition_variable start_wanted_;
-    std::thread starter_, watcher_;
+    struct Start {
+        std::shared_ptr<Target> target;
+        bool examined = false; // its snapshot was, or cannot be
+    };
+    std::deque<Start> to_start_, to_examine_;
+    std::condition_variable start_wanted_, examination_wanted_;
+    Outputs outputs_; // ends before what its lines go to
+    std::thread starter_, watcher_, examiners_[2];
 };
 
 std::uint64_t now_ns();

@@ -25,12 +25,12 @@ constexpr std::size_t kSpares = 2;
 void Supervisor::start(const std::shared_ptr<Target>& target) {
     target->starting_ = true;
     activate(target);
-    to_start_.push_back(target);
+    to_start_.push_back({target});
     start_wanted_.notify_one();
 }
 
 void Supervisor::start_loop() {
-    SpareProcesses spares(kSpares, plans_.mode());
+    SpareProcesses spares(kSpares, plans_.mode(), plans_.groups());
     std::unique_lock lock(mutex_);
     for (;;) {
         const auto wanted = [this] { return ending_ || !to_start_.empty(); };
@@ -45,8 +45,13 @@ void Supervisor::start_loop() {
         }
         if (ending_)
             return;
-        const auto target = to_start_.front();
+        const auto [target, examined] = to_start_.front();
         to_start_.pop_front();
+        if (!examined && !plans_.knows(target->facts().snapshot)) {
+            to_examine_.push_back({target});
+            examination_wanted_.notify_one();
+            continue;
+        }
         const bool tell_excess = target->starts_ == 0; // once is enough
         lock.unlock();
 
@@ -56,10 +61,18 @@ void Supervisor::start_loop() {
         std::string failed;
         try {
             process->snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
-            const FunctionProgram program{facts.name,          facts.function,    process->snapshot.get(),
-                                          facts.after_restore, facts.values.body, facts.values.environment,
-                                          facts.ceilings,      tell_excess,
-                                          plans_.plan_for(*process->snapshot, [&] { return spares.take(); })};
+            const std::vector<Ceilings> ceilings = ceilings_from_text(facts.ceilings);
+            const FunctionProgram program{.name = facts.name,
+                                          .function = facts.function,
+                                          .snapshot = process->snapshot.get(),
+                                          .after_restore = facts.after_restore,
+                                          .values = facts.values.body,
+                                          .environment = facts.values.environment,
+                                          .ceilings = facts.ceilings,
+                                          .tell_excess = tell_excess,
+                                          .jail = plans_.plan_for(*process->snapshot, ceilings),
+                                          .limits = plans_.limits_for(*process->snapshot, ceilings, facts.max),
+                                          .tenant = facts.tenant};
             process->process = spares.take();
             try {
                 process->process->assign(program, cache_);
@@ -85,21 +98,38 @@ void Supervisor::start_loop() {
     }
 }
 
+// Functions whose snapshots are known do not wait for those whose are not.
+void Supervisor::examine_loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        examination_wanted_.wait(lock, [this] { return ending_ || !to_examine_.empty(); });
+        if (ending_)
+            return;
+        const auto target = to_examine_.front().target;
+        to_examine_.pop_front();
+        lock.unlock();
+        try {
+            plans_.plan_for(store::StoredSnapshot(store_, target->facts().snapshot), {});
+        } catch (const std::exception&) { // its start will say why
+        }
+        lock.lock();
+        to_start_.push_back({target, true});
+        start_wanted_.notify_one();
+    }
+}
+
 // The budget for its first machine has been taken.
 void Supervisor::started(const std::shared_ptr<Target>& target, Process process, Todo& todo) {
     ++target->starts_;
     target->last_used_ns_ = process->started_ns = now_ns();
     process->id = next_id_++;
-    const std::uint64_t output = next_id_++, errors = next_id_++;
     processes_.push_back(process);
     target->process_ = process;
     try {
         watched_[process->id] = {Watched::Kind::exit, {}, process};
-        watched_[output] = {Watched::Kind::output, {}, process};
-        watched_[errors] = {Watched::Kind::errors, {}, process};
         watch(process->id, process->process->pid_fd());
-        watch(output, process->process->output_fd());
-        watch(errors, process->process->errors_fd());
+        process->output = outputs_.add(target->facts().function, target->facts().version, process->process->output_fd(),
+                                       process->process->errors_fd());
     } catch (const std::exception& error) {
         --machines_;
         forget(process, todo);

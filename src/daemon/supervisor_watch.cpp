@@ -15,8 +15,6 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::size_t kLongestLine = 8192;
-constexpr std::string_view kOurs = "kvmserver: ";
 constexpr std::uint64_t kLastPatienceNs = 5'000'000'000; // for processes to end when the daemon does
 
 } // namespace
@@ -59,9 +57,7 @@ void Supervisor::watch_loop() {
                 if (const Slot slot = watched.slot.lock(); slot && watched.kind == Watched::Kind::channel)
                     drain(slot, todo);
                 if (const Process process = watched.process.lock()) {
-                    if (watched.kind == Watched::Kind::output || watched.kind == Watched::Kind::errors)
-                        read_stream(*process, watched.kind == Watched::Kind::errors, todo);
-                    else if (watched.kind == Watched::Kind::exit)
+                    if (watched.kind == Watched::Kind::exit)
                         on_exit(process, todo);
                 }
             }
@@ -130,8 +126,8 @@ void Supervisor::on_ready(const Slot& slot, const link::Message& message, Todo& 
     }
     slot->last_used_ns = now_ns();
     if (const auto job = std::move(slot->job)) {
-        read_output(*process, todo); // while it is known whose it is
         slot->job.reset();
+        mark_output(*process);
         job->slot.reset();
         job->machine_us = message.exec_us;
         job->reset_us = message.reset_us;
@@ -182,6 +178,7 @@ void Supervisor::on_slot_gone(const Slot& slot, Todo& todo) {
     slot->job.reset();
     if (const Process process = slot->process.lock()) {
         process->slots.remove(slot);
+        mark_output(*process);
         if (process->slots.empty() && slot->state == RequestMachineSlot::State::closing)
             stop_process(process); // else it is dying by itself
     }
@@ -190,10 +187,7 @@ void Supervisor::on_slot_gone(const Slot& slot, Todo& todo) {
 
 void Supervisor::on_exit(const Process& process, Todo& todo) {
     Target& target = *process->target;
-    read_output(*process, todo);
-    for (int stream = 0; stream < 2; ++stream)
-        if (!process->line[stream].empty())
-            add_line(*process, stream, std::exchange(process->line[stream], {}), todo);
+    finish_output(*process, todo);
     const std::string how = process->process->reap();
     const bool wanted = process->stopping;
     for (const Slot& slot : std::list<Slot>(process->slots))
@@ -221,9 +215,8 @@ void Supervisor::on_exit(const Process& process, Todo& todo) {
 
 // It is gone, or is made to go.
 void Supervisor::forget(const Process& process, Todo& todo) {
-    for (const int fd :
-         {process->process->pid_fd(), process->process->output_fd(), process->process->errors_fd()})
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    finish_output(*process, todo);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, process->process->pid_fd(), nullptr);
     std::erase_if(watched_, [&](const auto& watched) { return watched.second.process.lock() == process; });
     std::erase(processes_, process);
     if (process->target->process_ == process)
@@ -231,60 +224,26 @@ void Supervisor::forget(const Process& process, Todo& todo) {
     todo.gone.push_back(process);
 }
 
-void Supervisor::read_output(RunningProcess& process, Todo& todo) {
-    read_stream(process, 0, todo);
-    read_stream(process, 1, todo);
-}
-
-// At most what a pipe holds (pipe(7)): a program that prints without end is told of again, and others have
-// their turn. Of a process that has ended nothing is left unread.
-void Supervisor::read_stream(RunningProcess& process, int stream, Todo& todo) {
-    constexpr int kRounds = 4;
-    const int fd = stream ? process.process->errors_fd() : process.process->output_fd();
-    std::string& line = process.line[stream];
-    char buffer[16384];
-    ssize_t n = sizeof(buffer);
-    for (int round = 0; round < kRounds && n == static_cast<ssize_t>(sizeof(buffer)); ++round) {
-        n = ::read(fd, buffer, sizeof(buffer));
-        if (n == 0)
-            ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd,
-                        nullptr); // closed: or it would be told again and again
-        if (n <= 0)
-            return;
-        line.append(buffer, static_cast<std::size_t>(n));
-        std::size_t begin = 0;
-        for (;;) {
-            const std::size_t end = line.find('\n', begin);
-            if (end == std::string::npos && line.size() - begin <= kLongestLine)
-                break;
-            const std::size_t length = std::min(end - begin, kLongestLine); // npos - begin is long, too
-            add_line(process, stream, line.substr(begin, length), todo);
-            begin += length + (begin + length == end ? 1 : 0);
-        }
-        line.erase(0, begin);
-    }
-}
-
-void Supervisor::add_line(RunningProcess& process, int stream, std::string text, Todo& todo) {
-    LogLine line;
-    line.function = process.target->facts().function;
-    line.version = process.target->facts().version;
-    line.stream = stream ? "err" : "out";
-    if (stream && text.starts_with(kOurs)) { // of ours about the program
-        line.stream = "daemon";
-        text.erase(0, kOurs.size());
-        process.last_words = text;
-    }
-    // Which request printed it is known while there is only one.
+// Which request prints is known while there is only one.
+void Supervisor::mark_output(RunningProcess& process) {
     const Job* only = nullptr;
     std::size_t busy = 0;
     for (const Slot& slot : process.slots)
         if (slot->job && ++busy == 1)
             only = slot->job.get();
-    if (busy == 1)
-        line.request_id = only->request_id;
-    line.text = std::move(text);
-    todo.lines.push_back(std::move(line));
+    const std::string_view id = busy == 1 ? std::string_view(only->request_id) : std::string_view();
+    if (!process.output || id == process.only_request)
+        return;
+    process.only_request = id;
+    process.output->mark(process.only_request);
+}
+
+void Supervisor::finish_output(RunningProcess& process, Todo& todo) {
+    if (!process.output)
+        return;
+    if (std::string words = process.output->finish(todo.lines); !words.empty())
+        process.last_words = std::move(words);
+    process.output.reset();
 }
 
 void Supervisor::note(const Target& target, std::string text, Todo& todo) {

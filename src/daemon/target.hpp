@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "src/common/digest.hpp"
 #include "src/daemon/function_settings.hpp"
 #include "src/http/upstream.hpp"
 #include "src/link/machine_link.hpp"
-#include "src/store/digest.hpp"
 
 namespace kvmserver::daemon {
 
@@ -59,7 +59,7 @@ public:
         std::string name; // "hello v4"
         std::string function;
         std::uint64_t version = 0;
-        store::Digest snapshot;
+        Digest snapshot;
         unsigned min = 0, max = 1; // request machines
         std::uint64_t idle_ns = 0; // after so long without a request they are given up
         unsigned queue = 0;
@@ -67,6 +67,7 @@ public:
         std::string after_restore; // path of the hook; "": none
         Values values;
         std::string ceilings; // what it is granted at most (ceilings_text)
+        std::string tenant;   // whose copies of unpacked pages it gets
     };
     explicit Target(Facts facts) : facts_(std::move(facts)) {}
     const Facts& facts() const { return facts_; }

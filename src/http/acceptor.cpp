@@ -10,6 +10,8 @@
 
 #include <boost/asio/post.hpp>
 
+#include "src/http/problem.hpp"
+
 namespace kvmserver::http {
 namespace {
 
@@ -41,8 +43,10 @@ std::string peer_of(int socket) {
 
 } // namespace
 
-Acceptor::Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate, Deal deal)
-    : socket_(io), timer_(io), certificate_(certificate), deal_(std::move(deal)) {
+Acceptor::Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate,
+                   ConnectionTable& table, bool spare_unix, Observer* observer, Deal deal)
+    : socket_(io), timer_(io), certificate_(certificate), table_(table), spare_unix_(spare_unix), observer_(observer),
+      deal_(std::move(deal)) {
     socket_.assign(socket.get());
     socket.release();
     socket_.native_non_blocking(true);
@@ -63,40 +67,71 @@ void Acceptor::stop(std::function<void()> then) {
 void Acceptor::wait() {
     socket_.async_wait(socket_.wait_read, [self = shared_from_this()](error_code error) {
         if (!error)
-            self->accept_all();
+            self->accept_some();
     });
 }
 
-void Acceptor::accept_all() {
-    while (socket_.is_open()) {
+// A flood of clients must not keep this thread from the connections that it has.
+void Acceptor::accept_some() {
+    constexpr int kAtOnce = 64;
+    for (int i = 0; i < kAtOnce && socket_.is_open(); ++i) {
         sockaddr_storage address{};
         socklen_t size = sizeof address;
-        tinykvm::UniqueFd client(accept4(socket_.native_handle(), reinterpret_cast<sockaddr*>(&address), &size,
-                                         SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (!client) {
+        Accepted client;
+        client.socket.reset(accept4(socket_.native_handle(), reinterpret_cast<sockaddr*>(&address), &size,
+                                    SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (!client.socket) {
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK)
                 return wait();
             return rest();
         }
+        client.tls = certificate_ ? certificate_->get() : nullptr;
+        if (certificate_ && !client.tls)
+            continue; // no certificate was given: nothing can be said to this client
+        if (!admit(address, client))
+            continue;
         const int on = 1;
         if (address.ss_family != AF_UNIX)
-            setsockopt(client.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        TlsContext tls = certificate_ ? certificate_->get() : nullptr;
-        if (certificate_ && !tls)
-            continue; // no certificate was given: nothing can be said to this client
-        std::string name = address.ss_family == AF_UNIX ? peer_of(client.get()) : ip_of(address);
-        deal_(std::move(client), std::move(name), std::move(tls));
+            setsockopt(client.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        client.ip = address.ss_family == AF_UNIX ? peer_of(client.socket.get()) : ip_of(address);
+        deal_(std::move(client));
     }
+    wait();
+}
+
+// False: there is no place for it. It is told, but over TLS, where that would take a handshake.
+bool Acceptor::admit(const sockaddr_storage& address, Accepted& client) {
+    if (spare_unix_ && address.ss_family == AF_UNIX)
+        return true;
+    Refusal why{};
+    client.place = table_.admit(client_key(address), why);
+    if (client.place)
+        return true;
+    if (observer_)
+        observer_->refused(why);
+    if (certificate_)
+        return false;
+    const Problem problem{503, std::string(to_string(why)),
+                          why == Refusal::too_many_of_client ? "This client has too many connections."
+                                                             : "There are too many connections.",
+                          "Close some, or try again.", 1};
+    const std::string reply = problem_reply(problem, ids_.request_id(), true, false);
+    (void)!::send(client.socket.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    ::shutdown(client.socket.get(), SHUT_WR);
+    char scratch[4096]; // what is unread would make the end a reset, and the reply may be lost
+    (void)!::recv(client.socket.get(), scratch, sizeof scratch, MSG_DONTWAIT);
+    return false;
 }
 
 // No descriptors or memory left: the clients wait in the kernel, and trying again at once would only spin.
 void Acceptor::rest() {
+    table_.shed();
     timer_.expires_after(std::chrono::milliseconds(50));
     timer_.async_wait([self = shared_from_this()](error_code error) {
         if (!error)
-            self->accept_all();
+            self->accept_some();
     });
 }
 

@@ -8,6 +8,8 @@
 
 #include <boost/asio/posix/basic_stream_descriptor.hpp>
 
+#include "src/http/connection.hpp"
+#include "src/http/ids.hpp"
 #include "src/http/net.hpp"
 #include "src/http/tls.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -33,21 +35,27 @@ private:
 
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
 public:
-    using Deal = std::function<void(tinykvm::UniqueFd, std::string client_ip, TlsContext)>;
-    // `certificate` is null for a listener without TLS.
-    Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate, Deal deal);
+    using Deal = std::function<void(Accepted)>;
+    // `certificate` is null for a listener without TLS. `observer` may be null.
+    Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate,
+             ConnectionTable& table, bool spare_unix, Observer* observer, Deal deal);
     void start();
     void stop(std::function<void()> then); // `then` on the thread of its io_context, once nothing more is accepted // from any thread
     bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
 private:
     void wait();
-    void accept_all();
+    void accept_some();
+    bool admit(const sockaddr_storage& address, Accepted& client);
     void rest();
 
     asio::posix::basic_stream_descriptor<Executor> socket_;
     Timer timer_;
     const CurrentCertificate* certificate_;
+    ConnectionTable& table_;
+    const bool spare_unix_;
+    Observer* const observer_;
+    Ids ids_;
     Deal deal_;
     std::atomic<bool> stopped_ = false;
 };

@@ -4,6 +4,7 @@
 #include <array>
 
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 
 #include "src/http/exchange.hpp"
 #include "src/http/problem.hpp"
@@ -18,10 +19,12 @@ constexpr std::size_t kSlack = 4096;              // beyond the longest head, so
 constexpr std::chrono::milliseconds kFreshGrace{1000};
 } // namespace
 
-Connection::Connection(Worker& worker, std::string client_ip, TlsContext tls)
+Connection::Connection(Worker& worker, std::string client_ip, TlsContext tls,
+                       std::unique_ptr<ConnectionTable::Place> place)
     : worker_(worker), client_(worker.io()), tls_(std::move(tls)), client_ip_(std::move(client_ip)),
       in_(std::max<std::size_t>(64 * 1024, worker.options().limits.head_bytes + kSlack)), deadline_(worker.io()),
-      arrived_(worker.io()) {
+      sending_(worker.io(), worker.options().min_rate, worker.options().min_rate_window, [this] { return client_.unsent(); }),
+      receiving_(worker.io(), worker.options().min_rate, worker.options().min_rate_window, {}), arrived_(worker.io()), place_(std::move(place)) {
     worker_.add(*this);
 }
 
@@ -29,7 +32,20 @@ Connection::~Connection() { worker_.remove(*this); }
 
 void Connection::start(tinykvm::UniqueFd socket) {
     client_.assign(std::move(socket));
-    deadline_.begin(std::shared_ptr<Deadline::Owner>(shared_from_this(), this));
+    const auto self = shared_from_this();
+    deadline_.begin(std::shared_ptr<Deadline::Owner>(self, this));
+    for (Pace* const pace : {&sending_, &receiving_})
+        pace->begin(self, [this] {
+            if (exchange_)
+                exchange_->abort(Exchange::Abort::too_slow);
+        });
+    if (place_)
+        place_->on_give_way([connection = weak_from_this(), &io = worker_.io()] {
+            asio::post(io, [connection] {
+                if (const auto alive = connection.lock())
+                    alive->give_way();
+            });
+        });
     worker_.spawn([self = shared_from_this()](Yield yield) { self->run(yield); });
 }
 
@@ -56,11 +72,22 @@ void Connection::close_if_idle() {
     client_.cancel();
 }
 
+// Half a head is no request.
+void Connection::give_way() {
+    if (exchange_)
+        return place_->stay();
+    worker_.refused(Refusal::gave_way);
+    stopping_ = true;
+    client_.cancel();
+}
+
 void Connection::run(Yield& yield) {
     deadline_.set_in(worker_.options().header_timeout);
     if (!tls_ || !client_.start_tls(tls_, yield))
         serve(yield);
     deadline_.end();
+    sending_.end();
+    receiving_.end();
     client_.close();
 }
 
@@ -73,10 +100,16 @@ void Connection::serve(Yield& yield) {
             next = refuse(fault, yield);
             break;
         }
+        sending_.reset();
+        receiving_.reset();
+        if (place_)
+            place_->busy();
         Exchange exchange(*this, head_, head_bytes_.size());
         exchange_ = &exchange;
         next = exchange.run(yield);
         exchange_ = nullptr;
+        if (place_)
+            place_->idle();
     }
     if (next == Next::linger)
         linger(yield);
@@ -116,8 +149,11 @@ bool Connection::wait_first_byte(Yield& yield) {
 bool Connection::next_head(Yield& yield) {
     const Options& options = worker_.options();
     deadline_.set_in(options.idle_timeout);
-    if (!wait_first_byte(yield))
+    if (!wait_first_byte(yield)) {
+        if (fresh_ && expired_)
+            worker_.refused(Refusal::silent);
         return false;
+    }
     began_ = Clock::now();
     deadline_.set_in(options.header_timeout);
     HeadEnd end;

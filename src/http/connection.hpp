@@ -4,7 +4,9 @@
 #include <string>
 
 #include "src/http/buffer.hpp"
+#include "src/http/connection_table.hpp"
 #include "src/http/deadline.hpp"
+#include "src/http/pace.hpp"
 #include "src/http/request_head.hpp"
 #include "src/http/stream.hpp"
 
@@ -12,6 +14,14 @@ namespace kvmserver::http {
 
 class Worker;
 class Exchange;
+
+// A client that has connected.
+struct Accepted {
+    tinykvm::UniqueFd socket;
+    std::string ip;
+    TlsContext tls;
+    std::unique_ptr<ConnectionTable::Place> place; // null: it does not count
+};
 
 // How a connection goes on after a request.
 enum class Next {
@@ -22,18 +32,21 @@ enum class Next {
 
 class Connection final : public std::enable_shared_from_this<Connection>, private ReadSink, private Deadline::Owner {
 public:
-    Connection(Worker& worker, std::string client_ip, TlsContext tls);
+    Connection(Worker& worker, std::string client_ip, TlsContext tls, std::unique_ptr<ConnectionTable::Place> place);
     ~Connection();
     void start(tinykvm::UniqueFd socket);
     // On the worker's thread:
     void stop();          // cuts everything
     void close_if_idle(); // between requests
+    void give_way();      // the same, for another client
 
     // The rest is for Exchange.
     Worker& worker() { return worker_; }
     Stream& client() { return client_; }
     Buffer& in() { return in_; }
     Deadline& deadline() { return deadline_; }
+    Pace& sending() { return sending_; }
+    Pace& receiving() { return receiving_; }
     const std::string& client_ip() const { return client_ip_; }
     Clock::time_point request_began() const { return began_; }
     // Waits for more bytes from the client. False: its side has ended, or cancel() was called.
@@ -65,6 +78,7 @@ private:
     std::string client_ip_;
     Buffer in_;
     Deadline deadline_;
+    Pace sending_, receiving_; // of the client: replies to it, bodies from it
     Event arrived_;
     std::string head_bytes_; // what head_ points into
     RequestHead head_;
@@ -74,6 +88,7 @@ private:
     bool ended_ = false, clean_end_ = false;
     bool idle_ = false, expired_ = false, stopping_ = false;
     bool fresh_ = true; // no request has come yet
+    std::unique_ptr<ConnectionTable::Place> place_;
 };
 
 } // namespace kvmserver::http

@@ -1,5 +1,7 @@
 #include "src/http/exchange.hpp"
 
+#include <fmt/format.h>
+
 #include <exception>
 
 #include <boost/asio/error.hpp>
@@ -143,7 +145,8 @@ Next Exchange::answer(const Problem& problem, Outcome outcome, Yield& yield) {
     phase_ = Phase::finishing;
     outcome_ = outcome;
     status_ = problem.status;
-    const bool client_is_sound = outcome != Outcome::refused && abort_ != Abort::timed_out;
+    const bool client_is_sound =
+        outcome != Outcome::refused && abort_ != Abort::timed_out && abort_ != Abort::too_slow;
     if (client_is_sound && !uploading_ && !body_.done()) {
         const std::size_t bytes = body_.feed(connection_.in().view());
         connection_.in().consume(bytes);
@@ -179,6 +182,11 @@ Next Exchange::broken(Problem what, Yield& yield) {
     case Abort::timed_out:
         what = timeout_problem();
         outcome = Outcome::timed_out;
+        break;
+    case Abort::too_slow:
+        what = {408, "client-too-slow",
+                fmt::format("The client moved less than {} bytes a second.", options_.min_rate), "", {}};
+        outcome = Outcome::client_slow;
         break;
     case Abort::none:
         if (lease_)
@@ -251,8 +259,14 @@ void Exchange::client_moved() {
 
 bool Exchange::write_all(Stream& to, std::string_view bytes, Yield& yield) {
     error_code error;
+    Pace* const pace = &to == &connection_.client() && phase_ == Phase::relaying ? &connection_.sending() : nullptr;
     while (!bytes.empty() && !error) {
-        bytes.remove_prefix(to.write_some(bytes, error, yield));
+        if (pace)
+            pace->wait_begins();
+        const std::size_t written = to.write_some(bytes, error, yield);
+        if (pace)
+            pace->wait_ends(written);
+        bytes.remove_prefix(written);
         if (phase_ != Phase::finishing)
             progress();
     }
@@ -294,8 +308,19 @@ std::string_view to_string(Outcome outcome) {
     case Outcome::upstream_failed: return "upstream_failed";
     case Outcome::program_failed: return "program_failed";
     case Outcome::timed_out: return "timed_out";
+    case Outcome::client_slow: return "client_slow";
     case Outcome::client_gone: return "client_gone";
     case Outcome::stopped: return "stopped";
+    }
+    return "?";
+}
+
+std::string_view to_string(Refusal refusal) {
+    switch (refusal) {
+    case Refusal::too_many_connections: return "too-many-connections";
+    case Refusal::too_many_of_client: return "too-many-of-client";
+    case Refusal::gave_way: return "gave-way";
+    case Refusal::silent: return "silent";
     }
     return "?";
 }

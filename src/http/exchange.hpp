@@ -18,7 +18,7 @@ namespace kvmserver::http {
 
 class Exchange {
 public:
-    enum class Abort { none, client_gone, timed_out, refused, stopped };
+    enum class Abort { none, client_gone, timed_out, too_slow, refused, stopped };
 
     Exchange(Connection& connection, const RequestHead& head, std::size_t head_bytes);
     ~Exchange(); // reports the request

@@ -11,7 +11,8 @@ namespace kvmserver::http {
 class Front::Impl {
 public:
     Impl(const Options& options, Upstream& upstream, Observer* observer)
-        : shared_(options, upstream, observer) {
+        : shared_(options, upstream, observer),
+          table_({options.max_connections, options.max_per_client, options.spare_loopback}) {
         for (unsigned i = 0; i < std::max(1u, options.threads); ++i)
             workers_.push_back(std::make_unique<Worker>(shared_));
     }
@@ -29,8 +30,9 @@ public:
     void use_certificate(const std::string& chain, const std::string& key) { tls_.set(load_certificate(chain, key)); }
 
     void add_listener(tinykvm::UniqueFd socket, bool tls) {
-        acceptors_.push_back(std::make_shared<Acceptor>(workers_.front()->io(), std::move(socket), tls ? &tls_ : nullptr,
-                                                        [this](auto&&... client) { deal(std::move(client)...); }));
+        acceptors_.push_back(std::make_shared<Acceptor>(
+            workers_.front()->io(), std::move(socket), tls ? &tls_ : nullptr, table_, shared_.options.spare_unix,
+            shared_.observer, [this](Accepted client) { workers_[next_++ % workers_.size()]->deal(std::move(client)); }));
     }
 
     void start() {
@@ -74,16 +76,12 @@ public:
     }
 
 private:
-    // On the first worker's thread alone.
-    void deal(tinykvm::UniqueFd socket, std::string client_ip, TlsContext tls) {
-        workers_[next_++ % workers_.size()]->deal(std::move(socket), std::move(client_ip), std::move(tls));
-    }
-
     Shared shared_;
     CurrentCertificate tls_;
+    ConnectionTable table_; // outlives the connections
     std::vector<std::unique_ptr<Worker>> workers_;
     std::vector<std::shared_ptr<Acceptor>> acceptors_;
-    std::size_t next_ = 0;
+    std::size_t next_ = 0; // of the first worker's thread alone
     bool started_ = false;
 };
 

@@ -13,9 +13,11 @@ enum class Outcome {
     upstream_failed, // no connection to a program: Upstream answered with a problem
     program_failed,  // the program's reply is missing, malformed or cut off
     timed_out,       // 408 or 504, or cut off for the same reason
+    client_slow,     // it moved less than Options::min_rate: 408, or cut off
     client_gone,     // before its reply was complete
     stopped,         // the front ended before the request
 };
+inline constexpr unsigned kOutcomes = 8;
 std::string_view to_string(Outcome outcome);
 
 // Valid during the call alone.
@@ -31,11 +33,21 @@ struct RequestRecord {
     const Lease* lease = nullptr;
 };
 
+// Why a connection was closed that had no request.
+enum class Refusal {
+    too_many_connections, // Options::max_connections: 503
+    too_many_of_client,   // Options::max_per_client: 503
+    gave_way,             // to one of a client with fewer connections
+    silent,               // it never said anything
+};
+std::string_view to_string(Refusal refusal); // "too-many-connections"
+
+// Called on the front's threads, several at once. Must not block.
 class Observer {
 public:
     virtual ~Observer() = default;
-    // Called on the front's threads, several at once. Must not block.
     virtual void finished(const RequestRecord& record) = 0;
+    virtual void refused(Refusal) {}
 };
 
 // Summed over threads.
@@ -45,7 +57,7 @@ struct Counters {
     std::uint64_t requests = 0;         // finished
     std::uint64_t in_flight = 0;        // now
     std::uint64_t bytes_in = 0, bytes_out = 0;
-    std::uint64_t by_outcome[7] = {}; // by Outcome
+    std::uint64_t by_outcome[kOutcomes] = {}; // by Outcome
     std::uint64_t by_class[6] = {};   // by status / 100; [0]: none was sent
 };
 

@@ -1,5 +1,7 @@
 #include "src/http/stream.hpp"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -64,6 +66,11 @@ void Stream::start_read(std::span<char> room, std::shared_ptr<ReadSink> sink) {
 
 void Stream::start_watch(std::shared_ptr<ReadSink> sink) {
     socket_.async_wait(Socket::wait_error, [sink = std::move(sink)](error_code error) { sink->watch_done(error); });
+}
+
+std::uint64_t Stream::unsent() {
+    int bytes = 0;
+    return ::ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::uint64_t>(bytes) : 0;
 }
 
 bool Stream::has_input() {

@@ -36,6 +36,7 @@ public:
     // Until the connection breaks (not: ends); reads nothing.
     void start_watch(std::shared_ptr<ReadSink> sink);
 
+    std::uint64_t unsent(); // bytes that the kernel has and the peer has not
     bool has_input(); // bytes that have arrived and were not read yet
     bool broke(); // has an error pending, which this takes
     void cancel(); // what is under way ends with operation_aborted

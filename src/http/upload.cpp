@@ -67,7 +67,12 @@ bool Exchange::upload_some(Yield& yield) {
     Buffer& in = connection_.in();
     if (in.empty()) {
         waits_for_client_ = true;
+        Pace* const pace = phase_ == Phase::relaying ? &connection_.receiving() : nullptr;
+        if (pace)
+            pace->wait_begins();
         const bool more = connection_.fill(yield);
+        if (pace)
+            pace->wait_ends(in.size());
         if (!more) {
             if (connection_.client_ended())
                 abort(Abort::client_gone);

@@ -37,11 +37,12 @@ void Worker::start() {
     });
 }
 
-void Worker::deal(tinykvm::UniqueFd socket, std::string client_ip, TlsContext tls) {
+void Worker::deal(Accepted client) {
     bump(counters_.dealt, 1);
-    asio::dispatch(io_, [this, socket = std::move(socket), ip = std::move(client_ip), tls = std::move(tls)]() mutable {
+    asio::dispatch(io_, [this, client = std::move(client)]() mutable {
         try {
-            std::make_shared<Connection>(*this, std::move(ip), std::move(tls))->start(std::move(socket));
+            std::make_shared<Connection>(*this, std::move(client.ip), std::move(client.tls), std::move(client.place))
+                ->start(std::move(client.socket));
         } catch (const std::exception& error) { // no memory, no descriptor: this client's loss alone
             std::fprintf(stderr, "kvmserver: a client connection is dropped: %s\n", error.what());
         }
@@ -104,7 +105,7 @@ void Worker::add_counters(Counters& sum) const {
     sum.in_flight += counters_.in_flight.load(std::memory_order_relaxed);
     sum.bytes_in += counters_.bytes_in.load(std::memory_order_relaxed);
     sum.bytes_out += counters_.bytes_out.load(std::memory_order_relaxed);
-    for (unsigned i = 0; i < 7; ++i)
+    for (unsigned i = 0; i < kOutcomes; ++i)
         sum.by_outcome[i] += counters_.by_outcome[i].load(std::memory_order_relaxed);
     for (unsigned i = 0; i < 6; ++i)
         sum.by_class[i] += counters_.by_class[i].load(std::memory_order_relaxed);

@@ -35,7 +35,7 @@ public:
     ~Worker();
     void start();
     // From any thread:
-    void deal(tinykvm::UniqueFd socket, std::string client_ip, TlsContext tls);
+    void deal(Accepted client);
     void drain();
     void stop();
     void add_counters(Counters& sum) const;
@@ -54,6 +54,10 @@ public:
     void spawn(std::function<void(Yield)> coroutine);
     void add(Connection& connection);
     void remove(Connection& connection);
+    void refused(Refusal why) {
+        if (shared_.observer)
+            shared_.observer->refused(why);
+    }
     void began() { bump(counters_.in_flight, 1); }
     void finished(const RequestRecord& record);
 
@@ -62,7 +66,7 @@ private:
     // Written by this thread alone (`dealt` by the one that accepts), read by any: no read-modify-write is needed.
     struct alignas(64) Cells {
         Cell closed{0}, requests{0}, in_flight{0}, bytes_in{0}, bytes_out{0};
-        Cell by_outcome[7]{}, by_class[6]{};
+        Cell by_outcome[kOutcomes]{}, by_class[6]{};
         alignas(64) Cell dealt{0};
     };
     static void bump(Cell& cell, std::uint64_t by) {

@@ -65,6 +65,19 @@ int wait_for_end(void*) {
         ::pause();
 }
 
+bool write_text(const char* path, const std::string& text) {
+    const UniqueFd file(::open(path, O_WRONLY | O_CLOEXEC));
+    return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+// In the first user namespace ids are mapped one to one, all of them (user_namespaces(7)).
+bool in_user_namespace() {
+    char map[64] = "";
+    const UniqueFd file(::open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC));
+    unsigned long long inside = 0, outside = 0, count = 0;
+    return ::read(file.get(), map, sizeof(map) - 1) > 0 && std::sscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 && count == 1;
+}
+
 // A user namespace in which `user` is who root is outside, so that files of root's are that user's (mount_setattr(2), ID-mapped mounts).
 UniqueFd make_user_map(int proc, unsigned user) {
     constexpr std::size_t kStackBytes = 16 << 10;
@@ -98,54 +111,75 @@ bool limit(int resource, rlim_t most) {
 
 // Those that could come back with another program or user.
 bool drop_bounding_set() {
-    for (int capability = 0; ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; ++capability) {
+    for (int capability = 0;; ++capability) {
+        const int has = ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0);
+        if (has < 0)
+            return errno == EINVAL; // there are no more
+        if (has > 0 && ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
+            return false;
     }
-    return errno == EINVAL; // there are no more
 }
 
-bool drop_capabilities() {
+// All but those of `kept` (a bit each) that it has.
+bool drop_capabilities(std::uint32_t kept) {
     if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
         return false;
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-    const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3]{};
-    return ::syscall(SYS_capset, &header, none) == 0;
+    __user_cap_data_struct rights[_LINUX_CAPABILITY_U32S_3]{};
+    if (::syscall(SYS_capget, &header, rights) < 0)
+        return false;
+    const std::uint32_t left = rights[0].permitted & kept;
+    rights[0] = {left, left, 0};
+    rights[1] = {};
+    return ::syscall(SYS_capset, &header, rights) == 0;
 }
+
+// What root is used to, within what the plan shows: files of others, low ports.
+constexpr std::uint32_t kRightsOfRoot = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH | 1u << CAP_FOWNER |
+                                        1u << CAP_FSETID | 1u << CAP_NET_BIND_SERVICE;
 
 } // namespace
 
-Jail::Jail(Mode mode, bool apart) : mode_(mode), apart_(apart) {
+Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespaces) {
     if (mode_ == Mode::off)
         return;
-    user_namespace_ = apart && [] {
-        // In the first user namespace ids are mapped one to one, all of them (user_namespaces(7)).
-        char map[64] = "";
-        const UniqueFd file(::open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC));
-        unsigned long long inside = 0, outside = 0, count = 0;
-        return ::read(file.get(), map, sizeof(map) - 1) > 0 && std::sscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 &&
-               count == 1;
-    }();
-    system_calls_.emplace();
+    const bool spawned = namespaces_ == Namespaces::spawned;
+    user_namespace_ = spawned && in_user_namespace();
+    if (namespaces_ == Namespaces::made) {
+        system_calls_ = std::async(std::launch::async, [] { return SystemCalls(false); });
+    } else { // who waits for an assignment has the time
+        std::promise<SystemCalls> made;
+        made.set_value(SystemCalls(spawned));
+        system_calls_ = made.get_future();
+    }
     give_up_ahead();
-    if (!apart_)
+    if (namespaces_ == Namespaces::hosts)
         return;
     // One that may return to the host's network needs rights there.
-    if (!user_namespace_) {
+    if (spawned && !user_namespace_) {
         network_.reset(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
         if (network_ && ::unshare(CLONE_NEWNET) < 0)
             network_.reset();
         else if (network_)
             set_loopback_up();
     }
-    static const char* const kProcOptions[] = {"subset", "pid", "hidepid", "invisible", nullptr};
-    static const char* const kPlainOptions[] = {nullptr};
-    proc_ = make_file_system("proc", kProcOptions, kNoSetuid | kNoDevices);
-    if (!proc_) // `subset` is of Linux 5.8
-        proc_ = make_file_system("proc", kPlainOptions, kNoSetuid | kNoDevices);
-    if (!proc_ || user_namespace_ || ::geteuid() != 0)
+    UniqueFd processes; // a whole procfs
+    if (spawned) {
+        static const char* const kProcOptions[] = {"subset", "pid", "hidepid", "invisible", nullptr};
+        static const char* const kPlainOptions[] = {nullptr};
+        proc_ = make_file_system("proc", kProcOptions, kNoSetuid | kNoDevices);
+        if (!proc_) // `subset` is of Linux 5.8
+            proc_ = make_file_system("proc", kPlainOptions, kNoSetuid | kNoDevices);
+    } else {
+        processes.reset(::open(kProc, O_PATH | O_DIRECTORY | O_CLOEXEC));
+        stays_root_ = ::geteuid() == 0 && mode_ != Mode::strict;
+    }
+    const int all = spawned ? proc_.get() : processes.get();
+    if (all < 0 || user_namespace_ || stays_root_ || ::geteuid() != 0)
         return;
     if (const unsigned number = number_outside(); number != 0) {
         user_ = kFirstUser + number;
-        if (user_map_ = make_user_map(proc_.get(), user_); !user_map_)
+        if (user_map_ = make_user_map(all, user_); !user_map_)
             user_ = 0;
     }
 }
@@ -154,25 +188,50 @@ void Jail::miss(Wall wall, const std::string& what) {
     missing_.push_back({wall, fmt::format("{}: {}", what, std::strerror(errno))});
 }
 
+// Of `made`. Leaves the host's where others cannot be had.
+void Jail::make_namespaces() {
+    constexpr int kWanted = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS;
+    const unsigned number = number_outside(), user = ::geteuid(), group = ::getegid();
+    // Without rights root may not even map its own id (CAP_SETFCAP, user_namespaces(7)).
+    if (::unshare(kWanted | (user != 0 ? CLONE_NEWUSER : 0)) < 0) {
+        for (const int error = errno; const Wall wall : {Wall::mounts, Wall::processes, Wall::ipc}) {
+            errno = error;
+            miss(wall, "unshare");
+        }
+        namespaces_ = Namespaces::hosts;
+        return;
+    }
+    if (user != 0) {
+        user_namespace_ = true;
+        // As in spawn(): groups only after setgroups is denied.
+        if (!write_text("/proc/self/setgroups", "deny") || !write_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) ||
+            !write_text("/proc/self/gid_map", fmt::format("{0} {0} 1", group)))
+            miss(Wall::user, "map ids");
+        (void)drop_bounding_set();
+    }
+    proc_ = clone_tree(fmt::format("/proc/{}", number).c_str(), true);
+    if (proc_ && !set_attributes(proc_.get(), kNoSetuid | kNoDevices))
+        proc_.reset();
+}
+
 void Jail::own_file_system(const Plan& plan) {
     OwnRoot root(plan);
-    if (apart_) {
+    if (namespaces_ != Namespaces::hosts) {
         if (user_ != 0 && !root.can_map(user_map_.get())) {
             miss(Wall::user, "files that it may write to lie where ids cannot be mapped");
             user_ = 0;
         }
-        std::string failed;
-        if (!root.enter(user_ == 0 ? -1 : user_map_.get(), proc_.get(), failed)) {
+        const char* const proc_at = namespaces_ == Namespaces::made ? kOwnProc : kProc;
+        if (std::string failed; !make_private()) {
+            miss(Wall::mounts, "mount MS_PRIVATE");
+        } else if (!root.enter(user_ == 0 ? -1 : user_map_.get(), proc_.get(), proc_at, failed)) {
             miss(Wall::mounts, failed);
             // Half of it may be done: what is there now is not what the program would find.
             throw tinykvm::UserError(tinykvm::ExitCode::not_permitted,
                                      fmt::format("its jail cannot be made: {}; --jail=off does without one", text_of(missing_)));
         }
-    } else {
-        errno = EPERM;
-        miss(Wall::mounts, "no namespaces");
     }
-    if (!restrict_paths(root.shown(), !plan.network))
+    if (!restrict(root.shown(), plan.connect))
         miss(Wall::landlock, "landlock_create_ruleset");
 }
 
@@ -191,9 +250,9 @@ void Jail::drop_rights() {
         miss(Wall::limits, "setrlimit");
     if (user_ != 0 && (::setgroups(0, nullptr) < 0 || ::setresgid(user_, user_, user_) < 0 || ::setresuid(user_, user_, user_) < 0))
         miss(Wall::user, "setresuid");
-    else if (user_ == 0 && !user_namespace_ && std::ranges::find(missing_, Wall::user, &Missing::wall) == missing_.end())
-        missing_.push_back({Wall::user, ::geteuid() == 0 && apart_ ? "this host maps no ids of mounts" : "no namespaces"});
-    if (!drop_capabilities())
+    else if (user_ == 0 && !user_namespace_ && !stays_root_ && std::ranges::find(missing_, Wall::user, &Missing::wall) == missing_.end())
+        missing_.push_back({Wall::user, ::geteuid() == 0 && namespaces_ != Namespaces::hosts ? "this host maps no ids of mounts" : "no namespaces"});
+    if (!drop_capabilities(stays_root_ ? kRightsOfRoot : 0))
         miss(Wall::capabilities, "capset");
     ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
@@ -201,10 +260,13 @@ void Jail::drop_rights() {
 void Jail::enter(const Plan& plan) {
     if (mode_ == Mode::off)
         return;
-    if (!apart_) {
+    const SystemCalls system_calls = system_calls_.get(); // its thread has ended, too
+    if (namespaces_ == Namespaces::hosts) {
         errno = EPERM;
-        for (const Wall wall : {Wall::processes, Wall::ipc})
+        for (const Wall wall : {Wall::mounts, Wall::processes, Wall::ipc})
             miss(wall, "no namespaces");
+    } else if (namespaces_ == Namespaces::made) {
+        make_namespaces();
     }
     if (plan.network && network_ && ::setns(network_.get(), CLONE_NEWNET) < 0)
         throw_errno("setns to the host's network");
@@ -219,7 +281,7 @@ void Jail::enter(const Plan& plan) {
     drop_rights();
     proc_.reset();
     user_map_.reset();
-    if (!system_calls_->restrict())
+    if (!system_calls.restrict())
         miss(Wall::system_calls, "seccomp");
     if (mode_ == Mode::strict && !missing_.empty())
         throw tinykvm::UserError(tinykvm::ExitCode::not_permitted,

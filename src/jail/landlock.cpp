@@ -29,6 +29,7 @@ constexpr std::uint64_t kExecute = 1 << 0, kWriteFile = 1 << 1, kReadFile = 1 <<
 constexpr std::uint64_t kAllOfFirst = (1 << 13) - 1, kRefer = 1 << 13, kTruncate = 1 << 14, kDeviceControl = 1 << 15;
 constexpr std::uint64_t kMakeCharacterDevice = 1 << 6, kMakeBlockDevice = 1 << 11;
 constexpr std::uint64_t kOfFiles = kExecute | kWriteFile | kReadFile | kTruncate | kDeviceControl;
+constexpr std::uint64_t kConnectTcp = 1 << 1;
 constexpr std::uint64_t kAbstractSockets = 1, kSignals = 2;
 
 bool add(int ruleset, const char* path, std::uint64_t allowed) {
@@ -41,7 +42,7 @@ bool add(int ruleset, const char* path, std::uint64_t allowed) {
 
 } // namespace
 
-bool restrict_paths(std::span<const Shown> shown, bool apart) {
+bool restrict(std::span<const Shown> shown, bool connect) {
     const long version = ::syscall(kCreateRuleset, nullptr, 0, kVersion);
     if (version < 1)
         return false;
@@ -53,8 +54,10 @@ bool restrict_paths(std::span<const Shown> shown, bool apart) {
     if (version >= 5)
         handled |= kDeviceControl;
     Ruleset wanted{handled, 0, 0};
+    if (version >= 4 && !connect)
+        wanted.network = kConnectTcp; // and no rule that allows a port
     if (version >= 6)
-        wanted.scope = kSignals | (apart ? kAbstractSockets : 0);
+        wanted.scope = kSignals | (connect ? 0 : kAbstractSockets);
     const std::size_t size = version >= 6 ? sizeof(wanted) : version >= 4 ? 16 : 8;
     const UniqueFd ruleset(static_cast<int>(::syscall(kCreateRuleset, &wanted, size, 0)));
     if (!ruleset)

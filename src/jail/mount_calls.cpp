@@ -15,9 +15,15 @@ using tinykvm::UniqueFd;
 namespace {
 
 // asm-generic/unistd.h and linux/mount.h of Linux 5.12.
+constexpr long kOpenat2 = 437;
 constexpr long kOpenTree = 428, kMoveMount = 429, kFsopen = 430, kFsconfig = 431, kFsmount = 432, kMountSetattr = 442;
 constexpr unsigned kCloneTree = 1, kRecursive = 0x8000, kFromEmptyPath = 0x4, kCloseOnExec = 1;
 constexpr unsigned kSetString = 1, kCreate = 6;
+
+struct OpenHow { // linux/openat2.h
+    std::uint64_t flags, mode, resolve;
+};
+constexpr std::uint64_t kNoSymlinks = 0x4;
 
 struct MountAttributes {
     std::uint64_t set, clear, propagation, user_namespace;
@@ -26,7 +32,12 @@ struct MountAttributes {
 } // namespace
 
 UniqueFd clone_tree(const char* path, bool all) {
-    return UniqueFd(static_cast<int>(::syscall(kOpenTree, AT_FDCWD, path, kCloneTree | O_CLOEXEC | (all ? kRecursive : 0u))));
+    const OpenHow how{O_PATH | O_CLOEXEC, 0, kNoSymlinks};
+    const UniqueFd place(static_cast<int>(::syscall(kOpenat2, AT_FDCWD, path, &how, sizeof(how))));
+    if (!place)
+        return {};
+    const unsigned flags = AT_EMPTY_PATH | kCloneTree | O_CLOEXEC | (all ? kRecursive : 0u);
+    return UniqueFd(static_cast<int>(::syscall(kOpenTree, place.get(), "", flags)));
 }
 
 bool set_attributes(int tree, std::uint64_t attributes, int user_map) {

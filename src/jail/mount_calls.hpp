@@ -11,6 +11,7 @@ namespace kvmserver::jail {
 inline constexpr std::uint64_t kReadOnly = 0x1, kNoSetuid = 0x2, kNoDevices = 0x4, kMapIds = 0x100000;
 
 // A copy of what is mounted at a path, with what is mounted beneath it if `all`, not attached anywhere yet.
+// The path is a real one: a symlink that has come into it since it was looked at is ELOOP.
 tinykvm::UniqueFd clone_tree(const char* path, bool all);
 // `user_map`: a user namespace whose ids files get (kMapIds), else -1. Of all that is mounted beneath it too.
 bool set_attributes(int tree, std::uint64_t attributes, int user_map = -1);

@@ -7,35 +7,23 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "src/jail/mount_calls.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::jail {
 
+using tinykvm::cut_path;
+using tinykvm::is_beneath;
+using tinykvm::split_last;
 using tinykvm::UniqueFd;
 
 namespace {
 
 constexpr unsigned kMostLinks = 40; // as Linux, path_resolution(7)
-
-bool is_beneath(std::string_view path, std::string_view folder) {
-    return folder == "/" || path == folder || (path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/');
-}
-
-std::vector<std::string> parts_of(std::string_view path) {
-    std::vector<std::string> parts;
-    for (std::size_t at = 0; at < path.size();) {
-        const std::size_t end = std::min(path.find('/', at), path.size());
-        if (end > at)
-            parts.emplace_back(path.substr(at, end - at));
-        at = end + 1;
-    }
-    return parts;
-}
-
-std::string parent_of(const std::string& path) { return path.substr(0, std::max<std::size_t>(1, path.rfind('/'))); }
 
 bool is_folder(const std::string& path) {
     struct stat info {};
@@ -71,6 +59,15 @@ std::vector<std::string> mount_points() {
     return points;
 }
 
+// One that is there already gets the greater right of the two.
+void put(std::vector<Shown>& all, Shown place) {
+    const auto there = std::ranges::find(all, place.path, &Shown::path);
+    if (there != all.end())
+        there->write |= place.write;
+    else
+        all.push_back(std::move(place));
+}
+
 // Of the host's kernel, not of its files.
 bool is_kernels(const std::string& path) { return is_beneath(path, "/proc") || is_beneath(path, "/sys") || is_beneath(path, "/dev"); }
 
@@ -83,44 +80,80 @@ OwnRoot::OwnRoot(const Plan& plan) {
     }
     links_.clear();
     for (const Place& place : plan.places)
-        add(place.path, place.write);
+        add(place);
+    for (const Bound& bound : plan.bounds)
+        keep_within(bound);
+    if (!plan.bounds.empty())
+        drop_useless_links();
     for (const char* const device : kDevices)
-        add(device, true);
+        add({device, true});
     for (const std::string& folder : plan.folders) {
         bool exists = false;
         if (std::string path = resolve(folder, exists); exists && is_folder(path))
             folders_.push_back(std::move(path));
     }
     std::ranges::sort(shown_, {}, &Shown::path);
-    std::erase_if(shown_, [this](const Shown& place) {
-        if (is_hidden(place.path))
-            return true;
+    std::vector<Shown> needed; // not erased from the list that is looked at
+    std::ranges::copy_if(shown_, std::back_inserter(needed), [this](const Shown& place) {
         const Shown* const shows = above(place.path);
-        return shows && shows->write >= place.write && !is_beneath(place.path, "/dev");
+        return !is_hidden(place.path) && !(shows && shows->write >= place.write && !is_beneath(place.path, "/dev"));
     });
+    shown_ = std::move(needed);
 }
 
-void OwnRoot::add(const std::string& path, bool write) {
+// Nothing: it cannot be shown.
+std::optional<Shown> OwnRoot::real_place(const Place& place) {
     bool exists = false;
-    std::string real = resolve(path, exists);
+    std::string real = resolve(place.path, exists);
     if (!exists) {
         // What is yet to be made needs the folder that it is made in.
-        real = parent_of(real);
-        if (!write || !is_folder(real))
-            return;
+        real = split_last(real).first;
+        if (!place.write || !is_folder(real))
+            return std::nullopt;
     }
     if (real != "/" && (is_beneath(real, "/proc") || is_beneath(real, "/sys")))
-        return; // the guest kernel's own
-    const auto there = std::ranges::find(shown_, real, &Shown::path);
-    if (there != shown_.end())
-        there->write |= write;
-    else
-        shown_.push_back({real, write, is_folder(real)});
+        return std::nullopt; // the guest kernel's own
+    return Shown{real, place.write, is_folder(real)};
+}
+
+void OwnRoot::add(const Place& place) {
+    if (auto real = real_place(place))
+        put(shown_, *std::move(real));
+}
+
+void OwnRoot::keep_within(const Bound& bound) {
+    std::vector<Shown> most, kept;
+    for (const Place& place : bound)
+        if (auto real = real_place(place))
+            put(most, *std::move(real));
+    for (const Shown& place : shown_)
+        for (const Shown& each : most) {
+            const bool within = is_beneath(place.path, each.path);
+            if (!within && !is_beneath(each.path, place.path))
+                continue;
+            Shown less = within ? place : each;
+            less.write = place.write && each.write;
+            put(kept, std::move(less));
+        }
+    shown_ = std::move(kept);
+}
+
+// What a link says that leads to nothing that is shown is nobody's concern.
+void OwnRoot::drop_useless_links() {
+    std::vector<Link> all = links_;
+    std::erase_if(all, [this](const Link& link) {
+        bool exists = false;
+        const std::string real = resolve(link.path, exists);
+        return std::ranges::none_of(shown_, [&](const Shown& place) {
+            return is_beneath(place.path, real) || is_beneath(real, place.path);
+        });
+    });
+    links_ = std::move(all);
 }
 
 // The real path; what is not there stays as it is written. Symlinks on the way are kept.
 std::string OwnRoot::resolve(const std::string& path, bool& exists) {
-    std::vector<std::string> rest = parts_of(path);
+    std::vector<std::string> rest = cut_path(path).parts;
     std::reverse(rest.begin(), rest.end());
     std::string real = "/";
     exists = true;
@@ -130,7 +163,7 @@ std::string OwnRoot::resolve(const std::string& path, bool& exists) {
         if (part == ".")
             continue;
         if (part == "..") {
-            real = parent_of(real);
+            real = split_last(real).first;
             continue;
         }
         const std::string next = real == "/" ? "/" + part : real + "/" + part;
@@ -155,7 +188,7 @@ std::string OwnRoot::resolve(const std::string& path, bool& exists) {
             links_.push_back({next, target});
         if (target.front() == '/')
             real = "/";
-        auto parts = parts_of(target);
+        auto parts = cut_path(target).parts;
         rest.insert(rest.end(), parts.rbegin(), parts.rend());
     }
     return real;
@@ -203,13 +236,11 @@ bool OwnRoot::can_map(int user_map) const {
     });
 }
 
-bool OwnRoot::enter(int user_map, int proc, std::string& failed) {
+bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& failed) {
     const auto fail = [&](const std::string& what) {
         failed = what;
         return false;
     };
-    if (!make_private())
-        return fail("mount MS_PRIVATE");
     // All copies are taken before anything is changed. "/" is copied mount by mount: what cannot map ids is among them.
     std::vector<std::pair<Shown, UniqueFd>> copies;
     std::vector<Shown> wanted;
@@ -221,11 +252,12 @@ bool OwnRoot::enter(int user_map, int proc, std::string& failed) {
                     wanted.push_back({point, place.write, is_folder(point)});
     }
     const bool everything = !wanted.empty() && wanted.front().path == "/";
+    const bool own_proc = std::string_view(proc_at) == kOwnProc;
     std::ranges::stable_sort(wanted, {}, [](const Shown& place) { return place.path.size(); });
     for (const Shown& place : wanted) {
         // With "/" each mount is in the list already.
         UniqueFd tree = copy_of(place, !everything, user_map);
-        if (!tree && errno != ENOENT && errno != EACCES)
+        if (!tree && errno != ENOENT && errno != EACCES && errno != ELOOP)
             return fail("open_tree " + place.path);
         if (tree)
             copies.emplace_back(place, std::move(tree));
@@ -237,15 +269,14 @@ bool OwnRoot::enter(int user_map, int proc, std::string& failed) {
         root = std::move(copies.front().second);
     else if (root = make_file_system("tmpfs", kRootOptions, kNoSetuid); !root)
         return fail("mount tmpfs");
-    // /proc is a folder on every host; the host's procfs is not needed any more.
-    const std::string at = "/proc";
-    if (!attach(root.get(), at.c_str()))
-        return fail("move_mount " + at);
-    if (::chdir(at.c_str()) < 0)
-        return fail("chdir " + at);
+    // It is a folder on every host; the host's procfs is not needed any more.
+    if (!attach(root.get(), kProc))
+        return fail("move_mount to /proc");
+    if (::chdir(kProc) < 0)
+        return fail("chdir /proc");
     const auto make_folders = [&](const std::string& path) {
         std::string way = ".";
-        for (const std::string& part : parts_of(path))
+        for (const std::string& part : cut_path(path).parts)
             if (way += "/" + part; ::mkdir(way.c_str(), 0755) < 0 && errno != EEXIST)
                 return false;
         return true;
@@ -254,13 +285,16 @@ bool OwnRoot::enter(int user_map, int proc, std::string& failed) {
         const UniqueFd devices = make_file_system("tmpfs", kRootOptions, kNoSetuid);
         if (is_folder("./dev") && (!devices || !attach(devices.get(), "./dev")))
             return fail("mount /dev");
+        const UniqueFd processes = own_proc ? make_file_system("tmpfs", kRootOptions, kNoSetuid) : UniqueFd();
+        if (processes && !attach(processes.get(), "./proc"))
+            return fail("mount /proc");
     }
     for (const Shown& place : shown_) { // what they are attached to
         if (above(place.path) && !is_beneath(place.path, "/dev"))
             continue;
         if (place.path == "/")
             continue;
-        if (!make_folders(place.folder ? place.path : parent_of(place.path)))
+        if (!make_folders(place.folder ? place.path : split_last(place.path).first))
             return fail("mkdir " + place.path);
         if (!place.folder && !UniqueFd(::open(("." + place.path).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0444)))
             return fail("make " + place.path);
@@ -271,11 +305,11 @@ bool OwnRoot::enter(int user_map, int proc, std::string& failed) {
                 return fail("mkdir " + folder);
         for (const Link& link : links_)
             if (!above(link.path) && !is_kernels(link.path) &&
-                (!make_folders(parent_of(link.path)) || (::symlink(link.target.c_str(), ("." + link.path).c_str()) < 0 && errno != EEXIST)))
+                (!make_folders(split_last(link.path).first) || (::symlink(link.target.c_str(), ("." + link.path).c_str()) < 0 && errno != EEXIST)))
                 return fail("symlink " + link.path);
-        if (!make_folders("/proc"))
-            return fail("mkdir /proc");
     }
+    if ((!everything || own_proc) && !make_folders(proc_at))
+        return fail(std::string("mkdir ") + proc_at);
     for (auto& [place, tree] : copies)
         if (tree && !attach(tree.get(), ("." + place.path).c_str()) && errno != ENOENT)
             return fail("move_mount " + place.path);
@@ -287,8 +321,8 @@ bool OwnRoot::enter(int user_map, int proc, std::string& failed) {
         if (!cover || !set_attributes(cover.get(), kReadOnly | kNoDevices) || !attach(cover.get(), ("." + hidden).c_str()))
             return fail("hide " + hidden);
     }
-    if (proc >= 0 && !attach(proc, "./proc"))
-        return fail("move_mount /proc");
+    if (proc >= 0 && !attach(proc, (std::string(".") + proc_at).c_str()))
+        return fail(std::string("move_mount to ") + proc_at);
     if (!pivot_to("."))
         return fail("pivot_root");
     if (!everything) {

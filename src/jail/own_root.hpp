@@ -1,5 +1,6 @@
 // A file system that holds what a plan names and nothing else.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ public:
 
     // The places in which something may be changed, and that ids can be mapped in is to be tried first. False, with errno, where not.
     bool can_map(int user_map) const;
-    // Makes it the root of this mount namespace. False, with errno and `failed` naming what.
-    bool enter(int user_map, int proc, std::string& failed);
+    // Makes it the root of this mount namespace, whose mounts are private; `proc` is shown at kProc or kOwnProc. False, with errno and `failed`
+    // naming what.
+    bool enter(int user_map, int proc, const char* proc_at, std::string& failed);
 
     const std::vector<Shown>& shown() const { return shown_; } // parents first
 
@@ -30,7 +32,10 @@ private:
     struct Link {
         std::string path, target;
     };
-    void add(const std::string& path, bool write);
+    std::optional<Shown> real_place(const Place& place);
+    void add(const Place& place);
+    void keep_within(const Bound& bound);
+    void drop_useless_links();
     std::string resolve(const std::string& path, bool& exists);
     const Shown* above(const std::string& path) const; // the nearest place that shows it
     bool is_hidden(const std::string& path) const;
@@ -41,6 +46,9 @@ private:
     std::vector<std::string> hidden_;  // real paths
 };
 
+// Where a procfs belongs, and a process's own folder of one.
+inline constexpr const char* kProc = "/proc";
+inline constexpr const char* kOwnProc = "/proc/self";
 inline constexpr const char* kDevices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"};
 
 } // namespace kvmserver::jail

@@ -27,8 +27,15 @@ std::string to_text(const Plan& plan) {
     add('j', text_of(plan.mode));
     if (plan.network)
         add('n', "");
+    if (plan.connect)
+        add('c', "");
     for (const Place& place : plan.places)
         add(place.write ? 'w' : 'r', place.path);
+    for (const Bound& bound : plan.bounds) {
+        add('b', "");
+        for (const Place& place : bound)
+            add(place.write ? 'W' : 'R', place.path);
+    }
     for (const std::string& folder : plan.folders)
         add('d', folder);
     for (const std::string& path : plan.hidden)
@@ -56,10 +63,20 @@ std::optional<Plan> plan_from(std::string_view text) {
             plan.network = true;
             continue;
         }
+        if (kind == 'c' && value.empty()) {
+            plan.connect = true;
+            continue;
+        }
+        if (kind == 'b' && value.empty()) {
+            plan.bounds.emplace_back();
+            continue;
+        }
         if (!is_path(value) || ++paths > kMostPaths)
             return std::nullopt;
         if (kind == 'r' || kind == 'w')
             plan.places.push_back({std::string(value), kind == 'w'});
+        else if ((kind == 'R' || kind == 'W') && !plan.bounds.empty())
+            plan.bounds.back().push_back({std::string(value), kind == 'W'});
         else if (kind == 'd')
             plan.folders.emplace_back(value);
         else if (kind == 'h')

@@ -16,10 +16,16 @@ struct Place {
     bool operator==(const Place&) const = default;
 };
 
+// At most these are shown: of each place what lies within one of them, and no more may be changed there. Where links
+// lead counts.
+using Bound = std::vector<Place>;
+
 struct Plan {
     Mode mode = Mode::automatic;
     bool network = false; // it keeps the host's network
+    bool connect = false; // to TCP ports and abstract sockets there
     std::vector<Place> places; // "/" is everything
+    std::vector<Bound> bounds; // all of them hold
     std::vector<std::string> folders; // that must exist, even if empty: where it works
     std::vector<std::string> hidden;  // files and folders that must not be seen, whatever is shown above them
     bool operator==(const Plan&) const = default;

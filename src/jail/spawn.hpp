@@ -17,6 +17,7 @@ struct Program {
     std::vector<std::string> environment; // "NAME=VALUE": all that it has
     // Descriptors of ours and the numbers they have there; it inherits none else that are close-on-exec. stdin is /dev/null.
     std::vector<std::pair<int, int>> given;
+    int group = -1; // the cgroup.procs of the control group that it begins in; -1: ours
 };
 
 struct Spawned {

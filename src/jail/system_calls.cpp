@@ -1,7 +1,10 @@
 #include "src/jail/system_calls.hpp"
 
+#include <fcntl.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
+#include <malloc.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/mman.h>
@@ -22,7 +25,7 @@ namespace {
 constexpr const char* kUsed[] = {
     // what is open
     "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "close", "close_range", "lseek", "dup", "dup2",
-    "dup3", "fcntl", "flock", "fstat", "fsync", "fdatasync", "ftruncate", "fallocate", "fadvise64", "readahead", "sync_file_range", "syncfs", "sync",
+    "dup3", "flock", "fstat", "fsync", "fdatasync", "ftruncate", "fallocate", "fadvise64", "readahead", "sync_file_range", "syncfs", "sync",
     "copy_file_range", "sendfile", "splice", "getdents64", "fchmod", "fchown", "fstatfs", "fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "pipe2",
     "memfd_create",
     // paths
@@ -39,10 +42,10 @@ constexpr const char* kUsed[] = {
     "bind", "listen", "accept", "accept4", "connect", "getsockname", "getpeername", "getsockopt", "setsockopt", "sendto", "sendmsg", "sendmmsg",
     "recvfrom", "recvmsg", "recvmmsg", "shutdown",
     // this process and its threads
-    "getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "getgroups", "getrusage", "getrlimit", "prlimit64", "sysinfo", "uname",
-    "times", "time", "gettimeofday", "clock_gettime", "clock_getres", "getrandom", "getcpu", "sched_getaffinity", "sched_setaffinity",
-    "sched_setscheduler", "sched_getparam", "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "arch_prctl", "membarrier", "rt_sigaction",
-    "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait", "rt_sigsuspend", "rt_sigpending", "sigaltstack", "tgkill", "setitimer", "timer_create",
+    "getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "getgroups", "getrusage", "getrlimit", "sysinfo", "uname",
+    "times", "time", "gettimeofday", "clock_gettime", "clock_getres", "getrandom", "getcpu", "sched_getparam",
+    "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "arch_prctl", "membarrier", "rt_sigaction",
+    "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait", "rt_sigsuspend", "rt_sigpending", "sigaltstack", "setitimer", "timer_create",
     "timer_settime", "timer_delete", "exit", "exit_group"};
 
 // Who makes one of these is not our code any more.
@@ -62,6 +65,8 @@ scmp_arg_cmp equals(unsigned argument, scmp_datum_t value) { return {argument, S
 scmp_arg_cmp masked(unsigned argument, scmp_datum_t mask, scmp_datum_t value) {
     return {argument, SCMP_CMP_MASKED_EQ, mask, value};
 }
+
+constexpr scmp_datum_t kIoctlType = 0xff00, kSocketIoctls = 0x8900;
 
 struct Closer {
     void operator()(void* filter) const { ::seccomp_release(filter); }
@@ -98,10 +103,33 @@ private:
     bool ok_ = false;
 };
 
-std::vector<sock_filter> of_process() {
+// What could reach another process: by its number, or by signals that an event of a descriptor sends.
+constexpr const char* kUsedAlone[] = {"tgkill", "prlimit64", "sched_getaffinity", "sched_setaffinity", "sched_setscheduler", "fcntl"};
+constexpr scmp_datum_t kFileCommands[] = {F_DUPFD,      F_GETFD,        F_SETFD,          F_GETFL,         F_SETFL,          F_GETLK,     F_SETLK,
+                                          F_SETLKW,     F_OFD_GETLK,    F_OFD_SETLK,      F_OFD_SETLKW,    F_DUPFD_CLOEXEC,  F_ADD_SEALS, F_GET_SEALS,
+                                          F_GETPIPE_SZ, F_SETPIPE_SZ,   F_GETLEASE};
+
+void add_what_reaches_others(Filter& filter, bool alone) {
+    if (alone) {
+        for (const char* const name : kUsedAlone)
+            filter.add(SCMP_ACT_ALLOW, name);
+        filter.add(SCMP_ACT_ALLOW, "ioctl", masked(1, kIoctlType, kSocketIoctls));
+        return;
+    }
+    filter.add(SCMP_ACT_ALLOW, "tgkill", equals(0, static_cast<scmp_datum_t>(::getpid())));
+    for (const char* const name : {"prlimit64", "sched_getaffinity", "sched_setaffinity", "sched_setscheduler"})
+        filter.add(SCMP_ACT_ALLOW, name, equals(0, 0)); // the caller
+    for (const scmp_datum_t command : kFileCommands)
+        filter.add(SCMP_ACT_ALLOW, "fcntl", equals(1, command));
+    for (const scmp_datum_t request : {SIOCGIFMTU, SIOCGIFINDEX, SIOCGIFNAME})
+        filter.add(SCMP_ACT_ALLOW, "ioctl", equals(1, request));
+}
+
+std::vector<sock_filter> of_process(bool alone) {
     Filter filter(SCMP_ACT_ERRNO(ENOSYS));
     for (const char* const name : kUsed)
         filter.add(SCMP_ACT_ALLOW, name);
+    add_what_reaches_others(filter, alone);
     for (const char* const name : kNever)
         filter.add(SCMP_ACT_KILL_PROCESS, name);
     // Threads of this process only; what clone3 is asked for lies in memory, where it could change: the C library uses clone then.
@@ -113,18 +141,19 @@ std::vector<sock_filter> of_process() {
         filter.add(SCMP_ACT_ALLOW, "socket", equals(0, family));
     filter.add(SCMP_ACT_ALLOW, "socket", equals(0, AF_NETLINK), equals(2, NETLINK_ROUTE));
     filter.add(SCMP_ACT_ALLOW, "socketpair", equals(0, AF_UNIX));
-    // By type: KVM's, those of open files, PAGEMAP_SCAN's; of terminals only whether one is there.
-    constexpr scmp_datum_t kType = 0xff00;
-    for (const scmp_datum_t type : {0xae00, 0x6600, 0x8900})
-        filter.add(SCMP_ACT_ALLOW, "ioctl", masked(1, kType, type));
-    for (const scmp_datum_t request : {0x5401 /* TCGETS */, 0x541b /* FIONREAD */, 0x5421 /* FIONBIO */, 0x5450 /* FIONCLEX */, 0x5451 /* FIOCLEX */})
+    // By type: KVM's, and those of open files, PAGEMAP_SCAN's too; of terminals only whether one is there, and its size.
+    for (const scmp_datum_t type : {0xae00, 0x6600})
+        filter.add(SCMP_ACT_ALLOW, "ioctl", masked(1, kIoctlType, type));
+    for (const scmp_datum_t request : {0x5401 /* TCGETS */, 0x5413 /* TIOCGWINSZ */, 0x541b /* FIONREAD */, 0x5421 /* FIONBIO */, 0x5450 /* FIONCLEX */, 0x5451 /* FIOCLEX */})
         filter.add(SCMP_ACT_ALLOW, "ioctl", equals(1, request));
     return filter.program();
 }
 
 } // namespace
 
-SystemCalls::SystemCalls() : program_(of_process()) {}
+SystemCalls::SystemCalls(bool alone) : program_(of_process(alone)) {
+    ::malloc_trim(0); // it took half a megabyte, for a moment
+}
 
 bool SystemCalls::restrict() const {
     if (program_.empty()) {

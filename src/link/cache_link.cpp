@@ -18,13 +18,13 @@ constexpr std::size_t kMostRequest = sizeof(RequestHead) + kMostCopies * sizeof(
 
 static_assert(kMostRequest + 32 <= kSendBytes); // else it could not be sent
 
-bool is_sound(const CacheRequest& request) {
+bool is_sound(const CacheRequest& request, bool lost) {
     switch (request.kind) {
     case CacheKind::find:
-        return request.files.empty();
+        return request.files.empty() && !lost;
     case CacheKind::keep:
     case CacheKind::offer:
-        return request.entries.size() == 1 && request.files.size() == 1;
+        return request.entries.size() == 1 && request.files.size() == (lost ? 0 : 1);
     }
     return false;
 }
@@ -50,7 +50,7 @@ Came receive_request(int socket, CacheRequest& request) {
         return again ? Came::nothing : Came::end;
     request.files = std::move(packet->files);
     RequestHead head;
-    if (packet->cut || packet->lost || packet->bytes < sizeof head)
+    if (packet->cut || packet->bytes < sizeof head)
         return Came::nonsense;
     std::memcpy(&head, bytes.data(), sizeof head);
     if (head.count == 0 || head.count > kMostCopies ||
@@ -59,7 +59,7 @@ Came receive_request(int socket, CacheRequest& request) {
     request.kind = head.kind;
     request.entries.resize(head.count);
     std::memcpy(request.entries.data(), bytes.data() + sizeof head, head.count * sizeof(CacheEntry));
-    return is_sound(request) ? Came::request : Came::nonsense;
+    return is_sound(request, packet->lost) ? Came::request : Came::nonsense;
 }
 
 bool send_answer(int socket, std::span<const tinykvm::UniqueFd> found) {

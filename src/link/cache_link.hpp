@@ -42,7 +42,7 @@ struct CacheRequest {
 bool send_request(int socket, CacheKind kind, std::span<const CacheEntry> entries, int file = -1);
 
 enum class Came { request, nothing, end, nonsense };
-// Never waits. Of nonsense too `request` has the files: closing one that is not what it should be may take
+// Never waits. A copy that is handed over without a file had one, for which this process has no descriptor left. Of nonsense too `request` has the files: closing one that is not what it should be may take
 // for ever.
 Came receive_request(int socket, CacheRequest& request);
 

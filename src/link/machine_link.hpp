@@ -2,8 +2,8 @@
 //
 // The daemon has one such socket to the process, over which it first says what is to be left open of its jail: `jail`, with a file of
 // src/jail/plan.hpp. Nothing of a stranger's comes before that. Then it asks
-// which walls are missing (`walls`) or what a snapshot asks to be left open (`describe`, and its pieces): the process answers with a file
-// (`described`) and ends. Or it says what the process serves: four times
+// which walls are missing (`walls`): the process answers with a file (`described`) and ends. Or it says what the
+// process serves: four times
 // `assign`, with files of the name and the hook's path (a line each), of the list of the snapshot's pieces,
 // of the hook's body, and of the environment; then `pieces`, with the files of that list in its order, as
 // many messages as it takes; then `cache`, with a socket (cache_link.hpp), or with none where there are no
@@ -11,6 +11,11 @@
 // when the first is closed, a machine when its own is. A machine says `ready` when it can take a request, is
 // sent one `request` at a time, says `ended` when that went wrong, before it closes the request's connection,
 // and `ready` again.
+//
+// A process that examines a snapshot (src/runner/examiner.hpp) is told its jail, too, and then `examine`, with the
+// snapshot's file, or `describe`, with the list of pieces of one that is stored, and `pieces`; `left` is the seconds of
+// CPU time that it may take. It answers with `described` and ends: the file is kFacts and facts
+// (src/snapshot/facts.hpp), or kBadSnapshot or kFailed and why in a line.
 #pragma once
 #include <sys/types.h>
 
@@ -25,10 +30,25 @@
 
 namespace kvmserver::link {
 
-enum class Kind : std::uint8_t { add_machine = 1, request, ended, ready, assign, pieces, cache, jail, describe, described, walls };
+enum class Kind : std::uint8_t {
+    add_machine = 1,
+    request,
+    ended,
+    ready,
+    assign,
+    pieces,
+    cache,
+    jail,
+    describe,
+    described,
+    walls,
+    examine
+};
 
 // Before the ceilings of an assignment: the process is to tell what its snapshot claims above them.
 inline constexpr char kTell = '!';
+
+inline constexpr char kFacts = 'f', kBadSnapshot = 'b', kFailed = 'e';
 
 // Why a request's connection was closed by us and not by its program.
 enum class Ending : std::uint8_t { none = 0, program_failed, timed_out, out_of_memory, stopped, over_total };
@@ -40,7 +60,7 @@ struct Message {
     std::uint8_t address_bytes = 0; // request: 4, 16, or 0 where the client has no IP address
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request
-    std::uint32_t left = 0;            // pieces: so many files come in further messages
+    std::uint32_t left = 0; // pieces: files that come in further messages; examine, describe: seconds
     // ready: of the request before, or (the first two) of the process, with a machine's first one
     std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0,
                   exits = 0;

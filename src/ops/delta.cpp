@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "src/snapshot/facts.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/folder.hpp"
 
@@ -11,7 +12,7 @@ namespace {
 constexpr std::size_t kHead = 8 + 4 + 4 + 32, kRow = 32 + 8;
 constexpr std::uint64_t kSent = std::uint64_t{1} << 63;
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;
-constexpr std::uint32_t kVersion = 1, kMostPieces = 4'000'000;
+constexpr std::uint32_t kVersion = 1;
 
 template <class Number>
 void append(std::string& out, Number value) {
@@ -19,7 +20,7 @@ void append(std::string& out, Number value) {
         out += static_cast<char>(value >> (8 * i) & 0xff);
 }
 
-void append(std::string& out, const store::Digest& digest) {
+void append(std::string& out, const Digest& digest) {
     out.append(reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size());
 }
 
@@ -31,8 +32,8 @@ Number number_at(const std::byte* from) {
     return value;
 }
 
-store::Digest digest_at(const std::byte* from) {
-    store::Digest digest;
+Digest digest_at(const std::byte* from) {
+    Digest digest;
     std::memcpy(digest.bytes.data(), from, digest.bytes.size());
     return digest;
 }

@@ -14,20 +14,20 @@
 #include <string_view>
 #include <vector>
 
-#include "src/store/digest.hpp"
+#include "src/common/digest.hpp"
 
 namespace kvmserver::ops {
 
 inline constexpr std::string_view kDeltaMagic = "KVMDELTA";
 
 struct DeltaPiece {
-    store::Digest digest;
+    Digest digest;
     std::uint64_t length = 0;
     bool sent = false;
 };
 
 struct Delta {
-    store::Digest snapshot;
+    Digest snapshot;
     std::vector<DeltaPiece> pieces;
 };
 

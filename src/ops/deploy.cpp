@@ -122,7 +122,8 @@ nlohmann::json change_json(const DeployPlan& plan, const DeployChange& change) {
             {"env_before", change.now ? change.now->env : Env{}}};
 }
 
-Deployed deploy(const DeployPlan& plan, const store::Digest& snapshot, store::Functions& functions) {
+Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::string& ceilings,
+                store::Functions& functions) {
     for (;;) {
         const DeployChange change = change_of(plan, &functions); // again: what came before took its time
         store::DeployRequest request;
@@ -131,6 +132,7 @@ Deployed deploy(const DeployPlan& plan, const store::Digest& snapshot, store::Fu
         if (plan.manifest)
             request.manifest = *plan.manifest;
         request.activate = plan.activate;
+        request.ceilings = ceilings;
         request.routes = change.routes;
         request.env = change.env;
         request.if_match = change.etag();

@@ -43,7 +43,9 @@ struct Deployed {
 };
 
 // The caller has a SnapshotHold of the snapshot, and knows that it is healthy.
-Deployed deploy(const DeployPlan& plan, const store::Digest& snapshot, store::Functions& functions);
+// `ceilings`: JSON of those that the version stays under; "": none.
+Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::string& ceilings,
+                store::Functions& functions);
 
 // Throws NotFound and Conflict as Functions::set_traffic would, and changes nothing.
 void check_traffic_of(const std::string& name, const std::vector<store::VersionInfo>& all,

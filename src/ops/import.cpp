@@ -50,19 +50,24 @@ std::vector<FilePiece> pieces_of(const std::filesystem::path& file) {
     }
 }
 
-Imported import_snapshot(store::Store& store, const std::filesystem::path& file,
-                         std::optional<std::set<store::Digest>> reach) {
-    const std::vector<FilePiece> pieces = pieces_of(file);
-    const tinykvm::UniqueFd fd = open_file(file);
+Imported import_pieces(store::Store& store, int file, const std::vector<std::uint64_t>& pieces, const std::string& name,
+                       std::optional<std::set<Digest>> reach) {
     store::Importer importer(store, std::move(reach));
-    std::vector<std::byte> bytes;
-    for (const FilePiece& piece : pieces) {
-        bytes.resize(piece.length);
-        read_fully(fd.get(), bytes, piece.offset, file);
-        importer.put(bytes);
+    std::uint64_t at = 0;
+    for (const std::uint64_t bytes : pieces) {
+        importer.put_part(file, at, bytes, name);
+        at += bytes;
     }
     auto hold = importer.commit();
     return {std::move(hold), importer.size(), importer.new_bytes()};
+}
+
+Imported import_snapshot(store::Store& store, const std::filesystem::path& file,
+                         std::optional<std::set<Digest>> reach) {
+    std::vector<std::uint64_t> lengths;
+    for (const FilePiece& piece : pieces_of(file))
+        lengths.push_back(piece.length);
+    return import_pieces(store, open_file(file).get(), lengths, file.string(), std::move(reach));
 }
 
 } // namespace kvmserver::ops

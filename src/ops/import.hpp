@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "src/store/hold.hpp"
@@ -26,6 +27,10 @@ struct Imported {
 // Checks the snapshot in full, and brings it into the store cut into its pieces. Throws UserError
 // (bad_snapshot). `reach` is as for store::Importer.
 Imported import_snapshot(store::Store& store, const std::filesystem::path& file,
-                         std::optional<std::set<store::Digest>> reach = {});
+                         std::optional<std::set<Digest>> reach = {});
+// Brings one into the store that has been examined: `pieces` are the lengths of its pieces, in order, and make up the
+// file. `name` is for messages. Throws UserError (bad_snapshot) when it was changed since.
+Imported import_pieces(store::Store& store, int file, const std::vector<std::uint64_t>& pieces, const std::string& name,
+                       std::optional<std::set<Digest>> reach = {});
 
 } // namespace kvmserver::ops

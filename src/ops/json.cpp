@@ -1,19 +1,10 @@
 #include "src/ops/json.hpp"
 
-#include <ctime>
+#include "src/common/time_text.hpp"
 
 namespace kvmserver::ops {
 
 using nlohmann::json;
-
-std::string time_text(std::int64_t ms) {
-    const std::time_t seconds = ms / 1000;
-    std::tm fields{};
-    char line[32];
-    if (!::gmtime_r(&seconds, &fields) || !std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", &fields))
-        return "?";
-    return line;
-}
 
 json live_json(const std::vector<store::Live>& live) {
     auto list = json::array();
@@ -30,12 +21,15 @@ json routes_json(const std::vector<store::Route>& routes) {
 }
 
 json version_json(const store::VersionInfo& version) {
-    return {{"version", version.number},
-            {"snapshot", "sha256:" + version.snapshot.hex()},
-            {"bytes", version.snapshot_bytes},
-            {"created", time_text(version.created)},
-            {"state", store::name_of(version.state)},
-            {"percent", version.percent}};
+    json object{{"version", version.number},
+                {"snapshot", "sha256:" + version.snapshot.hex()},
+                {"bytes", version.snapshot_bytes},
+                {"created", time_text(version.created)},
+                {"state", store::name_of(version.state)},
+                {"percent", version.percent}};
+    if (!version.ceilings.empty())
+        object["ceilings"] = json::parse(version.ceilings);
+    return object;
 }
 
 json summary_json(const store::FunctionSummary& function) {
@@ -70,6 +64,8 @@ json token_json(const store::TokenInfo& token) {
                 {"created", time_text(token.created)}};
     if (token.expires)
         object["expires"] = time_text(*token.expires);
+    if (!token.ceilings.empty())
+        object["ceilings"] = json::parse(token.ceilings);
     if (token.last_used)
         object["last_used"] = time_text(*token.last_used);
     return object;

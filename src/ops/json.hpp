@@ -13,7 +13,6 @@
 
 namespace kvmserver::ops {
 
-std::string time_text(std::int64_t ms); // "2026-11-21T03:00:09Z"
 nlohmann::json live_json(const std::vector<store::Live>& live);
 nlohmann::json routes_json(const std::vector<store::Route>& routes);
 nlohmann::json version_json(const store::VersionInfo& version);

@@ -24,14 +24,14 @@ std::uint64_t version_number(std::string_view text) {
     return value;
 }
 
-store::Digest by_digest(store::Store& store, const std::string& hex) {
+Digest by_digest(store::Store& store, const std::string& hex) {
     constexpr std::size_t kShortest = 4;
     if (hex.size() < kShortest || hex.find_first_not_of("0123456789abcdef") != hex.npos)
         throw store::BadValue(
             fmt::format("'{}{}' is no digest: at least {} hexadecimal digits", kPrefix, hex, kShortest));
-    std::optional<store::Digest> found;
+    std::optional<Digest> found;
     for (const std::string& file : store.folder().list(store::kSnapshots)) {
-        const auto digest = store::Digest::from_hex(file.substr(0, file.find('.')));
+        const auto digest = Digest::from_hex(file.substr(0, file.find('.')));
         if (!digest || !file.starts_with(hex))
             continue;
         if (found && *found != *digest)
@@ -46,7 +46,7 @@ store::Digest by_digest(store::Store& store, const std::string& hex) {
 
 } // namespace
 
-store::Digest find_snapshot(store::Store& store, const std::string& reference) {
+Digest find_snapshot(store::Store& store, const std::string& reference) {
     if (reference.starts_with(kPrefix))
         return by_digest(store, reference.substr(kPrefix.size()));
     store::Functions functions(store);

@@ -2,13 +2,13 @@
 #pragma once
 #include <string>
 
-#include "src/store/digest.hpp"
+#include "src/common/digest.hpp"
 #include "src/store/store.hpp"
 
 namespace kvmserver::ops {
 
 // "sha256:ab12..." (its beginning is enough when there is only one such), "NAME" (the live version that gets
 // most requests) or "NAME@3". Throws NotFound, and UserError (usage) for what is none of these.
-store::Digest find_snapshot(store::Store& store, const std::string& reference);
+Digest find_snapshot(store::Store& store, const std::string& reference);
 
 } // namespace kvmserver::ops

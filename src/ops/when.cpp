@@ -7,7 +7,7 @@
 #include <string>
 
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::ops {
 
@@ -34,7 +34,7 @@ std::int64_t time_from(std::string_view text, std::int64_t now) {
     const char* const parsed = ::strptime(given.c_str(), "%Y-%m-%dT%H:%M:%SZ", &fields);
     if (!parsed || *parsed != '\0')
         throw store::BadValue(fmt::format("'{}' is no time: write 10m, 2h, 3d or 2026-11-21T03:00:09Z",
-                                          store::printable(text)));
+                                          tinykvm::brief(text)));
     return static_cast<std::int64_t>(::timegm(&fields)) * 1000;
 }
 

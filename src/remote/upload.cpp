@@ -59,8 +59,8 @@ public:
         return count;
     }
 
-    store::Digest digest() const {
-        store::Sha256 sum;
+    Digest digest() const {
+        Sha256 sum;
         std::vector<char> buffer(1u << 20);
         for (std::uint64_t at = 0; at < size_;) {
             const std::size_t count = read(at, buffer.data(), buffer.size());
@@ -85,7 +85,7 @@ ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::
     if (!fd)
         tinykvm::throw_errno("open " + file.string());
     ops::Delta delta;
-    store::Sha256 sum;
+    Sha256 sum;
     std::vector<std::byte> bytes;
     for (const ops::FilePiece& piece : pieces) {
         bytes.resize(piece.length);
@@ -93,7 +93,7 @@ ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::
             throw UserError(ExitCode::bad_snapshot,
                             fmt::format("{}: it was changed meanwhile", file.string()));
         sum.update(bytes);
-        delta.pieces.push_back({store::sha256(bytes), piece.length, false});
+        delta.pieces.push_back({sha256(bytes), piece.length, false});
     }
     delta.snapshot = sum.finish();
     return delta;

@@ -18,7 +18,7 @@ using tinykvm::UniqueFd;
 namespace {
 
 link::CacheEntry entry_of(const CopyName& name) {
-    return {name.sha256, static_cast<std::uint32_t>(name.bytes)};
+    return {name.sha256.bytes, static_cast<std::uint32_t>(name.bytes)};
 }
 
 // The pages, as nobody can change them any more.

@@ -70,6 +70,7 @@ public:
     }
     // Kept from the start until the machine serves.
     void keep_refusals(bool keep) { keep_refusals_ = keep; }
+    void set_exists(std::function<bool(const std::string&)> exists) { refusals_.set_exists(std::move(exists)); }
     const Refusals& refusals() const { return refusals_; }
     bool should_stop() override;
 

@@ -1,7 +1,6 @@
 #include "src/runner/function_worker.hpp"
 
 #include <poll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <iterator>
 #include <list>
 #include <exception>
 #include <optional>
@@ -24,12 +22,11 @@
 #include "src/runner/after_restore.hpp"
 #include "src/runner/cache_client.hpp"
 #include "src/runner/channel_arrivals.hpp"
-#include "src/runner/jail_plan.hpp"
+#include "src/runner/daemon_messages.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
-#include "tinykvm/base/write.hpp"
 #include "tinykvm/memory/dirty_pages.hpp"
 
 namespace kvmserver {
@@ -51,53 +48,11 @@ struct Assignment {
     bool tell_excess = false;             // whether what its snapshot claims above that has yet to be told
 };
 
-// Nothing: the daemon has no use for it. Throws UserError when they are more files than this process may have
-// open.
-std::optional<std::vector<UniqueFd>> receive_pieces(int control, const std::string& name) {
-    std::vector<UniqueFd> files;
-    for (;;) {
-        auto received = link::receive_files(control);
-        if (!received || received->message.kind != link::Kind::pieces)
-            return std::nullopt;
-        if (received->lost)
-            throw UserError(
-                ExitCode::failure,
-                name + ": the pieces of its snapshot are more than the files that its process may have open: "
-                       "raise that (ulimit -n, LimitNOFILE= in the unit)");
-        std::ranges::move(received->files, std::back_inserter(files));
-        if (received->message.left == 0)
-            return files;
-    }
-}
-
-void answer(int control, const std::string& text) {
-    const UniqueFd file(::memfd_create("kvmserver-answer", MFD_CLOEXEC));
-    if (!file)
-        throw_errno("memfd_create");
-    write_all(file.get(), std::as_bytes(std::span(text)), "an answer to the daemon");
-    link::Message message;
-    message.kind = link::Kind::described;
-    link::send(control, message, file.get());
-}
-
-// Says what the snapshot asks to be left open.
-void describe(int control, int list) {
-    auto pieces = receive_pieces(control, "a snapshot");
-    if (!pieces)
-        return;
-    const MachineState state = SnapshotReader::open(open_pieces_source(list, std::move(*pieces)), "the snapshot").state();
-    answer(control, jail::to_text(jail_plan(state.permissions, state.program.cwd)));
-}
-
 // Nothing: the daemon has no use for it. Throws UserError.
 std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail) {
     UniqueFd files[5];
     for (UniqueFd& file : files) {
         auto received = link::receive(control, link::Wait::yes);
-        if (received && received->message.kind == link::Kind::describe && received->fd) {
-            describe(control, received->fd.get());
-            return std::nullopt;
-        }
         if (received && received->message.kind == link::Kind::walls) {
             answer(control, jail::text_of(jail.missing()));
             return std::nullopt;
@@ -191,12 +146,15 @@ private:
         for (const Ceilings& each : assignment_.ceilings)
             for (const Excess& excess : above(each, claims)) {
                 if (excess.fatal)
-                    throw UserError(ExitCode::not_permitted, fmt::format("{} needs more than it is granted: {}", assignment_.name, text_of({excess})));
+                    throw UserError(ExitCode::not_permitted,
+                                    fmt::format("{} needs more than it is granted: {}", assignment_.name,
+                                                text_of({excess})));
                 if (assignment_.tell_excess)
                     text += (text.empty() ? "" : "; ") + text_of({excess});
             }
         if (!text.empty())
-            note_line(fmt::format("{} asks for more than it is granted, and runs with what is granted: {}", assignment_.name, text));
+            note_line(fmt::format("{} asks for more than it is granted, and runs with what is granted: {}",
+                                  assignment_.name, text));
         return reader;
     }
 
@@ -277,18 +235,10 @@ private:
     std::list<Thread> machines_;
 };
 
-// What comes first: nothing of a stranger's has been read yet. Nothing: the daemon has no use for us.
-std::optional<jail::Plan> receive_plan(int control) {
-    const auto received = link::receive(control, link::Wait::yes);
-    if (!received || received->message.kind != link::Kind::jail || !received->fd)
-        return std::nullopt;
-    return jail::plan_from(read_text(received->fd.get(), "the plan of a jail"));
-}
-
 } // namespace
 
 int run_function(FunctionOptions options) {
-    jail::Jail jail(options.jail, jail::in_own_namespaces());
+    jail::Jail jail(options.jail, jail::in_own_namespaces() ? jail::Namespaces::spawned : jail::Namespaces::hosts);
     Restored::Ahead ahead;
     std::exception_ptr failed;
     try {

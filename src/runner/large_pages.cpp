@@ -6,7 +6,7 @@
 #include <string>
 #include <system_error>
 
-#include "src/snapshot/digest.hpp"
+#include "src/common/digest.hpp"
 #include "tinykvm/machine/large_pages.hpp"
 #include "tinykvm/memory/dirty_pages.hpp"
 
@@ -22,7 +22,7 @@ constexpr std::size_t kWorthHot = 8; // pages
 std::vector<CopyName> copy_names(std::span<const LargePageState> pages) {
     std::vector<CopyName> names;
     for (const LargePageState& page : pages)
-        names.push_back({page.sha256, LargePages::kBytes});
+        names.push_back({Digest{page.sha256}, LargePages::kBytes});
     return names;
 }
 
@@ -63,7 +63,7 @@ std::vector<LargePageState> choose_large(const MachineImage& image, std::uint32_
             if (frame < hot)
                 append_frame(runs, frame);
         if (runs.size() == 1 && runs[0].count >= kWorthHot)
-            chosen.push_back({at.value, sha256_bytes(bytes_of(image, at, pages_of(image))), runs[0]});
+            chosen.push_back({at.value, sha256(bytes_of(image, at, pages_of(image))).bytes, runs[0]});
     }
     return chosen;
 }
@@ -137,7 +137,7 @@ void offer_large(const MachineImage& image, const UnpackedCache& cache, std::spa
     for (const LargePageState& page : large) {
         if (!go_on())
             return;
-        cache.offer({page.sha256, LargePages::kBytes}, bytes_of(image, GuestVirt(page.at), pages));
+        cache.offer({Digest{page.sha256}, LargePages::kBytes}, bytes_of(image, GuestVirt(page.at), pages));
     }
 }
 

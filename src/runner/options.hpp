@@ -1,10 +1,12 @@
 // Everything `run`, `snapshot` and `snaprun` can be told, as plain values (made by src/cli).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "src/ceilings/ceilings.hpp"
+#include "src/jail/walls.hpp"
 #include "tinykvm/linux/permissions.hpp"
 #include "tinykvm/machine/state.hpp"
 
@@ -36,6 +38,7 @@ struct Options {
     std::string listen;     // --listen: overrides the (first) listener's address; "" = as the program asked
     bool server_first = false; // --server-first: with -e a client gets a machine before it has said anything
     bool http = false;      // a clean machine for each HTTP request; implies ephemeral
+    jail::Mode jail = jail::Mode::automatic; // --jail: of run, snaprun
     std::string cache;      // --cache: the folder of unpacked copies (src/snapshot/unpacked.hpp); "" for none
     bool temporary = false; // the snapshot's file will not stay: no unpacked copy of it is worth keeping
     bool strict_unique = false; // --strict-unique: no snapshot of a program whose random values would repeat
@@ -50,11 +53,13 @@ struct Options {
     tinykvm::Permissions permissions;
     std::vector<std::string> hidden; // Permissions::hidden, whichever permissions apply
     tinykvm::Limits limits;
-    std::vector<Ceilings> ceilings; // of functions: a snapshot's permissions and limits are cut down to each of these
+    std::vector<Ceilings>
+        ceilings; // of functions: a snapshot's permissions and limits are cut down to each of these
     // What the user set on the command line or in the file, by long name: snaprun takes the snapshot's own
     // permissions and limits for those that are not here.
     std::vector<std::string> given;
     Verbosity verbose;
+    std::function<void()> on_walls; // for tests: called behind the walls of `run` and `snaprun`
 };
 
 // Each boots or restores, serves until SIGTERM/SIGINT or until the program ends, and returns the exit code of

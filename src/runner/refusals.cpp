@@ -1,7 +1,6 @@
 #include "src/runner/refusals.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -83,7 +82,7 @@ std::vector<std::string> Refusals::values_of(const std::string& flag) const {
     std::vector<std::string> values;
     const auto write = flags_.find("allow-write");
     for (const std::string& value : flags_.at(flag)) {
-        if (flag == "allow-read" && (::access(value.c_str(), F_OK) != 0 || (write != flags_.end() && write->second.contains(value))))
+        if (flag == "allow-read" && ((exists_ && !exists_(value)) || (write != flags_.end() && write->second.contains(value))))
             continue;
         values.push_back(value);
     }

@@ -88,9 +88,10 @@ void RequestMachine::finish(DriveEnd end) {
                 "{}: exited with status {} during a request; the connection is closed, the machine reset",
                 name, stop.status));
         else if (stop.kind == StopKind::no_memory)
-            note_line(fmt::format("{}: a request took more than --max-request-memory; the connection is "
-                                  "closed, the machine reset",
-                                  name));
+            note_line(fmt::format("{}: a request took more than {}; the connection is closed, the machine reset", name,
+                                  memory_beside_image(setup_.env.limits, image_->image->bytes().size()) < setup_.env.limits.request_memory
+                                      ? "--max-main-memory leaves beside the image"
+                                      : "--max-request-memory"));
         else
             report_stop(name, stop);
         tell(stop.kind == StopKind::no_memory ? Fate::out_of_memory : Fate::program_failed);

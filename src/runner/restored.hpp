@@ -39,6 +39,8 @@ public:
     // start, and without a place for these the rest is loaded, so that later requests do not wait for it.
     // `on_damage` is called on another thread.
     void fill_behind(std::function<void()> on_damage);
+    // From now on copies are asked for there. Not while there are threads.
+    void use_cache(std::shared_ptr<const UnpackedCache> cache) { loader_->use_cache(std::move(cache)); }
     bool damaged() const { return damaged_; }
     // Of Options::env: lines about those that the program will not see, for there is no room for them (set_late_env).
     const std::vector<std::string>& env_problems() const { return env_problems_; }

@@ -6,6 +6,8 @@
 
 #include "src/runner/announce.hpp"
 #include "src/runner/image_moment.hpp"
+#include "src/runner/outside.hpp"
+#include "src/runner/own_jail.hpp"
 #include "src/runner/workers.hpp"
 #include "tinykvm/machine/restore.hpp"
 
@@ -23,8 +25,12 @@ void announce(const Setup& setup, const Options& options, double seconds, const 
 }
 
 int run_program(const Options& options) {
+    OwnJail jail(options);
     StopSignal::instance();
     const auto setup = set_up_program(options);
+    if (options.jail != jail::Mode::off && !options.permissions.all)
+        setup->policy->ask_about_host(existence_outside());
+    jail.enter(*setup, options, true);
     const bool cloned = options.ephemeral || options.threads > 1;
     Booted booted = boot_program(*setup, options, cloned);
     if (!booted.machine)

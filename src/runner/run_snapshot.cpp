@@ -1,4 +1,9 @@
+#include <optional>
+
 #include "src/runner/announce.hpp"
+#include "src/runner/cache_client.hpp"
+#include "src/runner/outside.hpp"
+#include "src/runner/own_jail.hpp"
 #include "src/runner/restored.hpp"
 #include "src/runner/workers.hpp"
 #include "src/snapshot/folder_cache.hpp"
@@ -8,8 +13,25 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
+namespace {
+
+std::uint64_t pages_in(const SnapshotReader& reader) {
+    std::uint64_t pages = 0;
+    for (const ChunkInfo& chunk : reader.chunks())
+        for (const ChunkRun& run : chunk.runs)
+            pages += run.count;
+    return pages;
+}
+
+} // namespace
+
 int run_snapshot(const Options& options) {
     const std::uint64_t begin = host_mono_ns();
+    const auto cache = std::make_shared<const FolderCache>(options.cache);
+    std::optional<CacheOutside> outside; // the first of all: what follows has threads
+    if (options.jail != jail::Mode::off && cache->usable())
+        outside.emplace(*cache);
+    OwnJail jail(options);
     StopSignal::instance();
     Restored::Ahead ahead;
     try {
@@ -17,11 +39,18 @@ int run_snapshot(const Options& options) {
     } catch (const UserError&) {
         // Without KVM. What is wrong with the file is told first.
     }
-    Restored restored(SnapshotReader::open(options.snapshot_file),
-                      std::make_shared<FolderCache>(options.cache), options, Restored::Sockets::open, {},
+    SnapshotReader reader = SnapshotReader::open(options.snapshot_file);
+    UniqueFd copies;
+    if (outside && worth_copies(reader))
+        copies = std::move(*outside).allow(pages_in(reader) * kPageSize);
+    outside.reset();
+    Restored restored(std::move(reader), cache, options, Restored::Sockets::open, {},
                       std::move(ahead));
     for (const std::string& problem : restored.env_problems())
         note_line("--env: " + problem);
+    if (copies)
+        restored.use_cache(std::make_shared<CacheClient>(std::move(copies)));
+    jail.enter(restored.setup(), options, false);
     announce(restored.setup(), options, static_cast<double>(host_mono_ns() - begin) / 1e9, "restored");
     restored.fill_behind([] { StopSignal::instance().request(); });
     const int code = serve(restored.setup(), options, restored.image());

@@ -9,8 +9,8 @@
 
 #include "src/runner/overrun.hpp"
 #include "src/runner/own_request.hpp"
-#include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 extern char** environ;
 
@@ -195,6 +195,7 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
     const std::uint64_t begin = host_mono_ns();
     booted.driver = std::make_unique<Driver>(*setup.listeners, note_line);
     booted.driver->keep_refusals(true);
+    booted.driver->set_exists([&policy = *setup.policy](const std::string& path) { return policy.is_on_host(path); });
     booted.machine = Machine::boot(setup.env, setup.program, *booted.driver);
     Driver::Until until;
     until.quiescent = true;

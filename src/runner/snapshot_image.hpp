@@ -32,6 +32,7 @@ public:
     // made if need be. Nobody may write to the image's frames any more, but those that are loaded already, and by Image::replace().
     void map_cold_chunks() { maps_ = caches_; }
     bool caches() const { return caches_; }
+    void use_cache(std::shared_ptr<const UnpackedCache> cache) { cache_ = std::move(cache); } // not while there are threads
 
     std::size_t chunks() const { return states_.size(); }
     std::size_t hot_chunks() const { return hot_; }

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "src/snapshot/format.hpp"
-#include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
+#include "tinykvm/base/text.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
@@ -28,7 +28,7 @@ namespace {
 void read_fully(int fd, std::uint64_t offset, std::span<std::byte> bytes, const std::string& name) {
     const auto count = tinykvm::read_at(fd, offset, bytes);
     if (!count)
-        tinykvm::throw_errno(fmt::format("read {}", printable(name)));
+        tinykvm::throw_errno(fmt::format("read {}", tinykvm::printable(name)));
     if (*count < bytes.size())
         throw FormatError(fmt::format("truncated while it was in use: it ends at {} bytes", offset + *count));
 }
@@ -81,6 +81,14 @@ private:
     std::uint64_t size_ = 0;
 };
 
+std::unique_ptr<ByteSource> regular_file(UniqueFd fd, const struct stat& info, const std::string& name) {
+    if (!S_ISREG(info.st_mode))
+        throw UserError(ExitCode::bad_snapshot,
+                        fmt::format("{}: not a snapshot: it is {}", tinykvm::printable(name),
+                                    S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
+    return std::make_unique<FileSource>(std::move(fd), info, name);
+}
+
 } // namespace
 
 std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) {
@@ -89,18 +97,21 @@ std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) 
     struct stat info {};
     if (!fd || ::fstat(fd.get(), &info) != 0) {
         const int error = errno;
-        const std::string why = fmt::format("{}: {}", printable(path.native()), std::strerror(error));
+        const std::string why = fmt::format("{}: {}", tinykvm::printable(path.native()), std::strerror(error));
         if (error == ENOENT || error == ENOTDIR)
             throw UserError(ExitCode::not_found, why);
         if (error == EACCES || error == EPERM)
             throw UserError(ExitCode::not_permitted, why);
-        throw tinykvm::HostError(error, fmt::format("open {}", printable(path.native())));
+        throw tinykvm::HostError(error, fmt::format("open {}", tinykvm::printable(path.native())));
     }
-    if (!S_ISREG(info.st_mode))
-        throw UserError(ExitCode::bad_snapshot,
-                        fmt::format("{}: not a snapshot: it is {}", printable(path.native()),
-                                    S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
-    return std::make_unique<FileSource>(std::move(fd), info, path.native());
+    return regular_file(std::move(fd), info, path.native());
+}
+
+std::unique_ptr<ByteSource> open_file_source(UniqueFd fd, const std::string& name) {
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0)
+        tinykvm::throw_errno(fmt::format("stat {}", tinykvm::printable(name)));
+    return regular_file(std::move(fd), info, name);
 }
 
 std::unique_ptr<ByteSource> open_pieces_source(int list, std::vector<UniqueFd> files) {

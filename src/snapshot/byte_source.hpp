@@ -23,6 +23,8 @@ public:
 
 // Throws UserError (not_found, not_permitted, bad_snapshot: no regular file), HostError.
 std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path);
+// The same of one that is open; `name` is for messages.
+std::unique_ptr<ByteSource> open_file_source(tinykvm::UniqueFd fd, const std::string& name);
 
 // `list` is a file of lines "LENGTH NAME", one a piece, in order. `files` has an open file for each, which
 // holds that piece and nothing else, for ever; the names are for messages. Throws UserError (bad_snapshot)

@@ -23,6 +23,8 @@ template <>
 inline constexpr bool kAsRow<tinykvm::LargePageState> = true;
 template <>
 inline constexpr bool kAsRow<tinykvm::FileMappingState> = true;
+template <>
+inline constexpr bool kAsRow<tinykvm::MemoryFileAttributes> = true;
 
 template <class Owner, class T>
 struct Field {
@@ -102,7 +104,17 @@ struct Fields<tinykvm::HandleState> { // but `content`, which follows the JSON (
                           Field{"path", &T::path},         Field{"flags", &T::flags},
                           Field{"identity", &T::identity}, Field{"family", &T::family},
                           Field{"type", &T::type},         Field{"protocol", &T::protocol},
-                          Field{"bound", &T::bound, true}, Field{"peer", &T::peer, true}};
+                          Field{"bound", &T::bound, true}, Field{"peer", &T::peer, true},
+                          Field{"memory_file", &T::memory_file, true}};
+    }
+};
+
+template <>
+struct Fields<tinykvm::MemoryFileAttributes> {
+    using T = tinykvm::MemoryFileAttributes;
+    static constexpr auto all() {
+        return std::tuple{Field{"mode", &T::mode}, Field{"seals", &T::seals}, Field{"atime_ns", &T::atime_ns},
+                          Field{"mtime_ns", &T::mtime_ns}};
     }
 };
 

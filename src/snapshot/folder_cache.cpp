@@ -15,9 +15,9 @@
 #include <system_error>
 
 #include "src/snapshot/output_file.hpp"
-#include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
+#include "tinykvm/base/text.hpp"
 #include "tinykvm/memory/image.hpp"
 
 namespace kvmserver {
@@ -103,7 +103,7 @@ FolderCache::FolderCache(fs::path folder, std::uint64_t room) : folder_(std::mov
 
 FolderCache FolderCache::of_tenant(std::string_view tenant) const {
     FolderCache other = *this;
-    other.tenant_ = tenant.empty() ? "" : sha256_of(std::as_bytes(std::span(tenant))) + "-";
+    other.tenant_ = tenant.empty() ? "" : sha256(tenant).hex() + "-";
     return other;
 }
 
@@ -122,11 +122,11 @@ bool FolderCache::make_folder() const {
 }
 
 fs::path FolderCache::path_of(const CopyName& name) const {
-    return folder_ / (tenant_ + to_hex(name.sha256) + kExtension);
+    return folder_ / (tenant_ + name.sha256.hex() + kExtension);
 }
 
 bool FolderCache::is_of(const CopyName& name, std::span<const std::byte> pages) {
-    return is_size(name.bytes) && pages.size() == name.bytes && sha256_bytes(pages) == name.sha256;
+    return is_size(name.bytes) && pages.size() == name.bytes && sha256(pages) == name.sha256;
 }
 
 UniqueFd FolderCache::open(const CopyName& name) const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "src/snapshot/bytes.hpp"
 
@@ -43,14 +44,31 @@ void check_section(const Section& section, const char* name, std::uint64_t max_r
 
 } // namespace
 
-Checksum checksum_of(std::span<const std::byte> bytes) {
+namespace {
+Checksum canonical(XXH128_hash_t hash) {
     XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
+    XXH128_canonicalFromHash(&canonical, hash);
     Checksum checksum;
     static_assert(sizeof canonical.digest == sizeof checksum.bytes);
     std::memcpy(checksum.bytes.data(), canonical.digest, sizeof canonical.digest);
     return checksum;
 }
+} // namespace
+
+Checksum checksum_of(std::span<const std::byte> bytes) { return canonical(XXH3_128bits(bytes.data(), bytes.size())); }
+
+void RunningChecksum::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
+
+RunningChecksum::RunningChecksum() : state_(XXH3_createState()) {
+    if (!state_ || XXH3_128bits_reset(state_.get()) != XXH_OK)
+        throw std::bad_alloc();
+}
+
+void RunningChecksum::add(std::span<const std::byte> bytes) {
+    XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
+}
+
+Checksum RunningChecksum::finish() const { return canonical(XXH3_128bits_digest(state_.get())); }
 
 std::array<std::byte, kHeaderBytes> encode(const Header& header) {
     ByteWriter out;

@@ -3,9 +3,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
+
+struct XXH3_state_s;
 
 namespace kvmserver {
 
@@ -35,6 +38,20 @@ struct Checksum { // XXH3-128, canonical (big-endian) bytes
     bool operator==(const Checksum&) const = default;
 };
 Checksum checksum_of(std::span<const std::byte> bytes);
+
+// The same of bytes that come one part after the other.
+class RunningChecksum {
+public:
+    RunningChecksum();
+    void add(std::span<const std::byte> bytes);
+    Checksum finish() const;
+
+private:
+    struct Free {
+        void operator()(XXH3_state_s* state) const;
+    };
+    std::unique_ptr<XXH3_state_s, Free> state_;
+};
 
 // A zstd frame of the file.
 struct Section {

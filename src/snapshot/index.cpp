@@ -3,58 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "src/snapshot/bytes.hpp"
+#include "src/snapshot/index_entry.hpp"
 
 namespace kvmserver {
-
-namespace {
-
-constexpr std::size_t kEntryBytes = 28;
-constexpr std::size_t kRunBytes = 12;
-
-[[noreturn]] void bad(std::size_t chunk, const char* why) {
-    throw FormatError(fmt::format("index is inconsistent: chunk {} {}", chunk, why));
-}
-
-ChunkInfo decode_chunk(ByteReader& in, std::size_t number, std::uint32_t frames) {
-    ChunkInfo chunk;
-    chunk.stored = in.get<std::uint32_t>();
-    chunk.pages = in.get<std::uint16_t>();
-    const auto hot = in.get<std::uint8_t>();
-    const auto filter = in.get<std::uint8_t>();
-    const auto runs = in.get<std::uint32_t>();
-    std::memcpy(chunk.checksum.bytes.data(), in.take(16).data(), 16);
-    if (hot > 1 || filter >= kFilters.size())
-        bad(number, "has flags that are not known");
-    if (chunk.stored == 0 || chunk.pages == 0 || chunk.pages > format::kMaxChunkPages)
-        bad(number, "has an impossible size");
-    if (runs > in.left() / kRunBytes)
-        bad(number, "has too many runs");
-    chunk.hot = hot != 0;
-    chunk.filter = static_cast<Filter>(filter);
-    chunk.runs.reserve(runs);
-    std::vector<bool> used(chunk.pages);
-    for (std::uint32_t i = 0; i < runs; ++i) {
-        ChunkRun run;
-        run.first = in.get<std::uint32_t>();
-        run.count = in.get<std::uint32_t>();
-        run.page = in.get<std::uint32_t>();
-        if (run.count == 0 || run.count > chunk.pages || run.page > chunk.pages - run.count)
-            bad(number, "has a run outside of its pages");
-        if (run.first >= frames || run.count > frames - run.first)
-            bad(number, "has a run outside of guest memory");
-        std::fill_n(used.begin() + run.page, run.count, true);
-        chunk.runs.push_back(run);
-    }
-    if (std::find(used.begin(), used.end(), false) != used.end())
-        bad(number, "has pages that belong nowhere");
-    return chunk;
-}
-
-} // namespace
 
 std::uint32_t ChunkInfo::frames() const {
     std::uint32_t sum = 0;
@@ -80,7 +34,7 @@ std::vector<std::byte> encode_index(std::span<const ChunkInfo> chunks) {
     }
     for (const ChunkInfo& chunk : chunks)
         if (chunk.sha256)
-            out.put(std::as_bytes(std::span(*chunk.sha256)));
+            out.put(std::as_bytes(std::span(chunk.sha256->bytes)));
     return std::move(out).take();
 }
 
@@ -94,15 +48,17 @@ std::vector<ChunkInfo> decode_index(std::span<const std::byte> bytes, const form
     std::uint64_t offset = format::kHeaderBytes;
     const std::uint64_t end = header.metadata_at();
     for (std::uint32_t i = 0; i < header.chunks; ++i) {
-        chunks.push_back(decode_chunk(in, i, frames));
+        std::vector<ChunkRun> runs;
+        chunks.push_back(decode_entry(in, i, frames, [&](const ChunkRun& run) { runs.push_back(run); }));
+        chunks.back().runs = std::move(runs);
         chunks.back().offset = offset;
         if (chunks.back().stored > end - offset)
-            bad(i, "is longer than the file");
+            bad_entry(i, "is longer than the file");
         offset += chunks.back().stored;
     }
-    if (in.left() == std::size_t{header.chunks} * sizeof(Sha256)) { // none: of an earlier kvmserver
+    if (in.left() == std::size_t{header.chunks} * sizeof(Digest)) { // none: of an earlier kvmserver
         for (ChunkInfo& chunk : chunks)
-            std::memcpy(chunk.sha256.emplace().data(), in.take(sizeof(Sha256)).data(), sizeof(Sha256));
+            std::memcpy(chunk.sha256.emplace().bytes.data(), in.take(sizeof(Digest)).data(), sizeof(Digest));
     } else if (in.left() != 0) {
         throw FormatError("index is inconsistent: it is too long");
     }

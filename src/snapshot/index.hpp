@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "src/snapshot/digest.hpp"
+#include "src/common/digest.hpp"
 #include "src/snapshot/filter.hpp"
 #include "src/snapshot/format.hpp"
 
@@ -30,7 +30,7 @@ struct ChunkInfo {
     format::Checksum checksum; // of the stored bytes
     // Of its pages, as they are in memory: what a copy of them is called by. Nothing in a snapshot of an
     // earlier kvmserver.
-    std::optional<Sha256> sha256;
+    std::optional<Digest> sha256;
     std::uint64_t raw_bytes() const { return std::uint64_t{pages} * 4096; }
     std::uint32_t frames() const; // that it fills
     bool operator==(const ChunkInfo&) const = default;

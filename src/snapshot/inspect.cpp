@@ -1,10 +1,11 @@
 // The facts of a snapshot as lines; what they are is inspect_json.cpp's.
 #include "src/snapshot/inspect.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <ctime>
+#include <algorithm>
+
+#include "src/common/time_text.hpp"
 
 namespace kvmserver {
 
@@ -70,10 +71,9 @@ std::string memory_text(const json& memory) {
         memory["hot_chunks"].get<std::uint64_t>());
 }
 
-std::string time_text(const json& seconds) {
-    const auto time = static_cast<std::time_t>(seconds.get<std::uint64_t>());
-    std::tm parts{};
-    return ::gmtime_r(&time, &parts) ? fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", parts) : "-";
+std::string taken_text(std::uint64_t seconds) {
+    constexpr std::uint64_t kFarAhead = std::uint64_t{1} << 40; // no year of four digits any more
+    return time_text(static_cast<std::int64_t>(1000 * std::min(seconds, kFarAhead)));
 }
 
 } // namespace
@@ -91,7 +91,7 @@ std::string describe(const SnapshotReader& reader, const std::optional<tinykvm::
                      facts["made_with"]["zstd"].get<std::string>(), facts["format"].get<std::uint32_t>(),
                      facts["guest_abi"].get<std::uint32_t>(),
                      facts["guest_kernel_sha256"].get<std::string>().substr(0, 12)));
-    line("taken", time_text(facts["taken_at"]));
+    line("taken", taken_text(facts["taken_at"].get<std::uint64_t>()));
     line("program", facts["program"].get<std::string>());
     line("arguments", quoted_words(facts["arguments"]));
     line("folder", facts["folder"].get<std::string>());

@@ -9,8 +9,8 @@
 
 #include "src/snapshot/cpu_check.hpp"
 #include "src/snapshot/inspect.hpp"
-#include "src/snapshot/text.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 
@@ -21,23 +21,23 @@ using nlohmann::json;
 json texts(const std::vector<std::string>& values) {
     json list = json::array();
     for (const std::string& value : values)
-        list.push_back(printable(value));
+        list.push_back(tinykvm::printable(value));
     return list;
 }
 
 json rules(const std::vector<tinykvm::NetRule>& values) {
     json list = json::array();
     for (const tinykvm::NetRule& rule : values)
-        list.push_back(rule.port == 0 ? printable(rule.host)
-                                      : fmt::format("{}:{}", printable(rule.host), rule.port));
+        list.push_back(rule.port == 0 ? tinykvm::printable(rule.host)
+                                      : fmt::format("{}:{}", tinykvm::printable(rule.host), rule.port));
     return list;
 }
 
 json permissions_of(const tinykvm::Permissions& permissions) {
     json volumes = json::array();
     for (const tinykvm::Volume& volume : permissions.volumes)
-        volumes.push_back({{"host", printable(volume.host)},
-                           {"guest", printable(volume.guest)},
+        volumes.push_back({{"host", tinykvm::printable(volume.host)},
+                           {"guest", tinykvm::printable(volume.guest)},
                            {"read", volume.read},
                            {"write", volume.write},
                            {"execute", volume.execute}});
@@ -62,7 +62,7 @@ json handles_of(const std::vector<tinykvm::HandleState>& handles) {
     for (const tinykvm::HandleState& handle : handles)
         list.push_back({{"number", handle.number},
                         {"kind", kind_name(handle.kind)},
-                        {"path", printable(handle.path)},
+                        {"path", tinykvm::printable(handle.path)},
                         {"content_bytes", handle.content.size()}});
     return list;
 }
@@ -108,8 +108,8 @@ std::string unix_text(const std::vector<std::uint8_t>& bytes) {
     constexpr std::size_t begin = offsetof(sockaddr_un, sun_path);
     std::string name(bytes.begin() + std::min(begin, bytes.size()), bytes.end());
     if (!name.empty() && name[0] == '\0')
-        return "unix:@" + printable(name.substr(1));
-    return "unix:" + printable(name.substr(0, name.find('\0')));
+        return "unix:@" + tinykvm::printable(name.substr(1));
+    return "unix:" + tinykvm::printable(name.substr(0, name.find('\0')));
 }
 
 } // namespace
@@ -134,19 +134,19 @@ json describe_json(const SnapshotReader& reader, const std::optional<tinykvm::Cp
         listeners.push_back(listener_text(listener));
     json entropy = json::array();
     for (const tinykvm::EntropyRegion& region : state.entropy)
-        entropy.push_back({{"source", printable(region.source)}, {"at", region.at}, {"bytes", region.bytes}});
+        entropy.push_back({{"source", tinykvm::printable(region.source)}, {"at", region.at}, {"bytes", region.bytes}});
     json facts{
-        {"file", printable(reader.path().native())},
+        {"file", tinykvm::printable(reader.path().native())},
         {"file_bytes", reader.file_bytes()},
         {"format", reader.format_version()},
         {"guest_abi", state.guest_abi},
-        {"guest_kernel_sha256", to_hex(state.guest_kernel_digest)},
+        {"guest_kernel_sha256", tinykvm::to_hex(state.guest_kernel_digest)},
         {"made_with",
-         {{"kvmserver", printable(reader.made_with().kvmserver)},
-          {"zstd", printable(reader.made_with().zstd)}}},
-        {"program", printable(state.program.path)},
+         {{"kvmserver", tinykvm::printable(reader.made_with().kvmserver)},
+          {"zstd", tinykvm::printable(reader.made_with().zstd)}}},
+        {"program", tinykvm::printable(state.program.path)},
         {"arguments", texts(state.program.args)},
-        {"folder", printable(state.program.cwd)},
+        {"folder", tinykvm::printable(state.program.cwd)},
         {"environment", texts(state.program.env_names)},
         {"permissions", permissions_of(state.permissions)},
         {"listeners", std::move(listeners)},

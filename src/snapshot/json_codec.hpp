@@ -10,7 +10,7 @@
 
 #include "src/snapshot/fields.hpp"
 #include "src/snapshot/format.hpp"
-#include "src/snapshot/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 
@@ -54,14 +54,14 @@ requires std::is_enum_v<T> Json to_json_value(T value) {
 }
 // Linux's strings are any bytes; JSON's are UTF-8.
 inline Json to_json_value(const std::string& text) {
-    if (is_utf8(text))
+    if (tinykvm::is_utf8(text))
         return text;
-    return {{"hex", to_hex({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()})}};
+    return {{"hex", tinykvm::to_hex({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()})}};
 }
-inline Json to_json_value(const std::vector<std::uint8_t>& bytes) { return to_hex(bytes); }
+inline Json to_json_value(const std::vector<std::uint8_t>& bytes) { return tinykvm::to_hex(bytes); }
 template <std::size_t n>
 Json to_json_value(const std::array<std::uint8_t, n>& bytes) {
-    return to_hex(bytes);
+    return tinykvm::to_hex(bytes);
 }
 template <WithFields T>
 Json to_json_value(const T& value);
@@ -114,7 +114,7 @@ void from_json_value(const Json& json, const Place& place, T& value) {
     value = static_cast<T>(number);
 }
 inline std::vector<std::uint8_t> hex_value(const Json& json, const Place& place) {
-    auto bytes = json.is_string() ? from_hex(json.get_ref<const std::string&>()) : std::nullopt;
+    auto bytes = json.is_string() ? tinykvm::from_hex(json.get_ref<const std::string&>()) : std::nullopt;
     if (!bytes)
         place.bad("is not hexadecimal");
     return std::move(*bytes);
@@ -191,7 +191,7 @@ void from_json_value(const Json& json, const Place& place, T& value) {
         const bool known =
             std::apply([&](const auto&... field) { return ((name == field.name) || ...); }, fields);
         if (!known)
-            place.bad(fmt::format("has an unknown field \"{}\"", printable(name)));
+            place.bad(fmt::format("has an unknown field \"{}\"", tinykvm::printable(name)));
     }
 }
 

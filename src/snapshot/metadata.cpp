@@ -2,12 +2,9 @@
 
 #include <zstd.h>
 
-#include <cmath>
-
 #include "src/snapshot/bytes.hpp"
 #include "src/snapshot/json_codec.hpp"
-#include "tinykvm/base/guest_addr.hpp"
-#include "tinykvm/memory/large_pages.hpp"
+#include "src/snapshot/metadata_checks.hpp"
 
 namespace kvmserver {
 
@@ -29,58 +26,25 @@ struct Fields<Document> {
 namespace {
 
 constexpr std::size_t kMaxDepth = 8;
-constexpr std::uint64_t kAddressEnd = 1ull << 47;
-constexpr double kMostSeconds = 366.0 * 86400; // as the command line's, and nanoseconds of it are a number of 64 bits
-constexpr std::uint32_t kMostFiles = 1 << 20;
-constexpr std::size_t kMaxAddressBytes = 128; // sizeof(sockaddr_storage)
-constexpr std::uint32_t kAllProtections = 7;
-constexpr Place kRoot{nullptr, "document", 0};
 
-void check_regions(const std::vector<tinykvm::RegionState>& regions, const Place& machine) {
-    const Place list{&machine, "regions", 0};
-    for (std::size_t i = 0; i < regions.size(); ++i) {
-        const tinykvm::RegionState& region = regions[i];
-        const bool aligned = tinykvm::page_down(region.begin | region.end) == (region.begin | region.end);
-        if (!aligned || region.begin >= region.end || region.end > kAddressEnd ||
-            region.prot > kAllProtections)
-            Place{&list, nullptr, i}.bad("is not a range of user pages");
-    }
-}
-
-void check_runs(const std::vector<tinykvm::FrameRun>& runs, const Place& list, std::uint32_t frames) {
-    for (std::size_t i = 0; i < runs.size(); ++i)
-        if (runs[i].count == 0 || runs[i].first >= frames || runs[i].count > frames - runs[i].first)
-            Place{&list, nullptr, i}.bad("is outside of guest memory");
+template <class T, class Check>
+void check_each(const std::vector<T>& values, const char* name, const Check& check) {
+    const Place list{&kMachine, name, 0};
+    for (std::size_t i = 0; i < values.size(); ++i)
+        check(values[i], Place{&list, nullptr, i});
 }
 
 void check_machine(const tinykvm::MachineState& state) {
-    const Place machine{&kRoot, "machine", 0};
-    if (state.frames == 0 || state.frames > format::kMaxFrames)
-        Place{&machine, "frames", 0}.bad("is out of range");
-    if (state.page_table_root / tinykvm::kPageSize >= state.frames)
-        Place{&machine, "page_table_root", 0}.bad("is outside of guest memory");
-    check_runs(state.free_frames, Place{&machine, "free_frames", 0}, state.frames);
-    check_runs(state.working_set, Place{&machine, "working_set", 0}, state.frames);
-    check_regions(state.regions, machine);
-    const Place large{&machine, "large_pages", 0};
-    if (state.large_pages.size() > tinykvm::LargePages::kMost)
-        large.bad("has too many");
-    for (std::size_t i = 0; i < state.large_pages.size(); ++i)
-        if (const tinykvm::FrameRun& hot = state.large_pages[i].hot; hot.first > state.frames || hot.count > state.frames - hot.first)
-            Place{&large, nullptr, i}.bad("is outside of guest memory");
-    const Place listeners{&machine, "listeners", 0};
-    for (std::size_t i = 0; i < state.listeners.size(); ++i)
-        if (state.listeners[i].address.size() > kMaxAddressBytes)
-            Place{&listeners, nullptr, i}.bad("has too long an address");
-    const Place limits{&machine, "limits", 0};
-    for (const double seconds : {state.limits.boot_seconds, state.limits.request_seconds, state.limits.request_total_seconds})
-        if (!std::isfinite(seconds) || seconds < 0 || seconds > kMostSeconds)
-            limits.bad("has an impossible time");
-    for (const std::uint64_t bytes : {state.limits.memory, state.limits.address_space, state.limits.request_memory, state.limits.keep_memory})
-        if (bytes > kAddressEnd)
-            limits.bad("has more memory than there are addresses");
-    if (state.limits.open_files > kMostFiles)
-        limits.bad("has too many open files");
+    check_numbers(state);
+    const auto run = [&](const tinykvm::FrameRun& each, const Place& place) { check_run(each, place, state.frames); };
+    check_each(state.free_frames, "free_frames", run);
+    check_each(state.working_set, "working_set", run);
+    check_each(state.regions, "regions", check_region);
+    check_large_page_count(state.large_pages.size());
+    check_each(state.large_pages, "large_pages", [&](const tinykvm::LargePageState& each, const Place& place) {
+        check_hot_run(each.hot, place, state.frames);
+    });
+    check_each(state.listeners, "listeners", check_listener);
 }
 
 // The parser itself does not recurse, but code that walks its result does.
@@ -145,11 +109,11 @@ Metadata decode_metadata(std::span<const std::byte> bytes) {
         throw FormatError("metadata is inconsistent: it is too long");
     const auto text = in.take(json_bytes);
     Document document;
-    from_json_value(parse({reinterpret_cast<const char*>(text.data()), text.size()}), kRoot, document);
+    from_json_value(parse({reinterpret_cast<const char*>(text.data()), text.size()}), kDocument, document);
     check_machine(document.machine);
     auto& handles = document.machine.handles;
     if (document.content_bytes.size() != handles.size())
-        Place{&kRoot, "content_bytes", 0}.bad("has not one number for each handle");
+        Place{&kDocument, "content_bytes", 0}.bad("has not one number for each handle");
     for (std::size_t i = 0; i < handles.size(); ++i) {
         const auto content = in.take(document.content_bytes[i]);
         const auto* first = reinterpret_cast<const std::uint8_t*>(content.data());

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 
@@ -25,7 +25,7 @@ OutputFile::OutputFile(std::filesystem::path path, Naming naming)
     struct stat there {};
     if (::stat(path_.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
         throw UserError(ExitCode::usage,
-                        fmt::format("{}: is {}, not a place for a snapshot", printable(path_.native()),
+                        fmt::format("{}: is {}, not a place for a snapshot", tinykvm::printable(path_.native()),
                                     S_ISDIR(there.st_mode) ? "a folder" : "no regular file"));
     folder_fd_.reset(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder_fd_)
@@ -41,7 +41,7 @@ OutputFile::~OutputFile() {
 
 void OutputFile::fail(const char* operation) const {
     const int error = errno;
-    const std::string what = fmt::format("{} {}", operation, printable(path_.native()));
+    const std::string what = fmt::format("{} {}", operation, tinykvm::printable(path_.native()));
     if (error == ENOENT || error == ENOTDIR)
         throw UserError(ExitCode::not_found, fmt::format("{}: no such folder", what));
     if (error == EACCES || error == EPERM || error == EROFS)

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/snapshot/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 
@@ -15,12 +15,12 @@ PressedChunks::PressedChunks(FolderCache cache, const Effort& effort)
     : cache_(std::move(cache)), usable_(effort.total_raw >= UnpackedCache::kWorthBytes && cache_.usable()),
       effort_(effort) {}
 
-std::string PressedChunks::name_of(const Sha256& sha256, bool hot) const {
-    return fmt::format("{}-{}{}", to_hex(sha256), effort_name(effort_), hot ? "-hot" : "");
+std::string PressedChunks::name_of(const Digest& sha256, bool hot) const {
+    return fmt::format("{}-{}{}", sha256.hex(), effort_name(effort_), hot ? "-hot" : "");
 }
 
 std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::byte> raw,
-                                                           const Sha256& sha256, bool hot) const {
+                                                           const Digest& sha256, bool hot) const {
     if (!usable_ || is_fast(effort_, hot))
         return std::nullopt;
     const auto bytes = cache_.read(name_of(sha256, hot));
@@ -41,7 +41,7 @@ std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::
                : std::nullopt;
 }
 
-void PressedChunks::keep(const Sha256& sha256, bool hot, const ChunkCompressor::Result& result) const {
+void PressedChunks::keep(const Digest& sha256, bool hot, const ChunkCompressor::Result& result) const {
     if (!usable_ || is_fast(effort_, hot))
         return;
     std::vector<std::byte> bytes(1 + result.stored.size());

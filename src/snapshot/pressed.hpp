@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
+#include "src/common/digest.hpp"
 #include "src/snapshot/codec.hpp"
-#include "src/snapshot/digest.hpp"
 #include "src/snapshot/folder_cache.hpp"
 
 namespace kvmserver {
@@ -19,12 +19,12 @@ public:
 
     // What compressing gave, proven to decompress to `raw`; nothing when it is not known.
     // `sha256`: of `raw`.
-    std::optional<ChunkCompressor::Result> find(std::span<const std::byte> raw, const Sha256& sha256,
+    std::optional<ChunkCompressor::Result> find(std::span<const std::byte> raw, const Digest& sha256,
                                                 bool hot) const;
-    void keep(const Sha256& sha256, bool hot, const ChunkCompressor::Result& result) const;
+    void keep(const Digest& sha256, bool hot, const ChunkCompressor::Result& result) const;
 
 private:
-    std::string name_of(const Sha256& sha256, bool hot) const;
+    std::string name_of(const Digest& sha256, bool hot) const;
 
     FolderCache cache_;
     bool usable_;

@@ -10,9 +10,9 @@
 #include <stdexcept>
 
 #include "src/snapshot/codec.hpp"
-#include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 
@@ -39,7 +39,7 @@ std::span<std::byte> raw_buffer(unsigned which, std::size_t bytes) {
 } // namespace
 
 void SnapshotReader::bad(const std::string& why) const {
-    throw UserError(ExitCode::bad_snapshot, fmt::format("{}: {}", printable(path_.native()), why));
+    throw UserError(ExitCode::bad_snapshot, fmt::format("{}: {}", tinykvm::printable(path_.native()), why));
 }
 
 SnapshotReader SnapshotReader::open(const std::filesystem::path& path) {
@@ -145,7 +145,7 @@ void SnapshotReader::verify() const {
     try {
         for (std::size_t i = 0; i < chunks_.size(); ++i) {
             const auto pages = unpack(i);
-            if (chunks_[i].sha256 && sha256_bytes(pages) != *chunks_[i].sha256)
+            if (chunks_[i].sha256 && sha256(pages) != *chunks_[i].sha256)
                 throw FormatError(
                     fmt::format("altered: the pages of chunk {} do not match their SHA-256", i));
         }
@@ -161,7 +161,7 @@ void require_guest_abi(const SnapshotReader& reader, std::uint32_t abi) {
             ExitCode::bad_snapshot,
             fmt::format(
                 "{}: made for guest kernel ABI {}, and this kvmserver has {}; make the snapshot again",
-                printable(reader.path().native()), made_for, abi));
+                tinykvm::printable(reader.path().native()), made_for, abi));
 }
 
 } // namespace kvmserver

@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "src/snapshot/digest.hpp"
+#include "src/common/digest.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
 
 struct CopyName {
-    Sha256 sha256{};         // of all its bytes
+    Digest sha256{};         // of all its bytes
     std::uint64_t bytes = 0; // whole pages
 };
 

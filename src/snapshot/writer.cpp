@@ -10,17 +10,17 @@
 #include <thread>
 #include <vector>
 
+#include "src/common/digest.hpp"
 #include "src/snapshot/address_order.hpp"
 #include "src/snapshot/codec.hpp"
-#include "src/snapshot/digest.hpp"
 #include "src/snapshot/format.hpp"
 #include "src/snapshot/metadata.hpp"
 #include "src/snapshot/output_file.hpp"
 #include "src/snapshot/plan.hpp"
 #include "src/snapshot/pressed.hpp"
-#include "src/snapshot/text.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 
@@ -61,13 +61,13 @@ private:
             for (std::size_t i; (i = take()) < chunks_.size();) {
                 gather_pages(chunks_[i], memory_, raw);
                 const bool hot = chunks_[i].hot;
-                const Sha256 sha256 = sha256_bytes(raw);
-                auto result = known_.find(raw, sha256, hot);
+                const Digest digest = sha256(raw);
+                auto result = known_.find(raw, digest, hot);
                 if (!result) {
                     result = compressor.compress(raw, hot);
-                    known_.keep(sha256, hot, *result);
+                    known_.keep(digest, hot, *result);
                 }
-                deposit(i, std::move(*result), sha256);
+                deposit(i, std::move(*result), digest);
             }
         } catch (...) {
             const std::lock_guard lock(mutex_);
@@ -81,9 +81,9 @@ private:
         return failure_ ? chunks_.size() : next_++;
     }
 
-    void deposit(std::size_t i, ChunkCompressor::Result result, const Sha256& sha256) {
+    void deposit(std::size_t i, ChunkCompressor::Result result, const Digest& digest) {
         const std::lock_guard lock(mutex_);
-        chunks_[i].sha256 = sha256;
+        chunks_[i].sha256 = digest;
         done_.emplace(i, std::move(result));
         while (!done_.empty() && done_.begin()->first == written_) {
             const ChunkCompressor::Result& first = done_.begin()->second;
@@ -124,7 +124,7 @@ std::vector<std::byte> metadata_of(const std::filesystem::path& path, const tiny
         return encode_metadata({this_version(), state});
     } catch (const FormatError& error) {
         throw tinykvm::UserError(tinykvm::ExitCode::failure,
-                                 fmt::format("{}: {}", printable(path.native()), error.what()));
+                                 fmt::format("{}: {}", tinykvm::printable(path.native()), error.what()));
     }
 }
 
@@ -156,14 +156,14 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
     const auto index = encode_index(plan.chunks);
     if (index.size() > format::kMaxIndexBytes)
         throw tinykvm::UserError(tinykvm::ExitCode::failure,
-                                 fmt::format("{}: guest memory is too scattered", printable(path.native())));
+                                 fmt::format("{}: guest memory is too scattered", tinykvm::printable(path.native())));
     header.index = write_section(file, end, index);
     header.prefix.file_bytes = end;
     file.write_at(0, format::encode(header));
 
     SnapshotSummary summary;
     summary.file_bytes = end;
-    summary.sha256 = sha256_of_file(file.fd());
+    summary.sha256 = sha256_of_file(file.fd(), "the snapshot back").hex();
     summary.stored_pages = plan.stored_pages;
     summary.zero_pages = plan.zero_pages;
     summary.copied_pages = plan.copied_pages;

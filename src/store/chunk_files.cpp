@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "src/store/errors.hpp"
 
 namespace kvmserver::store {
@@ -43,12 +46,29 @@ tinykvm::UniqueFd open_chunk(const Folder& folder, const Digest& digest, std::ui
     return file;
 }
 
-std::vector<std::byte> read_chunk(const Folder& folder, const Digest& digest, std::uint64_t length) {
+void read_chunk(const Folder& folder, const Digest& digest, std::uint64_t length,
+                const std::function<void(std::span<const std::byte>)>& take) {
+    constexpr std::size_t kBlock = 256 << 10;
     const auto file = open_chunk(folder, digest, length);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(length));
-    if (read_at(file.get(), bytes, 0, folder.full(chunk_path(digest))) != bytes.size() ||
-        sha256(bytes) != digest)
+    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBlock)));
+    Sha256 sum;
+    for (std::uint64_t at = 0; at < length;) {
+        const auto part =
+            std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), length - at)));
+        if (read_at(file.get(), part, at, folder.full(chunk_path(digest))) != part.size())
+            bad(folder, digest, "is altered");
+        sum.update(part);
+        take(part);
+        at += part.size();
+    }
+    if (sum.finish() != digest)
         bad(folder, digest, "is altered");
+}
+
+std::vector<std::byte> read_chunk(const Folder& folder, const Digest& digest, std::uint64_t length) {
+    std::vector<std::byte> bytes;
+    read_chunk(folder, digest, length,
+               [&](std::span<const std::byte> part) { bytes.insert(bytes.end(), part.begin(), part.end()); });
     return bytes;
 }
 

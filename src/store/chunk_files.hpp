@@ -1,10 +1,12 @@
 // Where chunks lie.
 #pragma once
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
-#include "src/store/digest.hpp"
+#include "src/common/digest.hpp"
 #include "src/store/folder.hpp"
 
 namespace kvmserver::store {
@@ -19,6 +21,9 @@ std::optional<Digest> chunk_named(std::string_view folder, std::string_view name
 bool has_chunk(const Folder& folder, const Digest& digest, std::uint64_t length);
 // Reads a chunk and checks it. Throws UserError (bad_snapshot).
 std::vector<std::byte> read_chunk(const Folder& folder, const Digest& digest, std::uint64_t length);
+// The same in parts, of which all but the digest has been checked when they are given.
+void read_chunk(const Folder& folder, const Digest& digest, std::uint64_t length,
+                const std::function<void(std::span<const std::byte>)>& take);
 // Opens it; its size is checked, its bytes are not. Throws UserError (bad_snapshot).
 tinykvm::UniqueFd open_chunk(const Folder& folder, const Digest& digest, std::uint64_t length);
 

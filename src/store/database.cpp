@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -146,7 +146,7 @@ void Database::damaged(const std::string& why) const { throw IndexDamaged(path_,
 
 void Database::fail(int code, std::string_view what) const {
     const std::string said = db_ ? sqlite3_errmsg(db_.get()) : sqlite3_errstr(code);
-    const std::string shown = printable(path_);
+    const std::string shown = tinykvm::brief(path_);
     switch (code & 0xff) {
     case SQLITE_NOMEM:
         throw std::bad_alloc();

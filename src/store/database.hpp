@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/store/digest.hpp"
+#include "src/common/digest.hpp"
 
 struct sqlite3;
 struct sqlite3_stmt;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -12,7 +12,7 @@ Conflict::Conflict(const std::string& message) : UserError(ExitCode::conflict, m
 
 RouteTaken::RouteTaken(std::string route, std::string owner)
     : Conflict(fmt::format("route {} belongs to function {}: choose another one, or take it from {} first",
-                           printable(route), owner, owner)),
+                           tinykvm::brief(route), owner, owner)),
       route_(std::move(route)), owner_(std::move(owner)) {}
 
 StaleEtag::StaleEtag(const std::string& function, std::string current)
@@ -42,6 +42,6 @@ MissingChunk::MissingChunk(const Digest& digest)
 IndexDamaged::IndexDamaged(const std::string& path, const std::string& why)
     : UserError(ExitCode::failure,
                 fmt::format("{}: {}: stop what uses the store and run `kvmserver verify`, which repairs it",
-                            printable(path), printable(why))) {}
+                            tinykvm::brief(path), tinykvm::brief(why))) {}
 
 } // namespace kvmserver::store

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "src/store/digest.hpp"
+#include "src/common/digest.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::store {

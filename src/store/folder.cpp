@@ -10,10 +10,11 @@
 #include <cerrno>
 #include <cstring>
 
-#include "src/store/digest.hpp"
+#include "src/common/digest.hpp"
+#include "src/common/random_hex.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
 #include "tinykvm/base/read.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -49,7 +50,7 @@ Folder::Folder(std::filesystem::path path, std::shared_ptr<FileLayer> layer)
     : path_(std::move(path)), layer_(std::move(layer)) {
     fd_.reset(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd_)
-        fail_open(errno, printable(path_.native()));
+        fail_open(errno, tinykvm::brief(path_.native()));
 }
 
 void Folder::make(const std::filesystem::path& path, FileLayer& layer) {
@@ -59,27 +60,27 @@ void Folder::make(const std::filesystem::path& path, FileLayer& layer) {
     const auto parent = above.has_filename() ? above.parent_path() : above.parent_path().parent_path();
     std::filesystem::create_directories(parent, error);
     if (error)
-        fail_open(error.value(), printable(path.native()));
+        fail_open(error.value(), tinykvm::brief(path.native()));
     const int made = layer.mkdir(AT_FDCWD, above.c_str(), kFolderMode);
     if (made < 0 && made != -EEXIST)
-        fail_open(-made, printable(path.native()));
+        fail_open(-made, tinykvm::brief(path.native()));
     if (made == 0)
-        sync_named(layer, AT_FDCWD, parent.c_str(), printable(parent.native()));
+        sync_named(layer, AT_FDCWD, parent.c_str(), tinykvm::brief(parent.native()));
     const UniqueFd at(::open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!at)
-        fail_open(errno, printable(path.native()));
+        fail_open(errno, tinykvm::brief(path.native()));
     bool changed = false;
     for (const char* name : {kChunks, kSnapshots, kFunctions, kUploads, kTmp, kLocks}) {
         const int result = layer.mkdir(at.get(), name, kFolderMode);
         if (result < 0 && result != -EEXIST)
-            fail_open(-result, printable((path / name).native()));
+            fail_open(-result, tinykvm::brief((path / name).native()));
         changed |= result == 0;
     }
     if (changed)
-        sync_named(layer, at.get(), ".", printable(path.native()));
+        sync_named(layer, at.get(), ".", tinykvm::brief(path.native()));
 }
 
-std::string Folder::full(std::string_view relative) const { return printable(path_of(relative)); }
+std::string Folder::full(std::string_view relative) const { return tinykvm::brief(path_of(relative)); }
 
 std::string Folder::path_of(std::string_view relative) const { return (path_ / relative).native(); }
 

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <set>
 
+#include "src/common/random_hex.hpp"
 #include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/record.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 

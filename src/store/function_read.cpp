@@ -9,7 +9,7 @@ namespace kvmserver::store {
 namespace {
 
 constexpr std::string_view kVersionColumns = "SELECT v.number, s.digest, s.size, v.manifest, v.created, "
-                                             "v.state, coalesce(t.percent, 0), v.tenant FROM version v "
+                                             "v.state, coalesce(t.percent, 0), v.tenant, v.ceilings FROM version v "
                                              "JOIN snapshot s ON s.id = v.snapshot LEFT JOIN traffic t ON "
                                              "t.function = v.function AND t.number = v.number "
                                              "WHERE v.function = ? ";
@@ -22,7 +22,8 @@ VersionInfo read_version(const Statement& row, const Database& database) {
                         row.integer(4),
                         {},
                         static_cast<unsigned>(row.natural(6)),
-                        row.text(7)};
+                        row.text(7),
+                        row.text(8)};
     const std::string state = row.text(5);
     for (const VersionState known : {VersionState::pending, VersionState::ready, VersionState::failed})
         if (state == name_of(known)) {

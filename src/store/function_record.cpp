@@ -5,7 +5,7 @@
 #include "src/store/errors.hpp"
 #include "src/store/folder.hpp"
 #include "src/store/record_json.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -136,6 +136,8 @@ std::string to_record(const VersionRecord& version) {
               {"state", name_of(version.state)}};
     if (!version.tenant.empty())
         json["tenant"] = version.tenant;
+    if (!version.ceilings.empty()) // records of before they were have none either
+        json["ceilings"] = version.ceilings;
     return seal_record("version", json.dump());
 }
 
@@ -145,7 +147,8 @@ VersionRecord version_from_record(std::string_view file) {
                                  natural_field(json, "number"), digest_field(json, "snapshot"),
                                  text_field(json, "manifest"), time_field(json, "created"),
                                  state_from(text_field(json, "state")),
-                                 json.contains("tenant") ? text_field(json, "tenant") : ""});
+                                 json.contains("tenant") ? text_field(json, "tenant") : "",
+                                 json.contains("ceilings") ? text_field(json, "ceilings") : ""});
 }
 
 } // namespace kvmserver::store

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/common/digest.hpp"
 #include "src/store/database.hpp"
-#include "src/store/digest.hpp"
 #include "src/store/names.hpp"
 
 namespace kvmserver::store {
@@ -52,6 +52,7 @@ struct VersionRecord {
     std::int64_t created = 0;
     VersionState state = VersionState::ready;
     std::string tenant; // the prefix of the token by which it was deployed; "": the operator's
+    std::string ceilings; // JSON: those of who deployed it; "": none
     bool operator==(const VersionRecord&) const = default;
     void check() const;
 };

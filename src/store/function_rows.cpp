@@ -3,7 +3,7 @@
 
 #include "src/store/errors.hpp"
 #include "src/store/function_record.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -22,7 +22,7 @@ void require_sound(const Database& database, const Record& record) {
     try {
         record.check();
     } catch (const BadValue& e) {
-        database.damaged(fmt::format("function {}: {}", printable(record.name), e.what()));
+        database.damaged(fmt::format("function {}: {}", tinykvm::brief(record.name), e.what()));
     }
 }
 
@@ -32,7 +32,7 @@ std::int64_t function_id(const Database& database, std::string_view name) {
     auto found = database.prepare("SELECT id FROM function WHERE name = ?");
     if (!found.bind(name).step())
         throw NotFound(fmt::format("there is no function {}: `kvmserver list` shows those that there are",
-                                   printable(name)));
+                                   tinykvm::brief(name)));
     return found.integer(0);
 }
 
@@ -66,9 +66,10 @@ FunctionRecord load_function(const Database& database, std::int64_t id) {
 }
 
 VersionRecord load_version(const Database& database, std::int64_t function, std::uint64_t number) {
-    auto found = database.prepare("SELECT f.name, s.digest, v.manifest, v.created, v.state, v.tenant FROM version v "
-                                  "JOIN function f ON f.id = v.function JOIN snapshot s ON s.id = v.snapshot "
-                                  "WHERE v.function = ? AND v.number = ?");
+    auto found = database.prepare(
+        "SELECT f.name, s.digest, v.manifest, v.created, v.state, v.tenant, v.ceilings FROM version v "
+        "JOIN function f ON f.id = v.function JOIN snapshot s ON s.id = v.snapshot "
+        "WHERE v.function = ? AND v.number = ?");
     if (!found.bind(function).bind(number).step())
         throw NotFound(fmt::format(
             "there is no version {} of this function: `kvmserver versions` shows those that there are",
@@ -80,7 +81,8 @@ VersionRecord load_version(const Database& database, std::int64_t function, std:
                           found.text(2),
                           found.integer(3),
                           state_in(database, found.text(4)),
-                          found.text(5)};
+                          found.text(5),
+                          found.text(6)};
     require_sound(database, version);
     return version;
 }
@@ -124,15 +126,16 @@ void insert_function_details(Database& database, const FunctionRecord& function)
 }
 
 void insert_version(Database& database, const VersionRecord& version) {
-    auto insert =
-        database.prepare("INSERT INTO version (function, number, snapshot, manifest, created, state, tenant) "
-                         "SELECT ?, ?, id, ?, ?, ?, ? FROM snapshot WHERE digest = ?");
+    auto insert = database.prepare(
+        "INSERT INTO version (function, number, snapshot, manifest, created, state, tenant, ceilings) "
+        "SELECT ?, ?, id, ?, ?, ?, ?, ? FROM snapshot WHERE digest = ?");
     insert.bind(version.function)
         .bind(version.number)
         .bind(version.manifest)
         .bind(version.created)
         .bind(name_of(version.state))
         .bind(version.tenant)
+        .bind(version.ceilings)
         .bind(version.snapshot)
         .run();
     if (database.changes() != 1)

@@ -7,7 +7,7 @@
 
 #include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -42,7 +42,7 @@ DeployResult Functions::deploy(const DeployRequest& request) {
     result.before = load_function(change.database(), change.id()).live;
     result.version = next_version(change);
     change.add({change.id(), request.function, result.version, request.snapshot, request.manifest, now_ms(),
-                request.state, request.tenant});
+                request.state, request.tenant, request.ceilings});
     if (request.routes)
         change.take_routes(*request.routes);
     if (request.env)

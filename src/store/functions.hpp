@@ -16,6 +16,7 @@ struct DeployRequest {
     std::string function;
     Digest snapshot;
     std::string manifest = "{}"; // JSON
+    std::string ceilings = "";   // JSON: those of who deploys it; "": none
     VersionState state = VersionState::ready;
     bool activate = true;                     // gets all requests from now on; only a ready version may
     std::optional<std::vector<Route>> routes; // instead of those it has
@@ -39,6 +40,7 @@ struct VersionInfo {
     VersionState state = VersionState::ready;
     unsigned percent = 0; // of the requests
     std::string tenant;   // VersionRecord::tenant
+    std::string ceilings; // JSON: those of who deployed it; "": none
 };
 
 struct FunctionSummary {

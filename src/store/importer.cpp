@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "src/common/random_hex.hpp"
 #include "src/store/chunk_files.hpp"
 #include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
@@ -12,14 +13,28 @@ namespace kvmserver::store {
 
 namespace {
 
+constexpr std::size_t kBlock = 256 << 10;
+
+using Take = std::function<void(std::span<const std::byte>)>;
+
 // Cheaper than a digest: whether the file has exactly these bytes.
-bool holds(const Folder& folder, const std::string& path, std::span<const std::byte> bytes) {
+bool holds(const Folder& folder, const std::string& path, const std::function<void(const Take&)>& read) {
     const auto file = folder.open_read(path);
-    if (!file)
-        return false;
-    std::vector<std::byte> there(bytes.size());
-    return read_at(file.get(), there, 0, folder.full(path)) == bytes.size() &&
-           std::equal(bytes.begin(), bytes.end(), there.begin());
+    bool same = static_cast<bool>(file);
+    std::uint64_t at = 0;
+    std::vector<std::byte> there;
+    if (same)
+        read([&](std::span<const std::byte> bytes) {
+            there.resize(bytes.size());
+            same = same && read_at(file.get(), there, at, folder.full(path)) == bytes.size() &&
+                   std::equal(bytes.begin(), bytes.end(), there.begin());
+            at += bytes.size();
+        });
+    return same;
+}
+
+UserError changed(const std::string& name) {
+    return UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", name));
 }
 
 } // namespace
@@ -43,26 +58,59 @@ std::string Importer::own_path(const Digest& digest) const {
 }
 
 void Importer::put(std::span<const std::byte> piece) {
-    if (piece.empty())
+    put(piece.size(), [piece](const Take& take) { take(piece); });
+}
+
+void Importer::put_part(int file, std::uint64_t offset, std::uint64_t length, const std::string& name) {
+    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBlock)));
+    put(length, [&](const Take& take) {
+        for (std::uint64_t at = 0; at < length;) {
+            const auto part = std::span(buffer).first(
+                static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), length - at)));
+            if (read_at(file, part, offset + at, "read " + name) != part.size())
+                throw changed(name);
+            take(part);
+            at += part.size();
+        }
+    });
+}
+
+// `read` is called again for each look at its bytes.
+void Importer::put(std::uint64_t length, const Read& read) {
+    if (length == 0)
         throw BadValue("a piece of a snapshot must not be empty");
-    const Digest digest = sha256(piece);
+    Sha256 sum;
+    read([&](std::span<const std::byte> bytes) {
+        sum.update(bytes);
+        sum_.update(bytes);
+    });
+    const Digest digest = sum.finish();
     if (!own_.contains(digest)) {
         Folder& folder = store_.folder();
         // The link keeps the bytes, whatever a gc does to the chunk's name meanwhile.
-        const bool there = has_chunk(folder, digest, piece.size());
-        if (there && !holds(folder, chunk_path(digest), piece))
+        const bool there = has_chunk(folder, digest, length);
+        if (there && !holds(folder, chunk_path(digest), read))
             altered_.insert(digest); // on the disk: the good bytes take its place
         const bool known = there && !altered_.contains(digest) &&
                            (!reach_ || reach_->contains(digest)) && folder.link(chunk_path(digest), own_path(digest));
         if (!known) {
             const auto file = folder.create(own_path(digest));
-            folder.write(file.get(), own_path(digest), piece, 0);
+            Sha256 written;
+            std::uint64_t at = 0;
+            read([&](std::span<const std::byte> bytes) {
+                folder.write(file.get(), own_path(digest), bytes, at);
+                written.update(bytes);
+                at += bytes.size();
+            });
+            if (written.finish() != digest)
+                throw changed("the snapshot");
             written_.insert(digest);
-            new_bytes_ += piece.size();
+            new_bytes_ += length;
         }
-        own_[digest] = piece.size();
+        own_[digest] = length;
     }
-    append(digest, piece);
+    record_.size += length;
+    record_.pieces.push_back({digest, length});
 }
 
 void Importer::put_known(const Digest& digest, std::uint64_t length) {
@@ -74,12 +122,6 @@ void Importer::put_known(const Digest& digest, std::uint64_t length) {
         throw MissingChunk(digest);
     }
     put(bytes); // writes it again should it have gone since
-}
-
-void Importer::append(const Digest& digest, std::span<const std::byte> piece) {
-    sum_.update(piece);
-    record_.size += piece.size();
-    record_.pieces.push_back({digest, piece.size()});
 }
 
 void Importer::give_names(std::set<std::string>& folders) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,6 +30,9 @@ public:
 
     // Its bytes are stored only when the store has them not yet. Throws BadValue for an empty one.
     void put(std::span<const std::byte> piece);
+    // The same of a part of a file that nobody changes meanwhile, of any length. `name` is for messages. Throws
+    // UserError (bad_snapshot) when it was changed or is shorter.
+    void put_part(int file, std::uint64_t offset, std::uint64_t length, const std::string& name);
     // A piece that the store has: reads and checks it. Throws MissingChunk.
     void put_known(const Digest& digest, std::uint64_t length);
 
@@ -40,7 +44,9 @@ public:
 
 private:
     std::string own_path(const Digest& digest) const;
-    void append(const Digest& digest, std::span<const std::byte> piece);
+    using Take = std::function<void(std::span<const std::byte>)>;
+    using Read = std::function<void(const Take&)>; // gives all of a piece, part by part
+    void put(std::uint64_t length, const Read& read);
     void give_names(std::set<std::string>& folders);
 
     Store& store_;

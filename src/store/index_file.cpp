@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "src/common/random_hex.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/migrations.hpp"
 

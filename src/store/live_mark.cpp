@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "src/common/random_hex.hpp"
 #include "src/store/errors.hpp"
 
 namespace kvmserver::store {

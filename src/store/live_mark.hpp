@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/store/digest.hpp"
+#include "src/common/digest.hpp"
 #include "src/store/folder.hpp"
 #include "src/store/lock.hpp"
 

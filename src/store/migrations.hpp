@@ -8,6 +8,7 @@ namespace kvmserver::store {
 
 extern const char* const kSchemaSql;  // schema.sql
 extern const char* const kSchema2Sql; // schema_2.sql
+extern const char* const kSchema3Sql; // schema_3.sql
 
 // Element n turns schema n into schema n + 1; schema 0 is an empty database. Once released, an element never
 // changes.

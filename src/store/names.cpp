@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -51,7 +51,7 @@ bool is_function_name(std::string_view name) { return is_label(name); }
 void check_function_name(std::string_view name) {
     if (!is_function_name(name))
         throw BadValue(fmt::format("function name \"{}\": use 1 to 63 of a-z, 0-9 and -, not - at either end",
-                                   printable(name)));
+                                   tinykvm::brief(name)));
 }
 
 void check_variable_name(std::string_view name) {
@@ -59,13 +59,13 @@ void check_variable_name(std::string_view name) {
     if (name.empty() || name.size() > 128 || is_digit(name.front()) ||
         !std::all_of(name.begin(), name.end(), fits))
         throw BadValue(
-            fmt::format("name \"{}\": use letters, digits and _, not a digit first", printable(name)));
+            fmt::format("name \"{}\": use letters, digits and _, not a digit first", tinykvm::brief(name)));
 }
 
 void check_variable_value(std::string_view name, std::string_view value) {
-    if (value.size() > (128u << 10) || value.find('\0') != value.npos || !is_utf8(value))
+    if (value.size() > (128u << 10) || value.find('\0') != value.npos || !tinykvm::is_utf8(value))
         throw BadValue(fmt::format("value of {}: it must be UTF-8 text of at most 128 KiB without NUL bytes",
-                                   printable(name)));
+                                   tinykvm::brief(name)));
 }
 
 void check_manifest(std::string_view json) {
@@ -75,7 +75,7 @@ void check_manifest(std::string_view json) {
         return !deep;
     };
     // A long row of opening brackets would exhaust the stack when it is freed: they are counted as they come.
-    if (json.size() > (1u << 20) || !is_utf8(json) ||
+    if (json.size() > (1u << 20) || !tinykvm::is_utf8(json) ||
         !nlohmann::json::parse(json, shallow, false).is_object() || deep)
         throw BadValue("the manifest must be a JSON object of at most 1 MiB");
 }
@@ -90,7 +90,7 @@ Route Route::parse(std::string_view text) {
     if (route.path.ends_with('*'))
         route.path.pop_back();
     if (text.empty() || !is_host(route.host) || !is_path(route.path))
-        throw BadValue(fmt::format("route \"{}\": write HOST, /PATH/* or HOST/PATH/*", printable(text)));
+        throw BadValue(fmt::format("route \"{}\": write HOST, /PATH/* or HOST/PATH/*", tinykvm::brief(text)));
     return route;
 }
 
@@ -102,8 +102,8 @@ std::string Route::text() const {
 
 void Route::check() const {
     if (!is_host(host) || !is_path(path))
-        throw BadValue(fmt::format("route \"{}{}\": write HOST, /PATH/* or HOST/PATH/*", printable(host),
-                                   printable(path)));
+        throw BadValue(fmt::format("route \"{}{}\": write HOST, /PATH/* or HOST/PATH/*", tinykvm::brief(host),
+                                   tinykvm::brief(path)));
 }
 
 } // namespace kvmserver::store

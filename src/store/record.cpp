@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "src/store/digest.hpp"
-#include "src/store/text.hpp"
+#include "src/common/digest.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -26,7 +26,7 @@ std::string_view open_record(std::string_view kind, std::string_view file) {
     if (file.substr(0, end) == expected)
         return json;
     if (!file.starts_with(fmt::format("{}1 ", kMagic)))
-        throw RecordError("is of another version: \"" + printable(file.substr(0, end)) + "\"");
+        throw RecordError("is of another version: \"" + tinykvm::brief(file.substr(0, end)) + "\"");
     if (!file.starts_with(fmt::format("{}1 {} ", kMagic, kind)))
         throw RecordError(fmt::format("is no record of a {}", kind));
     throw RecordError("is altered or cut short: its checksum is wrong");

@@ -9,7 +9,7 @@
 #include "src/store/errors.hpp"
 #include "src/store/record.hpp"
 #include "src/store/settings_record.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 

@@ -1,5 +1,6 @@
--- The index, schema 1. Times are milliseconds since 1970. What the rows of functions and snapshots say is also in the
--- records beside the index (FORMAT.md), from which it can be rebuilt.
+-- The index, schema 1 (migrations.cpp has what came later). Times are milliseconds since 1970.
+-- What the rows of functions and snapshots say is also in the records beside the index (FORMAT.md), from which it
+-- can be rebuilt.
 
 CREATE TABLE chunk (
     id     INTEGER PRIMARY KEY,

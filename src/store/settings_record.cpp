@@ -19,6 +19,8 @@ std::string to_record(const Settings& settings) {
                           {"expires", token.expires ? Json(*token.expires) : Json()}});
         if (!token.routes.empty())
             tokens.back()["routes"] = token.routes;
+        if (!token.ceilings.empty()) // records of before they were have none either
+            tokens.back()["ceilings"] = token.ceilings;
     }
     Json all{{"secrets", std::move(secrets)}, {"tokens", std::move(tokens)}};
     if (!settings.grants.empty())
@@ -44,7 +46,8 @@ Settings settings_from_record(std::string_view file) {
                       time_field(token, "created"),
                       {},
                       token.contains("routes") ? texts(field(token, "routes"), "routes")
-                                               : std::vector<std::string>()};
+                                               : std::vector<std::string>(),
+                      token.contains("ceilings") ? text_field(token, "ceilings") : ""};
         if (!field(token, "expires").is_null())
             read.expires = time_field(token, "expires");
         settings.tokens.push_back(std::move(read));
@@ -61,8 +64,8 @@ Settings load_settings(const Database& database) {
         if (auto patterns = split_words(secrets.text(3)); !patterns.empty())
             settings.grants[secrets.text(0)] = std::move(patterns);
     }
-    auto tokens =
-        database.prepare("SELECT id, name, hash, scopes, prefix, created, expires, routes FROM token ORDER BY id");
+    auto tokens = database.prepare(
+        "SELECT id, name, hash, scopes, prefix, created, expires, routes, ceilings FROM token ORDER BY id");
     while (tokens.step()) {
         settings.tokens.push_back({tokens.integer(0),
                                    tokens.text(1),
@@ -71,7 +74,8 @@ Settings load_settings(const Database& database) {
                                    tokens.text(4),
                                    tokens.integer(5),
                                    {},
-                                   split_words(tokens.text(7))});
+                                   split_words(tokens.text(7)),
+                                   tokens.text(8)});
         if (!tokens.is_null(6))
             settings.tokens.back().expires = tokens.integer(6);
     }
@@ -90,7 +94,8 @@ void insert_settings(Database& database, const Settings& settings) {
             .run();
     }
     auto token = database.prepare(
-        "INSERT INTO token (id, name, hash, scopes, prefix, created, expires, routes) VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
+        "INSERT INTO token (id, name, hash, scopes, prefix, created, expires, routes, ceilings) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
     for (const TokenRow& row : settings.tokens)
         token.bind(row.id)
             .bind(row.name)
@@ -100,6 +105,7 @@ void insert_settings(Database& database, const Settings& settings) {
             .bind(row.created)
             .bind(row.expires)
             .bind(joined_words(row.routes))
+            .bind(row.ceilings)
             .run();
 }
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/common/digest.hpp"
 #include "src/store/database.hpp"
-#include "src/store/digest.hpp"
 #include "src/store/function_record.hpp"
 #include "src/store/store.hpp"
 
@@ -24,6 +24,7 @@ struct TokenRow {
     std::int64_t created = 0;
     std::optional<std::int64_t> expires;
     std::vector<std::string> routes;
+    std::string ceilings; // JSON; "": none
     bool operator==(const TokenRow&) const = default;
 };
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/common/digest.hpp"
 #include "src/store/database.hpp"
-#include "src/store/digest.hpp"
 
 namespace kvmserver::store {
 

@@ -70,9 +70,10 @@ void StoredSnapshot::check() const {
 void StoredSnapshot::read_all(const std::function<void(std::span<const std::byte>)>& take) const {
     Sha256 sum;
     for (const Piece& piece : pieces_) {
-        const std::vector<std::byte> bytes = read_chunk(*folder_, piece.chunk, piece.length);
-        sum.update(bytes);
-        take(bytes);
+        read_chunk(*folder_, piece.chunk, piece.length, [&](std::span<const std::byte> bytes) {
+            sum.update(bytes);
+            take(bytes);
+        });
     }
     if (const Digest actual = sum.finish(); actual != digest())
         throw DigestMismatch("snapshot " + digest().hex(), digest(), actual);

@@ -27,7 +27,8 @@ public:
 
     const Digest& digest() const { return hold_.digest(); }
     std::uint64_t size() const { return size_; }
-    std::span<const Piece> pieces() const { return pieces_; }
+    std::span<const Piece> pieces() const& { return pieces_; }
+    std::span<const Piece> pieces() const&& = delete; // they would be gone
     // The file that holds a piece and nothing else, for openat and pread; its length is checked, its bytes
     // are not (a snapshot has checksums of its own). The descriptor may be kept.
     tinykvm::UniqueFd open_piece(std::size_t piece) const;

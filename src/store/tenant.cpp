@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 namespace {
@@ -30,13 +30,13 @@ void check_prefix(std::string_view prefix) {
     if (!prefix.empty() && !begins_a_name(prefix))
         throw BadValue(fmt::format("prefix \"{}\": it is no beginning of a function's name: use up to 63 of a-z, 0-9 "
                                    "and -, as in \"team-\"",
-                                   printable(prefix)));
+                                   tinykvm::brief(prefix)));
 }
 
 void check_name_pattern(std::string_view pattern) {
     const bool many = pattern.ends_with("-*");
     if (pattern != "*" && !(many ? begins_a_name(pattern.substr(0, pattern.size() - 1)) : is_function_name(pattern)))
-        throw BadValue(fmt::format("\"{}\" names no functions: write NAME, PREFIX-* or *", printable(pattern)));
+        throw BadValue(fmt::format("\"{}\" names no functions: write NAME, PREFIX-* or *", tinykvm::brief(pattern)));
 }
 
 bool fits_pattern(std::string_view name, std::string_view pattern) {

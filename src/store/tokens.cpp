@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "src/common/random_hex.hpp"
 #include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/settings_record.hpp"
 #include "src/store/tenant.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::string_view kScopes[] = {"read", "invoke", "deploy", "admin"};
 constexpr std::string_view kColumns =
-    "SELECT id, name, scopes, prefix, created, expires, last_used, routes FROM token ";
+    "SELECT id, name, scopes, prefix, created, expires, last_used, routes, ceilings FROM token ";
 constexpr std::int64_t kUseStepMs = 60'000; // not a write for every request
 
 TokenInfo read_token(const Statement& row) {
@@ -25,7 +26,8 @@ TokenInfo read_token(const Statement& row) {
                     row.integer(4),
                     {},
                     {},
-                    split_words(row.text(7))};
+                    split_words(row.text(7)),
+                    row.text(8)};
     if (!row.is_null(5))
         token.expires = row.integer(5);
     if (!row.is_null(6))
@@ -39,7 +41,7 @@ unsigned scope_from(std::string_view name) {
     for (unsigned i = 0; i < std::size(kScopes); ++i)
         if (name == kScopes[i])
             return 1u << i;
-    throw BadValue(fmt::format("scope \"{}\": use read, invoke, deploy or admin", printable(name)));
+    throw BadValue(fmt::format("scope \"{}\": use read, invoke, deploy or admin", tinykvm::brief(name)));
 }
 
 std::vector<std::string> scope_names(unsigned scopes) {
@@ -57,9 +59,9 @@ bool TokenInfo::allows(Scope scope, std::string_view function) const {
 }
 
 std::string Tokens::create(const std::string& name, unsigned scopes, const std::string& prefix,
-                           std::optional<std::int64_t> expires,
-                           const std::vector<std::string>& routes) {
-    if (name.empty() || name.size() > 128 || printable(name) != name)
+                           std::optional<std::int64_t> expires, const std::vector<std::string>& routes,
+                           const std::string& ceilings) {
+    if (name.empty() || name.size() > 128 || tinykvm::brief(name) != name)
         throw BadValue("token name: give 1 to 128 printable characters");
     if (scopes == 0 || scopes > 15)
         throw BadValue("token: give it at least one scope: read, invoke, deploy or admin");
@@ -74,8 +76,8 @@ std::string Tokens::create(const std::string& name, unsigned scopes, const std::
     if (change.database().prepare("SELECT 1 FROM token WHERE name = ?").bind(name).step())
         throw Conflict(fmt::format("there is a token {} already: choose another name or revoke it", name));
     change.database()
-        .prepare("INSERT INTO token (name, hash, scopes, prefix, created, expires, routes) "
-                 "VALUES (?, ?, ?, ?, ?, ?, ?)")
+        .prepare("INSERT INTO token (name, hash, scopes, prefix, created, expires, routes, ceilings) "
+                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
         .bind(name)
         .bind(sha256(token))
         .bind(std::int64_t{scopes})
@@ -83,6 +85,7 @@ std::string Tokens::create(const std::string& name, unsigned scopes, const std::
         .bind(now_ms())
         .bind(expires)
         .bind(joined_words(granted))
+        .bind(ceilings)
         .run();
     change.commit();
     return token;
@@ -125,7 +128,7 @@ void Tokens::revoke(const std::string& name) {
     SettingsChange change(store_);
     change.database().prepare("DELETE FROM token WHERE name = ?").bind(name).run();
     if (change.database().changes() == 0)
-        throw NotFound(fmt::format("there is no token {}", printable(name)));
+        throw NotFound(fmt::format("there is no token {}", tinykvm::brief(name)));
     change.commit();
 }
 

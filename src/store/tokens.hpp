@@ -23,6 +23,7 @@ struct TokenInfo {
     std::int64_t created = 0;
     std::optional<std::int64_t> expires, last_used;
     std::vector<std::string> routes; // that it may claim beside those of its functions' own hosts
+    std::string ceilings; // of what it deploys, JSON; "": none
 
     // Admin may do everything, deploy may read. `function` is "" for what concerns no single function.
     bool allows(Scope scope, std::string_view function) const;
@@ -33,7 +34,8 @@ public:
     explicit Tokens(Store& store) : store_(store) {}
     // The token: shown once, not to be had again. Throws BadValue, Conflict (the name is taken).
     std::string create(const std::string& name, unsigned scopes, const std::string& prefix = "",
-                       std::optional<std::int64_t> expires = {}, const std::vector<std::string>& routes = {});
+                       std::optional<std::int64_t> expires = {}, const std::vector<std::string>& routes = {},
+                       const std::string& ceilings = "");
     // Whose it is; nothing when it is unknown, revoked or has expired.
     std::optional<TokenInfo> check(std::string_view token);
     std::vector<TokenInfo> list();

@@ -6,9 +6,10 @@
 
 #include <cerrno>
 
+#include "src/common/random_hex.hpp"
 #include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/text.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
@@ -23,7 +24,7 @@ UploadInfo read_row(const Statement& row) {
 }
 
 [[noreturn]] void no_such(const std::string& id) {
-    throw NotFound(fmt::format("there is no upload {}: begin a new one", printable(id)));
+    throw NotFound(fmt::format("there is no upload {}: begin a new one", tinykvm::brief(id)));
 }
 
 void delete_row(Store& store, const std::string& id) {
@@ -82,7 +83,12 @@ std::vector<UploadInfo> Uploads::list() {
     return uploads;
 }
 
-UniqueFd Uploads::open_locked(const std::string& id) {
+LockedUpload::~LockedUpload() {
+    if (file_)
+        ::flock(file_.get(), LOCK_UN);
+}
+
+LockedUpload Uploads::open_locked(const std::string& id) {
     info(id); // an id that we made, hence no path of somebody's choice
     Folder& folder = store_.folder();
     UniqueFd file;
@@ -95,11 +101,11 @@ UniqueFd Uploads::open_locked(const std::string& id) {
     }
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0)
         throw Conflict(fmt::format("upload {}: somebody else is sending to it: wait for that to end", id));
-    return file;
+    return LockedUpload(std::move(file));
 }
 
 UploadWriter Uploads::append(const std::string& id, std::uint64_t offset) {
-    UniqueFd file = open_locked(id);
+    LockedUpload file = open_locked(id);
     const UploadInfo upload = info(id); // again, now that it stands still
     if (offset != upload.offset)
         throw WrongOffset(id, offset, upload.offset);
@@ -113,8 +119,8 @@ std::uint64_t Uploads::append(const std::string& id, std::uint64_t offset, std::
     return writer.offset();
 }
 
-UniqueFd Uploads::complete(const std::string& id) {
-    UniqueFd file = open_locked(id);
+LockedUpload Uploads::complete(const std::string& id) {
+    LockedUpload file = open_locked(id);
     const UploadInfo upload = info(id);
     if (upload.offset != upload.size)
         throw WrongOffset(id, upload.size, upload.offset);
@@ -131,14 +137,27 @@ UniqueFd Uploads::complete(const std::string& id) {
 }
 
 void Uploads::drop(const std::string& id) {
-    const UniqueFd locked = open_locked(id);
+    const LockedUpload locked = open_locked(id);
     delete_row(store_,
                id); // first: a row without a file would be wrong, a file without a row is only rubbish
     store_.folder().remove(upload_path(id));
 }
 
-UploadWriter::UploadWriter(Store& store, std::string id, UniqueFd fd, std::uint64_t offset,
-                           std::uint64_t size)
+void Uploads::drop_idle(std::chrono::seconds quiet) {
+    for (const UploadInfo& upload : list()) {
+        const UniqueFd file = store_.folder().open_read(upload_path(upload.id));
+        struct stat status {};
+        if (!file || ::fstat(file.get(), &status) != 0 || now_ms() / 1000 - status.st_mtime < quiet.count())
+            continue;
+        try {
+            drop(upload.id);
+        } catch (const NotFound&) { // somebody was faster
+        } catch (const Conflict&) { // somebody sends after all
+        }
+    }
+}
+
+UploadWriter::UploadWriter(Store& store, std::string id, LockedUpload fd, std::uint64_t offset, std::uint64_t size)
     : store_(&store), id_(std::move(id)), path_(upload_path(id_)), fd_(std::move(fd)), offset_(offset),
       size_(size) {}
 

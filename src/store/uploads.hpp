@@ -1,14 +1,16 @@
 // Bytes that arrive in parts, over connections that break. What they are is the caller's matter: a snapshot's
 // file, or its pieces that the store lacked, one after the other.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "src/store/digest.hpp"
+#include "src/common/digest.hpp"
 #include "src/store/lock.hpp"
 #include "src/store/store.hpp"
 
@@ -22,6 +24,20 @@ struct UploadInfo {
     std::int64_t token = 0; // of who began it; 0: the operator, by the socket
 };
 
+// The file of an upload that nobody else appends to or drops meanwhile. Closing it alone would not end that: a process
+// that is just being started has copies of all descriptors for a moment.
+class LockedUpload {
+public:
+    explicit LockedUpload(tinykvm::UniqueFd file) : file_(std::move(file)) {} // locked by flock
+    LockedUpload(LockedUpload&&) = default;
+    LockedUpload& operator=(LockedUpload&&) = delete;
+    ~LockedUpload();
+    int get() const { return file_.get(); }
+
+private:
+    tinykvm::UniqueFd file_;
+};
+
 // One part of one upload, which nobody else appends to meanwhile.
 class UploadWriter {
 public:
@@ -32,11 +48,10 @@ public:
 
 private:
     friend class Uploads;
-    UploadWriter(Store& store, std::string id, tinykvm::UniqueFd fd, std::uint64_t offset,
-                 std::uint64_t size);
+    UploadWriter(Store& store, std::string id, LockedUpload fd, std::uint64_t offset, std::uint64_t size);
     Store* store_;
     std::string id_, path_;
-    tinykvm::UniqueFd fd_; // locked
+    LockedUpload fd_;
     std::uint64_t offset_, size_;
 };
 
@@ -57,11 +72,13 @@ public:
     // The complete bytes, checked, from offset 0. An upload that is not complete is WrongOffset; one of other
     // bytes than announced is dropped (DigestMismatch). A good one stays until drop(), so that a crash costs
     // no transfer.
-    tinykvm::UniqueFd complete(const std::string& id);
+    LockedUpload complete(const std::string& id);
     void drop(const std::string& id);
+    // Those to which nothing was written for so long, and to which nobody is sending.
+    void drop_idle(std::chrono::seconds quiet);
 
 private:
-    tinykvm::UniqueFd open_locked(const std::string& id);
+    LockedUpload open_locked(const std::string& id);
     Store& store_;
 };
 

@@ -71,7 +71,7 @@ void check_rows(const Folder& folder, const Database& database) {
 Digest digest_of_pieces(const Folder& folder, const SnapshotRecord& snapshot) {
     Sha256 sum;
     for (const ChunkRef& piece : snapshot.pieces)
-        sum.update(read_chunk(folder, piece.digest, piece.length));
+        read_chunk(folder, piece.digest, piece.length, [&](std::span<const std::byte> bytes) { sum.update(bytes); });
     return sum.finish();
 }
 

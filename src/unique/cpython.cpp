@@ -26,7 +26,7 @@ enum Kind : std::size_t { random_object, loop_holder, numpy_first };
 void add_random(const MemoryView& memory, GuestVirt object, Findings& findings) {
     const auto index = memory.value<std::uint32_t>(object + kIndex);
     const auto state = read_mt(memory, object + kState);
-    if (index && *index <= state->size() && state && seed_of(*state) == MtSeed::unknown)
+    if (index && state && *index <= state->size() && seed_of(*state) == MtSeed::unknown)
         findings.add_random(object + kState, sizeof(*state), "Python random.Random");
 }
 

@@ -1,5 +1,6 @@
 """Requests do not see each other: what one changes is gone for the next."""
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import re
@@ -199,3 +200,48 @@ def test_a_machine_that_goes_on_serving_keeps_what_it_writes_to_only(start, prog
     own = sum(int(re.search(r"^Anonymous: +(\d+) kB", part, re.M)[1]) for part in parts if "memfd:kvmserver-image" in part)
     pages = re.search(r"exits, ([\d.]+) pages copied back", server.stop().err)
     assert 0 < own <= float(pages[1]) * 4 + 1024, (own, pages[0])
+
+
+def asked(server: harness.Server, line: str) -> str:
+    with server.client() as client, contextlib.suppress(ConnectionError):
+        client.send(f"{line}\n".encode())
+        return client.reader.read().decode()
+    return ""
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E2], ids=lambda mode: mode.name)
+def test_attributes_of_memory_files_are_the_image_s(mode, tmp_path) -> None:
+    """Of a file in memory a request changes mode, times and seals: the next and other machines see the image's."""
+    program, snapshot = harness.guest("leftover", "{port}"), tmp_path / "s.snap"
+    if mode.command == "snaprun":
+        made = harness.make_snapshot(program, snapshot, "--level", "1")
+        assert made.status == 0, made.err
+    with contextlib.closing(harness.Server(program, mode, snapshot=snapshot)) as server:
+        first = asked(server, "look")
+        memory, sealed, then, last = first.splitlines()
+        assert memory.startswith("100640 ") and "5 bytes, read 1000.000000001, written 2000.000000002" in memory
+        assert memory.endswith("seals 0") and sealed.endswith("seals a")
+        assert then == "then sealed, the same file: 1" and last == "sealed"
+        for _ in range(5):
+            assert asked(server, "look") == first
+
+
+def sockets_of(pid: int) -> int:
+    links = []
+    for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(descriptor))
+    return sum(link.startswith("socket:") for link in links)
+
+
+@pytest.mark.emulated
+def test_sockets_of_a_request_go_with_it() -> None:
+    with contextlib.closing(harness.Server(harness.guest("leftover", "{port}"), RUN_E)) as server:
+        look = asked(server, "look")
+        most = 2  # where it listens, and the last client's, which may have to close yet
+        for how in ("bind", "bind-crash", "bind-in"):
+            assert asked(server, how) == ("bound\n" if how == "bind" else "")
+            assert asked(server, "look") == look  # comes when the machine has been reset
+            harness.wait_until(lambda: sockets_of(server.popen.pid) <= most, f"the sockets of {how} go")
+        assert "bind" not in server.err, server.err

@@ -62,9 +62,23 @@ def broken(made, tmp_path_factory):
         yield daemon, store, facts
 
 
+@pytest.fixture(scope="module")
+def broken_under_ceilings(made, tmp_path_factory):
+    """The same where nothing of the host is granted."""
+    folder = tmp_path_factory.mktemp("ceilings")
+    (folder / "secret").write_text("of the host")
+    (folder / "ceilings.toml").write_text("allow-read = []\nallow-connect = []\n")
+    store = serving.Store(folder)
+    abstract = f"kvmserver-test-ceilings-{os.getpid()}"
+    with listening("\0" + abstract), contextlib.closing(
+            BackDoor(store, "--ceilings", str(folder / "ceilings.toml"),
+                     env={"XDG_CACHE_HOME": str(folder / "cache")})) as daemon:
+        yield daemon, store, {"SECRET": folder / "secret", "FRONT": daemon.port, "ABSTRACT": abstract}
+
+
 def outcome(broken, snapshot, attack: str, name: str) -> str:
     daemon, store, facts = broken
-    store.deploy(snapshot, name)
+    store.deploy(snapshot, name, "--clamp")
     store.ok("env", "set", name, "ATTACK=" + ";".join([attack, *(f"{key}={value}" for key, value in facts.items())]))
     daemon.ask(name, "/")
     pattern = re.compile(rf"\[{name} v1\] (attack {attack}: .*|.*killed by signal.*)")
@@ -82,6 +96,13 @@ def test_who_breaks_out_of_a_machine_gets_nowhere(broken, made, attack, rights):
     assert came.startswith(f"attack {attack}: nothing") or "signal 31" in came, came
     assert daemon.ask("victim", "/").status == 200
     assert not list(pathlib.Path(facts["CACHE"]).glob("left-behind*")) and not (store.path / "left-behind").exists()
+
+
+@pytest.mark.parametrize("attack", sorted(GIVEN))
+def test_what_the_operator_does_not_grant_the_jail_does_not_show(broken_under_ceilings, made, attack):
+    """Though the snapshot has --allow-all."""
+    came = outcome(broken_under_ceilings, made["all"], attack, attack)
+    assert came.startswith(f"attack {attack}: nothing"), came
 
 
 def test_there_are_attacks():

@@ -98,6 +98,18 @@ print(sorted(os.listdir('/tmp/folder')))
     assert ended.out == "True /tmp/folder ['a', 'b', 'c', 'out'] True\n/usr/lib True\n['a', 'b', 'c', 'd', 'out']\n", ended.err
 
 
+def test_the_way_back_from_what_is_the_hosts(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data").mkdir()
+    script = f"""
+import os
+for path in '{tmp_path}/data/..', '{tmp_path}/data/../..', '/not/on/the/host/..', '/not/on/the/host/../..':
+    os.chdir(path)
+    print(os.path.isdir(path), os.getcwd())
+"""
+    ended = run(script, f"--allow-read={tmp_path}/data", f"--volume={tmp_path}/data:/not/on/the/host")
+    assert ended.out == f"True {tmp_path}\nTrue {tmp_path.parent}\nTrue /not/on/the\nTrue /not/on\n", ended.err
+
+
 def test_what_tempfile_and_multiprocessing_do() -> None:
     script = """
 import mmap, multiprocessing, os, tempfile

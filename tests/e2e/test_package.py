@@ -117,6 +117,29 @@ def test_the_unit_needs_no_root(unpacked) -> None:
     assert (service["ProtectSystem"], service["DevicePolicy"], service["DeviceAllow"]) == ("strict", "closed", "/dev/kvm rw")
 
 
+def test_the_unit_leaves_functions_their_walls(unpacked) -> None:
+    """What src/jail and src/daemon/control_groups.cpp need."""
+    service = unit_of(unpacked / "usr")["Service"]
+    assert set(service["RestrictNamespaces"].split()) == {"user", "mnt", "pid", "ipc", "uts", "net"}
+    assert {"memory", "pids", "cpu", "io"} == set(service["Delegate"].split()) and "ProtectControlGroups" not in service
+    need("systemd-analyze")
+    groups: dict[str, list[str]] = {}
+    for line in run("systemd-analyze", "syscall-filter").stdout.splitlines():
+        if line.startswith("@"):
+            words = groups[line.split()[0]] = []
+        elif line.startswith("    ") and not line.strip().startswith("#"):
+            words.append(line.strip())
+
+    def calls(name: str) -> set[str]:
+        return set().union(*map(calls, groups[name])) if name in groups else {name}
+
+    allowed = set().union(*map(calls, service["SystemCallFilter"].split()))
+    needed = {"clone", "unshare", "setns", "open_tree", "move_mount", "mount_setattr", "fsopen", "fsconfig", "fsmount", "pivot_root",
+              "umount2", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp", "prctl", "capset",
+              "setresuid", "setresgid", "setgroups", "setrlimit", "memfd_create", "openat2"}  # fmt: skip
+    assert needed <= allowed, needed - allowed
+
+
 def test_systemd_accepts_the_unit(unpacked, folder) -> None:
     need("systemd-analyze")
     text = (unpacked / "usr/lib/systemd/system/kvmserver.service").read_text()

@@ -180,7 +180,8 @@ def test_scopes(far, snap) -> None:
     assert "scope" in far.fails(4, "deploy", snap, "--name", "hello", "--remote", "reader")
     far.login("deploy", prefix="web-", name="web")
     assert "web-" in far.fails(4, "deploy", snap, "--name", "hello", "--remote", "web")
-    assert far.ok("deploy", snap, "--name", "web-a", "--remote", "web").startswith("web-a v1 live")
+    assert "--clamp" in far.fails(4, "deploy", snap, "--name", "web-a", "--remote", "web")  # it asks for everything
+    assert far.ok("deploy", snap, "--name", "web-a", "--clamp", "--remote", "web").startswith("web-a v1 live")
     far.fails(4, "gc", "--remote", "web")
     far.fails(4, "token", "create", "x", "--scope", "admin", "--remote", "web")
 

@@ -1,4 +1,5 @@
 """Snapshot files: made, inspected, restored, small, whole in themselves."""
+import contextlib
 import mmap
 import os
 import pathlib
@@ -222,3 +223,41 @@ def test_stopping_leaves_nothing(folder) -> None:
         assert list(folder.iterdir()) == []
     finally:
         process.close()
+
+
+def spoilt(path: pathlib.Path, what: str) -> pathlib.Path:
+    out = path.with_name(f"{what}.snap")
+    harness.subprocess.run([harness.GUESTS / "spoil", path, out, what], check=True, timeout=harness.PATIENCE)
+    return out
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("rights", None),
+        ("alias", "its program could reach what decides what runs at CPL 0"),
+        ("supervisor", "it has pages for CPL 0 that are not the guest kernel's"),
+        ("beyond", "its page tables lead beyond its memory"),
+        ("door", "its guest kernel has no sound entries"),
+        ("region", "the pages of its guest kernel that run at CPL 0 are not there alone"),
+        ("code", None),
+        ("tables", None),
+        ("nothing", None),
+    ],
+)
+def test_a_snapshot_brings_nothing_that_runs_at_cpl_0(folder, what: str, line: str | None) -> None:
+    """Its code and descriptor tables are not used; page tables by which it had others are refused."""
+    program = harness.guest("seeded", "{port}")
+    made = make_snapshot(program, folder / "app.snap", "--level", "1")
+    assert made.status == 0, made.err
+    path = spoilt(folder / "app.snap", what)
+    if line:
+        ended = kvmserver("snaprun", "-e", "--listen", f"127.0.0.1:{harness.free_port()}", path)
+        assert (ended.status, ended.error) == (7, f"kvmserver: snapshot: {line}; build it anew"), ended
+        return
+    with contextlib.closing(Server(program, SNAPRUN_E, "--check-reset", snapshot=path)) as server:
+        for _ in range(3):
+            assert server.line()
+        ended = server.stop()
+        assert ended.status == 0 and "the machine broke" not in ended.err, ended.err

@@ -1,8 +1,10 @@
 """Two tokens with prefixes against each other: whoever holds `mallory-` neither sees, nor learns of, nor changes what
 is not its own. Each case is what a user of the API or of the web would notice."""
+import contextlib
 import hashlib
 import http.client
 import json
+import os
 import pathlib
 
 import admin
@@ -17,10 +19,10 @@ NAMES = ["STRIPE_KEY", "GRANTED", "OWN", "LATER", "THEIRS"]
 class World:
     """A daemon, the operator (its socket), and two tenants, of whom one is a victim."""
 
-    def __init__(self, folder: pathlib.Path, snapshots, program) -> None:
+    def __init__(self, folder: pathlib.Path, snapshots, program, *options: str, env: dict | None = None) -> None:
         self.store = Store(folder)
         self.port = harness.free_port()
-        self.daemon = Daemon(self.store, "--admin", f"127.0.0.1:{self.port}")
+        self.daemon = Daemon(self.store, "--admin", f"127.0.0.1:{self.port}", *options, env=env)
         self.snap = snapshots.of(program("c-epoll")).read_bytes()  # the victim's
         self.mine = snapshots.of(program("c-poll")).read_bytes()
         node = program("node-http")
@@ -62,7 +64,13 @@ class World:
         return f"{owner}-n{self.count}"
 
     def token(self, name: str, prefix: str, *scopes: str, routes: list[str] | None = None) -> str:
-        return self.ok("POST", "/v1/tokens", {"name": name, "scopes": scopes, "prefix": prefix, **({"routes": routes} if routes else {})})["token"]
+        # What their functions may reach is another matter: test_ceilings.py.
+        all_there_is = {"allow-read": "/", "allow-write": "/", "allow-connect": ["*", "unix:@*"], "deny-connect": [],
+                        "allow-listen": ["*", "unix:/", "unix:@*"]}
+        body = {"name": name, "scopes": scopes, "prefix": prefix, "ceilings": all_there_is}
+        if routes:
+            body["routes"] = routes
+        return self.ok("POST", "/v1/tokens", body)["token"]
 
     def begin(self, data: bytes, token: str | None) -> admin.Reply:
         return self.ask("POST", "/v1/uploads", {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}, token)
@@ -478,3 +486,35 @@ def test_the_command_line_grants(world) -> None:
     assert any("by-hand" in line and line.endswith("route hand.example.com") for line in world.store("token", "list").out.splitlines())
     refused = world.store("token", "create", "no-prefix", "--scope", "deploy", "--route", "hand.example.com")
     assert refused.status == 2 and "prefix" in refused.err
+
+
+@pytest.mark.parametrize(("option", "together"), [([], False), (["--share-across-tenants"], True)])
+def test_memory_is_shared_within_a_tenant_only(folder, snapshots, program, option: list[str], together: bool) -> None:
+    """Pages that two processes map from one file are in memory once, and whoever has them can tell that another uses them."""
+    cache = folder / "cache"
+    cache.mkdir()
+    world = World(folder, snapshots, program, *option, env={"XDG_CACHE_HOME": str(cache)})
+
+    def copies() -> dict[str, set[str]]:
+        """Digests of unpacked pages that are kept, by the beginning of their files' names: whose they are."""
+        found: dict[str, set[str]] = {}
+        for name in os.listdir(cache / "kvmserver"):
+            if name.endswith(".pages"):
+                owner, _, content = name.removesuffix(".pages").rpartition("-")
+                found.setdefault(owner, set()).add(content)
+        return found
+
+    owners = {name: "" if together else hashlib.sha256(f"{name}-".encode()).hexdigest() for name in ("victim", "mallory")}
+    with contextlib.closing(world.daemon):
+        node = snapshots.of(program("node-http")).read_bytes()
+        for name, token in {"victim-one": world.victim, "mallory-one": world.mallory}.items():
+            assert world.deploy(name, node, token).status == 201
+            assert ask(world.daemon.port, name).status == 200
+        # Both have a copy of the same pages.
+        harness.wait_until(lambda: set.intersection(*(copies().get(owner, set()) for owner in owners.values())), "copies are made")
+        assert set(copies()) == set(owners.values())
+        for name, owner in owners.items():
+            (pid,) = world.daemon.processes()[f"{name}-one v1"]
+            lines = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
+            mapped = [line.split()[-1].rpartition("/")[2] for line in lines if f" {cache}" in line]
+            assert all(file.startswith(f"{owner}-" if owner else "") and ("-" in file) == bool(owner) for file in mapped), mapped

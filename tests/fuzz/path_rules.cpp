@@ -16,7 +16,7 @@
 #include "tests/fuzz/support.hpp"
 #include "tests/fuzz/temp_folder.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/policy.hpp"
 
 using namespace tinykvm;
@@ -93,6 +93,16 @@ struct Model {
         return beneath(host, root()) || beneath(root(), host) ||
                (!volume_guest.empty() && beneath(volume_guest, guest));
     }
+    Kind kind_at(const std::string& guest) const {
+        const std::string host = host_of(guest);
+        if (beneath(root(), host))
+            return Kind::folder;
+        const auto at = nodes.find(host);
+        return at == nodes.end() ? Kind::none : at->second.kind;
+    }
+    bool leads_to_volume(const std::string& guest) const {
+        return !volume_guest.empty() && volume_guest != guest && beneath(volume_guest, guest);
+    }
     Found walk(const std::string& path, bool follow) const {
         Found found;
         std::deque<std::string> pending = components(path);
@@ -103,6 +113,7 @@ struct Model {
             found.is_virtual = false;
             if (name == "..") {
                 found.path = parent_of(found.path);
+                found.is_virtual = kind_at(found.path) == Kind::none && leads_to_volume(found.path);
                 continue;
             }
             found.path = child_of(found.path, name);
@@ -110,15 +121,8 @@ struct Model {
                 found.outside = true;
                 return found;
             }
-            const std::string host = host_of(found.path);
-            const auto at = nodes.find(host);
-            Kind kind = at == nodes.end() ? Kind::none : at->second.kind;
-            if (host != root() && beneath(root(), host))
-                kind = Kind::folder;
-            if (host == root())
-                kind = Kind::folder;
-            if (kind == Kind::none && !volume_guest.empty() && volume_guest != found.path &&
-                beneath(volume_guest, found.path)) {
+            Kind kind = kind_at(found.path);
+            if (kind == Kind::none && leads_to_volume(found.path)) {
                 kind = Kind::folder;
                 found.is_virtual = true;
             }
@@ -129,7 +133,7 @@ struct Model {
                     found.error = ELOOP;
                     break;
                 }
-                const std::string& target = at->second.target;
+                const std::string& target = nodes.at(host_of(found.path)).target;
                 if (pending.empty())
                     must_be_folder |= target.ends_with("/") || target.ends_with("/.") ||
                                       target.ends_with("/..") || target == "." || target == "..";
@@ -282,6 +286,7 @@ void check_open(const Policy& policy, Model& model, const std::string& path, int
         FUZZ_REQUIRE(beneath(host, root()) || ((flags & O_PATH) && beneath(root(), host)));
         FUZZ_REQUIRE((need & ~have) == 0);
         FUZZ_REQUIRE(found.error == 0 || (creates && (have & kChange)));
+        FUZZ_REQUIRE(!found.is_virtual); // nothing is made in its place
         if (creates)
             model.nodes[host] = {Kind::file, ""};
         return;

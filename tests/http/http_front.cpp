@@ -31,6 +31,19 @@ sockaddr_in loopback(int port) {
     return address;
 }
 
+// Of both families, at all addresses.
+UniqueFd listen_anywhere(int& actual) {
+    UniqueFd fd(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    socklen_t size = sizeof address;
+    if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(fd.get(), 512) != 0)
+        tinykvm::throw_errno("listen");
+    getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    actual = ntohs(address.sin6_port);
+    return fd;
+}
+
 UniqueFd listen_on(int port, int& actual) {
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;
@@ -125,6 +138,12 @@ public:
         std::fflush(stdout);
     }
 
+    void refused(http::Refusal why) override {
+        const std::lock_guard lock(mutex_);
+        std::printf("{\"refused\": \"%s\"}\n", http::to_string(why).data());
+        std::fflush(stdout);
+    }
+
 private:
     std::mutex mutex_;
 };
@@ -133,7 +152,7 @@ struct Setup {
     http::Options options;
     std::string certificate, key, unix_backend;
     int port = 0;
-    bool quiet = false;
+    bool quiet = false, any_address = false;
 };
 
 void set_option(Setup& setup, const std::string& name, const std::string& value) {
@@ -150,6 +169,11 @@ void set_option(Setup& setup, const std::string& name, const std::string& value)
     else if (name == "connect") o.connect_timeout = time();
     else if (name == "progress") o.progress_timeout = time();
     else if (name == "tunnel") o.tunnel_timeout = time();
+    else if (name == "any-address") setup.any_address = true;
+    else if (name == "max-connections") o.max_connections = std::strtoull(value.c_str(), nullptr, 10);
+    else if (name == "per-client") o.max_per_client = std::strtoull(value.c_str(), nullptr, 10), o.spare_loopback = false;
+    else if (name == "min-rate") o.min_rate = std::strtoull(value.c_str(), nullptr, 10);
+    else if (name == "rate-window") o.min_rate_window = time();
     else if (name == "max-body") o.max_body = std::strtoull(value.c_str(), nullptr, 10);
     else if (name == "trace") o.make_traceparent = true;
     else if (name == "forwarded") o.forwarded_headers = true;
@@ -178,7 +202,7 @@ int main(int count, char** words) {
     Log log;
     http::Front front(setup.options, backend, setup.quiet ? nullptr : &log);
     int port = 0, tls_port = 0;
-    front.add_listener(listen_on(setup.port, port));
+    front.add_listener(setup.any_address ? listen_anywhere(port) : listen_on(setup.port, port));
     if (!setup.certificate.empty()) {
         front.use_certificate(setup.certificate, setup.key);
         front.add_listener(listen_on(0, tls_port), true);

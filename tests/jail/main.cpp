@@ -1,8 +1,10 @@
-// "ATTACK=NAME;FACT=VALUE;..." in a function's environment says what is tried before its first request: the outcome is a line on stderr.
+// "ATTACK=NAME;FACT=VALUE;..." in a function's environment, or in that of `run` and `snaprun`, says what is tried before the first request: the
+// outcome is a line on stderr.
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 
@@ -43,8 +45,21 @@ int main(int argc, char** argv) {
             std::cout << name << "\n";
         return 0;
     }
-    return kvmserver::cli::run_main(argc, argv, [](kvmserver::FunctionOptions options) {
+    using kvmserver::Options;
+    const auto attacked = [](int (*action)(const Options&)) {
+        return [action](Options options) {
+            const char* const wanted = std::getenv("ATTACK");
+            if (wanted)
+                options.on_walls = [wanted] { attack("", {std::string("ATTACK=") + wanted}); };
+            return action(options);
+        };
+    };
+    kvmserver::cli::Actions actions;
+    actions.function = [](kvmserver::FunctionOptions options) {
         options.on_machine = attack;
         return kvmserver::run_function(std::move(options));
-    });
+    };
+    actions.run = attacked(kvmserver::run_program);
+    actions.snaprun = attacked(kvmserver::run_snapshot);
+    return kvmserver::cli::run_main(argc, argv, actions);
 }

@@ -24,7 +24,8 @@ inline std::vector<std::uint64_t> invoke(World& world, Machine& machine, std::ui
         return facts;
     const std::string reply = take_reply(machine, slot);
     facts.resize(reply.size() / 8);
-    std::memcpy(facts.data(), reply.data(), facts.size() * 8);
+    if (!facts.empty())
+        std::memcpy(facts.data(), reply.data(), facts.size() * 8);
     return facts;
 }
 

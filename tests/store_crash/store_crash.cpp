@@ -20,6 +20,7 @@
 #include "src/store/uploads.hpp"
 #include "src/store/verify.hpp"
 
+using namespace kvmserver;
 using namespace kvmserver::store;
 
 namespace {

@@ -46,12 +46,4 @@ std::optional<std::string> ByteSource::load_string(std::uint64_t offset, std::ui
     return std::nullopt;
 }
 
-std::string printable(const std::string& text, std::size_t max) {
-    std::string out = text.size() > max ? text.substr(0, max) + "..." : text;
-    for (char& c : out)
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-            c = '?';
-    return out;
-}
-
 } // namespace tinykvm

@@ -69,7 +69,4 @@ private:
     int fd_;
 };
 
-// A text out of a file as it may be shown in one line: control characters become '?', long ones are cut.
-std::string printable(const std::string& text, std::size_t max = 200);
-
 } // namespace tinykvm

@@ -12,6 +12,7 @@
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/text.hpp"
 #include "tinykvm/elf/elf_names.hpp"
 #include "tinykvm/memory/layout.hpp"
 
@@ -200,7 +201,7 @@ private:
             fail("is damaged: its interpreter's path is {}",
                  p.p_filesz > kMaxInterpreter ? "too long" : "not terminated");
         if (path->empty() || path->front() != '/')
-            fail("is damaged: its interpreter \"{}\" is not an absolute path", printable(*path));
+            fail("is damaged: its interpreter \"{}\" is not an absolute path", brief(*path));
         file_.interpreter = *path;
     }
 

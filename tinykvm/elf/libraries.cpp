@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 #include "tinykvm/elf/dynamic.hpp"
 #include "tinykvm/elf/elf_file.hpp"
 #include "tinykvm/elf/ld_cache.hpp"
@@ -89,7 +90,7 @@ public:
             const std::vector<std::string> needed = objects_[i].info.needed;
             for (const std::string& name : needed)
                 if (!take(name, i) && list_.missing.size() < kMaxMissing)
-                    list_.missing.push_back({printable(name), objects_[i].path});
+                    list_.missing.push_back({brief(name), objects_[i].path});
         }
         return std::move(list_);
     }
@@ -111,7 +112,7 @@ private:
         std::error_code error;
         const fs::path canonical = fs::canonical(path, error);
         if (error) {
-            list_.missing.push_back({printable(path), objects_[0].path});
+            list_.missing.push_back({brief(path), objects_[0].path});
         } else {
             list_.found.push_back({path, canonical.string()});
             known_.insert(path);

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace tinykvm {
 namespace {
@@ -35,7 +36,7 @@ std::optional<Shebang> read_shebang(const ByteSource& source, const std::string&
         throw UserError(ExitCode::failure, name + ": is a script that names no interpreter after #!");
     if (result.interpreter.back() == '\r')
         throw UserError(ExitCode::failure, name + ": is a script with Windows line ends; its interpreter \"" +
-                                               printable(result.interpreter) + "\" does not exist");
+                                               brief(result.interpreter) + "\" does not exist");
     if (name_end == line.npos) {
         if (!whole)
             throw UserError(ExitCode::failure, name + ": is a script whose interpreter's path is too long");

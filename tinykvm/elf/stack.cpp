@@ -3,9 +3,9 @@
 #include <elf.h>
 #include <fmt/format.h>
 
-#include <cassert>
 #include <cstring>
 
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
 
 // Not in Debian 12's elf.h.
@@ -117,7 +117,7 @@ void StackInput::describe(const ElfFile& program, std::uint64_t load_base) {
 }
 
 InitialStack build_stack(const StackInput& input, GuestVirt top, std::uint64_t max_bytes) {
-    assert(top.value % kStackAlign == 0 && top.value >= max_bytes);
+    must_hold(top.value % kStackAlign == 0 && top.value >= max_bytes);
     std::vector<std::string> args = input.args;
     if (args.empty())
         args.emplace_back();
@@ -165,7 +165,7 @@ InitialStack build_stack(const StackInput& input, GuestVirt top, std::uint64_t m
     vector.push_back(0);
     const std::size_t auxv_at = vector.size();
     const std::vector<std::uint64_t> auxv = auxiliary_vector(input, stack.random_at, platform, execfn);
-    assert(auxv.size() <= kMaxAuxWords);
+    must_hold(auxv.size() <= kMaxAuxWords);
     vector.insert(vector.end(), auxv.begin(), auxv.end());
 
     build.skip(vector.size() * sizeof(std::uint64_t));

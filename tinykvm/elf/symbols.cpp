@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 #include "tinykvm/elf/elf_file.hpp"
 
 namespace tinykvm {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxName = 1000;
 constexpr std::size_t kSymbolsAtOnce = 2048;
+constexpr std::uint64_t kMostSymbols = 4 << 20; // Chromium has a tenth of that; a file may claim any number
 
 std::optional<std::vector<Elf64_Shdr>> read_sections(const ByteSource& source) {
     const auto header = source.load<Elf64_Ehdr>(0);
@@ -48,7 +50,8 @@ std::optional<Symbol> search(const ByteSource& source, const std::vector<Elf64_S
     const Elf64_Shdr& names = sections[table.sh_link];
     if (table.sh_offset > source.size() || table.sh_entsize != sizeof(Elf64_Sym))
         return std::nullopt;
-    const std::uint64_t count = std::min(table.sh_size, source.size() - table.sh_offset) / sizeof(Elf64_Sym);
+    const std::uint64_t count =
+        std::min(std::min(table.sh_size, source.size() - table.sh_offset) / sizeof(Elf64_Sym), kMostSymbols);
     std::optional<Elf64_Sym> holds, nearest;
     std::vector<Elf64_Sym> chunk;
     for (std::uint64_t i = 0; i < count; i += chunk.size()) {
@@ -100,12 +103,9 @@ std::optional<Symbol> nearest_symbol(std::span<const std::byte> bytes, std::uint
     return nearest_symbol(SpanSource(bytes), address);
 }
 
-std::optional<Symbol> nearest_symbol(const std::string& path, std::uint64_t address) {
+std::optional<Symbol> nearest_symbol(int file, std::uint64_t address) {
     try {
-        const UniqueFd fd = open_program_file(path);
-        return nearest_symbol(FileSource(fd.get(), path), address);
-    } catch (const UserError&) {
-        return std::nullopt;
+        return nearest_symbol(FileSource(file, "a program's file"), address);
     } catch (const HostError&) {
         return std::nullopt;
     }

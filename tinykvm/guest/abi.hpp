@@ -228,7 +228,7 @@ struct KernelHeader {
     std::uint32_t version;
     std::uint32_t reserved;
     std::uint64_t boot_entry;      // first instruction of a new machine (CPL 3)
-    std::uint64_t syscall_entry;   // RCX user RIP, R11 RFLAGS (PVM door: LSTAR)
+    std::uint64_t syscall_entry;   // RCX user RIP, R11 RFLAGS (PVM door: LSTAR); first MOV [RIP+...], RCX to *entry_rip
     std::uint64_t door_stub;       // hardware door: LSTAR, in the supervisor page
     std::uint64_t preempt_entry;   // all registers the program's, RIP in *entry_rip
     std::uint64_t fault_entry;     // the same, fault_* filled in

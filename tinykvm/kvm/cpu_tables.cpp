@@ -1,7 +1,8 @@
 #include "tinykvm/kvm/cpu_tables.hpp"
 
-#include <cassert>
 #include <cstring>
+
+#include "tinykvm/base/must_hold.hpp"
 
 namespace tinykvm::kvm {
 namespace {
@@ -24,7 +25,7 @@ constexpr std::uint64_t descriptor(bool code, unsigned dpl) {
 
 template <class T>
 void put(std::span<std::byte> out, std::uint64_t at, T value) {
-    assert(at + sizeof(T) <= out.size());
+    must_hold(at + sizeof(T) <= out.size());
     std::memcpy(out.data() + at, &value, sizeof(T));
 }
 
@@ -45,7 +46,7 @@ kvm_segment segment(std::uint16_t selector, bool code, unsigned dpl) {
 } // namespace
 
 void build_cpu_tables(const CpuTablesPlan& plan, std::span<std::byte> out) {
-    assert(out.size() >= kCpuTablesBytes);
+    must_hold(out.size() >= kCpuTablesBytes);
     put(out, kGdtAt + kKernelCode, descriptor(true, 0));
     put(out, kGdtAt + kKernelData, descriptor(false, 0));
     put(out, kGdtAt + (kUserData & ~3u), descriptor(false, 3));
@@ -56,12 +57,14 @@ void build_cpu_tables(const CpuTablesPlan& plan, std::span<std::byte> out) {
     put(out, kGdtAt + kTssSelector + 8, tss >> 32);
 
     put(out, kTssAt + 4, exception_stack_top(plan.base).value);                    // RSP0
+    if (plan.always_switch_stacks)
+        put(out, kTssAt + 0x24, exception_stack_top(plan.base).value); // IST1
     put(out, kTssAt + 102, static_cast<std::uint16_t>(kTssHead));                  // I/O map base
     std::memset(out.data() + kTssAt + kTssHead, 0xff, kBitmapBytes + 1);
     for (const std::uint16_t port : plan.ports) {
         if (port == 0)
             continue;
-        assert(port / 8u + 1 < kBitmapBytes);
+        must_hold(port / 8u + 1 < kBitmapBytes);
         // OUT of 32 bits asks for four ports' bits.
         for (unsigned p = port; p < port + 4u; ++p)
             out[kTssAt + kTssHead + p / 8] &= ~std::byte{static_cast<unsigned char>(1u << (p % 8))};
@@ -72,7 +75,8 @@ void build_cpu_tables(const CpuTablesPlan& plan, std::span<std::byte> out) {
             // Interrupt gate; INT3 and INTO may come from CPL 3.
             const std::uint64_t dpl = vector == 3 || vector == 4 ? 3 : 0;
             put(out, kIdtAt + vector * 16,
-                (entry & 0xffff) | (std::uint64_t{kKernelCode} << 16) | ((0x8e | dpl << 5) << 40) |
+                (entry & 0xffff) | (std::uint64_t{kKernelCode} << 16) |
+                    (std::uint64_t{plan.always_switch_stacks ? 1u : 0u} << 32) | ((0x8e | dpl << 5) << 40) |
                     (((entry >> 16) & 0xffff) << 48));
             put(out, kIdtAt + vector * 16 + 8, entry >> 32);
         }

@@ -33,6 +33,9 @@ struct CpuTablesPlan {
     std::uint64_t stubs = 0;   // exception stub 0, 0 for none
     std::uint64_t stride = 0;  // bytes between stubs
     std::uint16_t ports[3] = {}; // I/O ports that CPL 3 may use
+    // An exception at CPL 0 is put on the exception stack too. Else a program has one there on a stack of its choice,
+    // by single-stepping a SYSCALL behind MOV SS (CVE-2018-8897). On PVM no SYSCALL leads to CPL 0.
+    bool always_switch_stacks = false;
 };
 inline constexpr std::size_t kCpuTablesBytes = 3 * kPageSize; // tables, bitmap, exception stack
 

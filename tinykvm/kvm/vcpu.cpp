@@ -2,9 +2,9 @@
 
 #include <sys/mman.h>
 
-#include <cassert>
 #include <cerrno>
 
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace tinykvm::kvm {
@@ -30,7 +30,7 @@ bool Vcpu::set_xcr0(std::uint64_t value) {
 
 void Vcpu::set_msrs(std::span<const Msr> msrs) {
     MsrTable table;
-    assert(msrs.size() <= std::size(table.entries));
+    must_hold(msrs.size() <= std::size(table.entries));
     for (const Msr& msr : msrs)
         table.entries[table.nmsrs++] = {msr.index, 0, msr.value};
     const int done = ::ioctl(fd_.get(), kSetMsrs, &table);

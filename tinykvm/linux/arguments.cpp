@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "tinykvm/guest/abi.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm {
 
@@ -78,8 +78,7 @@ AtPath at_path(CallContext& call, std::uint64_t folder, std::uint64_t path, int 
 std::int64_t refuse(CallContext& call, const char* name, const std::string& path, const OpenedPath& opened) {
     if (opened.error == kOwnPath) {
         call.own_path = opened.path;
-        struct stat info {};
-        if (call.explain && ::lstat(opened.path.c_str(), &info) == 0)
+        if (call.explain && call.policy.is_on_host(opened.path))
             call.explain(fmt::format("{} \"{}\": the machine's own; --allow-read={} or --allow-write={} would show the host's", name, path,
                                      opened.path, opened.path));
         return -kOwnPath;

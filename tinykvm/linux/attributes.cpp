@@ -24,8 +24,11 @@ Target look_up_to_change(CallContext& call, const char* name, const AtPath& at, 
         return target;
     // A memfd has no path and is the program's own; other things without one cannot be changed.
     const Handle* handle = at.itself ? call.handles.find(at.handle) : nullptr;
-    if (handle && handle->info.kind == HandleKind::memfd)
+    if (handle && handle->info.kind == HandleKind::memfd) {
+        target.fd = call.handles.private_fd(at.handle); // an image's is other machines' as well
+        target.error = std::min(target.fd, 0);
         return target;
+    }
     if (handle && (handle->info.kind == HandleKind::stdio || handle->info.kind == HandleKind::socket)) {
         target.error = -EPERM;
         return target;

@@ -14,7 +14,7 @@
 #include "tinykvm/linux/arguments.hpp"
 #include "tinykvm/linux/creation_mask.hpp"
 #include "tinykvm/linux/handlers.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm {
 

@@ -13,7 +13,7 @@
 #include <cerrno>
 
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm {
 

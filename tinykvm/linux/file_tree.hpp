@@ -16,8 +16,8 @@ namespace tinykvm {
 class FileTree {
 public:
     FileTree(); // throws HostError when the kernel has no openat2
-    // `guest` is the canonical path of volume.guest. Returns the path on the host of what was opened, all links resolved. Throws
-    // UserError when there is no such host folder or file.
+    // `guest` is the canonical path of volume.guest. Returns the path on the host of what was opened, all
+    // links resolved. Throws UserError when there is no such host folder or file.
     std::string mount(const Volume& volume, const std::string& guest);
     void unmount(const std::string& guest);
 

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm {
 
@@ -45,7 +45,8 @@ bool parse_range(const std::string& key, const std::string& text, std::string_vi
     unsigned most = 0;
     if (::inet_pton(AF_INET, address.c_str(), &four) == 1) {
         grant.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-        std::copy_n(reinterpret_cast<const std::uint8_t*>(&four), sizeof four, grant.bytes.begin() + kMappedBits / 8);
+        std::copy_n(reinterpret_cast<const std::uint8_t*>(&four), sizeof four,
+                    grant.bytes.begin() + kMappedBits / 8);
         most = 32;
     } else if (::inet_pton(AF_INET6, address.c_str(), &six) == 1) {
         std::copy_n(reinterpret_cast<const std::uint8_t*>(&six), sizeof six, grant.bytes.begin());
@@ -68,8 +69,9 @@ bool parse_range(const std::string& key, const std::string& text, std::string_vi
 
 bool is_name(std::string_view text) {
     const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-    return std::ranges::any_of(text, letter) &&
-           std::ranges::all_of(text, [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.'; });
+    return std::ranges::any_of(text, letter) && std::ranges::all_of(text, [&](char c) {
+               return letter(c) || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+           });
 }
 
 NetGrant range(const Bytes& bytes, unsigned bits, std::uint16_t port) {
@@ -91,7 +93,8 @@ std::vector<NetGrant> own_addresses(std::uint16_t port) {
     for (const ifaddrs* at = list; at; at = at->ifa_next) {
         if (!at->ifa_addr)
             continue;
-        const socklen_t bytes = at->ifa_addr->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+        const socklen_t bytes =
+            at->ifa_addr->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
         if (const auto address = net_address(at->ifa_addr, bytes))
             own.push_back(range(address->bytes, 128, port));
     }
@@ -106,7 +109,8 @@ NetGrant parse_net_grant(const std::string& key, const std::string& text) {
     if (text.starts_with(kUnixRule)) {
         grant.name = text.substr(std::string_view(kUnixRule).size());
         const PathText path = cut_path(grant.name);
-        if (grant.name.size() < 2 || (!path.absolute && grant.name.front() != '@') || path.dots)
+        const bool abstract = grant.name.size() > 1 && grant.name.front() == '@';
+        if ((!path.absolute && !abstract) || path.dots)
             bad(key, text, "write unix:/PATH without \"..\", or unix:@NAME for an abstract name");
         grant.kind = path.absolute ? NetGrant::Kind::unix_path : NetGrant::Kind::unix_name;
         if (path.absolute)
@@ -123,7 +127,8 @@ NetGrant parse_net_grant(const std::string& key, const std::string& text) {
         host = host.substr(1, close - 1);
         if (host.find(':') == host.npos)
             bad(key, text, "brackets are for IPv6 addresses");
-    } else if (const auto colon = host.find(':'); colon != host.npos && host.find(':', colon + 1) == host.npos) {
+    } else if (const auto colon = host.find(':');
+               colon != host.npos && host.find(':', colon + 1) == host.npos) {
         port = host.substr(colon);
         host = host.substr(0, colon);
     }
@@ -139,7 +144,8 @@ NetGrant parse_net_grant(const std::string& key, const std::string& text) {
         grant.kind = NetGrant::Kind::own_host;
     } else if (!parse_range(key, text, host, grant)) {
         if (!is_name(host))
-            bad(key, text, "write *, an address, ADDRESS/BITS, a host name or host, each with :PORT if need be");
+            bad(key, text,
+                "write *, an address, ADDRESS/BITS, a host name or host, each with :PORT if need be");
         grant.kind = NetGrant::Kind::name;
         grant.name = host;
     }
@@ -202,14 +208,24 @@ NetGrants::NetGrants(const std::vector<NetGrant>& grants) {
 
 bool NetGrants::covers(const NetAddress& address) const {
     return std::ranges::any_of(ranges_, [&](const Range& each) {
-        return (each.port == 0 || each.port == address.port) && in_range(address.bytes, each.bytes, each.bits);
+        return (each.port == 0 || each.port == address.port) &&
+               in_range(address.bytes, each.bytes, each.bits);
     });
 }
 
 bool NetGrants::covers_unix_path(const std::string& canonical) const {
-    return std::ranges::any_of(unix_paths_, [&](const std::string& path) { return is_beneath(canonical, path); });
+    return std::ranges::any_of(unix_paths_,
+                               [&](const std::string& path) { return is_beneath(canonical, path); });
 }
 
-bool NetGrants::covers_unix_name(const std::string& name) const { return std::ranges::find(unix_names_, name) != unix_names_.end(); }
+bool NetGrants::covers_unix_name(const std::string& name) const {
+    return std::ranges::any_of(unix_names_, [&](const std::string& each) { return fits_unix_name(name, each); });
+}
+
+bool fits_unix_name(const std::string& name, const std::string& granted) {
+    if (granted.ends_with('*'))
+        return name.starts_with(std::string_view(granted).substr(0, granted.size() - 1));
+    return name == granted;
+}
 
 } // namespace tinykvm

@@ -1,4 +1,5 @@
-// What an operator grants at most. A program may do what its Permissions and every Granted that it is under allow.
+// What an operator grants at most. A program may do what its Permissions and every Granted that it is under
+// allow.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -29,8 +30,9 @@ struct NetGrant {
     bool operator==(const NetGrant&) const = default;
 };
 
-// "*", ":PORT", "HOST", "HOST:PORT", "10.0.0.0/8", "10.0.0.0/8:443", "fd00::/8", "[fd00::/8]:443", "localhost", "host" (this host's own
-// addresses), "unix:/PATH", "unix:@NAME". Throws UserError (usage) that begins with `key`.
+// "*", ":PORT", "HOST", "HOST:PORT", "10.0.0.0/8", "10.0.0.0/8:443", "fd00::/8", "[fd00::/8]:443",
+// "localhost", "host" (this host's own addresses), "unix:/PATH", "unix:@NAME",
+// "unix:@BEGINNING*". Throws UserError (usage) that begins with `key`.
 NetGrant parse_net_grant(const std::string& key, const std::string& text);
 
 // "HOST" or "HOST:rwx"; the guest path may be any. Throws UserError (usage).
@@ -41,7 +43,7 @@ struct Granted {
     std::optional<std::vector<std::string>> read, write; // writing implies reading
     std::optional<std::vector<NetGrant>> connect, listen;
     std::optional<std::vector<NetGrant>> deny_connect; // goes before `connect`; nothing: none
-    std::optional<std::vector<Volume>> volumes; // by host folder; `guest` is not used
+    std::optional<std::vector<Volume>> volumes;        // by host folder; `guest` is not used
     bool operator==(const Granted&) const = default;
 };
 
@@ -68,6 +70,8 @@ private:
 
 // The ranges that a grant stands for; none for Unix sockets. A name is looked up only with `resolve`.
 std::vector<NetGrant> ranges_of(const NetGrant& grant, bool resolve);
-bool in_range(const std::array<std::uint8_t, 16>& address, const std::array<std::uint8_t, 16>& range, unsigned bits);
+bool fits_unix_name(const std::string& name, const std::string& granted);
+bool in_range(const std::array<std::uint8_t, 16>& address, const std::array<std::uint8_t, 16>& range,
+              unsigned bits);
 
 } // namespace tinykvm

@@ -15,7 +15,7 @@
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/datagram_socket.hpp"
 #include "tinykvm/linux/handles.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/policy.hpp"
 
 namespace tinykvm {
@@ -52,6 +52,12 @@ void check(const HandleState& state) {
         bad_state(state, "content where none belongs");
     if (state.kind == HandleKind::memfd && state.content.size() > state.identity.size)
         bad_state(state, "more content than its size");
+    if (state.memory_file.size() > (state.kind == HandleKind::memfd ? 1 : 0))
+        bad_state(state, "attributes of more memory files than it is");
+    constexpr std::uint32_t kModes = 07777, kSeals = 0x3f; // F_SEAL_SEAL to F_SEAL_EXEC
+    for (const MemoryFileAttributes& file : state.memory_file)
+        if ((file.mode & ~kModes) != 0 || (file.seals & ~kSeals) != 0)
+            bad_state(state, "attributes that no memory file has");
 }
 
 // The whole content without the zeros at its end; nothing when there is more than `limit`, holes counted.
@@ -89,6 +95,8 @@ void restore_memfd(const HandleState& state, Handle& handle) {
             throw_errno(fmt::format("restore memfd {}", state.path));
         done += static_cast<std::size_t>(n);
     }
+    if (!state.memory_file.empty() && !set_attributes(fd.get(), state.memory_file[0]))
+        throw_errno(fmt::format("restore attributes of memfd {}", state.path));
     handle.file = std::make_shared<const HostFile>(std::move(fd));
 }
 
@@ -163,6 +171,7 @@ void save_unnamed(HandleState& state, int fd, std::uint64_t limit) {
         return;
     state.content = *std::move(content);
     state.kind = HandleKind::memfd;
+    state.memory_file = {attributes_of(again.get())};
     state.flags &= ~static_cast<std::uint32_t>(O_TMPFILE);
     state.identity = {0, 0, static_cast<std::uint64_t>(info.st_size), 0};
 }
@@ -228,6 +237,7 @@ std::vector<HandleState> HandleTable::states() const {
                                 "snapshot holds; let it cut the file before it waits for connections",
                                 info.path, memfd_limit_ >> 20));
             state.content = *std::move(content);
+            state.memory_file = {attributes_of(handle->file->fd())};
         }
         if (is_unnamed(info.kind, info.flags) && handle->file)
             save_unnamed(state, handle->file->fd(), memfd_limit_);

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <csignal>
 
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/datagram_socket.hpp"
@@ -157,7 +157,7 @@ HandleTable::HandleTable(const Policy& policy, std::uint32_t limit) : limit_(std
     if (cwd.error != 0)
         throw UserError(ExitCode::not_found, fmt::format("--cwd={}: no such folder", policy.facts().cwd));
     const std::int32_t number = add(std::move(cwd.fd), std::move(info));
-    assert(number == abi::kHandleCwd);
+    must_hold(number == abi::kHandleCwd);
     (void)number;
     freeze();
 }
@@ -199,7 +199,7 @@ std::int32_t HandleTable::add(UniqueFd fd, HandleInfo info) {
 }
 
 void HandleTable::replace(std::int32_t number, UniqueFd fd, HandleInfo info) {
-    assert(find(number));
+    must_hold(find(number));
     Handle handle;
     handle.file = own_file(std::move(fd));
     handle.info = std::move(info);
@@ -338,7 +338,7 @@ int HandleTable::private_fd(std::int32_t number) {
 
 void HandleTable::set_append(std::int32_t number, bool append) {
     const Handle* seen = find(number);
-    assert(seen);
+    must_hold(seen);
     auto own = std::make_unique<Handle>(*seen);
     own->info.flags = append ? own->info.flags | O_APPEND : own->info.flags & ~static_cast<std::uint32_t>(O_APPEND);
     put(number, std::move(own));
@@ -402,6 +402,12 @@ std::shared_ptr<const HandleBase> HandleTable::freeze() {
         auto copy = std::make_unique<Handle>(*slots_[n].handle);
         const bool serves = copy->info.kind == HandleKind::socket && copy->file && names_port(copy->info.bound) &&
                             !is_connected(copy->file->fd());
+        if (struct stat info {};
+            copy->info.kind == HandleKind::memfd && copy->file && ::fstat(copy->file->fd(), &info) == 0) {
+            ::fcntl(copy->file->fd(), F_SETFL, O_NOATIME); // who reads it leaves no trace
+            if (copy->info.identity.ino == 0)
+                copy->info.identity = identity_of(info);
+        }
         if (copy->file && (serves || can_be_made_anew(copy->info)))
             note_settings(copy->file->fd(), copy->info);
         if (copy->info.kind == HandleKind::socket && copy->file && !serves) {

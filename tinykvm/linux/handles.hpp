@@ -54,7 +54,7 @@ struct HandleInfo {
     std::uint32_t flags = 0; // as the guest asked for; O_APPEND is live
     Rights rights = 0;       // of the path, when it was opened
     bool synthetic = false;  // a made-up file
-    FileIdentity identity;
+    FileIdentity identity;   // of a base's memfd: the number that its copies keep
     std::int32_t family = 0, type = 0, protocol = 0; // of a socket
     std::vector<std::uint8_t> bound; // sockaddr that a datagram socket was bound to. With a port: what it serves at
     std::vector<std::uint8_t> peer;  // of a datagram socket that is made anew
@@ -67,6 +67,16 @@ struct Datagram {
     std::uint32_t from_bytes = 0;
 };
 
+// What of a memory file is not its content.
+struct MemoryFileAttributes {
+    std::uint32_t mode = 0, seals = 0;
+    std::int64_t atime_ns = 0, mtime_ns = 0;
+    bool operator==(const MemoryFileAttributes&) const = default;
+};
+MemoryFileAttributes attributes_of(int memfd);
+// Seals last: they may forbid the rest. False with errno set when one of them cannot be had.
+bool set_attributes(int memfd, const MemoryFileAttributes& attributes);
+
 // A handle as plain values, for the snapshot file.
 struct HandleState {
     std::int32_t number = 0;
@@ -77,6 +87,7 @@ struct HandleState {
     std::int32_t family = 0, type = 0, protocol = 0;
     std::vector<std::uint8_t> content; // of a memfd
     std::vector<std::uint8_t> bound, peer; // of a datagram socket; may be absent in a file
+    std::vector<MemoryFileAttributes> memory_file; // one, of a memfd; may be absent in a file
     bool operator==(const HandleState&) const = default;
 };
 

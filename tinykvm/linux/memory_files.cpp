@@ -1,5 +1,6 @@
 // Files in memory that handles and mappings of a machine keep: its own copies of the image's, and how much they may
 // hold.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -19,6 +20,13 @@ std::uint64_t held_bytes(int fd) {
     return ::fstat(fd, &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * 512 : 0;
 }
 
+std::int64_t ns_of(const timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
+timespec time_of(std::int64_t ns) {
+    constexpr std::int64_t kSecond = 1'000'000'000;
+    const std::int64_t below = ns % kSecond < 0 ? 1 : 0;
+    return {ns / kSecond - below, ns % kSecond + below * kSecond};
+}
+
 UniqueFd copy_memfd(int from) {
     UniqueFd copy(::memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     struct stat info {};
@@ -36,10 +44,31 @@ UniqueFd copy_memfd(int from) {
                 return UniqueFd();
         }
     }
-    return copy;
+    return set_attributes(copy.get(), attributes_of(from)) ? std::move(copy) : UniqueFd();
 }
 
 } // namespace
+
+MemoryFileAttributes attributes_of(int memfd) {
+    struct stat info {};
+    MemoryFileAttributes out;
+    if (::fstat(memfd, &info) != 0)
+        return out;
+    const int seals = ::fcntl(memfd, F_GET_SEALS); // fails for an unnamed file, which has none
+    return {info.st_mode & 07777, seals < 0 ? 0 : static_cast<std::uint32_t>(seals), ns_of(info.st_atim),
+            ns_of(info.st_mtim)};
+}
+
+bool set_attributes(int memfd, const MemoryFileAttributes& wanted) {
+    const timespec times[2] = {time_of(wanted.atime_ns), time_of(wanted.mtime_ns)};
+    // A descriptor that reads must not change when it was read last.
+    if (::fcntl(memfd, F_SETFL, O_NOATIME) != 0 || ::fchmod(memfd, wanted.mode & 0777) != 0 ||
+        ::futimens(memfd, times) != 0)
+        return false;
+    const int seals = ::fcntl(memfd, F_GET_SEALS);
+    return seals == static_cast<int>(wanted.seals) ||
+           ::fcntl(memfd, F_ADD_SEALS, static_cast<int>(wanted.seals)) == 0;
+}
 
 std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_ptr<const HostFile>& file) {
     if (const auto known = own_memory_.find(file.get()); known != own_memory_.end())

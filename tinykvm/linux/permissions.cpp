@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm {
 

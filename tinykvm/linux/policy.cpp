@@ -12,7 +12,7 @@
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/handles.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/policy_walk.hpp"
 
 namespace tinykvm {
@@ -73,7 +73,8 @@ void Policy::choose_own_folders(const std::vector<std::string>& mounted) {
         const std::string folder = path;
         const auto here = [&](const std::string& given) { return join_parts(cut_path(given).parts) == folder; };
         const bool named = std::any_of(mounted.begin(), mounted.end(), here) ||
-                           (std::any_of(permissions_.write.begin(), permissions_.write.end(), here) && (rights_of(folder) & kChange));
+                           (std::any_of(permissions_.write.begin(), permissions_.write.end(), here) &&
+                            (rights_of(folder) & kChange));
         const Rights from_above = rights_of(folder + "/any") & rights_of(folder + "/other");
         if (!named && (permissions_.always_own_folders || !(from_above & kChange)))
             own_folders_.push_back({folder, bit, from_above});
@@ -84,6 +85,11 @@ std::string Policy::folder_path(const Handle& handle) const {
     if (handle.info.synthetic || !handle.file || is_own(handle.info.path))
         return handle.info.path;
     return tree_.path_now(handle.file->fd(), handle.info.path);
+}
+
+bool Policy::is_on_host(const std::string& path) const {
+    struct stat info {};
+    return ask_about_host_ ? ask_about_host_(path) : ::lstat(path.c_str(), &info) == 0;
 }
 
 std::uint32_t Policy::own_folders() const {
@@ -128,7 +134,8 @@ std::vector<std::string> Policy::add_volumes() {
             continue; // nothing of it is granted: whether it exists is nobody's concern
         const Walk found = walk(volume.guest, true, {});
         if (tree_.is_mount(found.path))
-            throw UserError(ExitCode::usage, fmt::format("--volume={}:{}: there is another volume at {}", volume.host, volume.guest, found.path));
+            throw UserError(ExitCode::usage, fmt::format("--volume={}:{}: there is another volume at {}",
+                                                         volume.host, volume.guest, found.path));
         rights = granted_of_volume(tree_.mount(volume, found.path), rights);
         if (rights == 0 && rights_in(volume) != 0) { // a link on the host leads elsewhere
             tree_.unmount(found.path);
@@ -176,7 +183,9 @@ std::optional<std::string> Policy::plain_path(const std::string& path) const {
 }
 
 void Policy::add_everywhere(const std::string& path, Rights rights) {
-    const auto add = [&](PathRules& rules) { rights == 0 ? rules.add_lookup(path) : rules.add(path, rights); };
+    const auto add = [&](PathRules& rules) {
+        rights == 0 ? rules.add_lookup(path) : rules.add(path, rights);
+    };
     add(rules_);
     for (Most& most : most_)
         add(most.rules);
@@ -213,7 +222,8 @@ bool Policy::may_connect(const sockaddr* address, socklen_t length) const {
         target->bytes[15] = 1;
     }
     return connect_.allows(*target) && std::ranges::all_of(most_, [&](const Most& most) {
-               return (!most.granted.connect || most.connect.covers(*target)) && !most.deny_connect.covers(*target);
+               return (!most.granted.connect || most.connect.covers(*target)) &&
+                      !most.deny_connect.covers(*target);
            });
 }
 
@@ -225,29 +235,40 @@ bool Policy::may_connect_abstract(const std::string& name) const {
 }
 
 bool Policy::may_bind_ephemeral() const {
-    const auto some = [](const std::optional<std::vector<NetGrant>>& grants) { return !grants || !grants->empty(); };
-    return (!connect_.empty() && std::ranges::all_of(most_, [&](const Most& most) { return some(most.granted.connect); })) ||
-           (!listen_.empty() && std::ranges::all_of(most_, [&](const Most& most) { return some(most.granted.listen); }));
+    const auto some = [](const std::optional<std::vector<NetGrant>>& grants) {
+        return !grants || !grants->empty();
+    };
+    return (!connect_.empty() &&
+            std::ranges::all_of(most_, [&](const Most& most) { return some(most.granted.connect); })) ||
+           (!listen_.empty() &&
+            std::ranges::all_of(most_, [&](const Most& most) { return some(most.granted.listen); }));
 }
 
 bool Policy::may_listen(const sockaddr* address, socklen_t length) const {
     if (length > sizeof(sa_family_t) && address->sa_family == AF_UNIX && address->sa_data[0] == '\0') {
         const std::string name = "@" + std::string(address->sa_data + 1, length - sizeof(sa_family_t) - 1);
-        return (permissions_.all || std::find(unix_listen_.begin(), unix_listen_.end(), name) != unix_listen_.end()) &&
-               std::ranges::all_of(most_, [&](const Most& most) { return !most.granted.listen || most.listen.covers_unix_name(name); });
+        return (permissions_.all ||
+                std::find(unix_listen_.begin(), unix_listen_.end(), name) != unix_listen_.end()) &&
+               std::ranges::all_of(most_, [&](const Most& most) {
+                   return !most.granted.listen || most.listen.covers_unix_name(name);
+               });
     }
     const auto local = net_address(address, length);
-    return local && listen_.allows(*local) &&
-           std::ranges::all_of(most_, [&](const Most& most) { return !most.granted.listen || most.listen.covers(*local); });
+    return local && listen_.allows(*local) && std::ranges::all_of(most_, [&](const Most& most) {
+               return !most.granted.listen || most.listen.covers(*local);
+           });
 }
 
 OpenedPlace Policy::socket_place(std::string_view path, const SelfFacts& self) const {
     OpenedPlace found = place(path, false, self);
-    const bool asked = permissions_.all || std::any_of(unix_listen_.begin(), unix_listen_.end(), [&](const std::string& rule) {
-        return rule.starts_with('/') && is_beneath(found.path, rule);
-    });
+    const bool asked = permissions_.all ||
+                       std::any_of(unix_listen_.begin(), unix_listen_.end(), [&](const std::string& rule) {
+                           return rule.starts_with('/') && is_beneath(found.path, rule);
+                       });
     const bool allowed = asked && std::ranges::all_of(most_, [&](const Most& most) {
-                             return !most.granted.listen || most.listen.covers_unix_path(found.path);
+                             if (most.granted.listen)
+                                 return most.listen.covers_unix_path(found.path);
+                             return !most.has_paths || (most.rules.of(found.path) & kChange) != 0;
                          });
     if (!allowed || found.error == kOwnPath) { // in a folder of the machine's own there are none
         found.error = EACCES;

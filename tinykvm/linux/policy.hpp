@@ -8,20 +8,24 @@
 //    machine without them. EACCES would make many of them give up (OpenSSL's configuration, Node's
 //    package.json). Changing something there (open for writing, mkdir, unlink, rename ...) gives EACCES,
 //    always. Neither tells whether the path exists.
-//  - Folders on the way to an allowed place may be looked up but not listed (opening them for reading: EACCES),
+//  - Folders on the way to an allowed place may be looked up but not listed (opening them for reading:
+//  EACCES),
 //    so that realpath and mkdir -p work. So may symlinks named in a permission.
 //  - In a readable place the true answers are given; a change there gives EEXIST or ENOENT where Linux would,
 //    and otherwise EACCES.
 //  - Following a symlink needs no permission where the link is, only where it leads.
 //  - An absolute symlink inside a volume is followed in the guest's tree, as with a bind mount.
-//  - The machine's own folders (/tmp and /dev/shm in memory, guest/own_files.hpp) are the guest kernel's: a path that leads there
+//  - The machine's own folders (/tmp and /dev/shm in memory, guest/own_files.hpp) are the guest kernel's: a
+//  path that leads there
 //    gives kOwnPath, and nothing of the host's is looked at, but for what permissions name beneath them.
-//  - Relative paths are taken from the path that the folder has now, wherever it was renamed to: every open is checked
+//  - Relative paths are taken from the path that the folder has now, wherever it was renamed to: every open
+//  is checked
 //    anew by that path, and a folder that is gone holds nothing.
 //  - What is kvmserver's own (Permissions::hidden: its store, the API's socket) does not exist, even with --allow-all.
 //  - The VMM's /proc/self and other processes do not exist (linux/synthetic.hpp), and nothing under /proc is
 //    writable, even with --allow-all.
-//  - What an operator grants (linux/granted.hpp) is asked for the same canonical path: a link that leads out of it leads nowhere.
+//  - What an operator grants (linux/granted.hpp) is asked for the same canonical path: a link that leads out
+//  of it leads nowhere.
 //  - The always readable: a few made-up files of /proc and /sys; /dev/null, zero, full, random, urandom.
 //
 // Rules of the network: see linux/net_rules.hpp. A refused address gives EACCES.
@@ -30,6 +34,7 @@
 #pragma once
 #include <sys/socket.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,9 +85,10 @@ struct OpenedPlace {
 
 class Policy {
 public:
-    // All of `granted` must allow what the permissions allow. Throws UserError when a volume's host folder is missing, HostError
-    // without openat2.
-    explicit Policy(Permissions permissions, ProgramFacts facts = {}, const std::vector<Granted>& granted = {});
+    // All of `granted` must allow what the permissions allow. Throws UserError when a volume's host folder is
+    // missing, HostError without openat2.
+    explicit Policy(Permissions permissions, ProgramFacts facts = {},
+                    const std::vector<Granted>& granted = {});
 
     const Permissions& permissions() const { return permissions_; }
     const ProgramFacts& facts() const { return facts_; }
@@ -99,6 +105,9 @@ public:
     Rights rights_of(std::string_view canonical) const;
     // 0, or the errno for lacking some of `need` with `refused` filled in: the rule of denied places.
     int check(const std::string& canonical, Rights need, std::string& refused) const;
+    // Whether the host has that path, for messages only. In a jail that does not show it, who is outside is asked.
+    bool is_on_host(const std::string& path) const;
+    void ask_about_host(std::function<bool(const std::string& path)> ask) { ask_about_host_ = std::move(ask); }
     bool is_mount(std::string_view canonical) const { return tree_.is_mount(canonical); }
     // The path that the folder behind a handle has now; "" when it is gone.
     std::string folder_path(const Handle& handle) const;
@@ -106,7 +115,7 @@ public:
     std::uint32_t own_folders() const;
 
     bool may_connect(const sockaddr* address, socklen_t length) const;
-    bool may_connect_abstract(const std::string& name) const; // "@NAME"
+    bool may_connect_abstract(const std::string& name) const;         // "@NAME"
     bool may_listen(const sockaddr* address, socklen_t length) const; // an internet address or an abstract name
     // Where a Unix socket may be bound: `path` is absolute; an error as place() or EACCES with `refused`.
     OpenedPlace socket_place(std::string_view path, const SelfFacts& self) const;
@@ -129,7 +138,7 @@ private:
     // What an operator grants, as rules.
     struct Most {
         Granted granted;
-        bool has_paths = false; // `rules` says what may be read and written
+        bool has_paths = false;      // `rules` says what may be read and written
         std::vector<Volume> volumes; // as granted, and where their links lead
         PathRules rules;
         NetGrants connect, listen, deny_connect;
@@ -147,7 +156,7 @@ private:
     std::optional<std::string> plain_path(const std::string& path) const;
     void add_lookup(const std::string& path);
     void add_everywhere(const std::string& path, Rights rights); // where no operator is asked
-    std::vector<std::string> add_volumes(); // guest paths of those that are mounted
+    std::vector<std::string> add_volumes();                      // guest paths of those that are mounted
     void choose_own_folders(const std::vector<std::string>& mounted);
     struct OwnFolder {
         std::string path;
@@ -167,6 +176,7 @@ private:
     Permissions permissions_;
     ProgramFacts facts_;
     std::vector<std::string> warnings_;
+    std::function<bool(const std::string&)> ask_about_host_;
     SyntheticFiles synthetic_;
     FileTree tree_;
     PathRules rules_;

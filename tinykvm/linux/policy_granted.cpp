@@ -1,7 +1,7 @@
 // What an operator grants, as rules beside those of the permissions.
 #include <algorithm>
 
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/policy_walk.hpp"
 
 namespace tinykvm {
@@ -22,10 +22,13 @@ void Policy::add_granted(const Granted& granted) {
         most.deny_connect = NetGrants(*granted.deny_connect);
     most.has_paths = granted.read || granted.write;
     const std::vector<std::string> none;
-    const std::vector<std::string>&read = granted.read ? *granted.read : none, &write = granted.write ? *granted.write : none;
-    // What lies beneath a folder that may be written to is granted by it; a name there may be a link that the program has made.
+    const std::vector<std::string>&read = granted.read ? *granted.read : none,
+          &write = granted.write ? *granted.write : none;
+    // What lies beneath a folder that may be written to is granted by it; a name there may be a link that the
+    // program has made.
     const auto within = [&](const std::string& path) {
-        return std::ranges::any_of(write, [&](const std::string& folder) { return path != folder && is_beneath(path, folder); });
+        return std::ranges::any_of(
+            write, [&](const std::string& folder) { return path != folder && is_beneath(path, folder); });
     };
     if (!granted.read)
         add_granted_path(most, "/", kReadRule);

@@ -5,7 +5,7 @@
 #include <cerrno>
 
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/policy_walk.hpp"
 
 namespace tinykvm {
@@ -97,6 +97,8 @@ bool Policy::open_quickly(OpenedPath& opened, std::string_view path, int flags, 
     const Rights have = rights_of(clean);
     if (text.dots || is_special(clean) || own_folder_of(clean) || (need & ~have) != 0 || (creating && text.must_be_directory))
         return false;
+    if (creating && tree_.leads_to_mount(clean))
+        return false; // a folder to the guest: no file is made in its place where the host has nothing
     // "link/" is the folder that the link leads to, O_NOFOLLOW or not.
     const int asked = text.must_be_directory ? (host_flags(flags) & ~O_NOFOLLOW) | O_DIRECTORY : host_flags(flags);
     const int fd = tree_.open(clean, asked, host_mode(mode));
@@ -132,7 +134,7 @@ bool Policy::open_walked(OpenedPath& opened, const Walk& found, int flags, unsig
     if (opened.error != 0)
         return true;
     if (found.is_virtual && !(flags & O_PATH)) {
-        opened.error = (need & kWrite) ? EISDIR : EACCES;
+        opened.error = creating || (need & kWrite) ? EISDIR : EACCES;
         return true;
     }
     // Without the right to create, what is there may still be opened by O_CREAT.

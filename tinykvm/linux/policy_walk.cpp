@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm {
 
@@ -93,9 +93,13 @@ bool Policy::step(Walk& walk, Cursor& cursor, const SelfFacts& self) const {
     walk.synthetic = SyntheticFiles::Kind::none;
     if (part == "..") {
         walk.path = split_last(walk.path).first;
-        return true;
+        // Where the path ends is looked at like any other: it may only lead to a volume. Not in a folder of the machine's
+        // own: what was come from is the host's, and the guest kernel, which does not know it, could not follow.
+        if (!cursor.pending.empty() || own_folder_of(walk.path))
+            return true;
+    } else {
+        walk.path = synthetic_.canonical(join_path(walk.path, part), self);
     }
-    walk.path = synthetic_.canonical(join_path(walk.path, part), self);
     walk.synthetic = synthetic_.kind(walk.path);
     if (const OwnFolder* own = own_folder_of(walk.path)) {
         walk.is_directory = true;

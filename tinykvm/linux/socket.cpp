@@ -11,7 +11,7 @@
 
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/handlers.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/socket_address.hpp"
 
 namespace tinykvm {

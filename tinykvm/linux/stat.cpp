@@ -13,7 +13,7 @@
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/arguments.hpp"
 #include "tinykvm/linux/handlers.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm {
 
@@ -43,6 +43,13 @@ struct statx statx_of_link(const std::string& target) {
     return info;
 }
 
+// A memory file of an image keeps its number when this machine gets a copy of its own.
+std::uint64_t inode_of(const CallContext& call, std::int32_t number, std::uint64_t host) {
+    const Handle* handle = call.handles.find(number);
+    const bool kept = handle && handle->info.kind == HandleKind::memfd && handle->info.identity.ino != 0;
+    return kept ? handle->info.identity.ino : host;
+}
+
 template <class T>
 std::int64_t store_result(CallContext& call, std::uint64_t at, const T& value) {
     return call.memory.store(address_arg(at), value) ? 0 : -EFAULT;
@@ -61,6 +68,7 @@ std::int64_t call_fstat(CallContext& call, const CallArgs& args) {
     struct stat info {};
     if (::fstat(fd, &info) != 0)
         return -errno;
+    info.st_ino = inode_of(call, int_arg(args.arg[0]), info.st_ino);
     return store_result(call, args.arg[1], info);
 }
 
@@ -77,6 +85,8 @@ std::int64_t call_newfstatat(CallContext& call, const CallArgs& args) {
     struct stat info {};
     if (::fstat(target.fd, &info) != 0)
         return -errno;
+    if (at.itself)
+        info.st_ino = inode_of(call, at.handle, info.st_ino);
     return store_result(call, args.arg[2], info);
 }
 
@@ -95,6 +105,8 @@ std::int64_t call_statx(CallContext& call, const CallArgs& args) {
     struct statx info {};
     if (::statx(target.fd, "", AT_EMPTY_PATH | (flags & AT_STATX_SYNC_TYPE), mask, &info) != 0)
         return -errno;
+    if (at.itself)
+        info.stx_ino = inode_of(call, at.handle, info.stx_ino);
     return store_result(call, args.arg[4], info);
 }
 

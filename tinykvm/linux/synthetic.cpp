@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/synthetic_text.hpp"
 
 namespace tinykvm {

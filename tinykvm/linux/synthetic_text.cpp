@@ -12,7 +12,7 @@
 #include <iterator>
 
 #include "tinykvm/base/guest_addr.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm::synthetic_text {
 

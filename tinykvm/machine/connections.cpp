@@ -1,8 +1,8 @@
 #include "tinykvm/machine/connections.hpp"
 
 #include <algorithm>
-#include <cassert>
 
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -49,7 +49,7 @@ std::optional<std::uint32_t> Connections::offer(std::uint32_t listener, std::spa
 }
 
 bool Connections::view(std::uint32_t slot, ConnView& out) const {
-    assert(slot < abi::kMaxConns);
+    must_hold(slot < abi::kMaxConns);
     const abi::Conn& c = table_[slot];
     out.state = once(c.state);
     out.rx_off = once(c.rx_off);

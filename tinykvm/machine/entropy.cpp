@@ -53,7 +53,8 @@ EntropyRegions::EntropyRegions(std::span<const EntropyRegion> regions, GuestRam&
                 throw UserError(ExitCode::bad_snapshot,
                                 fmt::format("snapshot: entropy region {:#x} is not in writable memory; build it anew", region.at));
             ram.image()->ensure(frame); // or what is written would be taken for the page
-            pieces_.push_back({region.fill, ram.frame_bytes(frame).subspan(in_page, bytes), region.constant.data() + (at - region.at), GuestVirt(at), frame});
+            const std::uint8_t* const constant = region.fill == EntropyFill::constant ? region.constant.data() + (at - region.at) : nullptr;
+            pieces_.push_back({region.fill, ram.frame_bytes(frame).subspan(in_page, bytes), constant, GuestVirt(at), frame});
             frames_.push_back(frame);
             at += bytes;
         }

@@ -316,6 +316,24 @@ std::int64_t Machine::take_bound(std::uint32_t id) {
     return number;
 }
 
+// The file of a region, which a program or a snapshot has named: only what is open here or may be read, and only a
+// regular file.
+UniqueFd Machine::open_for_report(const Region& region) const {
+    const auto regular = [](int fd) {
+        struct stat info {};
+        return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    };
+    if (region.file && region.file->fd && !region.file->memory)
+        return UniqueFd(regular(region.file->fd.get()) ? ::fcntl(region.file->fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+    const OpenedPath seen = env_->policy->open(region.name, O_PATH | O_NOFOLLOW, 0, {});
+    if (seen.error != 0 || seen.synthetic || seen.stdio || !seen.fd || !regular(seen.fd.get()))
+        return UniqueFd();
+    OpenedPath opened = env_->policy->open(region.name, O_RDONLY | O_NOFOLLOW, 0, {});
+    if (opened.error != 0 || opened.synthetic || opened.stdio || !opened.fd || !regular(opened.fd.get()))
+        return UniqueFd();
+    return std::move(opened.fd);
+}
+
 std::string Machine::describe_address(std::uint64_t address) const {
     const auto& regions = space_.regions();
     auto it = regions.upper_bound(address);
@@ -337,7 +355,8 @@ std::string Machine::describe_address(std::uint64_t address) const {
     std::uint64_t relative = address - base;
     if (base < 0x10000000) // ET_EXEC: symbols are absolute
         relative = address;
-    if (const auto symbol = nearest_symbol(name, relative))
+    const UniqueFd file = open_for_report(it->second);
+    if (const auto symbol = file ? nearest_symbol(file.get(), relative) : std::nullopt)
         return fmt::format("({}+{:#x} in {})", symbol->name, symbol->offset, name);
     return fmt::format("({}+{:#x})", name, relative);
 }

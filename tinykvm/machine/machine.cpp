@@ -5,13 +5,13 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <cassert>
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/random_stream.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
+#include "tinykvm/machine/privileged.hpp"
 #include "tinykvm/machine/toucher.hpp"
 #include "tinykvm/memory/layout.hpp"
 
@@ -27,7 +27,8 @@ std::uint64_t round_pages(std::uint64_t bytes) { return page_up(bytes); }
 std::uint64_t memory_limit(const MachineEnv& env, const MachineImage* image) {
     if (!image)
         return env.limits.memory & ~(kPageSize - 1);
-    return image->image->bytes().size() + round_pages(env.limits.request_memory);
+    const std::uint64_t bytes = image->image->bytes().size();
+    return bytes + round_pages(memory_beside_image(env.limits, bytes));
 }
 
 // A process number that no other machine of this process has had: programs take a changed pid for a fork and
@@ -121,14 +122,7 @@ void Machine::load_guest_kernel() {
         space_.populate(GuestVirt(at), round_pages(size));
     };
     constexpr std::uint32_t rw = PROT_READ | PROT_WRITE;
-    std::vector<std::byte> tables(kvm::kCpuTablesBytes);
-    kvm::CpuTablesPlan plan;
-    plan.base = GuestVirt(layout::kCpuTables);
-    plan.stubs = kernel_.exception_stubs;
-    plan.stride = kernel_.exception_stride;
-    plan.ports[0] = abi::kPortHostCall;
-    plan.ports[1] = abi::kPortWait;
-    kvm::build_cpu_tables(plan, tables);
+    const std::vector<std::byte> tables = cpu_tables(kernel_, env_->kind.pvm_door);
     place(layout::kCpuTables, tables.size(), rw, kRegionSupervisor, "[cpu tables]");
     space_.fill(GuestVirt(layout::kCpuTables), tables);
     place(layout::kShared, sizeof(abi::Shared), rw, 0, "[shared]");
@@ -308,7 +302,7 @@ void Machine::make_unique() {
         shared_->pid = fresh_pid();
     shared_->generation = shared_->generation + 1;
     shared_->own_folders = own_folders(*env_);
-    shared_->own_room = env_->limits.request_memory / 2;
+    shared_->own_room = memory_beside_image(env_->limits, image_->image->bytes().size()) / 2;
     shared_->trace = trace_bits(env_->options);
     shared_->preempt = 0;
     RandomStream random;

@@ -247,6 +247,7 @@ private:
     Stop killed(int signal, std::uint64_t address, std::int32_t code);
     Stop broken(const std::string& what);
     std::string describe_address(std::uint64_t address) const;
+    UniqueFd open_for_report(const Region& region) const;
     void trace_call(const abi::HostCall& call);
 
     const MachineEnv* env_;

@@ -32,7 +32,7 @@ void Machine::serve_memory_files() {
     constexpr std::uint64_t kMost = 1ull << 30;
     const Limits& limits = env_->limits;
     ram_.count_outside([this] { return handles_.memfd_bytes(); });
-    handles_.set_memfd_limit(std::min(kMost, image_ ? limits.request_memory : limits.memory),
+    handles_.set_memfd_limit(std::min(kMost, image_ ? memory_beside_image(limits, image_->image->bytes().size()) : limits.memory),
                              [this](std::uint64_t bytes) { return ram_.reserve_outside(bytes); });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <iterator>
 
@@ -27,13 +28,13 @@ long minor_faults() {
 
 // Page tables count as equal when they differ in accessed and dirty bits only, which the CPU sets as it walks them, or in a page of the
 // image that has been loaded since: another clone made it present in the image, this one has a copy of the table; or where a link is back
-// in the place of a large page (PageTables::use_table).
-bool same_table(const GuestRam& ram, const std::byte* own, const std::byte* image) {
+// in the place of a large page (PageTables::use_table). Other clones make entries of the image present meanwhile.
+bool same_table(const GuestRam& ram, const std::byte* own, std::byte* image) {
     constexpr std::uint64_t kMarks = pte::kAccessed | pte::kDirty, kLoaded = pte::kPresent | pte::kLazy;
     for (std::size_t at = 0; at < kPageSize; at += 8) {
-        std::uint64_t x, y;
+        std::uint64_t x;
         std::memcpy(&x, own + at, 8);
-        std::memcpy(&y, image + at, 8);
+        std::uint64_t y = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(image + at)).load(std::memory_order_relaxed);
         if ((y & pte::kLarge) != 0 && (x & pte::kLarge) == 0)
             y = ram.link(y);
         const bool loaded = (x & pte::kLazy) != 0 && (y & pte::kPresent) != 0;
@@ -322,7 +323,7 @@ Machine::AccessedFrames Machine::accessed_frames() {
 void Machine::prepare() { make_unique(); }
 
 std::string Machine::compare_with_image() {
-    const std::byte* pristine = image_->image->data();
+    std::byte* pristine = image_->image->data();
     std::vector<bool> is_table(ram_.image_frames());
     space_.tables().for_each_table([&](Frame frame) {
         if (frame < is_table.size())
@@ -332,11 +333,11 @@ std::string Machine::compare_with_image() {
         if (!image_->image->loaded(frame))
             continue;
         const std::byte* own = ram_.host(frame_address(frame));
-        const std::byte* want = pristine + frame_address(frame).value;
-        if (std::memcmp(own, want, kPageSize) == 0 || (is_table[frame] && same_table(ram_, own, want)))
+        std::byte* want = pristine + frame_address(frame).value;
+        if (is_table[frame] ? same_table(ram_, own, want) : std::memcmp(own, want, kPageSize) == 0)
             continue;
         std::size_t at = 0;
-        while (own[at] == want[at])
+        while (at < kPageSize - 1 && own[at] == want[at])
             ++at;
         std::string where;
         for (const auto& [begin, region] : space_.regions())

@@ -12,6 +12,7 @@
 #include "tinykvm/machine/large_pages.hpp"
 #include "tinykvm/machine/loop_region.hpp"
 #include "tinykvm/machine/mapped_files.hpp"
+#include "tinykvm/machine/privileged.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -37,8 +38,8 @@ private:
     std::vector<bool> seen_;
 };
 
-// Calls fn(leaf entry) for each leaf of the page tables in an image; entries that point beyond it are
-// skipped.
+// Calls fn(address, leaf entry) for each leaf of the page tables in an image. An entry that led beyond it would lead to
+// what a clone is given later, a page table as well.
 template <class Fn>
 void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, std::uint64_t virt, Fn&& fn) {
     visited.enter(table);
@@ -48,8 +49,12 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
         std::uint64_t& entry = entries[i];
         if (level > 0 && (entry & pte::kPresent) && (entry & pte::kLarge))
             bad("its page tables have large pages; build it anew");
-        if (!pte::mapped(entry) || pte::frame(entry) >= memory.frames())
+        if (!pte::mapped(entry))
             continue;
+        if (pte::frame(entry) >= memory.frames())
+            bad("its page tables lead beyond its memory; build it anew");
+        if (level == 3 && i >= 256)
+            bad("its page tables have addresses that no program has; build it anew");
         const std::uint64_t at = virt | i << (12 + 9 * level);
         if (level == 0)
             fn(at, entry);
@@ -239,6 +244,7 @@ void clear_marks(const MachineImage& image, Image& memory) {
 std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, Frame hot_end) {
     std::uint64_t lazy = 0;
     Visited first(memory), second(memory);
+    PrivilegedPages privileged(image, memory);
     auto region = image.regions->begin(); // leaves come in the order of addresses
     const auto find_region = [&](std::uint64_t at) {
         while (region != image.regions->end() && region->second.end <= at)
@@ -270,6 +276,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
         const Frame frame = pte::frame(entry);
         if (first.has(frame)) // a reset does not copy tables back: the host undoes its own changes, and nobody else may make any
             bad("its program could write to its page tables; build it anew");
+        privileged.check(at, entry);
         if (!(entry & pte::kPresent))
             return;
         if (seen[frame])
@@ -291,6 +298,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
                 image.hot_unwritten.push_back({place, entry & ~(pte::kDirty | pte::kAccessed), frame});
         }
     });
+    privileged.put_own(shadow_paging);
     for (auto* frames : {&files, &read_only})
         std::erase_if(*frames, [&](Frame frame) { return twice[frame]; });
     for (const Frame frame : files)

@@ -3,6 +3,7 @@
 // Registers are not here: a waiting machine resumes at abi::KernelHeader::wait_resume with nothing in
 // registers, and the vector state, FS and GS of its threads are in guest memory (tinykvm/guest).
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -79,6 +80,11 @@ struct Limits {
     bool executable_heap = true; // false: memory from brk is never made executable
     bool operator==(const Limits&) const = default;
 };
+
+// What a machine may have beside an image of this size: of request_memory as much as `memory` leaves.
+constexpr std::uint64_t memory_beside_image(const Limits& limits, std::uint64_t image_bytes) {
+    return std::min(limits.request_memory, limits.memory - std::min(limits.memory, image_bytes));
+}
 
 // An environment variable of the program whose value may be replaced where it lies: "NAME=VALUE" and zeroes.
 struct LateVariable {

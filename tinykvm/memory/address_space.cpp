@@ -1,13 +1,14 @@
 #include "tinykvm/memory/address_space.hpp"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/memory/layout.hpp"
 
@@ -81,7 +82,7 @@ void AddressSpace::insert(std::uint64_t begin, Region region) {
     if (counts(region))
         mapped_bytes_ += region.end - begin;
     auto [here, fresh] = regions_.emplace(begin, std::move(region));
-    assert(fresh);
+    must_hold(fresh);
     if (const auto next = std::next(here);
         next != regions_.end() && here->second.end == next->first && mergeable(here->second, next->second, here->first)) {
         here->second.end = next->second.end;
@@ -378,7 +379,12 @@ bool AddressSpace::reset() {
             return std::find(kept_files_.begin(), kept_files_.end(), &file) != kept_files_.end();
         });
     if (regions_changed_) {
+        // A request may have made tens of thousands, and the C library would keep the memory of all of them.
+        constexpr std::size_t kMany = 16 << 10;
+        const bool many = regions_.size() > pristine_->size() + kMany;
         regions_ = *pristine_;
+        if (many)
+            ::malloc_trim(0);
         brk_end_ = pristine_brk_end_;
         mapped_bytes_ = pristine_mapped_;
         regions_changed_ = false;

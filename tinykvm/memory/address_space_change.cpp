@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/memory/address_space.hpp"
 #include "tinykvm/memory/layout.hpp"
 
@@ -265,7 +266,18 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         if (new_at == 0)
             return -ENOMEM;
     }
-    if (!undo_patches(at, at + old_bytes))
+    // The tables for all of its pages come first: where there is no memory for them, everything stays where it was.
+    bool room = true;
+    std::uint64_t table = ~std::uint64_t{0}; // the last one that is known to be there
+    tables_.update(GuestVirt(at), GuestVirt(at + old_bytes), [&](GuestVirt page, std::uint64_t entry) {
+        const std::uint64_t to = new_at + (page.value - at);
+        if (to >> 21 != table) {
+            table = to >> 21;
+            room = room && tables_.set(GuestVirt(to), 0);
+        }
+        return entry;
+    });
+    if (!room || !undo_patches(at, at + old_bytes))
         return -ENOMEM;
     region.patches = nullptr;
     // Move: the frames stay, their addresses change.
@@ -278,8 +290,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         const Frame first = pte::frame(pages[i].second);
         std::uint32_t count = 0;
         for (; i < pages.size() && pte::frame(pages[i].second) == first + count; ++i, ++count)
-            if (!tables_.set(GuestVirt(new_at + (pages[i].first - at)), pages[i].second))
-                return -ENOMEM;
+            must_hold(tables_.set(GuestVirt(new_at + (pages[i].first - at)), pages[i].second));
         ram_->drop_translations(first, count);
         if (first < ram_->image_frames())
             moved_.emplace_back(first, count);

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/memory/address_space.hpp"
 
 namespace tinykvm {
@@ -113,14 +113,17 @@ FaultOutcome AddressSpace::populate_around(Regions::iterator region, std::uint64
         out_of_memory_ = true;
         return FaultOutcome::no_memory;
     }
-    if (region->second.file && !fill_from_file(region->second, region->first, begin, *first, count))
+    if (region->second.file && !fill_from_file(region->second, region->first, begin, *first, count)) {
+        ram_->release(*first, count);
         return FaultOutcome::past_file;
+    }
     const std::uint64_t flags = leaf_flags(region->second);
     for (std::uint32_t i = 0; i < count; ++i) {
         std::uint64_t entry = frame_address(*first + i).value | flags;
         if (!(flags & pte::kPresent))
             entry |= pte::kLazy;
         if (!tables_.set(GuestVirt(begin + i * kPageSize), entry)) {
+            ram_->release(*first + i, count - i);
             out_of_memory_ = true;
             return FaultOutcome::no_memory;
         }
@@ -220,7 +223,7 @@ void AddressSpace::populate(GuestVirt at, std::uint64_t bytes) {
         if (pte::mapped(tables_.get(GuestVirt(page))))
             continue;
         const auto region = region_of(page);
-        assert(region != regions_.end());
+        must_hold(region != regions_.end());
         if (populate_around(region, page, kAnonymousBlock) != FaultOutcome::done)
             throw HostError(ENOMEM, "guest memory for " + region->second.name);
     }

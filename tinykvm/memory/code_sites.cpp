@@ -75,29 +75,35 @@ bool loads_number(std::span<const std::byte> code, SiteKind kind) {
     }
 }
 
-// Beginnings of the instructions in the kNumberWithin bytes before `end`, decoded from `start`: bit n for end - n; 0 when an
-// instruction lies across `end`, nothing when there is none.
-std::optional<std::uint32_t> boundaries(const Decoder& decoder, std::span<const std::byte> code, std::size_t start, std::size_t end) {
-    std::uint32_t found = 0;
-    while (start < end) {
-        if (end - start <= kNumberWithin)
-            found |= 1u << (end - start);
+// For each distance from `end`: the boundaries of instructions when decoding starts there, bit n for end - n (those
+// further than kNumberWithin have none); 0 when an instruction lies across `end`, nothing when there is none. From the
+// nearest on, so that each place is decoded once.
+using Boundaries = std::array<std::optional<std::uint32_t>, kRunUp + kStarts>;
+
+Boundaries boundaries(const Decoder& decoder, std::span<const std::byte> code, std::size_t end) {
+    Boundaries from;
+    from[0] = 1;
+    for (std::size_t distance = 1; distance < from.size(); ++distance) {
+        const std::size_t start = end - distance;
         const auto instruction = decoder.at(code.subspan(start, std::min(kLongest, code.size() - start)));
         if (!instruction)
-            return std::nullopt;
-        start += instruction->length;
+            continue;
+        from[distance] = instruction->length <= distance ? from[distance - instruction->length] : 0;
+        if (distance <= kNumberWithin && from[distance].value_or(0) != 0)
+            *from[distance] |= 1u << distance;
     }
-    return start == end ? found : 0;
+    return from;
 }
 
 // The boundaries nearest to `end` that all starts agree on, as far as they do.
 std::uint32_t agreed_boundaries(const Decoder& decoder, std::span<const std::byte> code, std::size_t end) {
     if (end < kRunUp + kStarts)
         return 0;
+    const Boundaries from = boundaries(decoder, code, end);
     std::uint32_t all = ~0u, any = 0;
     std::size_t agreeing = 0, across = 0;
     for (std::size_t n = 0; n < kStarts; ++n) {
-        const auto found = boundaries(decoder, code, end - kRunUp - n, end);
+        const auto found = from[kRunUp + n];
         if (found && *found != 0) {
             all &= *found;
             any |= *found;
@@ -175,7 +181,11 @@ std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size
     for (std::size_t at = from; (at = next_trap(code, at, to)) < to; at += kTrapBytes) {
         if (traps && (*traps)-- == 1)
             break;
-        if (const auto site = site_before(decoder, code, at, code[at + 1] == kSyscall ? SiteKind::system_call : SiteKind::cpuid))
+        const auto kind = code[at + 1] == kSyscall ? SiteKind::system_call : SiteKind::cpuid;
+        const auto site = site_before(decoder, code, at, kind);
+        // Where another trap lies in what would be moved, or half in it, only one of both can be one: a jump over this
+        // one's beginning would lie over that one, or over where its stub comes back to.
+        if (site && next_trap(code, site->at - 1, at) == at)
             sites.push_back(*site);
     }
     return sites;

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <cstring>
 
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/zero.hpp"
 #include "tinykvm/memory/page_tables.hpp"
@@ -83,7 +83,7 @@ std::uint64_t GuestRam::link(std::uint64_t entry) const {
 }
 
 void GuestRam::share(Frame first, std::uint32_t count) {
-    assert(image_ && first + count <= image_frames_);
+    must_hold(image_ && first + count <= image_frames_);
     const auto at = static_cast<off_t>(frame_address(first).value);
     const std::size_t bytes = std::size_t{count} * kPageSize;
     if (::mmap(host(frame_address(first)), bytes, PROT_READ | PROT_WRITE,
@@ -107,19 +107,24 @@ void GuestRam::grow_slots(Frame end) {
 
 bool GuestRam::reserve_outside(std::uint64_t bytes) {
     const std::uint64_t frames = page_up(bytes) / kPageSize, most = max_frames_ - image_frames_;
-    if (frames > most || in_use_ > most - frames)
+    if (frames > most || in_use_ + tables_used_ > most - frames)
         return false;
     outside_ = frames;
     return true;
 }
 
-std::optional<Frame> GuestRam::allocate(std::uint32_t count) {
-    assert(count > 0);
-    if (outside_ != 0 && in_use_ + count + outside_ > max_frames_ - image_frames_) {
+// For so many frames more, with what lies elsewhere: files in memory, tables of a clone.
+bool GuestRam::has_room(std::uint64_t frames) {
+    const auto fits = [&] { return in_use_ + frames + outside_ + tables_used_ <= max_frames_ - image_frames_; };
+    if (!fits() && outside_ != 0)
         outside_ = look_outside_ ? page_up(look_outside_()) / kPageSize : 0; // it may be less by now
-        if (in_use_ + count + outside_ > max_frames_ - image_frames_)
-            return std::nullopt;
-    }
+    return fits();
+}
+
+std::optional<Frame> GuestRam::allocate(std::uint32_t count) {
+    must_hold(count > 0);
+    if (!has_room(count))
+        return std::nullopt;
     for (auto run = free_.begin(); run != free_.end(); ++run) {
         if (run->second < count)
             continue;
@@ -143,7 +148,7 @@ std::optional<Frame> GuestRam::allocate(std::uint32_t count) {
 std::optional<Frame> GuestRam::allocate_table() {
     if (!image_)
         return allocate(1);
-    if (tables_ == kMostTables)
+    if (tables_ == kMostTables || !use_table())
         return std::nullopt;
     if (tables_ == table_slots_used_ * kTableSlotFrames) {
         if (table_slots_used_ == table_slots_.size())
@@ -154,7 +159,15 @@ std::optional<Frame> GuestRam::allocate_table() {
     return first_table_ + tables_++;
 }
 
+bool GuestRam::use_table() {
+    if (!has_room(1))
+        return false;
+    ++tables_used_;
+    return true;
+}
+
 void GuestRam::clear_tables() {
+    tables_used_ = 0;
     if (::madvise(host(frame_address(first_table_)), tables_ * kPageSize, MADV_DONTNEED) < 0)
         throw_errno("madvise(MADV_DONTNEED) page tables");
 }
@@ -175,7 +188,7 @@ void GuestRam::release(Frame first, std::uint32_t count) {
         drop_translations(first, count);
         return;
     }
-    assert(first + count <= high_);
+    must_hold(first + count <= high_);
     const std::uint64_t bytes = std::uint64_t{count} * kPageSize;
     if (!image_) {
         if (::madvise(host(frame_address(first)), bytes, MADV_REMOVE) < 0)
@@ -194,7 +207,7 @@ void GuestRam::release(Frame first, std::uint32_t count) {
     }
     in_use_ -= count;
     auto [at, fresh] = free_.emplace(first, count);
-    assert(fresh);
+    must_hold(fresh);
     if (const auto next = std::next(at); next != free_.end() && at->first + at->second == next->first) {
         at->second += next->second;
         free_.erase(next);
@@ -214,7 +227,7 @@ bool GuestRam::window_open(Frame f) const {
 }
 
 int GuestRam::open_window(std::uint32_t window, int fd, std::uint64_t offset, int prot, bool shared) {
-    assert(window < kMostWindows);
+    must_hold(window < kMostWindows);
     const GuestPhys at = frame_address(window_frame(window));
     if (::mmap(host(at), kWindowBytes, prot, (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED | MAP_NORESERVE, fd,
                static_cast<off_t>(offset)) == MAP_FAILED)

@@ -39,7 +39,9 @@ public:
     // become anything else: KVM's shadow paging does not see that a table which the host edits is one no
     // more, and would go on taking it for one.
     std::optional<Frame> allocate_table();
-    // Clone only: the tables are zero again, and remain handed out.
+    // Clone only: one that was handed out before is in use again since clear_tables(). False: the limit is reached.
+    bool use_table();
+    // Clone only: the tables are zero again and take no memory, and remain handed out.
     void clear_tables();
     // Clone only: takes all tables back, if so many have been handed out that there might soon be none; makes
     // KVM forget all that it derived from them. Returns whether it did.
@@ -111,6 +113,7 @@ public:
 private:
     GuestRam(kvm::Vm& vm, std::uint64_t max_bytes);
     void grow_slots(Frame end);
+    bool has_room(std::uint64_t frames);
     bool window_open(Frame f) const;
     void set_large_slot();
     std::shared_ptr<Image> copied_image() const;
@@ -128,6 +131,7 @@ private:
     std::uint64_t max_frames_;
     Frame first_table_ = ~Frame{0}; // clone only: behind the largest memory
     std::uint32_t tables_ = 0;      // handed out
+    std::uint32_t tables_used_ = 0; // since they were cleared: these take memory
     std::vector<std::uint32_t> table_slots_;
     std::uint32_t table_slots_used_ = 0;
     Frame first_window_ = 0;        // behind everything else

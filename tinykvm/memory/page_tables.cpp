@@ -78,7 +78,7 @@ std::optional<Frame> PageTables::table_for(GuestVirt at, int shift) {
     own_tables_used_ = true;
     const std::uint64_t key = (at.value >> shift) << 6 | static_cast<unsigned>(shift);
     if (const auto known = own_tables_.find(key); known != own_tables_.end())
-        return known->second;
+        return ram_->use_table() ? std::optional(known->second) : std::nullopt;
     const auto frame = ram_->allocate_table();
     if (frame)
         own_tables_.emplace(key, *frame);

@@ -41,6 +41,12 @@ constexpr OptionSpec kOptions[] = {
      .value = "N",
      .fallback = "3000",
      .help = "listen on 127.0.0.1:N; 0: any free port"},
+    {.name = "jail",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "auto|strict|off",
+     .fallback = "auto",
+     .help = "walls around the program's process (docs/SECURITY.md)"},
     {.name = "verbose", .letter = 'v', .group = "Options", .help = "say what happens, and each refusal"},
 };
 
@@ -88,7 +94,8 @@ class Session {
 public:
     Session(const Invocation& invocation, Context& context)
         : context_(context), operand_(invocation.operands.empty() ? "." : invocation.operands.front()),
-          watching_(platform::flag(invocation, "watch")), verbose_(platform::flag(invocation, "verbose")) {
+          watching_(platform::flag(invocation, "watch")), verbose_(platform::flag(invocation, "verbose")),
+          jail_(jail::text_of(platform::jail_mode(invocation, "jail"))) {
         const std::string port = platform::text(invocation, "port").value_or("3000");
         const std::uint64_t number = platform::number(port, "port");
         if (number > 65535)
@@ -183,6 +190,7 @@ private:
     void serve() {
         const Server::Plan plan{.snapshot = folder_.path / fmt::format("{}.snap", ++builds_),
                                 .listening = listening_.get(),
+                                .jail = jail_,
                                 .verbose = verbose_};
         auto next = std::make_unique<Server>(*events_, manifest_, plan);
         if (current_) {
@@ -269,6 +277,7 @@ private:
     Context& context_;
     std::string operand_;
     bool watching_, verbose_;
+    std::string jail_;
     std::uint16_t port_ = 0;
     platform::Manifest manifest_;
     TemporaryFolder folder_;

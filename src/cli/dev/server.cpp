@@ -79,6 +79,7 @@ void Server::restore(const Manifest& manifest) {
                 "--http",   "--cache",
                 "none", // the next change makes it useless
                 "-c",       manifest.file.string(),
+                "--jail",   plan_.jail,
                 "--listen", fmt::format("fd:{}", plan_.listening)};
     if (plan_.verbose)
         words.push_back("-v");

@@ -29,6 +29,7 @@ public:
     struct Plan {
         std::filesystem::path snapshot; // where to put it; gone with this object
         int listening = -1;             // the socket that it serves
+        std::string jail;               // of the process: "auto" ...
         bool verbose = false;
     };
     // Builds, boots, saves and restores. Throws NotServed, Stopped.

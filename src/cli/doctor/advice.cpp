@@ -96,6 +96,9 @@ std::vector<Check> other_checks(const Facts& facts) {
              "sysctl vm.overcommit_memory=0"});
     else
         checks.push_back({"memory overcommit ok"});
+    if (facts.smt)
+        checks.push_back({"SMT on: two functions may share a core, and each can time what the other does. For strangers' functions: "
+                          "echo off | sudo tee /sys/devices/system/cpu/smt/control"});
     if (facts.watches != 0 && facts.watches < kEnoughWatches)
         checks.push_back({fmt::format("inotify watches {}: few for dev --watch: sudo sysctl "
                                       "fs.inotify.max_user_watches=65536",

@@ -55,6 +55,7 @@ void look_at_cpu(Facts& facts) {
         first_word(facts.cpu == Facts::Cpu::amd ? "/sys/module/kvm_amd/parameters/nested"
                                                 : "/sys/module/kvm_intel/parameters/nested");
     facts.nested_off = nested == "N" || nested == "0";
+    facts.smt = first_word("/sys/devices/system/cpu/smt/active") == "1";
 }
 
 void look_at_user(Facts& facts) {

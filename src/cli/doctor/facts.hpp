@@ -20,6 +20,7 @@ struct Facts {
     bool container = false;
     bool module_loaded = false; // kvm
     bool nested_off = false;    // the module here refuses machines in its machines
+    bool smt = false;           // two threads of a core run at once
 
     // The user: who is meant to run machines, for root by sudo the one who called it.
     std::string user;

@@ -6,8 +6,8 @@
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
 #include "src/snapshot/reader.hpp"
-#include "src/store/text.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::cli {
 namespace {
@@ -31,7 +31,12 @@ constexpr OptionSpec kOwn[] = {
      .group = "Options",
      .value = "N",
      .help = "only when version N is live; 0: only when there is no such function"},
-    {.name = "strict-unique", .group = "Options", .help = "refuse a snapshot whose random values would repeat in every request"},
+    {.name = "strict-unique",
+     .group = "Options",
+     .help = "refuse a snapshot whose random values would repeat in every request"},
+    {.name = "clamp",
+     .group = "Options",
+     .help = "what asks for more than the operator grants runs with what is granted, and is told"},
     {.name = "no-activate", .group = "Options", .help = "add the version; what is live stays live"},
 };
 
@@ -52,12 +57,19 @@ struct Plan {
     std::string name;
     Source source;
     json body; // of the request, without the snapshot
-    std::string target() const { return target_of({"functions", name}); }
+    bool clamp = false;
+    std::string target(bool dry_run) const {
+        std::string query = dry_run ? "?dry_run=1" : "";
+        if (clamp)
+            query += query.empty() ? "?clamp=1" : "&clamp=1";
+        return target_of({"functions", name}) + query;
+    }
 };
 
 Plan plan_of(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "deploy", "[FILE]", 0, 1);
     Plan plan;
+    plan.clamp = flag(invocation, "clamp");
     plan.body = {{"activate", !flag(invocation, "no-activate")}};
     if (const auto version = text(invocation, "if-version"))
         plan.body["if_version"] = version_number(*version);
@@ -86,7 +98,7 @@ void tell_repeats(const Invocation& invocation, const SnapshotReader& snapshot, 
                                  fmt::format("--strict-unique: {}; nothing was stored (docs/UNIQUENESS.md)", repeats.front()));
     for (const std::string& repeat : repeats)
         out << fmt::format("kvmserver: {}: {} (docs/UNIQUENESS.md)\n", file.filename().string(),
-                           store::printable(repeat));
+                           tinykvm::brief(repeat));
 }
 
 void print_routes(const json& change, std::ostream& out) {
@@ -122,7 +134,7 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     } else if (flag(invocation, "strict-unique")) {
         context.err << "kvmserver: --strict-unique is looked at when the program is built, which --dry-run does not\n";
     }
-    const json change = platform.call("PUT", plan.target() + "?dry_run=1", plan.body);
+    const json change = platform.call("PUT", plan.target(true), plan.body);
     if (flag(invocation, "json")) {
         print_json(context, change);
         return 0;
@@ -142,7 +154,7 @@ int deploy(const Invocation& invocation, Context& context) {
     // What is wrong anyway is better known before the build.
     if (!plan.source.manifest)
         tell_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context.err);
-    platform->call("PUT", plan.target() + "?dry_run=1", plan.body);
+    platform->call("PUT", plan.target(true), plan.body);
 
     const bool quiet = flag(invocation, "quiet");
     const SnapshotFile file(plan.source, quiet, context);
@@ -153,7 +165,11 @@ int deploy(const Invocation& invocation, Context& context) {
         context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12),
                                    bytes_text(pushed.bytes), bytes_text(pushed.new_bytes));
     plan.body["snapshot"] = pushed.snapshot;
-    json result = platform->call("PUT", plan.target(), plan.body);
+    json result = platform->call("PUT", plan.target(false), plan.body);
+    for (const json& excess : result.at("clamped"))
+        context.err << fmt::format("kvmserver: {}: {} is clamped (granted: {})\n", plan.name,
+                                   excess.at("claim").get<std::string>(),
+                                   excess.at("granted").get<std::string>());
     if (flag(invocation, "json")) {
         result["bytes"] = pushed.bytes;
         result["new_bytes"] = pushed.new_bytes;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "src/cli/platform/platform.hpp"
+#include "src/common/time_text.hpp"
 #include "src/ops/when.hpp"
 #include "tinykvm/base/error.hpp"
 

@@ -51,6 +51,14 @@ void expect_operands(const Invocation& invocation, std::string_view command, std
                                                      command, synopsis, command));
 }
 
+jail::Mode jail_mode(const Invocation& invocation, std::string_view name) {
+    const std::string word = text(invocation, name).value_or("auto");
+    const auto mode = jail::mode_of(word);
+    if (!mode)
+        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is none of auto, strict, off", name, word));
+    return *mode;
+}
+
 bool flag(const Invocation& invocation, std::string_view name) {
     const auto at = invocation.settings.find(name);
     if (at == invocation.settings.end())

@@ -13,6 +13,7 @@
 
 #include "src/cli/command.hpp"
 #include "src/cli/platform/connection.hpp"
+#include "src/jail/walls.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/functions.hpp"
 #include "src/store/store.hpp"
@@ -85,6 +86,7 @@ std::optional<double> timeout(const Invocation& invocation);
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
                      std::size_t least, std::size_t most);
 bool flag(const Invocation& invocation, std::string_view name);
+jail::Mode jail_mode(const Invocation& invocation, std::string_view name); // "auto" if it is not given; throws UserError
 std::optional<std::string> text(const Invocation& invocation, std::string_view name);
 // A whole number from 0 on; `what` is for the message.
 std::uint64_t number(std::string_view text, std::string_view what);
@@ -98,7 +100,6 @@ std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& 
 
 std::unique_ptr<store::Store> open_store_at(const std::filesystem::path& path, Context& context);
 
-using ops::time_text;
 std::string bytes_text(std::uint64_t bytes);       // "31 MiB"
 std::string live_text(const nlohmann::json& live); // "v4", "v3:10%,v4:90%", "none"
 std::string url_of(const std::string& route, const std::string& scheme, std::uint64_t port);

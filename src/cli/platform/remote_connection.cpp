@@ -8,9 +8,9 @@
 
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/progress.hpp"
+#include "src/common/digest.hpp"
 #include "src/remote/remotes.hpp"
 #include "src/remote/upload.hpp"
-#include "src/store/digest.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/write.hpp"
 
@@ -97,7 +97,7 @@ Pulled There::pull(const std::string& reference, int fd) {
     std::string digest(head.header("ETag"));
     digest = digest.size() > 2 ? digest.substr(1, digest.size() - 2) : "";
     const std::uint64_t size = length_of(head);
-    store::Sha256 sum;
+    Sha256 sum;
     std::uint64_t at = 0;
     for (int failures = 0; at < size;) {
         const std::uint64_t before = at;

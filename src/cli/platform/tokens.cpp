@@ -1,7 +1,9 @@
 // kvmserver token: create, list, revoke.
 #include <fmt/format.h>
 
+#include "src/ceilings/file.hpp"
 #include "src/cli/nearest.hpp"
+#include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -35,6 +37,13 @@ constexpr OptionSpec kExpires{.name = "expires",
                               .value = "TIME",
                               .help = "valid for so long: 90s, 10m, 12h, 30d (for ever)"};
 
+constexpr OptionSpec kCeilings{
+    .name = "ceilings",
+    .kind = Kind::text,
+    .group = "Options",
+    .value = "FILE",
+    .help = "what its deploys are granted at most, TOML (docs/SERVE.md; with --prefix little by default)"};
+
 std::uint64_t seconds_of(const std::string& text) {
     const std::string units = "smhd";
     const std::uint64_t lengths[] = {1, 60, 3600, 86400};
@@ -57,6 +66,8 @@ int create(const Invocation& invocation, Context& context) {
         body["routes"] = routes->second.values;
     if (const auto expires = text(invocation, "expires"))
         body["expires_in"] = seconds_of(*expires);
+    if (const auto file = text(invocation, "ceilings"))
+        body["ceilings"] = to_json(CeilingsFile::read_single(absolute_path(context.folder, *file)));
     const json made = connect(invocation, context)->call("POST", target_of({"tokens"}), body);
     if (flag(invocation, "json")) {
         print_json(context, made);
@@ -110,7 +121,7 @@ int revoke(const Invocation& invocation, Context& context) {
 int token(const Invocation& invocation, Context& context) {
     const std::string action = invocation.operands.empty() ? "" : invocation.operands.front();
     if (action != "create")
-        for (const char* option : {"scope", "prefix", "route", "expires"})
+        for (const char* option : {"scope", "prefix", "route", "expires", "ceilings"})
             if (invocation.settings.find(option) != invocation.settings.end())
                 throw UserError(ExitCode::usage, fmt::format("--{} is for token create", option));
     if (action == "create")
@@ -130,7 +141,7 @@ Command token_command() {
             .synopsis = kSynopsis,
             .summary = "tokens for clients elsewhere",
             .operands = Operands::ours,
-            .options = options({kScope, kPrefix, kRoute, kExpires}),
+            .options = options({kScope, kPrefix, kRoute, kExpires, kCeilings}),
             .action = token};
 }
 

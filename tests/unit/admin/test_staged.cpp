@@ -7,9 +7,9 @@ using namespace kvmserver::admin::test;
 
 namespace {
 
-store::Digest bring(World& world) {
+Digest bring(World& world) {
     store::SnapshotHold hold = store::test::import(world.store, store::test::sample_pieces(1));
-    const store::Digest digest = hold.digest();
+    const Digest digest = hold.digest();
     world.api.staged().add(std::move(hold), 7);
     return digest;
 }
@@ -18,7 +18,7 @@ store::Digest bring(World& world) {
 
 TEST_CASE("gc leaves a snapshot that was brought just now") {
     World world;
-    const store::Digest digest = bring(world);
+    const Digest digest = bring(world);
     CHECK(world.api.staged().all_of(7) == std::vector{digest});
     CHECK(world.api.staged().all_of(8).empty());
     CHECK(world.ask("POST", "/v1/gc").json()["snapshots"] == 0);

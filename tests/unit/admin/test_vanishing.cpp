@@ -13,7 +13,7 @@ TEST_CASE("a function that is deleted meanwhile is no matter of requests about o
     const std::string token = store::Tokens(world.store).create("mine", store::kScopeDeploy, "mine-", {});
     const std::string mine =
         "/v1/snapshots/sha256:" + store::Functions(world.store).versions("mine-a").front().snapshot.hex();
-    const store::Digest theirs = [&] {
+    const Digest theirs = [&] {
         store::test::deploy(world.store, "mine-b", 2);
         return store::Functions(world.store).versions("mine-b").front().snapshot;
     }();

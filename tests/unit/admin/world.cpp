@@ -14,7 +14,15 @@ std::size_t Client::read(std::span<std::byte> into) {
     return count;
 }
 
-void Client::begin(unsigned status, const Headers&, std::optional<std::uint64_t>) { reply_.status = status; }
+void Client::begin(unsigned status, const Headers& headers, std::optional<std::uint64_t>) {
+    reply_.status = status;
+    reply_.headers = headers;
+}
+
+std::string Reply::header(const std::string& name) const {
+    const auto at = std::ranges::find(headers, name, &Headers::value_type::first);
+    return at == headers.end() ? "" : at->second;
+}
 
 void Client::write(std::span<const std::byte> bytes) {
     reply_.body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());

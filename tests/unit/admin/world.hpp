@@ -16,6 +16,7 @@ public:
     std::vector<daemon::VersionLive> live() const override { return {}; }
     daemon::MetricsSnapshot metrics() const override { return {}; }
     daemon::LogStore& logs() override { return logs_; }
+    std::shared_ptr<const CeilingsFile> ceilings() const override { return std::make_shared<CeilingsFile>(); }
     store::Store& store() override { throw std::logic_error("the API has its own"); }
     daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
     void refresh() override {}
@@ -28,6 +29,8 @@ private:
 struct Reply {
     unsigned status = 0;
     std::string body;
+    Headers headers;
+    std::string header(const std::string& name) const; // "": there is none
     nlohmann::json json() const { return nlohmann::json::parse(body); }
 };
 

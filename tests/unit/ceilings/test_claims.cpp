@@ -65,7 +65,8 @@ TEST_CASE("paths are within a folder at its components") {
     claims.permissions.write = {"/srv/x"};
     CHECK(told({{"allow-write", json::array()}}, claims) == "--allow-write=/srv/x (granted: nothing)");
     CHECK(told({{"allow-read", {"/srv"}}}, claims) == "");
-    CHECK(told({{"allow-read", {"/home"}}}, claims) == "--allow-write=/srv/x (granted: /home)"); // writing implies reading
+    CHECK(told({{"allow-read", {"/home"}}}, claims) ==
+          "--allow-write=/srv/x (granted: /home)"); // writing implies reading
     claims.permissions = {};
     claims.permissions.read = {"/srv/x"};
     CHECK(told({{"allow-read", json::array()}, {"allow-write", {"/srv"}}}, claims) == "");
@@ -78,7 +79,8 @@ TEST_CASE("addresses are within ranges") {
     const auto granted = [](const char* text) { return json{{"allow-connect", {text}}}; };
     CHECK(connects("10.1.2.3:5432", granted("10.0.0.0/8")) == "");
     CHECK(connects("10.1.2.3:5432", granted("10.0.0.0/8:5432")) == "");
-    CHECK(connects("10.1.2.3:5432", granted("10.0.0.0/8:80")) == "--allow-connect=10.1.2.3:5432 (granted: 10.0.0.0/8:80)");
+    CHECK(connects("10.1.2.3:5432", granted("10.0.0.0/8:80")) ==
+          "--allow-connect=10.1.2.3:5432 (granted: 10.0.0.0/8:80)");
     CHECK(connects("10.1.2.3", granted("10.0.0.0/8:80")) != ""); // any port
     CHECK(connects("11.0.0.1:80", granted("10.0.0.0/8")) != "");
     CHECK(connects("[::ffff:10.1.2.3]:80", granted("10.0.0.0/8")) == "");
@@ -96,14 +98,17 @@ TEST_CASE("addresses are within ranges") {
     CHECK(connects("db.example:80", granted("other.example")) != "");
     CHECK(connects("db.example:80", granted("10.0.0.0/8")) != "");
     CHECK(connects("db.example:80", granted("*:80")) == "");
-    CHECK(connects("10.1.2.3:80", {{"allow-connect", json::array()}}) == "--allow-connect=10.1.2.3:80 (granted: nothing)");
+    CHECK(connects("10.1.2.3:80", {{"allow-connect", json::array()}}) ==
+          "--allow-connect=10.1.2.3:80 (granted: nothing)");
 }
 
 TEST_CASE("what is denied is not within") {
     const json denied{{"deny-connect", {"host", "169.254.0.0/16", "10.0.0.0/8:22"}}};
     CHECK(connects("192.0.2.1:80", denied) == "");
-    CHECK(connects("169.254.169.254:80", denied) == "--allow-connect=169.254.169.254:80 (granted: *, not host, 169.254.0.0/16, 10.0.0.0/8:22)");
-    for (const char* rule : {"127.0.0.1:80", "127.9.9.9", "[::1]:80", "localhost:80", ":80", "0.0.0.0", "::", "[::ffff:127.0.0.1]:1"})
+    CHECK(connects("169.254.169.254:80", denied) ==
+          "--allow-connect=169.254.169.254:80 (granted: *, not host, 169.254.0.0/16, 10.0.0.0/8:22)");
+    for (const char* rule : {"127.0.0.1:80", "127.9.9.9", "[::1]:80", "localhost:80", ":80", "0.0.0.0",
+                             "::", "[::ffff:127.0.0.1]:1"})
         CHECK(connects(rule, denied) != "");
     CHECK(connects("10.1.1.1:80", denied) == "");
     CHECK(connects("10.1.1.1:22", denied) != "");
@@ -120,7 +125,43 @@ TEST_CASE("sockets to listen at") {
     CHECK(listens("unix:/run/app", "*") != "");
     CHECK(listens("unix:@a", "unix:@a") == "");
     CHECK(listens("unix:@ab", "unix:@a") != "");
+    CHECK(listens("unix:@ab", "unix:@a*") == "");
     CHECK(listens("unix:@a", "*") != "");
+}
+
+TEST_CASE("without a ceiling on listening, sockets at paths are within that of writing") {
+    Claims claims;
+    claims.permissions.listen = {parse_listen_rule("", "unix:/run/x"), parse_listen_rule("", "unix:@x"),
+                                 parse_listen_rule("", ":80")};
+    CHECK(told({{"allow-write", {"/srv"}}}, claims) == "--allow-listen=unix:/run/x (granted: /srv)");
+    CHECK(told({{"allow-read", json::array()}}, claims) == "--allow-listen=unix:/run/x (granted: nothing)");
+    CHECK(told({{"allow-write", {"/run"}}}, claims) == "");
+    CHECK(told({{"max-machines", 1}}, claims) == "");
+    CHECK(told({{"allow-write", json::array()}, {"allow-listen", {"*", "unix:/run", "unix:@*"}}}, claims) == "");
+}
+
+TEST_CASE("what everybody may read nobody may write to by that") {
+    const Granted granted = granted_by(with({{"allow-read", {"/srv"}}}));
+    CHECK(granted.write == std::vector<std::string>{"/srv"});
+    CHECK(granted.read->size() == 1 + public_paths().size());
+    CHECK(granted_by(with({{"allow-write", {"/srv"}}})).read == std::nullopt);
+    CHECK(granted_by(with({{"max-machines", 1}})) == Granted{});
+}
+
+TEST_CASE("a snapshot's facts claim what its machine does") {
+    MachineState state;
+    state.permissions.read = {"/srv"};
+    state.limits.open_files = 7;
+    state.frames = 3;
+    SnapshotFacts facts;
+    facts.permissions = state.permissions;
+    facts.limits = state.limits;
+    facts.frames = state.frames;
+    for (const Claims& claims : {claims_of(state), claims_of(facts)}) {
+        CHECK(claims.permissions == state.permissions);
+        CHECK(claims.limits.open_files == 7);
+        CHECK(claims.image_bytes == 3 * 4096);
+    }
 }
 
 TEST_CASE("volumes by their folder on the host, variables by pattern") {
@@ -130,7 +171,8 @@ TEST_CASE("volumes by their folder on the host, variables by pattern") {
     CHECK(mounts("/srv/data:/mnt:rx", data) == "--volume=/srv/data:/mnt:rx (granted: /srv/data:rw)");
     CHECK(mounts("/srv/database:/srv/data", data) != "");
     CHECK(mounts("/:/srv/data", data) != "");
-    CHECK(mounts("/srv/data:/mnt", {{"volumes", json::array()}}) == "--volume=/srv/data:/mnt:r (granted: nothing)");
+    CHECK(mounts("/srv/data:/mnt", {{"volumes", json::array()}}) ==
+          "--volume=/srv/data:/mnt:r (granted: nothing)");
     const json paths{{"allow-read", {"/srv/data"}}, {"allow-write", {"/srv/out"}}}; // it is theirs, too
     CHECK(mounts("/srv/data:/mnt", paths) == "");
     CHECK(mounts("/srv/data:/mnt:rw", paths) == "--volume=/srv/data:/mnt:rw (granted: /srv/out)");
@@ -150,8 +192,12 @@ TEST_CASE("everything at once") {
     claims.permissions.all = true;
     CHECK(told({{"max-main-memory", 8192}}, claims) == "");
     CHECK(told({{"allow-read", {"/"}}}, claims) == "");
+    CHECK(told({{"allow-listen", {"*", "unix:/", "unix:@*"}}, {"allow-connect", {"*", "unix:@*"}}}, claims) == "");
+    CHECK(told({{"allow-listen", {"*", "unix:/"}}}, claims) != "");
+    CHECK(told({{"allow-connect", {"*:80", "unix:@*"}}}, claims) != "");
     for (const char* key : {"allow-read", "allow-write", "allow-connect", "allow-listen", "allow-env"})
-        CHECK(told({{key, json::array()}}, claims) == std::string("--allow-all (granted: ") + key + " nothing)");
+        CHECK(told({{key, json::array()}}, claims) ==
+              std::string("--allow-all (granted: ") + key + " nothing)");
     CHECK(told({{"deny-connect", {"host"}}}, claims) == "--allow-all (granted: allow-connect *, not host)");
     CHECK(told(to_json(strangers_ceilings()), claims).find("--allow-all") == 0);
 }
@@ -167,10 +213,11 @@ TEST_CASE("limits") {
     claims.machines = 5;
     const Ceilings most = over(strangers_ceilings(), with({{"max-machines", 4}, {"max-queue", 10}}));
     const auto found = above(most, claims);
-    CHECK(text_of(found) == "--max-request-time=9 (granted: 8 s); --max-request-total without end (granted: 300 s); "
-                            "--max-main-memory=9000 (granted: 8192 MiB); --max-request-memory=129 (granted: 128 MiB); "
-                            "1025 open files (granted: 1024); 9000 MiB of memory in the snapshot (granted: 8192 MiB); "
-                            "function.scale.max = 5 (granted: 4)");
+    CHECK(text_of(found) ==
+          "--max-request-time=9 (granted: 8 s); --max-request-total without end (granted: 300 s); "
+          "--max-main-memory=9000 (granted: 8192 MiB); --max-request-memory=129 (granted: 128 MiB); "
+          "1025 open files (granted: 1024); 9000 MiB of memory in the snapshot (granted: 8192 MiB); "
+          "function.scale.max = 5 (granted: 4)");
     CHECK(std::ranges::count_if(found, &Excess::fatal) == 1);
     const Limits limits = lesser(claims.limits, most);
     CHECK(limits == Limits{});

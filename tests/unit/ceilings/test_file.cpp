@@ -64,10 +64,21 @@ max-machines = 8
     CHECK(CeilingsFile().of("x") == Ceilings{});
 }
 
+TEST_CASE("a prefix ends at a word") {
+    const File file("[prefix.shop]\nmax-machines = 4\n");
+    const CeilingsFile read = CeilingsFile::read(file.path);
+    CHECK(read.of("shop").machines == 4u);
+    CHECK(read.of("shop-a").machines == 4u);
+    CHECK(read.of("shopping").machines == std::nullopt);
+    CHECK(read.sections_of("shop-a").size() == 2);
+    CHECK(read.sections_of("shopping").size() == 1);
+}
+
 TEST_CASE("what is wrong is told with its line, and never taken for a ceiling") {
     CHECK(refused("max-machines = 1\nmax-machine = 2\n").find("2: there is no ceiling \"max-machine\"") == 0);
-    CHECK(refused("\nmax-machines = \"4\"").find("2: max-machines must be a whole number from 0 to") == 0);
-    CHECK(refused("max-machines = -1") != "");
+    CHECK(refused("\nmax-machines = \"4\"").find("2: max-machines must be a whole number from 1 to") == 0);
+    CHECK(refused("max-machines = 0") != "");
+    CHECK(refused("max-queue = -1") != "");
     CHECK(refused("max-main-memory = 1e9") != "");
     CHECK(refused("max-main-memory = 9223372036854775807") != ""); // MiB
     CHECK(refused("max-request-time = inf") != "");
@@ -82,6 +93,7 @@ TEST_CASE("what is wrong is told with its line, and never taken for a ceiling") 
     CHECK(refused("allow-connect = [\"10.0.0.0/40\"]") != "");
     CHECK(refused("[prefix]\nshop = 1\n").find("2: write [prefix.") == 0);
     CHECK(refused("[prefix.\"\"]\n") != "");
+    CHECK(refused("\n[prefix.Shop]\nmax-machines = 1\n").find("2: prefix \"Shop\"") == 0); // of no function
     CHECK(refused("[prefix.\"a-\"]\nmax-machine = 1\n").find("2: there is no ceiling") == 0);
     CHECK(refused("max-machines =") != "");
     CHECK_THROWS_AS(CeilingsFile::read("/nowhere/ceilings.toml"), tinykvm::UserError);

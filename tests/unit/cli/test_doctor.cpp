@@ -96,6 +96,9 @@ TEST_CASE("doctor: limits and the store") {
                contains("ulimit -n 65536, after raising nofile") && contains("ulimit -v unlimited") &&
                    contains("sysctl vm.overcommit_memory=0") && contains("max_user_watches=65536") &&
                    contains("only 1.0 MiB free: kvmserver gc"));
+    CHECK_THAT(text(other_checks(facts)), !contains("SMT"));
+    facts.smt = true;
+    CHECK_THAT(text(other_checks(facts)), contains("SMT on: ") && contains("/sys/devices/system/cpu/smt/control"));
     facts.store_permitted = false;
     CHECK_THAT(text(other_checks(facts)), contains("store /home/ann/store not permitted"));
 }

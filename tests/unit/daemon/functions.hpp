@@ -66,7 +66,8 @@ private:
 
 struct Functions {
     explicit Functions(std::uint64_t max_machines)
-        : supervisor(store, cache, logs, metrics, max_machines, JailSettings{jail::Mode::off, {}}, [](const Job&) {}) {}
+        : supervisor(store, cache, logs, metrics, max_machines, 0, JailSettings{jail::Mode::off, {}, {}}, examinations,
+                     [](const Job&) {}) {}
 
     // A version of a function that nothing is known of yet.
     std::shared_ptr<Target> add(unsigned max = 2, unsigned queue = 4) {
@@ -95,6 +96,7 @@ struct Functions {
     Metrics metrics;
     CacheService cache{FolderCache("")}; // none
     Workers workers;                     // before what starts them
+    Examinations examinations{Examinations::Ways{}}; // none: there are no jails
     Supervisor supervisor;
 
 private:

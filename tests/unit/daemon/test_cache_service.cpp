@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,7 +52,7 @@ private:
 
 Bytes pages_of(int seed, std::size_t pages = 3) { return Bytes(pages * 4096, static_cast<std::byte>(seed)); }
 CacheEntry entry_of(const Bytes& pages) {
-    return {sha256_bytes(pages), static_cast<std::uint32_t>(pages.size())};
+    return {sha256(pages).bytes, static_cast<std::uint32_t>(pages.size())};
 }
 
 UniqueFd memfd_of(const Bytes& bytes, int seals = link::cache_seals()) {
@@ -72,7 +73,7 @@ std::size_t open_descriptors() {
 }
 
 CacheGuest guest_of(const std::string& name, std::uint64_t most = 1 << 30, const std::string& tenant = "") {
-    return {name, tenant, store::sha256(name), most};
+    return {name, tenant, sha256(name), most};
 }
 
 // What a process asks. Nothing: it is not heard any more.
@@ -156,6 +157,32 @@ TEST_CASE("what one process hands over another one gets") {
     REQUIRE(again);
     CHECK(holds(again->front(), a));
     CHECK(served.folder.copies() == 2);
+    CHECK(served.broken == 0);
+}
+
+TEST_CASE("without room for its descriptor there is no copy, and nobody is to blame") {
+    Served served;
+    const UniqueFd one = served.service.connect(guest_of("one v1"));
+    const Bytes pages = pages_of(1);
+    const UniqueFd file = memfd_of(pages);
+    const CacheEntry entry = entry_of(pages);
+    REQUIRE(keep(one, entry_of(pages_of(2)), memfd_of(pages_of(2)).get())); // what it opens only once is open
+    rlimit usual{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    const int next = ::dup(file.get()); // the lowest number that is free
+    REQUIRE(next >= 0);
+    ::close(next);
+    const rlimit few{static_cast<rlim_t>(next), usual.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const bool offered = link::send_request(one.get(), CacheKind::offer, std::span(&entry, 1), file.get());
+    const auto kept = keep(one, entry, file.get());
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &usual) == 0);
+    REQUIRE(offered);
+    REQUIRE(kept);
+    CHECK_FALSE(kept->front());
+    const auto later = keep(one, entry, file.get());
+    REQUIRE(later);
+    CHECK(holds(later->front(), pages));
     CHECK(served.broken == 0);
 }
 
@@ -380,7 +407,7 @@ TEST_CASE("a folder that goes away is no harm") {
 }
 
 TEST_CASE("an allowance comes back with time") {
-    Allowance allowance(100, 1000, 0);
+    kvmserver::link::Allowance allowance(100, 1000, 0);
     CHECK(allowance.take(60, 0));
     CHECK_FALSE(allowance.take(60, 0));
     CHECK(allowance.wait_ns(60, 0) > 199);

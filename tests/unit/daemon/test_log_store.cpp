@@ -96,3 +96,32 @@ TEST_CASE("who reads long logs does not hold up who adds a line") {
     reader.join();
     CHECK(added > 100);
 }
+
+TEST_CASE("a function's files stay below a limit of its own, and shrink when that is lowered") {
+    const Folder folder;
+    LogLimits limits;
+    limits.lines = 1;
+    LogStore store(folder.path, limits);
+    const auto bytes = [&] {
+        std::uintmax_t sum = 0;
+        for (const auto& entry : std::filesystem::directory_iterator(folder.path / "hello"))
+            sum += entry.file_size();
+        return sum;
+    };
+    const auto add = [&](int count) {
+        for (int i = 0; i < count; ++i)
+            store.add(line_of("hello", std::string(1000, 'x')));
+    };
+    add(100);
+    CHECK(bytes() > 100'000);
+    store.limit("hello", 50'000);
+    CHECK(bytes() <= 50'000);
+    add(100);
+    CHECK(bytes() <= 50'000);
+    CHECK(bytes() > 20'000);
+    store.add(line_of("hello", std::string(30'000, 'x'))); // alone more than a file may hold
+    CHECK(bytes() <= 50'000);
+    store.limit("hello", {});
+    add(100);
+    CHECK(bytes() > 100'000);
+}

@@ -215,7 +215,7 @@ TEST_CASE("hostile interpreters") {
     CHECK(with("/lib/ld", 7) == "x: is damaged: its interpreter's path is not terminated");
     CHECK(with("/lib/ld", 0) == "x: is damaged: its interpreter's path is not terminated");
     CHECK(with("", 1) == "x: is damaged: its interpreter \"\" is not an absolute path");
-    CHECK(with("ld\n.so", 7) == "x: is damaged: its interpreter \"ld?.so\" is not an absolute path");
+    CHECK(with("ld\n.so", 7) == "x: is damaged: its interpreter \"ld\\x0a.so\" is not an absolute path");
     CHECK(with("/lib/ld", 0x10000).find("truncated: the interpreter's path ends at") == 3);
     CHECK(spoiled([](auto& e) {
               e.body.assign(0x8000, std::byte{'/'});
@@ -261,7 +261,7 @@ TEST_CASE("scripts") {
     CHECK(error("#!") == none);
     CHECK(error("#!\n/bin/sh") == none);
     CHECK(error("#! \t \n") == none);
-    CHECK(error("#!/bin/sh\r\n").find("Windows line ends; its interpreter \"/bin/sh?\"") !=
+    CHECK(error("#!/bin/sh\r\n").find("Windows line ends; its interpreter \"/bin/sh\\x0d\"") !=
           std::string::npos);
     CHECK(error("#!/" + std::string(300, 'a')) == "x: is a script whose interpreter's path is too long");
     // As in Linux, 256 bytes are looked at.

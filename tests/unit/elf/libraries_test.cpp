@@ -237,7 +237,7 @@ TEST_CASE("hostile search paths end") {
     CHECK(tree.find(tree.program({{DT_NEEDED, "liba.so"}, {DT_RPATH, path}})) == " !liba.so");
     CHECK(tree.find(tree.program({{DT_NEEDED, "../$LIB/$PLATFORM/$NOTHING/${LIB"}})) ==
           " !../$LIB/$PLATFORM/$NOTHING/${LIB");
-    CHECK(tree.find(tree.program({{DT_NEEDED, "a\nb"}})) == " !a?b");
+    CHECK(tree.find(tree.program({{DT_NEEDED, "a\nb"}})) == " !a\\x0ab");
 }
 
 TEST_CASE("the cache of the system") {

@@ -6,11 +6,12 @@ using namespace kvmserver::jail;
 TEST_CASE("a plan is the same after its text") {
     Plan plan;
     plan.mode = Mode::strict;
-    plan.network = true;
+    plan.network = plan.connect = true;
     add_place(plan, "/srv/with a\nline", false);
     add_place(plan, "/srv/data", true);
     plan.folders = {"/home/app"};
     plan.hidden = {"/var/lib/kvmserver"};
+    plan.bounds = {{{"/srv/data", false}, {"/run", true}}, {}};
     CHECK(plan_from(to_text(plan)) == plan);
 }
 
@@ -34,6 +35,8 @@ TEST_CASE("what is no plan is none") {
     CHECK_FALSE(of("jauto\0r\0"sv));
     CHECK_FALSE(of("jauto\0x/srv\0"sv));     // of no kind
     CHECK_FALSE(of("jauto\0nyes\0"sv));
+    CHECK_FALSE(of("jauto\0R/srv\0"sv)); // of no bound
+    CHECK_FALSE(of("jauto\0b\0Rsrv\0"sv));
     CHECK_FALSE(of(std::string("jauto\0r/"sv) + std::string(5000, 'a') + std::string(1, '\0')));
     std::string many = "jauto" + std::string(1, '\0');
     for (int i = 0; i <= 10'000; ++i)

@@ -31,7 +31,8 @@ bool covers(const std::string& grant, const std::string& host, std::uint16_t por
     return NetGrants({parse_net_grant("allow-connect", grant)}).covers(address(host, port));
 }
 
-// A folder that may be written to ("own"), one that may be read ("open"), and one that is nobody's concern ("secret").
+// A folder that may be written to ("own"), one that may be read ("open"), and one that is nobody's concern
+// ("secret").
 struct Tree {
     TempFolder tmp;
     std::string own = tmp / "own", open = tmp / "open", secret = tmp / "secret";
@@ -75,7 +76,8 @@ bool listens(const Policy& policy, const std::string& abstract) {
     sockaddr_un un{};
     un.sun_family = AF_UNIX;
     abstract.copy(un.sun_path + 1, abstract.size());
-    return policy.may_listen(reinterpret_cast<const sockaddr*>(&un), static_cast<socklen_t>(sizeof(sa_family_t) + 1 + abstract.size()));
+    return policy.may_listen(reinterpret_cast<const sockaddr*>(&un),
+                             static_cast<socklen_t>(sizeof(sa_family_t) + 1 + abstract.size()));
 }
 
 } // namespace
@@ -157,7 +159,8 @@ TEST_CASE("a link that a program makes in its own folder leads to nothing more, 
     SECTION("a volume") { asked.volumes = {{tree.own + "/link", tree.secret, true, true, false}}; }
     SECTION("a socket") { asked.listen = {{"unix:" + tree.own + "/link", 0}}; }
     Granted most = tree.granted();
-    SECTION("a grant within a folder of the program's own") { // which is dropped: the one around it grants what is there
+    SECTION("a grant within a folder of the program's own") { // which is dropped: the one around it grants
+                                                              // what is there
         asked.all = true;
         most.read->push_back(tree.own + "/link");
     }
@@ -169,6 +172,21 @@ TEST_CASE("a link that a program makes in its own folder leads to nothing more, 
         CHECK(error_of(policy, path, O_RDWR) == EACCES);
     }
     CHECK(policy.socket_place(tree.own + "/link/sock", {}).error != 0);
+}
+
+TEST_CASE("a socket at a path is something written, where listening has no ceiling of its own") {
+    Tree tree;
+    Permissions asked;
+    for (const std::string& folder : {tree.own, tree.open})
+        asked.listen.push_back(parse_listen_rule("", "unix:" + folder));
+    const Policy policy(asked, {}, {tree.granted()});
+    CHECK(policy.socket_place(tree.own + "/sock", {}).error == 0);
+    CHECK(policy.socket_place(tree.open + "/sock", {}).error == EACCES);
+    Granted most = tree.granted();
+    most.listen = {parse_net_grant("", "unix:" + tree.open)};
+    const Policy other(asked, {}, {most});
+    CHECK(other.socket_place(tree.open + "/sock", {}).error == 0);
+    CHECK(other.socket_place(tree.own + "/sock", {}).error == EACCES);
 }
 
 TEST_CASE("volumes are granted by the folder on the host, whatever the guest calls it") {
@@ -204,11 +222,13 @@ TEST_CASE("addresses and abstract names: both must allow") {
     Permissions asked = everything();
     Granted most;
     most.connect = {parse_net_grant("", "*")};
-    most.deny_connect.emplace({parse_net_grant("", "host"), parse_net_grant("", "169.254.0.0/16"), parse_net_grant("", "10.0.0.0/8:22")});
+    most.deny_connect.emplace({parse_net_grant("", "host"), parse_net_grant("", "169.254.0.0/16"),
+                               parse_net_grant("", "10.0.0.0/8:22")});
     most.listen = {parse_net_grant("", "*"), parse_net_grant("", "unix:@mine")};
     const Policy policy(asked, {}, {most});
     CHECK(connects(policy, "192.0.2.1", 443));
-    for (const char* own : {"127.0.0.1", "127.1.2.3", "::1", "::", "0.0.0.0", "::ffff:127.0.0.1", "169.254.169.254"})
+    for (const char* own :
+         {"127.0.0.1", "127.1.2.3", "::1", "::", "0.0.0.0", "::ffff:127.0.0.1", "169.254.169.254"})
         CHECK(!connects(policy, own, 80));
     CHECK(connects(policy, "10.0.0.1", 80));
     CHECK(!connects(policy, "10.0.0.1", 22));

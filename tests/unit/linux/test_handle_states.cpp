@@ -225,6 +225,15 @@ TEST_CASE("states that no table can have given are refused") {
         change(changed);
         return refused(changed);
     };
+    CHECK(with([](HandleState& s) { s.memory_file = {{0777, 0, 0, 0}}; })); // of what is none
+    CHECK(with([](HandleState& s) {
+        s.kind = HandleKind::memfd;
+        s.memory_file = {{0777, 0, 0, 0}, {0777, 0, 0, 0}};
+    }));
+    CHECK(with([](HandleState& s) {
+        s.kind = HandleKind::memfd;
+        s.memory_file = {{0777, 0x40, 0, 0}};
+    }));
     CHECK(with([](HandleState& s) { s.number = -1; }));
     CHECK(with([](HandleState& s) { s.number = 0x7fffffff; }));
     CHECK(with([](HandleState& s) { s.number = 5; }));

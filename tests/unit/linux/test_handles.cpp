@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "tests/unit/linux/world.hpp"
@@ -205,6 +207,48 @@ TEST_CASE("a memfd of the base is copied before it is written") {
     CHECK(text == "before");
     CHECK(world.call(SYS_fstat, 4, World::kData) == 0);
     CHECK(world.get<struct stat>(World::kData).st_size == 3 << 20);
+}
+
+TEST_CASE("attributes of a memfd of the base are changed in a copy") {
+    World world;
+    CHECK(world.call(SYS_memfd_create, world.text("m"), 2 /* MFD_ALLOW_SEALING */, World::kReply) == 4);
+    CHECK(world.write(4, "before", 0) == 6);
+    CHECK(world.call(SYS_fchmod, 4, 0640) == 0);
+    CHECK(world.call(SYS_fcntl, 4, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    const auto base = world.handles->freeze();
+    const HandleTable clone(base, 64);
+    const auto seen = [&] {
+        CHECK(world.call(SYS_fstat, 4, World::kData) == 0);
+        const auto info = world.get<struct stat>(World::kData);
+        return std::tuple(info.st_ino, attributes_of(world.handles->fd(4)));
+    };
+    const auto before = seen();
+    CHECK(std::get<1>(before).mode == 0640);
+    CHECK(std::get<1>(before).seals == F_SEAL_SHRINK);
+    std::string text;
+    CHECK(world.read(4, 6, 0, text) == 6);
+    CHECK(seen() == before); // not even the time of access
+    struct Change {
+        const char* what;
+        std::function<std::int64_t()> make;
+    };
+    const std::array times{timespec{5, 0}, timespec{6, 0}};
+    world.put(times);
+    for (const Change& change :
+         {Change{"mode", [&] { return world.call(SYS_fchmod, 4, 0123); }},
+          Change{"owner", [&] { return world.call(SYS_fchown, 4, ::geteuid(), ::getegid()); }},
+          Change{"times", [&] { return world.call(SYS_utimensat, 4, 0, World::kData, 0); }},
+          Change{"by an empty path", [&] { return world.call(452, 4, world.text(""), 0611, AT_EMPTY_PATH); }},
+          Change{"seals", [&] { return world.call(SYS_fcntl, 4, F_ADD_SEALS, F_SEAL_SEAL); }}}) {
+        INFO(change.what);
+        CHECK(change.make() == 0);
+        CHECK(std::get<0>(seen()) == std::get<0>(before)); // for the program it is the same file
+        CHECK((attributes_of(world.handles->fd(4)).seals & F_SEAL_SHRINK) != 0);
+        CHECK(attributes_of(clone.fd(4)) == std::get<1>(before));
+        world.handles->reset();
+        CHECK(seen() == before);
+        world.put(times);
+    }
 }
 
 TEST_CASE("what may be mapped") {

@@ -1,6 +1,6 @@
 #include "tests/catch.hpp"
 #include "tinykvm/linux/path_rules.hpp"
-#include "tinykvm/linux/path_text.hpp"
+#include "tinykvm/base/path_text.hpp"
 
 using namespace tinykvm;
 

@@ -243,6 +243,10 @@ TEST_CASE("volumes show host folders elsewhere") {
     CHECK(error("/kvmserver-test/file") == 0);
     CHECK(error("/kvmserver-test/file/x") == ENOTDIR);
     CHECK(error("/kvmserver-test", O_PATH) == 0); // is not on the host at all
+    CHECK(error("/kvmserver-test/data/..", O_PATH) == 0); // and found again from within
+    CHECK(error("/kvmserver-test/data/sub/../..", O_PATH | O_DIRECTORY) == 0);
+    CHECK(policy.open("/kvmserver-test/data/..", O_PATH, 0, {}).path == "/kvmserver-test");
+    CHECK(error("/kvmserver-test/data/..", O_RDONLY | O_DIRECTORY) == EACCES);
     CHECK(error("/kvmserver-test/other") == ENOENT);
     CHECK(error(tmp / "host/f") == ENOENT); // only where the volume is
     CHECK(error("/kvmserver-test/data/new", O_WRONLY | O_CREAT) == EACCES);
@@ -253,6 +257,37 @@ TEST_CASE("volumes show host folders elsewhere") {
     const OpenedPath refused = policy.open("/kvmserver-test/data/f", O_WRONLY, 0, {});
     CHECK(refused.refused == "--volume=" + (tmp / "host") + ":/kvmserver-test/data:rw would allow it");
     CHECK(policy.place("/kvmserver-test/data/rw", false, {}).error == EBUSY);
+}
+
+TEST_CASE("no file is made where a folder leads to a volume") {
+    TempFolder tmp;
+    fs::create_directories(tmp / "written");
+    fs::create_directories(tmp / "host");
+    write_file(tmp / "host/f", "volume");
+    Permissions permissions;
+    permissions.write = {tmp / "written"};
+    permissions.volumes = {{tmp / "host", tmp / "written/way/v", true, false, false}};
+    const Policy policy(permissions);
+    const auto error = [&](const std::string& path, int flags) { return policy.open(path, flags, 0600, {}).error; };
+    CHECK(error(tmp / "written/way", O_RDWR | O_CREAT) == EISDIR);
+    CHECK(error(tmp / "written/way", O_RDONLY | O_CREAT) == EISDIR);
+    CHECK(error(tmp / "written/way", O_RDONLY | O_CREAT | O_EXCL) == EEXIST);
+    CHECK_FALSE(fs::exists(tmp / "written/way"));
+    CHECK(error(tmp / "written/way/../new", O_RDWR | O_CREAT) == 0);
+    CHECK(error(tmp / "written/way/v/f", O_RDONLY) == 0);
+}
+
+TEST_CASE("from a permitted folder in /tmp, \"..\" may be looked up, not listed") {
+    std::string name = "/tmp/kvmserver-linux-XXXXXX";
+    REQUIRE(::mkdtemp(name.data()));
+    Permissions permissions;
+    permissions.read = {name};
+    const Policy policy(permissions);
+    CHECK(policy.open(name + "/..", O_PATH, 0, {}).error == 0);
+    CHECK(policy.open(name + "/..", O_RDONLY | O_DIRECTORY, 0, {}).error == EACCES);
+    CHECK(policy.open(name + "/../" + name.substr(5), O_RDONLY, 0, {}).error == 0);
+    CHECK(policy.open(name + "/../other", O_RDONLY, 0, {}).error == kOwnPath);
+    fs::remove(name);
 }
 
 TEST_CASE("a volume whose host folder is missing is the user's mistake") {

@@ -392,6 +392,38 @@ TEST_CASE("gather over more memory than there is: refused, and nothing is lost")
     CHECK(w.space.store(GuestVirt(kAt), 1ull));
 }
 
+namespace {
+// There is a frame of memory left, or none.
+void use_up(AddressSpace& space, std::uint64_t at) {
+    REQUIRE(space.mmap(at, 64 * kMiB, kRw, kAnon | MAP_FIXED, nullptr, 0) > 0);
+    for (std::uint64_t page = at; space.fault(GuestVirt(page), FaultAccess::write) == FaultOutcome::done;)
+        page += kPageSize;
+}
+} // namespace
+
+TEST_CASE("mremap without memory for tables: everything stays where it was") {
+    BootWorld w(1 * kMiB);
+    REQUIRE(map(w.space, kAt, 2) > 0);
+    REQUIRE(w.space.store(GuestVirt(kAt + kPageSize), std::uint64_t{42}));
+    use_up(w.space, kAt + kMiB);
+    const std::uint64_t regions = w.space.regions().size();
+    CHECK(w.space.mremap(kAt, pages(2), pages(2), MREMAP_MAYMOVE | MREMAP_FIXED, std::uint64_t{1} << 46) == -ENOMEM);
+    CHECK(load(w.space, kAt + kPageSize) == 42);
+    CHECK(w.space.regions().size() == regions);
+    CHECK_FALSE(w.space.load<char>(GuestVirt(std::uint64_t{1} << 46)));
+}
+
+TEST_CASE("a fault that finds no memory for tables loses no frame") {
+    for (std::uint64_t at = kAt; at < kAt + 512 * kPageSize; at += kPageSize) {
+        BootWorld w(1 * kMiB);
+        REQUIRE(w.space.mmap(at, 64 * kMiB, kRw, kAnon | MAP_FIXED, nullptr, 0) > 0);
+        std::uint64_t page = at;
+        while (w.space.fault(GuestVirt(page), FaultAccess::write) == FaultOutcome::done)
+            page += kPageSize;
+        CHECK(w.ram.bytes_in_use() == reachable_frames(w.space) * kPageSize);
+    }
+}
+
 TEST_CASE("strings end before what cannot be read") {
     BootWorld w;
     AddressSpace& s = w.space;

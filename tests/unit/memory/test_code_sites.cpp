@@ -103,6 +103,22 @@ TEST_CASE("system call sites: what cannot be moved, or is no call at all, stays"
     CHECK(both[0].moved == 7);
 }
 
+TEST_CASE("system call sites: the jump of one never lies over another's call", "[sites]") {
+    // Found by fuzzing: a CPUID at 35 and one at 47. Read from a byte later, A2 of the first begins
+    // mov [0x48ffffffff909090], al, which the second's jump would replace: then the first is none any more, nor is
+    // what its stub comes back to.
+    const auto found = sites_in({0x00, 0xb8, 0x64, 0,    0,    0,    0x48, 0x8b, 0x64, 0,    0xb8, 1,    0,
+                                 0,    0x80, 0x48, 0x90, 0x90, 0x0f, 0x64, 0,    0,    0,    0x48, 0x8b, 0x64,
+                                 0,    0xb8, 1,    0,    0,    0x80, 0x48, 0x89, 0xde, 0x0f, 0xa2, 0x90, 0x90,
+                                 0x90, 0xff, 0xff, 0xff, 0xff, 0x48, 0x89, 0xde, 0x0f, 0xa2});
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].at + found[0].moved == 128 + 35);
+    // Side by side, both are.
+    const auto both = sites_in({0xb8, 1, 0, 0, 0x80, 0x0f, 0xa2, 0xb8, 2, 0, 0, 0x80, 0x0f, 0xa2});
+    REQUIRE(both.size() == 2);
+    CHECK(both[1].at == 128 + 7);
+}
+
 TEST_CASE("system call sites: in data that looks like code there are none", "[sites]") {
     std::vector<std::byte> data(1 << 20);
     std::uint64_t state = 1;

@@ -195,3 +195,23 @@ TEST_CASE("changing the same entries over and over takes no more memory, and sti
     CHECK(clone.space.tables().get(GuestVirt(at + 5 * kPageSize)) == before);
     CHECK_FALSE(clone.difference());
 }
+
+TEST_CASE("tables that a clone adds count as its memory, each invocation anew") {
+    BootWorld boot;
+    constexpr std::uint64_t room = 64;
+    CloneWorld clone(boot.freeze(), room * kPageSize);
+    // Each page needs three tables of its own.
+    const auto fill = [&] {
+        std::uint64_t pages = 0;
+        while (pages < 200 && clone.space.tables().set(GuestVirt(0x100'0000'0000 + (pages << 39)), pte::kPresent))
+            ++pages;
+        return pages;
+    };
+    CHECK(fill() == room / 3);
+    CHECK_FALSE(clone.ram.allocate(2));
+    clone.reset();
+    CHECK(clone.ram.allocate(room));
+    CHECK(fill() == 0);
+    clone.reset();
+    CHECK(fill() == room / 3); // the same tables again
+}

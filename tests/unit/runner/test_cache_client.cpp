@@ -22,7 +22,7 @@ Bytes pages_of(int seed, std::size_t pages = 5) {
     bytes[0] = static_cast<std::byte>(seed >> 8);
     return bytes;
 }
-CopyName name_of(const Bytes& pages) { return {sha256_bytes(pages), pages.size()}; }
+CopyName name_of(const Bytes& pages) { return {sha256(pages), pages.size()}; }
 
 bool holds(const UniqueFd& copy, const Bytes& pages) {
     Bytes read(pages.size());

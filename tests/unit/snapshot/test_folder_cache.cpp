@@ -8,11 +8,11 @@
 
 #include "src/snapshot/folder_cache.hpp"
 #include "src/snapshot/reader.hpp"
-#include "src/snapshot/text.hpp"
 #include "src/snapshot/writer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/snapshot/files.hpp"
 #include "tests/unit/snapshot/sample_state.hpp"
+#include "tinykvm/base/text.hpp"
 
 using namespace kvmserver;
 namespace fs = std::filesystem;
@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t kPages = 5 * 4096;
 
 test::Bytes pages_of(unsigned seed) { return test::make_memory(kPages / 4096, seed); }
-CopyName name_of(const test::Bytes& pages) { return {sha256_bytes(pages), pages.size()}; }
+CopyName name_of(const test::Bytes& pages) { return {sha256(pages), pages.size()}; }
 CopyName name_of(unsigned seed) { return name_of(pages_of(seed)); }
 
 bool holds(const UniqueFd& copy, const test::Bytes& pages) {
@@ -33,7 +33,7 @@ bool holds(const UniqueFd& copy, const test::Bytes& pages) {
 }
 
 fs::path file_of(const fs::path& cache, const CopyName& name) {
-    return cache / (to_hex(name.sha256) + ".pages");
+    return cache / (name.sha256.hex() + ".pages");
 }
 
 ino_t inode_of(const UniqueFd& copy) {

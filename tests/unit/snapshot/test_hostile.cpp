@@ -4,60 +4,31 @@
 
 #include "src/snapshot/bytes.hpp"
 #include "src/snapshot/codec.hpp"
+#include "src/snapshot/facts.hpp"
 #include "src/snapshot/reader.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/snapshot/files.hpp"
+#include "tests/unit/snapshot/bendable.hpp"
 #include "tests/unit/snapshot/matchers.hpp"
 #include "tests/unit/snapshot/sample_state.hpp"
 
 using namespace kvmserver;
 using test::Bytes;
 using test::Contains;
+using test::kFrames;
+using test::Sample;
 using tinykvm::ExitCode;
 
 namespace {
-
-constexpr std::uint32_t kFrames = 64;
-
-// A snapshot of two chunks of eight pages that can be bent.
-struct Sample {
-    std::vector<ChunkInfo> chunks;
-    std::vector<Bytes> stored;
-    tinykvm::MachineState state = test::sample_state(kFrames);
-
-    Sample() {
-        for (std::uint32_t i = 0; i < 2; ++i) {
-            Bytes raw(8 * 4096, static_cast<std::byte>(i + 1));
-            add_chunk(compress_section(raw), 8);
-            chunks.back().runs = {{i * 8 + 2, 8, 0}};
-        }
-    }
-
-    void add_chunk(Bytes bytes, std::uint32_t pages) {
-        ChunkInfo chunk;
-        chunk.stored = static_cast<std::uint32_t>(bytes.size());
-        chunk.pages = pages;
-        chunk.checksum = format::checksum_of(bytes);
-        chunks.push_back(chunk);
-        stored.push_back(std::move(bytes));
-    }
-
-    test::Parts parts() const {
-        test::Parts parts;
-        for (const Bytes& bytes : stored)
-            parts.chunks.insert(parts.chunks.end(), bytes.begin(), bytes.end());
-        parts.metadata = encode_metadata({this_version(), state});
-        parts.index = encode_index(chunks);
-        parts.chunk_count = static_cast<std::uint32_t>(chunks.size());
-        return parts;
-    }
-};
 
 std::string message_of(const test::Parts& parts) {
     const test::TempFolder folder;
     const auto path = folder / "hostile.snap";
     test::write_file(path, test::assemble(parts));
     const auto outcome = test::check_file(path);
+    if (const auto opened = test::outcome_of([&] { SnapshotReader::open(path); }); opened.code != ExitCode::ok) {
+        INFO(opened.message);
+        CHECK_THROWS_AS(examine_snapshot(*open_file_source(path)), FormatError);
+    }
     CHECK((outcome.code == ExitCode::ok || outcome.code == ExitCode::bad_snapshot));
     CHECK(outcome.message.find('\n') == std::string::npos);
     return outcome.message;
@@ -165,7 +136,7 @@ TEST_CASE("the index as bytes") {
 TEST_CASE("the SHA-256 of each chunk's pages") {
     const auto right = [](std::vector<ChunkInfo>& chunks) {
         for (std::uint8_t i = 0; i < 2; ++i)
-            chunks[i].sha256 = sha256_bytes(Bytes(8 * 4096, static_cast<std::byte>(i + 1)));
+            chunks[i].sha256 = sha256(Bytes(8 * 4096, static_cast<std::byte>(i + 1)));
     };
     CHECK(with_chunks(right) == "");
     CHECK_THAT(with_chunks([&](auto& chunks) {

@@ -1,11 +1,11 @@
 #include "src/snapshot/cpu_check.hpp"
 #include "src/snapshot/inspect.hpp"
-#include "src/snapshot/text.hpp"
 #include "src/snapshot/writer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/snapshot/files.hpp"
 #include "tests/unit/snapshot/matchers.hpp"
 #include "tests/unit/snapshot/sample_state.hpp"
+#include "tinykvm/base/text.hpp"
 
 using namespace kvmserver;
 using test::Contains;
@@ -81,7 +81,7 @@ TEST_CASE("inspect names what a snapshot holds") {
     const auto reader = SnapshotReader::open(path);
     const std::string text = describe(reader);
     for (const char* part : {"app.snap, ", "format 1, guest kernel ABI 7 (01080f161d24)",
-                             "2025-10-09 08:53:20 UTC", "program      /usr/bin/prog\n",
+                             "2025-10-09T08:53:20Z", "program      /usr/bin/prog\n",
                              "arguments    prog --x \"a b\" \"\" \"\\xff\\xfe bytes\" caf\xc3\xa9\n",
                              "folder       /work\n", "environment  PATH HOME\n",
                              "permissions  read /a /b; write /w; env LC_*; connect localhost:5432; listen "
@@ -126,11 +126,11 @@ TEST_CASE("names in a file cannot drive the terminal") {
 }
 
 TEST_CASE("text") {
-    CHECK(is_utf8("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"));
+    CHECK(tinykvm::is_utf8("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"));
     for (const char* bad :
          {"\x80", "\xc1\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8", "\xc3", "\xe2\x82"})
-        CHECK_FALSE(is_utf8(bad));
-    CHECK(from_hex("00ff") == std::vector<std::uint8_t>{0, 255});
-    CHECK_FALSE(from_hex("0"));
-    CHECK_FALSE(from_hex("0A"));
+        CHECK_FALSE(tinykvm::is_utf8(bad));
+    CHECK(tinykvm::from_hex("00ff") == std::vector<std::uint8_t>{0, 255});
+    CHECK_FALSE(tinykvm::from_hex("0"));
+    CHECK_FALSE(tinykvm::from_hex("0A"));
 }

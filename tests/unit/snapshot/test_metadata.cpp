@@ -71,6 +71,7 @@ TEST_CASE("every field of the state is saved") {
     CHECK(saved_count<CpuState>() == member_count<CpuState>());
     CHECK(saved_count<FileIdentity>() == member_count<FileIdentity>());
     CHECK(saved_count<HandleState>() == member_count<HandleState>() - 1); // content goes elsewhere
+    CHECK(saved_count<MemoryFileAttributes>() == member_count<MemoryFileAttributes>());
     CHECK(saved_count<Volume>() == member_count<Volume>());
     CHECK(saved_count<NetRule>() == member_count<NetRule>());
     CHECK(saved_count<Permissions>() == member_count<Permissions>() - 2); // always_own_folders and hidden are the runner's
@@ -191,10 +192,14 @@ TEST_CASE("metadata is parsed strictly") {
         }
     }
     SECTION("limits that no command line gives") {
-        for (const auto& [name, value] : {std::pair{"boot_seconds", Json(1e300)}, {"request_seconds", Json(366.0 * 86400 + 1)},
-                                          {"request_total_seconds", Json(-1.0)}, {"memory", Json((1ull << 47) + 1)},
-                                          {"address_space", Json(~0ull)}, {"request_memory", Json(1ull << 63)},
-                                          {"keep_memory", Json(~0ull)}, {"open_files", Json(~0u)}}) {
+        for (const auto& [name, value] : {std::pair{"boot_seconds", Json(1e300)},
+                                          {"request_seconds", Json(366.0 * 86400 + 1)},
+                                          {"request_total_seconds", Json(-1.0)},
+                                          {"memory", Json((1ull << 47) + 1)},
+                                          {"address_space", Json(~0ull)},
+                                          {"request_memory", Json(1ull << 63)},
+                                          {"keep_memory", Json(~0ull)},
+                                          {"open_files", Json(~0u)}}) {
             Json changed = document;
             changed["machine"]["limits"][name] = value;
             CHECK_THAT(error_of_document(changed), Contains("document.machine.limits has"));

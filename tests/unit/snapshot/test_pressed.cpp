@@ -25,17 +25,17 @@ TEST_CASE("a chunk that was compressed before is found again, by its content and
     const PressedChunks known(FolderCache(folder / "cache"), kEffort);
     const test::Bytes raw = test::make_memory(400, 1), other = test::make_memory(400, 2);
     const auto made = ChunkCompressor(kEffort).compress(raw, false);
-    CHECK_FALSE(known.find(raw, sha256_bytes(raw), false));
-    known.keep(sha256_bytes(raw), false, made);
-    const auto again = known.find(raw, sha256_bytes(raw), false);
+    CHECK_FALSE(known.find(raw, sha256(raw), false));
+    known.keep(sha256(raw), false, made);
+    const auto again = known.find(raw, sha256(raw), false);
     REQUIRE(again);
     CHECK(again->filter == made.filter);
     CHECK(again->stored == made.stored);
-    CHECK_FALSE(known.find(other, sha256_bytes(other), false));
-    CHECK_FALSE(known.find(raw, sha256_bytes(raw), true));
+    CHECK_FALSE(known.find(other, sha256(other), false));
+    CHECK_FALSE(known.find(raw, sha256(raw), true));
     CHECK_FALSE(PressedChunks(FolderCache(folder / "cache"), Effort{4, 100 << 20})
-                    .find(raw, sha256_bytes(raw), false));
-    CHECK_FALSE(PressedChunks(FolderCache(""), kEffort).find(raw, sha256_bytes(raw), false));
+                    .find(raw, sha256(raw), false));
+    CHECK_FALSE(PressedChunks(FolderCache(""), kEffort).find(raw, sha256(raw), false));
 }
 
 TEST_CASE("what does not decompress to the chunk is compressed anew") {
@@ -44,7 +44,7 @@ TEST_CASE("what does not decompress to the chunk is compressed anew") {
     const PressedChunks known(cache, kEffort);
     const test::Bytes raw = test::make_memory(400, 1);
     const auto made = ChunkCompressor(kEffort).compress(raw, false);
-    known.keep(sha256_bytes(raw), false, made);
+    known.keep(sha256(raw), false, made);
     REQUIRE(files_in(folder / "cache") == 1);
     const std::string name = fs::directory_iterator(folder / "cache")->path().stem().string();
     const auto instead = [&](const test::Bytes& bytes) { // sound as a file
@@ -56,11 +56,11 @@ TEST_CASE("what does not decompress to the chunk is compressed anew") {
     of_other[0] = static_cast<std::byte>(other.filter);
     std::ranges::copy(other.stored, of_other.begin() + 1);
     instead(of_other);
-    CHECK_FALSE(known.find(raw, sha256_bytes(raw), false));
+    CHECK_FALSE(known.find(raw, sha256(raw), false));
     instead(test::Bytes{std::byte{0}, std::byte{1}, std::byte{2}});
-    CHECK_FALSE(known.find(raw, sha256_bytes(raw), false));
+    CHECK_FALSE(known.find(raw, sha256(raw), false));
     instead(test::Bytes(100, std::byte{99})); // no such filter
-    CHECK_FALSE(known.find(raw, sha256_bytes(raw), false));
+    CHECK_FALSE(known.find(raw, sha256(raw), false));
 }
 
 TEST_CASE("a snapshot is the same whether its chunks were known or not") {

@@ -1,10 +1,17 @@
 // Snapshots, chunks, uploads, gc.
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
 
 #include "src/store/chunk_files.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
+using namespace kvmserver;
 using namespace kvmserver::store;
 using namespace kvmserver::store::test;
 
@@ -107,6 +114,37 @@ TEST_CASE("pieces that the store has need not travel") {
         importer.put(pieces[i]);
     importer.commit(sha256(joined(pieces)));
     CHECK(exported(store, sha256(joined(pieces))) == joined(pieces));
+}
+
+TEST_CASE("pieces of a file, of any length") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    std::string text;
+    for (int i = 0; text.size() < 700'000; ++i)
+        text += std::to_string(i);
+    write_text(folder / "file", text);
+    const tinykvm::UniqueFd file(::open((folder / "file").c_str(), O_RDONLY | O_CLOEXEC));
+    {
+        Importer importer(store);
+        importer.put_part(file.get(), 0, 1, "it");
+        importer.put_part(file.get(), 1, 600'000, "it");
+        CHECK_THROWS_WITH(importer.put_part(file.get(), text.size() - 1, 2, "it"), "it: it was changed meanwhile");
+        CHECK_THROWS_AS(importer.put_part(file.get(), 0, 0, "it"), BadValue);
+        CHECK(importer.new_bytes() == 600'001);
+    }
+    Importer importer(store);
+    importer.put_part(file.get(), 0, 600'000, "it");
+    importer.put_part(file.get(), 600'000, text.size() - 600'000, "it");
+    const SnapshotHold hold = importer.commit(sha256(bytes_of(text)));
+    CHECK(exported(store, hold.digest()) == bytes_of(text));
+    // Bytes that the disk has altered are not taken for the same.
+    const std::string path = folder / "store" / chunk_path(sha256(bytes_of(text.substr(0, 600'000))));
+    write_text(path, text.substr(0, 599'999) + "x");
+    Importer mending(store);
+    mending.put_part(file.get(), 0, 600'000, "it");
+    mending.put_part(file.get(), 600'000, text.size() - 600'000, "it");
+    mending.commit();
+    CHECK(exported(store, hold.digest()) == bytes_of(text));
 }
 
 TEST_CASE("an altered chunk is said, and mended by the next import of its bytes") {
@@ -258,4 +296,25 @@ TEST_CASE("uploads") {
     CHECK(read_text(folder / "outside") == "outside");
     CHECK(verify(folder / "store").clean());
     CHECK_THROWS_AS(uploads.info(id), NotFound);
+}
+
+TEST_CASE("an upload is free when its writer goes, even while a process is being started") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    Uploads uploads(store);
+    const std::vector<std::byte> content = bytes_of("0123456789");
+    const std::string id = uploads.create(content.size(), sha256(content)).id;
+    std::optional<UploadWriter> writer(uploads.append(id, 0));
+    const pid_t child = ::fork(); // before its exec(2) it has all that is open
+    if (child == 0)
+        for (;;)
+            ::pause();
+    REQUIRE(child > 0);
+    CHECK_THROWS_AS(uploads.append(id, 0, content), Conflict);
+    writer.reset();
+    CHECK_NOTHROW(uploads.append(id, 0, content));
+    CHECK_NOTHROW(uploads.complete(id));
+    CHECK_NOTHROW(uploads.drop(id));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
 }

@@ -10,6 +10,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
+using namespace kvmserver;
 using namespace kvmserver::store;
 using namespace kvmserver::store::test;
 using Fault = FaultyFiles::Fault;

@@ -5,6 +5,7 @@
 #include "src/store/clock.hpp"
 #include "src/store/names.hpp"
 
+using namespace kvmserver;
 using namespace kvmserver::store;
 using namespace kvmserver::store::test;
 

@@ -8,9 +8,11 @@
 
 #include "src/store/chunk_files.hpp"
 #include "src/store/record.hpp"
+#include "src/store/tokens.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
+using namespace kvmserver;
 using namespace kvmserver::store;
 using namespace kvmserver::store::test;
 #ifdef KVMSERVER_CATCH2_V3
@@ -419,13 +421,16 @@ TEST_CASE("a store of schema 1 is migrated: what is in it is the operator's, and
     }
     sql(path, "ALTER TABLE function DROP COLUMN tag; ALTER TABLE version DROP COLUMN tenant; "
               "ALTER TABLE upload DROP COLUMN token; ALTER TABLE token DROP COLUMN routes; "
-              "ALTER TABLE secret DROP COLUMN grants; PRAGMA user_version = 1");
+              "ALTER TABLE secret DROP COLUMN grants; ALTER TABLE token DROP COLUMN ceilings; "
+              "ALTER TABLE version DROP COLUMN ceilings; PRAGMA user_version = 1");
     Store store(path);
     CHECK(store.notes().size() == 1);
     const FunctionDetails alpha = Functions(store).describe("alpha");
     CHECK(alpha.etag.starts_with("0-"));
     CHECK(alpha.live_versions.at(0).tenant.empty());
+    CHECK(alpha.live_versions.at(0).ceilings.empty());
     CHECK(Tokens(store).list().at(0).routes.empty());
+    CHECK(Tokens(store).list().at(0).ceilings.empty());
     CHECK_NOTHROW(Functions(store).set_env("alpha", "A", "2", alpha.etag));
     CHECK(lines_of(verify(path)).empty());
 }
@@ -435,4 +440,29 @@ TEST_CASE("places that cannot be a store") {
     write_text(folder / "file", "");
     CHECK_THROWS_AS(Store(folder / "file"), UserError);
     CHECK_THROWS_AS(Store("/proc/nothing/store"), UserError);
+}
+
+TEST_CASE("ceilings of tokens and of versions are kept, in the index and in records") {
+    const TempFolder folder;
+    const fs::path path = folder / "store";
+    {
+        Store store(path);
+        Tokens(store).create("ci", kScopeDeploy, "ci-", {}, {}, R"({"max-machines":2})");
+        deploy(store, "alpha", 1);
+        DeployRequest request;
+        request.function = "alpha";
+        request.snapshot = Functions(store).version("alpha", 1).snapshot;
+        request.ceilings = R"({"max-machines":1})";
+        Functions(store).deploy(request);
+    }
+    const auto check = [&] {
+        Store store(path);
+        CHECK(Tokens(store).list().at(0).ceilings == R"({"max-machines":2})");
+        CHECK(Functions(store).version("alpha", 1).ceilings == "");
+        CHECK(Functions(store).version("alpha", 2).ceilings == R"({"max-machines":1})");
+    };
+    check();
+    fs::remove(path / "index.db"); // made anew from the records
+    CHECK(verify(path).clean());
+    check();
 }

@@ -9,6 +9,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
+using namespace kvmserver;
 using namespace kvmserver::store;
 using namespace kvmserver::store::test;
 

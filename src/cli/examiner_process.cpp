@@ -1,0 +1,21 @@
+#include "src/cli/examiner_process.hpp"
+
+#include <optional>
+
+#include "src/cli/inner_process.hpp"
+#include "src/runner/examiner.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::cli {
+
+int examiner_process(const std::vector<std::string>& words) {
+    return inner_process([&] {
+        const auto mode = words.size() == 3 ? jail::mode_of(words[2]) : std::nullopt;
+        if (!mode)
+            throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                     std::string(kExaminer) + " is for `kvmserver serve` to use");
+        return run_examiner(inherited(words[1]), *mode);
+    });
+}
+
+} // namespace kvmserver::cli

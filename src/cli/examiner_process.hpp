@@ -1,0 +1,14 @@
+// How the daemon starts a process that examines a snapshot: this binary with words that no person types.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace kvmserver::cli {
+
+// kExaminer CONTROL JAIL: the number of a descriptor (machine_link.hpp) and the jail's mode.
+inline constexpr const char* kExaminer = "--examiner";
+inline bool is_examiner(const std::vector<std::string>& words) { return !words.empty() && words[0] == kExaminer; }
+
+int examiner_process(const std::vector<std::string>& words); // returns the exit code
+
+} // namespace kvmserver::cli

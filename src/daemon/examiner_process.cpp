@@ -1,0 +1,174 @@
+#include "src/daemon/examiner_process.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "src/daemon/process_messages.hpp"
+#include "src/jail/plan.hpp"
+#include "src/jail/spawn.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+using std::chrono::seconds;
+
+namespace {
+
+// Enough on a busy host with slow disks.
+constexpr std::uint64_t kBytesPerSecond = 16 << 20;
+constexpr std::size_t kMostLine = 1000;
+
+// One that has ended may have said why: that is for Process::answer().
+template <class Action>
+void tell(const Action& action) {
+    try {
+        action();
+    } catch (const HostError& error) {
+        if (error.code().value() != EPIPE && error.code().value() != ECONNRESET)
+            throw;
+    }
+}
+
+[[noreturn]] void bad(const std::string& why) { throw UserError(ExitCode::bad_snapshot, why); }
+
+// A process that is killed and reaped at the end, whatever it does then.
+class Child {
+public:
+    explicit Child(jail::Spawned spawned) : spawned_(std::move(spawned)) {}
+    ~Child() {
+        if (spawned_.pid <= 0)
+            return;
+        ::kill(spawned_.pid, SIGKILL);
+        reap();
+    }
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+
+    // Why there is no sound answer. One that has hung up is ending, which may take a while on a busy host.
+    std::string end(int control) {
+        constexpr int kPatienceMs = 10'000;
+        pollfd link{control, 0, 0};
+        pollfd ended{spawned_.pid_fd.get(), POLLIN, 0};
+        const bool hung_up = ::poll(&link, 1, 0) > 0 && (link.revents & POLLHUP) != 0;
+        if (!hung_up || ::poll(&ended, 1, kPatienceMs) <= 0)
+            return "its examiner does not do what it is asked";
+        const int status = reap();
+        if (!WIFSIGNALED(status))
+            return fmt::format("its examiner exited with status {}", WEXITSTATUS(status));
+        const int signal = WTERMSIG(status);
+        return signal == SIGKILL || signal == SIGXCPU ? "it takes too much time"
+                                                      : fmt::format("its examiner was killed by signal {}", signal);
+    }
+
+private:
+    int reap() {
+        int status = 0;
+        while (::waitpid(spawned_.pid, &status, 0) < 0 && errno == EINTR) {
+        }
+        spawned_.pid = -1;
+        return status;
+    }
+
+    jail::Spawned spawned_;
+};
+
+class Process {
+public:
+    explicit Process(const Examiner& examiner) : Process(examiner, link::make_pair()) {}
+
+    int control() const { return control_.get(); }
+
+    SnapshotFacts answer(Depth depth, std::uint64_t file_bytes, seconds patience) {
+        const auto begin = std::chrono::steady_clock::now();
+        const auto text = receive_text(control(), link::Kind::described, kMostFactsText + 1, patience);
+        if (!text || text->empty()) {
+            if (std::chrono::steady_clock::now() - begin >= patience)
+                bad(fmt::format("it could not be examined within {} s", patience.count()));
+            bad("it could not be examined: " + child_.end(control()));
+        }
+        const std::string_view rest = std::string_view(*text).substr(1);
+        if (text->front() == link::kFacts) {
+            try {
+                return facts_from_text(rest, depth, file_bytes);
+            } catch (const FormatError&) { // of ours, if at all
+                bad("it could not be examined: what was found out about it is not sound");
+            }
+        }
+        const std::string line = tinykvm::brief(rest.substr(0, kMostLine));
+        if (text->front() == link::kBadSnapshot)
+            bad(line);
+        if (text->front() != link::kFailed)
+            bad("it could not be examined: " + child_.end(control()));
+        throw UserError(ExitCode::failure, "the snapshot could not be examined: " + line);
+    }
+
+private:
+    using Pair = std::pair<UniqueFd, UniqueFd>;
+    Process(const Examiner& examiner, Pair pair)
+        : child_(start(examiner, pair.second.get())), control_(std::move(pair.first)) {
+        jail::Plan closed;
+        closed.mode = examiner.mode;
+        tell([&] { send_text(control(), link::Kind::jail, jail::to_text(closed)); });
+    }
+
+    static jail::Spawned start(const Examiner& examiner, int control) {
+        constexpr int kControl = 3;
+        const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+        if (!null)
+            throw_errno("open /dev/null");
+        const jail::Program program{
+            examiner.executable,
+            {"kvmserver", "--examiner", std::to_string(kControl), std::string(jail::text_of(examiner.mode))},
+            {},
+            {{null.get(), STDOUT_FILENO}, {null.get(), STDERR_FILENO}, {control, kControl}}};
+        return jail::spawn(program, examiner.mode);
+    }
+
+    Child child_;
+    UniqueFd control_;
+};
+
+link::Message question(link::Kind kind, seconds patience) {
+    link::Message message;
+    message.kind = kind;
+    message.left = static_cast<std::uint32_t>(patience.count());
+    return message;
+}
+
+} // namespace
+
+SnapshotFacts Examiner::of_file(int file, std::uint64_t bytes) const {
+    const seconds patience = least + seconds(bytes / kBytesPerSecond);
+    const UniqueFd to_read(::open(fmt::format("/proc/self/fd/{}", file).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!to_read)
+        throw_errno("open an upload again");
+    Process process(*this);
+    tell([&] {
+        if (!link::send(process.control(), question(link::Kind::examine, patience), to_read.get()))
+            throw_errno("give an examiner its file");
+    });
+    return process.answer(Depth::whole, bytes, patience);
+}
+
+SnapshotFacts Examiner::of_stored(const store::StoredSnapshot& snapshot) const {
+    require_open_files("a snapshot", snapshot);
+    Process process(*this);
+    tell([&] {
+        send_text(process.control(), question(link::Kind::describe, least), list_of(snapshot));
+        send_pieces(process.control(), snapshot);
+    });
+    return process.answer(Depth::metadata, 0, least);
+}
+
+} // namespace kvmserver::daemon

@@ -1,0 +1,107 @@
+#include "src/daemon/process_messages.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <vector>
+
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+#include "tinykvm/base/write.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+
+void send_text(int control, const link::Message& message, const std::string& text) {
+    const UniqueFd file(::memfd_create("kvmserver-assignment", MFD_CLOEXEC));
+    if (!file)
+        throw_errno("memfd_create");
+    write_all(file.get(), std::as_bytes(std::span(text)), "the assignment of a process");
+    if (!link::send(control, message, file.get()))
+        throw_errno("tell a process what it serves");
+}
+
+void send_text(int control, link::Kind kind, const std::string& text) {
+    link::Message message;
+    message.kind = kind;
+    send_text(control, message, text);
+}
+
+std::optional<std::string> receive_text(int control, link::Kind kind, std::size_t most_bytes,
+                                        std::chrono::milliseconds patience) {
+    pollfd said{control, POLLIN, 0};
+    const auto end = std::chrono::steady_clock::now() + patience;
+    for (;;) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+        const int ready = ::poll(&said, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+        if (ready == 0)
+            return std::nullopt;
+        if (ready > 0)
+            break;
+        if (errno != EINTR)
+            throw_errno("poll");
+    }
+    const auto received = link::receive(control, link::Wait::no);
+    if (!received || received->message.kind != kind || !received->fd)
+        return std::nullopt;
+    struct stat info {};
+    if (::fstat(received->fd.get(), &info) != 0 || info.st_size < 0 ||
+        static_cast<std::uint64_t>(info.st_size) > most_bytes)
+        return std::nullopt;
+    std::string text(static_cast<std::size_t>(info.st_size), '\0');
+    const auto bytes = read_at(received->fd.get(), 0, std::as_writable_bytes(std::span(text)));
+    if (!bytes)
+        return std::nullopt;
+    text.resize(*bytes);
+    return text;
+}
+
+std::string list_of(const store::StoredSnapshot& snapshot) {
+    std::string list;
+    for (const store::Piece& piece : snapshot.pieces())
+        list += fmt::format("{} {}\n", piece.length, piece.chunk.hex());
+    return list;
+}
+
+void require_open_files(const std::string& name, const store::StoredSnapshot& snapshot) {
+    constexpr std::uint64_t kOthers = 64; // its machines, and what their programs open
+    rlimit limit{};
+    const std::uint64_t needed = snapshot.pieces().size() + kOthers;
+    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed)
+        throw UserError(ExitCode::failure,
+                        fmt::format("{}: its snapshot has {} pieces, and a process may have {} open files "
+                                    "here: raise that to {} or more "
+                                    "(ulimit -n, LimitNOFILE= in the unit)",
+                                    name, snapshot.pieces().size(), limit.rlim_cur, needed));
+}
+
+// Few files are open at once, as others of the daemon may have the most; and few messages wait for a process that is
+// slow to take them.
+constexpr std::size_t kFewFiles = 16, kFewMessages = 64;
+
+void send_pieces(int control, const store::StoredSnapshot& snapshot) {
+    const std::size_t count = snapshot.pieces().size();
+    const std::size_t at_once = std::clamp(count / kFewMessages, kFewFiles, link::kMostFiles);
+    for (std::size_t first = 0; first < count; first += at_once) {
+        std::vector<UniqueFd> files;
+        std::vector<int> numbers;
+        const std::size_t end = std::min(count, first + at_once);
+        for (std::size_t piece = first; piece < end; ++piece)
+            numbers.push_back(files.emplace_back(snapshot.open_piece(piece)).get());
+        link::Message message;
+        message.kind = link::Kind::pieces;
+        message.left = static_cast<std::uint32_t>(count - end);
+        if (!link::send_files(control, message, numbers))
+            throw_errno("give a process the pieces of its snapshot");
+    }
+}
+
+} // namespace kvmserver::daemon

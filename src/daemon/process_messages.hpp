@@ -1,0 +1,28 @@
+// Texts to and from a process, and the files of a snapshot in the store (src/link/machine_link.hpp).
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "src/link/machine_link.hpp"
+#include "src/store/stored_snapshot.hpp"
+
+namespace kvmserver::daemon {
+
+// A message with a file that holds the text. Throws HostError.
+void send_text(int control, link::Kind kind, const std::string& text);
+void send_text(int control, const link::Message& message, const std::string& text);
+// The text of its next message, which it may change meanwhile. Nothing: it has ended, is not done in time, or says
+// something else. Throws HostError.
+std::optional<std::string> receive_text(int control, link::Kind kind, std::size_t most_bytes,
+                                        std::chrono::milliseconds patience);
+// The list of its pieces, as src/snapshot/byte_source.hpp has it.
+std::string list_of(const store::StoredSnapshot& snapshot);
+// A process has each piece open for as long as it lives, which leaves it few files for all else where a process may
+// have few. Throws UserError.
+void require_open_files(const std::string& name, const store::StoredSnapshot& snapshot);
+// In as many messages as it takes. Throws HostError.
+void send_pieces(int control, const store::StoredSnapshot& snapshot);
+
+} // namespace kvmserver::daemon

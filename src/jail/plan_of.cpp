@@ -1,0 +1,35 @@
+#include "src/jail/plan_of.hpp"
+
+#include <string_view>
+
+namespace kvmserver::jail {
+
+using tinykvm::NetRule;
+
+Plan plan_of(const tinykvm::Permissions& permissions, const std::string& cwd) {
+    Plan plan;
+    // What it listened on when its image was taken has been opened by then, or is the daemon's.
+    plan.network = plan.connect = permissions.all || !permissions.connect.empty();
+    if (permissions.all)
+        add_place(plan, "/", true);
+    for (const std::string& path : permissions.implied_read)
+        add_place(plan, path, false);
+    for (const std::string& path : permissions.read)
+        add_place(plan, path, false);
+    for (const std::string& path : permissions.write)
+        add_place(plan, path, true);
+    for (const tinykvm::Volume& volume : permissions.volumes)
+        add_place(plan, volume.host, volume.write);
+    for (const NetRule& rule : permissions.listen) {
+        if (!rule.host.starts_with(tinykvm::kUnixRule))
+            continue;
+        const std::string name = rule.host.substr(std::string_view(tinykvm::kUnixRule).size());
+        if (name.starts_with('/'))
+            add_place(plan, name, true);
+    }
+    if (cwd.starts_with('/'))
+        plan.folders.push_back(cwd);
+    return plan;
+}
+
+} // namespace kvmserver::jail

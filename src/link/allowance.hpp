@@ -1,0 +1,43 @@
+// So much at once, and as much again in a time (a token bucket).
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace kvmserver::link {
+
+class Allowance {
+public:
+    // `refill_ns`: until all of `most` is there again.
+    Allowance(std::uint64_t most, std::uint64_t refill_ns, std::uint64_t now_ns)
+        : most_(static_cast<double>(most)), per_ns_(most_ / static_cast<double>(refill_ns)), left_(most_),
+          then_ns_(now_ns) {}
+
+    bool take(std::uint64_t amount, std::uint64_t now_ns) {
+        refill(now_ns);
+        if (static_cast<double>(amount) > left_)
+            return false;
+        left_ -= static_cast<double>(amount);
+        return true;
+    }
+    // Until take() of that much, which is no more than all, would succeed.
+    std::uint64_t wait_ns(std::uint64_t amount, std::uint64_t now_ns) {
+        refill(now_ns);
+        const double lacking = static_cast<double>(amount) - left_;
+        return lacking <= 0 ? 0 : static_cast<std::uint64_t>(lacking / per_ns_) + 1;
+    }
+    bool full(std::uint64_t now_ns) {
+        refill(now_ns);
+        return left_ >= most_;
+    }
+
+private:
+    void refill(std::uint64_t now_ns) {
+        left_ = std::min(most_, left_ + static_cast<double>(now_ns - then_ns_) * per_ns_);
+        then_ns_ = now_ns;
+    }
+
+    double most_, per_ns_, left_;
+    std::uint64_t then_ns_;
+};
+
+} // namespace kvmserver::link

@@ -1,0 +1,72 @@
+#include "src/link/cache_session.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "tinykvm/base/read.hpp"
+
+namespace kvmserver::link {
+
+using tinykvm::UniqueFd;
+
+namespace {
+
+CopyName name_of(const CacheEntry& entry) { return {Digest{entry.sha256}, entry.bytes}; }
+
+// A memfd that nobody can change any more, of so many bytes; else why it is none.
+std::string no_copy(int file, std::uint64_t bytes) {
+    const int seals = ::fcntl(file, F_GET_SEALS); // fails for all but memory files
+    if (seals < 0 || (seals & cache_seals()) != cache_seals())
+        return "hands over what is no sealed memfd";
+    struct stat info {};
+    if (::fstat(file, &info) != 0 || static_cast<std::uint64_t>(info.st_size) != bytes)
+        return "hands over a copy that is not as long as it says";
+    return "";
+}
+
+} // namespace
+
+CacheSession::Outcome CacheSession::handle(CacheRequest& request, std::uint64_t now_ns) {
+    for (const CacheEntry& entry : request.entries)
+        if (!UnpackedCache::is_size(entry.bytes))
+            return {{}, fmt::format("names a copy of {} bytes", entry.bytes), 0};
+    return request.kind == CacheKind::find ? find(request) : keep(request, now_ns);
+}
+
+CacheSession::Outcome CacheSession::find(const CacheRequest& request) {
+    std::vector<CopyName> names;
+    for (const CacheEntry& entry : request.entries)
+        names.push_back(name_of(entry));
+    return {folder_.find_all(names), "", 0};
+}
+
+CacheSession::Outcome CacheSession::keep(CacheRequest& request, std::uint64_t now_ns) {
+    const CopyName name = name_of(request.entries.front());
+    if (request.files.empty()) { // nor would there be one for the copy
+        Outcome none;
+        if (request.kind == CacheKind::keep)
+            none.answer.emplace(1);
+        return none;
+    }
+    if (std::string why = no_copy(request.files.front().get(), name.bytes); !why.empty())
+        return {{}, std::move(why), 0};
+    const UniqueFd file = std::move(request.files.front());
+    Outcome outcome;
+    UniqueFd copy = folder_.find(name);
+    if (!copy && bytes_->take(name.bytes, now_ns)) {
+        // What is looked at is what is kept, whatever becomes of the file.
+        std::vector<std::byte> pages(name.bytes);
+        if (tinykvm::read_at(file.get(), 0, pages) != pages.size() || !FolderCache::is_of(name, pages))
+            return {{}, "hands over a copy of other bytes than it says", 0};
+        copy = folder_.publish(name, pages);
+        outcome.kept = copy ? name.bytes : 0;
+    }
+    if (request.kind == CacheKind::keep) {
+        outcome.answer.emplace();
+        outcome.answer->push_back(std::move(copy));
+    }
+    return outcome;
+}
+
+} // namespace kvmserver::link

@@ -1,0 +1,52 @@
+#include "src/runner/daemon_messages.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+#include "src/link/machine_link.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
+#include "tinykvm/base/write.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+std::optional<jail::Plan> receive_plan(int control) {
+    const auto received = link::receive(control, link::Wait::yes);
+    if (!received || received->message.kind != link::Kind::jail || !received->fd)
+        return std::nullopt;
+    return jail::plan_from(read_text(received->fd.get(), "the plan of a jail"));
+}
+
+std::optional<std::vector<UniqueFd>> receive_pieces(int control, const std::string& name) {
+    std::vector<UniqueFd> files;
+    for (;;) {
+        auto received = link::receive_files(control);
+        if (!received || received->message.kind != link::Kind::pieces)
+            return std::nullopt;
+        if (received->lost)
+            throw UserError(
+                ExitCode::failure,
+                name + ": the pieces of its snapshot are more than the files that its process may have open: "
+                       "raise that (ulimit -n, LimitNOFILE= in the unit)");
+        std::ranges::move(received->files, std::back_inserter(files));
+        if (received->message.left == 0)
+            return files;
+    }
+}
+
+void answer(int control, const std::string& text) {
+    const UniqueFd file(::memfd_create("kvmserver-answer", MFD_CLOEXEC));
+    if (!file)
+        throw_errno("memfd_create");
+    write_all(file.get(), std::as_bytes(std::span(text)), "an answer to the daemon");
+    link::Message message;
+    message.kind = link::Kind::described;
+    link::send(control, message, file.get());
+}
+
+} // namespace kvmserver

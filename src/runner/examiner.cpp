@@ -1,0 +1,83 @@
+#include "src/runner/examiner.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+
+#include "src/jail/enter.hpp"
+#include "src/jail/spawn.hpp"
+#include "src/link/machine_link.hpp"
+#include "src/runner/daemon_messages.hpp"
+#include "src/snapshot/facts.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+#ifdef KVMSERVER_SANITIZED
+constexpr rlim_t kMostMemory = RLIM_INFINITY; // their shadow memory is terabytes
+#else
+constexpr rlim_t kMostMemory = 192 << 20; // of which examining needs 32 MiB, and the rest is this binary
+#endif
+
+void limit(__rlimit_resource resource, rlim_t most) {
+    const rlimit wanted{most, most};
+    if (::setrlimit(resource, &wanted) < 0)
+        throw_errno("setrlimit");
+}
+
+// Nothing: the daemon has no use for us.
+std::optional<SnapshotFacts> examine(int control) {
+    auto asked = link::receive(control, link::Wait::yes);
+    if (!asked || !asked->fd)
+        return std::nullopt;
+    limit(RLIMIT_AS, kMostMemory);
+    limit(RLIMIT_CPU, asked->message.left);
+    if (asked->message.kind == link::Kind::examine)
+        return examine_snapshot(asked->fd.get());
+    if (asked->message.kind != link::Kind::describe)
+        return std::nullopt;
+    auto pieces = receive_pieces(control, "a snapshot");
+    if (!pieces)
+        return std::nullopt;
+    return examine_snapshot(*open_pieces_source(asked->fd.get(), std::move(*pieces)), Depth::metadata);
+}
+
+} // namespace
+
+int run_examiner(UniqueFd control, jail::Mode mode) {
+    std::string text;
+    try {
+        jail::Jail jail(mode, jail::in_own_namespaces() ? jail::Namespaces::spawned : jail::Namespaces::hosts);
+        const auto plan = receive_plan(control.get());
+        if (!plan)
+            return 0;
+        jail.enter(*plan);
+        const auto facts = examine(control.get());
+        if (!facts)
+            return 0;
+        text = link::kFacts + to_text(*facts);
+    } catch (const FormatError& error) {
+        text = fmt::format("{}{}", link::kBadSnapshot, error.what());
+    } catch (const std::bad_alloc&) {
+        text = fmt::format("{}needs more memory to be examined than it may have", link::kBadSnapshot);
+    } catch (const UserError& error) {
+        text = fmt::format("{}{}", error.code() == ExitCode::bad_snapshot ? link::kBadSnapshot : link::kFailed,
+                           error.what());
+    } catch (const std::exception& error) {
+        text = fmt::format("{}{}", link::kFailed, error.what());
+    }
+    answer(control.get(), text);
+    while (link::receive_files(control.get())) { // what is not read would cost the daemon the answer (ECONNRESET)
+    }
+    return 0;
+}
+
+} // namespace kvmserver

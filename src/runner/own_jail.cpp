@@ -1,0 +1,47 @@
+#include "src/runner/own_jail.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "src/jail/plan_of.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+// The name of a socket is removed at the end, which is a change of its folder.
+void keep_folder_of(jail::Plan& plan, const std::string& address) {
+    const std::string path = address.substr(std::string_view(kUnixRule).size());
+    if (path.starts_with('/'))
+        jail::add_place(plan, path.substr(0, std::max<std::size_t>(1, path.rfind('/'))), true);
+}
+
+} // namespace
+
+void OwnJail::enter(Setup& setup, const Options& options, bool will_listen) {
+    if (mode_ == jail::Mode::off)
+        return;
+    if (setup.probing.valid())
+        setup.probing.wait(); // its thread ends
+    const Permissions& permissions = setup.policy->permissions();
+    jail::Plan plan = jail::plan_of(permissions, setup.program.cwd);
+    plan.network |= will_listen;
+    for (const std::string& address : setup.listeners->addresses())
+        if (address.starts_with(kUnixRule))
+            keep_folder_of(plan, address);
+    if (options.listen.starts_with(kUnixRule))
+        keep_folder_of(plan, options.listen);
+    plan.mode = mode_;
+    plan.hidden = options.hidden;
+    jail_.enter(plan);
+    if (!jail_.missing().empty())
+        note_line(fmt::format("walls that this host does not allow: {}; kvmserver doctor says more, --jail=off does without any",
+                              jail::text_of(jail_.missing())));
+    if (options.on_walls)
+        options.on_walls();
+}
+
+} // namespace kvmserver

@@ -1,0 +1,64 @@
+#include "src/snapshot/metadata_checks.hpp"
+
+#include <cmath>
+
+#include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/memory/large_pages.hpp"
+
+namespace kvmserver {
+namespace {
+
+constexpr std::uint64_t kAddressEnd = 1ull << 47;
+constexpr double kMostSeconds = 366.0 * 86400; // as the command line's, and nanoseconds of it are a number of 64 bits
+constexpr std::uint32_t kMostFiles = 1 << 20;
+constexpr std::size_t kMaxAddressBytes = 128; // sizeof(sockaddr_storage)
+constexpr std::uint32_t kAllProtections = 7;
+
+} // namespace
+
+void check_region(const tinykvm::RegionState& region, const Place& place) {
+    const bool aligned = tinykvm::page_down(region.begin | region.end) == (region.begin | region.end);
+    if (!aligned || region.begin >= region.end || region.end > kAddressEnd || region.prot > kAllProtections)
+        place.bad("is not a range of user pages");
+}
+
+void check_run(const tinykvm::FrameRun& run, const Place& place, std::uint32_t frames) {
+    if (run.count == 0 || run.first >= frames || run.count > frames - run.first)
+        place.bad("is outside of guest memory");
+}
+
+void check_hot_run(const tinykvm::FrameRun& run, const Place& place, std::uint32_t frames) {
+    if (run.first > frames || run.count > frames - run.first)
+        place.bad("is outside of guest memory");
+}
+
+void check_large_page_count(std::size_t count) {
+    if (count > tinykvm::LargePages::kMost)
+        Place{&kMachine, "large_pages", 0}.bad("has too many");
+}
+
+void check_listener(const tinykvm::ListenerState& listener, const Place& place) {
+    if (listener.address.size() > kMaxAddressBytes)
+        place.bad("has too long an address");
+}
+
+void check_numbers(const tinykvm::MachineState& state) {
+    if (state.frames == 0 || state.frames > format::kMaxFrames)
+        Place{&kMachine, "frames", 0}.bad("is out of range");
+    if (state.page_table_root / tinykvm::kPageSize >= state.frames)
+        Place{&kMachine, "page_table_root", 0}.bad("is outside of guest memory");
+    check_limits(state.limits, Place{&kMachine, "limits", 0});
+}
+
+void check_limits(const tinykvm::Limits& limits, const Place& place) {
+    for (const double seconds : {limits.boot_seconds, limits.request_seconds, limits.request_total_seconds})
+        if (!std::isfinite(seconds) || seconds < 0 || seconds > kMostSeconds)
+            place.bad("has an impossible time");
+    for (const std::uint64_t bytes : {limits.memory, limits.address_space, limits.request_memory, limits.keep_memory})
+        if (bytes > kAddressEnd)
+            place.bad("has more memory than there are addresses");
+    if (limits.open_files > kMostFiles)
+        place.bad("has too many open files");
+}
+
+} // namespace kvmserver
