@@ -3,8 +3,12 @@
 
     scripts/fuzz.py [NAME...]         20 seconds each, two at a time
     scripts/fuzz.py --seconds 3600    longer; what is found new stays in build/fuzz/corpus/NAME for the next run
+    scripts/fuzz.py --inputs 1000000  as many inputs, however long that takes; with --seconds, whichever comes first
+    scripts/fuzz.py --light           without AddressSanitizer (build/fuzz-light): more inputs a second, for targets
+                                      that compare with a model; --seconds 0 then runs the new corpus with it
     scripts/fuzz.py --coverage        then which lines of the fuzzed files all inputs reach (builds a second time)
     scripts/fuzz.py --seconds 0       only what is kept: tests/fuzz/seeds/NAME and the corpus
+    scripts/fuzz.py --build-all       only builds: kvmserver and all of its tests, too, with the same sanitizers
     scripts/fuzz.py --keep            adds the corpus' best inputs to tests/fuzz/seeds/NAME
     scripts/fuzz.py --xml FILE        also as JUnit's XML
 
@@ -50,7 +54,7 @@ TARGETS = {
     ),
     "snapshot": Target(files("src/snapshot", "codec filter format index inspect metadata reader text"), 1 << 15),
     "path_rules": Target(
-        files("tinykvm/linux", "file_tree path_rules path_text policy policy_open policy_walk"),
+        ["tinykvm/base/path_text.cpp", *files("tinykvm/linux", "file_tree path_rules policy policy_open policy_walk")],
         512,
     ),
     "code_sites": Target(files("tinykvm/memory", "code_sites code_stubs"), 384),
@@ -63,11 +67,30 @@ TARGETS = {
         1024,
     ),
     "host_calls": Target(["tinykvm/linux"], 1024),
-    "worker": Target(["src/link", *files("src/daemon", "supervisor supervisor_scale supervisor_start supervisor_watch")], 1024),
+    "worker": Target(
+        ["src/link", *files("src/daemon", "supervisor supervisor_scale supervisor_start supervisor_watch")],
+        1024,
+    ),
+    "admin": Target(
+        [
+            "src/ops/manifest.cpp",
+            "src/daemon/function_settings.cpp",
+            *files(
+                "src/admin",
+                "access api call functions logs problem request snapshots staged table uploads upkeep values versions",
+            ),
+        ],
+        1024,
+    ),
+    "uploads": Target(
+        ["src/admin/assemble.cpp", "src/admin/uploads.cpp", "src/ops/delta.cpp", "src/ops/import.cpp"],
+        8192,
+    ),
+    "cache_files": Target(["src/snapshot/folder_cache.cpp", "src/snapshot/pressed.cpp"], 512),
 }
 
 
-def build(folder: pathlib.Path, names: list[str], *flags: str) -> None:
+def build(folder: pathlib.Path, targets: list[str], *flags: str) -> None:
     options = ["-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_C_COMPILER=clang", "-DCMAKE_BUILD_TYPE=Debug"]
     options += ["-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only", "-DKVMSERVER_FUZZ=ON", *flags]
     if shutil.which("ccache"):
@@ -75,7 +98,7 @@ def build(folder: pathlib.Path, names: list[str], *flags: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "build.log", "w") as log:
         configure = ["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options]
-        for command in (configure, ["ninja", "-C", folder, *(f"fuzz_{name}" for name in names)]):
+        for command in (configure, ["ninja", "-C", folder, *targets]):
             if subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode != 0:
                 sys.exit(f"fuzz: the build failed; the end of {log.name}:\n{tail(folder / 'build.log')}")
 
@@ -84,7 +107,11 @@ def tail(path: pathlib.Path, lines: int = 15) -> str:
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
-def program(name: str, folder: pathlib.Path = BUILD / "fuzz") -> str:
+def targets_of(names: list[str]) -> list[str]:
+    return [f"fuzz_{name}" for name in names]
+
+
+def program(name: str, folder: pathlib.Path) -> str:
     return str(folder / f"tests/fuzz/fuzz_{name}")
 
 
@@ -102,23 +129,24 @@ ENVIRONMENT = {
 }
 
 
-def run(name: str, seconds: int) -> tuple[bool, str]:
+def run(name: str, seconds: int, inputs: int, folder: pathlib.Path) -> tuple[bool, str]:
     """Whether nothing was found, and what there is to say."""
     log = FOUND / f"{name}.log"
     where = folders(name)
     before = set((FOUND / name).iterdir())
     options = [f"-max_len={TARGETS[name].longest}", f"-timeout={SLOWEST}", "-rss_limit_mb=3000", "-print_final_stats=1"]
     options += [f"-artifact_prefix={FOUND / name}/"]
-    options += [f"-max_total_time={seconds}"] if seconds else ["-runs=0"]
+    options += [f"-max_total_time={seconds}"] if seconds else []
+    options += [f"-runs={inputs}"] if inputs or not seconds else []
     started = time.monotonic()
     with open(log, "w") as out:
-        command = [program(name), *options, *where]
+        command = [program(name, folder), *options, *where]
         process = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=ENVIRONMENT)
     text = log.read_text(errors="replace")
-    inputs = int(match[1]) if (match := re.search(r"stat::number_of_executed_units: *(\d+)", text)) else 0
+    ran = int(match[1]) if (match := re.search(r"stat::number_of_executed_units: *(\d+)", text)) else 0
     edges = re.findall(r"cov: (\d+)", text)
     took = time.monotonic() - started
-    line = f"{name:14} {inputs:>11,} inputs in {took:.0f} s, {edges[-1] if edges else 0} edges"
+    line = f"{name:14} {ran:>11,} inputs in {took:.0f} s, {edges[-1] if edges else 0} edges"
     new = sorted(set((FOUND / name).iterdir()) - before)
     if process.returncode == 0 and not new:
         return True, line
@@ -140,7 +168,7 @@ def keep(name: str) -> None:
     shutil.rmtree(merged, ignore_errors=True)
     merged.mkdir()
     options = ["-merge=1", "-use_counters=0", f"-max_len={TARGETS[name].longest}", f"-merge_control_file={control}"]
-    quietly([program(name), *options, merged, *reversed(folders(name))])
+    quietly([program(name, BUILD / "fuzz"), *options, merged, *reversed(folders(name))])
     lines = control.read_text().splitlines()
     inputs = [pathlib.Path(line) for line in lines[2 : 2 + int(lines[0])]]
     reaches = {inputs[int(words[1])]: set(words[2:]) for line in lines if (words := line.split()) and words[0] == "FT"}
@@ -164,7 +192,7 @@ def coverage(names: list[str]) -> None:
     """Prints the lines of each fuzzed file that seeds and corpus reach."""
     folder = BUILD / "fuzz-coverage"
     profile = "-DCMAKE_CXX_FLAGS=-fprofile-instr-generate -fcoverage-mapping"
-    build(folder, names, "-DKVMSERVER_SANITIZE=fuzzer-no-link", profile)
+    build(folder, targets_of(names), "-DKVMSERVER_SANITIZE=fuzzer-no-link", profile)
     for name in names:
         raw, data = folder / f"{name}.profraw", folder / f"{name}.profdata"
         quietly([program(name, folder), "-runs=0", *folders(name)], LLVM_PROFILE_FILE=str(raw))
@@ -195,18 +223,28 @@ def write_xml(path: str, outcomes: dict[str, tuple[bool, str]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--seconds", type=int)
+    parser.add_argument("--inputs", type=int, default=0)
+    parser.add_argument("--light", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--coverage", action="store_true")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--no-build", action="store_true")
+    parser.add_argument("--build-all", action="store_true")
     parser.add_argument("--xml")
     given = parser.parse_args()
     if unknown := set(given.names) - set(TARGETS):
         parser.error(f"no such target: {' '.join(sorted(unknown))}; there are {' '.join(TARGETS)}")
     names = given.names or list(TARGETS)
+    seconds = given.seconds if given.seconds is not None else 0 if given.inputs else 20
+    if given.keep and given.light:
+        parser.error("--keep chooses by the programs with AddressSanitizer: leave out --light")
+    folder = BUILD / ("fuzz-light" if given.light else "fuzz")
     if not given.no_build:
-        build(BUILD / "fuzz", names)
+        targets = ["all", "units", "fuzz"] if given.build_all else targets_of(names)
+        build(folder, targets, *(["-DKVMSERVER_SANITIZE=undefined,fuzzer-no-link"] if given.light else []))
+    if given.build_all:
+        return 0
     if given.keep:
         for name in names:
             keep(name)
@@ -214,7 +252,7 @@ def main() -> int:
     FOUND.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        running = {pool.submit(run, name, given.seconds): name for name in names}
+        running = {pool.submit(run, name, seconds, given.inputs, folder): name for name in names}
         for done in concurrent.futures.as_completed(running):
             outcomes[running[done]] = done.result()
             print(done.result()[1], flush=True)

@@ -12,10 +12,48 @@ source scripts/steps.sh
 
 wanted=("$@")
 
+wanted() { ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $1 "* ]]; }
+
 # nightly NAME LIMIT COMMAND...: a step, if it is wanted.
 nightly() {
-    if ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $1 "* ]]; then step_function "$@"; fi
+    if wanted "$1"; then step_function "$@"; fi
 }
+
+# more_sanitized_e2e XML: left out are a test that counts resident memory, of which AddressSanitizer keeps what is freed, and one
+# without descriptors, of which UndefinedBehaviorSanitizer needs two to see whether an object is of its type.
+more_sanitized_e2e() {
+    local name files=()
+    for name in snapshot http_caps http_front http_life http_mode http_refused serve_files serve_api serve_life serve_values \
+        serve_scale platform admin_api remote ceilings log_rate jail own_jail own_folders faults permissions mapped_files \
+        connections timers bad_input entropy run crash_report dev; do
+        files+=("tests/e2e/test_$name.py")
+    done
+    sanitized_e2e "$1" "${files[@]}" \
+        --deselect tests/e2e/test_log_rate.py::test_one_that_prints_without_end_loses_lines_and_others_none \
+        --deselect tests/e2e/test_serve_scale.py::test_without_descriptors_nobody_waits_in_vain
+}
+export -f more_sanitized_e2e
+
+# With ThreadSanitizer: what has threads that share anything.
+threads_build() {
+    cmake -S . -B "$build/threads" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DKVMSERVER_SANITIZE=thread \
+        -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ &&
+        ninja -C "$build/threads" kvmserver e2e_guests http_front test_daemon test_supervisor test_http test_machine
+}
+export -f threads_build
+
+# threads_e2e XML: left out is a test that counts how often an idle server wakes up, as the sanitizer itself does.
+threads_e2e() {
+    local name files=()
+    for name in isolation http_mode http_caps http_front http_life serve serve_life serve_api serve_values serve_scale serve_files \
+        tenants admin_api own_jail connections timers entropy unique log_rate faults; do
+        files+=("tests/e2e/test_$name.py")
+    done
+    ln -sfn "$build/functions" "$build/threads/functions"
+    KVMSERVER_BUILD=$build/threads $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short --quick \
+        --junitxml "$1" "${files[@]}" --deselect tests/e2e/test_timers.py::test_an_idle_server_does_not_wake_up
+}
+export -f threads_e2e
 
 # unique_values XML: 10,000 requests of each program of tests/e2e/guests/unique.
 unique_values() {
@@ -25,12 +63,18 @@ unique_values() {
 }
 export -f unique_values
 
-# odd_exits XML [VENDOR]: 1,000 of each odd end of a request (tests/e2e/guests/odd_kinds.c), here or emulated.
+# What differs most in what the CPU or KVM may still have to do. All kinds would take a day in an emulated host.
+odd_kinds=in,in_wait,insb,rep_insl,rep_insl_down,in_exception,out_other,outsb,rep_outsl_call,out_wait_rubbish,jump_wait_in
+odd_kinds+=,compat_in,compat_rep_ins,compat_int80,far_kernel,iret_nested,traced_ss,x87_pending,mxcsr_odd,no_stack_int3
+odd_kinds+=,lost_page_ins,wrpkru,vectors,call_killed,jump_preempt
+export odd_kinds
+
+# odd_exits XML [VENDOR]: 1,000 of each odd end of a request (tests/e2e/guests/odd_kinds.c) here, of some emulated.
 odd_exits() {
     local test='tests/e2e/test_faults.py::test_an_odd_end_leaves_no_trace'
     export ODD_EXITS=1000 EMULATED_LIMIT=20000
     if (($# > 1)); then
-        emulated_e2e "$2" "$1" c-epoll "$test"
+        ODD_KINDS=$odd_kinds emulated_e2e "$2" "$1" c-epoll "$test"
     else
         $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short --junitxml "$1" "$test"
     fi
@@ -48,8 +92,17 @@ all_steps() {
     nightly odd-exits 7200 odd_exits "$results/odd-exits.xml"
     nightly odd-exits-amd 20000 odd_exits "$results/odd-exits-amd.xml" amd
     nightly odd-exits-intel 20000 odd_exits "$results/odd-exits-intel.xml" intel
+    # More end-to-end tests with AddressSanitizer and UndefinedBehaviorSanitizer than scripts/test.sh has time for.
+    nightly sanitized-build 3600 scripts/fuzz.py --build-all
+    nightly sanitized-e2e 3600 more_sanitized_e2e "$results/sanitized-e2e.xml"
+    # Data races of the daemon, HTTP mode and images, by ThreadSanitizer.
+    nightly threads-build 3600 threads_build
+    if wanted threads-units; then TSAN_OPTIONS=handle_segv=0 units threads- 900 "$build/threads"; fi
+    nightly threads-e2e 3600 threads_e2e "$results/threads-e2e.xml"
     # Each libFuzzer program for an hour, two at a time; then which lines of the fuzzed files they reach.
     nightly fuzz 36000 scripts/fuzz.py --seconds 3600 --coverage --xml "$results/fuzz.xml"
+    # Four clients are answered for an hour under what goes wrong on a machine.
+    nightly soak 4500 scripts/soak.py
     # No value twice in 10,000 requests, in every language.
     nightly unique 3600 unique_values "$results/unique.xml"
     # The binary for older systems, tried in one.

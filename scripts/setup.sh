@@ -20,6 +20,7 @@ test_packages=(
     qemu-system-x86 busybox-static cpio e2fsprogs strace
     bochs bochs-term isolinux syslinux-common xorriso  # the emulated Intel host
     debootstrap  # scripts/release.sh
+    iproute2     # tests with addresses of their own
     groff-base man-db
     ruby php-cli  # tests of uniqueness
     libbenchmark-dev  # bench/micro

@@ -54,6 +54,27 @@ build_all() {
     must build 1200 scripts/build.sh
 }
 
+# sanitized_e2e XML: what serves requests and what looks at strangers' snapshots, in the build of scripts/fuzz.py --build-all,
+# which has AddressSanitizer and UndefinedBehaviorSanitizer. More words go to pytest.
+sanitized_e2e() {
+    local xml=$1
+    shift
+    ln -sfn "$build/functions" "$build/fuzz/functions"
+    KVMSERVER_BUILD=$build/fuzz $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short --quick \
+        --junitxml "$xml" tests/e2e/test_isolation.py tests/e2e/test_serve.py tests/e2e/test_tenants.py "$@"
+}
+export -f sanitized_e2e
+
+# units PREFIX LIMIT FOLDER: the Catch2 programs of a build, a step PREFIX-NAME each.
+units() {
+    local prefix=$1 limit=$2 folder=$3 program name
+    while read -r program; do
+        name=$prefix$(basename "$program")
+        step "$name" "$limit" "$program" -r junit -o "$results/$name.xml"
+    done < <(find "$folder" \( -path "$folder/fuzz*" -o -path "$folder/threads" \) -prune -o -type f -name 'test_*' -perm -u+x -not -path '*/CMakeFiles/*' -print |
+        sort)
+}
+
 # How much longer tests may take there, by the clock there: Bochs' own counts its instructions.
 slowness_of() { if [[ $1 == intel ]]; then echo 2; else echo 20; fi; }
 
@@ -80,7 +101,7 @@ for program in json.load(open(sys.argv[1])):
     fi
     scripts/hwhost.sh --vendor "$vendor" --timeout "${EMULATED_LIMIT:-1500}" --with-python --cwd "$root" \
         --env "KVMSERVER_BUILD=$build" --env "E2E_SLOWNESS=$(slowness_of "$vendor")" \
-        --env "ODD_EXITS=${ODD_EXITS:-3}" "${adds[@]}" \
+        --env "ODD_EXITS=${ODD_EXITS:-3}" --env "ODD_KINDS=${ODD_KINDS:-}" "${adds[@]}" \
         --add "$root/build/functions/programs.json" --add "$root/functions/check.py" \
         --add "$root/tests" --add "$build/bin" --add "$build/tests/e2e" --add "$build/tests/syscalls" -- \
         sh -c "python3 -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short $* --emulated \
