@@ -23,6 +23,8 @@ constexpr Frame kCloneSlotFrames = (8u << 20) / kPageSize;
 constexpr std::uint32_t kMostTables = 1 << 15, kTableSlotFrames = 256;
 constexpr std::uint64_t kWindowBytes = std::uint64_t{GuestRam::kWindowFrames} * kPageSize;
 constexpr std::uint64_t kAllWindows = kWindowBytes * GuestRam::kMostWindows;
+// Never a frame: no run of contiguous numbers begins in memory and ends in a window.
+constexpr std::uint32_t kFrameBetween = 1;
 
 } // namespace
 
@@ -36,9 +38,9 @@ GuestRam GuestRam::boot(kvm::Vm& vm, std::uint64_t max_bytes) {
     if (::ftruncate(ram.memfd_.get(), static_cast<off_t>(max_bytes)) < 0)
         throw_errno("ftruncate boot memory");
     // The windows are behind the end of the memfd.
-    ram.memory_ = Mapping::map(max_bytes + kAllWindows, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                               ram.memfd_.get(), 0, "boot memory");
-    ram.first_window_ = static_cast<Frame>(max_bytes / kPageSize);
+    ram.first_window_ = static_cast<Frame>(max_bytes / kPageSize) + kFrameBetween;
+    ram.memory_ = Mapping::map(frame_address(ram.first_window_).value + kAllWindows, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_NORESERVE, ram.memfd_.get(), 0, "boot memory");
     return ram;
 }
 
@@ -47,7 +49,7 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
     max_bytes = std::max(max_bytes, image_bytes);
     GuestRam ram(vm, max_bytes);
     ram.first_table_ = static_cast<Frame>(max_bytes / kPageSize);
-    ram.first_window_ = ram.first_table_ + kMostTables;
+    ram.first_window_ = ram.first_table_ + kMostTables + kFrameBetween;
     ram.memory_ = Mapping::map_in_front(image_bytes, image->fd(), frame_address(ram.first_window_).value + kAllWindows,
                                         "request machine memory");
     ram.image_frames_ = ram.high_ = ram.slots_end_ = image->frames();
@@ -329,8 +331,7 @@ void GuestRam::prepare_growth(std::uint32_t count) {
 
 void GuestRam::set_limit(std::uint64_t max_bytes) {
     max_frames_ =
-        std::min<std::uint64_t>(frame_address(image_ ? first_table_ : first_window_).value, max_bytes) /
-        kPageSize;
+        std::min<std::uint64_t>(image_ ? first_table_ : first_window_ - kFrameBetween, max_bytes / kPageSize);
 }
 
 } // namespace tinykvm

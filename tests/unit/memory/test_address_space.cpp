@@ -424,6 +424,32 @@ TEST_CASE("a fault that finds no memory for tables loses no frame") {
     }
 }
 
+// The last frame of all memory and the first of a mapped file: one range of pages holds both.
+TEST_CASE("munmap and mprotect over the last memory and a file behind it") {
+    const auto file = file_of(std::string(3 * kPageSize, 'q'));
+    const auto full = [&file](BootWorld& w) {
+        const std::uint64_t at = kAt + kMiB;
+        REQUIRE(w.space.mmap(at, pages(3), PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) > 0);
+        REQUIRE(load(w.space, at) != 0);
+        // The last frame is given back, and taken by the page below the file.
+        std::vector<std::uint64_t> taken;
+        REQUIRE(map(w.space, kAt, kMiB / kPageSize) > 0);
+        for (std::uint64_t page = kAt; w.space.fault(GuestVirt(page), FaultAccess::write) == FaultOutcome::done; page += kPageSize)
+            taken.push_back(page);
+        REQUIRE(w.space.madvise(taken.back(), pages(1), MADV_DONTNEED) == 0);
+        REQUIRE(w.space.fault(GuestVirt(at - kPageSize), FaultAccess::write) == FaultOutcome::done);
+        return taken.front();
+    };
+    BootWorld unmapped(1 * kMiB), protected_(1 * kMiB);
+    const std::uint64_t at = full(unmapped);
+    CHECK(unmapped.space.munmap(at, 2 * kMiB) == 0);
+    CHECK(unmapped.ram.bytes_in_use() == reachable_frames(unmapped.space) * kPageSize);
+    full(protected_);
+    CHECK(protected_.space.mprotect(at, kMiB + pages(3), PROT_NONE) == 0);
+    CHECK(protected_.space.mprotect(at, kMiB + pages(3), PROT_READ) == 0);
+    CHECK(protected_.space.load<char>(GuestVirt(kAt + kMiB)) == 'q');
+}
+
 TEST_CASE("strings end before what cannot be read") {
     BootWorld w;
     AddressSpace& s = w.space;
