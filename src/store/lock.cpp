@@ -59,8 +59,13 @@ std::optional<FileLock> FileLock::exclusive_within(Folder& folder, const std::st
 }
 
 bool FileLock::nobody_holds(const Folder& folder, const std::string& path) {
-    const auto file = folder.open_read(path);
-    return file && lock(file.get(), LOCK_EX | LOCK_NB, folder.full(path));
+    FileLock tried(folder.open_read(path));
+    return tried.fd_ && lock(tried.fd(), LOCK_EX | LOCK_NB, folder.full(path));
+}
+
+FileLock::~FileLock() {
+    if (fd_)
+        ::flock(fd_.get(), LOCK_UN);
 }
 
 } // namespace kvmserver::store

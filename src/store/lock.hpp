@@ -20,6 +20,12 @@ public:
     // Whether nobody holds a lock on the file, which is left alone. False when it is not there.
     static bool nobody_holds(const Folder& folder, const std::string& path);
 
+    FileLock(FileLock&&) = default;
+    FileLock& operator=(FileLock&&) = delete;
+    // Closing the file alone would not give the lock back: a process that is just being started has copies of all
+    // descriptors for a moment.
+    ~FileLock();
+
     int fd() const { return fd_.get(); }
 
 private:

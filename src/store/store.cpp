@@ -13,7 +13,7 @@ Store::Store(const std::filesystem::path& path, const StoreOptions& options) {
     folder_ = std::make_shared<Folder>(path, options.files);
     IndexFile file(*folder_, options.migrations, options.busy_ms);
     for (;;) {
-        in_use_ = FileLock::shared(*folder_, kIndexLock);
+        in_use_.emplace(FileLock::shared(*folder_, kIndexLock));
         const IndexLook look = file.look();
         if (look.state == IndexState::newer)
             file.refuse_newer(look.version);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -44,6 +45,27 @@ double milliseconds_of(const std::function<void()>& action) {
 }
 
 } // namespace
+
+TEST_CASE("a lock that is given back is free at once, also while a process that is being started has its file open") {
+    const TempFolder folder;
+    fs::create_directories(folder / "store");
+    Folder store(folder / "store", real_files());
+    std::array<int, 2> end{};
+    REQUIRE(::pipe(end.data()) == 0);
+    auto held = std::optional(FileLock::exclusive(store, "lock"));
+    const pid_t child = in_child([&] {
+        char none = 0;
+        ::close(end[1]);
+        if (::read(end[0], &none, 1) != 0)
+            throw std::runtime_error("nobody writes here");
+    });
+    held.reset();
+    CHECK(FileLock::try_exclusive(store, "lock"));
+    CHECK(FileLock::nobody_holds(store, "lock"));
+    ::close(end[0]);
+    ::close(end[1]);
+    join(child);
+}
 
 TEST_CASE("processes that make, deploy to, read and clean one store at once") {
     const TempFolder folder;
