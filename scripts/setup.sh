@@ -18,7 +18,7 @@ demo_packages=(musl-tools linux-perf)
 test_packages=(
     clang libclang-rt-dev llvm python3-pytest python3-pip wrk openssl chromium
     qemu-system-x86 busybox-static cpio e2fsprogs strace
-    bochs bochs-term isolinux syslinux-common xorriso  # the emulated Intel host
+    bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso  # the emulated Intel host
     debootstrap  # scripts/release.sh
     iproute2     # tests with addresses of their own
     groff-base man-db

@@ -19,6 +19,8 @@ install_missing_packages() {
   else
     [[ $(type -P bochs) ]] || missing+=(bochs)
     compgen -G '/usr/lib/*/bochs/plugins/libbx_term_gui.so' >/dev/null || missing+=(bochs-term)
+    [[ -e /usr/share/bochs/BIOS-bochs-latest ]] || missing+=(bochsbios) # another BIOS satisfies bochs' dependency
+    [[ -e /usr/share/vgabios/vgabios.bin ]] || missing+=(vgabios)
     [[ -e /usr/lib/ISOLINUX/isolinux.bin ]] || missing+=(isolinux)
     [[ -e /usr/lib/syslinux/modules/bios/ldlinux.c32 ]] || missing+=(syslinux-common)
     [[ $(type -P xorriso) ]] || missing+=(xorriso)
