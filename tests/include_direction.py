@@ -23,15 +23,16 @@ MAY_INCLUDE = {
     "src/common": ["tinykvm/base"],  # digests, times as text
     "src/snapshot": ["tinykvm", "src/common"],
     "src/store": ["tinykvm/base", "src/common"],  # it knows blobs, not machines
-    "src/http": ["tinykvm/base"],  # it knows sockets, not machines
-    "src/link": ["src/common", "tinykvm/base"],  # between the daemon and the processes of functions
+    "src/request": ["tinykvm/base"],  # how a request ended, in every mode
+    "src/http": ["tinykvm/base", "src/request"],  # it knows sockets, not machines
+    "src/link": ["src/common", "src/request", "tinykvm/base"],  # between the daemon and the processes of functions
     "src/jail": ["tinykvm/base"],  # the walls around a process
     "src/unique": ["tinykvm"],  # finds generators in a machine's memory
     "src/ceilings": ["src/common", "tinykvm", "src/snapshot"],  # what an operator grants at most
-    "src/runner": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/http", "src/link", "src/jail", "src/unique"],
+    "src/runner": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/request", "src/http", "src/link", "src/jail", "src/unique"],
     "src/ops": ["src/common", "tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
-    "src/daemon": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/http", "src/link", "src/jail"],
-    "src/admin": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/http", "src/ops", "src/daemon"],
+    "src/daemon": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/link", "src/jail"],
+    "src/admin": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/ops", "src/daemon"],
     "src/remote": ["src/common", "tinykvm/base", "src/store", "src/ops"],
     "src/cli": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote"],
 }

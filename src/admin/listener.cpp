@@ -116,7 +116,7 @@ private:
         {
             const std::lock_guard lock(mutex_);
             if (running_[local] >= options_.most_requests)
-                return waiter->failed({503, "busy",
+                return waiter->failed({request::Outcome::queue_full, 503, "busy",
                                        fmt::format("{} requests are being answered already", running_[local]),
                                        "try again", 1});
             ++running_[local];
@@ -125,7 +125,7 @@ private:
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
             ended(local);
             return waiter->failed(
-                {503, "no-descriptors", "the server has no more descriptors", "try again", 1});
+                {request::Outcome::no_socket, 503, "no-descriptors", "the server has no more descriptors", "try again", 1});
         }
         UniqueFd theirs(pair[0]), ours(pair[1]);
         try {
@@ -135,7 +135,7 @@ private:
             }).detach();
         } catch (const std::system_error&) {
             ended(local);
-            return waiter->failed({503, "no-threads", "the server has no more threads", "try again", 1});
+            return waiter->failed({request::Outcome::no_socket, 503, "no-threads", "the server has no more threads", "try again", 1});
         }
         waiter->connected(std::move(theirs), nullptr);
     }

@@ -55,7 +55,7 @@ void AccessLog::write(const AccessRecord& record, const Job* job) {
         out["dirty_pages"] = job->dirty_pages;
     }
     out["total_us"] = record.total_us;
-    out["outcome"] = job && !job->rejected.empty() ? job->rejected : record.outcome;
+    out["outcome"] = record.outcome;
     // One write each: lines of several threads do not mix.
     const std::string line = out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     const std::lock_guard lock(mutex_);

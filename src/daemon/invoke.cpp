@@ -156,23 +156,23 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     supervisor_.submit(target, reply.request_id, "127.0.0.1", waiter);
     std::string bytes, problem;
     AccessRecord record;
-    http::Outcome outcome = http::Outcome::ok;
-    const auto fail = [&](const http::Problem& why, http::Outcome how) {
+    using request::Outcome;
+    Outcome outcome = Outcome::ok;
+    const auto fail = [&](const request::Problem& why) {
         reply.status = why.status;
         reply.problem_code = why.code;
         reply.problem_detail = why.detail;
         reply.problem_hint = why.hint;
-        outcome = how;
+        outcome = why.outcome;
     };
-    const http::Problem stopping{503, "stopping", "the server is stopping", "try again", 1};
+    const request::Problem stopping = request::problem_for(Outcome::stopped);
     if (!waiter->wait_until(deadline)) {
         if (waiter->cut_off())
-            fail(stopping, http::Outcome::upstream_failed);
+            fail(stopping);
         else
-            fail({504, "queue-timeout", "no machine became free in time", "a longer --timeout", {}},
-                 http::Outcome::timed_out);
+            fail({Outcome::queue_timeout, 504, "queue-timeout", "no machine became free in time", "a longer --timeout"});
     } else if (waiter->problem) {
-        fail(*waiter->problem, http::Outcome::upstream_failed);
+        fail(*waiter->problem);
     } else {
         reply.queue_us = us_since(begin);
         const std::string sent = bytes_of(request);
@@ -181,21 +181,13 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
             exchange(waiter->socket(), sent, request.most_bytes + 65536, deadline, bytes);
         record.bytes_out = bytes.size();
         if (waiter->cut_off())
-            fail(stopping, http::Outcome::upstream_failed);
+            fail(stopping);
         else if (code == "request-timeout")
-            fail({504, code, "the program did not answer in time", "a longer --timeout", {}},
-                 http::Outcome::timed_out);
+            fail({Outcome::program_silent, 504, code, "the program did not answer in time", "a longer --timeout"});
         else if (code == "reply-too-large")
-            fail({502,
-                  code,
-                  "the reply is larger than what may be passed on here",
-                  "ask the public address",
-                  {}},
-                 http::Outcome::program_failed);
+            fail({Outcome::bad_reply, 502, code, "the reply is larger than what may be passed on here", "ask the public address"});
         else if (!code.empty() || !understand(bytes, request.method == "HEAD", reply))
-            fail(waiter->lease->failure().value_or(
-                     http::Problem{502, "bad-reply", "the program gave no complete HTTP reply", "", {}}),
-                 http::Outcome::program_failed);
+            fail(waiter->lease->failure().value_or(request::problem_for(Outcome::bad_reply)));
         waiter->close();
         reply.exec_us = us_since(begin) - reply.queue_us;
     }
@@ -208,7 +200,7 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     record.method = request.method;
     record.path = request.path;
     record.status = reply.status;
-    record.outcome = http::to_string(outcome);
+    record.outcome = request::log_word(outcome);
     record.queue_us = reply.queue_us;
     record.exec_us = reply.exec_us;
     record.total_us = reply.total_us;

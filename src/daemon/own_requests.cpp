@@ -8,11 +8,11 @@ void OwnRequest::connected(tinykvm::UniqueFd with, std::unique_ptr<http::Lease> 
     answer(std::move(with), std::nullopt, std::move(holding));
 }
 
-void OwnRequest::failed(http::Problem why, std::unique_ptr<http::Lease> holding) {
+void OwnRequest::failed(request::Problem why, std::unique_ptr<http::Lease> holding) {
     answer({}, std::move(why), std::move(holding));
 }
 
-void OwnRequest::answer(tinykvm::UniqueFd with, std::optional<http::Problem> why,
+void OwnRequest::answer(tinykvm::UniqueFd with, std::optional<request::Problem> why,
                         std::unique_ptr<http::Lease> holding) {
     const std::lock_guard lock(mutex_);
     if (answered_ || abandoned_)

@@ -17,7 +17,7 @@ namespace kvmserver::daemon {
 class OwnRequest final : public http::Waiter {
 public:
     void connected(tinykvm::UniqueFd with, std::unique_ptr<http::Lease> holding) override;
-    void failed(http::Problem why, std::unique_ptr<http::Lease> holding) override;
+    void failed(request::Problem why, std::unique_ptr<http::Lease> holding) override;
     bool abandoned() const override;
 
     // False: no answer until then, or cut off before.
@@ -28,11 +28,11 @@ public:
     void cut();
     bool cut_off() const;
 
-    std::optional<http::Problem> problem;
+    std::optional<request::Problem> problem;
     std::unique_ptr<http::Lease> lease;
 
 private:
-    void answer(tinykvm::UniqueFd with, std::optional<http::Problem> why,
+    void answer(tinykvm::UniqueFd with, std::optional<request::Problem> why,
                 std::unique_ptr<http::Lease> holding);
     mutable std::mutex mutex_;
     std::condition_variable changed_;

@@ -225,23 +225,20 @@ void Service::connect(const http::RequestInfo& request, std::shared_ptr<http::Re
     const auto table = table_.get();
     const std::string host = host_name(request.head.host);
     const Destination* destination = table->find(host, request.head.path);
-    if (!destination)
-        return waiter->failed(
-            {404,
-             "no-route",
-             fmt::format("No function has a route for {}{}.", host, request.head.path),
-             table->functions == 0
-                 ? "Nothing is deployed yet: `kvmserver deploy` makes a function."
-                 : "`kvmserver list` shows the functions and their routes; the Host header chooses.",
-             {}});
+    if (!destination) {
+        request::Circumstances of;
+        of.reason = host + std::string(request.head.path);
+        request::Problem problem = problem_for(request::Outcome::no_route, of);
+        if (table->functions == 0)
+            problem.hint = "Nothing is deployed yet: `kvmserver deploy` makes a function.";
+        return waiter->failed(std::move(problem));
+    }
     const std::shared_ptr<Target> target = choose(*destination);
-    if (!target)
-        return waiter->failed({503, "not-live",
-                               fmt::format("No version of {} is live.", destination->function),
-                               fmt::format("`kvmserver versions {0}` shows those there are, `kvmserver "
-                                           "rollback {0} VERSION` makes one live.",
-                                           destination->function),
-                               10});
+    if (!target) {
+        request::Circumstances of;
+        of.function = destination->function;
+        return waiter->failed(problem_for(request::Outcome::not_live, of));
+    }
     supervisor_.submit(target, request.request_id, request.client_ip, std::move(waiter));
 }
 
@@ -264,7 +261,7 @@ void Service::finished(const http::RequestRecord& record) {
     out.method = record.method;
     out.host = record.host;
     out.path = record.path;
-    out.outcome = http::to_string(record.outcome);
+    out.outcome = request::log_word(record.outcome);
     if (lease)
         supervisor_.record(lease->job(), std::move(out));
     else
@@ -275,32 +272,29 @@ void Service::refused(http::Refusal why) {
     metrics_.count("", 0, [&](VersionMetrics& m) { ++m.rejected[std::string(http::to_string(why))]; });
 }
 
-void Service::count(const AccessRecord& record, http::Outcome outcome, const Job* job) {
+void Service::count(const AccessRecord& record, request::Outcome outcome, const Job* job) {
+    using request::Outcome;
     const auto change = [&](VersionMetrics& m) {
         ++m.requests[record.status];
         m.duration.add(record.total_us);
         m.queue.add(record.queue_us);
         m.bytes_in += record.bytes_in;
         m.bytes_out += record.bytes_out;
-        m.timeouts += outcome == http::Outcome::timed_out || record.status == 504;
-        if (outcome == http::Outcome::client_slow)
+        m.timeouts += request::by_time_limit(outcome);
+        if (job)
+            m.cold_starts += job->cold;
+        if (request::had_no_machine(outcome))
+            ++m.rejected[std::string(request::code_of(outcome))];
+        else if (outcome == Outcome::client_slow)
             ++m.rejected["slow-client"];
-        if (!job) {
-            if (outcome == http::Outcome::upstream_failed)
-                ++m.rejected[record.status == 404 ? "no-route" : "not-live"];
-            else if (outcome == http::Outcome::refused)
-                ++m.rejected["bad-request"];
-            else if (outcome == http::Outcome::timed_out && record.status == 408)
-                ++m.rejected["header-timeout"];
-            return;
-        }
-        m.cold_starts += job->cold;
-        if (!job->rejected.empty())
-            ++m.rejected[job->rejected];
-        else if (outcome == http::Outcome::program_failed)
-            ++m.faults[record.status == 504   ? "request-timeout"
-                       : record.status == 507 ? "out-of-memory"
-                                              : "program-failed"];
+        else if (outcome == Outcome::refused && !job)
+            ++m.rejected["bad-request"];
+        else if (outcome == Outcome::client_timeout && !job)
+            ++m.rejected["header-timeout"];
+        else if (outcome == Outcome::no_progress || outcome == Outcome::over_total || outcome == Outcome::out_of_memory)
+            ++m.faults[std::string(request::code_of(outcome))];
+        else if (outcome == Outcome::program_failed || outcome == Outcome::worker_died || outcome == Outcome::bad_reply)
+            ++m.faults["program-failed"];
     };
     if (job)
         metrics_.count(job->target->facts().function, job->target->facts().version, change);

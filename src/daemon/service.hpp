@@ -50,7 +50,7 @@ private:
     void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override;
     void finished(const http::RequestRecord& record) override;
     void refused(http::Refusal why) override;
-    void count(const AccessRecord& record, http::Outcome outcome, const Job* job);
+    void count(const AccessRecord& record, request::Outcome outcome, const Job* job);
     std::shared_ptr<Target> target_for(const InvokeRequest& request);
 
     const ServeOptions options_;

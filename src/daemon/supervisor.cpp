@@ -38,7 +38,7 @@ std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-std::optional<http::Problem> JobLease::failure() const { return supervisor_.failure_of(*job_); }
+std::optional<request::Problem> JobLease::failure() const { return supervisor_.failure_of(*job_); }
 
 Supervisor::Supervisor(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
                        std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
@@ -114,21 +114,13 @@ void Supervisor::submit(const std::shared_ptr<Target>& target, std::string_view 
             drop_abandoned(*target);
             // Whoever waits only for a first machine does not count: a queue of 0 is for those who would
             // rather be refused than wait.
-            if (process && process->ready && target->queue_.size() >= facts.queue &&
-                target->in_flight_ >= facts.max) {
-                reject(std::move(waiting),
-                       {503, "queue-full",
-                        fmt::format("{} has {} requests waiting already, as many as it may", facts.function,
-                                    target->queue_.size()),
-                        "come again later; [function.scale] queue and max set the limits", 1},
-                       todo);
-            } else if (target->queue_.size() >= std::max(facts.queue, facts.max)) {
-                reject(std::move(waiting),
-                       {503, "queue-full",
-                        fmt::format("{} has {} requests waiting already, as many as it may", facts.function,
-                                    target->queue_.size()),
-                        "come again later; [function.scale] queue sets the limit", 1},
-                       todo);
+            const bool none_free =
+                process && process->ready && target->queue_.size() >= facts.queue && target->in_flight_ >= facts.max;
+            if (none_free || target->queue_.size() >= std::max(facts.queue, facts.max)) {
+                request::Circumstances of = circumstances(*target);
+                of.waiting = target->queue_.size();
+                of.queue_counts_max = none_free;
+                reject(std::move(waiting), problem_for(request::Outcome::queue_full, of), todo);
             } else {
                 target->queue_.push_back(std::move(waiting));
                 activate(target);
@@ -147,11 +139,9 @@ void Supervisor::dispatch(const Slot& slot, Waiting waiting, Todo& todo) {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
         const int error = errno;
         slot->state = RequestMachineSlot::State::idle;
-        return reject(std::move(waiting),
-                      {503, "no-socket",
-                       fmt::format("the server has no socket left: {}", std::strerror(error)),
-                       "raise its limit of open files", 1},
-                      todo);
+        request::Circumstances of;
+        of.reason = std::strerror(error);
+        return reject(std::move(waiting), problem_for(request::Outcome::no_socket, of), todo);
     }
     const UniqueFd theirs(pair[0]);
     UniqueFd ours(pair[1]);
@@ -164,7 +154,7 @@ void Supervisor::dispatch(const Slot& slot, Waiting waiting, Todo& todo) {
     // Should this fail, the machine is gone: the front sees the end of the connection and asks why.
     if (!link::send(slot->channel.get(), request_message(waiting.job->request_id, waiting.client_ip),
                     theirs.get()))
-        waiting.job->worker_died = true;
+        waiting.job->outcome = request::Outcome::worker_died;
     slot->last_used_ns = target.last_used_ns_ = now;
     waiting.job->slot = slot;
     ++target.in_flight_;
@@ -190,28 +180,35 @@ void Supervisor::drop_abandoned(Target& target) {
     std::erase_if(target.queue_, [](const Waiting& waiting) { return waiting.waiter->abandoned(); });
 }
 
-void Supervisor::reject(Waiting waiting, http::Problem problem, Todo& todo) {
+void Supervisor::reject(Waiting waiting, request::Problem problem, Todo& todo) {
     waiting.job->over = true;
-    waiting.job->rejected = problem.code;
+    waiting.job->outcome = problem.outcome;
     todo.deliveries.push_back({std::move(waiting.waiter), std::move(waiting.job), {}, std::move(problem)});
 }
 
-void Supervisor::reject_all(Target& target, const http::Problem& problem, Todo& todo) {
+void Supervisor::reject_all(Target& target, const request::Problem& problem, Todo& todo) {
     for (Waiting& waiting : target.queue_)
         reject(std::move(waiting), problem, todo);
     target.queue_.clear();
 }
 
-http::Problem Supervisor::failing_problem(const Target& target) const {
+request::Circumstances Supervisor::circumstances(const Target& target) {
+    request::Circumstances of;
+    of.function = target.facts().function;
+    of.version = target.facts().name;
+    return of;
+}
+
+request::Problem Supervisor::failing_problem(const Target& target) const {
     const std::uint64_t now = now_ns();
     const auto seconds = target.retry_at_ns_ > now
                              ? static_cast<unsigned>((target.retry_at_ns_ - now) / 1'000'000'000 + 1)
                              : 1;
-    return {503, "function-failing",
-            fmt::format("the process of {} ended {} times in a row: {}", target.facts().name,
-                        target.failures_, target.last_failure_),
-            fmt::format("`kvmserver logs {}` and the daemon's log say more", target.facts().function),
-            seconds};
+    request::Circumstances of = circumstances(target);
+    of.failures = target.failures_;
+    of.reason = target.last_failure_;
+    of.retry_seconds = seconds;
+    return problem_for(request::Outcome::function_failing, of);
 }
 
 void Supervisor::finish(const std::shared_ptr<Job>& job, Todo& todo) {
@@ -233,55 +230,15 @@ void Supervisor::record(const std::shared_ptr<Job>& job, AccessRecord record) {
     finished_(*job);
 }
 
-std::optional<http::Problem> Supervisor::failure_of(Job& job) {
+std::optional<request::Problem> Supervisor::failure_of(Job& job) {
     Todo todo;
-    std::optional<http::Problem> problem;
+    std::optional<request::Problem> problem;
     {
         const std::lock_guard lock(mutex_);
         if (const Slot slot = job.slot.lock(); slot && slot->job.get() == &job)
             drain(slot, todo); // it told before it closed the connection
-        const std::string& name = job.target->facts().name;
-        switch (job.ending) {
-        case link::Ending::none:
-            if (job.worker_died)
-                problem = {502,
-                           "worker-died",
-                           fmt::format("the process of {} ended during the request", name),
-                           "the daemon's log says why",
-                           {}};
-            break;
-        case link::Ending::program_failed:
-            problem = {502,
-                       "program-failed",
-                       "the program ended during the request",
-                       fmt::format("its crash report: `kvmserver logs {}`", job.target->facts().function),
-                       {}};
-            break;
-        case link::Ending::timed_out:
-            problem = {504,
-                       "request-timeout",
-                       "the request made no progress for longer than it may",
-                       "max-request-time in the manifest sets the limit",
-                       {}};
-            break;
-        case link::Ending::over_total:
-            problem = {504,
-                       "request-timeout",
-                       "the request took longer in all than it may",
-                       "max-request-total in the manifest sets the limit",
-                       {}};
-            break;
-        case link::Ending::out_of_memory:
-            problem = {507,
-                       "out-of-memory",
-                       "the request took more memory than it may",
-                       "max-request-memory in the manifest sets the limit",
-                       {}};
-            break;
-        case link::Ending::stopped:
-            problem = {503, "stopping", "the server is stopping", "try again", 1};
-            break;
-        }
+        if (job.outcome != request::Outcome::ok)
+            problem = problem_for(job.outcome, circumstances(*job.target));
     }
     carry_out(std::move(todo));
     return problem;

@@ -76,7 +76,7 @@ public:
     void submit(const std::shared_ptr<Target>& target, std::string_view request_id,
                 std::string_view client_ip, std::shared_ptr<http::Waiter> waiter);
     // Why the program's connection of a request ended, if that was not the program's own will.
-    std::optional<http::Problem> failure_of(Job& job);
+    std::optional<request::Problem> failure_of(Job& job);
     // The reply is complete.
     void record(const std::shared_ptr<Job>& job, AccessRecord record);
 
@@ -101,7 +101,7 @@ private:
         std::shared_ptr<http::Waiter> waiter;
         std::shared_ptr<Job> job;
         tinykvm::UniqueFd socket;
-        std::optional<http::Problem> problem;
+        std::optional<request::Problem> problem;
     };
     // Told once the mutex is not held any more.
     struct Todo {
@@ -115,10 +115,11 @@ private:
     // All that follows, but for the threads' own functions, with the mutex held.
     // supervisor.cpp
     void dispatch(const Slot& slot, Waiting waiting, Todo& todo);
-    void reject(Waiting waiting, http::Problem problem, Todo& todo);
-    void reject_all(Target& target, const http::Problem& problem, Todo& todo);
+    void reject(Waiting waiting, request::Problem problem, Todo& todo);
+    void reject_all(Target& target, const request::Problem& problem, Todo& todo);
     bool dispatch_next(const Slot& slot, Todo& todo);
-    http::Problem failing_problem(const Target& target) const;
+    static request::Circumstances circumstances(const Target& target);
+    request::Problem failing_problem(const Target& target) const;
     void finish(const std::shared_ptr<Job>& job, Todo& todo);
     void drop_abandoned(Target& target);
     // supervisor_watch.cpp

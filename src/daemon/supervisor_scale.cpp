@@ -188,12 +188,9 @@ void Supervisor::expire_queue(Target& target, std::uint64_t now, std::uint64_t& 
                 next = std::min(next, oldest.deadline_ns);
             return;
         }
-        reject(std::move(oldest),
-               {503, "queue-timeout",
-                fmt::format("no machine of {} became free within {:.4g} s", target.facts().function,
-                            static_cast<double>(target.facts().queue_ns) / 1e9),
-                "come again later; [function.scale] max and queue-timeout set the limits", 1},
-               todo);
+        request::Circumstances of = circumstances(target);
+        of.waited_seconds = static_cast<double>(target.facts().queue_ns) / 1e9;
+        reject(std::move(oldest), problem_for(request::Outcome::queue_timeout, of), todo);
         target.queue_.pop_front();
     }
 }

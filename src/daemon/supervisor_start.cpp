@@ -149,10 +149,9 @@ void Supervisor::started(const std::shared_ptr<Target>& target, Process process,
 void Supervisor::start_failed(Target& target, const std::string& why, Todo& todo) {
     count_failure(target, why);
     note(target, fmt::format("cannot be restored: {}", why), todo);
-    reject_all(target,
-               {502, "not-restored", fmt::format("{} cannot be restored: {}", target.facts().name, why),
-                "the daemon's log says more", 1},
-               todo);
+    request::Circumstances of = circumstances(target);
+    of.reason = why;
+    reject_all(target, problem_for(request::Outcome::not_restored, of), todo);
     serve_starved(todo);
 }
 

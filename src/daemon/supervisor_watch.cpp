@@ -90,8 +90,9 @@ void Supervisor::drain(const Slot& slot, Todo& todo) {
             return on_slot_gone(slot, todo);
         const link::Message& message = received->message;
         using State = RequestMachineSlot::State;
-        if (message.kind == link::Kind::ended && slot->job && slot->job->ending == link::Ending::none)
-            slot->job->ending = message.ending;
+        if (message.kind == link::Kind::ended && slot->job && slot->job->outcome == request::Outcome::ok &&
+            request::from_machine(message.outcome))
+            slot->job->outcome = message.outcome;
         else if (message.kind == link::Kind::ready && slot->state != State::idle)
             on_ready(slot, message, todo);
         else
@@ -171,7 +172,8 @@ void Supervisor::on_slot_gone(const Slot& slot, Todo& todo) {
     watched_.erase(slot->id);
     --machines_;
     if (const auto job = std::move(slot->job)) {
-        job->worker_died = true;
+        if (job->outcome == request::Outcome::ok)
+            job->outcome = request::Outcome::worker_died;
         job->slot.reset();
         finish(job, todo);
     }

@@ -36,11 +36,9 @@ struct Job {
     const std::shared_ptr<Target> target;
     const std::string request_id;
     std::weak_ptr<RequestMachineSlot> slot; // while it is in a machine
-    link::Ending ending = link::Ending::none;
+    request::Outcome outcome = request::Outcome::ok; // as far as is known
     bool cold = false; // it waited for a process to be restored
-    bool worker_died = false;
     bool over = false;    // its machine is clean, or gone, or it never got one
-    std::string rejected; // why it got none: a problem's code
     std::uint64_t restore_us = 0, machine_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0;
     std::optional<AccessRecord> record; // once the reply is complete, until it is written
 };
@@ -95,7 +93,7 @@ class JobLease final : public http::Lease {
 public:
     JobLease(Supervisor& supervisor, std::shared_ptr<Job> job)
         : supervisor_(supervisor), job_(std::move(job)) {}
-    std::optional<http::Problem> failure() const override;
+    std::optional<request::Problem> failure() const override;
     const std::shared_ptr<Job>& job() const { return job_; }
 
 private:

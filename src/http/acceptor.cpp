@@ -113,7 +113,7 @@ bool Acceptor::admit(const sockaddr_storage& address, Accepted& client) {
         observer_->refused(why);
     if (certificate_)
         return false;
-    const Problem problem{503, std::string(to_string(why)),
+    const Problem problem{Outcome::refused, 503, std::string(to_string(why)),
                           why == Refusal::too_many_of_client ? "This client has too many connections."
                                                              : "There are too many connections.",
                           "Close some, or try again.", 1};

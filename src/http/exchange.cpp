@@ -1,7 +1,5 @@
 #include "src/http/exchange.hpp"
 
-#include <fmt/format.h>
-
 #include <exception>
 
 #include <boost/asio/error.hpp>
@@ -53,19 +51,17 @@ Next Exchange::run(Yield& yield) {
     try {
         next = serve(yield);
     } catch (const std::exception& error) { // of the Upstream, or no memory: the other coroutine must end first
-        outcome_ = Outcome::program_failed;
+        outcome_ = Outcome::internal;
         abandon_answer(yield); // else somebody might still write to the client
         next = reply_begun_ || (answer_ && answer_->sent) ? Next::cut
-                            : answer({500, "internal", std::string("The front failed: ") + error.what(), "", {}},
-                                     Outcome::program_failed, yield);
+                            : answer(problem_for(Outcome::internal, {.reason = error.what()}), yield);
     }
     finish(next, yield);
     return next;
 }
 
 Next Exchange::refuse(const Fault& fault, Yield& yield) {
-    const Outcome outcome = fault.status == 408 ? Outcome::timed_out : Outcome::refused;
-    return answer({fault.status, fault.code, fault.detail, "", {}}, outcome, yield);
+    return answer(problem_of(fault, fault.status == 408 ? Outcome::client_timeout : Outcome::refused), yield);
 }
 
 Next Exchange::serve(Yield& yield) {
@@ -73,7 +69,7 @@ Next Exchange::serve(Yield& yield) {
         traceparent_ = connection_.worker().ids().traceparent();
     if (options_.max_body && head_.body.length > options_.max_body) {
         refuse_body({413, "body-too-large", "The body of the request is too large."});
-        return answer(body_problem_, Outcome::refused, yield);
+        return answer(body_problem_, yield);
     }
     if (!compose_opening())
         return broken({}, yield);
@@ -123,8 +119,8 @@ Next Exchange::not_connected(Yield& yield) {
     if (abort_ != Abort::none && abort_ != Abort::timed_out)
         return broken({}, yield);
     if (answer_->problem)
-        return answer(*answer_->problem, Outcome::upstream_failed, yield);
-    return answer({503, "queue-timeout", "No machine became free in time.", "", 1}, Outcome::timed_out, yield);
+        return answer(*answer_->problem, yield);
+    return answer(problem_for(Outcome::queue_timeout), yield);
 }
 
 // The client has the reply, or its beginning.
@@ -141,12 +137,12 @@ Next Exchange::sent_directly(Yield& yield) {
 }
 
 // A reply of our own. The connection goes on only when nothing of the request can be mistaken for the next one.
-Next Exchange::answer(const Problem& problem, Outcome outcome, Yield& yield) {
+Next Exchange::answer(const Problem& problem, Yield& yield) {
     phase_ = Phase::finishing;
-    outcome_ = outcome;
+    outcome_ = problem.outcome;
     status_ = problem.status;
     const bool client_is_sound =
-        outcome != Outcome::refused && abort_ != Abort::timed_out && abort_ != Abort::too_slow;
+        outcome_ != Outcome::refused && abort_ != Abort::timed_out && abort_ != Abort::too_slow;
     if (client_is_sound && !uploading_ && !body_.done()) {
         const std::size_t bytes = body_.feed(connection_.in().view());
         connection_.in().consume(bytes);
@@ -160,14 +156,11 @@ Next Exchange::answer(const Problem& problem, Outcome outcome, Yield& yield) {
 }
 
 Problem Exchange::timeout_problem() const {
-    if (waits_for_client_)
-        return {408, "body-timeout", "The body of the request did not arrive in time.", "", {}};
-    return {504, "program-timeout", "The program did not answer in time.", "", {}};
+    return problem_for(waits_for_client_ ? Outcome::client_timeout : Outcome::program_silent);
 }
 
 // The exchange cannot go on: `what` says why, unless something else ended it.
 Next Exchange::broken(Problem what, Yield& yield) {
-    Outcome outcome = Outcome::program_failed;
     switch (abort_) {
     case Abort::client_gone:
         outcome_ = Outcome::client_gone;
@@ -177,25 +170,23 @@ Next Exchange::broken(Problem what, Yield& yield) {
         return Next::cut;
     case Abort::refused:
         what = body_problem_;
-        outcome = Outcome::refused;
         break;
     case Abort::timed_out:
         what = timeout_problem();
-        outcome = Outcome::timed_out;
         break;
     case Abort::too_slow:
-        what = {408, "client-too-slow",
-                fmt::format("The client moved less than {} bytes a second.", options_.min_rate), "", {}};
-        outcome = Outcome::client_slow;
+        what = problem_for(Outcome::client_slow, {.min_rate = options_.min_rate});
         break;
     case Abort::none:
         if (lease_)
             if (std::optional<Problem> failure = lease_->failure())
                 what = std::move(*failure);
+        if (what.code.empty())
+            what = problem_for(Outcome::bad_reply);
     }
-    outcome_ = outcome;
+    outcome_ = what.outcome;
     program_.close();
-    return reply_begun_ ? Next::cut : answer(what, outcome, yield);
+    return reply_begun_ ? Next::cut : answer(what, yield);
 }
 
 // For when it was not waited for, as Upstream::connect() threw.
@@ -299,20 +290,6 @@ bool Exchange::fill_from_program(Yield& yield) {
     if (bytes)
         progress();
     return bytes > 0 && abort_ == Abort::none;
-}
-
-std::string_view to_string(Outcome outcome) {
-    switch (outcome) {
-    case Outcome::ok: return "ok";
-    case Outcome::refused: return "refused";
-    case Outcome::upstream_failed: return "upstream_failed";
-    case Outcome::program_failed: return "program_failed";
-    case Outcome::timed_out: return "timed_out";
-    case Outcome::client_slow: return "client_slow";
-    case Outcome::client_gone: return "client_gone";
-    case Outcome::stopped: return "stopped";
-    }
-    return "?";
 }
 
 std::string_view to_string(Refusal refusal) {

@@ -40,7 +40,7 @@ private:
     bool connect(Yield& yield);
     Next not_connected(Yield& yield);
     Next sent_directly(Yield& yield);
-    Next answer(const Problem& problem, Outcome outcome, Yield& yield);
+    Next answer(const Problem& problem, Yield& yield);
     Next broken(Problem what, Yield& yield);
     Problem timeout_problem() const;
     void finish(Next& next, Yield& yield);

@@ -7,18 +7,8 @@
 
 namespace kvmserver::http {
 
-enum class Outcome {
-    ok,
-    refused,         // the client's message is not acceptable: 400, 413, 414, 431, 501, 505
-    upstream_failed, // no connection to a program: Upstream answered with a problem
-    program_failed,  // the program's reply is missing, malformed or cut off
-    timed_out,       // 408 or 504, or cut off for the same reason
-    client_slow,     // it moved less than Options::min_rate: 408, or cut off
-    client_gone,     // before its reply was complete
-    stopped,         // the front ended before the request
-};
-inline constexpr unsigned kOutcomes = 8;
-std::string_view to_string(Outcome outcome);
+using request::kOutcomes;
+using request::Outcome;
 
 // Valid during the call alone.
 struct RequestRecord {

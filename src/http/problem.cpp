@@ -26,6 +26,10 @@ std::string_view status_title(unsigned status) {
     }
 }
 
+Problem problem_of(const Fault& fault, request::Outcome outcome) {
+    return {outcome, fault.status, fault.code, fault.detail};
+}
+
 std::string problem_reply(const Problem& problem, std::string_view request_id, bool close, bool head_request) {
     nlohmann::ordered_json document{{"title", status_title(problem.status)},
                                     {"status", problem.status},

@@ -3,11 +3,13 @@
 #include <string>
 #include <string_view>
 
+#include "src/http/fault.hpp"
 #include "src/http/upstream.hpp"
 
 namespace kvmserver::http {
 
 std::string_view status_title(unsigned status);
+Problem problem_of(const Fault& fault, request::Outcome outcome);
 // A reply, head and document; the document is left out for HEAD. `close` adds Connection: close.
 std::string problem_reply(const Problem& problem, std::string_view request_id, bool close, bool head_request);
 

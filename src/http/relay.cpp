@@ -3,6 +3,7 @@
 
 #include <charconv>
 
+#include "src/http/problem.hpp"
 #include "src/http/worker.hpp"
 
 namespace kvmserver::http {
@@ -19,12 +20,11 @@ bool Exchange::read_reply_head(Yield& yield) {
         if (state == HeadEnd::State::found)
             break;
         if (state == HeadEnd::State::bad) {
-            reply_problem_ = {502, "bad-reply", std::string("The program's reply is malformed: ") + end.fault().detail,
-                              "", {}};
+            reply_problem_ = {Outcome::bad_reply, 502, "bad-reply", std::string("The program's reply is malformed: ") + end.fault().detail};
             return false;
         }
         if (!fill_from_program(yield)) {
-            reply_problem_ = {502, "no-reply", kNoReply, "The program may have crashed: see its log.", {}};
+            reply_problem_ = {Outcome::bad_reply, 502, "no-reply", kNoReply, "The program may have crashed: see its log."};
             return false;
         }
     }
@@ -33,13 +33,13 @@ bool Exchange::read_reply_head(Yield& yield) {
     const Fault fault = parse_reply_head(reply_bytes_, options_.limits,
                                          {.head_request = head_.method == "HEAD", .upgrade = head_.upgrade}, reply_);
     if (fault)
-        reply_problem_ = {fault.status, fault.code, fault.detail, "", {}};
+        reply_problem_ = problem_of(fault, Outcome::bad_reply);
     return !fault;
 }
 
 bool Exchange::relay_interim(Yield& yield) {
     if (++interims_ > kMaxInterims) {
-        reply_problem_ = {502, "bad-reply", "The program sends interim replies without end.", "", {}};
+        reply_problem_ = {Outcome::bad_reply, 502, "bad-reply", "The program sends interim replies without end."};
         return false;
     }
     if (head_.minor_version == 0)
@@ -89,7 +89,7 @@ Next Exchange::relay_body(bool chunk, bool unpack, Yield& yield) {
         if (reply_body_.fault()) {
             reply_begun_ = out_.empty(); // the head is still here: the client can be told
             out_.clear();
-            return broken({502, "bad-reply", reply_body_.fault().detail, "", {}}, yield);
+            return broken(problem_of(reply_body_.fault(), Outcome::bad_reply), yield);
         }
         if (!send_part(bytes, chunk, unpack, yield))
             return broken({}, yield);

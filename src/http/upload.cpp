@@ -1,6 +1,7 @@
 // From the client to the program: bodies, and after an upgrade everything.
 #include "src/http/exchange.hpp"
 
+#include "src/http/problem.hpp"
 #include "src/http/worker.hpp"
 
 namespace kvmserver::http {
@@ -11,7 +12,7 @@ constexpr std::size_t kDiscarded = 64 * 1024;  // of a body that the program did
 
 bool Exchange::body_too_large() const { return options_.max_body && body_.payload_bytes() > options_.max_body; }
 
-void Exchange::refuse_body(const Fault& fault) { body_problem_ = {fault.status, fault.code, fault.detail, "", {}}; }
+void Exchange::refuse_body(const Fault& fault) { body_problem_ = problem_of(fault, Outcome::refused); }
 
 // The head, with what there is of the body, in out_. False when the body is refused.
 bool Exchange::compose_opening() {

@@ -8,18 +8,12 @@
 #include <string_view>
 
 #include "src/http/request_head.hpp"
+#include "src/request/problem.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::http {
 
-// Why a request cannot be served, for the client.
-struct Problem {
-    unsigned status = 502;
-    std::string code; // stable, for programs: "upstream-failed"
-    std::string detail;
-    std::string hint;
-    std::optional<unsigned> retry_after; // seconds
-};
+using request::Problem;
 
 // What an upstream holds for one request (a machine, a place in a count). The front destroys it on one of its
 // threads when the request is over and the socket is closed.

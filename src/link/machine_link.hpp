@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "src/link/packet.hpp"
+#include "src/request/outcome.hpp"
 
 namespace kvmserver::link {
 
@@ -50,13 +51,10 @@ inline constexpr char kTell = '!';
 
 inline constexpr char kFacts = 'f', kBadSnapshot = 'b', kFailed = 'e';
 
-// Why a request's connection was closed by us and not by its program.
-enum class Ending : std::uint8_t { none = 0, program_failed, timed_out, out_of_memory, stopped, over_total };
-
 // One layout for all of them: both sides are the same binary.
 struct Message {
     Kind kind = Kind::ready;
-    Ending ending = Ending::none;   // ended
+    request::Outcome outcome = request::Outcome::ok; // ended: why a connection was closed by us and not by its program
     std::uint8_t address_bytes = 0; // request: 4, 16, or 0 where the client has no IP address
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "src/http/upstream.hpp"
+#include "src/request/outcome.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/linux/handles.hpp"
 
@@ -18,9 +19,6 @@ struct SocketAddress {
     socklen_t bytes = 0;
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
-
-// How the connection of a request ended, for whoever handed it in.
-enum class Fate : int { running, program_failed, timed_out, over_total, out_of_memory, stopped };
 
 // The other end of a connection in memory: the request's first bytes come with it (Arrival::received), and a reply that
 // is complete when the machine first waits goes back in one piece. Only what comes later needs a socket. Destroyed
@@ -48,7 +46,7 @@ struct Arrival {
     std::int32_t handle = -1; // not a client but a datagram, in `datagram`, for this socket
     tinykvm::Datagram datagram{};
     bool own = false; // one end of a Unix socket pair, or in memory; the program sees it as a connection to where it listens
-    std::function<void(Fate)> tell; // how it ended, unless well; before it is closed; empty where nobody asks
+    std::function<void(request::Outcome)> tell; // how it ended, unless well; before it is closed; empty where nobody asks
     SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none; may be empty if own
 };
 

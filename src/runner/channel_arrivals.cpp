@@ -33,24 +33,6 @@ SocketAddress address_of(const link::Message& request) {
     return address;
 }
 
-link::Ending ending_of(Fate fate) {
-    switch (fate) {
-    case Fate::running:
-        return link::Ending::none;
-    case Fate::program_failed:
-        return link::Ending::program_failed;
-    case Fate::timed_out:
-        return link::Ending::timed_out;
-    case Fate::over_total:
-        return link::Ending::over_total;
-    case Fate::out_of_memory:
-        return link::Ending::out_of_memory;
-    case Fate::stopped:
-        return link::Ending::stopped;
-    }
-    return link::Ending::none;
-}
-
 // Whether `fd` became readable, and not the stop.
 bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
     pollfd fds[2] = {{fd, POLLIN, 0}, {stop.fd(), POLLIN, 0}};
@@ -97,10 +79,10 @@ bool ChannelArrivals::next(Arrival& out) {
         out.listener = listener_;
         out.own = true;
         out.peer = address_of(received->message);
-        out.tell = [channel = channel_](Fate fate) {
+        out.tell = [channel = channel_](request::Outcome outcome) {
             link::Message ended;
             ended.kind = link::Kind::ended;
-            ended.ending = ending_of(fate);
+            ended.outcome = outcome;
             link::send(channel, ended);
         };
         // A machine is resumed once, with the request in its hands; not at all for a client that went away.

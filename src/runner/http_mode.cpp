@@ -55,38 +55,32 @@ std::pair<UniqueFd, UniqueFd> socket_pair() {
     return {UniqueFd(pair[0]), UniqueFd(pair[1])};
 }
 
-http::Problem no_socket() {
-    return {503, "no-socket", fmt::format("the server has no socket left: {}", std::strerror(errno)), "raise its open files", 1};
+request::Problem no_socket() {
+    request::Circumstances of;
+    of.reason = std::strerror(errno);
+    return problem_for(request::Outcome::no_socket, of);
 }
-
-http::Problem stopping() { return {503, "stopping", "the server is stopping", "try again", 1}; }
 
 // Tells the front why a program's connection ended before its reply did.
 class MachineLease final : public http::Lease {
 public:
-    MachineLease(std::shared_ptr<std::atomic<Fate>> fate, const Limits& limits) : fate_(std::move(fate)), limits_(limits) {}
+    // The limits are of the setup, which outlives all requests.
+    MachineLease(std::shared_ptr<std::atomic<request::Outcome>> outcome, const Limits& limits)
+        : outcome_(std::move(outcome)), limits_(limits) {}
 
-    std::optional<http::Problem> failure() const override {
-        switch (fate_->load(std::memory_order_acquire)) {
-        case Fate::running: return std::nullopt;
-        case Fate::program_failed:
-            return http::Problem{502, "program-failed", "the program ended during the request", "its crash report is in the server's log", {}};
-        case Fate::timed_out:
-            return http::Problem{504, "request-timeout", fmt::format("the request made no progress for {:.4g} s", limits_.request_seconds),
-                                 "--max-request-time sets the limit", {}};
-        case Fate::over_total:
-            return http::Problem{504, "request-timeout", fmt::format("the request took longer than {:.4g} s in all", limits_.request_total_seconds),
-                                 "--max-request-total sets the limit", {}};
-        case Fate::out_of_memory:
-            return http::Problem{507, "out-of-memory", "the request took more memory than it may", "--max-request-memory sets the limit", {}};
-        case Fate::stopped: return stopping();
-        }
-        return std::nullopt;
+    std::optional<request::Problem> failure() const override {
+        const request::Outcome outcome = outcome_->load(std::memory_order_acquire);
+        if (outcome == request::Outcome::ok)
+            return std::nullopt;
+        request::Circumstances of;
+        of.progress_seconds = limits_.request_seconds;
+        of.total_seconds = limits_.request_total_seconds;
+        return problem_for(outcome, of);
     }
 
 private:
-    std::shared_ptr<std::atomic<Fate>> fate_;
-    const Limits& limits_; // of the setup, which outlives all requests
+    std::shared_ptr<std::atomic<request::Outcome>> outcome_; // ok: as far as is known
+    const Limits& limits_;
 };
 
 // Of a request whose opening the machine has been given.
@@ -161,7 +155,7 @@ void HttpMode::end() {
         left.swap(queue_);
     }
     for (const Waiting& request : left)
-        request.waiter->failed(stopping());
+        request.waiter->failed(problem_for(request::Outcome::stopped));
     hard_stop_.request();
     changed_.notify_all();
     if (!left.empty())
@@ -179,12 +173,11 @@ void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::R
             others_wait_ = true;
         }
     }
-    if (waiting.waiter && ended)
-        waiting.waiter->failed(stopping());
-    else if (waiting.waiter)
-        waiting.waiter->failed({503, "queue-full", fmt::format("{} requests wait for a machine already", kMostWaiting), "more machines: --threads", 1});
-    else
-        changed_.notify_one();
+    if (!waiting.waiter)
+        return changed_.notify_one();
+    request::Circumstances of;
+    of.waiting = kMostWaiting;
+    waiting.waiter->failed(problem_for(ended ? request::Outcome::stopped : request::Outcome::queue_full, of));
 }
 
 bool HttpMode::next(Arrival& out) {
@@ -213,9 +206,9 @@ Arrival HttpMode::arrival_of(Waiting request) const {
     out.listener = listener_;
     out.own = true;
     out.peer = address_of(request.client_ip);
-    auto fate = std::make_shared<std::atomic<Fate>>(Fate::running);
-    out.tell = [fate](Fate how) { fate->store(how, std::memory_order_release); };
-    auto lease = std::make_unique<MachineLease>(std::move(fate), limits_);
+    auto outcome = std::make_shared<std::atomic<request::Outcome>>(request::Outcome::ok);
+    out.tell = [outcome](request::Outcome how) { outcome->store(how, std::memory_order_release); };
+    auto lease = std::make_unique<MachineLease>(std::move(outcome), limits_);
     if (request.opening.size() <= Driver::kMostReceived) {
         out.received = std::move(request.opening);
         out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease), request.more_follows, others_wait_);
@@ -243,7 +236,7 @@ void HttpMode::give_up_late_ones() {
         others_wait_ = !queue_.empty();
     }
     for (const Waiting& request : late)
-        request.waiter->failed({503, "queue-timeout", "No machine became free in time.", "more machines: --threads", 1});
+        request.waiter->failed(problem_for(request::Outcome::queue_timeout));
 }
 
 } // namespace kvmserver

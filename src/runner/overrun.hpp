@@ -11,6 +11,8 @@ namespace kvmserver {
 // "made no progress: it computed for 8 s (--max-request-time)"
 std::string overrun_text(Overrun why, const tinykvm::Limits& limits);
 
-inline Fate fate_of(Overrun why) { return why == Overrun::total ? Fate::over_total : Fate::timed_out; }
+inline request::Outcome outcome_of(Overrun why) {
+    return why == Overrun::total ? request::Outcome::over_total : request::Outcome::no_progress;
+}
 
 } // namespace kvmserver

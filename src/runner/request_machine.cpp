@@ -71,9 +71,9 @@ void RequestMachine::add_reasons() {
         stats_.reasons[reason] += count;
 }
 
-void RequestMachine::tell(Fate fate) {
+void RequestMachine::tell(request::Outcome outcome) {
     if (tell_)
-        tell_(fate);
+        tell_(outcome);
     tell_ = nullptr;
 }
 
@@ -94,16 +94,16 @@ void RequestMachine::finish(DriveEnd end) {
                                       : "--max-request-memory"));
         else
             report_stop(name, stop);
-        tell(stop.kind == StopKind::no_memory ? Fate::out_of_memory : Fate::program_failed);
+        tell(stop.kind == StopKind::no_memory ? request::Outcome::out_of_memory : request::Outcome::program_failed);
         driver_.drop_connections(false);
     } else if (end == DriveEnd::timeout) {
         stats_.failures.fetch_add(1, std::memory_order_relaxed);
         note_line(fmt::format("{}: a request {}; the connection is closed, the machine reset", name,
                               overrun_text(driver_.overrun(), setup_.env.limits)));
-        tell(fate_of(driver_.overrun()));
+        tell(outcome_of(driver_.overrun()));
         driver_.drop_connections(true);
     } else if (end == DriveEnd::requested) {
-        tell(Fate::stopped);
+        tell(request::Outcome::stopped);
         driver_.drop_connections(false);
     }
     tell_ = nullptr;

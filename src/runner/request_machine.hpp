@@ -38,7 +38,7 @@ public:
     bool difference_found() const { return difference_; } // by --check-reset
 
 private:
-    void tell(Fate fate);
+    void tell(request::Outcome outcome);
     void finish(DriveEnd end);
     void replace();
     void clean(Served& served);
@@ -50,7 +50,7 @@ private:
     WorkerStats& stats_;
     Driver driver_;
     std::unique_ptr<tinykvm::Machine> machine_;
-    std::function<void(Fate)> tell_;
+    std::function<void(request::Outcome)> tell_;
     bool difference_ = false;
 };
 

@@ -15,7 +15,7 @@
 using namespace kvmserver::daemon;
 using namespace kvmserver::daemon::test;
 using fuzz::Input;
-using kvmserver::link::Ending;
+using kvmserver::request::Outcome;
 using kvmserver::link::Kind;
 using kvmserver::link::Message;
 
@@ -47,7 +47,7 @@ Message any_message(Input& in) {
     Message message;
     message.kind =
         in.byte() % 16 < 12 ? (in.byte() % 4 ? Kind::ready : Kind::ended) : static_cast<Kind>(in.byte());
-    message.ending = static_cast<Ending>(in.byte() % 16 ? in.byte() % 6 : in.byte());
+    message.outcome = static_cast<Outcome>(in.byte() % 16 ? in.byte() % kvmserver::request::kOutcomes : in.byte());
     const bool large = in.byte() % 4 == 0;
     for (std::uint64_t* number : {&message.restore_us, &message.hot_bytes, &message.exec_us,
                                   &message.reset_us, &message.cpu_us, &message.dirty_pages, &message.exits})
@@ -57,7 +57,7 @@ Message any_message(Input& in) {
     return message;
 }
 
-void tell(const std::optional<kvmserver::http::Problem>& problem) {
+void tell(const std::optional<kvmserver::request::Problem>& problem) {
     if (problem)
         FUZZ_REQUIRE(
             kvmserver::http::problem_reply(*problem, "0123456789abcdef", true, false).find("\r\n\r\n") !=

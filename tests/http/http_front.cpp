@@ -59,10 +59,10 @@ UniqueFd listen_on(int port, int& actual) {
 
 struct Machine : http::Lease {
     bool killed = false;
-    std::optional<http::Problem> failure() const override {
+    std::optional<request::Problem> failure() const override {
         if (!killed)
             return std::nullopt;
-        return http::Problem{504, "time-limit", "The program took too long.", "Raise --max-request-time.", {}};
+        return request::Problem{request::Outcome::no_progress, 504, "time-limit", "The program took too long.", "Raise --max-request-time.", {}};
     }
 };
 
@@ -73,7 +73,7 @@ public:
 
     void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override {
         if (request.head.path == "/-/refuse")
-            return waiter->failed({503, "no-machine", "All machines are busy.", "Try again.", 7});
+            return waiter->failed({request::Outcome::queue_full, 503, "no-machine", "All machines are busy.", "Try again.", 7});
         if (request.head.path == "/-/never") {
             waiter->on_abandon = [] { std::puts("{\"abandoned\": true}"), std::fflush(stdout); };
             never_ = waiter;
@@ -112,7 +112,7 @@ private:
     void answer(http::Waiter& waiter, bool killed) {
         UniqueFd fd = open();
         if (!fd)
-            return waiter.failed({502, "no-backend", "The backend does not accept connections.", "", {}});
+            return waiter.failed({request::Outcome::not_restored, 502, "no-backend", "The backend does not accept connections.", "", {}});
         auto machine = std::make_unique<Machine>();
         machine->killed = killed;
         waiter.connected(std::move(fd), std::move(machine));
@@ -130,7 +130,7 @@ public:
         std::printf("{\"method\": \"%.*s\", \"status\": %u, \"outcome\": \"%s\", \"bytes_in\": %llu, "
                     "\"bytes_out\": %llu, \"queue_us\": %llu, \"exec_us\": %llu, \"total_us\": %llu, \"ip\": \"%.*s\", "
                     "\"id\": \"%.*s\", \"trace\": \"%.*s\"}\n",
-                    int(r.method.size()), r.method.data(), r.status, http::to_string(r.outcome).data(),
+                    int(r.method.size()), r.method.data(), r.status, request::log_word(r.outcome).data(),
                     static_cast<unsigned long long>(r.bytes_in), static_cast<unsigned long long>(r.bytes_out),
                     static_cast<unsigned long long>(r.queue_us), static_cast<unsigned long long>(r.exec_us),
                     static_cast<unsigned long long>(r.total_us), int(r.client_ip.size()), r.client_ip.data(),

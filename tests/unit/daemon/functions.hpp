@@ -27,7 +27,7 @@ public:
         answered_ = true;
         changed_.notify_all();
     }
-    void failed(http::Problem why, std::unique_ptr<http::Lease> with) override {
+    void failed(request::Problem why, std::unique_ptr<http::Lease> with) override {
         const std::lock_guard lock(mutex_);
         problem_ = std::move(why);
         lease_ = std::move(with);
@@ -45,12 +45,12 @@ public:
         const std::lock_guard lock(mutex_);
         return socket_.get();
     }
-    std::optional<http::Problem> problem() {
+    std::optional<request::Problem> problem() {
         const std::lock_guard lock(mutex_);
         return problem_;
     }
     // Why the program's connection ended.
-    std::optional<http::Problem> failure() {
+    std::optional<request::Problem> failure() {
         const std::lock_guard lock(mutex_);
         return lease_ ? lease_->failure() : std::nullopt;
     }
@@ -61,7 +61,7 @@ private:
     bool answered_ = false;
     tinykvm::UniqueFd socket_;
     std::unique_ptr<http::Lease> lease_;
-    std::optional<http::Problem> problem_;
+    std::optional<request::Problem> problem_;
 };
 
 struct Functions {

@@ -63,7 +63,7 @@ TEST_CASE("the client sees the program's bytes but for hop-by-hop headers") {
 }
 
 TEST_CASE("problems") {
-    const Problem problem{503, "no-machine", "Say \"when\"\n\xff", "Wait.", 3};
+    const Problem problem{kvmserver::request::Outcome::queue_full, 503, "no-machine", "Say \"when\"\n\xff", "Wait.", 3};
     const string reply = problem_reply(problem, "0123", true, false);
     ReplyHead head;
     REQUIRE_FALSE(parse(reply, head));
