@@ -13,6 +13,7 @@
 #include "src/ops/delta.hpp"
 #include "src/store/chunk_files.hpp"
 #include "src/store/errors.hpp"
+#include "tinykvm/base/read.hpp"
 #include "tinykvm/base/write.hpp"
 
 namespace kvmserver::admin {
@@ -30,7 +31,7 @@ void copy_piece(int upload, std::uint64_t at, const ops::DeltaPiece& piece,
     for (std::uint64_t left = piece.length; left > 0;) {
         const auto count = std::min<std::uint64_t>(buffer.size(), left);
         const auto part = std::span(buffer).first(static_cast<std::size_t>(count));
-        if (store::read_at(upload, part, at, "read the upload") != part.size())
+        if (tinykvm::read_at(upload, at, part, "read the upload") != part.size())
             throw store::BadValue("the upload ends early");
         sum.update(part);
         append(part);

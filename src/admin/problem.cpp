@@ -5,31 +5,13 @@
 #include "src/admin/ceilings.hpp"
 #include "src/daemon/health.hpp"
 #include "src/http/problem.hpp"
+#include "src/ops/exit_code.hpp"
 #include "src/store/errors.hpp"
 
 namespace kvmserver::admin {
 namespace {
 
 using tinykvm::ExitCode;
-
-ExitCode exit_code_of(unsigned status) {
-    switch (status) {
-    case 401:
-    case 403:
-        return ExitCode::not_permitted;
-    case 404:
-        return ExitCode::not_found;
-    case 409:
-    case 412:
-        return ExitCode::conflict;
-    case 502:
-    case 503:
-    case 504:
-        return ExitCode::unreachable;
-    default:
-        return status < 500 ? ExitCode::usage : ExitCode::failure;
-    }
-}
 
 struct Kind {
     unsigned status;
@@ -60,40 +42,9 @@ Kind kind_of(const tinykvm::UserError& error) {
 
 } // namespace
 
-std::string_view reason_of(unsigned status) {
-    switch (status) {
-    case 200:
-        return "OK";
-    case 201:
-        return "Created";
-    case 204:
-        return "No Content";
-    case 206:
-        return "Partial Content";
-    case 401:
-        return "Unauthorized";
-    case 405:
-        return "Method Not Allowed";
-    case 409:
-        return "Conflict";
-    case 412:
-        return "Precondition Failed";
-    case 415:
-        return "Unsupported Media Type";
-    case 416:
-        return "Range Not Satisfiable";
-    case 422:
-        return "Unprocessable Content";
-    case 428:
-        return "Precondition Required";
-    default:
-        return http::status_title(status);
-    }
-}
-
 Refused::Refused(unsigned status, std::string code, const std::string& detail, std::string hint,
                  Headers headers)
-    : UserError(exit_code_of(status), detail), status_(status), code_(std::move(code)),
+    : UserError(ops::exit_code_of_reply(status, code), detail), status_(status), code_(std::move(code)),
       hint_(std::move(hint)), headers_(std::move(headers)) {}
 
 ProblemReply problem_of(std::exception_ptr error, const std::string& request_id) {
@@ -146,7 +97,7 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
         detail = e.what();
     }
     reply.status = kind.status;
-    reply.document["title"] = reason_of(kind.status);
+    reply.document["title"] = http::status_title(kind.status);
     reply.document["status"] = kind.status;
     reply.document["detail"] = detail;
     reply.document["code"] = code.empty() ? kind.code : code;

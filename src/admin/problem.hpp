@@ -31,7 +31,6 @@ struct ProblemReply {
     nlohmann::json document;
 };
 
-std::string_view reason_of(unsigned status); // "Not Found"
 // Of the exception that is being handled.
 ProblemReply problem_of(std::exception_ptr error, const std::string& request_id);
 

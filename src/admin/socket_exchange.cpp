@@ -13,6 +13,7 @@
 #include "src/admin/problem.hpp"
 #include "src/http/fields.hpp"
 #include "src/http/head_end.hpp"
+#include "src/http/problem.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -105,7 +106,7 @@ std::size_t SocketExchange::read(std::span<std::byte> into) {
 
 void SocketExchange::begin(unsigned status, const Headers& headers, std::optional<std::uint64_t> length) {
     begun_ = true;
-    std::string head = fmt::format("HTTP/1.1 {} {}\r\n", status, reason_of(status));
+    std::string head = fmt::format("HTTP/1.1 {} {}\r\n", status, http::status_title(status));
     const auto safe = [](std::string_view value) { // a function's header must not end ours
         return value.find_first_of(std::string_view("\r\n\0", 3)) == value.npos;
     };

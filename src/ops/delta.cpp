@@ -4,7 +4,7 @@
 
 #include "src/snapshot/facts.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/folder.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace kvmserver::ops {
 namespace {
@@ -43,7 +43,7 @@ Digest digest_at(const std::byte* from) {
 }
 
 void read_exactly(int fd, std::span<std::byte> bytes, std::uint64_t offset) {
-    if (store::read_at(fd, bytes, offset, "read the upload") != bytes.size())
+    if (tinykvm::read_at(fd, offset, bytes, "read the upload") != bytes.size())
         bad("it ends early");
 }
 
@@ -63,7 +63,7 @@ std::string encode_delta(const Delta& delta) {
 
 bool is_delta(int fd) {
     std::byte magic[8];
-    return store::read_at(fd, magic, 0, "read the upload") == sizeof magic &&
+    return tinykvm::read_at(fd, 0, magic, "read the upload") == sizeof magic &&
            std::memcmp(magic, kDeltaMagic.data(), sizeof magic) == 0;
 }
 

@@ -9,6 +9,7 @@
 #include "src/snapshot/reader.hpp"
 #include "src/store/importer.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace kvmserver::ops {
 namespace {
@@ -25,7 +26,7 @@ tinykvm::UniqueFd open_file(const std::filesystem::path& file) {
 
 // Reads all of `bytes`, or says that the file is not what it was.
 void read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset, const std::filesystem::path& file) {
-    if (store::read_at(fd, bytes, offset, "read " + file.string()) != bytes.size())
+    if (tinykvm::read_at(fd, offset, bytes, "read " + file.string()) != bytes.size())
         throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file.string()));
 }
 

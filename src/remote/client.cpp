@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "src/ops/exit_code.hpp"
 #include "src/remote/curl.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
@@ -36,33 +37,6 @@ bool is_loopback(const std::string& host) {
     if (host == "localhost" || host == "[::1]")
         return true;
     return host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos;
-}
-
-ExitCode exit_of(unsigned status, const std::string& code) {
-    if (code == "bad-snapshot" || code == "digest-mismatch")
-        return ExitCode::bad_snapshot;
-    if (code == "no-kvm")
-        return ExitCode::no_kvm;
-    switch (status) {
-    case 400:
-    case 405:
-    case 413:
-    case 415:
-        return ExitCode::usage;
-    case 401:
-    case 403:
-        return ExitCode::not_permitted;
-    case 404:
-        return ExitCode::not_found;
-    case 409:
-    case 412:
-        return ExitCode::conflict;
-    case 503:
-    case 504:
-        return ExitCode::unreachable;
-    default:
-        return ExitCode::failure;
-    }
 }
 
 // Of one request, while curl works on it.
@@ -194,7 +168,7 @@ Problem::Problem(ExitCode exit, const std::string& message, unsigned status, std
 void throw_problem(const Reply& reply, const std::string& server) {
     json document = json::parse(reply.body, nullptr, false);
     if (!document.is_object() || !document.contains("detail") || !document["detail"].is_string())
-        throw Problem(exit_of(reply.status, ""),
+        throw Problem(ops::exit_code_of_reply(reply.status, ""),
                       fmt::format("{} answers with status {}", server, reply.status), reply.status, "",
                       json::object());
     const auto text = [&](const char* name) {
@@ -205,7 +179,7 @@ void throw_problem(const Reply& reply, const std::string& server) {
     std::string message = text("detail");
     if ((reply.status == 401 || reply.status == 403) && !hint.empty())
         message = fmt::format("{}: {}: {}", server, message, hint);
-    throw Problem(exit_of(reply.status, code), message, reply.status, code, std::move(document));
+    throw Problem(ops::exit_code_of_reply(reply.status, code), message, reply.status, code, std::move(document));
 }
 
 class Client::Handle {

@@ -11,7 +11,7 @@
 
 #include "src/ops/delta.hpp"
 #include "src/ops/import.hpp"
-#include "src/store/folder.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace kvmserver::remote {
 namespace {
@@ -54,7 +54,7 @@ public:
         const auto part = std::prev(std::ranges::upper_bound(parts_, at, {}, &Part::at));
         const std::size_t count = std::min<std::uint64_t>(most, part->at + part->length - at);
         const std::span bytes(reinterpret_cast<std::byte*>(into), count);
-        if (store::read_at(fd_.get(), bytes, part->offset + (at - part->at), file_) != count)
+        if (tinykvm::read_at(fd_.get(), part->offset + (at - part->at), bytes, "read " + file_) != count)
             throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file_));
         return count;
     }
@@ -89,7 +89,7 @@ ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::
     std::vector<std::byte> bytes;
     for (const ops::FilePiece& piece : pieces) {
         bytes.resize(piece.length);
-        if (store::read_at(fd.get(), bytes, piece.offset, file.string()) != bytes.size())
+        if (tinykvm::read_at(fd.get(), piece.offset, bytes, "read " + file.string()) != bytes.size())
             throw UserError(ExitCode::bad_snapshot,
                             fmt::format("{}: it was changed meanwhile", file.string()));
         sum.update(bytes);

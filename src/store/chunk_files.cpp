@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/store/errors.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace kvmserver::store {
 
@@ -55,7 +56,7 @@ void read_chunk(const Folder& folder, const Digest& digest, std::uint64_t length
     for (std::uint64_t at = 0; at < length;) {
         const auto part =
             std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), length - at)));
-        if (read_at(file.get(), part, at, folder.full(chunk_path(digest))) != part.size())
+        if (tinykvm::read_at(file.get(), at, part, "read " + folder.full(chunk_path(digest))) != part.size())
             bad(folder, digest, "is altered");
         sum.update(part);
         take(part);

@@ -190,7 +190,7 @@ std::optional<std::string> Folder::read(const std::string& path, std::uint64_t m
     if (::fstat(file.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_size) > most)
         throw HostError(EFBIG, "read " + full(path));
     std::string text(static_cast<std::size_t>(info.st_size), '\0');
-    text.resize(read_at(file.get(), std::as_writable_bytes(std::span(text)), 0, full(path)));
+    text.resize(tinykvm::read_at(file.get(), 0, std::as_writable_bytes(std::span(text)), "read " + full(path)));
     return text;
 }
 
@@ -218,13 +218,6 @@ std::vector<std::string> Folder::list(const std::string& path) const {
         throw HostError(errno, "read " + full(path));
     std::sort(names.begin(), names.end());
     return names;
-}
-
-std::size_t read_at(int fd, std::span<std::byte> bytes, std::uint64_t offset, const std::string& what) {
-    const auto count = tinykvm::read_at(fd, offset, bytes);
-    if (!count)
-        throw HostError(errno, "read " + what);
-    return *count;
 }
 
 } // namespace kvmserver::store

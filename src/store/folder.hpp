@@ -70,8 +70,4 @@ private:
     tinykvm::UniqueFd fd_;
 };
 
-// Fills `bytes` from `offset`; returns how many there were before the end of the file. Throws HostError
-// naming `what`.
-std::size_t read_at(int fd, std::span<std::byte> bytes, std::uint64_t offset, const std::string& what);
-
 } // namespace kvmserver::store

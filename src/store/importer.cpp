@@ -8,6 +8,7 @@
 #include "src/store/chunk_files.hpp"
 #include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
+#include "tinykvm/base/read.hpp"
 
 namespace kvmserver::store {
 
@@ -26,7 +27,7 @@ bool holds(const Folder& folder, const std::string& path, const std::function<vo
     if (same)
         read([&](std::span<const std::byte> bytes) {
             there.resize(bytes.size());
-            same = same && read_at(file.get(), there, at, folder.full(path)) == bytes.size() &&
+            same = same && tinykvm::read_at(file.get(), at, there, "read " + folder.full(path)) == bytes.size() &&
                    std::equal(bytes.begin(), bytes.end(), there.begin());
             at += bytes.size();
         });
@@ -67,7 +68,7 @@ void Importer::put_part(int file, std::uint64_t offset, std::uint64_t length, co
         for (std::uint64_t at = 0; at < length;) {
             const auto part = std::span(buffer).first(
                 static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), length - at)));
-            if (read_at(file, part, offset + at, "read " + name) != part.size())
+            if (tinykvm::read_at(file, offset + at, part, "read " + name) != part.size())
                 throw changed(name);
             take(part);
             at += part.size();

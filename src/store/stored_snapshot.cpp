@@ -7,6 +7,7 @@
 #include "src/store/chunk_files.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/snapshot_record.hpp"
+#include "tinykvm/base/read.hpp"
 #include "tinykvm/base/write.hpp"
 
 namespace kvmserver::store {
@@ -51,7 +52,7 @@ void StoredSnapshot::read(std::uint64_t offset, std::span<std::byte> bytes) cons
         const auto part = bytes.first(
             static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
         const std::string path = folder_->full(chunk_path(from.chunk));
-        if (read_at(file.get(), part, skipped, path) != part.size())
+        if (tinykvm::read_at(file.get(), skipped, part, "read " + path) != part.size())
             throw UserError(ExitCode::bad_snapshot,
                             fmt::format("{}: is cut short: deploy what needs it again", path));
         offset += part.size();

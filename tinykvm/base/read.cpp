@@ -25,15 +25,20 @@ std::optional<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::
     return done;
 }
 
+std::size_t read_at(int fd, std::uint64_t offset, std::span<std::byte> bytes, const std::string& what) {
+    const auto count = read_at(fd, offset, bytes);
+    if (!count)
+        throw_errno(what);
+    return *count;
+}
+
 std::string read_text(int fd, const std::string& what) {
     std::string text;
     std::array<char, 65536> buffer;
     for (;;) {
-        const auto count = read_at(fd, text.size(), std::as_writable_bytes(std::span(buffer)));
-        if (!count)
-            throw_errno("read " + what);
-        text.append(buffer.data(), *count);
-        if (*count < buffer.size())
+        const std::size_t count = read_at(fd, text.size(), std::as_writable_bytes(std::span(buffer)), "read " + what);
+        text.append(buffer.data(), count);
+        if (count < buffer.size())
             return text;
     }
 }

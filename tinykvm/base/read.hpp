@@ -12,6 +12,9 @@ namespace tinykvm {
 // failed, and errno says why.
 std::optional<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::byte> bytes);
 
+// The same; throws HostError with `what` ("read the upload") when it fails.
+std::size_t read_at(int fd, std::uint64_t offset, std::span<std::byte> bytes, const std::string& what);
+
 // All of a file, wherever its position is. Throws HostError naming `what`.
 std::string read_text(int fd, const std::string& what);
 
