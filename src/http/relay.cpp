@@ -89,7 +89,7 @@ Next Exchange::relay_body(bool chunk, bool unpack, Yield& yield) {
         if (reply_body_.fault()) {
             reply_begun_ = out_.empty(); // the head is still here: the client can be told
             out_.clear();
-            return broken(problem_of(reply_body_.fault(), Outcome::bad_reply), yield);
+            return broken({Outcome::bad_reply, 502, "bad-reply", reply_body_.fault().detail}, yield);
         }
         if (!send_part(bytes, chunk, unpack, yield))
             return broken({}, yield);

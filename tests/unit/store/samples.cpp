@@ -11,6 +11,8 @@
 #include <random>
 #include <sstream>
 
+#include "tinykvm/base/read.hpp"
+
 namespace kvmserver::store::test {
 
 TempFolder::TempFolder() {
@@ -96,7 +98,7 @@ Bytes exported(Store& store, const Digest& digest) {
     const StoredSnapshot snapshot(store, digest);
     snapshot.export_to(file.get());
     Bytes bytes(static_cast<std::size_t>(snapshot.size()) + 1);
-    bytes.resize(read_at(file.get(), bytes, 0, "memfd"));
+    bytes.resize(tinykvm::read_at(file.get(), 0, bytes, "read memfd"));
     return bytes;
 }
 

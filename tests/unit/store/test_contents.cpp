@@ -10,6 +10,7 @@
 #include "src/store/chunk_files.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
+#include "tinykvm/base/read.hpp"
 
 using namespace kvmserver;
 using namespace kvmserver::store;
@@ -49,7 +50,7 @@ TEST_CASE("a snapshot is its pieces, and equal pieces are stored once") {
     REQUIRE(snapshot.pieces().size() == 7);
     for (std::size_t i = 0; i < 7; ++i) {
         Bytes bytes(pieces[i].size());
-        REQUIRE(read_at(snapshot.open_piece(i).get(), bytes, 0, "piece") == bytes.size());
+        REQUIRE(tinykvm::read_at(snapshot.open_piece(i).get(), 0, bytes, "read piece") == bytes.size());
         CHECK(bytes == pieces[i]);
     }
     const Bytes whole = joined(pieces);
@@ -227,7 +228,7 @@ TEST_CASE("gc takes what nothing names and nobody holds") {
     CHECK(gc(store).snapshots == 1);
     CHECK(chunk_count(path) == 0);
     Bytes bytes(2000); // a descriptor outlives the name
-    CHECK(read_at(piece.get(), bytes, 0, "piece") == 2000);
+    CHECK(tinykvm::read_at(piece.get(), 0, bytes, "read piece") == 2000);
     CHECK(bytes == sample_pieces(5)[5]);
     CHECK(lines_of(verify(path)).empty());
 }
