@@ -58,8 +58,7 @@ store::SnapshotHold take_snapshot(Call& call, const Digest& snapshot) {
 }
 
 store::UploadInfo find_upload(Call& call, const std::string& id) {
-    return store::Uploads(call.store())
-        .info(id, call.who.limited() ? std::optional(call.who.id()) : std::nullopt);
+    return store::Uploads(call.store()).info(id, call.who.limited() ? std::optional(call.who.id()) : std::nullopt);
 }
 
 } // namespace kvmserver::admin

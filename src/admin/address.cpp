@@ -72,8 +72,8 @@ bool parent_is_this_program() {
 
 std::string text_of(const sockaddr_storage& address) {
     char host[NI_MAXHOST], port[NI_MAXSERV];
-    if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), sizeof address, host, sizeof host, port,
-                      sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), sizeof address, host, sizeof host, port, sizeof port,
+                      NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return "?";
     return std::strchr(host, ':') ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
@@ -130,9 +130,8 @@ UniqueFd listen_tcp(const Address& address, std::string& actual, bool& loopback)
         share();
     if (!bound_here || ::listen(socket.get(), kBacklog) != 0) {
         if (errno == EADDRINUSE)
-            throw UserError(
-                ExitCode::conflict,
-                fmt::format("{}: another process listens there already: choose another port", shown));
+            throw UserError(ExitCode::conflict,
+                            fmt::format("{}: another process listens there already: choose another port", shown));
         tinykvm::throw_errno("listen on " + shown);
     }
     loopback = is_loopback(found->ai_addr);
@@ -143,8 +142,7 @@ UniqueFd listen_tcp(const Address& address, std::string& actual, bool& loopback)
     return socket;
 }
 
-UnixListener::UnixListener(std::filesystem::path path)
-    : path_(std::move(path)), name_(path_.filename().string()) {
+UnixListener::UnixListener(std::filesystem::path path) : path_(std::move(path)), name_(path_.filename().string()) {
     folder_ = open_folder(path_);
     if (!folder_)
         tinykvm::throw_errno("open the folder of " + path_.string());
@@ -159,8 +157,7 @@ UnixListener::UnixListener(std::filesystem::path path)
         tinykvm::throw_errno("make the socket " + path_.string());
     struct stat made {};
     if (::fchmodat(folder_.get(), hidden.c_str(), 0600, 0) != 0 || ::listen(socket_.get(), kBacklog) != 0 ||
-        ::fstatat(folder_.get(), hidden.c_str(), &made, AT_SYMLINK_NOFOLLOW) != 0 ||
-        made.st_uid != ::geteuid() ||
+        ::fstatat(folder_.get(), hidden.c_str(), &made, AT_SYMLINK_NOFOLLOW) != 0 || made.st_uid != ::geteuid() ||
         ::renameat(folder_.get(), hidden.c_str(), folder_.get(), name_.c_str()) != 0) {
         const int error = errno;
         ::unlinkat(folder_.get(), hidden.c_str(), 0);
@@ -187,8 +184,7 @@ void UnixListener::require_private_folder() const {
     if (!ours || open)
         throw UserError(
             ExitCode::not_permitted,
-            fmt::format("{}: others may write to its folder: choose another place, or chmod 700 it",
-                        path_.string()));
+            fmt::format("{}: others may write to its folder: choose another place, or chmod 700 it", path_.string()));
 }
 
 void UnixListener::remove_dead() const {
@@ -206,8 +202,7 @@ void UnixListener::remove_dead() const {
         owner.pid == ::getppid())
         return; // the new name takes its place
     if (lives)
-        throw UserError(ExitCode::conflict,
-                        fmt::format("{}: another daemon listens there already", path_.string()));
+        throw UserError(ExitCode::conflict, fmt::format("{}: another daemon listens there already", path_.string()));
     ::unlinkat(folder_.get(), name_.c_str(), 0);
 }
 

@@ -22,8 +22,7 @@ std::optional<std::string> from_base64(std::string_view text) {
     while (text.ends_with('='))
         text.remove_suffix(1);
     for (const char c : text) {
-        constexpr std::string_view alphabet =
-            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         const auto value = alphabet.find(c);
         if (value == alphabet.npos)
             return std::nullopt;
@@ -57,14 +56,10 @@ std::optional<std::string> token_of(std::string_view header) {
 bool may(const Principal& who, const Endpoint& endpoint, const Params& params) {
     switch (endpoint.of) {
     case Of::nobody:
-    case Of::holder:
-        return true;
-    case Of::any:
-        return who.has(endpoint.scope);
-    case Of::function:
-        return who.allows(endpoint.scope, params.at("name"));
-    case Of::store:
-        return who.allows(endpoint.scope, "");
+    case Of::holder: return true;
+    case Of::any: return who.has(endpoint.scope);
+    case Of::function: return who.allows(endpoint.scope, params.at("name"));
+    case Of::store: return who.allows(endpoint.scope, "");
     }
     return false;
 }
@@ -78,8 +73,7 @@ void require(const Principal& who, const Endpoint& endpoint, const Params& param
             403, "wrong-prefix",
             endpoint.of == Of::function
                 ? fmt::format("this token is for functions that begin with {} only", who.prefix())
-                : fmt::format("this is not for a token that is limited to functions that begin with {}",
-                              who.prefix()),
+                : fmt::format("this is not for a token that is limited to functions that begin with {}", who.prefix()),
             "use another token");
     throw Refused(403, "scope-too-small", fmt::format("this token has not the scope {}", scope),
                   fmt::format("kvmserver token create NAME --scope {}", scope));
@@ -153,16 +147,14 @@ Principal Api::authenticate(const Request& request) {
         if (request.peer && (*request.peer == ::geteuid() || *request.peer == 0))
             return Principal::local();
         if (request.peer)
-            throw Refused(403, "not-permitted",
-                          fmt::format("uid {} is neither the server's nor root's", *request.peer),
+            throw Refused(403, "not-permitted", fmt::format("uid {} is neither the server's nor root's", *request.peer),
                           "use a token, or the server's user");
         unauthorized("no-token", "this needs a token", "Bearer");
     }
     const auto token = token_of(header);
     auto info = token ? store::Tokens(store()).check(*token) : std::nullopt;
     if (!info)
-        unauthorized("wrong-token", "the token is unknown, revoked or has expired",
-                     "Bearer error=\"invalid_token\"");
+        unauthorized("wrong-token", "the token is unknown, revoked or has expired", "Bearer error=\"invalid_token\"");
     return Principal::of(std::move(*info));
 }
 
@@ -172,8 +164,7 @@ void Api::dispatch(Request& request, Exchange& exchange) {
         throw Refused(405, "wrong-method", fmt::format("this path takes {} only", match.allowed), "",
                       {{"Allow", match.allowed}});
     if (!match.endpoint)
-        throw Refused(404, "no-endpoint", "there is no such path",
-                      "GET /v1 lists what there is; /ui is for browsers");
+        throw Refused(404, "no-endpoint", "there is no such path", "GET /v1 lists what there is; /ui is for browsers");
     if (match.endpoint->of == Of::nobody) {
         const Principal nobody = Principal::of({});
         Call call(*this, request, nobody, match.params, exchange);
@@ -187,10 +178,10 @@ void Api::dispatch(Request& request, Exchange& exchange) {
     } catch (const store::RouteTaken& error) {
         if (who.allows(store::kScopeRead, error.owner()))
             throw;
-        throw Refused(409, "route-taken",
-                      fmt::format("route {} belongs to a function that this token is not for",
-                                  tinykvm::brief(error.route())),
-                      "choose another route");
+        throw Refused(
+            409, "route-taken",
+            fmt::format("route {} belongs to a function that this token is not for", tinykvm::brief(error.route())),
+            "choose another route");
     }
 }
 
@@ -212,8 +203,7 @@ void Api::serve(Request& request, std::string_view target, Exchange& exchange) {
     }
 }
 
-json Api::run(const std::string& method, const std::string& target, const json& body,
-              const Headers& headers) {
+json Api::run(const std::string& method, const std::string& target, const json& body, const Headers& headers) {
     Inner exchange(body.is_null() ? "" : body.dump());
     Request request;
     request.method = method;
@@ -224,8 +214,7 @@ json Api::run(const std::string& method, const std::string& target, const json& 
     return exchange.reply().empty() ? json() : json::parse(exchange.reply());
 }
 
-void Api::run(const std::string& method, const std::string& target, Exchange& exchange,
-              const Headers& headers) {
+void Api::run(const std::string& method, const std::string& target, Exchange& exchange, const Headers& headers) {
     Request request;
     request.method = method;
     request.headers = headers;

@@ -29,7 +29,7 @@ struct ApiOptions {
     daemon::JailSettings jail{};         // of it
     // What is known of snapshots, shared with what serves; null: by processes of `executable`.
     std::shared_ptr<daemon::Examinations> examinations = {};
-    std::string version = {};            // of kvmserver, for people
+    std::string version = {}; // of kvmserver, for people
     // How long a snapshot that was brought stays when nothing names it.
     std::chrono::milliseconds staged_for = std::chrono::hours(1);
     UploadLimits uploads = {};
@@ -48,11 +48,10 @@ public:
     // Answers, if only with a problem. Throws nothing but ClientGone.
     void serve(Request& request, std::string_view target, Exchange& exchange);
     // For this process itself: what would be a problem is thrown as it is. Null when the reply has no body.
-    nlohmann::json run(const std::string& method, const std::string& target,
-                       const nlohmann::json& body = nullptr, const Headers& headers = {});
+    nlohmann::json run(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr,
+                       const Headers& headers = {});
     // The same for a reply that is not JSON.
-    void run(const std::string& method, const std::string& target, Exchange& exchange,
-             const Headers& headers = {});
+    void run(const std::string& method, const std::string& target, Exchange& exchange, const Headers& headers = {});
 
     // For the handlers.
     StoreSource& source() { return source_; }

@@ -114,8 +114,7 @@ std::optional<std::uint64_t> Call::query_number(const char* name) const {
 
 std::uint64_t Call::version_param() const {
     const std::string& text = param("version");
-    return number_from(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text),
-                       "version");
+    return number_from(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text), "version");
 }
 
 std::string Call::body(std::size_t most) {
@@ -165,8 +164,7 @@ store::IfMatch Call::if_match() const {
 
 void Call::reply(unsigned status, const json& document, Headers headers) {
     headers.emplace_back("Content-Type", "application/json");
-    reply_bytes(status, document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n",
-                std::move(headers));
+    reply_bytes(status, document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n", std::move(headers));
 }
 
 void Call::reply_empty(unsigned status, Headers headers) { exchange.begin(status, headers, 0); }
@@ -177,11 +175,10 @@ void Call::reply_bytes(unsigned status, std::string_view bytes, Headers headers)
 }
 
 Digest digest_from(std::string_view text, const char* what) {
-    const auto digest =
-        Digest::from_hex(text.starts_with("sha256:") ? text.substr(sizeof "sha256:" - 1) : text);
+    const auto digest = Digest::from_hex(text.starts_with("sha256:") ? text.substr(sizeof "sha256:" - 1) : text);
     if (!digest)
-        throw BadValue(fmt::format("{}: '{}' is no SHA-256 (64 lower-case hexadecimal digits)", what,
-                                   tinykvm::brief(text)));
+        throw BadValue(
+            fmt::format("{}: '{}' is no SHA-256 (64 lower-case hexadecimal digits)", what, tinykvm::brief(text)));
     return *digest;
 }
 

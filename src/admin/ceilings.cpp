@@ -24,10 +24,9 @@ Ceilings parsed(const std::string& text) {
 AboveCeiling::AboveCeiling(const std::string& function, std::vector<Excess> claims)
     : UserError(tinykvm::ExitCode::not_permitted,
                 fmt::format("{} asks for more than is granted: {}", function, text_of(claims))),
-      claims_(std::move(claims)),
-      hint_(std::ranges::any_of(claims_, &Excess::fatal)
-                ? "ask the operator for more (docs/SERVE.md, Ceilings)"
-                : "ask for less, or deploy with --clamp to run with what is granted") {}
+      claims_(std::move(claims)), hint_(std::ranges::any_of(claims_, &Excess::fatal)
+                                            ? "ask the operator for more (docs/SERVE.md, Ceilings)"
+                                            : "ask for less, or deploy with --clamp to run with what is granted") {}
 
 json claims_json(const std::vector<Excess>& claims) {
     json list = json::array();
@@ -107,8 +106,7 @@ void Grants::require_totals(store::Store& store, const std::optional<Digest>& sn
             found.push_back({fmt::format("{} versions", versions + 1), fmt::to_string(*most.versions), true});
         if (!most.disk_bytes || !snapshot)
             continue;
-        std::map<Digest, std::uint64_t> kept{
-            {*snapshot, store::StoredSnapshot(store, *snapshot).size()}};
+        std::map<Digest, std::uint64_t> kept{{*snapshot, store::StoredSnapshot(store, *snapshot).size()}};
         for (const store::FunctionSummary& function : all)
             if (mine(function))
                 for (const store::VersionInfo& version : functions.versions(function.name))
@@ -127,8 +125,7 @@ void Grants::require_totals(store::Store& store, const std::optional<Digest>& sn
 
 std::string token_ceilings(const std::optional<json>& given, const std::string& prefix, unsigned scopes) {
     if (given && prefix.empty() && (scopes & store::kScopeAdmin) != 0)
-        throw store::BadValue(
-            "ceilings are for tokens that may not everything: scope admin could change them");
+        throw store::BadValue("ceilings are for tokens that may not everything: scope admin could change them");
     Ceilings ceilings;
     if (given) {
         try {

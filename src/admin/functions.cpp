@@ -34,8 +34,7 @@ Wanted wanted(Call& call) {
         wanted.snapshot = digest_from(*snapshot, "snapshot");
     if (const auto manifest = members.any("manifest")) {
         wanted.plan.manifest = manifest->dump();
-        wanted.settings =
-            daemon::function_settings(*wanted.plan.manifest); // what could not be served is refused here
+        wanted.settings = daemon::function_settings(*wanted.plan.manifest); // what could not be served is refused here
     }
     if (const auto routes = members.texts("routes")) {
         wanted.plan.routes.emplace();
@@ -140,7 +139,8 @@ void put_function(Call& call) {
     if (!wanted.snapshot)
         throw store::BadValue("\"snapshot\" is missing");
     store::Functions functions(call.store());
-    const ops::DeployChange change = ops::change_of(wanted.plan, &functions); // what is wrong anyway is better known before the trial
+    const ops::DeployChange change =
+        ops::change_of(wanted.plan, &functions); // what is wrong anyway is better known before the trial
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
     const std::vector<Excess> clamped = require_grants(call, grants, wanted);
     grants.require_totals(call.store(), wanted.snapshot);

@@ -53,16 +53,11 @@ std::string disk_problem(const std::filesystem::path& path) {
 
 const char* name_of(Of of) {
     switch (of) {
-    case Of::nobody:
-        return "open";
-    case Of::holder:
-        return "token";
-    case Of::any:
-        return "any";
-    case Of::function:
-        return "function";
-    case Of::store:
-        return "store";
+    case Of::nobody: return "open";
+    case Of::holder: return "token";
+    case Of::any: return "any";
+    case Of::function: return "function";
+    case Of::store: return "store";
     }
     return "";
 }
@@ -114,8 +109,7 @@ void info(Call& call) {
                   {"scopes", store::scope_names(call.who.scopes())},
                   {"prefix", call.who.prefix()}}}};
     if (call.who.allows(store::kScopeRead, "")) {
-        object["store"] = {{"path", call.api.source().path().string()},
-                           {"disk", disk_facts(call.api.source().path())}};
+        object["store"] = {{"path", call.api.source().path().string()}, {"disk", disk_facts(call.api.source().path())}};
         const std::string kvm = kvm_problem(), store = store_problem(call.api.source());
         object["kvm"] = kvm.empty() ? "ok" : kvm;
         object["store"]["state"] = store.empty() ? "ok" : store;

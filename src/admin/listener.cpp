@@ -30,8 +30,8 @@ http::Options front_options() {
     // own (SocketExchange).
     options.progress_timeout = http::Options::Time(1'800'000);
     options.half_close_is_alive = false;
-    // By TCP; a thread each (ListenerOptions::most_requests) is the lesser bound of those with a request. Whoever floods
-    // TCP does not lock out this host's users.
+    // By TCP; a thread each (ListenerOptions::most_requests) is the lesser bound of those with a request. Whoever
+    // floods TCP does not lock out this host's users.
     options.max_connections = 256;
     options.max_per_client = 128;
     options.spare_unix = true;
@@ -47,8 +47,7 @@ public:
         : api_(api), options_(options), front_(new http::Front(front_options(), *this, nullptr)) {
         const bool tls = !options.certificate.empty();
         if (tls != !options.key.empty())
-            throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                     "a certificate and its key go together: give both");
+            throw tinykvm::UserError(tinykvm::ExitCode::usage, "a certificate and its key go together: give both");
         if (tls)
             reload_certificate();
         if (!options.socket.empty()) {
@@ -124,8 +123,8 @@ private:
         int pair[2];
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
             ended(local);
-            return waiter->failed(
-                {request::Outcome::no_socket, 503, "no-descriptors", "the server has no more descriptors", "try again", 1});
+            return waiter->failed({request::Outcome::no_socket, 503, "no-descriptors",
+                                   "the server has no more descriptors", "try again", 1});
         }
         UniqueFd theirs(pair[0]), ours(pair[1]);
         try {
@@ -135,7 +134,8 @@ private:
             }).detach();
         } catch (const std::system_error&) {
             ended(local);
-            return waiter->failed({request::Outcome::no_socket, 503, "no-threads", "the server has no more threads", "try again", 1});
+            return waiter->failed(
+                {request::Outcome::no_socket, 503, "no-threads", "the server has no more threads", "try again", 1});
         }
         waiter->connected(std::move(theirs), nullptr);
     }

@@ -81,8 +81,7 @@ void logs(Call& call) {
     if (follow)
         follower = store.follow(query, [arrivals](const LogLine& line) { arrivals->put(line); });
     const std::vector<LogLine> there = store.lines(query);
-    call.exchange.begin(200, {{"Content-Type", "application/x-ndjson"}, {"Cache-Control", "no-store"}},
-                        std::nullopt);
+    call.exchange.begin(200, {{"Content-Type", "application/x-ndjson"}, {"Cache-Control", "no-store"}}, std::nullopt);
     if (call.request.method == "HEAD")
         return;
     std::uint64_t seen = 0;

@@ -32,20 +32,20 @@ class Text {
 public:
     void family(const char* name, const char* type, const char* help) {
         name_ = name;
-        fmt::format_to(std::back_inserter(out_), "# HELP kvmserver_{} {}\n# TYPE kvmserver_{} {}\n", name,
-                       help, name, type);
+        fmt::format_to(std::back_inserter(out_), "# HELP kvmserver_{} {}\n# TYPE kvmserver_{} {}\n", name, help, name,
+                       type);
     }
     template <class Value>
     void sample(const std::string& labels, Value value, const char* suffix = "") {
-        fmt::format_to(std::back_inserter(out_), "kvmserver_{}{}{}{}{} {}\n", name_, suffix,
-                       labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}", value);
+        fmt::format_to(std::back_inserter(out_), "kvmserver_{}{}{}{}{} {}\n", name_, suffix, labels.empty() ? "" : "{",
+                       labels, labels.empty() ? "" : "}", value);
     }
     void histogram(const std::string& labels, const Histogram& histogram) {
         std::uint64_t below = 0;
         for (std::size_t i = 0; i < daemon::kLatencyBounds.size(); ++i) {
             below += histogram.buckets[i];
-            sample(fmt::format("{},le=\"{}\"", labels, static_cast<double>(daemon::kLatencyBounds[i]) / 1e6),
-                   below, "_bucket");
+            sample(fmt::format("{},le=\"{}\"", labels, static_cast<double>(daemon::kLatencyBounds[i]) / 1e6), below,
+                   "_bucket");
         }
         sample(labels + ",le=\"+Inf\"", below + histogram.buckets.back(), "_bucket");
         sample(labels, static_cast<double>(histogram.sum_us) / 1e6, "_sum");
@@ -86,8 +86,7 @@ void counts(Text& text, const Scrape& scrape) {
             text.sample(labels, metrics.*member);
         });
     };
-    counter("cold_starts_total", "Requests that waited for a process to be restored.",
-            &VersionMetrics::cold_starts);
+    counter("cold_starts_total", "Requests that waited for a process to be restored.", &VersionMetrics::cold_starts);
     counter("timeouts_total", "Requests over their time limit.", &VersionMetrics::timeouts);
     counter("dirty_pages_total", "Pages that resets put back.", &VersionMetrics::dirty_pages);
     counter("received_bytes_total", "Bytes of requests.", &VersionMetrics::bytes_in);
@@ -105,8 +104,7 @@ void durations(Text& text, const Scrape& scrape) {
             text.histogram(labels, metrics.*member);
         });
     };
-    family("request_duration_seconds", "From a request's first byte to its reply's last.",
-           &VersionMetrics::duration);
+    family("request_duration_seconds", "From a request's first byte to its reply's last.", &VersionMetrics::duration);
     family("queue_duration_seconds", "Waiting for a machine.", &VersionMetrics::queue);
     family("restore_duration_seconds", "Restoring a snapshot.", &VersionMetrics::restore);
     family("reset_duration_seconds", "Putting a machine back.", &VersionMetrics::reset);

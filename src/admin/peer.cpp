@@ -16,7 +16,8 @@ struct Closer {
     void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-// Whether it has none of KVM's machines open (proc(5), /proc/PID/fd). One that keeps us from looking is not trusted: function processes do.
+// Whether it has none of KVM's machines open (proc(5), /proc/PID/fd). One that keeps us from looking is not trusted:
+// function processes do.
 bool runs_no_machine(pid_t pid) {
     const std::unique_ptr<DIR, Closer> folder(::opendir(fmt::format("/proc/{}/fd", pid).c_str()));
     if (!folder)
@@ -24,7 +25,8 @@ bool runs_no_machine(pid_t pid) {
     while (const dirent* const entry = ::readdir(folder.get())) {
         char target[64];
         const ssize_t bytes = ::readlinkat(::dirfd(folder.get()), entry->d_name, target, sizeof(target));
-        if (bytes > 0 && std::string_view(target, static_cast<std::size_t>(bytes)).starts_with("anon_inode:kvm-v")) // -vm, -vcpu:0
+        if (bytes > 0 &&
+            std::string_view(target, static_cast<std::size_t>(bytes)).starts_with("anon_inode:kvm-v")) // -vm, -vcpu:0
             return false;
     }
     return true;

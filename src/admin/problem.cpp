@@ -21,29 +21,20 @@ struct Kind {
 
 Kind kind_of(const tinykvm::UserError& error) {
     switch (error.code()) {
-    case ExitCode::usage:
-        return {400, "bad-value"};
-    case ExitCode::not_found:
-        return {404, "not-found"};
-    case ExitCode::not_permitted:
-        return {403, "not-permitted"};
-    case ExitCode::conflict:
-        return {409, "conflict"};
-    case ExitCode::unreachable:
-        return {504, "timed-out"};
-    case ExitCode::bad_snapshot:
-        return {422, "bad-snapshot", "make the snapshot again and send it"};
-    case ExitCode::no_kvm:
-        return {503, "no-kvm", "kvmserver doctor on the server says why"};
-    default:
-        return {500, "failed"};
+    case ExitCode::usage: return {400, "bad-value"};
+    case ExitCode::not_found: return {404, "not-found"};
+    case ExitCode::not_permitted: return {403, "not-permitted"};
+    case ExitCode::conflict: return {409, "conflict"};
+    case ExitCode::unreachable: return {504, "timed-out"};
+    case ExitCode::bad_snapshot: return {422, "bad-snapshot", "make the snapshot again and send it"};
+    case ExitCode::no_kvm: return {503, "no-kvm", "kvmserver doctor on the server says why"};
+    default: return {500, "failed"};
     }
 }
 
 } // namespace
 
-Refused::Refused(unsigned status, std::string code, const std::string& detail, std::string hint,
-                 Headers headers)
+Refused::Refused(unsigned status, std::string code, const std::string& detail, std::string hint, Headers headers)
     : UserError(ops::exit_code_of_reply(status, code), detail), status_(status), code_(std::move(code)),
       hint_(std::move(hint)), headers_(std::move(headers)) {}
 

@@ -12,8 +12,7 @@ namespace kvmserver::admin {
 // What the API itself refuses.
 class Refused : public tinykvm::UserError {
 public:
-    Refused(unsigned status, std::string code, const std::string& detail, std::string hint = "",
-            Headers headers = {});
+    Refused(unsigned status, std::string code, const std::string& detail, std::string hint = "", Headers headers = {});
     unsigned status() const { return status_; }
     const std::string& code_name() const { return code_; }
     const std::string& hint() const { return hint_; }

@@ -18,8 +18,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct Request {
     std::string method;
-    std::vector<std::string>
-        segments; // of the path, decoded: "/v1/functions/a%20b" is {"v1", "functions", "a b"}
+    std::vector<std::string> segments; // of the path, decoded: "/v1/functions/a%20b" is {"v1", "functions", "a b"}
     std::map<std::string, std::string> query;
     Headers headers;
     std::string id;

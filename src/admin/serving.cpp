@@ -29,8 +29,7 @@ std::pair<std::string, std::string> header_from(std::string_view line) {
     const auto colon = line.find(':');
     const std::string_view name = line.substr(0, colon);
     if (colon == line.npos || !http::is_token(name))
-        throw store::BadValue(
-            fmt::format("Kvmserver-Header: '{}': write NAME: VALUE", tinykvm::brief(line)));
+        throw store::BadValue(fmt::format("Kvmserver-Header: '{}': write NAME: VALUE", tinykvm::brief(line)));
     return {std::string(name), std::string(http::trimmed(line.substr(colon + 1)))};
 }
 
@@ -41,8 +40,8 @@ double seconds_of(Call& call) {
     char* end = nullptr;
     const double seconds = std::strtod(text->c_str(), &end);
     if (end == text->c_str() || *end != '\0' || !(seconds > 0) || seconds > kLongest)
-        throw store::BadValue(fmt::format("timeout: '{}' is not above 0 and at most {} seconds",
-                                          tinykvm::brief(*text), kLongest));
+        throw store::BadValue(
+            fmt::format("timeout: '{}' is not above 0 and at most {} seconds", tinykvm::brief(*text), kLongest));
     return seconds;
 }
 
@@ -70,8 +69,7 @@ daemon::InvokeRequest asked(Call& call) {
 
 // Not for the API's own client.
 bool passes(const std::string& name) {
-    for (const char* const own :
-         {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade"})
+    for (const char* const own : {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade"})
         if (http::equal_nocase(name, own))
             return false;
     return name.size() < 10 || !http::equal_nocase(std::string_view(name).substr(0, 10), "kvmserver-");
@@ -97,8 +95,7 @@ json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
         if (key.first.empty() || !call.who.allows(store::kScopeRead, key.first))
             continue;
         json object = counts_json(counted);
-        object.update(
-            {{"function", key.first}, {"version", key.second}, {"latency", counted.duration.buckets}});
+        object.update({{"function", key.first}, {"version", key.second}, {"latency", counted.duration.buckets}});
         list.push_back(std::move(object));
     }
     return list;
@@ -109,10 +106,8 @@ json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
 void metrics(Call& call) {
     call.only_query({});
     daemon::Control& control = call.api.control();
-    const Scrape scrape{control.metrics(), control.live(), bytes_of_chunks(call.store()),
-                        call.api.options().version};
-    call.reply_bytes(200, metrics_text(scrape),
-                     {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}});
+    const Scrape scrape{control.metrics(), control.live(), bytes_of_chunks(call.store()), call.api.options().version};
+    call.reply_bytes(200, metrics_text(scrape), {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}});
 }
 
 void live(Call& call) {
@@ -142,24 +137,21 @@ void live(Call& call) {
         object.update(counts_json(at == metrics.versions.end() ? daemon::VersionMetrics() : at->second));
         list.push_back(object);
     }
-    call.reply(
-        200,
-        {{"live", list}, {"counted", counted_json(call, metrics)}, {"bounds_us", daemon::kLatencyBounds}});
+    call.reply(200, {{"live", list}, {"counted", counted_json(call, metrics)}, {"bounds_us", daemon::kLatencyBounds}});
 }
 
 void invoke(Call& call) {
     daemon::Control& control = call.api.control();
     const daemon::InvokeReply reply = control.invoke(asked(call));
-    Headers headers{
-        {"Kvmserver-Request-Id", reply.request_id},
-        {"Server-Timing",
-         fmt::format("queue;dur={:.3f}, restore;dur={:.3f}, exec;dur={:.3f}, total;dur={:.3f}",
-                     ms(reply.queue_us), ms(reply.restore_us), ms(reply.exec_us), ms(reply.total_us))}};
+    Headers headers{{"Kvmserver-Request-Id", reply.request_id},
+                    {"Server-Timing",
+                     fmt::format("queue;dur={:.3f}, restore;dur={:.3f}, exec;dur={:.3f}, total;dur={:.3f}",
+                                 ms(reply.queue_us), ms(reply.restore_us), ms(reply.exec_us), ms(reply.total_us))}};
     if (reply.cold)
         headers.emplace_back("Kvmserver-Cold", "1");
     if (!reply.problem_code.empty())
-        throw Refused(reply.status ? reply.status : 502, reply.problem_code, reply.problem_detail,
-                      reply.problem_hint, std::move(headers));
+        throw Refused(reply.status ? reply.status : 502, reply.problem_code, reply.problem_detail, reply.problem_hint,
+                      std::move(headers));
     headers.emplace_back("Kvmserver-Version",
                          std::to_string(reply.version)); // says that the reply is the function's
     for (const auto& [name, value] : reply.headers)

@@ -118,9 +118,8 @@ void list_snapshots(Call& call) {
     std::map<Digest, json> all;
     const auto entry = [&](const Digest& digest, std::uint64_t bytes) -> json& {
         return all
-            .try_emplace(
-                digest,
-                json{{"snapshot", "sha256:" + digest.hex()}, {"bytes", bytes}, {"used_by", json::array()}})
+            .try_emplace(digest,
+                         json{{"snapshot", "sha256:" + digest.hex()}, {"bytes", bytes}, {"used_by", json::array()}})
             .first->second;
     };
     store::Functions functions(call.store());
@@ -155,8 +154,7 @@ void get_snapshot(Call& call) {
                     {"Accept-Ranges", "bytes"},
                     {"ETag", fmt::format("\"{}\"", digest.hex())}};
     if (range)
-        headers.emplace_back("Content-Range",
-                             fmt::format("bytes {}-{}/{}", part.begin, part.end - 1, snapshot.size()));
+        headers.emplace_back("Content-Range", fmt::format("bytes {}-{}/{}", part.begin, part.end - 1, snapshot.size()));
     call.exchange.begin(range ? 206 : 200, headers, part.end - part.begin);
     if (call.request.method == "HEAD")
         return;

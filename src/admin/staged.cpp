@@ -39,8 +39,7 @@ void Staged::drop_old() {
 
 void Staged::make_room() {
     while (entries_.size() >= kMost)
-        entries_.erase(
-            std::ranges::min_element(entries_, {}, [](const auto& entry) { return entry.second.until; }));
+        entries_.erase(std::ranges::min_element(entries_, {}, [](const auto& entry) { return entry.second.until; }));
 }
 
 } // namespace kvmserver::admin

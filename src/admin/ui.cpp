@@ -33,14 +33,8 @@ void reply_file(Call& call, const char* type, const char* begin, const char* end
 
 } // namespace
 
-void ui_page(Call& call) {
-    reply_file(call, "text/html; charset=utf-8", kvmserver_ui_html, kvmserver_ui_html_end);
-}
-void ui_script(Call& call) {
-    reply_file(call, "text/javascript; charset=utf-8", kvmserver_ui_js, kvmserver_ui_js_end);
-}
-void ui_style(Call& call) {
-    reply_file(call, "text/css; charset=utf-8", kvmserver_ui_css, kvmserver_ui_css_end);
-}
+void ui_page(Call& call) { reply_file(call, "text/html; charset=utf-8", kvmserver_ui_html, kvmserver_ui_html_end); }
+void ui_script(Call& call) { reply_file(call, "text/javascript; charset=utf-8", kvmserver_ui_js, kvmserver_ui_js_end); }
+void ui_style(Call& call) { reply_file(call, "text/css; charset=utf-8", kvmserver_ui_css, kvmserver_ui_css_end); }
 
 } // namespace kvmserver::admin

@@ -70,11 +70,8 @@ void create_token(Call& call) {
     const std::string ceilings = token_ceilings(granted, prefix, sum);
     const std::string token =
         store::Tokens(call.api.source().make()).create(name, sum, prefix, expires, routes, ceilings);
-    json reply{{"name", name},
-               {"token", token},
-               {"scopes", store::scope_names(sum)},
-               {"prefix", prefix},
-               {"routes", routes}};
+    json reply{
+        {"name", name}, {"token", token}, {"scopes", store::scope_names(sum)}, {"prefix", prefix}, {"routes", routes}};
     if (!ceilings.empty())
         reply["ceilings"] = json::parse(ceilings);
     call.reply(201, reply, {{"Cache-Control", "no-store"}});

@@ -23,8 +23,7 @@ public:
 
     // Begins an upload, unless that would be too much: then throws Refused (413, 507). First drops uploads to which
     // nobody has sent anything for a day.
-    store::UploadInfo create(store::Store& store, const Principal& who, std::uint64_t size,
-                             const Digest& digest);
+    store::UploadInfo create(store::Store& store, const Principal& who, std::uint64_t size, const Digest& digest);
     // Throws Refused unless a file of so many bytes may be made of one upload, and has room on the disk.
     void require_room(store::Store& store, const Principal& who, std::uint64_t bytes) const;
 

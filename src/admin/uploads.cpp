@@ -143,12 +143,9 @@ void append_upload(Call& call) {
     const std::string snapshot = "sha256:" + imported.hold.digest().hex();
     call.api.staged().add(std::move(imported.hold), call.who.id());
     Headers headers = progress(upload);
-    call.reply(200,
-               {{"complete", true},
-                {"snapshot", snapshot},
-                {"bytes", imported.bytes},
-                {"new_bytes", imported.new_bytes}},
-               headers);
+    call.reply(
+        200, {{"complete", true}, {"snapshot", snapshot}, {"bytes", imported.bytes}, {"new_bytes", imported.new_bytes}},
+        headers);
 }
 
 void delete_upload(Call& call) {

@@ -11,9 +11,7 @@ namespace {
 constexpr std::size_t kMost = 1u << 20; // bytes of a body; the store's own limit of a value is smaller
 
 // Of the secrets for all functions: "".
-std::string function_of(const Call& call) {
-    return call.has_param("name") ? call.param("name") : std::string();
-}
+std::string function_of(const Call& call) { return call.has_param("name") ? call.param("name") : std::string(); }
 
 std::string value_of(Call& call) {
     Members members = call.members(kMost);
@@ -62,8 +60,7 @@ void set_for_all(Call& call) {
 void list_env(Call& call) {
     call.only_query({});
     const auto function = store::Functions(call.store()).describe(call.param("name"));
-    call.reply(200, {{"function", function.name}, {"env", function.env}},
-               {{"ETag", '"' + function.etag + '"'}});
+    call.reply(200, {{"function", function.name}, {"env", function.env}}, {{"ETag", '"' + function.etag + '"'}});
 }
 
 void put_env(Call& call) { set_env(call, value_of(call)); }

@@ -82,8 +82,7 @@ void put_traffic(Call& call) {
     std::vector<Live> live;
     for (const json& part : *parts) {
         Members fields(part);
-        const std::uint64_t version = fields.need_natural("version"),
-                            percent = fields.need_natural("percent");
+        const std::uint64_t version = fields.need_natural("version"), percent = fields.need_natural("percent");
         fields.done();
         if (percent > 100)
             throw store::BadValue("\"percent\" is more than 100");

@@ -37,10 +37,9 @@ Ceilings ceilings_from(const json& object, const std::function<std::string(std::
         bool found = false;
         each_key([&found, &name = name](const char* key, auto, auto) { found |= name == key; });
         if (!found) // what is not understood must not be taken for a ceiling that stands
-            throw UserError(
-                ExitCode::usage,
-                fmt::format("{}there is no ceiling \"{}\"; docs/SERVE.md lists those that there are",
-                            where(name), name));
+            throw UserError(ExitCode::usage,
+                            fmt::format("{}there is no ceiling \"{}\"; docs/SERVE.md lists those that there are",
+                                        where(name), name));
     }
     return ceilings;
 }

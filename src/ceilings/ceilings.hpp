@@ -30,8 +30,7 @@ struct Ceilings {
 
 // `json` is an object with the keys of a file of ceilings (docs/SERVE.md). Throws UserError (usage); the
 // message begins with where(key).
-Ceilings ceilings_from(const nlohmann::json& json,
-                       const std::function<std::string(std::string_view key)>& where);
+Ceilings ceilings_from(const nlohmann::json& json, const std::function<std::string(std::string_view key)>& where);
 nlohmann::json to_json(const Ceilings& ceilings);
 // Those of `more` where it has them, else those of `base`.
 Ceilings over(const Ceilings& base, const Ceilings& more);

@@ -46,15 +46,14 @@ bool variable_within(const std::string& asked, const std::vector<std::string>& p
     const std::string_view name = std::string_view(asked).substr(0, asked.size() - many);
     return std::ranges::any_of(patterns, [&](const std::string& pattern) {
         return pattern == asked ||
-               (pattern.ends_with('*') &&
-                name.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1)));
+               (pattern.ends_with('*') && name.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1)));
     });
 }
 
 bool volume_within(const Volume& asked, const std::vector<Volume>& granted) {
     return std::ranges::any_of(granted, [&](const Volume& each) {
-        return path_within(asked.host, {each.host}) && (!asked.read || each.read) &&
-               (!asked.write || each.write) && (!asked.execute || each.execute);
+        return path_within(asked.host, {each.host}) && (!asked.read || each.read) && (!asked.write || each.write) &&
+               (!asked.execute || each.execute);
     });
 }
 
@@ -66,8 +65,7 @@ std::vector<NetGrant> ranges_of_rule(const NetRule& rule) {
     in6_addr six{};
     if (rule.host.empty())
         return {range};
-    if (::inet_pton(AF_INET, rule.host.c_str(), &four) != 1 &&
-        ::inet_pton(AF_INET6, rule.host.c_str(), &six) != 1) {
+    if (::inet_pton(AF_INET, rule.host.c_str(), &four) != 1 && ::inet_pton(AF_INET6, rule.host.c_str(), &six) != 1) {
         range.kind = NetGrant::Kind::name;
         range.name = rule.host;
         auto ranges = ranges_of(range, false); // localhost is known
@@ -83,8 +81,7 @@ std::vector<NetGrant> ranges_of_rule(const NetRule& rule) {
 
 bool port_within(std::uint16_t asked, std::uint16_t granted) { return granted == 0 || asked == granted; }
 
-bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted,
-                const std::vector<NetGrant>& denied) {
+bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted, const std::vector<NetGrant>& denied) {
     if (rule.host.starts_with(kUnixRule)) {
         const std::string name = rule.host.substr(std::string_view(kUnixRule).size());
         return std::ranges::any_of(granted, [&](const NetGrant& each) {
@@ -217,12 +214,10 @@ private:
             for (const NetRule& rule : asked.connect)
                 if (!net_within(rule, granted.connect.value_or(kAny),
                                 granted.deny_connect.value_or(std::vector<NetGrant>{})))
-                    add("--allow-connect=" + rule_text(rule),
-                        addresses(granted.connect, granted.deny_connect));
+                    add("--allow-connect=" + rule_text(rule), addresses(granted.connect, granted.deny_connect));
         for (const NetRule& rule : asked.listen) {
             if (granted.listen && !net_within(rule, *granted.listen, {}))
-                add("--allow-listen=" + rule_text(rule),
-                    granted_text<ceiling_values::Address>(granted.listen));
+                add("--allow-listen=" + rule_text(rule), granted_text<ceiling_values::Address>(granted.listen));
             const auto& paths = granted.write ? granted.write : granted.read;
             if (!granted.listen && paths && rule.host.starts_with(kUnixPathRule) &&
                 !path_within(rule.host.substr(kUnixPathRule.size() - 1), *paths))
@@ -250,8 +245,8 @@ private:
                 const auto& write = granted.write ? *granted.write : read;
                 if (!path_within(volume.host, write) &&
                     (volume.write || (granted.read && !path_within(volume.host, read))))
-                    add(claim, granted_text<ceiling_values::Path>(
-                                   volume.write && granted.write ? granted.write : granted.read));
+                    add(claim, granted_text<ceiling_values::Path>(volume.write && granted.write ? granted.write
+                                                                                                : granted.read));
             }
         }
     }
@@ -260,12 +255,10 @@ private:
         const Limits& asked = asked_.limits;
         const auto time = [&](const char* option, double value, const std::optional<double>& most) {
             if (most && (value <= 0 || value > *most))
-                add(value <= 0 ? fmt::format("{} without end", option)
-                               : fmt::format("{}={:.10g}", option, value),
+                add(value <= 0 ? fmt::format("{} without end", option) : fmt::format("{}={:.10g}", option, value),
                     fmt::format("{:.10g} s", *most));
         };
-        const auto memory = [&](const char* option, std::uint64_t value,
-                                const std::optional<std::uint64_t>& most) {
+        const auto memory = [&](const char* option, std::uint64_t value, const std::optional<std::uint64_t>& most) {
             if (most && value > *most)
                 add(fmt::format("{}={}", option, value >> 20), fmt::format("{} MiB", *most >> 20));
         };
@@ -317,9 +310,7 @@ Claims claims(const Permissions& permissions, const Limits& limits, std::uint32_
 Claims claims_of(const MachineState& state) { return claims(state.permissions, state.limits, state.frames); }
 Claims claims_of(const SnapshotFacts& facts) { return claims(facts.permissions, facts.limits, facts.frames); }
 
-std::vector<Excess> above(const Ceilings& ceilings, const Claims& claims) {
-    return Comparison(ceilings, claims).run();
-}
+std::vector<Excess> above(const Ceilings& ceilings, const Claims& claims) { return Comparison(ceilings, claims).run(); }
 
 std::string text_of(const std::vector<Excess>& all) {
     std::string text;

@@ -91,11 +91,10 @@ CeilingsFile CeilingsFile::read(const std::filesystem::path& path) {
             try {
                 store::check_prefix(prefix.str());
             } catch (const UserError& error) { // it would be of no function, and its ceilings stand nowhere
-                throw UserError(ExitCode::usage, fmt::format("{}:{}: {}", path.string(),
-                                                             table.source().begin.line, error.what()));
+                throw UserError(ExitCode::usage,
+                                fmt::format("{}:{}: {}", path.string(), table.source().begin.line, error.what()));
             }
-            file.sections_.push_back(
-                {std::string(prefix.str()), section(*table.as_table(), path.string(), false)});
+            file.sections_.push_back({std::string(prefix.str()), section(*table.as_table(), path.string(), false)});
         }
     }
     std::ranges::stable_sort(file.sections_, {}, [](const Section& each) { return each.prefix.size(); });

@@ -50,9 +50,8 @@ struct Path {
     static std::string read(const std::string& key, const std::string& text) {
         const tinykvm::PathText path = tinykvm::cut_path(text);
         if (!path.absolute || path.dots || text.find('\0') != text.npos)
-            throw tinykvm::UserError(
-                tinykvm::ExitCode::usage,
-                fmt::format("{}: \"{}\" must be an absolute path without \"..\"", key, text));
+            throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                     fmt::format("{}: \"{}\" must be an absolute path without \"..\"", key, text));
         return tinykvm::join_parts(path.parts);
     }
     static std::string write(const std::string& path) { return path; }
@@ -97,8 +96,7 @@ template <std::uint64_t unit, std::int64_t least = 0>
 struct Whole {
     static constexpr std::uint64_t kMost = unit == 1 ? 1ull << 32 : 128ull << 20; // MiB: 128 TiB
     static std::uint64_t read(const std::string& key, const json& value) {
-        if (!value.is_number_integer() || value.get<std::int64_t>() < least ||
-            value.get<std::uint64_t>() > kMost)
+        if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::uint64_t>() > kMost)
             bad(key, fmt::format("a whole number {}from {} to {}", unit == 1 ? "" : "of MiB ", least, kMost));
         return value.get<std::uint64_t>() * unit;
     }
@@ -115,8 +113,8 @@ using Mib = Whole<1 << 20>;
 template <class F>
 void each_key(F&& f) {
     using namespace ceiling_values;
-#define KVMSERVER_CEILING(name, member, codec)                                                               \
-    f(                                                                                                       \
+#define KVMSERVER_CEILING(name, member, codec)                                                                         \
+    f(                                                                                                                 \
         name, [](auto& ceilings) -> auto& { return ceilings.member; }, codec())
     KVMSERVER_CEILING("allow-read", granted.read, List<Path>);
     KVMSERVER_CEILING("allow-write", granted.write, List<Path>);

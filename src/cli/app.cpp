@@ -50,9 +50,8 @@ public:
 void add_option(CLI::App& app, const OptionSpec& spec, bool everything) {
     const std::string names =
         spec.letter ? fmt::format("-{},--{}", spec.letter, spec.name) : fmt::format("--{}", spec.name);
-    CLI::Option* option = spec.takes_value()
-                              ? app.add_option(names, [](const CLI::results_t&) { return true; })
-                              : app.add_flag(names);
+    CLI::Option* option =
+        spec.takes_value() ? app.add_option(names, [](const CLI::results_t&) { return true; }) : app.add_flag(names);
     const bool shown = everything || spec.group != kCompatibility;
     option->description(std::string(spec.help))
         ->type_name(std::string(spec.value))
@@ -83,12 +82,10 @@ std::string overview(std::span<const Command> commands) {
                        "Usage: kvmserver [OPTIONS] COMMAND ...\n"
                        "       kvmserver [OPTIONS]    runs the program of kvmserver.toml\n\nCommands:\n";
     for (const Command& command : commands)
-        text += fmt::format("  {:<37} {}\n",
-                            command.name + (command.synopsis.empty() ? "" : " " + command.synopsis),
+        text += fmt::format("  {:<37} {}\n", command.name + (command.synopsis.empty() ? "" : " " + command.synopsis),
                             command.summary);
-    return text +
-           "\nOptions may stand before and after the command; what follows PROGRAM is the program's own.\n"
-           "More: kvmserver COMMAND --help, kvmserver --help-all\n";
+    return text + "\nOptions may stand before and after the command; what follows PROGRAM is the program's own.\n"
+                  "More: kvmserver COMMAND --help, kvmserver --help-all\n";
 }
 
 Settings parse_options(const Command& command, const Words& words) {

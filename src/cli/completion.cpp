@@ -59,9 +59,9 @@ int completion(const Invocation& invocation, Context& context) {
     else if (shell == "fish")
         context.out << fish_completion(commands);
     else
-        throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 fmt::format("no completion for '{}', only for bash, zsh and fish{}", shell,
-                                             did_you_mean(shell, shells)));
+        throw tinykvm::UserError(
+            tinykvm::ExitCode::usage,
+            fmt::format("no completion for '{}', only for bash, zsh and fish{}", shell, did_you_mean(shell, shells)));
     return 0;
 }
 

@@ -83,8 +83,7 @@ std::string zsh_option(const CompletedOption& option) {
     const char* glue = option.takes_value ? "=" : option.value.empty() ? "" : "=-";
     std::string line = fmt::format("      '*--{}{}[{}]{}'\n", option.name, glue, help, value);
     if (!option.letter.empty())
-        line +=
-            fmt::format("      '*-{}{}[{}]{}'\n", option.letter, option.takes_value ? "+" : "", help, value);
+        line += fmt::format("      '*-{}{}[{}]{}'\n", option.letter, option.takes_value ? "+" : "", help, value);
     return line;
 }
 
@@ -96,10 +95,8 @@ std::string zsh_operands(const Completed& command) {
         return "      '1:program: _alternative \"files:file:_files\" \"commands:command:_command_names "
                "-e\"'\n"
                "      '*::argument:_default'\n";
-    case Operands::ours:
-        return "      '*:file:_files'\n";
-    case Operands::none:
-        break;
+    case Operands::ours: return "      '*:file:_files'\n";
+    case Operands::none: break;
     }
     return "";
 }
@@ -123,14 +120,12 @@ std::string bash_completion(std::span<const Completed> commands) {
             if (!option.letter.empty())
                 with_value.insert("-" + option.letter);
             if (!option.choices.empty() && described.insert(option.name).second)
-                values += fmt::format("            --{}) words='{}' ;;\n", option.name,
-                                      fmt::join(option.choices, " "));
+                values += fmt::format("            --{}) words='{}' ;;\n", option.name, fmt::join(option.choices, " "));
         }
         options += fmt::format("            {}) words='{}' ;;\n", command.name, joined(words));
         all.merge(words);
         if (!command.choices.empty())
-            operands +=
-                fmt::format("            {}) words='{}' ;;\n", command.name, fmt::join(command.choices, " "));
+            operands += fmt::format("            {}) words='{}' ;;\n", command.name, fmt::join(command.choices, " "));
     }
     options += fmt::format("            *) words='{}' ;;\n", joined(all));
     return "# bash completion: eval \"$(kvmserver completion bash)\"\n" +
@@ -151,24 +146,23 @@ std::string zsh_completion(std::span<const Completed> commands) {
             cases += c == '\n' ? std::string(" \\\n") : std::string(1, c);
         cases += " ;;\n";
     }
-    return fmt::format(
-        "#compdef kvmserver\n"
-        "# zsh completion: source <(kvmserver completion zsh)\n"
-        "_kvmserver() {{\n"
-        "  local curcontext=$curcontext state line\n"
-        "  local -a commands=(\n{}  )\n"
-        "  _arguments -C -A '-*' '1:command:->command' '*::operand:->operand'\n"
-        "  case $state in\n"
-        "  command) _describe -t commands command commands ;;\n"
-        "  operand)\n"
-        "    case $words[1] in\n{}"
-        "    esac ;;\n"
-        "  esac\n"
-        "}}\n"
-        // Either a file of $fpath, read for the first completion, or sourced.
-        "if [[ $funcstack[1] == _kvmserver ]]; then _kvmserver \"$@\"; else compdef _kvmserver "
-        "kvmserver; fi\n",
-        names, cases);
+    return fmt::format("#compdef kvmserver\n"
+                       "# zsh completion: source <(kvmserver completion zsh)\n"
+                       "_kvmserver() {{\n"
+                       "  local curcontext=$curcontext state line\n"
+                       "  local -a commands=(\n{}  )\n"
+                       "  _arguments -C -A '-*' '1:command:->command' '*::operand:->operand'\n"
+                       "  case $state in\n"
+                       "  command) _describe -t commands command commands ;;\n"
+                       "  operand)\n"
+                       "    case $words[1] in\n{}"
+                       "    esac ;;\n"
+                       "  esac\n"
+                       "}}\n"
+                       // Either a file of $fpath, read for the first completion, or sourced.
+                       "if [[ $funcstack[1] == _kvmserver ]]; then _kvmserver \"$@\"; else compdef _kvmserver "
+                       "kvmserver; fi\n",
+                       names, cases);
 }
 
 std::string fish_completion(std::span<const Completed> commands) {
@@ -177,8 +171,7 @@ std::string fish_completion(std::span<const Completed> commands) {
         text += fmt::format("complete -c kvmserver -f -n __fish_use_subcommand -a {} -d '{}'\n", command.name,
                             escaped(command.summary, "\\"));
     for (const Completed& command : commands) {
-        const std::string base =
-            fmt::format("complete -c kvmserver -n '__fish_seen_subcommand_from {}'", command.name);
+        const std::string base = fmt::format("complete -c kvmserver -n '__fish_seen_subcommand_from {}'", command.name);
         if (command.operands == Operands::none)
             text += base + " -f\n";
         if (!command.choices.empty())

@@ -21,46 +21,32 @@ using tinykvm::UserError;
 
 std::string type_of(const toml::node& node) {
     switch (node.type()) {
-    case toml::node_type::table:
-        return "a table";
-    case toml::node_type::array:
-        return "an array";
-    case toml::node_type::string:
-        return "a string";
-    case toml::node_type::integer:
-        return "an integer";
-    case toml::node_type::floating_point:
-        return "a float";
-    case toml::node_type::boolean:
-        return "a boolean";
-    default:
-        return "a date or time";
+    case toml::node_type::table: return "a table";
+    case toml::node_type::array: return "an array";
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "an integer";
+    case toml::node_type::floating_point: return "a float";
+    case toml::node_type::boolean: return "a boolean";
+    default: return "a date or time";
     }
 }
 
 std::string_view wanted_type(Kind kind) {
     switch (kind) {
-    case Kind::flag:
-        return "true or false";
-    case Kind::optional_list:
-        return "true, false, a string or an array of strings";
-    case Kind::repeated:
-        return "a string or an array of strings";
-    case Kind::text:
-        return "a string";
+    case Kind::flag: return "true or false";
+    case Kind::optional_list: return "true, false, a string or an array of strings";
+    case Kind::repeated: return "a string or an array of strings";
+    case Kind::text: return "a string";
     case Kind::count:
-    case Kind::mib:
-        return "an integer";
-    case Kind::seconds:
-        return "a number";
+    case Kind::mib: return "an integer";
+    case Kind::seconds: return "a number";
     }
     return "";
 }
 
 class Reader {
 public:
-    Reader(const std::string& shown, std::span<const OptionSpec> options)
-        : shown_(shown), options_(options) {}
+    Reader(const std::string& shown, std::span<const OptionSpec> options) : shown_(shown), options_(options) {}
 
     ConfigFile read(const toml::table& top, bool with_run) {
         for (const auto& [key, node] : top) {
@@ -86,10 +72,9 @@ private:
         return fmt::format("{}:{}: ", shown_, source.begin.line);
     }
 
-    [[noreturn]] static void wrong_type(const std::string& where, std::string_view name,
-                                        std::string_view wanted, const toml::node& node) {
-        throw UserError(ExitCode::usage,
-                        fmt::format("{}{} must be {}, not {}", where, name, wanted, type_of(node)));
+    [[noreturn]] static void wrong_type(const std::string& where, std::string_view name, std::string_view wanted,
+                                        const toml::node& node) {
+        throw UserError(ExitCode::usage, fmt::format("{}{} must be {}, not {}", where, name, wanted, type_of(node)));
     }
 
     static std::string string_value(const toml::value<std::string>& value, const std::string& where,
@@ -99,13 +84,13 @@ private:
         return value.get();
     }
 
-    static std::vector<std::string> strings(const toml::array& array, const std::string& where,
-                                            std::string_view name, std::string_view wanted) {
+    static std::vector<std::string> strings(const toml::array& array, const std::string& where, std::string_view name,
+                                            std::string_view wanted) {
         std::vector<std::string> values;
         for (const toml::node& item : array) {
             if (!item.is_string())
-                throw UserError(ExitCode::usage, fmt::format("{}{} must be {}; {} is in the array", where,
-                                                             name, wanted, type_of(item)));
+                throw UserError(ExitCode::usage,
+                                fmt::format("{}{} must be {}; {} is in the array", where, name, wanted, type_of(item)));
             values.push_back(string_value(*item.as_string(), where, name));
         }
         return values;
@@ -204,14 +189,14 @@ private:
 
 } // namespace
 
-ConfigFile parse_config(const std::string& text, const std::string& shown,
-                        std::span<const OptionSpec> options, bool with_run) {
+ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,
+                        bool with_run) {
     try {
         const toml::table top = toml::parse(text);
         return Reader(shown, options).read(top, with_run);
     } catch (const toml::parse_error& error) {
-        throw UserError(ExitCode::usage, fmt::format("{}:{}: {}", shown, error.source().begin.line,
-                                                     std::string(error.description())));
+        throw UserError(ExitCode::usage,
+                        fmt::format("{}:{}: {}", shown, error.source().begin.line, std::string(error.description())));
     }
 }
 

@@ -24,8 +24,8 @@ struct ConfigFile {
 
 // Reads [run] only when `with_run`; otherwise it is not even looked at. `shown` is the name for messages.
 // Throws UserError with file and line for what is no TOML and for values of a wrong type.
-ConfigFile parse_config(const std::string& text, const std::string& shown,
-                        std::span<const OptionSpec> options, bool with_run);
+ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,
+                        bool with_run);
 ConfigFile read_config(const std::string& path, std::span<const OptionSpec> options, bool with_run);
 
 } // namespace kvmserver::cli

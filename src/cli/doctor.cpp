@@ -17,9 +17,8 @@ namespace {
 using doctor::Check;
 using doctor::Facts;
 
-constexpr OptionSpec kFix{.name = "fix",
-                          .group = "Options",
-                          .help = "mend what can be mended safely (as root), and say what was done"};
+constexpr OptionSpec kFix{
+    .name = "fix", .group = "Options", .help = "mend what can be mended safely (as root), and say what was done"};
 
 std::string store_of(const Invocation& invocation, const Context& context) {
     try {
@@ -46,8 +45,7 @@ bool mend(const Check& check, const Facts& facts, Context& context) {
     }
     std::string why = platform::text_of(said.get());
     why.resize(std::min(why.find('\n'), why.size()));
-    context.out << fmt::format("fix: {} failed with status {}{}{}\n", command, status,
-                               why.empty() ? "" : ": ", why);
+    context.out << fmt::format("fix: {} failed with status {}{}{}\n", command, status, why.empty() ? "" : ": ", why);
     return false;
 }
 
@@ -67,7 +65,9 @@ std::string walls_line() {
     try {
         const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic).missing_walls();
         if (missing)
-            return missing->empty() ? "jail ok (every wall)" : fmt::format("jail lacks walls: {}; docs/SECURITY.md says what each is worth", *missing);
+            return missing->empty()
+                       ? "jail ok (every wall)"
+                       : fmt::format("jail lacks walls: {}; docs/SECURITY.md says what each is worth", *missing);
     } catch (const tinykvm::HostError&) {
     }
     return "jail: not tried, a process could not be started";

@@ -27,8 +27,7 @@ int function_process(const std::vector<std::string>& words, std::span<char> titl
         options.ahead_bytes = std::strtoull(words[4].c_str(), nullptr, 10);
         options.on_name = [title](const std::string& name) {
             std::ranges::fill(title, '\0');
-            std::ranges::copy_n(name.begin(),
-                                static_cast<std::ptrdiff_t>(std::min(name.size(), title.size())),
+            std::ranges::copy_n(name.begin(), static_cast<std::ptrdiff_t>(std::min(name.size(), title.size())),
                                 title.begin());
         };
         options.machine.ephemeral = true;

@@ -5,8 +5,6 @@
 
 namespace kvmserver::cli {
 
-tinykvm::CpuState host_cpu() {
-    return tinykvm::cpu_state(tinykvm::kvm::guest_cpu("", tinykvm::kvm::host_has_xsave()));
-}
+tinykvm::CpuState host_cpu() { return tinykvm::cpu_state(tinykvm::kvm::guest_cpu("", tinykvm::kvm::host_has_xsave())); }
 
 } // namespace kvmserver::cli

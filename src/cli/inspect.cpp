@@ -39,10 +39,9 @@ struct Inspected {
 Inspected find(const Invocation& invocation, Context& context) {
     Inspected found{.shown = invocation.operands.front(), .copy = {}, .path = invocation.operands.front()};
     std::error_code error;
-    const bool stored = !std::filesystem::exists(found.path, error) &&
-                        found.path.find('/') == std::string::npos &&
-                        (platform::text(invocation, "store") ||
-                         platform::store_exists(platform::store_path(invocation, context)));
+    const bool stored =
+        !std::filesystem::exists(found.path, error) && found.path.find('/') == std::string::npos &&
+        (platform::text(invocation, "store") || platform::store_exists(platform::store_path(invocation, context)));
     if (!stored)
         return found;
     const auto opened = platform::open_store(invocation, context);
@@ -101,10 +100,10 @@ int inspect(const Invocation& invocation, Context& context) {
         context.out << text;
         if (verify)
             context.out << fmt::format("{:<12} {}\n", "verified", "every chunk");
-        context.out << (!known       ? fmt::format("compatible: unknown: {}\n", no_host)
-                        : compatible ? std::string("compatible: yes\n")
-                                     : fmt::format("compatible: no: {}\n",
-                                                   facts["incompatible_because"].get<std::string>()));
+        context.out << (!known ? fmt::format("compatible: unknown: {}\n", no_host)
+                        : compatible
+                            ? std::string("compatible: yes\n")
+                            : fmt::format("compatible: no: {}\n", facts["incompatible_because"].get<std::string>()));
     }
     return static_cast<int>(known && !compatible ? ExitCode::bad_snapshot : ExitCode::ok);
 }

@@ -46,8 +46,7 @@ void note_without_effect(unsigned command, const Settings& settings, bool verbos
     if (!foreign.empty())
         err << fmt::format("kvmserver: accepted without effect: {}\n", fmt::join(foreign, " "));
     if (!misplaced.empty())
-        err << fmt::format("kvmserver: without effect on {}: {}\n", command_name(command),
-                           fmt::join(misplaced, " "));
+        err << fmt::format("kvmserver: without effect on {}: {}\n", command_name(command), fmt::join(misplaced, " "));
 }
 
 // `--allow-read /usr/lib ./prog` makes /usr/lib the program.
@@ -61,8 +60,8 @@ void check_swallowed(const Invocation& invocation) {
                          (word.find(':') != word.npos || word.find_first_not_of("0123456789.") == word.npos);
     if (address || std::filesystem::is_directory(status))
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 fmt::format("'{}' is not a program; --{} takes its value with '=': --{}={}",
-                                             word, invocation.bare_before, invocation.bare_before, word));
+                                 fmt::format("'{}' is not a program; --{} takes its value with '=': --{}={}", word,
+                                             invocation.bare_before, invocation.bare_before, word));
 }
 
 // What is kvmserver's own on this host: no program sees it, whatever it may.

@@ -49,8 +49,7 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
     return best;
 }
 
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& known,
-                         std::string_view prefix) {
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& known, std::string_view prefix) {
     const auto found = nearest(word, known);
     return found ? "; did you mean " + std::string(prefix) + *found + "?" : std::string();
 }

@@ -11,7 +11,6 @@ namespace kvmserver::cli {
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known);
 
 // "; did you mean PREFIXword?" or "".
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& known,
-                         std::string_view prefix = "");
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& known, std::string_view prefix = "");
 
 } // namespace kvmserver::cli

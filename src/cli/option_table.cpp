@@ -41,7 +41,8 @@ constexpr OptionSpec kTable[] = {
      .help = "path of the warm-up requests", .without_effect = kSnaprun},
     {.name = "cpu", .kind = Kind::text, .group = kOptions, .value = "native|x86-64-v2|x86-64-v3|x86-64-v4",
      .fallback = "native", .help = "CPU features to show", .without_effect = kSnaprun},
-    {.name = "code-as-is", .group = kOptions, .help = "for programs that check their own code: leave it unchanged (slower)"},
+    {.name = "code-as-is", .group = kOptions, .help = "for programs that check their own code: "
+             "leave it unchanged (slower)"},
     {.name = "level", .kind = Kind::count, .group = kOptions, .value = "N",
      .help = "zstd level of the snapshot, 1 to 22", .offered = kSnapshot},
     {.name = "cache", .kind = Kind::text, .group = kOptions, .value = "DIR|none",
@@ -49,7 +50,8 @@ constexpr OptionSpec kTable[] = {
     {.name = "jail", .kind = Kind::text, .group = kOptions, .value = "auto|strict|off", .fallback = "auto",
      .help = "walls around this process (docs/SECURITY.md)", .without_effect = kSnapshot,
      .in_file = false},
-    {.name = "strict-unique", .group = kOptions, .help = "refuse a program whose random values would repeat in every request",
+    {.name = "strict-unique", .group = kOptions, .help = "refuse a program whose random values "
+             "would repeat in every request",
      .without_effect = kRun | kSnaprun},
     {.name = "temporary", .help = "the file will not stay", .offered = kSnapshot, .in_file = false}, // for `deploy`
 
@@ -64,7 +66,8 @@ constexpr OptionSpec kTable[] = {
      .help = "listen here (:8080, unix:/path), not where the program asks"},
     {.name = "reset", .kind = Kind::text, .group = kServing, .value = "auto|dirty-bits|working-set",
      .fallback = "auto", .help = "how a machine is reset", .without_effect = kSnapshot},
-    {.name = "http", .group = kServing, .help = "keep clients' connections, and reset the machine after each HTTP request",
+    {.name = "http", .group = kServing, .help = "keep clients' connections, "
+             "and reset the machine after each HTTP request",
      .without_effect = kSnapshot},
 
     {.name = "allow-all", .group = kPermissions, .help = "everything; excludes the other permissions"},

@@ -21,9 +21,7 @@ constexpr std::uint64_t kMaxThreads = 4096;
 constexpr std::uint64_t kMaxWarmup = 1'000'000;
 constexpr double kMaxSeconds = 366.0 * 86400;
 
-[[noreturn]] void usage(const std::string& message) {
-    throw tinykvm::UserError(tinykvm::ExitCode::usage, message);
-}
+[[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
 
 class Converter {
 public:
@@ -67,8 +65,8 @@ private:
         target = (value == "true") == when_set;
     }
 
-    std::uint64_t whole(std::string_view name, std::uint64_t lowest, std::uint64_t highest,
-                        std::uint64_t unset, std::string_view unit = "") {
+    std::uint64_t whole(std::string_view name, std::uint64_t lowest, std::uint64_t highest, std::uint64_t unset,
+                        std::string_view unit = "") {
         const Setting* setting = find(name);
         if (!setting)
             return unset;
@@ -76,8 +74,8 @@ private:
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
-            usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}", setting->label(name), text,
-                              unit, lowest, highest));
+            usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}", setting->label(name), text, unit,
+                              lowest, highest));
         return value;
     }
 
@@ -118,8 +116,7 @@ private:
         const std::vector<std::string> known = split_commas(words);
         if (std::ranges::find(known, target) == known.end()) {
             const std::string hint = did_you_mean(target, known);
-            usage(fmt::format("{}: '{}' is not {}{}", setting->label(name), target, fmt::join(known, ", "),
-                              hint));
+            usage(fmt::format("{}: '{}' is not {}{}", setting->label(name), target, fmt::join(known, ", "), hint));
         }
     }
 
@@ -193,8 +190,7 @@ private:
         options_.cache = kvmserver::default_cache_folder();
         text("cache", options_.cache);
         if (const Setting* setting = find("cache"))
-            options_.cache =
-                setting->values.front() == "none" ? "" : absolute_path(folder_, setting->values.front());
+            options_.cache = setting->values.front() == "none" ? "" : absolute_path(folder_, setting->values.front());
     }
 
     void check_listen(const std::string& label) {
@@ -213,10 +209,12 @@ private:
     // K=V; of the same name the last one counts.
     void environment() {
         variables("env", options_.env, [](const Setting& setting, const std::string& item) -> std::string {
-            usage(fmt::format("{}: '{}' is not K=V; to pass the host's on: --allow-env={}", setting.label("env"), item, item));
+            usage(fmt::format("{}: '{}' is not K=V; to pass the host's on: --allow-env={}", setting.label("env"), item,
+                              item));
         });
         variables("late-env", options_.late_env, [this](const Setting&, const std::string& item) {
-            const auto at_boot = std::ranges::find_if(options_.env, [&](const std::string& given) { return given.starts_with(item + "="); });
+            const auto at_boot = std::ranges::find_if(
+                options_.env, [&](const std::string& given) { return given.starts_with(item + "="); });
             return at_boot == options_.env.end() ? item + "=" : *at_boot;
         });
     }
@@ -269,9 +267,8 @@ private:
             add(allowed.connect, net_rule(label, item));
             add(allowed.listen, net_rule(label, item));
         });
-        items("allow-connect", [&](const std::string& label, std::string& item) {
-            add(allowed.connect, net_rule(label, item));
-        });
+        items("allow-connect",
+              [&](const std::string& label, std::string& item) { add(allowed.connect, net_rule(label, item)); });
         items("allow-listen", [&](const std::string& label, std::string& item) {
             if (item.starts_with(tinykvm::kUnixRule))
                 item = unix_rule(item);

@@ -12,9 +12,8 @@ int run(const MachineAction& action, const Invocation& invocation, Context& cont
     if (job.program.empty())
         throw tinykvm::UserError(
             tinykvm::ExitCode::usage,
-            invocation.named
-                ? "run needs a PROGRAM; see kvmserver run --help"
-                : "no command, and no program in a [run] section of kvmserver.toml; see kvmserver --help");
+            invocation.named ? "run needs a PROGRAM; see kvmserver run --help"
+                             : "no command, and no program in a [run] section of kvmserver.toml; see kvmserver --help");
     job.options.program = job.program;
     job.options.args = job.args;
     return action(job.options);

@@ -7,15 +7,14 @@
 #include "src/cli/function_process.hpp"
 #include "src/cli/help/help.hpp"
 #include "src/cli/init/init.hpp"
-#include "src/cli/run_main.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/run_main.hpp"
 #include "src/runner/options.hpp"
 
 int kvmserver::cli::run_main(int argc, char** argv, const Actions& actions) {
     const std::vector<std::string> words(argv + (argc > 0), argv + argc);
     if (is_function_process(words))
-        return function_process(words,
-                                argc > 2 ? std::span(argv[2], std::strlen(argv[2])) : std::span<char>(),
+        return function_process(words, argc > 2 ? std::span(argv[2], std::strlen(argv[2])) : std::span<char>(),
                                 actions.function);
     if (is_examiner(words))
         return examiner_process(words);

@@ -33,11 +33,7 @@ constexpr OptionSpec kServeOptions[] = {
      .value = "ADDR",
      .fallback = ":8080",
      .help = "where clients connect: HOST:PORT, :PORT or unix:/PATH"},
-    {.name = "store",
-     .kind = Kind::text,
-     .group = "Options",
-     .value = "DIR",
-     .help = "the store (KVMSERVER_STORE)"},
+    {.name = "store", .kind = Kind::text, .group = "Options", .value = "DIR", .help = "the store (KVMSERVER_STORE)"},
     {.name = "threads",
      .letter = 't',
      .kind = Kind::text,
@@ -68,7 +64,8 @@ constexpr OptionSpec kServeOptions[] = {
      .group = "Options",
      .value = "HOW",
      .fallback = "auto",
-     .help = "walls around the processes of functions: auto (all that this host allows), strict (all, or no function runs) or off"},
+     .help = "walls around the processes of functions: auto (all that this host allows), strict (all, or no function "
+             "runs) or off"},
     {.name = "cgroup",
      .kind = Kind::text,
      .group = "Options",
@@ -110,8 +107,7 @@ constexpr OptionSpec kServeOptions[] = {
      .kind = Kind::repeated,
      .group = "Options",
      .value = "ADDR",
-     .help =
-         "where the API listens: HOST:PORT for those with a token, or a socket's path (STORE/admin.sock)"},
+     .help = "where the API listens: HOST:PORT for those with a token, or a socket's path (STORE/admin.sock)"},
     {.name = "admin-certificate",
      .kind = Kind::text,
      .group = "Options",
@@ -168,8 +164,7 @@ Number number_of(const Invocation& invocation, std::string_view name, Number fal
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || value > most)
-        throw UserError(ExitCode::usage,
-                        fmt::format("--{}: '{}' is no number from 0 to {}", name, text, most));
+        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is no number from 0 to {}", name, text, most));
     return value;
 }
 
@@ -189,13 +184,12 @@ tinykvm::UniqueFd listen_on(const std::string& text) {
     };
     if (!fd || !bound() || ::listen(fd.get(), 1024) < 0) {
         const int error = errno;
-        throw UserError(error == EADDRINUSE ? ExitCode::conflict
-                        : error == EACCES   ? ExitCode::not_permitted
-                                            : ExitCode::failure,
-                        fmt::format("cannot listen on {}: {}{}", text, std::strerror(error),
-                                    error == EADDRINUSE
-                                        ? "; stop the other server or choose another address with --listen"
-                                        : ""));
+        throw UserError(
+            error == EADDRINUSE ? ExitCode::conflict
+            : error == EACCES   ? ExitCode::not_permitted
+                                : ExitCode::failure,
+            fmt::format("cannot listen on {}: {}{}", text, std::strerror(error),
+                        error == EADDRINUSE ? "; stop the other server or choose another address with --listen" : ""));
     }
     name.keep();
     return fd;
@@ -210,10 +204,12 @@ struct Admin final : daemon::Companion {
     Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options,
           const daemon::JailSettings& jail, std::shared_ptr<daemon::Examinations> examinations,
           const admin::UploadLimits& uploads)
-        : store(path), source(path, store),
-          api(source, {.control = &control, .executable = ops::kSelf, .jail = jail,
-                       .examinations = std::move(examinations), .version = plain_version(),
-                       .uploads = uploads}),
+        : store(path), source(path, store), api(source, {.control = &control,
+                                                         .executable = ops::kSelf,
+                                                         .jail = jail,
+                                                         .examinations = std::move(examinations),
+                                                         .version = plain_version(),
+                                                         .uploads = uploads}),
           listener(std::make_unique<admin::Listener>(api, options)) {
         try {
             store::remove_leftovers(store);
@@ -244,10 +240,9 @@ admin::ListenerOptions admin_options(const Invocation& invocation, const Context
             if (!address.socket.empty())
                 options.socket = absolute_path(context.folder, address.socket);
             else if (!options.tcp.empty())
-                throw UserError(
-                    ExitCode::usage,
-                    fmt::format("--admin: {} and {}: the API listens at one address besides its socket",
-                                options.tcp, text));
+                throw UserError(ExitCode::usage,
+                                fmt::format("--admin: {} and {}: the API listens at one address besides its socket",
+                                            options.tcp, text));
             else
                 options.tcp = text;
         }
@@ -283,13 +278,16 @@ admin::UploadLimits upload_limits(const Invocation& invocation) {
 }
 
 // What functions never see: all that is the daemon's own.
-daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::ServeOptions& options, const admin::ListenerOptions& admin) {
+daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::ServeOptions& options,
+                                   const admin::ListenerOptions& admin) {
     daemon::JailSettings jail;
     jail.mode = platform::jail_mode(invocation, "jail");
     (void)FolderCache(default_cache_folder()).usable(); // makes it: what is not there yet cannot be covered
-    for (const std::filesystem::path& path : {options.store, default_cache_folder(), std::filesystem::path(admin.socket), std::filesystem::path(options.certificate),
-                                              std::filesystem::path(options.key), std::filesystem::path(admin.certificate),
-                                              std::filesystem::path(admin.key), std::filesystem::path(options.access_log)})
+    for (const std::filesystem::path& path :
+         {options.store, default_cache_folder(), std::filesystem::path(admin.socket),
+          std::filesystem::path(options.certificate), std::filesystem::path(options.key),
+          std::filesystem::path(admin.certificate), std::filesystem::path(admin.key),
+          std::filesystem::path(options.access_log)})
         if (path.is_absolute())
             jail.hidden.push_back(path.lexically_normal());
     return jail;
@@ -303,17 +301,21 @@ void tell_of_trouble(jail::Mode mode) {
             return;
         const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic).missing_walls();
         if (!missing || !missing->empty())
-            fmt::print(stderr, "kvmserver: the jail of functions lacks walls here{}{}: kvmserver doctor{}\n", missing ? ": " : "", missing.value_or(""),
+            fmt::print(stderr, "kvmserver: the jail of functions lacks walls here{}{}: kvmserver doctor{}\n",
+                       missing ? ": " : "", missing.value_or(""),
                        mode == jail::Mode::strict ? "; with --jail=strict no function runs" : "");
     } catch (const std::exception& reason) {
-        fmt::print(stderr, "kvmserver: no function can run here ({}); requests are answered with 502 until that is mended: kvmserver doctor\n", reason.what());
+        fmt::print(stderr,
+                   "kvmserver: no function can run here ({}); requests are answered with 502 until that is mended: "
+                   "kvmserver doctor\n",
+                   reason.what());
     }
 }
 
 int serve(const Invocation& invocation, Context& context) {
     if (!invocation.operands.empty())
-        throw UserError(ExitCode::usage, fmt::format("serve takes no '{}'; see kvmserver serve --help",
-                                                     invocation.operands.front()));
+        throw UserError(ExitCode::usage,
+                        fmt::format("serve takes no '{}'; see kvmserver serve --help", invocation.operands.front()));
     daemon::ServeOptions options;
     options.store = platform::store_path(invocation, context);
     options.certificate = text_of(invocation, "tls-certificate");
@@ -340,7 +342,8 @@ int serve(const Invocation& invocation, Context& context) {
         options.ceilings = absolute_path(context.folder, ceilings);
     std::string listen = text_of(invocation, "listen", ":8080");
     if (listen.starts_with(tinykvm::kUnixRule))
-        listen = tinykvm::kUnixRule + absolute_path(context.folder, listen.substr(std::string(tinykvm::kUnixRule).size()));
+        listen =
+            tinykvm::kUnixRule + absolute_path(context.folder, listen.substr(std::string(tinykvm::kUnixRule).size()));
     options.listen = [listen] { return listen_on(listen); };
     const admin::ListenerOptions admin_listener = admin_options(invocation, context, options.store);
     options.share_across_tenants = platform::flag(invocation, "share-across-tenants");
@@ -354,7 +357,8 @@ int serve(const Invocation& invocation, Context& context) {
         fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
         tell_of_trouble(jail.mode);
         if (!jail.groups->missing().empty())
-            fmt::print(stderr, "kvmserver: functions have no control groups of their own here: {}\n", jail.groups->missing());
+            fmt::print(stderr, "kvmserver: functions have no control groups of their own here: {}\n",
+                       jail.groups->missing());
         return running;
     };
     return daemon::serve(std::move(options));

@@ -9,9 +9,7 @@ int snaprun(const MachineAction& action, const Invocation& invocation, Context& 
     MachineJob job = prepare(kSnaprun, invocation, context);
     if (job.done)
         return 0;
-    const auto usage = [](const std::string& what) {
-        throw tinykvm::UserError(tinykvm::ExitCode::usage, what);
-    };
+    const auto usage = [](const std::string& what) { throw tinykvm::UserError(tinykvm::ExitCode::usage, what); };
     if (job.program.empty())
         usage("snaprun needs a snapshot FILE; see kvmserver snaprun --help");
     if (!job.args.empty())

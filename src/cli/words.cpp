@@ -16,9 +16,7 @@ constexpr OptionSpec kCommon[] = {
     {.name = "version", .group = "Help", .help = "print the version"},
 };
 
-[[noreturn]] void usage(const std::string& message) {
-    throw tinykvm::UserError(tinykvm::ExitCode::usage, message);
-}
+[[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
 
 class Splitter {
 public:
@@ -80,8 +78,7 @@ private:
         for (std::size_t i = 1; i < word.size(); ++i) {
             const OptionSpec* spec = find(word[i]);
             if (!spec)
-                unknown_option(word.size() == 2 ? word : fmt::format("-{} in '{}'", word[i], word),
-                               word.substr(1));
+                unknown_option(word.size() == 2 ? word : fmt::format("-{} in '{}'", word[i], word), word.substr(1));
             if (!spec->takes_value()) {
                 add_bare(*spec);
                 continue;
@@ -164,11 +161,9 @@ private:
     }
 
     [[noreturn]] void unknown_option(const std::string& shown, const std::string& name) const {
-        std::string hint =
-            name.size() > 1 ? did_you_mean(name, option_names(commands_, result_.command), "--") : "";
+        std::string hint = name.size() > 1 ? did_you_mean(name, option_names(commands_, result_.command), "--") : "";
         if (hint.empty())
-            hint =
-                fmt::format("; see kvmserver {}--help", result_.command ? result_.command->name + " " : "");
+            hint = fmt::format("; see kvmserver {}--help", result_.command ? result_.command->name + " " : "");
         usage(fmt::format("unknown option {}{}", shown, hint));
     }
 

@@ -20,8 +20,7 @@ void AccessLog::reopen() {
         return;
     tinykvm::UniqueFd file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     if (!file)
-        throw tinykvm::UserError(errno == EACCES ? tinykvm::ExitCode::not_permitted
-                                                 : tinykvm::ExitCode::failure,
+        throw tinykvm::UserError(errno == EACCES ? tinykvm::ExitCode::not_permitted : tinykvm::ExitCode::failure,
                                  fmt::format("--access-log {}: {}", path_, std::strerror(errno)));
     const std::lock_guard lock(mutex_);
     file_ = std::move(file);

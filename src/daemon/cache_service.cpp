@@ -72,9 +72,9 @@ UniqueFd CacheService::connect(const CacheGuest& guest) {
     if (::setsockopt(theirs.get(), SOL_SOCKET, SO_SNDBUF, &half, sizeof half) != 0)
         throw_errno("setsockopt");
     const std::lock_guard lock(mutex_);
-    auto connection = std::make_unique<Connection>(Connection{
-        std::move(ours), guest.name, link::CacheSession(folder_.of_tenant(guest.tenant), bytes_of(guest)),
-        link::Allowance(kMostNames, kMostNames * 1'000'000'000 / kNamesASecond, now_ns())});
+    auto connection = std::make_unique<Connection>(
+        Connection{std::move(ours), guest.name, link::CacheSession(folder_.of_tenant(guest.tenant), bytes_of(guest)),
+                   link::Allowance(kMostNames, kMostNames * 1'000'000'000 / kNamesASecond, now_ns())});
     const std::uint64_t id = next_id_++;
     const int socket = connection->socket.get();
     connections_.emplace(id, std::move(connection));
@@ -121,14 +121,10 @@ void CacheService::loop() {
 void CacheService::serve_one(std::uint64_t id, Connection& connection) {
     link::CacheRequest request;
     switch (link::receive_request(connection.socket.get(), request)) {
-    case link::Came::nothing:
-        return;
-    case link::Came::end:
-        return forget(id, connection);
-    case link::Came::nonsense:
-        return drop(id, connection, "says what is no request", std::move(request));
-    case link::Came::request:
-        break;
+    case link::Came::nothing: return;
+    case link::Came::end: return forget(id, connection);
+    case link::Came::nonsense: return drop(id, connection, "says what is no request", std::move(request));
+    case link::Came::request: break;
     }
     const std::uint64_t now = now_ns();
     try {
@@ -153,11 +149,10 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
     }
 }
 
-void CacheService::drop(std::uint64_t id, Connection& connection, const std::string& why,
-                        link::CacheRequest request) {
+void CacheService::drop(std::uint64_t id, Connection& connection, const std::string& why, link::CacheRequest request) {
     if (tell_)
-        tell_(fmt::format("{}: its process is broken: it {}; it gets no more copies of the cache",
-                          connection.name, why));
+        tell_(
+            fmt::format("{}: its process is broken: it {}; it gets no more copies of the cache", connection.name, why));
     // What else it has sent goes with the socket.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
     close_elsewhere(std::move(connection.socket), std::move(request));
@@ -190,9 +185,7 @@ int CacheService::patience(std::uint64_t now_ns) const {
     if (!silent_.empty()) {
         const std::uint64_t then = silent_.begin()->first;
         const int until =
-            then <= now_ns
-                ? 0
-                : static_cast<int>(std::min<std::uint64_t>((then - now_ns) / 1'000'000 + 1, kTidyMs));
+            then <= now_ns ? 0 : static_cast<int>(std::min<std::uint64_t>((then - now_ns) / 1'000'000 + 1, kTidyMs));
         wait = wait < 0 ? until : std::min(wait, until);
     }
     return wait;

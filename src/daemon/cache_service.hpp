@@ -23,7 +23,7 @@ namespace kvmserver::daemon {
 struct CacheGuest {
     std::string name;             // "hello v4", for messages
     std::string tenant;           // whose copies it gets
-    Digest snapshot;       // of its version
+    Digest snapshot;              // of its version
     std::uint64_t most_bytes = 0; // of all its pages
 };
 
@@ -66,9 +66,8 @@ private:
     std::map<Digest, std::shared_ptr<link::Allowance>> bytes_;
     std::uint64_t next_id_ = 1;
     // The thread's:
-    std::multimap<std::uint64_t, std::uint64_t>
-        silent_;             // connections that ask too often, by when they are heard again
-    std::uint64_t made_ = 0; // bytes of copies since there was made room
+    std::multimap<std::uint64_t, std::uint64_t> silent_; // connections that ask too often, by when they are heard again
+    std::uint64_t made_ = 0;                             // bytes of copies since there was made room
     std::thread thread_;
 };
 

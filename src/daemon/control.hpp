@@ -23,10 +23,10 @@ namespace kvmserver::daemon {
 struct VersionLive {
     std::string function;
     std::uint64_t version = 0;
-    unsigned percent = 0; // 0: it only finishes what it has
-    std::string state;    // "idle" (no process), "starting", "ready", "stopping", "failing" (it dies at once,
-                          // again and again)
-    int pid = 0;          // of its process; 0: none
+    unsigned percent = 0;           // 0: it only finishes what it has
+    std::string state;              // "idle" (no process), "starting", "ready", "stopping", "failing" (it dies at once,
+                                    // again and again)
+    int pid = 0;                    // of its process; 0: none
     unsigned machines = 0;          // request machines in it
     unsigned busy = 0;              // of these
     std::uint64_t in_flight = 0;    // requests in machines
@@ -77,7 +77,7 @@ public:
     virtual MetricsSnapshot metrics() const = 0;
     virtual LogStore& logs() = 0;
     virtual std::shared_ptr<const CeilingsFile> ceilings() const = 0; // as it was read last
-    virtual store::Store& store() = 0; // the daemon's own connection: thread-safe
+    virtual store::Store& store() = 0;                                // the daemon's own connection: thread-safe
 
     // Through the same machines, queue, limits and counters as a request from outside. Blocks. Throws
     // store::NotFound for a function or version that is not there; everything else is a reply with a problem.

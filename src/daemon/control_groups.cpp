@@ -96,8 +96,7 @@ Found own_folder() {
 }
 
 std::string without(const std::vector<std::string>& controllers, const fs::path& folder) {
-    return controllers.empty() ? ""
-                               : fmt::format("no {} in {}", fmt::join(controllers, ", "), folder.string());
+    return controllers.empty() ? "" : fmt::format("no {} in {}", fmt::join(controllers, ", "), folder.string());
 }
 
 // Controllers that this group does not have.

@@ -43,11 +43,12 @@ private:
     std::atomic<std::uint64_t> memory_limit_ = 0;
 };
 
-// Those of a daemon, in the group that it was started in, which must be handed to it (systemd: Delegate=): it moves itself
-// into a group beneath, as processes may be in leaves only.
+// Those of a daemon, in the group that it was started in, which must be handed to it (systemd: Delegate=): it moves
+// itself into a group beneath, as processes may be in leaves only.
 class ControlGroups {
 public:
-    // With Mode::off there are none. Throws UserError (not_permitted) with Mode::strict when any controller cannot be had.
+    // With Mode::off there are none. Throws UserError (not_permitted) with Mode::strict when any controller cannot be
+    // had.
     explicit ControlGroups(jail::Mode mode);
 
     bool usable() const { return usable_; }
@@ -68,7 +69,8 @@ private:
     std::atomic<std::uint64_t> next_ = 0;
 };
 
-// What a process needs at most whose machines may have so much memory each (`memory`), and change so much of it in a request
+// What a process needs at most whose machines may have so much memory each (`memory`), and change so much of it in a
+// request
 // (`request_memory`): the image is there once.
 GroupLimits limits_of_process(std::uint64_t memory, std::uint64_t request_memory, unsigned machines);
 

@@ -63,9 +63,7 @@ End run(Service& service, int signals) {
         signalfd_siginfo signal{};
         while (::read(signals, &signal, sizeof(signal)) == sizeof(signal)) {
             switch (signal.ssi_signo) {
-            case SIGHUP:
-                try_to("reload", [&] { service.reload(); });
-                break;
+            case SIGHUP: try_to("reload", [&] { service.reload(); }); break;
             case SIGUSR2:
                 try_to("hand over", [&] {
                     if (!successor.ready)
@@ -124,8 +122,7 @@ int serve(ServeOptions options) {
     service.on_reload({});
     if (companion && !companion->finish(kLastPatience)) {
         log_line("kvmserver: a call of the API that takes too long is cut off");
-        std::_Exit(
-            0); // its thread uses what a proper end would destroy; processes of functions end by themselves
+        std::_Exit(0); // its thread uses what a proper end would destroy; processes of functions end by themselves
     }
     companion.reset();
     return 0;

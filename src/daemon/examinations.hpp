@@ -43,8 +43,8 @@ public:
     // Of a file that somebody brought, with its pieces; waits for its turn. Throws ExaminersBusy, UserError
     // (bad_snapshot), HostError.
     SnapshotFacts of_file(int file, std::uint64_t bytes);
-    // Of a snapshot of the store. A request waits for it, so it has no turn behind those that somebody brings; kStored at
-    // once. Nothing: it cannot be examined; that is tried again a minute later.
+    // Of a snapshot of the store. A request waits for it, so it has no turn behind those that somebody brings; kStored
+    // at once. Nothing: it cannot be examined; that is tried again a minute later.
     std::optional<SnapshotFacts> of_stored(const store::StoredSnapshot& snapshot);
     // Whether of_stored() examines nothing.
     bool knows(const Digest& digest);
@@ -54,8 +54,8 @@ public:
 private:
     class Turn;
     struct Known {
-        std::optional<SnapshotFacts> facts; // nothing: it could not be examined
-        std::size_t bytes = 0;              // that they take, about
+        std::optional<SnapshotFacts> facts;            // nothing: it could not be examined
+        std::size_t bytes = 0;                         // that they take, about
         std::chrono::steady_clock::time_point again{}; // then
     };
     const Known* find(const Digest& digest) const; // with the mutex held

@@ -61,7 +61,12 @@ FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode,
     auto [ours, theirs] = link::make_pair();
     std::string title = "spare";
     title.resize(kTitleBytes, ' ');
-    jail::Program program{executable, {"kvmserver", "--function-process", std::move(title), std::to_string(kControl), std::string(jail::text_of(mode))}, {}, {}, -1};
+    jail::Program program{executable,
+                          {"kvmserver", "--function-process", std::move(title), std::to_string(kControl),
+                           std::string(jail::text_of(mode))},
+                          {},
+                          {},
+                          -1};
     // What the C library goes by; nothing else of ours is its concern.
     for (char** entry = environ; *entry; ++entry) {
         const std::string_view text = *entry;
@@ -91,14 +96,14 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
     if (group_)
         group_->limit(program.limits);
     send_text(control_.get(), link::Kind::jail, program.jail);
-    for (const std::string& text : {program.name + "\n" + program.after_restore + "\n", list_of(*program.snapshot), program.values,
-                                    program.environment, (program.tell_excess ? std::string(1, link::kTell) : "") + program.ceilings})
+    for (const std::string& text :
+         {program.name + "\n" + program.after_restore + "\n", list_of(*program.snapshot), program.values,
+          program.environment, (program.tell_excess ? std::string(1, link::kTell) : "") + program.ceilings})
         send_text(control_.get(), link::Kind::assign, text);
     send_pieces(control_.get(), *program.snapshot);
     // Each chunk is a piece; a large page is of chunks.
     const std::uint64_t most_bytes = program.snapshot->pieces().size() * UnpackedCache::kMostCopyBytes;
-    const UniqueFd socket =
-        cache.connect({program.name, program.tenant, program.snapshot->digest(), most_bytes});
+    const UniqueFd socket = cache.connect({program.name, program.tenant, program.snapshot->digest(), most_bytes});
     link::Message message;
     message.kind = link::Kind::cache;
     if (!link::send(control_.get(), message, socket.get()))
@@ -132,8 +137,9 @@ std::string FunctionProcess::reap() {
     if (got < 0)
         return "is gone";
     if (WIFSIGNALED(status) && group_ && group_->ran_out_of_memory())
-        return fmt::format("was ended by the kernel: all of it needs more than the {} MiB that it may have (docs/SERVE.md)",
-                           group_->memory_limit() >> 20);
+        return fmt::format(
+            "was ended by the kernel: all of it needs more than the {} MiB that it may have (docs/SERVE.md)",
+            group_->memory_limit() >> 20);
     return WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
                                : fmt::format("exited with status {}", WEXITSTATUS(status));
 }

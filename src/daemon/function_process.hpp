@@ -39,7 +39,8 @@ public:
     FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, ControlGroups* groups);
     // One that ends with the thread that made it, whatever it is doing then. Throws HostError.
     static FunctionProcess for_trial(const std::string& executable, jail::Mode mode, ControlGroups* groups = nullptr);
-    // Which walls a jail lacks here, in words; "": none. It is of no use afterwards. Nothing: no answer in time. Throws HostError.
+    // Which walls a jail lacks here, in words; "": none. It is of no use afterwards. Nothing: no answer in time. Throws
+    // HostError.
     std::optional<std::string> missing_walls();
     // What it is to serve; once. Throws HostError, and UserError when the snapshot's files are not sound or
     // more than a process may have open; then it is of no use.
@@ -63,7 +64,6 @@ public:
 private:
     FunctionProcess(const std::string& executable, jail::Mode mode, ControlGroups* groups,
                     const std::vector<std::string>& more);
-
 
     std::unique_ptr<ControlGroup> group_; // null: none of its own
     pid_t pid_ = -1;

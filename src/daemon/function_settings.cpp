@@ -29,10 +29,8 @@ std::optional<unsigned> whole(const json* table, const char* name, unsigned leas
     const json* value = child(table, name);
     if (!value)
         return std::nullopt;
-    if (!value->is_number_integer() || value->get<std::int64_t>() < least ||
-        value->get<std::int64_t>() > most)
-        fail(fmt::format("function.scale.{}", name),
-             fmt::format("a whole number from {} to {}", least, most).c_str());
+    if (!value->is_number_integer() || value->get<std::int64_t>() < least || value->get<std::int64_t>() > most)
+        fail(fmt::format("function.scale.{}", name), fmt::format("a whole number from {} to {}", least, most).c_str());
     return value->get<unsigned>();
 }
 
@@ -40,9 +38,7 @@ std::optional<std::uint64_t> duration(const json* table, const char* name) {
     const json* value = child(table, name);
     if (!value)
         return std::nullopt;
-    const std::string text = value->is_string()   ? value->get<std::string>()
-                             : value->is_number() ? value->dump()
-                                                  : "";
+    const std::string text = value->is_string() ? value->get<std::string>() : value->is_number() ? value->dump() : "";
     const auto ns = duration_ns(text);
     if (!ns)
         fail(fmt::format("function.scale.{}", name), "a time such as \"60s\", \"500ms\", \"2m\" or \"1h\"");
@@ -99,8 +95,7 @@ FunctionSettings function_settings(std::string_view manifest) {
     }
     // gc is who uses it; but what it could not use is refused with the rest.
     if (const json* keep = child(child(function, "versions"), "keep"))
-        if (!keep->is_number_integer() || keep->get<std::int64_t>() < 1 ||
-            keep->get<std::int64_t>() > 1'000'000)
+        if (!keep->is_number_integer() || keep->get<std::int64_t>() < 1 || keep->get<std::int64_t>() > 1'000'000)
             fail("function.versions.keep", "a whole number from 1 to 1000000");
     return settings;
 }
@@ -108,8 +103,11 @@ FunctionSettings function_settings(std::string_view manifest) {
 // The hook's request has {"env": {...}, "secrets": {...}}.
 Values values_of(const FunctionSettings& settings, const std::map<std::string, std::string>& env,
                  std::map<std::string, std::string> secrets, const std::vector<std::string>& own) {
-    const auto has = [](const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); };
-    std::erase_if(secrets, [&](const auto& secret) { return !has(own, secret.first) && !has(settings.secrets, secret.first); });
+    const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+        return std::ranges::find(names, name) != names.end();
+    };
+    std::erase_if(secrets,
+                  [&](const auto& secret) { return !has(own, secret.first) && !has(settings.secrets, secret.first); });
     Values values;
     if (!settings.after_restore.empty())
         values.body = json{{"env", env}, {"secrets", secrets}}.dump();

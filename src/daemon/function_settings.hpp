@@ -10,10 +10,9 @@
 namespace kvmserver::daemon {
 
 struct Scale {
-    unsigned min = 0;            // request machines that are kept, asked or not
-    std::optional<unsigned> max; // of its process; nothing: the daemon's --threads
-    std::optional<std::uint64_t>
-        idle_ns;           // without a request until they are given up; nothing: the daemon's --idle
+    unsigned min = 0;                        // request machines that are kept, asked or not
+    std::optional<unsigned> max;             // of its process; nothing: the daemon's --threads
+    std::optional<std::uint64_t> idle_ns;    // without a request until they are given up; nothing: the daemon's --idle
     std::optional<unsigned> queue;           // requests that may wait for a machine; nothing: 1024
     std::uint64_t queue_ns = 30'000'000'000; // and how long; 0: no limit
 };
@@ -33,8 +32,8 @@ struct Values {
     std::string environment; // "NAME=VALUE" and a NUL each, to be put where the program's own lie
     bool operator==(const Values&) const = default;
 };
-// From its variables and the secrets of Secrets::values(): `own` names those that are the function's; those for all it gets only where
-// its manifest asks for them. In the environment a secret hides a variable of its name.
+// From its variables and the secrets of Secrets::values(): `own` names those that are the function's; those for all it
+// gets only where its manifest asks for them. In the environment a secret hides a variable of its name.
 Values values_of(const FunctionSettings& settings, const std::map<std::string, std::string>& env,
                  std::map<std::string, std::string> secrets, const std::vector<std::string>& own);
 

@@ -13,19 +13,17 @@ namespace {
 
 constexpr unsigned kQueue = 1024; // where a manifest says no scale.queue
 
-std::optional<std::uint64_t> least(const std::optional<std::uint64_t>& a,
-                                   const std::optional<std::uint64_t>& b) {
+std::optional<std::uint64_t> least(const std::optional<std::uint64_t>& a, const std::optional<std::uint64_t>& b) {
     return !a ? b : !b ? a : std::min(*a, *b);
 }
 
 } // namespace
 
-FunctionTable::FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs,
-                             const Defaults& defaults,
+FunctionTable::FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs, const Defaults& defaults,
                              std::function<std::shared_ptr<const CeilingsFile>()> ceilings,
                              std::function<void(const std::string&)> note)
-    : store_(store), supervisor_(supervisor), logs_(logs), defaults_(defaults),
-      ceilings_(std::move(ceilings)), note_(std::move(note)) {
+    : store_(store), supervisor_(supervisor), logs_(logs), defaults_(defaults), ceilings_(std::move(ceilings)),
+      note_(std::move(note)) {
     table_.store(std::make_shared<RoutingTable>());
 }
 
@@ -141,8 +139,8 @@ FunctionTable::Known FunctionTable::read_version(const std::string& function, st
 
 Values FunctionTable::values_of(const std::string& function, const Known& version) {
     const store::FunctionDetails details = store::Functions(store_).describe(function);
-    return daemon::values_of(version.settings, details.env,
-                             store::Secrets(store_).values(function, version.tenant), details.secrets);
+    return daemon::values_of(version.settings, details.env, store::Secrets(store_).values(function, version.tenant),
+                             details.secrets);
 }
 
 // Those of who deployed it, and those that are in force now.
@@ -166,12 +164,9 @@ std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, 
     facts.max = scale.max.value_or(std::max(defaults_.machines, scale.min));
     facts.queue = scale.queue.value_or(kQueue);
     for (const Ceilings& each : ceilings) {
-        facts.max =
-            static_cast<unsigned>(std::min<std::uint64_t>(facts.max, each.machines.value_or(facts.max)));
-        facts.min =
-            static_cast<unsigned>(std::min<std::uint64_t>(facts.min, each.kept_machines.value_or(facts.min)));
-        facts.queue =
-            static_cast<unsigned>(std::min<std::uint64_t>(facts.queue, each.queue.value_or(facts.queue)));
+        facts.max = static_cast<unsigned>(std::min<std::uint64_t>(facts.max, each.machines.value_or(facts.max)));
+        facts.min = static_cast<unsigned>(std::min<std::uint64_t>(facts.min, each.kept_machines.value_or(facts.min)));
+        facts.queue = static_cast<unsigned>(std::min<std::uint64_t>(facts.queue, each.queue.value_or(facts.queue)));
     }
     facts.min = std::min(facts.min, facts.max);
     facts.ceilings = ceilings_text(ceilings);
@@ -190,8 +185,7 @@ std::shared_ptr<Target> FunctionTable::target(const std::string& function, std::
         if (std::get<0>(key) == function && std::get<2>(key) == version)
             return entry.target;
     const Known entry = read_version(function, version);
-    const auto target = make_target(function, version, entry, values_of(function, entry),
-                                    ceilings_of(function, entry));
+    const auto target = make_target(function, version, entry, values_of(function, entry), ceilings_of(function, entry));
     supervisor_.retire(target); // its process goes when the request is over
     return target;
 }

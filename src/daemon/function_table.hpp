@@ -47,7 +47,7 @@ private:
         std::shared_ptr<Target> target;
         FunctionSettings settings;
         Digest snapshot;
-        std::string tenant; // store::VersionRecord::tenant
+        std::string tenant;   // store::VersionRecord::tenant
         std::string ceilings; // JSON: those of who deployed it; "": none
     };
     struct Part { // of one function
@@ -62,9 +62,8 @@ private:
     Known read_version(const std::string& function, std::uint64_t version);
     Values values_of(const std::string& function, const Known& version);
     std::vector<Ceilings> ceilings_of(const std::string& function, const Known& known) const;
-    std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version,
-                                        const Known& known, Values values,
-                                        const std::vector<Ceilings>& ceilings);
+    std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version, const Known& known,
+                                        Values values, const std::vector<Ceilings>& ceilings);
 
     store::Store& store_;
     Supervisor& supervisor_;

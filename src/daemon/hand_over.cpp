@@ -36,8 +36,7 @@ UniqueFd taken(int fd) {
     int listens = 0;
     socklen_t bytes = sizeof(listens);
     if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) < 0 || listens == 0)
-        throw UserError(ExitCode::usage,
-                        fmt::format("descriptor {}, which was handed in, is no listening socket", fd));
+        throw UserError(ExitCode::usage, fmt::format("descriptor {}, which was handed in, is no listening socket", fd));
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
     return UniqueFd(fd);
@@ -129,8 +128,7 @@ Successor start_successor(int socket) {
     environment.push_back(hand_over.data());
     environment.push_back(nullptr);
     pid_t pid = -1;
-    const int error =
-        ::posix_spawn(&pid, own_path().c_str(), &actions, &attributes, argv.data(), environment.data());
+    const int error = ::posix_spawn(&pid, own_path().c_str(), &actions, &attributes, argv.data(), environment.data());
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     if (error != 0)

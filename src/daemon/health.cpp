@@ -36,13 +36,19 @@ class Probe {
 public:
     // `plan`: of its jail; `limits`: of its control group.
     Probe(const Candidate& candidate, std::string plan, GroupLimits limits)
-        : plan_(std::move(plan)), limits_(limits), cache_(FolderCache(default_cache_folder())), process_(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode, candidate.jail.groups.get())) {}
+        : plan_(std::move(plan)), limits_(limits), cache_(FolderCache(default_cache_folder())),
+          process_(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode, candidate.jail.groups.get())) {
+    }
 
     void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
         start({candidate.name, candidate.function, &snapshot, candidate.after_restore, candidate.values.body,
                candidate.values.environment, candidate.ceilings, false, plan_, limits_, candidate.tenant});
-        wait_for(channel_.get(), candidate.after_restore.empty() ? "it was not restored" : fmt::format("the after-restore hook: POST {}: not restored", candidate.after_restore));
-        if (const auto said = link::receive(channel_.get(), link::Wait::no); !said || said->message.kind != link::Kind::ready)
+        wait_for(channel_.get(),
+                 candidate.after_restore.empty()
+                     ? "it was not restored"
+                     : fmt::format("the after-restore hook: POST {}: not restored", candidate.after_restore));
+        if (const auto said = link::receive(channel_.get(), link::Wait::no);
+            !said || said->message.kind != link::Kind::ready)
             ended();
         if (!candidate.health.empty())
             ask(candidate.health);
@@ -76,10 +82,12 @@ private:
         UniqueFd ours(pair[0]), theirs(pair[1]);
         link::Message request;
         request.kind = link::Kind::request;
-        const std::string head = fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-health\r\nConnection: close\r\n\r\n", path);
+        const std::string head = fmt::format(
+            "GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-health\r\nConnection: close\r\n\r\n", path);
         if (!link::send(channel_.get(), request, theirs.get()))
             ended();
-        if (::send(ours.get(), head.data(), head.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(head.size())) // a new socket's buffer holds it
+        if (::send(ours.get(), head.data(), head.size(), MSG_NOSIGNAL) !=
+            static_cast<ssize_t>(head.size())) // a new socket's buffer holds it
             throw Sick(fmt::format("GET {}: it takes no request", path));
         theirs.reset();
         // The status of the first answer that is not an interim one ("HTTP/1.1 200 OK").
@@ -116,7 +124,7 @@ private:
     void let_it_say_why() {
         constexpr int kPatienceMs = 1000, kMost = 4; // messages: one that says more is broken
         pollfd said{channel_.get(), POLLIN, 0};
-        for (int n = 0; n < kMost && ::poll(&said, 1, kPatienceMs) > 0; ++n) {
+        for (int n = 0; n<kMost&& ::poll(&said, 1, kPatienceMs)> 0; ++n) {
             const auto received = link::receive(channel_.get(), link::Wait::no);
             if (!received || received->message.kind == link::Kind::ready)
                 break;
@@ -128,7 +136,8 @@ private:
     void wait_for(int fd, const std::string& what) {
         for (;;) {
             const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
-            pollfd wanted[4] = {{fd, POLLIN, 0}, {out_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}, {process_.pid_fd(), POLLIN, 0}};
+            pollfd wanted[4] = {
+                {fd, POLLIN, 0}, {out_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}, {process_.pid_fd(), POLLIN, 0}};
             const int ready = left > 0 ? ::poll(wanted, 4, static_cast<int>(left)) : 0;
             if (ready < 0 && errno != EINTR)
                 tinykvm::throw_errno("poll");
@@ -227,7 +236,8 @@ void require_health(store::Store& store, const Candidate& candidate) {
     } catch (const Sick& error) {
         std::string why = error.what();
         if (!candidate.after_restore.empty() && why.starts_with("the after-restore hook"))
-            why += "; it had the values of `kvmserver env` and `kvmserver secret`, and --no-activate keeps a version until they are set";
+            why += "; it had the values of `kvmserver env` and `kvmserver secret`, and --no-activate keeps a version "
+                   "until they are set";
         throw Unhealthy(why, probe.output());
     }
 }

@@ -34,8 +34,8 @@ struct Candidate {
     Examinations* examinations = nullptr; // never null
 };
 
-// Restores a machine from the snapshot as it lies in the store, in a process of its own as functions have them, with the values that the
-// function would have. Throws Unhealthy.
+// Restores a machine from the snapshot as it lies in the store, in a process of its own as functions have them, with
+// the values that the function would have. Throws Unhealthy.
 void require_health(store::Store& store, const Candidate& candidate);
 
 } // namespace kvmserver::daemon

@@ -55,8 +55,7 @@ std::string bytes_of(const InvokeRequest& request) {
     }
     if (!host)
         out += fmt::format("Host: {}.localhost\r\n", request.function);
-    if (!request.body.empty() || request.method == "POST" || request.method == "PUT" ||
-        request.method == "PATCH")
+    if (!request.body.empty() || request.method == "POST" || request.method == "PUT" || request.method == "PATCH")
         out += fmt::format("Content-Length: {}\r\n", request.body.size());
     return out + "Connection: close\r\n\r\n" + request.body;
 }
@@ -65,18 +64,15 @@ std::string bytes_of(const InvokeRequest& request) {
 const char* exchange(int fd, std::string_view bytes, std::uint64_t most, Clock::time_point deadline,
                      std::string& reply) {
     for (;;) {
-        const auto left =
-            std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
         pollfd wanted{fd, static_cast<short>(bytes.empty() ? POLLIN : POLLIN | POLLOUT), 0};
-        const int n =
-            left > 0 ? ::poll(&wanted, 1, static_cast<int>(std::min<long long>(left, 1'000'000))) : 0;
+        const int n = left > 0 ? ::poll(&wanted, 1, static_cast<int>(std::min<long long>(left, 1'000'000))) : 0;
         if (n < 0 && errno != EINTR)
             return "internal";
         if (left <= 0)
             return "request-timeout";
         if (wanted.revents & POLLOUT) {
-            if (const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-                sent > 0)
+            if (const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT); sent > 0)
                 bytes.remove_prefix(static_cast<std::size_t>(sent));
             else if (sent < 0 && errno != EAGAIN && errno != EINTR)
                 bytes = {}; // it reads no more: what it says counts
@@ -107,8 +103,7 @@ bool understand(std::string_view bytes, bool head_request, InvokeReply& reply) {
             continue;
         reply.status = head.status;
         for (const http::Field& field : head.fields)
-            if (!http::equal_nocase(field.name, "connection") &&
-                !http::equal_nocase(field.name, "transfer-encoding") &&
+            if (!http::equal_nocase(field.name, "connection") && !http::equal_nocase(field.name, "transfer-encoding") &&
                 !http::equal_nocase(field.name, "content-length"))
                 reply.headers.emplace_back(field.name, field.value);
         http::Body body(head.body);
@@ -127,8 +122,8 @@ std::shared_ptr<Target> Service::target_for(const InvokeRequest& request) {
         return table_.target(request.function, *request.version);
     const store::FunctionDetails details = store::Functions(store_).describe(request.function);
     if (details.live.empty())
-        throw store::NotFound(fmt::format(
-            "no version of {0} is live: `kvmserver rollback {0} VERSION` makes one live", request.function));
+        throw store::NotFound(fmt::format("no version of {0} is live: `kvmserver rollback {0} VERSION` makes one live",
+                                          request.function));
     std::uint64_t random = 0;
     for (const char c : random_hex(4))
         random = random * 16 + static_cast<std::uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
@@ -146,8 +141,7 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     table_.refresh(false);
     const std::shared_ptr<Target> target = target_for(request);
     const auto begin = Clock::now();
-    const auto deadline =
-        begin + std::chrono::microseconds(static_cast<std::int64_t>(request.timeout_seconds * 1e6));
+    const auto deadline = begin + std::chrono::microseconds(static_cast<std::int64_t>(request.timeout_seconds * 1e6));
     InvokeReply reply;
     reply.version = target->facts().version;
     reply.request_id = http::Ids().request_id();
@@ -170,31 +164,32 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
         if (waiter->cut_off())
             fail(stopping);
         else
-            fail({Outcome::queue_timeout, 504, "queue-timeout", "no machine became free in time", "a longer --timeout"});
+            fail(
+                {Outcome::queue_timeout, 504, "queue-timeout", "no machine became free in time", "a longer --timeout"});
     } else if (waiter->problem) {
         fail(*waiter->problem);
     } else {
         reply.queue_us = us_since(begin);
         const std::string sent = bytes_of(request);
         record.bytes_in = sent.size();
-        const std::string code =
-            exchange(waiter->socket(), sent, request.most_bytes + 65536, deadline, bytes);
+        const std::string code = exchange(waiter->socket(), sent, request.most_bytes + 65536, deadline, bytes);
         record.bytes_out = bytes.size();
         if (waiter->cut_off())
             fail(stopping);
         else if (code == "request-timeout")
             fail({Outcome::program_silent, 504, code, "the program did not answer in time", "a longer --timeout"});
         else if (code == "reply-too-large")
-            fail({Outcome::bad_reply, 502, code, "the reply is larger than what may be passed on here", "ask the public address"});
+            fail({Outcome::bad_reply, 502, code, "the reply is larger than what may be passed on here",
+                  "ask the public address"});
         else if (!code.empty() || !understand(bytes, request.method == "HEAD", reply))
             fail(waiter->lease->failure().value_or(request::problem_for(Outcome::bad_reply)));
         waiter->close();
         reply.exec_us = us_since(begin) - reply.queue_us;
     }
     reply.total_us = us_since(begin);
-    record.ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                    std::chrono::system_clock::now().time_since_epoch())
-                    .count();
+    record.ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
     record.request_id = reply.request_id;
     record.client_ip = "admin";
     record.method = request.method;

@@ -14,7 +14,7 @@ namespace kvmserver::daemon {
 
 struct JailSettings {
     jail::Mode mode = jail::Mode::automatic;
-    std::vector<std::string> hidden;  // absolute paths of ours: no permission shows them to a function
+    std::vector<std::string> hidden;       // absolute paths of ours: no permission shows them to a function
     std::shared_ptr<ControlGroups> groups; // null: none
 };
 
@@ -28,7 +28,8 @@ public:
     // nothing is open, and the function's own process says what is wrong with the snapshot.
     std::string plan_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings);
     // Of the control group of its process, for so many machines.
-    GroupLimits limits_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings, unsigned machines);
+    GroupLimits limits_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings,
+                           unsigned machines);
     // Whether these are quick.
     bool knows(const Digest& digest);
     jail::Mode mode() const { return settings_.mode; }

@@ -15,8 +15,7 @@ namespace kvmserver::daemon {
 namespace {
 
 std::int64_t now_us() {
-    return std::chrono::duration_cast<std::chrono::microseconds>(
-               std::chrono::system_clock::now().time_since_epoch())
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
         .count();
 }
 std::int64_t now_ms() { return now_us() / 1000; }
@@ -128,11 +127,10 @@ private:
         std::error_code ignored;
         std::filesystem::create_directories(folder_ / function, ignored);
         ::chmod(folder_.c_str(), 0700); // what programs print may be secret
-        file.fd = tinykvm::UniqueFd(::open(path(function, "current").c_str(),
-                                           O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+        file.fd = tinykvm::UniqueFd(
+            ::open(path(function, "current").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
         struct stat info {};
-        file.bytes =
-            file.fd && ::fstat(file.fd.get(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
+        file.bytes = file.fd && ::fstat(file.fd.get(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
         return static_cast<bool>(file.fd);
     }
 
@@ -172,8 +170,7 @@ private:
 };
 
 LogStore::LogStore(std::filesystem::path folder, const LogLimits& limits)
-    : limits_(limits),
-      files_(folder.empty() ? nullptr : std::make_unique<Files>(std::move(folder), limits.file_bytes)),
+    : limits_(limits), files_(folder.empty() ? nullptr : std::make_unique<Files>(std::move(folder), limits.file_bytes)),
       followers_(std::make_shared<Followers>()) {}
 
 LogStore::~LogStore() = default;
@@ -249,15 +246,13 @@ std::vector<LogLine> LogStore::lines(const Query& query) const {
         for (std::string text; std::getline(one.file, text);)
             if (auto line = line_from(text); line && line->id < one.before && query.matches(*line))
                 found.push_back(std::move(*line));
-    std::stable_sort(found.begin(), found.end(),
-                     [](const LogLine& a, const LogLine& b) { return a.id < b.id; });
+    std::stable_sort(found.begin(), found.end(), [](const LogLine& a, const LogLine& b) { return a.id < b.id; });
     if (query.last != 0 && found.size() > query.last)
         found.erase(found.begin(), found.end() - static_cast<std::ptrdiff_t>(query.last));
     return found;
 }
 
-std::shared_ptr<LogStore::Follower> LogStore::follow(const Query& query,
-                                                     std::function<void(const LogLine&)> told) {
+std::shared_ptr<LogStore::Follower> LogStore::follow(const Query& query, std::function<void(const LogLine&)> told) {
     return std::make_shared<Follower>(followers_, query, std::move(told));
 }
 

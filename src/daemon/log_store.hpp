@@ -19,7 +19,7 @@ struct LogLine {
     // Grows with every line of the daemon, for "what came after". It is the time in microseconds, one more at
     // least than the last one: it goes on growing over restarts, and does not tell how much others print.
     std::uint64_t id = 0;
-    std::int64_t ms = 0;  // since 1970
+    std::int64_t ms = 0; // since 1970
     std::string function;
     std::uint64_t version = 0;
     std::string stream;       // "out": of the program; "daemon": about it
@@ -43,7 +43,7 @@ public:
     LogStore(const LogStore&) = delete;
     LogStore& operator=(const LogStore&) = delete;
 
-    void add(LogLine line);                     // `id` and, when 0, `ms` are set here
+    void add(LogLine line); // `id` and, when 0, `ms` are set here
     // In files; nothing: LogLimits::file_bytes. More than that it never is.
     void limit(const std::string& function, std::optional<std::uint64_t> bytes);
     void forget(const std::string& function);   // it was deleted: its lines and files go

@@ -12,9 +12,8 @@ namespace kvmserver::daemon {
 
 // Upper bounds in microseconds; one more bucket holds what is above the last. Buckets are not cumulative.
 inline constexpr std::array<std::uint64_t, 19> kLatencyBounds{
-    100,       250,        500,        1'000,      2'500,      5'000,     10'000,
-    25'000,    50'000,     100'000,    250'000,    500'000,    1'000'000, 2'500'000,
-    5'000'000, 10'000'000, 30'000'000, 60'000'000, 300'000'000};
+    100,     250,     500,       1'000,     2'500,     5'000,      10'000,     25'000,     50'000,     100'000,
+    250'000, 500'000, 1'000'000, 2'500'000, 5'000'000, 10'000'000, 30'000'000, 60'000'000, 300'000'000};
 
 struct Histogram {
     std::array<std::uint64_t, kLatencyBounds.size() + 1> buckets{};
@@ -40,7 +39,7 @@ struct VersionMetrics {
 struct MetricsSnapshot {
     std::map<std::pair<std::string, std::uint64_t>, VersionMetrics> versions; // by function and version
     std::uint64_t in_flight = 0, connections = 0, open_connections = 0;       // of the public listener
-    std::uint64_t started_ms = 0; // when the daemon began, since 1970
+    std::uint64_t started_ms = 0;                                             // when the daemon began, since 1970
 };
 
 // Thread-safe. Threads are spread over some shards, each with a lock of its own, which is hardly ever

@@ -15,13 +15,16 @@ namespace {
 constexpr std::string_view kOurs = "kvmserver: ";
 constexpr std::uint64_t kSecondNs = 1'000'000'000, kTellDroppedNs = 10 * kSecondNs;
 
-std::uint64_t now_ns() { return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
+std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
 
 } // namespace
 
 Outputs::Rate::Rate(std::uint64_t bytes_a_second, std::uint64_t now_ns)
     : limited_(bytes_a_second != 0),
-      allowance_(std::max(bytes_a_second * kBurstSeconds, std::uint64_t{kLongestLine + kLineBytes}), kBurstSeconds * kSecondNs, now_ns) {}
+      allowance_(std::max(bytes_a_second * kBurstSeconds, std::uint64_t{kLongestLine + kLineBytes}),
+                 kBurstSeconds * kSecondNs, now_ns) {}
 
 bool Outputs::Rate::take(std::uint64_t bytes, std::uint64_t now_ns) {
     const std::lock_guard lock(mutex_);
@@ -33,7 +36,8 @@ bool Outputs::Rate::full(std::uint64_t now_ns) {
     return allowance_.full(now_ns);
 }
 
-Outputs::Source::Source(Outputs& outputs, std::string function, std::uint64_t version, std::shared_ptr<Rate> rate, int out, int errors)
+Outputs::Source::Source(Outputs& outputs, std::string function, std::uint64_t version, std::shared_ptr<Rate> rate,
+                        int out, int errors)
     : outputs_(outputs), function_(std::move(function)), version_(version), rate_(std::move(rate)) {
     streams_[0].fd = out;
     streams_[1].fd = errors;
@@ -157,17 +161,16 @@ void Outputs::Source::tell_dropped(bool at_end) {
     line.function = function_;
     line.version = version_;
     line.stream = "daemon";
-    line.text = fmt::format("{} lines ({} KiB) within {:.1f} s are not here: it printed more than {} KiB a second (serve --log-rate)",
-                            dropped_lines_, (dropped_bytes_ + 1023) / 1024, static_cast<double>(now - dropped_since_ns_) / 1e9,
-                            outputs_.bytes_a_second_ / 1024);
+    line.text = fmt::format(
+        "{} lines ({} KiB) within {:.1f} s are not here: it printed more than {} KiB a second (serve --log-rate)",
+        dropped_lines_, (dropped_bytes_ + 1023) / 1024, static_cast<double>(now - dropped_since_ns_) / 1e9,
+        outputs_.bytes_a_second_ / 1024);
     dropped_lines_ = dropped_bytes_ = 0;
     will_tell_ = false;
     say(std::move(line));
 }
 
-bool Outputs::Source::has_to_tell() {
-    return dropped_lines_ > 0 && !std::exchange(will_tell_, true);
-}
+bool Outputs::Source::has_to_tell() { return dropped_lines_ > 0 && !std::exchange(will_tell_, true); }
 
 void Outputs::Source::say(LogLine line) {
     if (collected_)

@@ -20,12 +20,13 @@ private:
 
 class Outputs::Source {
 public:
-    Source(Outputs& outputs, std::string function, std::uint64_t version, std::shared_ptr<Rate> rate, int out, int errors);
+    Source(Outputs& outputs, std::string function, std::uint64_t version, std::shared_ptr<Rate> rate, int out,
+           int errors);
 
     // What is printed from now on belongs to that request; "": it is not known to which. Does not wait for a reader.
     void mark(const std::string& request_id);
-    // Reads what is left, and never again: the pipes may be closed then. Lines that have not been told are put into `lines`. Returns
-    // the last of our own lines about the program, "" for none.
+    // Reads what is left, and never again: the pipes may be closed then. Lines that have not been told are put into
+    // `lines`. Returns the last of our own lines about the program, "" for none.
     std::string finish(std::vector<LogLine>& lines);
 
 private:
@@ -70,7 +71,7 @@ private:
     std::uint64_t dropped_lines_ = 0, dropped_bytes_ = 0, dropped_since_ns_ = 0;
     bool finished_ = false, will_tell_ = false;
     std::vector<LogLine>* collected_ = nullptr; // in place of telling
-    std::mutex offsets_; // never held for long: whoever serves requests takes it
+    std::mutex offsets_;                        // never held for long: whoever serves requests takes it
 };
 
 } // namespace kvmserver::daemon

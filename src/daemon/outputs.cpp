@@ -22,9 +22,11 @@ namespace {
 
 constexpr std::uint64_t kPauseNs = 2'000'000; // of one that prints too much
 
-std::uint64_t now_ns() { return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
+std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
 
-constexpr std::uint64_t kTellNs = 1'000'000'000;   // after which it is told, should nothing more be printed
+constexpr std::uint64_t kTellNs = 1'000'000'000; // after which it is told, should nothing more be printed
 
 // Told once: whoever has had its turn asks anew.
 void ask(int epoll, int operation, std::uint64_t id, int fd) {
@@ -55,7 +57,8 @@ Outputs::~Outputs() {
 
 std::shared_ptr<Outputs::Rate> Outputs::rate_of(const std::string& function) {
     const std::uint64_t now = now_ns();
-    std::erase_if(rates_, [now](const auto& entry) { return entry.second.use_count() == 1 && entry.second->full(now); });
+    std::erase_if(rates_,
+                  [now](const auto& entry) { return entry.second.use_count() == 1 && entry.second->full(now); });
     auto& rate = rates_[function];
     if (!rate)
         rate = std::make_shared<Rate>(bytes_a_second_, now);
@@ -89,7 +92,7 @@ void Outputs::remove(Source& source) {
 
 void Outputs::loop() {
     std::multimap<std::uint64_t, std::uint64_t> later; // by time
-    std::vector<std::uint64_t> more; // that have not been read to their end
+    std::vector<std::uint64_t> more;                   // that have not been read to their end
     while (!ending_) {
         std::array<epoll_event, 64> events;
         int patience_ms = more.empty() ? -1 : 0;
@@ -103,7 +106,8 @@ void Outputs::loop() {
             const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64; // a copy: the structure is packed
             wanted.push_back(id);
         }
-        for (const std::uint64_t now = now_ns(); !later.empty() && later.begin()->first <= now; later.erase(later.begin()))
+        for (const std::uint64_t now = now_ns(); !later.empty() && later.begin()->first <= now;
+             later.erase(later.begin()))
             wanted.push_back(later.begin()->second);
         for (const std::uint64_t id : wanted) {
             std::shared_ptr<Source> source;

@@ -29,8 +29,8 @@ public:
 
     class Source;
 
-    // `bytes_a_second`: of a function; 0: as much as it likes. `tell` is called with every line, on a thread of its own.
-    // Throws HostError.
+    // `bytes_a_second`: of a function; 0: as much as it likes. `tell` is called with every line, on a thread of its
+    // own. Throws HostError.
     Outputs(std::uint64_t bytes_a_second, std::function<void(LogLine)> tell);
     ~Outputs();
     Outputs(const Outputs&) = delete;
@@ -49,7 +49,7 @@ private:
     const std::uint64_t bytes_a_second_;
     const std::function<void(LogLine)> tell_;
     tinykvm::UniqueFd epoll_, wake_;
-    std::mutex mutex_; // of what follows
+    std::mutex mutex_;                                                   // of what follows
     std::unordered_map<std::uint64_t, std::shared_ptr<Source>> sources_; // by id, of both streams
     std::map<std::string, std::shared_ptr<Rate>> rates_;
     std::uint64_t next_id_ = 1;

@@ -32,8 +32,7 @@ public:
     std::unique_ptr<http::Lease> lease;
 
 private:
-    void answer(tinykvm::UniqueFd with, std::optional<request::Problem> why,
-                std::unique_ptr<http::Lease> holding);
+    void answer(tinykvm::UniqueFd with, std::optional<request::Problem> why, std::unique_ptr<http::Lease> holding);
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     tinykvm::UniqueFd socket_;

@@ -29,8 +29,7 @@ namespace {
 constexpr std::chrono::milliseconds kOwnPatience{5000};
 
 std::int64_t now_ms() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(
-               std::chrono::system_clock::now().time_since_epoch())
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
         .count();
 }
 
@@ -57,7 +56,8 @@ std::shared_ptr<Target> choose(const Destination& destination) {
     return nullptr;
 }
 
-// What a connection and its request take of open files, and what the API and the processes of functions need beside them.
+// What a connection and its request take of open files, and what the API and the processes of functions need beside
+// them.
 constexpr std::uint64_t kFilesOfConnection = 2, kMostFilesOfOthers = 4096, kMostConnections = 16'384;
 
 std::uint64_t connections_that_fit() {
@@ -80,7 +80,8 @@ http::Options front_options(const ServeOptions& options) {
                              "(ulimit -n, LimitNOFILE= in the unit)",
                              options.max_connections, fit));
     out.max_connections = std::min(options.max_connections == 0 ? kMostConnections : options.max_connections, fit);
-    out.max_per_client = options.max_per_client == 0 ? std::max<std::uint64_t>(1, out.max_connections / 2) : options.max_per_client;
+    out.max_per_client =
+        options.max_per_client == 0 ? std::max<std::uint64_t>(1, out.max_connections / 2) : options.max_per_client;
     out.spare_loopback = options.max_per_client == 0; // a proxy may be one
     out.min_rate = options.min_rate;
     return out;
@@ -117,8 +118,7 @@ std::pair<std::string, std::uint16_t> address_of(int fd) {
         const auto& in6 = reinterpret_cast<const sockaddr_in6&>(real);
         ::inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
         const std::uint16_t port = ntohs(in6.sin6_port);
-        return {IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr) ? fmt::format(":{}", port)
-                                                        : fmt::format("[{}]:{}", text, port),
+        return {IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr) ? fmt::format(":{}", port) : fmt::format("[{}]:{}", text, port),
                 port};
     }
     const auto& un = reinterpret_cast<const sockaddr_un&>(real);
@@ -129,9 +129,7 @@ std::shared_ptr<const CeilingsFile> read_ceilings(const std::filesystem::path& p
     return std::make_shared<const CeilingsFile>(path.empty() ? CeilingsFile() : CeilingsFile::read(path));
 }
 
-const JobLease* lease_of(const http::RequestRecord& record) {
-    return static_cast<const JobLease*>(record.lease);
-}
+const JobLease* lease_of(const http::RequestRecord& record) { return static_cast<const JobLease*>(record.lease); }
 
 } // namespace
 
@@ -141,23 +139,19 @@ void log_line(const std::string& line) {
 }
 
 Service::Service(ServeOptions options, UniqueFd listening)
-    : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)),
-      started_ms_(now_ms()), ceilings_(read_ceilings(options_.ceilings)), store_(options_.store),
-      logs_(options_.store / "logs"), access_log_(options_.access_log),
-      to_stderr_(logs_.follow({},
-                              [](const LogLine& line) {
-                                  log_line(
-                                      fmt::format("[{} v{}] {}", line.function, line.version, line.text));
-                              })),
-      cache_(FolderCache(default_cache_folder()),
-             [](const std::string& line) { log_line("kvmserver: " + line); }),
-      supervisor_(store_, cache_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail, *options_.examinations,
-                  [this](const Job& job) { access_log_.write(*job.record, &job); }),
+    : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)), started_ms_(now_ms()),
+      ceilings_(read_ceilings(options_.ceilings)), store_(options_.store), logs_(options_.store / "logs"),
+      access_log_(options_.access_log),
+      to_stderr_(logs_.follow(
+          {},
+          [](const LogLine& line) { log_line(fmt::format("[{} v{}] {}", line.function, line.version, line.text)); })),
+      cache_(FolderCache(default_cache_folder()), [](const std::string& line) { log_line("kvmserver: " + line); }),
+      supervisor_(store_, cache_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail,
+                  *options_.examinations, [this](const Job& job) { access_log_.write(*job.record, &job); }),
       table_(
           store_, supervisor_, logs_,
           {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},
-          [this] { return ceilings_.load(); },
-          [](const std::string& line) { log_line("kvmserver: " + line); }),
+          [this] { return ceilings_.load(); }, [](const std::string& line) { log_line("kvmserver: " + line); }),
       front_(front_options(options_), *this, this) {
     if (!listening_)
         throw_errno("dup listening socket");
@@ -180,12 +174,10 @@ void Service::start() { front_.start(); }
 void Service::drain(std::chrono::milliseconds patience) {
     const auto end = std::chrono::steady_clock::now() + patience;
     draining_ = true;
-    listening_
-        .reset(); // with the front's: who comes now is refused, or served by whoever else has the socket
+    listening_.reset(); // with the front's: who comes now is refused, or served by whoever else has the socket
     front_.drain();
     front_.wait_drained(patience);
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     own_requests_.end(std::clamp(left, std::chrono::milliseconds(0), kOwnPatience));
 }
 

@@ -27,7 +27,7 @@ public:
 private:
     std::size_t count_;
     jail::Mode mode_;
-    ControlGroups* groups_; // null: none
+    ControlGroups* groups_;                               // null: none
     std::vector<std::unique_ptr<FunctionProcess>> ready_; // the oldest first
     bool failed_ = false;
 };

@@ -41,12 +41,12 @@ std::uint64_t now_ns() {
 std::optional<request::Problem> JobLease::failure() const { return supervisor_.failure_of(*job_); }
 
 Supervisor::Supervisor(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
-                       std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
-                       std::function<void(const Job&)> finished)
+                       std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
+                       Examinations& examinations, std::function<void(const Job&)> finished)
     : store_(store), cache_(cache), logs_(logs), metrics_(metrics), max_machines_(max_machines),
-      plans_(std::move(jail), examinations),
-      finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }) {
+      plans_(std::move(jail), examinations), finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }) {
     if (!epoll_ || !wake_)
         throw_errno("epoll");
     watch(0, wake_.get());
@@ -88,15 +88,15 @@ void Supervisor::carry_out(Todo todo) {
         finished_(*job);
 }
 
-void Supervisor::submit(const std::shared_ptr<Target>& target, std::string_view request_id,
-                        std::string_view client_ip, std::shared_ptr<http::Waiter> waiter) {
+void Supervisor::submit(const std::shared_ptr<Target>& target, std::string_view request_id, std::string_view client_ip,
+                        std::shared_ptr<http::Waiter> waiter) {
     Todo todo;
     {
         const std::lock_guard lock(mutex_);
         const std::uint64_t now = now_ns();
         const Target::Facts& facts = target->facts();
-        Waiting waiting{std::make_shared<Job>(target, request_id), std::move(waiter), std::string(client_ip),
-                        now, facts.queue_ns ? now + facts.queue_ns : 0};
+        Waiting waiting{std::make_shared<Job>(target, request_id), std::move(waiter), std::string(client_ip), now,
+                        facts.queue_ns ? now + facts.queue_ns : 0};
         target->last_used_ns_ = now;
         const Process& process = target->process_;
         waiting.job->cold = !process || !process->ready;
@@ -152,14 +152,12 @@ void Supervisor::dispatch(const Slot& slot, Waiting waiting, Todo& todo) {
     if (const Process process = slot->process.lock())
         mark_output(*process); // before its program can print
     // Should this fail, the machine is gone: the front sees the end of the connection and asks why.
-    if (!link::send(slot->channel.get(), request_message(waiting.job->request_id, waiting.client_ip),
-                    theirs.get()))
+    if (!link::send(slot->channel.get(), request_message(waiting.job->request_id, waiting.client_ip), theirs.get()))
         waiting.job->outcome = request::Outcome::worker_died;
     slot->last_used_ns = target.last_used_ns_ = now;
     waiting.job->slot = slot;
     ++target.in_flight_;
-    todo.deliveries.push_back(
-        {std::move(waiting.waiter), std::move(waiting.job), std::move(ours), std::nullopt});
+    todo.deliveries.push_back({std::move(waiting.waiter), std::move(waiting.job), std::move(ours), std::nullopt});
 }
 
 // The next request of the machine's function that somebody still waits for. False: it got none, and none
@@ -201,9 +199,8 @@ request::Circumstances Supervisor::circumstances(const Target& target) {
 
 request::Problem Supervisor::failing_problem(const Target& target) const {
     const std::uint64_t now = now_ns();
-    const auto seconds = target.retry_at_ns_ > now
-                             ? static_cast<unsigned>((target.retry_at_ns_ - now) / 1'000'000'000 + 1)
-                             : 1;
+    const auto seconds =
+        target.retry_at_ns_ > now ? static_cast<unsigned>((target.retry_at_ns_ - now) / 1'000'000'000 + 1) : 1;
     request::Circumstances of = circumstances(target);
     of.failures = target.failures_;
     of.reason = target.last_failure_;
@@ -262,9 +259,8 @@ void Supervisor::retire(const std::shared_ptr<Target>& target) {
 
 bool Supervisor::quiet() const {
     const std::lock_guard lock(mutex_);
-    return std::none_of(active_.begin(), active_.end(), [](const auto& target) {
-        return target->in_flight_ != 0 || !target->queue_.empty();
-    });
+    return std::none_of(active_.begin(), active_.end(),
+                        [](const auto& target) { return target->in_flight_ != 0 || !target->queue_.empty(); });
 }
 
 Supervisor::Sums Supervisor::sums() const {
@@ -287,8 +283,8 @@ std::vector<VersionLive> Supervisor::live() const {
             one.state = process->ready ? "ready" : "starting";
             one.pid = process->process->pid();
             one.machines = static_cast<unsigned>(process->slots.size());
-            one.busy = static_cast<unsigned>(
-                std::count_if(process->slots.begin(), process->slots.end(), [](const Slot& slot) {
+            one.busy =
+                static_cast<unsigned>(std::count_if(process->slots.begin(), process->slots.end(), [](const Slot& slot) {
                     return slot->state == RequestMachineSlot::State::busy;
                 }));
         } else {

@@ -55,16 +55,16 @@ struct RunningProcess {
     std::uint64_t empty_ns = 0; // since when it has no machine, after it had some
     std::shared_ptr<Outputs::Source> output;
     std::string only_request; // that its output is marked with
-    std::string last_words; // of ours on its stderr
+    std::string last_words;   // of ours on its stderr
 };
 
 class Supervisor {
 public:
-    // `max_machines`: of all functions together; 0: no limit. `log_rate`: bytes that a function may print in a second; 0: no limit. Everything must outlive it.
-    // `finished` is called for each request of which all is known, with the record set; on any thread, must
-    // not call back.
-    Supervisor(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
-               std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
+    // `max_machines`: of all functions together; 0: no limit. `log_rate`: bytes that a function may print in a second;
+    // 0: no limit. Everything must outlive it. `finished` is called for each request of which all is known, with the
+    // record set; on any thread, must not call back.
+    Supervisor(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics, std::uint64_t max_machines,
+               std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
                std::function<void(const Job&)> finished);
     // Ends all processes: those that are idle at once, others after `patience`.
     ~Supervisor();
@@ -73,8 +73,8 @@ public:
 
     // From any thread. The answer comes through `waiter`, perhaps before this returns; its lease is a
     // JobLease.
-    void submit(const std::shared_ptr<Target>& target, std::string_view request_id,
-                std::string_view client_ip, std::shared_ptr<http::Waiter> waiter);
+    void submit(const std::shared_ptr<Target>& target, std::string_view request_id, std::string_view client_ip,
+                std::shared_ptr<http::Waiter> waiter);
     // Why the program's connection of a request ended, if that was not the program's own will.
     std::optional<request::Problem> failure_of(Job& job);
     // The reply is complete.
@@ -168,7 +168,7 @@ private:
     const std::function<void(const Job&)> finished_;
     tinykvm::UniqueFd epoll_, wake_;
 
-    mutable std::mutex mutex_; // guards all that follows, and what Target and Job say is its
+    mutable std::mutex mutex_;                    // guards all that follows, and what Target and Job say is its
     std::vector<std::shared_ptr<Target>> active_; // have a process, requests, or a minimum
     std::vector<Process> processes_;
     struct Watched {

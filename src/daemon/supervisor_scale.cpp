@@ -37,9 +37,10 @@ void Supervisor::want_capacity(const std::shared_ptr<Target>& target, Todo& todo
     }
     if (!process->ready)
         return; // it may be enough: requests are shorter than a start
-    const auto being_made = static_cast<std::size_t>(
-        std::count_if(process->slots.begin(), process->slots.end(),
-                      [](const Slot& slot) { return slot->state == RequestMachineSlot::State::starting; }));
+    const auto being_made =
+        static_cast<std::size_t>(std::count_if(process->slots.begin(), process->slots.end(), [](const Slot& slot) {
+            return slot->state == RequestMachineSlot::State::starting;
+        }));
     const bool room = process->slots.size() < target->facts().max;
     if (room && target->queue_.size() > being_made && take_budget(*target))
         add_slot(process, todo);
@@ -64,8 +65,7 @@ bool Supervisor::take_budget(Target& target) {
 bool Supervisor::evict_one() {
     Slot oldest;
     for (const Process& process : processes_) {
-        if (process->stopping ||
-            (process->slots.size() <= process->target->facts().min && !process->target->retired_))
+        if (process->stopping || (process->slots.size() <= process->target->facts().min && !process->target->retired_))
             continue;
         for (const Slot& slot : process->slots)
             if (slot->state == RequestMachineSlot::State::idle &&
@@ -81,9 +81,10 @@ bool Supervisor::evict_one() {
 std::size_t Supervisor::machines_that_go() const {
     std::size_t count = 0;
     for (const Process& process : processes_)
-        count += static_cast<std::size_t>(std::count_if(
-            process->slots.begin(), process->slots.end(),
-            [](const Slot& slot) { return slot->state == RequestMachineSlot::State::closing && slot->channel; }));
+        count +=
+            static_cast<std::size_t>(std::count_if(process->slots.begin(), process->slots.end(), [](const Slot& slot) {
+                return slot->state == RequestMachineSlot::State::closing && slot->channel;
+            }));
     return count;
 }
 
@@ -171,8 +172,7 @@ void Supervisor::keep_minimum(const std::shared_ptr<Target>& target, Todo& todo)
         }
         return;
     }
-    while (process->ready && process->slots.size() < min &&
-           (max_machines_ == 0 || machines_ < max_machines_)) {
+    while (process->ready && process->slots.size() < min && (max_machines_ == 0 || machines_ < max_machines_)) {
         ++machines_;
         if (!add_slot(process, todo).empty())
             return;

@@ -151,8 +151,7 @@ void Supervisor::on_ready(const Slot& slot, const link::Message& message, Todo& 
     if (starved_.size() > machines_that_go())
         for (const auto& starved : starved_)
             if (const auto other = starved.lock(); other && !other->queue_.empty())
-                yield |=
-                    target.queue_.empty() || other->queue_.front().since_ns < target.queue_.front().since_ns;
+                yield |= target.queue_.empty() || other->queue_.front().since_ns < target.queue_.front().since_ns;
     if (yield) {
         close_slot(slot);
         return want_capacity(process->target, todo); // in its turn

@@ -35,10 +35,10 @@ struct Job {
     Job(std::shared_ptr<Target> of, std::string_view id) : target(std::move(of)), request_id(id) {}
     const std::shared_ptr<Target> target;
     const std::string request_id;
-    std::weak_ptr<RequestMachineSlot> slot; // while it is in a machine
+    std::weak_ptr<RequestMachineSlot> slot;          // while it is in a machine
     request::Outcome outcome = request::Outcome::ok; // as far as is known
-    bool cold = false; // it waited for a process to be restored
-    bool over = false;    // its machine is clean, or gone, or it never got one
+    bool cold = false;                               // it waited for a process to be restored
+    bool over = false;                               // its machine is clean, or gone, or it never got one
     std::uint64_t restore_us = 0, machine_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0;
     std::optional<AccessRecord> record; // once the reply is complete, until it is written
 };
@@ -91,8 +91,7 @@ private:
 // What the front holds of a request.
 class JobLease final : public http::Lease {
 public:
-    JobLease(Supervisor& supervisor, std::shared_ptr<Job> job)
-        : supervisor_(supervisor), job_(std::move(job)) {}
+    JobLease(Supervisor& supervisor, std::shared_ptr<Job> job) : supervisor_(supervisor), job_(std::move(job)) {}
     std::optional<request::Problem> failure() const override;
     const std::shared_ptr<Job>& job() const { return job_; }
 

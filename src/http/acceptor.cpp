@@ -113,10 +113,13 @@ bool Acceptor::admit(const sockaddr_storage& address, Accepted& client) {
         observer_->refused(why);
     if (certificate_)
         return false;
-    const Problem problem{Outcome::refused, 503, std::string(to_string(why)),
+    const Problem problem{Outcome::refused,
+                          503,
+                          std::string(to_string(why)),
                           why == Refusal::too_many_of_client ? "This client has too many connections."
                                                              : "There are too many connections.",
-                          "Close some, or try again.", 1};
+                          "Close some, or try again.",
+                          1};
     const std::string reply = problem_reply(problem, ids_.request_id(), true, false);
     (void)!::send(client.socket.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::shutdown(client.socket.get(), SHUT_WR);

@@ -40,7 +40,8 @@ public:
     Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate,
              ConnectionTable& table, bool spare_unix, Observer* observer, Deal deal);
     void start();
-    void stop(std::function<void()> then); // `then` on the thread of its io_context, once nothing more is accepted // from any thread
+    void stop(std::function<void()>
+                  then); // `then` on the thread of its io_context, once nothing more is accepted // from any thread
     bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
 private:

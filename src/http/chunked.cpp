@@ -89,14 +89,12 @@ void ChunkedBody::step(char c) {
             return fail("bad-chunk", "A chunk does not end with CRLF.");
         state_ = State::size_start;
         return;
-    case State::trailer:
-        return trailer_char(c);
+    case State::trailer: return trailer_char(c);
     case State::trailer_lf:
         if (c != '\n')
             return fail("bad-trailer", "A CR in the trailers is not followed by LF.");
         return end_trailer_line();
-    default:
-        return;
+    default: return;
     }
 }
 

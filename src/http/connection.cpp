@@ -23,8 +23,10 @@ Connection::Connection(Worker& worker, std::string client_ip, TlsContext tls,
                        std::unique_ptr<ConnectionTable::Place> place)
     : worker_(worker), client_(worker.io()), tls_(std::move(tls)), client_ip_(std::move(client_ip)),
       in_(std::max<std::size_t>(64 * 1024, worker.options().limits.head_bytes + kSlack)), deadline_(worker.io()),
-      sending_(worker.io(), worker.options().min_rate, worker.options().min_rate_window, [this] { return client_.unsent(); }),
-      receiving_(worker.io(), worker.options().min_rate, worker.options().min_rate_window, {}), arrived_(worker.io()), place_(std::move(place)) {
+      sending_(worker.io(), worker.options().min_rate, worker.options().min_rate_window,
+               [this] { return client_.unsent(); }),
+      receiving_(worker.io(), worker.options().min_rate, worker.options().min_rate_window, {}), arrived_(worker.io()),
+      place_(std::move(place)) {
     worker_.add(*this);
 }
 
@@ -60,7 +62,8 @@ void Connection::stop() {
 
 // How long a request that may be on its way is waited for, once the front is to end.
 std::chrono::milliseconds Connection::drain_patience() const {
-    return std::max<std::chrono::milliseconds>(worker_.options().drain_grace, fresh_ ? kFreshGrace : std::chrono::milliseconds(0));
+    return std::max<std::chrono::milliseconds>(worker_.options().drain_grace,
+                                               fresh_ ? kFreshGrace : std::chrono::milliseconds(0));
 }
 
 void Connection::close_if_idle() {

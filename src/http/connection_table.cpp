@@ -16,7 +16,9 @@ std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().
 } // namespace
 
 std::string client_key(const sockaddr_storage& address) {
-    const auto bytes = [](const void* from, std::size_t count) { return std::string(static_cast<const char*>(from), count); };
+    const auto bytes = [](const void* from, std::size_t count) {
+        return std::string(static_cast<const char*>(from), count);
+    };
     if (address.ss_family == AF_INET) {
         sockaddr_in four;
         std::memcpy(&four, &address, sizeof four);

@@ -55,7 +55,7 @@ public:
         const std::string client_;
         std::list<Place*>::iterator at_; // in the client's list
         std::function<void()> told_;
-        bool leaving_ = false; // it has been told, and does not count any more
+        bool leaving_ = false;                 // it has been told, and does not count any more
         std::atomic<std::int64_t> idle_since_; // 0: it has a request
     };
 

@@ -1,4 +1,5 @@
-// A time that is moved at every read and write. Moving it later is a store: the timer is only set anew when it goes off.
+// A time that is moved at every read and write. Moving it later is a store: the timer is only set anew when it goes
+// off.
 #pragma once
 #include <memory>
 

@@ -8,7 +8,8 @@
 
 namespace kvmserver::http {
 
-std::optional<DirectReply> DirectReply::allowed(int socket, const RequestHead& head, const Options& options, const std::atomic<bool>& draining) {
+std::optional<DirectReply> DirectReply::allowed(int socket, const RequestHead& head, const Options& options,
+                                                const std::atomic<bool>& draining) {
     if (!head.keep_alive || head.minor_version == 0 || head.upgrade || head.expects_continue)
         return std::nullopt;
     return DirectReply(socket, head.method == "HEAD", options, draining);
@@ -17,8 +18,11 @@ std::optional<DirectReply> DirectReply::allowed(int socket, const RequestHead& h
 bool DirectReply::send(std::string_view reply) {
     HeadEnd end;
     ReplyHead head;
-    if (draining_->load(std::memory_order_relaxed) || end.feed(reply, options_->limits.of_reply()) != HeadEnd::State::found ||
-        parse_reply_head(reply.substr(0, end.size()), options_->limits, {.head_request = head_request_, .upgrade = false}, head) || head.interim())
+    if (draining_->load(std::memory_order_relaxed) ||
+        end.feed(reply, options_->limits.of_reply()) != HeadEnd::State::found ||
+        parse_reply_head(reply.substr(0, end.size()), options_->limits,
+                         {.head_request = head_request_, .upgrade = false}, head) ||
+        head.interim())
         return false;
     Body body(head.body);
     const std::size_t bytes = body.feed(reply.substr(end.size()));

@@ -1,5 +1,5 @@
-// A whole reply that goes to the client from the thread that has it, before the request's own thread hears of it: the client
-// waits for one change of threads less. The plain case alone; the rest is Exchange's.
+// A whole reply that goes to the client from the thread that has it, before the request's own thread hears of it: the
+// client waits for one change of threads less. The plain case alone; the rest is Exchange's.
 #pragma once
 #include <atomic>
 #include <optional>
@@ -16,7 +16,8 @@ public:
     // Where nothing stands against it: the connection goes on after the request, which has all arrived.
     // `socket`, `options` and `draining` are the request's, which keeps them, and writes nothing, until it has been
     // told of the answer.
-    static std::optional<DirectReply> allowed(int socket, const RequestHead& head, const Options& options, const std::atomic<bool>& draining);
+    static std::optional<DirectReply> allowed(int socket, const RequestHead& head, const Options& options,
+                                              const std::atomic<bool>& draining);
 
     // On any thread, once, without waiting. False: nothing was sent, the reply is for Exchange.
     bool send(std::string_view reply);

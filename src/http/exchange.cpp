@@ -53,8 +53,9 @@ Next Exchange::run(Yield& yield) {
     } catch (const std::exception& error) { // of the Upstream, or no memory: the other coroutine must end first
         outcome_ = Outcome::internal;
         abandon_answer(yield); // else somebody might still write to the client
-        next = reply_begun_ || (answer_ && answer_->sent) ? Next::cut
-                            : answer(problem_for(Outcome::internal, {.reason = error.what()}), yield);
+        next = reply_begun_ || (answer_ && answer_->sent)
+                   ? Next::cut
+                   : answer(problem_for(Outcome::internal, {.reason = error.what()}), yield);
     }
     finish(next, yield);
     return next;
@@ -162,21 +163,11 @@ Problem Exchange::timeout_problem() const {
 // The exchange cannot go on: `what` says why, unless something else ended it.
 Next Exchange::broken(Problem what, Yield& yield) {
     switch (abort_) {
-    case Abort::client_gone:
-        outcome_ = Outcome::client_gone;
-        return Next::cut;
-    case Abort::stopped:
-        outcome_ = Outcome::stopped;
-        return Next::cut;
-    case Abort::refused:
-        what = body_problem_;
-        break;
-    case Abort::timed_out:
-        what = timeout_problem();
-        break;
-    case Abort::too_slow:
-        what = problem_for(Outcome::client_slow, {.min_rate = options_.min_rate});
-        break;
+    case Abort::client_gone: outcome_ = Outcome::client_gone; return Next::cut;
+    case Abort::stopped: outcome_ = Outcome::stopped; return Next::cut;
+    case Abort::refused: what = body_problem_; break;
+    case Abort::timed_out: what = timeout_problem(); break;
+    case Abort::too_slow: what = problem_for(Outcome::client_slow, {.min_rate = options_.min_rate}); break;
     case Abort::none:
         if (lease_)
             if (std::optional<Problem> failure = lease_->failure())

@@ -29,8 +29,10 @@ public:
     // Called while a coroutine is inside run():
     void abort(Abort why); // the first reason stands
     void expire();         // the deadline has passed
-    bool waits_for_answer() const { return phase_ == Phase::connecting && answer_; } // which may be sent to the client's socket meanwhile
-    void client_moved();   // bytes came that nobody waits for, or the client's side ended
+    bool waits_for_answer() const {
+        return phase_ == Phase::connecting && answer_;
+    }                    // which may be sent to the client's socket meanwhile
+    void client_moved(); // bytes came that nobody waits for, or the client's side ended
 
 private:
     enum class Phase { connecting, relaying, tunnel, finishing };

@@ -32,7 +32,8 @@ public:
     void add_listener(tinykvm::UniqueFd socket, bool tls) {
         acceptors_.push_back(std::make_shared<Acceptor>(
             workers_.front()->io(), std::move(socket), tls ? &tls_ : nullptr, table_, shared_.options.spare_unix,
-            shared_.observer, [this](Accepted client) { workers_[next_++ % workers_.size()]->deal(std::move(client)); }));
+            shared_.observer,
+            [this](Accepted client) { workers_[next_++ % workers_.size()]->deal(std::move(client)); }));
     }
 
     void start() {

@@ -7,7 +7,7 @@ namespace kvmserver::http {
 
 class Ids {
 public:
-    Ids(); // throws HostError when the system gives no random bytes
+    Ids();                     // throws HostError when the system gives no random bytes
     std::string request_id();  // 16 hexadecimal digits
     std::string traceparent(); // W3C Trace Context, version 00, sampled
 

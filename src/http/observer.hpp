@@ -13,7 +13,7 @@ using request::Outcome;
 // Valid during the call alone.
 struct RequestRecord {
     std::string_view request_id, traceparent, client_ip, method, host, path; // "" where the head was not understood
-    unsigned status = 0; // that the client was sent; 0: none
+    unsigned status = 0;                                                     // that the client was sent; 0: none
     Outcome outcome = Outcome::ok;
     std::uint64_t bytes_in = 0;  // from the client, with the head
     std::uint64_t bytes_out = 0; // to the client, with the head
@@ -48,7 +48,7 @@ struct Counters {
     std::uint64_t in_flight = 0;        // now
     std::uint64_t bytes_in = 0, bytes_out = 0;
     std::uint64_t by_outcome[kOutcomes] = {}; // by Outcome
-    std::uint64_t by_class[6] = {};   // by status / 100; [0]: none was sent
+    std::uint64_t by_class[6] = {};           // by status / 100; [0]: none was sent
 };
 
 } // namespace kvmserver::http

@@ -20,11 +20,13 @@ bool Exchange::read_reply_head(Yield& yield) {
         if (state == HeadEnd::State::found)
             break;
         if (state == HeadEnd::State::bad) {
-            reply_problem_ = {Outcome::bad_reply, 502, "bad-reply", std::string("The program's reply is malformed: ") + end.fault().detail};
+            reply_problem_ = {Outcome::bad_reply, 502, "bad-reply",
+                              std::string("The program's reply is malformed: ") + end.fault().detail};
             return false;
         }
         if (!fill_from_program(yield)) {
-            reply_problem_ = {Outcome::bad_reply, 502, "no-reply", kNoReply, "The program may have crashed: see its log."};
+            reply_problem_ = {Outcome::bad_reply, 502, "no-reply", kNoReply,
+                              "The program may have crashed: see its log."};
             return false;
         }
     }

@@ -77,8 +77,8 @@ void scan_options(RequestHead& head) {
     const bool has_body =
         head.body.kind == BodyKind::chunked || (head.body.kind == BodyKind::length && head.body.length > 0);
     // h2c would carry requests that were never routed or checked here.
-    head.upgrade = connection_upgrade && !protocol.empty() && !list_has(protocol, "h2c") && head.minor_version > 0 &&
-                   !has_body;
+    head.upgrade =
+        connection_upgrade && !protocol.empty() && !list_has(protocol, "h2c") && head.minor_version > 0 && !has_body;
 }
 
 } // namespace

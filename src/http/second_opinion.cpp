@@ -44,10 +44,8 @@ bool agrees(std::string_view head, const Framing& ours, bool without_body) {
         return false;
     const MaybeLength length = reader.content_length();
     switch (ours.kind) {
-    case BodyKind::chunked:
-        return reader.chunked();
-    case BodyKind::length:
-        return !reader.chunked() && length && *length == ours.length;
+    case BodyKind::chunked: return reader.chunked();
+    case BodyKind::length: return !reader.chunked() && length && *length == ours.length;
     default: // Beast says 0, or nothing, where there is none
         return !reader.chunked() && (!length || *length == 0);
     }

@@ -51,8 +51,7 @@ std::size_t Stream::read_some(std::span<char> room, error_code& error, Yield& yi
 
 std::size_t Stream::write_some(std::string_view bytes, error_code& error, Yield& yield) {
     const auto buffer = asio::buffer(bytes.data(), bytes.size());
-    return tls_ ? tls_->stream.async_write_some(buffer, yield[error])
-                : socket_.async_write_some(buffer, yield[error]);
+    return tls_ ? tls_->stream.async_write_some(buffer, yield[error]) : socket_.async_write_some(buffer, yield[error]);
 }
 
 void Stream::start_read(std::span<char> room, std::shared_ptr<ReadSink> sink) {

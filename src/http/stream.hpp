@@ -1,4 +1,5 @@
-// One byte stream: a socket, or TLS over it. The only file that includes Asio's TLS for reading and writing is its .cpp.
+// One byte stream: a socket, or TLS over it. The only file that includes Asio's TLS for reading and writing is its
+// .cpp.
 #pragma once
 #include <memory>
 #include <span>
@@ -37,9 +38,9 @@ public:
     void start_watch(std::shared_ptr<ReadSink> sink);
 
     std::uint64_t unsent(); // bytes that the kernel has and the peer has not
-    bool has_input(); // bytes that have arrived and were not read yet
-    bool broke(); // has an error pending, which this takes
-    void cancel(); // what is under way ends with operation_aborted
+    bool has_input();       // bytes that have arrived and were not read yet
+    bool broke();           // has an error pending, which this takes
+    void cancel();          // what is under way ends with operation_aborted
     void close();
     void close_hard(); // the peer sees a reset
     // The end of what is sent, for the peer to see; TLS says so too. May wait for the peer (set a deadline).

@@ -18,8 +18,8 @@ using boost::system::error_code;
 }
 
 // HTTP/1.1 is all that is served; a client that offers only other protocols is told so.
-int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size, const unsigned char* in,
-                    unsigned in_size, void*) {
+int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size, const unsigned char* in, unsigned in_size,
+                    void*) {
     static constexpr unsigned char ours[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1',
                                              8, 'h', 't', 't', 'p', '/', '1', '.', '0'};
     unsigned char* chosen = nullptr;

@@ -6,8 +6,8 @@
 
 namespace kvmserver::http {
 namespace {
-constexpr std::size_t kWithHead = 16 * 1024;   // of the body, sent in one write with the head
-constexpr std::size_t kDiscarded = 64 * 1024;  // of a body that the program did not want, for the sake of the connection
+constexpr std::size_t kWithHead = 16 * 1024;  // of the body, sent in one write with the head
+constexpr std::size_t kDiscarded = 64 * 1024; // of a body that the program did not want, for the sake of the connection
 } // namespace
 
 bool Exchange::body_too_large() const { return options_.max_body && body_.payload_bytes() > options_.max_body; }
@@ -47,8 +47,7 @@ void Exchange::send_request(Yield& yield) {
 void Exchange::begin_upload() {
     uploading_ = true;
     connection_.watch_break(); // nothing is read while the program takes no more
-    connection_.worker().spawn(
-        [this, alive = connection_.shared_from_this()](Yield yield) { upload(yield); });
+    connection_.worker().spawn([this, alive = connection_.shared_from_this()](Yield yield) { upload(yield); });
 }
 
 void Exchange::upload(Yield& yield) {
@@ -114,8 +113,7 @@ Next Exchange::tunnel(Yield& yield) {
         return broken({}, yield);
     uploading_ = true;
     connection_.watch_break(); // nothing is read while the program takes no more
-    connection_.worker().spawn(
-        [this, alive = connection_.shared_from_this()](Yield up) { tunnel_up(up); });
+    connection_.worker().spawn([this, alive = connection_.shared_from_this()](Yield up) { tunnel_up(up); });
     while (!program_in_.empty() || fill_from_program(yield)) {
         if (!send_client(program_in_.view(), yield))
             break;

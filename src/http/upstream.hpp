@@ -29,8 +29,8 @@ struct RequestInfo {
     const RequestHead& head; // with host and path, by which to choose
     std::string_view request_id;
     std::string_view traceparent; // what the program is sent; may be ""
-    std::string_view client_ip; // of a Unix socket "unix:UID"
-    bool secure;                // over TLS
+    std::string_view client_ip;   // of a Unix socket "unix:UID"
+    bool secure;                  // over TLS
     // What the program is sent first: the head, and of the body what has arrived. The front sends it over the socket,
     // unless the Upstream does it in another way (RequestWaiter).
     std::string_view opening;

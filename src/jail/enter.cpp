@@ -37,8 +37,8 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-// Users that no system gives away: systemd's "Users, Groups, UIDs and GIDs on systemd Systems" leaves 0x70000000 to 0x7fffffff alone. Process
-// numbers are below 2^22.
+// Users that no system gives away: systemd's "Users, Groups, UIDs and GIDs on systemd Systems" leaves 0x70000000 to
+// 0x7fffffff alone. Process numbers are below 2^22.
 constexpr unsigned kFirstUser = 0x70000000;
 constexpr rlim_t kMostThreads = 4096; // of the user, which is this process
 
@@ -75,10 +75,12 @@ bool in_user_namespace() {
     char map[64] = "";
     const UniqueFd file(::open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC));
     unsigned long long inside = 0, outside = 0, count = 0;
-    return ::read(file.get(), map, sizeof(map) - 1) > 0 && std::sscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 && count == 1;
+    return ::read(file.get(), map, sizeof(map) - 1) > 0 &&
+           std::sscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 && count == 1;
 }
 
-// A user namespace in which `user` is who root is outside, so that files of root's are that user's (mount_setattr(2), ID-mapped mounts).
+// A user namespace in which `user` is who root is outside, so that files of root's are that user's (mount_setattr(2),
+// ID-mapped mounts).
 UniqueFd make_user_map(int proc, unsigned user) {
     constexpr std::size_t kStackBytes = 16 << 10;
     const auto stack = std::make_unique<std::byte[]>(kStackBytes);
@@ -135,8 +137,8 @@ bool drop_capabilities(std::uint32_t kept) {
 }
 
 // What root is used to, within what the plan shows: files of others, low ports.
-constexpr std::uint32_t kRightsOfRoot = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH | 1u << CAP_FOWNER |
-                                        1u << CAP_FSETID | 1u << CAP_NET_BIND_SERVICE;
+constexpr std::uint32_t kRightsOfRoot = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH |
+                                        1u << CAP_FOWNER | 1u << CAP_FSETID | 1u << CAP_NET_BIND_SERVICE;
 
 } // namespace
 
@@ -204,7 +206,8 @@ void Jail::make_namespaces() {
     if (user != 0) {
         user_namespace_ = true;
         // As in spawn(): groups only after setgroups is denied.
-        if (!write_text("/proc/self/setgroups", "deny") || !write_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) ||
+        if (!write_text("/proc/self/setgroups", "deny") ||
+            !write_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) ||
             !write_text("/proc/self/gid_map", fmt::format("{0} {0} 1", group)))
             miss(Wall::user, "map ids");
         (void)drop_bounding_set();
@@ -227,8 +230,9 @@ void Jail::own_file_system(const Plan& plan) {
         } else if (!root.enter(user_ == 0 ? -1 : user_map_.get(), proc_.get(), proc_at, failed)) {
             miss(Wall::mounts, failed);
             // Half of it may be done: what is there now is not what the program would find.
-            throw tinykvm::UserError(tinykvm::ExitCode::not_permitted,
-                                     fmt::format("its jail cannot be made: {}; --jail=off does without one", text_of(missing_)));
+            throw tinykvm::UserError(
+                tinykvm::ExitCode::not_permitted,
+                fmt::format("its jail cannot be made: {}; --jail=off does without one", text_of(missing_)));
         }
     }
     if (!restrict(root.shown(), plan.connect))
@@ -248,10 +252,14 @@ void Jail::give_up_ahead() {
 void Jail::drop_rights() {
     if (user_ != 0 && !limit(RLIMIT_NPROC, kMostThreads))
         miss(Wall::limits, "setrlimit");
-    if (user_ != 0 && (::setgroups(0, nullptr) < 0 || ::setresgid(user_, user_, user_) < 0 || ::setresuid(user_, user_, user_) < 0))
+    if (user_ != 0 &&
+        (::setgroups(0, nullptr) < 0 || ::setresgid(user_, user_, user_) < 0 || ::setresuid(user_, user_, user_) < 0))
         miss(Wall::user, "setresuid");
-    else if (user_ == 0 && !user_namespace_ && !stays_root_ && std::ranges::find(missing_, Wall::user, &Missing::wall) == missing_.end())
-        missing_.push_back({Wall::user, ::geteuid() == 0 && namespaces_ != Namespaces::hosts ? "this host maps no ids of mounts" : "no namespaces"});
+    else if (user_ == 0 && !user_namespace_ && !stays_root_ &&
+             std::ranges::find(missing_, Wall::user, &Missing::wall) == missing_.end())
+        missing_.push_back({Wall::user, ::geteuid() == 0 && namespaces_ != Namespaces::hosts
+                                            ? "this host maps no ids of mounts"
+                                            : "no namespaces"});
     if (!drop_capabilities(stays_root_ ? kRightsOfRoot : 0))
         miss(Wall::capabilities, "capset");
     ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -284,8 +292,9 @@ void Jail::enter(const Plan& plan) {
     if (!system_calls.restrict())
         miss(Wall::system_calls, "seccomp");
     if (mode_ == Mode::strict && !missing_.empty())
-        throw tinykvm::UserError(tinykvm::ExitCode::not_permitted,
-                                 fmt::format("--jail=strict: this host lacks walls: {}; kvmserver doctor says more", text_of(missing_)));
+        throw tinykvm::UserError(
+            tinykvm::ExitCode::not_permitted,
+            fmt::format("--jail=strict: this host lacks walls: {}; kvmserver doctor says more", text_of(missing_)));
 }
 
 } // namespace kvmserver::jail

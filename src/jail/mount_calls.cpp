@@ -54,9 +54,7 @@ bool set_read_only(int mount) {
     return ::syscall(kMountSetattr, mount, "", AT_EMPTY_PATH, &wanted, sizeof(wanted)) == 0;
 }
 
-bool attach(int tree, const char* path) {
-    return ::syscall(kMoveMount, tree, "", AT_FDCWD, path, kFromEmptyPath) == 0;
-}
+bool attach(int tree, const char* path) { return ::syscall(kMoveMount, tree, "", AT_FDCWD, path, kFromEmptyPath) == 0; }
 
 UniqueFd make_file_system(const char* type, const char* const* options, std::uint64_t attributes) {
     const UniqueFd context(static_cast<int>(::syscall(kFsopen, type, kCloseOnExec)));
@@ -78,8 +76,10 @@ bool pivot_to(const char* folder) {
     // pivot_root(2), "pivot_root(".", ".")": the old one lies above the new one then.
     if (::syscall(SYS_pivot_root, ".", ".") == 0)
         return ::umount2(".", MNT_DETACH) == 0 && ::chdir("/") == 0;
-    // The first file system of all (an initramfs) cannot be left: it stays below, where nobody without rights reaches it.
-    return errno == EINVAL && ::mount(".", "/", nullptr, MS_MOVE, nullptr) == 0 && ::chroot(".") == 0 && ::chdir("/") == 0;
+    // The first file system of all (an initramfs) cannot be left: it stays below, where nobody without rights reaches
+    // it.
+    return errno == EINVAL && ::mount(".", "/", nullptr, MS_MOVE, nullptr) == 0 && ::chroot(".") == 0 &&
+           ::chdir("/") == 0;
 }
 
 } // namespace kvmserver::jail

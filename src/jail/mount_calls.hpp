@@ -1,5 +1,5 @@
-// The kernel's calls for mounts (fsopen(2), open_tree(2), mount_setattr(2)), which the C libraries of older systems have not. All are -1 with
-// errno when they fail.
+// The kernel's calls for mounts (fsopen(2), open_tree(2), mount_setattr(2)), which the C libraries of older systems
+// have not. All are -1 with errno when they fail.
 #pragma once
 #include <cstdint>
 
@@ -20,7 +20,7 @@ bool attach(int tree, const char* path);
 // A new file system that is not attached yet; `options`: pairs of name and value, ended by nullptr.
 tinykvm::UniqueFd make_file_system(const char* type, const char* const* options, std::uint64_t attributes);
 
-bool make_private();                // what is mounted here is seen nowhere else, and the other way round
-bool pivot_to(const char* folder);  // it is / afterwards, and nothing of the old one remains
+bool make_private();               // what is mounted here is seen nowhere else, and the other way round
+bool pivot_to(const char* folder); // it is / afterwards, and nothing of the old one remains
 
 } // namespace kvmserver::jail

@@ -37,7 +37,8 @@ std::string link_target(const std::string& path) {
     return target;
 }
 
-// What is mounted on this host, parents first: mountinfo of proc(5), whose fifth field is the path, with odd characters in octal.
+// What is mounted on this host, parents first: mountinfo of proc(5), whose fifth field is the path, with odd characters
+// in octal.
 std::vector<std::string> mount_points() {
     std::ifstream file("/proc/self/mountinfo");
     std::vector<std::string> points;
@@ -69,7 +70,9 @@ void put(std::vector<Shown>& all, Shown place) {
 }
 
 // Of the host's kernel, not of its files.
-bool is_kernels(const std::string& path) { return is_beneath(path, "/proc") || is_beneath(path, "/sys") || is_beneath(path, "/dev"); }
+bool is_kernels(const std::string& path) {
+    return is_beneath(path, "/proc") || is_beneath(path, "/sys") || is_beneath(path, "/dev");
+}
 
 } // namespace
 
@@ -144,9 +147,8 @@ void OwnRoot::drop_useless_links() {
     std::erase_if(all, [this](const Link& link) {
         bool exists = false;
         const std::string real = resolve(link.path, exists);
-        return std::ranges::none_of(shown_, [&](const Shown& place) {
-            return is_beneath(place.path, real) || is_beneath(real, place.path);
-        });
+        return std::ranges::none_of(
+            shown_, [&](const Shown& place) { return is_beneath(place.path, real) || is_beneath(real, place.path); });
     });
     links_ = std::move(all);
 }
@@ -197,7 +199,8 @@ std::string OwnRoot::resolve(const std::string& path, bool& exists) {
 const Shown* OwnRoot::above(const std::string& path) const {
     const Shown* nearest = nullptr;
     for (const Shown& place : shown_)
-        if (place.path != path && is_beneath(path, place.path) && (!nearest || place.path.size() > nearest->path.size()))
+        if (place.path != path && is_beneath(path, place.path) &&
+            (!nearest || place.path.size() > nearest->path.size()))
             nearest = &place;
     return nearest;
 }
@@ -305,7 +308,8 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
                 return fail("mkdir " + folder);
         for (const Link& link : links_)
             if (!above(link.path) && !is_kernels(link.path) &&
-                (!make_folders(split_last(link.path).first) || (::symlink(link.target.c_str(), ("." + link.path).c_str()) < 0 && errno != EEXIST)))
+                (!make_folders(split_last(link.path).first) ||
+                 (::symlink(link.target.c_str(), ("." + link.path).c_str()) < 0 && errno != EEXIST)))
                 return fail("symlink " + link.path);
     }
     if ((!everything || own_proc) && !make_folders(proc_at))
@@ -316,9 +320,11 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
     for (const std::string& hidden : hidden_) {
         if (::access(("." + hidden).c_str(), F_OK) != 0)
             continue;
-        const UniqueFd cover = is_folder("." + hidden) ? make_file_system("tmpfs", kEmptyOptions, kReadOnly | kNoSetuid | kNoDevices)
-                                                       : clone_tree("/dev/null", false);
-        if (!cover || !set_attributes(cover.get(), kReadOnly | kNoDevices) || !attach(cover.get(), ("." + hidden).c_str()))
+        const UniqueFd cover = is_folder("." + hidden)
+                                   ? make_file_system("tmpfs", kEmptyOptions, kReadOnly | kNoSetuid | kNoDevices)
+                                   : clone_tree("/dev/null", false);
+        if (!cover || !set_attributes(cover.get(), kReadOnly | kNoDevices) ||
+            !attach(cover.get(), ("." + hidden).c_str()))
             return fail("hide " + hidden);
     }
     if (proc >= 0 && !attach(proc, (std::string(".") + proc_at).c_str()))

@@ -20,10 +20,11 @@ public:
     // Looks at the host's files: what the plan's places really are, by way of which symlinks.
     explicit OwnRoot(const Plan& plan);
 
-    // The places in which something may be changed, and that ids can be mapped in is to be tried first. False, with errno, where not.
+    // The places in which something may be changed, and that ids can be mapped in is to be tried first. False, with
+    // errno, where not.
     bool can_map(int user_map) const;
-    // Makes it the root of this mount namespace, whose mounts are private; `proc` is shown at kProc or kOwnProc. False, with errno and `failed`
-    // naming what.
+    // Makes it the root of this mount namespace, whose mounts are private; `proc` is shown at kProc or kOwnProc. False,
+    // with errno and `failed` naming what.
     bool enter(int user_map, int proc, const char* proc_at, std::string& failed);
 
     const std::vector<Shown>& shown() const { return shown_; } // parents first

@@ -1,4 +1,5 @@
-// What a jail is to leave open, as plain values: decided by whoever trusts nobody, carried out in the process itself (enter.hpp).
+// What a jail is to leave open, as plain values: decided by whoever trusts nobody, carried out in the process itself
+// (enter.hpp).
 #pragma once
 #include <optional>
 #include <string>
@@ -22,10 +23,10 @@ using Bound = std::vector<Place>;
 
 struct Plan {
     Mode mode = Mode::automatic;
-    bool network = false; // it keeps the host's network
-    bool connect = false; // to TCP ports and abstract sockets there
-    std::vector<Place> places; // "/" is everything
-    std::vector<Bound> bounds; // all of them hold
+    bool network = false;             // it keeps the host's network
+    bool connect = false;             // to TCP ports and abstract sockets there
+    std::vector<Place> places;        // "/" is everything
+    std::vector<Bound> bounds;        // all of them hold
     std::vector<std::string> folders; // that must exist, even if empty: where it works
     std::vector<std::string> hidden;  // files and folders that must not be seen, whatever is shown above them
     bool operator==(const Plan&) const = default;

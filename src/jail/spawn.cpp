@@ -30,8 +30,8 @@ struct Start {
     char* const* argv;
     char* const* environment;
     const std::vector<std::pair<int, int>>* given;
-    int group; // -1: none
-    sigset_t usual; // signals that are to be as by default
+    int group;                       // -1: none
+    sigset_t usual;                  // signals that are to be as by default
     std::string user_map, group_map; // of its user namespace; "": it has none
     int error = 0;
 };
@@ -99,11 +99,12 @@ constexpr auto clone_process = &::clone;
 pid_t clone_child(Start& start, int flags, int& pid_fd) {
     constexpr std::size_t kStackBytes = 64 << 10;
     const auto stack = std::make_unique<std::byte[]>(kStackBytes);
-    return clone_process(child, stack.get() + kStackBytes, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | flags | SIGCHLD, &start, &pid_fd);
+    return clone_process(child, stack.get() + kStackBytes, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | flags | SIGCHLD,
+                         &start, &pid_fd);
 }
 
-// dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that is yet to be duplicated: so all
-// are above the numbers of the process first.
+// dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that is yet to
+// be duplicated: so all are above the numbers of the process first.
 std::vector<UniqueFd> lift(std::vector<std::pair<int, int>>& given) {
     int highest = STDERR_FILENO;
     for (const auto& [fd, number] : given)

@@ -24,41 +24,50 @@ namespace {
 // By name: libseccomp knows the numbers; names that it does not know are of later kernels and are skipped.
 constexpr const char* kUsed[] = {
     // what is open
-    "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "close", "close_range", "lseek", "dup", "dup2",
-    "dup3", "flock", "fstat", "fsync", "fdatasync", "ftruncate", "fallocate", "fadvise64", "readahead", "sync_file_range", "syncfs", "sync",
-    "copy_file_range", "sendfile", "splice", "getdents64", "fchmod", "fchown", "fstatfs", "fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "pipe2",
+    "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "close",
+    "close_range", "lseek", "dup", "dup2", "dup3", "flock", "fstat", "fsync", "fdatasync", "ftruncate", "fallocate",
+    "fadvise64", "readahead", "sync_file_range", "syncfs", "sync", "copy_file_range", "sendfile", "splice",
+    "getdents64", "fchmod", "fchown", "fstatfs", "fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "pipe2",
     "memfd_create",
     // paths
-    "open", "openat", "openat2", "creat", "stat", "lstat", "newfstatat", "statx", "statfs", "access", "faccessat", "faccessat2", "readlink", "readlinkat",
-    "getcwd", "chdir", "fchdir", "umask", "mkdir", "mkdirat", "mknodat", "unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2", "link", "linkat",
-    "symlink", "symlinkat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utimensat", "futimesat", "getxattr", "lgetxattr",
-    "setxattr", "lsetxattr", "listxattr", "llistxattr", "removexattr", "lremovexattr",
+    "open", "openat", "openat2", "creat", "stat", "lstat", "newfstatat", "statx", "statfs", "access", "faccessat",
+    "faccessat2", "readlink", "readlinkat", "getcwd", "chdir", "fchdir", "umask", "mkdir", "mkdirat", "mknodat",
+    "unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
+    "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utimensat", "futimesat", "getxattr",
+    "lgetxattr", "setxattr", "lsetxattr", "listxattr", "llistxattr", "removexattr", "lremovexattr",
     // memory
     "mmap", "munmap", "mremap", "mprotect", "madvise", "msync", "mincore", "brk",
     // waiting
-    "poll", "ppoll", "select", "pselect6", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "eventfd2", "timerfd_create", "timerfd_settime",
-    "timerfd_gettime", "signalfd4", "nanosleep", "clock_nanosleep", "futex", "futex_waitv", "sched_yield", "restart_syscall", "wait4",
+    "poll", "ppoll", "select", "pselect6", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "eventfd2",
+    "timerfd_create", "timerfd_settime", "timerfd_gettime", "signalfd4", "nanosleep", "clock_nanosleep", "futex",
+    "futex_waitv", "sched_yield", "restart_syscall", "wait4",
     // sockets; which kinds: below
-    "bind", "listen", "accept", "accept4", "connect", "getsockname", "getpeername", "getsockopt", "setsockopt", "sendto", "sendmsg", "sendmmsg",
-    "recvfrom", "recvmsg", "recvmmsg", "shutdown",
+    "bind", "listen", "accept", "accept4", "connect", "getsockname", "getpeername", "getsockopt", "setsockopt",
+    "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "shutdown",
     // this process and its threads
-    "getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "getgroups", "getrusage", "getrlimit", "sysinfo", "uname",
-    "times", "time", "gettimeofday", "clock_gettime", "clock_getres", "getrandom", "getcpu", "sched_getparam",
-    "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "arch_prctl", "membarrier", "rt_sigaction",
-    "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait", "rt_sigsuspend", "rt_sigpending", "sigaltstack", "setitimer", "timer_create",
-    "timer_settime", "timer_delete", "exit", "exit_group"};
+    "getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "getgroups", "getrusage", "getrlimit",
+    "sysinfo", "uname", "times", "time", "gettimeofday", "clock_gettime", "clock_getres", "getrandom", "getcpu",
+    "sched_getparam", "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "arch_prctl", "membarrier",
+    "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait", "rt_sigsuspend", "rt_sigpending",
+    "sigaltstack", "setitimer", "timer_create", "timer_settime", "timer_delete", "exit", "exit_group"};
 
 // Who makes one of these is not our code any more.
+// clang-format off
 constexpr const char* kNever[] = {
-    "execve", "execveat", "fork", "vfork", "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "kill", "tkill",
-    "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_getfd", "pidfd_send_signal", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup",
-    "io_uring_enter", "io_uring_register", "io_setup", "io_submit", "keyctl", "add_key", "request_key", "mount", "umount2", "pivot_root", "chroot", "setns",
-    "move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "init_module", "finit_module", "delete_module", "kexec_load",
-    "kexec_file_load", "reboot", "swapon", "swapoff", "acct", "settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "sethostname",
-    "setdomainname", "iopl", "ioperm", "modify_ldt", "open_by_handle_at", "name_to_handle_at", "fanotify_init", "fanotify_mark", "quotactl", "quotactl_fd",
-    "syslog", "vhangup", "personality", "setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid", "setgroups",
-    "capset", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "shmget", "shmat", "shmctl", "semget", "semctl", "msgget", "msgctl",
-    "mq_open", "mq_unlink", "nfsservctl", "uselib", "ustat", "lookup_dcookie", "migrate_pages", "move_pages", "mbind", "set_mempolicy", "seccomp"};
+    "execve", "execveat", "fork", "vfork", "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise",
+    "kcmp", "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_getfd",
+    "pidfd_send_signal", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter",
+    "io_uring_register", "io_setup", "io_submit", "keyctl", "add_key", "request_key", "mount", "umount2",
+    "pivot_root", "chroot", "setns", "move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick",
+    "mount_setattr", "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot",
+    "swapon", "swapoff", "acct", "settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "sethostname",
+    "setdomainname", "iopl", "ioperm", "modify_ldt", "open_by_handle_at", "name_to_handle_at", "fanotify_init",
+    "fanotify_mark", "quotactl", "quotactl_fd", "syslog", "vhangup", "personality", "setuid", "setgid", "setreuid",
+    "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid", "setgroups", "capset", "landlock_create_ruleset",
+    "landlock_add_rule", "landlock_restrict_self", "shmget", "shmat", "shmctl", "semget", "semctl", "msgget",
+    "msgctl", "mq_open", "mq_unlink", "nfsservctl", "uselib", "ustat", "lookup_dcookie", "migrate_pages",
+    "move_pages", "mbind", "set_mempolicy", "seccomp"};
+// clang-format on
 
 // Of the argument of that number.
 scmp_arg_cmp equals(unsigned argument, scmp_datum_t value) { return {argument, SCMP_CMP_EQ, value, 0}; }
@@ -104,10 +113,12 @@ private:
 };
 
 // What could reach another process: by its number, or by signals that an event of a descriptor sends.
-constexpr const char* kUsedAlone[] = {"tgkill", "prlimit64", "sched_getaffinity", "sched_setaffinity", "sched_setscheduler", "fcntl"};
-constexpr scmp_datum_t kFileCommands[] = {F_DUPFD,      F_GETFD,        F_SETFD,          F_GETFL,         F_SETFL,          F_GETLK,     F_SETLK,
-                                          F_SETLKW,     F_OFD_GETLK,    F_OFD_SETLK,      F_OFD_SETLKW,    F_DUPFD_CLOEXEC,  F_ADD_SEALS, F_GET_SEALS,
-                                          F_GETPIPE_SZ, F_SETPIPE_SZ,   F_GETLEASE};
+constexpr const char* kUsedAlone[] = {
+    "tgkill", "prlimit64", "sched_getaffinity", "sched_setaffinity", "sched_setscheduler", "fcntl"};
+constexpr scmp_datum_t kFileCommands[] = {F_DUPFD,      F_GETFD,         F_SETFD,     F_GETFL,     F_SETFL,
+                                          F_GETLK,      F_SETLK,         F_SETLKW,    F_OFD_GETLK, F_OFD_SETLK,
+                                          F_OFD_SETLKW, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS, F_GETPIPE_SZ,
+                                          F_SETPIPE_SZ, F_GETLEASE};
 
 void add_what_reaches_others(Filter& filter, bool alone) {
     if (alone) {
@@ -132,7 +143,8 @@ std::vector<sock_filter> of_process(bool alone) {
     add_what_reaches_others(filter, alone);
     for (const char* const name : kNever)
         filter.add(SCMP_ACT_KILL_PROCESS, name);
-    // Threads of this process only; what clone3 is asked for lies in memory, where it could change: the C library uses clone then.
+    // Threads of this process only; what clone3 is asked for lies in memory, where it could change: the C library uses
+    // clone then.
     filter.add(SCMP_ACT_ALLOW, "clone", masked(0, CLONE_THREAD, CLONE_THREAD));
     filter.add(SCMP_ACT_ALLOW, "unshare", equals(0, CLONE_FS));
     for (const scmp_datum_t option : {PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, 0x53564d41 /* PR_SET_VMA */})
@@ -141,10 +153,12 @@ std::vector<sock_filter> of_process(bool alone) {
         filter.add(SCMP_ACT_ALLOW, "socket", equals(0, family));
     filter.add(SCMP_ACT_ALLOW, "socket", equals(0, AF_NETLINK), equals(2, NETLINK_ROUTE));
     filter.add(SCMP_ACT_ALLOW, "socketpair", equals(0, AF_UNIX));
-    // By type: KVM's, and those of open files, PAGEMAP_SCAN's too; of terminals only whether one is there, and its size.
+    // By type: KVM's, and those of open files, PAGEMAP_SCAN's too; of terminals only whether one is there, and its
+    // size.
     for (const scmp_datum_t type : {0xae00, 0x6600})
         filter.add(SCMP_ACT_ALLOW, "ioctl", masked(1, kIoctlType, type));
-    for (const scmp_datum_t request : {0x5401 /* TCGETS */, 0x5413 /* TIOCGWINSZ */, 0x541b /* FIONREAD */, 0x5421 /* FIONBIO */, 0x5450 /* FIONCLEX */, 0x5451 /* FIOCLEX */})
+    for (const scmp_datum_t request : {0x5401 /* TCGETS */, 0x5413 /* TIOCGWINSZ */, 0x541b /* FIONREAD */,
+                                       0x5421 /* FIONBIO */, 0x5450 /* FIONCLEX */, 0x5451 /* FIOCLEX */})
         filter.add(SCMP_ACT_ALLOW, "ioctl", equals(1, request));
     return filter.program();
 }

@@ -11,36 +11,24 @@ std::optional<Mode> mode_of(std::string_view text) {
 
 std::string_view text_of(Mode mode) {
     switch (mode) {
-    case Mode::off:
-        return "off";
-    case Mode::automatic:
-        return "auto";
-    case Mode::strict:
-        return "strict";
+    case Mode::off: return "off";
+    case Mode::automatic: return "auto";
+    case Mode::strict: return "strict";
     }
     return "";
 }
 
 std::string_view name_of(Wall wall) {
     switch (wall) {
-    case Wall::user:
-        return "user";
-    case Wall::mounts:
-        return "mounts";
-    case Wall::network:
-        return "network";
-    case Wall::processes:
-        return "processes";
-    case Wall::ipc:
-        return "ipc";
-    case Wall::capabilities:
-        return "capabilities";
-    case Wall::landlock:
-        return "landlock";
-    case Wall::system_calls:
-        return "system calls";
-    case Wall::limits:
-        return "limits";
+    case Wall::user: return "user";
+    case Wall::mounts: return "mounts";
+    case Wall::network: return "network";
+    case Wall::processes: return "processes";
+    case Wall::ipc: return "ipc";
+    case Wall::capabilities: return "capabilities";
+    case Wall::landlock: return "landlock";
+    case Wall::system_calls: return "system calls";
+    case Wall::limits: return "limits";
     }
     return "";
 }

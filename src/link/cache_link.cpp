@@ -20,11 +20,9 @@ static_assert(kMostRequest + 32 <= kSendBytes); // else it could not be sent
 
 bool is_sound(const CacheRequest& request, bool lost) {
     switch (request.kind) {
-    case CacheKind::find:
-        return request.files.empty() && !lost;
+    case CacheKind::find: return request.files.empty() && !lost;
     case CacheKind::keep:
-    case CacheKind::offer:
-        return request.entries.size() == 1 && request.files.size() == (lost ? 0 : 1);
+    case CacheKind::offer: return request.entries.size() == 1 && request.files.size() == (lost ? 0 : 1);
     }
     return false;
 }
@@ -53,8 +51,7 @@ Came receive_request(int socket, CacheRequest& request) {
     if (packet->cut || packet->bytes < sizeof head)
         return Came::nonsense;
     std::memcpy(&head, bytes.data(), sizeof head);
-    if (head.count == 0 || head.count > kMostCopies ||
-        packet->bytes != sizeof head + head.count * sizeof(CacheEntry))
+    if (head.count == 0 || head.count > kMostCopies || packet->bytes != sizeof head + head.count * sizeof(CacheEntry))
         return Came::nonsense;
     request.kind = head.kind;
     request.entries.resize(head.count);

@@ -42,8 +42,8 @@ struct CacheRequest {
 bool send_request(int socket, CacheKind kind, std::span<const CacheEntry> entries, int file = -1);
 
 enum class Came { request, nothing, end, nonsense };
-// Never waits. A copy that is handed over without a file had one, for which this process has no descriptor left. Of nonsense too `request` has the files: closing one that is not what it should be may take
-// for ever.
+// Never waits. A copy that is handed over without a file had one, for which this process has no descriptor left. Of
+// nonsense too `request` has the files: closing one that is not what it should be may take for ever.
 Came receive_request(int socket, CacheRequest& request);
 
 // `found`: one for each entry, in order; no descriptor: there is none. Never waits; false: it cannot be sent.

@@ -1,9 +1,8 @@
 // What the daemon and the process of a function say to each other: whole messages over SEQPACKET sockets.
 //
-// The daemon has one such socket to the process, over which it first says what is to be left open of its jail: `jail`, with a file of
-// src/jail/plan.hpp. Nothing of a stranger's comes before that. Then it asks
-// which walls are missing (`walls`): the process answers with a file (`described`) and ends. Or it says what the
-// process serves: four times
+// The daemon has one such socket to the process, over which it first says what is to be left open of its jail: `jail`,
+// with a file of src/jail/plan.hpp. Nothing of a stranger's comes before that. Then it asks which walls are missing
+// (`walls`): the process answers with a file (`described`) and ends. Or it says what the process serves: four times
 // `assign`, with files of the name and the hook's path (a line each), of the list of the snapshot's pieces,
 // of the hook's body, and of the environment; then `pieces`, with the files of that list in its order, as
 // many messages as it takes; then `cache`, with a socket (cache_link.hpp), or with none where there are no
@@ -55,13 +54,12 @@ inline constexpr char kFacts = 'f', kBadSnapshot = 'b', kFailed = 'e';
 struct Message {
     Kind kind = Kind::ready;
     request::Outcome outcome = request::Outcome::ok; // ended: why a connection was closed by us and not by its program
-    std::uint8_t address_bytes = 0; // request: 4, 16, or 0 where the client has no IP address
+    std::uint8_t address_bytes = 0;                  // request: 4, 16, or 0 where the client has no IP address
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request
-    std::uint32_t left = 0; // pieces: files that come in further messages; examine, describe: seconds
+    std::uint32_t left = 0;            // pieces: files that come in further messages; examine, describe: seconds
     // ready: of the request before, or (the first two) of the process, with a machine's first one
-    std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0,
-                  exits = 0;
+    std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0, exits = 0;
 };
 
 // With a descriptor, when `fd` is none of -1. Never blocks and never raises SIGPIPE: false (errno) when it

@@ -45,8 +45,7 @@ bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const i
     return sent == static_cast<ssize_t>(bytes.size());
 }
 
-std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std::size_t files, Wait wait,
-                                     bool* again) {
+std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std::size_t files, Wait wait, bool* again) {
     Packet packet;
     iovec part{room.data(), room.size()};
     alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];

@@ -30,8 +30,7 @@ int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
     };
     if (::getppid() != parent) // it ended before prctl
         ::_exit(126);
-    if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 ||
-        ::dup2(output, STDERR_FILENO) < 0)
+    if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
         fail("dup2");
     ::signal(SIGPIPE, SIG_DFL);
     sigset_t none;
@@ -46,8 +45,7 @@ int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
 
 } // namespace
 
-Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output)
-    : name_(argv.front()) {
+Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output) : name_(argv.front()) {
     std::vector<char*> words;
     for (const std::string& word : argv)
         words.push_back(const_cast<char*>(word.c_str()));
@@ -83,8 +81,7 @@ int Child::wait() {
 }
 
 tinykvm::UniqueFd Child::end_fd() const {
-    tinykvm::UniqueFd fd(
-        static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))); // close-on-exec, as all of them
+    tinykvm::UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))); // close-on-exec, as all of them
     if (!fd)
         tinykvm::throw_errno("pidfd_open " + name_);
     return fd;

@@ -34,8 +34,7 @@ void check_version(const DeployPlan& plan, const DeployChange& change) {
     const auto& live = change.now->live;
     const auto most = std::ranges::max_element(live, {}, &store::Live::percent);
     if (most == live.end() ? *plan.if_version != 0 : most->version != *plan.if_version)
-        throw store::Conflict(
-            fmt::format("{} {} is live, not v{}", plan.name, text_of(live), *plan.if_version));
+        throw store::Conflict(fmt::format("{} {} is live, not v{}", plan.name, text_of(live), *plan.if_version));
     if (*plan.if_version == 0)
         throw store::Conflict(fmt::format("there is a function {} already", plan.name));
 }
@@ -44,8 +43,7 @@ void check_routes(const DeployPlan& plan, const DeployChange& change, store::Fun
     if (!change.routes)
         return;
     for (const store::RouteOwner& owned : functions.routes())
-        if (owned.function != plan.name &&
-            std::ranges::find(*change.routes, owned.route) != change.routes->end())
+        if (owned.function != plan.name && std::ranges::find(*change.routes, owned.route) != change.routes->end())
             throw store::RouteTaken(owned.route.text(), owned.function);
 }
 
@@ -150,12 +148,11 @@ void check_traffic_of(const std::string& name, const std::vector<store::VersionI
     for (const store::Live& part : live) {
         const auto at = std::ranges::find(all, part.version, &store::VersionInfo::number);
         if (at == all.end())
-            throw store::NotFound(
-                fmt::format("{} has no v{}: `kvmserver versions {}` shows those that there are", name,
-                            part.version, name));
+            throw store::NotFound(fmt::format("{} has no v{}: `kvmserver versions {}` shows those that there are", name,
+                                              part.version, name));
         if (at->state != store::VersionState::ready)
-            throw store::Conflict(fmt::format("{} v{} is {}, not ready: it cannot go live", name,
-                                              part.version, store::name_of(at->state)));
+            throw store::Conflict(fmt::format("{} v{} is {}, not ready: it cannot go live", name, part.version,
+                                              store::name_of(at->state)));
     }
 }
 
@@ -173,8 +170,7 @@ std::uint64_t rollback_target(const std::string& name, const std::vector<store::
     const auto most = std::ranges::max_element(
         live, [](const store::Live& a, const store::Live& b) { return a.percent <= b.percent; });
     const auto older = std::ranges::find_if(all, [&](const store::VersionInfo& version) {
-        return most != live.end() && version.number < most->version &&
-               version.state == store::VersionState::ready;
+        return most != live.end() && version.number < most->version && version.state == store::VersionState::ready;
     });
     if (older == all.end())
         throw store::NotFound(fmt::format("{} has no ready version to roll back to", name));

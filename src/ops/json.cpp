@@ -79,14 +79,10 @@ json gc_json(const store::GcResult& result, bool dry_run) {
 
 const char* name_of(store::Finding::Kind kind) {
     switch (kind) {
-    case store::Finding::Kind::repaired:
-        return "repaired";
-    case store::Finding::Kind::repairable:
-        return "repairable";
-    case store::Finding::Kind::broken:
-        return "broken";
-    case store::Finding::Kind::note:
-        break;
+    case store::Finding::Kind::repaired: return "repaired";
+    case store::Finding::Kind::repairable: return "repairable";
+    case store::Finding::Kind::broken: return "broken";
+    case store::Finding::Kind::note: break;
     }
     return "note";
 }

@@ -140,19 +140,16 @@ void check_url(const std::string& url) {
     if (!secure && !url.starts_with("http://"))
         throw UserError(
             ExitCode::usage,
-            fmt::format("'{}' is no remote: write https://HOST:PORT, or a name of `kvmserver remote list`",
-                        url));
+            fmt::format("'{}' is no remote: write https://HOST:PORT, or a name of `kvmserver remote list`", url));
     const std::string host = host_of(url);
     if (url.find('@') != url.npos) // not repeated: it may hold a password
-        throw UserError(ExitCode::usage,
-                        "the remote's URL: write https://HOST:PORT, without a user or password");
+        throw UserError(ExitCode::usage, "the remote's URL: write https://HOST:PORT, without a user or password");
     if (host.empty())
         throw UserError(ExitCode::usage, fmt::format("'{}': write https://HOST:PORT", url));
     if (const auto path = url.find('/', url.find("://") + 3); path != url.npos && path + 1 != url.size())
         throw UserError(ExitCode::usage, fmt::format("'{}': give the URL without a path", url));
     if (!secure && !is_loopback(host))
-        throw UserError(ExitCode::usage,
-                        fmt::format("{}: the token would travel in the clear: use https://", url));
+        throw UserError(ExitCode::usage, fmt::format("{}: the token would travel in the clear: use https://", url));
 }
 
 std::string_view Reply::header(std::string_view name) const {
@@ -169,8 +166,7 @@ void throw_problem(const Reply& reply, const std::string& server) {
     json document = json::parse(reply.body, nullptr, false);
     if (!document.is_object() || !document.contains("detail") || !document["detail"].is_string())
         throw Problem(ops::exit_code_of_reply(reply.status, ""),
-                      fmt::format("{} answers with status {}", server, reply.status), reply.status, "",
-                      json::object());
+                      fmt::format("{} answers with status {}", server, reply.status), reply.status, "", json::object());
     const auto text = [&](const char* name) {
         const auto at = document.find(name);
         return at != document.end() && at->is_string() ? at->get<std::string>() : std::string();
@@ -209,8 +205,7 @@ public:
     Handle& operator=(const Handle&) = delete;
 
     Reply ask(const Ask& ask) {
-        Transfer transfer{
-            .ask = ask, .stall_seconds = std::min(kStallSeconds, server_.timeout_seconds), .reply = {}};
+        Transfer transfer{.ask = ask, .stall_seconds = std::min(kStallSeconds, server_.timeout_seconds), .reply = {}};
         const std::string base = server_.socket.empty() ? server_.url : "http://localhost";
         const std::string url = (base.ends_with('/') ? base.substr(0, base.size() - 1) : base) + ask.target;
         set(CURLOPT_URL, url.c_str());
@@ -253,8 +248,7 @@ private:
     // However long its path is: sun_path holds 107 bytes.
     void use_socket() {
         folder_.reset(::open(server_.socket.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-        const std::string path =
-            fmt::format("/proc/self/fd/{}/{}", folder_.get(), server_.socket.filename().string());
+        const std::string path = fmt::format("/proc/self/fd/{}/{}", folder_.get(), server_.socket.filename().string());
         set(CURLOPT_UNIX_SOCKET_PATH, path.c_str());
         set(CURLOPT_NOPROXY, "*");
     }
@@ -313,10 +307,9 @@ private:
         if (code == CURLE_OPERATION_TIMEDOUT)
             throw Broken(fmt::format("{}: {}: --timeout gives it longer", server_.shown(), why));
         if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
-            throw UserError(
-                ExitCode::unreachable,
-                fmt::format("{}: its certificate is not trusted: {}: --cacert FILE names its authority",
-                            server_.shown(), why));
+            throw UserError(ExitCode::unreachable,
+                            fmt::format("{}: its certificate is not trusted: {}: --cacert FILE names its authority",
+                                        server_.shown(), why));
         throw Broken(fmt::format("{}: {}", server_.shown(), why));
     }
 
@@ -337,8 +330,7 @@ Client::~Client() = default;
 
 Reply Client::ask(const Ask& ask) { return handle_->ask(ask); }
 
-json Client::call(const std::string& method, const std::string& target, const json& body,
-                  const Headers& headers) {
+json Client::call(const std::string& method, const std::string& target, const json& body, const Headers& headers) {
     const Reply reply = ask({.method = method,
                              .target = target,
                              .headers = headers,
@@ -352,9 +344,8 @@ json Client::call(const std::string& method, const std::string& target, const js
         return nullptr;
     json document = json::parse(reply.body, nullptr, false);
     if (document.is_discarded() || reply.status < 200 || reply.status >= 300)
-        throw UserError(
-            ExitCode::failure,
-            fmt::format("{} does not answer as an API of kvmserver does (status {})", shown(), reply.status));
+        throw UserError(ExitCode::failure, fmt::format("{} does not answer as an API of kvmserver does (status {})",
+                                                       shown(), reply.status));
     return document;
 }
 

@@ -82,8 +82,8 @@ public:
     // Whatever the status is. Throws Broken; UserError for what no second try mends.
     Reply ask(const Ask& ask);
     // A status of 400 or more throws Problem; null for a reply without a body.
-    nlohmann::json call(const std::string& method, const std::string& target,
-                        const nlohmann::json& body = nullptr, const Headers& headers = {});
+    nlohmann::json call(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr,
+                        const Headers& headers = {});
     const Server& server() const { return server_; }
     std::string shown() const { return server_.shown(); }
 

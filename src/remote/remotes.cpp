@@ -33,9 +33,8 @@ std::optional<std::string> read_private(const std::filesystem::path& file) {
     if (!fd || ::fstat(fd.get(), &facts) != 0)
         tinykvm::throw_errno("open " + file.string());
     if (facts.st_uid != ::geteuid() && facts.st_uid != 0)
-        throw UserError(ExitCode::not_permitted,
-                        fmt::format("{}: it is uid {}'s and must be yours: chown {} {}", file.string(),
-                                    facts.st_uid, ::geteuid(), file.string()));
+        throw UserError(ExitCode::not_permitted, fmt::format("{}: it is uid {}'s and must be yours: chown {} {}",
+                                                             file.string(), facts.st_uid, ::geteuid(), file.string()));
     if ((facts.st_mode & 077) != 0)
         throw UserError(ExitCode::not_permitted,
                         fmt::format("{}: others may read it: chmod 600 {}", file.string(), file.string()));
@@ -63,9 +62,8 @@ std::map<std::string, Remote> read_remotes(const std::filesystem::path& file) {
         for (const auto& [name, entry] : kept.at("remotes").items())
             all[name] = {entry.at("url"), entry.value("token", ""), entry.value("ca", "")};
     } catch (const nlohmann::json::exception&) {
-        throw UserError(
-            ExitCode::usage,
-            fmt::format("{}: it is no list of remotes: remove it and log in again", file.string()));
+        throw UserError(ExitCode::usage,
+                        fmt::format("{}: it is no list of remotes: remove it and log in again", file.string()));
     }
     return all;
 }
@@ -146,8 +144,7 @@ void Remotes::save() const {
         tinykvm::throw_errno("write " + temporary);
     try {
         tinykvm::write_all(fd.get(), std::as_bytes(std::span(text)), temporary);
-        if (::fchmod(fd.get(), 0600) != 0 || ::fsync(fd.get()) != 0 ||
-            ::rename(temporary.c_str(), file_.c_str()) != 0)
+        if (::fchmod(fd.get(), 0600) != 0 || ::fsync(fd.get()) != 0 || ::rename(temporary.c_str(), file_.c_str()) != 0)
             tinykvm::throw_errno("write " + file_.string());
     } catch (...) {
         ::unlink(temporary.c_str());
@@ -165,8 +162,7 @@ std::string token_from_file(const std::filesystem::path& file) {
     while (!text->empty() && (text->back() == '\n' || text->back() == '\r' || text->back() == ' '))
         text->pop_back();
     if (text->empty() || text->find_first_of("\r\n") != text->npos)
-        throw UserError(ExitCode::usage,
-                        fmt::format("{}: it must hold one token on one line", file.string()));
+        throw UserError(ExitCode::usage, fmt::format("{}: it must hold one token on one line", file.string()));
     return *text;
 }
 

@@ -27,10 +27,8 @@ constexpr int kRounds = 3;
 // The upload as one row of bytes: the list of pieces, then those that are sent.
 class Bytes {
 public:
-    Bytes(const std::filesystem::path& file, const std::vector<ops::FilePiece>& pieces,
-          const ops::Delta& delta)
-        : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)), file_(file.string()),
-          head_(ops::encode_delta(delta)) {
+    Bytes(const std::filesystem::path& file, const std::vector<ops::FilePiece>& pieces, const ops::Delta& delta)
+        : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)), file_(file.string()), head_(ops::encode_delta(delta)) {
         if (!fd_)
             tinykvm::throw_errno("open " + file_);
         size_ = head_.size();
@@ -90,8 +88,7 @@ ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::
     for (const ops::FilePiece& piece : pieces) {
         bytes.resize(piece.length);
         if (tinykvm::read_at(fd.get(), piece.offset, bytes, "read " + file.string()) != bytes.size())
-            throw UserError(ExitCode::bad_snapshot,
-                            fmt::format("{}: it was changed meanwhile", file.string()));
+            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file.string()));
         sum.update(bytes);
         delta.pieces.push_back({sha256(bytes), piece.length, false});
     }
@@ -126,15 +123,10 @@ public:
             const std::uint64_t before = offset_;
             try {
                 switch (send()) {
-                case Outcome::complete:
-                    return true;
-                case Outcome::changed:
-                    return false;
-                case Outcome::goes_on:
-                    failed(failures);
-                    break;
-                case Outcome::taken:
-                    ++waits;
+                case Outcome::complete: return true;
+                case Outcome::changed: return false;
+                case Outcome::goes_on: failed(failures); break;
+                case Outcome::taken: ++waits;
                 }
             } catch (const Broken&) {
                 if (++failures >= kTries)
@@ -165,9 +157,7 @@ private:
             throw Broken(fmt::format("{}: the upload makes no progress: try again later", client_.shown()));
     }
 
-    [[noreturn]] void busy() const {
-        throw Broken(fmt::format("{}: it is busy: try again later", client_.shown()));
-    }
+    [[noreturn]] void busy() const { throw Broken(fmt::format("{}: it is busy: try again later", client_.shown())); }
 
     Outcome send() {
         std::uint64_t at = offset_;

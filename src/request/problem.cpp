@@ -23,7 +23,8 @@ std::string too_long(const Circumstances& of) {
 
 Problem queue_full(const Circumstances& of) {
     if (of.function.empty())
-        return {.detail = fmt::format("{} requests wait for a machine already", of.waiting), .hint = "more machines: --threads"};
+        return {.detail = fmt::format("{} requests wait for a machine already", of.waiting),
+                .hint = "more machines: --threads"};
     return {.detail = fmt::format("{} has {} requests waiting already, as many as it may", of.function, of.waiting),
             .hint = of.queue_counts_max ? "come again later; [function.scale] queue and max set the limits"
                                         : "come again later; [function.scale] queue sets the limit"};
@@ -44,23 +45,28 @@ Problem words(Outcome outcome, const Circumstances& of) {
     case Outcome::client_gone: // nobody is told
         return {};
     case Outcome::client_timeout: return {.detail = "The body of the request did not arrive in time."};
-    case Outcome::client_slow: return {.detail = fmt::format("The client moved less than {} bytes a second.", of.min_rate)};
+    case Outcome::client_slow:
+        return {.detail = fmt::format("The client moved less than {} bytes a second.", of.min_rate)};
     case Outcome::no_route:
         return {.detail = fmt::format("No function has a route for {}.", of.reason),
                 .hint = "`kvmserver list` shows the functions and their routes; the Host header chooses."};
     case Outcome::not_live:
         return {.detail = fmt::format("No version of {} is live.", of.function),
-                .hint = fmt::format("`kvmserver versions {0}` shows those there are, `kvmserver rollback {0} VERSION` makes one live.",
-                                    of.function)};
+                .hint = fmt::format(
+                    "`kvmserver versions {0}` shows those there are, `kvmserver rollback {0} VERSION` makes one live.",
+                    of.function)};
     case Outcome::queue_full: return queue_full(of);
     case Outcome::queue_timeout: return queue_timeout(of);
     case Outcome::function_failing:
-        return {.detail = fmt::format("the process of {} ended {} times in a row: {}", of.version, of.failures, of.reason),
+        return {.detail =
+                    fmt::format("the process of {} ended {} times in a row: {}", of.version, of.failures, of.reason),
                 .hint = fmt::format("`kvmserver logs {}` and the daemon's log say more", of.function)};
     case Outcome::not_restored:
-        return {.detail = fmt::format("{} cannot be restored: {}", of.version, of.reason), .hint = "the daemon's log says more"};
+        return {.detail = fmt::format("{} cannot be restored: {}", of.version, of.reason),
+                .hint = "the daemon's log says more"};
     case Outcome::no_socket:
-        return {.detail = fmt::format("the server has no socket left: {}", of.reason), .hint = "raise its limit of open files"};
+        return {.detail = fmt::format("the server has no socket left: {}", of.reason),
+                .hint = "raise its limit of open files"};
     case Outcome::program_failed:
         return {.detail = "the program ended during the request",
                 .hint = of.function.empty() ? "its crash report is in the server's log"
@@ -70,7 +76,8 @@ Problem words(Outcome outcome, const Circumstances& of) {
     case Outcome::out_of_memory:
         return {.detail = "the request took more memory than it may", .hint = set_by(of, "max-request-memory")};
     case Outcome::worker_died:
-        return {.detail = fmt::format("the process of {} ended during the request", of.version), .hint = "the daemon's log says why"};
+        return {.detail = fmt::format("the process of {} ended during the request", of.version),
+                .hint = "the daemon's log says why"};
     case Outcome::bad_reply: return {.detail = "the program gave no complete HTTP reply"};
     case Outcome::program_silent: return {.detail = "The program did not answer in time."};
     case Outcome::stopped: return {.detail = "the server is stopping", .hint = "try again"};

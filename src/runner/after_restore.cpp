@@ -34,8 +34,7 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
     if (reply.end == DriveEnd::stopped)
         fail(ExitCode::failure, path, "the program ended: " + driver.stop().report);
     if (reply.end == DriveEnd::timeout)
-        fail(ExitCode::unreachable, path,
-             "it " + overrun_text(driver.overrun(), setup.env.limits));
+        fail(ExitCode::unreachable, path, "it " + overrun_text(driver.overrun(), setup.env.limits));
     if (reply.end == DriveEnd::requested)
         fail(ExitCode::failure, path, "stopped");
     const unsigned status = reply.status();
@@ -43,8 +42,8 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
         fail(ExitCode::failure, path, status == 0 ? "no HTTP reply" : fmt::format("status {}", status));
     if (!settle(*machine, driver, seconds))
         fail(ExitCode::failure, path, "the program does not wait for connections afterwards");
-    // What the hook changed may have moved generators, or made others. Where it did not touch their surroundings they are where
-    // they were, and nothing more of the image need be loaded.
+    // What the hook changed may have moved generators, or made others. Where it did not touch their surroundings they
+    // are where they were, and nothing more of the image need be loaded.
     const bool moved = machine->entropy_may_have_moved();
     auto regions = machine->image().entropy;
     auto merged = std::move(*machine).merge_into(memory);

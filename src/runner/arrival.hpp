@@ -45,9 +45,12 @@ struct Arrival {
     std::uint32_t listener = 0;
     std::int32_t handle = -1; // not a client but a datagram, in `datagram`, for this socket
     tinykvm::Datagram datagram{};
-    bool own = false; // one end of a Unix socket pair, or in memory; the program sees it as a connection to where it listens
-    std::function<void(request::Outcome)> tell; // how it ended, unless well; before it is closed; empty where nobody asks
-    SocketAddress peer; // as accept(2) told it: asked later, a client that has already gone has none; may be empty if own
+    bool own =
+        false; // one end of a Unix socket pair, or in memory; the program sees it as a connection to where it listens
+    std::function<void(request::Outcome)>
+        tell; // how it ended, unless well; before it is closed; empty where nobody asks
+    SocketAddress
+        peer; // as accept(2) told it: asked later, a client that has already gone has none; may be empty if own
 };
 
 } // namespace kvmserver

@@ -17,9 +17,7 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-link::CacheEntry entry_of(const CopyName& name) {
-    return {name.sha256.bytes, static_cast<std::uint32_t>(name.bytes)};
-}
+link::CacheEntry entry_of(const CopyName& name) { return {name.sha256.bytes, static_cast<std::uint32_t>(name.bytes)}; }
 
 // The pages, as nobody can change them any more.
 UniqueFd sealed(std::span<const std::byte> pages) {

@@ -29,10 +29,10 @@ std::optional<std::vector<UniqueFd>> receive_pieces(int control, const std::stri
         if (!received || received->message.kind != link::Kind::pieces)
             return std::nullopt;
         if (received->lost)
-            throw UserError(
-                ExitCode::failure,
-                name + ": the pieces of its snapshot are more than the files that its process may have open: "
-                       "raise that (ulimit -n, LimitNOFILE= in the unit)");
+            throw UserError(ExitCode::failure,
+                            name +
+                                ": the pieces of its snapshot are more than the files that its process may have open: "
+                                "raise that (ulimit -n, LimitNOFILE= in the unit)");
         std::ranges::move(received->files, std::back_inserter(files));
         if (received->message.left == 0)
             return files;

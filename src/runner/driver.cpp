@@ -51,7 +51,8 @@ socklen_t loopback(std::uint32_t family, sockaddr_storage& out) {
 Driver::Driver(Listeners& listeners, std::function<void(const std::string&)> note, const Stopper& stop)
     : listeners_(listeners), stop_request_(stop), note_(std::move(note)) {}
 Driver::Driver(Own own, std::function<void(const std::string&)> note, const Stopper& stop)
-    : own_listeners_(std::make_unique<Listeners>()), listeners_(*own_listeners_), stop_request_(stop), note_(std::move(note)) {
+    : own_listeners_(std::make_unique<Listeners>()), listeners_(*own_listeners_), stop_request_(stop),
+      note_(std::move(note)) {
     own_listeners_->set_dry(own == Own::dry);
 }
 Driver::~Driver() = default;
@@ -64,9 +65,10 @@ void Driver::close_own_listeners() {
 // The program gets the error as it would without us; people get a line too, as not every program says what happened.
 int Driver::tell_failure(int result, const std::vector<std::uint8_t>& address) {
     if (result < 0)
-        note_(fmt::format("the program cannot listen on {}: {}",
-                          to_string(reinterpret_cast<const sockaddr*>(address.data()), static_cast<socklen_t>(address.size())),
-                          std::strerror(-result)));
+        note_(fmt::format(
+            "the program cannot listen on {}: {}",
+            to_string(reinterpret_cast<const sockaddr*>(address.data()), static_cast<socklen_t>(address.size())),
+            std::strerror(-result)));
     return result;
 }
 
@@ -74,13 +76,13 @@ int Driver::bind(ListenerState& socket) {
     const int result = listeners_.bind(socket);
     return socket.family == AF_UNIX ? result : tell_failure(result, socket.address); // programs try names
 }
-int Driver::listen(ListenerState& socket, int backlog) { return tell_failure(listeners_.listen(socket, backlog), socket.address); }
+int Driver::listen(ListenerState& socket, int backlog) {
+    return tell_failure(listeners_.listen(socket, backlog), socket.address);
+}
 void Driver::unlisten(std::uint32_t id) { listeners_.close(id); }
 BoundSocket Driver::take_bound(std::uint32_t id) { return listeners_.take_bound(id); }
 
-bool Driver::should_stop() {
-    return stop_request_.requested() || over_limit(host_mono_ns());
-}
+bool Driver::should_stop() { return stop_request_.requested() || over_limit(host_mono_ns()); }
 
 Driver::Client& Driver::client(std::uint32_t slot) {
     if (clients_.size() <= slot)
@@ -93,7 +95,8 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
     const std::uint32_t listener = arrival.listener;
     sockaddr_storage peer = arrival.peer.storage, local{};
     socklen_t peer_bytes = arrival.peer.bytes, local_bytes = 0;
-    const auto state = std::find_if(machine.listeners().begin(), machine.listeners().end(), [&](const ListenerState& l) { return l.id == listener; });
+    const auto state = std::find_if(machine.listeners().begin(), machine.listeners().end(),
+                                    [&](const ListenerState& l) { return l.id == listener; });
     bool as_listener = arrival.own; // the program sees a connection to where it listens
     if (!arrival.own) {
         local_bytes = sizeof(local);
@@ -309,14 +312,16 @@ DriveEnd Driver::drive(Machine& machine, const Until& until) {
         if (news)
             continue;
         const Machine::Wait w = machine.wait();
-        if (until.one_datagram && open_ == 0 && !machine.waits_for_own() && (w.deadline_host_ns == kForever || w.deadline_host_ns > host_mono_ns() + kTimerSoonNs))
+        if (until.one_datagram && open_ == 0 && !machine.waits_for_own() &&
+            (w.deadline_host_ns == kForever || w.deadline_host_ns > host_mono_ns() + kTimerSoonNs))
             return DriveEnd::closed;
         if (until.quiescent && w.listening && !machine.listeners().empty() && open_ == 0) {
             const std::uint64_t now = host_mono_ns();
             if (quiet_since == 0)
                 quiet_since = now;
             // Programs with a heartbeat never are quiet for long: after a second any moment will do.
-            if (w.deadline_host_ns == kForever || w.deadline_host_ns > now + kTimerSoonNs || now > quiet_since + 1'000'000'000)
+            if (w.deadline_host_ns == kForever || w.deadline_host_ns > now + kTimerSoonNs ||
+                now > quiet_since + 1'000'000'000)
                 return DriveEnd::quiescent;
         }
         DriveEnd end;

@@ -27,8 +27,10 @@ enum class DriveEnd {
 class Driver final : public tinykvm::MachineHost {
 public:
     // `listeners` serves the program's bind and listen; connections are taken from it when `accepting`.
-    Driver(Listeners& listeners, std::function<void(const std::string&)> note, const Stopper& stop = StopSignal::instance());
-    // With listeners of its own: what a machine that is reset opens and closes is no other's concern. The image's it has not.
+    Driver(Listeners& listeners, std::function<void(const std::string&)> note,
+           const Stopper& stop = StopSignal::instance());
+    // With listeners of its own: what a machine that is reset opens and closes is no other's concern. The image's it
+    // has not.
     enum class Own { real, dry };
     Driver(Own own, std::function<void(const std::string&)> note, const Stopper& stop = StopSignal::instance());
     void close_own_listeners(); // with the reset
@@ -38,11 +40,12 @@ public:
     struct Until {
         bool quiescent = false;
         bool accepting = false;
-        bool one_connection = false;      // until slot 0 is closed and sent
-        bool one_datagram = false;        // until what was given is read and nothing that this invocation has opened is waited for
-        std::uint64_t limit_ns = 0;       // of what the program spends without a byte moving (SpentTime); 0: none
-        bool all_waits_count = false;     // against it, from now on; else those for its client or for nothing
-        std::uint64_t total_ns = 0;       // of a request, whatever it does; 0: none
+        bool one_connection = false; // until slot 0 is closed and sent
+        bool one_datagram =
+            false; // until what was given is read and nothing that this invocation has opened is waited for
+        std::uint64_t limit_ns = 0;   // of what the program spends without a byte moving (SpentTime); 0: none
+        bool all_waits_count = false; // against it, from now on; else those for its client or for nothing
+        std::uint64_t total_ns = 0;   // of a request, whatever it does; 0: none
     };
     DriveEnd drive(tinykvm::Machine& machine, const Until& until);
     const tinykvm::Stop& stop() const { return stop_; }
@@ -80,13 +83,13 @@ private:
         tinykvm::UniqueFd fd;
         std::unique_ptr<MemoryPeer> memory; // until there is a socket
         std::uint32_t listener = 0;
-        bool own = false;       // one request, of our own front's
-        bool asked = false;     // it has sent something since the program last did
-        bool answered = false;  // the program has since it last did
-        bool eof = false;       // the guest has been told
-        bool gone = false;      // and it takes nothing any more either
+        bool own = false;      // one request, of our own front's
+        bool asked = false;    // it has sent something since the program last did
+        bool answered = false; // the program has since it last did
+        bool eof = false;      // the guest has been told
+        bool gone = false;     // and it takes nothing any more either
         bool failed = false;
-        bool shut = false;      // our FIN is out
+        bool shut = false; // our FIN is out
     };
     int tell_failure(int result, const std::vector<std::uint8_t>& address);
     // True when the guest has something new to see.

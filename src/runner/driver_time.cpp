@@ -11,14 +11,15 @@ namespace {
 constexpr std::uint64_t kForever = ~std::uint64_t{0};
 // On a host that has less for it than a third of a CPU, an endless loop in a request is ended all the same.
 constexpr unsigned kLeastShare = 3;
-}
+} // namespace
 
 void Driver::moved(std::size_t bytes) {
     moved_ += bytes;
     spent_.restart(host_mono_ns());
 }
 
-// A client that has had an answer and sends something again begins a new request on its connection, or a message of a WebSocket.
+// A client that has had an answer and sends something again begins a new request on its connection, or a message of a
+// WebSocket.
 void Driver::heard(Client& c) {
     if (c.answered)
         request_begin_ns_ = host_mono_ns();
@@ -27,7 +28,9 @@ void Driver::heard(Client& c) {
 }
 
 // A boot has all the time that a busy host needs for it.
-std::uint64_t Driver::spent(std::uint64_t now_ns) { return spent_.in_all(now_ns, until_.all_waits_count ? 0 : kLeastShare); }
+std::uint64_t Driver::spent(std::uint64_t now_ns) {
+    return spent_.in_all(now_ns, until_.all_waits_count ? 0 : kLeastShare);
+}
 
 std::uint64_t Driver::end_of_request() const {
     return until_.total_ns ? request_begin_ns_ + until_.total_ns : kForever;
@@ -50,9 +53,10 @@ std::uint64_t Driver::limit_end(std::uint64_t now_ns, Overrun counts) {
     return end;
 }
 
-// A program may wait for its own timers and for whom it has asked itself. It may not wait for nothing, and a client that
-// it has answered may not keep a machine from others.
-Overrun Driver::what_counts(Machine& machine, const Machine::Wait& wait, const std::vector<Machine::WaitHandle>& handles) const {
+// A program may wait for its own timers and for whom it has asked itself. It may not wait for nothing, and a client
+// that it has answered may not keep a machine from others.
+Overrun Driver::what_counts(Machine& machine, const Machine::Wait& wait,
+                            const std::vector<Machine::WaitHandle>& handles) const {
     if (until_.limit_ns == 0)
         return Overrun::none;
     if (until_.all_waits_count)

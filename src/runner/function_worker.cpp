@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <list>
 #include <exception>
+#include <list>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,8 +41,8 @@ struct Assignment {
     std::string after_restore; // path of the request that is made once, before all others; "": none
     UniqueFd list;             // of the snapshot's pieces: byte_source.hpp
     std::vector<UniqueFd> pieces;
-    UniqueFd values;           // the body of that request
-    UniqueFd cache;            // to the daemon's: cache_client.hpp; none: there is none
+    UniqueFd values;                      // the body of that request
+    UniqueFd cache;                       // to the daemon's: cache_client.hpp; none: there is none
     std::vector<std::string> environment; // "NAME=VALUE": what the program is to find in its own
     std::vector<Ceilings> ceilings;       // what it is granted at most
     bool tell_excess = false;             // whether what its snapshot claims above that has yet to be told
@@ -93,11 +93,9 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
 class FunctionWorker {
 public:
     FunctionWorker(FunctionOptions options, Assignment assignment, Restored::Ahead ahead)
-        : begin_(host_mono_ns()), options_(with(std::move(options), assignment)),
-          assignment_(std::move(assignment)),
+        : begin_(host_mono_ns()), options_(with(std::move(options), assignment)), assignment_(std::move(assignment)),
           restored_(checked(SnapshotReader::open(
-                        open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)),
-                        assignment_.name)),
+                        open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)), assignment_.name)),
                     std::make_shared<CacheClient>(std::move(assignment_.cache)), options_.machine,
                     Restored::Sockets::none, hook(), std::move(ahead)) {
         if (restored_.image()->listeners.empty())
@@ -146,9 +144,8 @@ private:
         for (const Ceilings& each : assignment_.ceilings)
             for (const Excess& excess : above(each, claims)) {
                 if (excess.fatal)
-                    throw UserError(ExitCode::not_permitted,
-                                    fmt::format("{} needs more than it is granted: {}", assignment_.name,
-                                                text_of({excess})));
+                    throw UserError(ExitCode::not_permitted, fmt::format("{} needs more than it is granted: {}",
+                                                                         assignment_.name, text_of({excess})));
                 if (assignment_.tell_excess)
                     text += (text.empty() ? "" : "; ") + text_of({excess});
             }
@@ -187,12 +184,11 @@ private:
     void serve(Thread& machine) {
         try {
             ChannelArrivals arrivals(machine.channel.get(), restored_.image()->listeners.front().id,
-                                     first_.exchange(false)
-                                         ? ChannelArrivals::First{begin_, restored_.hot_bytes()}
-                                         : ChannelArrivals::First{},
+                                     first_.exchange(false) ? ChannelArrivals::First{begin_, restored_.hot_bytes()}
+                                                            : ChannelArrivals::First{},
                                      StopSignal::instance());
-            RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), arrivals,
-                                           stats_, StopSignal::instance());
+            RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), arrivals, stats_,
+                                           StopSignal::instance());
             request_machine.prepare();
             if (options_.on_machine)
                 options_.on_machine(assignment_.name, assignment_.environment);

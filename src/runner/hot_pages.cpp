@@ -39,8 +39,7 @@ Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<con
 
 } // namespace
 
-TrialPages trial_invocation(const Setup& setup, const Options& options,
-                            std::shared_ptr<const MachineImage> image) {
+TrialPages trial_invocation(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
     Used used = answer_once(setup, options, image);
     // What a thread happened to touch in one of two trials only is not hot: a few such pages move the chunks'
     // ends, and snapshots of the same program would share less.
@@ -67,8 +66,8 @@ void check_output(const std::string& path) {
     const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
     struct stat info {};
     if (::stat(folder.c_str(), &info) < 0 || !S_ISDIR(info.st_mode))
-        throw UserError(ExitCode::not_found, fmt::format("{}: the folder {} does not exist; make it first",
-                                                         path, folder.string()));
+        throw UserError(ExitCode::not_found,
+                        fmt::format("{}: the folder {} does not exist; make it first", path, folder.string()));
     if (::access(folder.c_str(), W_OK) < 0)
         throw UserError(ExitCode::not_permitted,
                         fmt::format("{}: {}: {}", path, folder.string(), std::strerror(errno)));

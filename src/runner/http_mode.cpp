@@ -86,8 +86,10 @@ private:
 // Of a request whose opening the machine has been given.
 class RequestPeer final : public MemoryPeer {
 public:
-    RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, std::unique_ptr<http::Lease> lease, bool more_follows, const std::atomic<bool>& others_wait)
-        : waiter_(std::move(waiter)), lease_(std::move(lease)), more_follows_(more_follows), others_wait_(others_wait) {}
+    RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, std::unique_ptr<http::Lease> lease, bool more_follows,
+                const std::atomic<bool>& others_wait)
+        : waiter_(std::move(waiter)), lease_(std::move(lease)), more_follows_(more_follows), others_wait_(others_wait) {
+    }
     ~RequestPeer() override {
         if (waiter_)
             waiter_->replied({}, http::Closing::reset, http::Sender::front, std::move(lease_));
@@ -97,7 +99,8 @@ public:
     void reply(std::string bytes, http::Closing closing) override {
         // With others waiting for the machine its thread is what is short, else the client's time is.
         const bool busy = others_wait_.load(std::memory_order_relaxed);
-        waiter_->replied(std::move(bytes), closing, busy ? http::Sender::front : http::Sender::caller, std::move(lease_));
+        waiter_->replied(std::move(bytes), closing, busy ? http::Sender::front : http::Sender::caller,
+                         std::move(lease_));
         waiter_ = nullptr;
     }
     UniqueFd connect() override {
@@ -163,7 +166,8 @@ void HttpMode::end() {
 }
 
 void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) {
-    Waiting waiting{std::move(waiter), std::string(request.client_ip), std::string(request.opening), request.more_follows, host_mono_ns()};
+    Waiting waiting{std::move(waiter), std::string(request.client_ip), std::string(request.opening),
+                    request.more_follows, host_mono_ns()};
     bool ended = false;
     {
         const std::lock_guard lock(mutex_);
@@ -211,7 +215,8 @@ Arrival HttpMode::arrival_of(Waiting request) const {
     auto lease = std::make_unique<MachineLease>(std::move(outcome), limits_);
     if (request.opening.size() <= Driver::kMostReceived) {
         out.received = std::move(request.opening);
-        out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease), request.more_follows, others_wait_);
+        out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease), request.more_follows,
+                                                   others_wait_);
         return out;
     }
     auto [ours, theirs] = socket_pair();

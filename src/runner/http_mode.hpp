@@ -15,8 +15,8 @@
 
 namespace kvmserver {
 
-// Between the HTTP front, which has the clients, and the workers, which have the machines. A request waits in one queue until
-// a machine is free, and most then go into the machine and come back as a reply without a socket (MemoryPeer).
+// Between the HTTP front, which has the clients, and the workers, which have the machines. A request waits in one queue
+// until a machine is free, and most then go into the machine and come back as a reply without a socket (MemoryPeer).
 class HttpMode final : public ArrivalSource, private http::Upstream {
 public:
     HttpMode(const Setup& setup, const Options& options);
@@ -46,7 +46,7 @@ private:
     Stopper hard_stop_;
     std::mutex mutex_; // guards what follows
     std::condition_variable changed_;
-    std::deque<Waiting> queue_; // the oldest first
+    std::deque<Waiting> queue_;             // the oldest first
     std::atomic<bool> others_wait_ = false; // in the queue
     bool ended_ = false;
     http::Front front_; // last: its threads use the rest

@@ -19,8 +19,8 @@ constexpr std::uint64_t kDearTimes = 3, kDearNs = 500'000;
 constexpr unsigned kAttempts = 8;
 
 // The image of a machine that went on from `image` for a few more requests; null when it did not get through them.
-std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image,
-                                          unsigned requests) {
+std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options,
+                                          std::shared_ptr<const MachineImage> image, unsigned requests) {
     Booted further;
     further.driver = std::make_unique<Driver>(*setup.listeners, note_line);
     further.machine = Machine::clone(setup.env, std::move(image), *further.driver, ResetStrategy::working_set);
@@ -35,8 +35,10 @@ std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& opt
     return renumber(*std::move(*further.machine).into_image(), {});
 }
 
-// Nothing: it does not answer as it did in the warm-up. A trial may not connect elsewhere, and what fails is no measure.
-std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& options, const std::shared_ptr<MachineImage>& image, unsigned status) {
+// Nothing: it does not answer as it did in the warm-up. A trial may not connect elsewhere, and what fails is no
+// measure.
+std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& options,
+                                           const std::shared_ptr<MachineImage>& image, unsigned status) {
     Trial trial(setup, options, image);
     if (!trial.answer() || trial.status() != status)
         return std::nullopt;
@@ -49,7 +51,9 @@ std::shared_ptr<MachineImage> best_image(const Setup& setup, const Options& opti
     booted.machine.reset();
     if (booted.warm_ns == 0)
         return image;
-    const auto dear = [&](std::uint64_t ns) { return ns > booted.warm_ns * kDearTimes && ns > booted.warm_ns + kDearNs; };
+    const auto dear = [&](std::uint64_t ns) {
+        return ns > booted.warm_ns * kDearTimes && ns > booted.warm_ns + kDearNs;
+    };
     auto cost = invocation_ns(setup, options, image, booted.warm_status);
     auto last = image;
     for (unsigned attempt = 1, more = 0; cost && dear(*cost) && attempt <= kAttempts; ++attempt) {
@@ -60,8 +64,10 @@ std::shared_ptr<MachineImage> best_image(const Setup& setup, const Options& opti
         more += 1 + requests;
         const auto now = invocation_ns(setup, options, last, booted.warm_status);
         if (options.verbose.general)
-            note_line(fmt::format("{}: an invocation would take {:.2f} ms of CPU, the warm-up's cheapest request took {:.2f}; after {} more: {}",
-                                  program_name(setup.program), static_cast<double>(*cost) / 1e6, static_cast<double>(booted.warm_ns) / 1e6, more,
+            note_line(fmt::format("{}: an invocation would take {:.2f} ms of CPU, the warm-up's cheapest request took "
+                                  "{:.2f}; after {} more: {}",
+                                  program_name(setup.program), static_cast<double>(*cost) / 1e6,
+                                  static_cast<double>(booted.warm_ns) / 1e6, more,
                                   now ? fmt::format("{:.2f} ms", static_cast<double>(*now) / 1e6) : "no answer"));
         if (now && *now < *cost) {
             image = last;

@@ -1,5 +1,6 @@
-// Large pages of a snapshot's image (tinykvm/memory/large_pages.hpp): chosen when it is made, kept in the cache folder by what is in
-// them, so that all snapshots of the same program have the same ones, and used by a start that finds them there.
+// Large pages of a snapshot's image (tinykvm/memory/large_pages.hpp): chosen when it is made, kept in the cache folder
+// by what is in them, so that all snapshots of the same program have the same ones, and used by a start that finds them
+// there.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,7 +16,8 @@
 
 namespace kvmserver {
 
-// Moves the hot frames that large pages will have to the end, by address: a start that has these pages leaves the frames out.
+// Moves the hot frames that large pages will have to the end, by address: a start that has these pages leaves the
+// frames out.
 void put_large_last(const tinykvm::MachineImage& image, std::vector<std::uint32_t>& hot);
 
 // The large pages worth having of an image whose first `hot` frames are the hot ones, ordered so.

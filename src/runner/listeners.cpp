@@ -32,7 +32,8 @@ SocketAddress parse_listen_address(const std::string& text) {
         auto* un = reinterpret_cast<sockaddr_un*>(&out.storage);
         const std::string path = text.substr(std::strlen(tinykvm::kUnixRule));
         if (path.empty() || path.size() >= sizeof(un->sun_path))
-            throw UserError(ExitCode::usage, fmt::format("--listen={}: a path of 1 to {} bytes is wanted", text, sizeof(un->sun_path) - 1));
+            throw UserError(ExitCode::usage, fmt::format("--listen={}: a path of 1 to {} bytes is wanted", text,
+                                                         sizeof(un->sun_path) - 1));
         un->sun_family = AF_UNIX;
         std::memcpy(un->sun_path, path.c_str(), path.size() + 1);
         out.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
@@ -52,7 +53,8 @@ SocketAddress parse_listen_address(const std::string& text) {
         v6->sin6_port = htons(rule.port);
         out.bytes = sizeof(sockaddr_in6);
     } else {
-        throw UserError(ExitCode::usage, fmt::format("--listen={}: {} is no address; give a number such as 127.0.0.1:8080", text, host));
+        throw UserError(ExitCode::usage,
+                        fmt::format("--listen={}: {} is no address; give a number such as 127.0.0.1:8080", text, host));
     }
     return out;
 }
@@ -70,7 +72,8 @@ Arrival accept_client(int listening, std::uint32_t listener) {
     Arrival client;
     client.peer.bytes = sizeof(client.peer.storage);
     client.listener = listener;
-    client.fd = UniqueFd(::accept4(listening, reinterpret_cast<sockaddr*>(&client.peer.storage), &client.peer.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    client.fd = UniqueFd(::accept4(listening, reinterpret_cast<sockaddr*>(&client.peer.storage), &client.peer.bytes,
+                                   SOCK_CLOEXEC | SOCK_NONBLOCK));
     return client;
 }
 
@@ -154,7 +157,8 @@ int Listeners::bind_path(const std::string& path, const ListenerState& socket, O
     if (place.visible && place.is_directory)
         return -EADDRINUSE;
     out.path = tinykvm::kUnixRule + path;
-    return out.name.bind(out.fd.get(), std::move(place.folder), place.name, static_cast<mode_t>(socket.flags >> tinykvm::abi::kBindModeShift & 0777),
+    return out.name.bind(out.fd.get(), std::move(place.folder), place.name,
+                         static_cast<mode_t>(socket.flags >> tinykvm::abi::kBindModeShift & 0777),
                          replace_dead_ ? tinykvm::UnixName::Dead::replaced : tinykvm::UnixName::Dead::stays);
 }
 
@@ -169,14 +173,16 @@ void Listeners::note_modes(std::vector<ListenerState>& listeners) const {
         for (const std::vector<Open>* sockets : {&bound_, &open_})
             for (const Open& open : *sockets)
                 if (const auto mode = open.id == state.id ? open.name.mode() : std::nullopt)
-                    state.flags = (state.flags & ((1u << tinykvm::abi::kBindModeShift) - 1)) | std::uint64_t{*mode} << tinykvm::abi::kBindModeShift;
+                    state.flags = (state.flags & ((1u << tinykvm::abi::kBindModeShift) - 1)) |
+                                  std::uint64_t{*mode} << tinykvm::abi::kBindModeShift;
 }
 
 void Listeners::override_first(UniqueFd listening) {
     int listens = 0;
     socklen_t bytes = sizeof(listens);
     if (::getsockopt(listening.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) < 0 || listens == 0)
-        throw UserError(ExitCode::usage, fmt::format("--listen=fd:{}: this descriptor is no listening socket", listening.get()));
+        throw UserError(ExitCode::usage,
+                        fmt::format("--listen=fd:{}: this descriptor is no listening socket", listening.get()));
     ::fcntl(listening.get(), F_SETFD, FD_CLOEXEC);
     ::fcntl(listening.get(), F_SETFL, ::fcntl(listening.get(), F_GETFL) | O_NONBLOCK);
     given_ = std::move(listening);
@@ -204,11 +210,11 @@ bool Listeners::dry_conflict(const ListenerState& socket) const {
     };
     const auto here = where(socket);
     return here && here->port != 0 && std::ranges::any_of(dry_listening_, [&](const ListenerState& other) {
-        const auto there = where(other);
-        return there && there->port == here->port && other.id != socket.id &&
-               !(socket.flags & other.flags & abi::kBindReusePort) &&
-               (here->bytes == there->bytes || covers(socket, *here, *there) || covers(other, *there, *here));
-    });
+               const auto there = where(other);
+               return there && there->port == here->port && other.id != socket.id &&
+                      !(socket.flags & other.flags & abi::kBindReusePort) &&
+                      (here->bytes == there->bytes || covers(socket, *here, *there) || covers(other, *there, *here));
+           });
 }
 
 int Listeners::bind(ListenerState& socket) {
@@ -216,7 +222,8 @@ int Listeners::bind(ListenerState& socket) {
     Open fresh;
     fresh.id = socket.id;
     if (dry_) {
-        if (socket.family == AF_UNIX) { // its name is there when the program sets its mode, unless another server has it
+        if (socket.family ==
+            AF_UNIX) { // its name is there when the program sets its mode, unless another server has it
             if (policy_ && open_socket(socket, fresh) == 0)
                 put(bound_, std::move(fresh));
             return 0;
@@ -298,14 +305,17 @@ void Listeners::open(const std::vector<tinykvm::ListenerState>& states) {
         {
             const std::lock_guard lock(mutex_);
             where = override_ ? to_string(override_->get(), override_->bytes)
-                              : to_string(reinterpret_cast<const sockaddr*>(address.data()), static_cast<socklen_t>(address.size()));
+                              : to_string(reinterpret_cast<const sockaddr*>(address.data()),
+                                          static_cast<socklen_t>(address.size()));
         }
         replace_dead_ = true;
         const int error = listen(socket, 1024);
         replace_dead_ = false;
         if (error < 0) {
             const bool used = error == -EADDRINUSE;
-            throw UserError(used ? ExitCode::conflict : error == -EACCES ? ExitCode::not_permitted : ExitCode::failure,
+            throw UserError(used               ? ExitCode::conflict
+                            : error == -EACCES ? ExitCode::not_permitted
+                                               : ExitCode::failure,
                             fmt::format("cannot listen on {}: {}{}", where, std::strerror(-error),
                                         used ? "; stop the other server or choose another address with --listen" : ""));
         }

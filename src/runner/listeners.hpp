@@ -21,7 +21,8 @@ namespace kvmserver {
 // Takes one connection without waiting; without an fd, and with errno set, when there is none.
 Arrival accept_client(int listening, std::uint32_t listener);
 
-// "host:port", ":port", "[::1]:80", "unix:/path" to an address; throws UserError(usage). Names are "localhost" or numeric.
+// "host:port", ":port", "[::1]:80", "unix:/path" to an address; throws UserError(usage). Names are "localhost" or
+// numeric.
 SocketAddress parse_listen_address(const std::string& text);
 // Binds a socket to a Unix address of that kind: one that nobody listens at any more is replaced. 0 or -errno.
 int bind_unix(int socket, const SocketAddress& address, tinykvm::UnixName& name);
@@ -29,8 +30,8 @@ int bind_unix(int socket, const SocketAddress& address, tinykvm::UnixName& name)
 int parse_listen_fd(const std::string& text);
 std::string to_string(const sockaddr* address, socklen_t bytes);
 
-// Sockets that were bound and that listen, by the guest's listener number. The program's own are in one that the process has; a
-// request machine, which is reset, has one of its own for what an invocation opens. Thread-safe.
+// Sockets that were bound and that listen, by the guest's listener number. The program's own are in one that the
+// process has; a request machine, which is reset, has one of its own for what an invocation opens. Thread-safe.
 class Listeners {
 public:
     // Where the first listener really listens instead of where the program asked.
@@ -52,7 +53,10 @@ public:
     // Opens what a snapshot listened on; throws UserError naming the address.
     void open(const std::vector<tinykvm::ListenerState>& states);
 
-    struct Listening { std::uint32_t id; int fd; };
+    struct Listening {
+        std::uint32_t id;
+        int fd;
+    };
     std::vector<Listening> all() const;
     std::vector<std::string> addresses() const; // "127.0.0.1:8080"
 

@@ -27,8 +27,7 @@ namespace {
 // Then each chunk is a run of frames, and can be mapped as a whole.
 std::vector<Frame> in_order_of_chunks(const MachineImage& image, const std::vector<Frame>& hot) {
     const auto memory = image.image->bytes();
-    const auto cold =
-        cold_order(plan_chunks(memory, address_ranks(memory, image.root.value), hot, image.image->fd()));
+    const auto cold = cold_order(plan_chunks(memory, address_ranks(memory, image.root.value), hot, image.image->fd()));
     std::vector<Frame> order = hot;
     order.insert(order.end(), cold.begin(), cold.end());
     return order;

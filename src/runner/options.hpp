@@ -35,26 +35,25 @@ struct Options {
     bool ephemeral = false;
     unsigned warmup = 0;
     std::string warmup_path = "/";
-    std::string listen;     // --listen: overrides the (first) listener's address; "" = as the program asked
+    std::string listen;        // --listen: overrides the (first) listener's address; "" = as the program asked
     bool server_first = false; // --server-first: with -e a client gets a machine before it has said anything
-    bool http = false;      // a clean machine for each HTTP request; implies ephemeral
+    bool http = false;         // a clean machine for each HTTP request; implies ephemeral
     jail::Mode jail = jail::Mode::automatic; // --jail: of run, snaprun
-    std::string cache;      // --cache: the folder of unpacked copies (src/snapshot/unpacked.hpp); "" for none
-    bool temporary = false; // the snapshot's file will not stay: no unpacked copy of it is worth keeping
-    bool strict_unique = false; // --strict-unique: no snapshot of a program whose random values would repeat
-    bool stats = false;     // --stats: counters at exit, to stderr
-    int level = 0;          // zstd level of snapshot; 0 = default
-    std::string cpu;        // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
-    bool code_as_is = false;  // --code-as-is: system calls in it are made where they are, not by stubs
-    bool check_reset = false; // --check-reset: compare the whole machine with the image after each reset
-    std::string reset;        // --reset: "", auto, dirty-bits, working-set
+    std::string cache;               // --cache: the folder of unpacked copies (src/snapshot/unpacked.hpp); "" for none
+    bool temporary = false;          // the snapshot's file will not stay: no unpacked copy of it is worth keeping
+    bool strict_unique = false;      // --strict-unique: no snapshot of a program whose random values would repeat
+    bool stats = false;              // --stats: counters at exit, to stderr
+    int level = 0;                   // zstd level of snapshot; 0 = default
+    std::string cpu;                 // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
+    bool code_as_is = false;         // --code-as-is: system calls in it are made where they are, not by stubs
+    bool check_reset = false;        // --check-reset: compare the whole machine with the image after each reset
+    std::string reset;               // --reset: "", auto, dirty-bits, working-set
     bool keep_working_memory = true; // --no-ephemeral-keep-working-memory clears it
 
     tinykvm::Permissions permissions;
     std::vector<std::string> hidden; // Permissions::hidden, whichever permissions apply
     tinykvm::Limits limits;
-    std::vector<Ceilings>
-        ceilings; // of functions: a snapshot's permissions and limits are cut down to each of these
+    std::vector<Ceilings> ceilings; // of functions: a snapshot's permissions and limits are cut down to each of these
     // What the user set on the command line or in the file, by long name: snaprun takes the snapshot's own
     // permissions and limits for those that are not here.
     std::vector<std::string> given;

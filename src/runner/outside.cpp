@@ -34,7 +34,8 @@ UniqueFd start(const std::function<void(int socket)>& work) {
         throw_errno("fork");
     if (child > 0)
         return ours;
-    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) // Ctrl-C at a terminal comes to all; the end of the other one is ours
+    for (const int number :
+         {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) // Ctrl-C at a terminal comes to all; the end of the other one is ours
         ::signal(number, SIG_IGN);
     if (::dup2(theirs.get(), kSocket) < 0 || ::close_range(kSocket + 1, ~0u, 0) < 0)
         ::_exit(1);

@@ -1,5 +1,5 @@
-// What stays outside of the jail of `run` and `snaprun` (own_jail.hpp): processes that do one small thing each for the one inside, and trust
-// nothing that it says. They end with it. To be made before the jail.
+// What stays outside of the jail of `run` and `snaprun` (own_jail.hpp): processes that do one small thing each for the
+// one inside, and trust nothing that it says. They end with it. To be made before the jail.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace kvmserver {
 
-// Gives and makes copies of unpacked pages (src/link/cache_link.hpp), for a CacheClient. Its process works with memory and OpenSSL, whose
-// locks another thread may hold at a fork: to be made while there is no other thread.
+// Gives and makes copies of unpacked pages (src/link/cache_link.hpp), for a CacheClient. Its process works with memory
+// and OpenSSL, whose locks another thread may hold at a fork: to be made while there is no other thread.
 class CacheOutside {
 public:
     explicit CacheOutside(const FolderCache& cache); // throws HostError
@@ -23,7 +23,8 @@ private:
     tinykvm::UniqueFd socket_;
 };
 
-// Whether a path of the host exists, for advice on permissions: inside there is nothing to be seen of it. Throws HostError.
+// Whether a path of the host exists, for advice on permissions: inside there is nothing to be seen of it. Throws
+// HostError.
 std::function<bool(const std::string&)> existence_outside();
 
 } // namespace kvmserver

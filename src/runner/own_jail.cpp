@@ -38,8 +38,9 @@ void OwnJail::enter(Setup& setup, const Options& options, bool will_listen) {
     plan.hidden = options.hidden;
     jail_.enter(plan);
     if (!jail_.missing().empty())
-        note_line(fmt::format("walls that this host does not allow: {}; kvmserver doctor says more, --jail=off does without any",
-                              jail::text_of(jail_.missing())));
+        note_line(fmt::format(
+            "walls that this host does not allow: {}; kvmserver doctor says more, --jail=off does without any",
+            jail::text_of(jail_.missing())));
     if (options.on_walls)
         options.on_walls();
 }

@@ -19,12 +19,14 @@ struct OwnReply {
 // machine has no room for a connection.
 OwnReply ask(tinykvm::Machine& machine, Driver& driver, std::string request, const tinykvm::Limits& limits);
 
-// Runs it until it waits for its next connection. False: it does not within `seconds` of CPU time and waiting, or ended.
+// Runs it until it waits for its next connection. False: it does not within `seconds` of CPU time and waiting, or
+// ended.
 bool settle(tinykvm::Machine& machine, Driver& driver, double seconds);
 
-// Lets the timers run that are due within kTimersAheadSeconds, by moving the machine's clock on. What a program has put off (V8
-// collects garbage in steps, eight seconds after each other; with the React example the last is 154 s after the last request) is done
-// once here, and not in each invocation of an image that is as old. Returns quiescent, or why it does not wait for connections any more.
+// Lets the timers run that are due within kTimersAheadSeconds, by moving the machine's clock on. What a program has put
+// off (V8 collects garbage in steps, eight seconds after each other; with the React example the last is 154 s after the
+// last request) is done once here, and not in each invocation of an image that is as old. Returns quiescent, or why it
+// does not wait for connections any more.
 inline constexpr std::uint64_t kTimersAheadSeconds = 180;
 DriveEnd run_out_timers(tinykvm::Machine& machine, Driver& driver, double seconds);
 

@@ -19,9 +19,11 @@ std::string find_random_state(tinykvm::MachineImage& image, const std::string& n
     if (name.empty())
         return found.left_out;
     for (const tinykvm::EntropyRegion& region : image.entropy)
-        note_line(fmt::format("{}: {}: {} bytes at {:#x} are filled anew before every invocation", name, region.source, region.bytes, region.at));
+        note_line(fmt::format("{}: {}: {} bytes at {:#x} are filled anew before every invocation", name, region.source,
+                              region.bytes, region.at));
     note_line(fmt::format("{}: looked for random state in {:.1f} ms, {:.1f} of them to copy memory", name,
-                          static_cast<double>(tinykvm::host_mono_ns() - begin) / 1e6, static_cast<double>(copied - begin) / 1e6));
+                          static_cast<double>(tinykvm::host_mono_ns() - begin) / 1e6,
+                          static_cast<double>(copied - begin) / 1e6));
     return found.left_out;
 }
 

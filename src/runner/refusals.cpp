@@ -38,7 +38,8 @@ std::vector<std::string> by_folder(const std::vector<std::string>& paths) {
         return std::pair(false, path);
     };
     for (const std::string& path : paths)
-        if (const std::string shown = covered(path).second; !beneath_one_of(out, shown)) // by order the folder comes first
+        if (const std::string shown = covered(path).second;
+            !beneath_one_of(out, shown)) // by order the folder comes first
             out.push_back(shown);
     return out;
 }
@@ -82,7 +83,8 @@ std::vector<std::string> Refusals::values_of(const std::string& flag) const {
     std::vector<std::string> values;
     const auto write = flags_.find("allow-write");
     for (const std::string& value : flags_.at(flag)) {
-        if (flag == "allow-read" && ((exists_ && !exists_(value)) || (write != flags_.end() && write->second.contains(value))))
+        if (flag == "allow-read" &&
+            ((exists_ && !exists_(value)) || (write != flags_.end() && write->second.contains(value))))
             continue;
         values.push_back(value);
     }
@@ -105,12 +107,14 @@ std::vector<std::string> Refusals::advice() const {
                 options.push_back(for_shell("--volume=" + value));
         else
             options.push_back(for_shell(fmt::format("--{}={}", flag, fmt::join(values, ","))));
-        lines.push_back(fmt::format("{} = [{}]{}", flag, fmt::join(quoted, ", "), more ? fmt::format("  # and {} more", more) : ""));
+        lines.push_back(fmt::format("{} = [{}]{}", flag, fmt::join(quoted, ", "),
+                                    more ? fmt::format("  # and {} more", more) : ""));
     }
     if (options.empty())
         return {};
-    lines.insert(lines.begin(), {fmt::format("it lacked permissions; this would allow what was refused: {}", fmt::join(options, " ")),
-                                 "or as lines of kvmserver.toml:"});
+    lines.insert(lines.begin(),
+                 {fmt::format("it lacked permissions; this would allow what was refused: {}", fmt::join(options, " ")),
+                  "or as lines of kvmserver.toml:"});
     return lines;
 }
 

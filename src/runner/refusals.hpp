@@ -16,8 +16,8 @@ public:
     bool empty() const { return flags_.empty(); }
     // How it is found out which files are there; all are, if it is not said.
     void set_exists(std::function<bool(const std::string& path)> exists) { exists_ = std::move(exists); }
-    // What would have been allowed by which flags, and the same for a manifest. Files that are not there are left out: programs
-    // look in many places. Empty when nothing is left.
+    // What would have been allowed by which flags, and the same for a manifest. Files that are not there are left out:
+    // programs look in many places. Empty when nothing is left.
     std::vector<std::string> advice() const;
 
 private:

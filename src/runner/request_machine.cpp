@@ -18,9 +18,8 @@ bool uses_dirty_bits(const Setup& setup, const Options& options) {
     return options.reset == "dirty-bits" || (options.reset != "working-set" && setup.env.kind.dirty_bits);
 }
 
-RequestMachine::RequestMachine(const Setup& setup, const Options& options,
-                               std::shared_ptr<const MachineImage> image, ArrivalSource& arrivals,
-                               WorkerStats& stats, const Stopper& stop)
+RequestMachine::RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image,
+                               ArrivalSource& arrivals, WorkerStats& stats, const Stopper& stop)
     : setup_(setup), options_(options), image_(std::move(image)), arrivals_(arrivals), stats_(stats),
       driver_(Driver::Own::real, note_line, stop) {}
 
@@ -84,12 +83,13 @@ void RequestMachine::finish(DriveEnd end) {
         const Stop& stop = driver_.stop();
         stats_.failures.fetch_add(1, std::memory_order_relaxed);
         if (stop.kind == StopKind::exited)
-            note_line(fmt::format(
-                "{}: exited with status {} during a request; the connection is closed, the machine reset",
-                name, stop.status));
+            note_line(
+                fmt::format("{}: exited with status {} during a request; the connection is closed, the machine reset",
+                            name, stop.status));
         else if (stop.kind == StopKind::no_memory)
             note_line(fmt::format("{}: a request took more than {}; the connection is closed, the machine reset", name,
-                                  memory_beside_image(setup_.env.limits, image_->image->bytes().size()) < setup_.env.limits.request_memory
+                                  memory_beside_image(setup_.env.limits, image_->image->bytes().size()) <
+                                          setup_.env.limits.request_memory
                                       ? "--max-main-memory leaves beside the image"
                                       : "--max-request-memory"));
         else

@@ -14,8 +14,7 @@ namespace kvmserver {
 
 // Summed over machines.
 struct WorkerStats {
-    std::atomic<std::uint64_t> connections{0}, exits{0}, pages_copied{0}, pages_dropped{0}, reset_ns{0},
-        failures{0};
+    std::atomic<std::uint64_t> connections{0}, exits{0}, pages_copied{0}, pages_dropped{0}, reset_ns{0}, failures{0};
     std::mutex mutex;
     std::map<std::uint32_t, std::uint64_t> reasons; // of exits, see Machine::exit_reasons; by mutex
 };
@@ -26,9 +25,8 @@ bool uses_dirty_bits(const Setup& setup, const Options& options);
 // Belongs to one thread, the arguments must outlive it.
 class RequestMachine {
 public:
-    RequestMachine(const Setup& setup, const Options& options,
-                   std::shared_ptr<const tinykvm::MachineImage> image, ArrivalSource& arrivals,
-                   WorkerStats& stats, const Stopper& stop);
+    RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image,
+                   ArrivalSource& arrivals, WorkerStats& stats, const Stopper& stop);
     // Makes the machine. Throws HostError, UserError.
     void prepare();
     // Waits for a client, serves it and puts every bit back. True until the server is to stop.

@@ -28,8 +28,8 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const UnpackedCache> c
     memory_ = Image::create(state.frames, std::move(ahead.memory));
     loader_ = std::make_shared<SnapshotLoader>(std::move(reader), std::move(cache), *memory_);
     memory_->set_loader(loader_);
-    // The hot part is unpacked from its beginning by a thread, while this one gets KVM, the VMs and the sockets ready and then goes
-    // to meet it from the end. Not more threads: writes to one memfd wait for each other.
+    // The hot part is unpacked from its beginning by a thread, while this one gets KVM, the VMs and the sockets ready
+    // and then goes to meet it from the end. Not more threads: writes to one memfd wait for each other.
     std::atomic<std::size_t> end = loader_->hot_chunks();
     auto front = std::async(std::launch::async, [&] {
         std::size_t chunk = 0;
@@ -47,9 +47,8 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const UnpackedCache> c
     if (!cpu.compatible())
         throw UserError(
             ExitCode::bad_snapshot,
-            fmt::format(
-                "{}: {}; this host's CPU lacks them: build the snapshot here, or with --cpu x86-64-v2", name,
-                cpu.text()));
+            fmt::format("{}: {}; this host's CPU lacks them: build the snapshot here, or with --cpu x86-64-v2", name,
+                        cpu.text()));
     const unsigned host_bits = kvm::physical_bits(setup_->env.cpu);
     setup_->env.cpu = guest_cpu(state.cpu);
     const bool large_reach = std::min(host_bits, kvm::physical_bits(setup_->env.cpu)) >= LargePages::kPhysicalBits;
@@ -67,9 +66,9 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const UnpackedCache> c
     memory_->give_back_prepared(loader_->end_of(first_chunks_));
     all_kept_ = large.all && loader_->hot_from_cache() >= first_chunks_;
     if (options.verbose.general && loader_->hot_from_cache() > 0)
-        note_line(fmt::format("{}: {} of {} hot chunks and {} of {} large pages were kept unpacked in {}",
-                              name, loader_->hot_from_cache(), first_chunks_, large.at.size(),
-                              state.large_pages.size(), loader_->cache().where()));
+        note_line(fmt::format("{}: {} of {} hot chunks and {} of {} large pages were kept unpacked in {}", name,
+                              loader_->hot_from_cache(), first_chunks_, large.at.size(), state.large_pages.size(),
+                              loader_->cache().where()));
     std::vector<std::string> warnings;
     image_ = from_state(state, memory_, *setup_->policy, warnings);
     for (const std::string& warning : warnings)

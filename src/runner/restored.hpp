@@ -17,18 +17,18 @@ namespace kvmserver {
 class Restored {
 public:
     enum class Sockets { open, none }; // whether those that the program listened on are opened
-    // Called with the setup and the image, before any machine is made of it; the image that it returns, with the same memory, is
-    // used instead.
-    using Change = std::function<std::shared_ptr<tinykvm::MachineImage>(
-        const Setup&, std::shared_ptr<tinykvm::MachineImage>)>;
+    // Called with the setup and the image, before any machine is made of it; the image that it returns, with the same
+    // memory, is used instead.
+    using Change =
+        std::function<std::shared_ptr<tinykvm::MachineImage>(const Setup&, std::shared_ptr<tinykvm::MachineImage>)>;
     // What can be done before it is known which snapshot it will be.
     struct Ahead {
         std::unique_ptr<Setup> setup; // by begin_restored()
         tinykvm::ImageMemory memory;
     };
     // Throws UserError, HostError.
-    Restored(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, const Options& options,
-             Sockets sockets, const Change& change = {}, Ahead ahead = {});
+    Restored(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, const Options& options, Sockets sockets,
+             const Change& change = {}, Ahead ahead = {});
     ~Restored(); // ends the filling
     Restored(const Restored&) = delete;
     Restored& operator=(const Restored&) = delete;
@@ -44,9 +44,7 @@ public:
     bool damaged() const { return damaged_; }
     // Of Options::env: lines about those that the program will not see, for there is no room for them (set_late_env).
     const std::vector<std::string>& env_problems() const { return env_problems_; }
-    std::uint64_t hot_bytes() const {
-        return hot_bytes_;
-    } // in memory, that were there before the first request
+    std::uint64_t hot_bytes() const { return hot_bytes_; } // in memory, that were there before the first request
 
 private:
     bool wait(int ms);

@@ -44,8 +44,7 @@ int run_snapshot(const Options& options) {
     if (outside && worth_copies(reader))
         copies = std::move(*outside).allow(pages_in(reader) * kPageSize);
     outside.reset();
-    Restored restored(std::move(reader), cache, options, Restored::Sockets::open, {},
-                      std::move(ahead));
+    Restored restored(std::move(reader), cache, options, Restored::Sockets::open, {}, std::move(ahead));
     for (const std::string& problem : restored.env_problems())
         note_line("--env: " + problem);
     if (copies)

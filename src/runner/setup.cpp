@@ -81,8 +81,7 @@ ProgramFacts facts_of(const ProgramSpec& program, const Limits& limits) {
 } // namespace
 
 void note_line(const std::string& line) {
-    const std::string text =
-        "kvmserver: " + printable(line) + "\n" /* names and texts of the guest may be in it */;
+    const std::string text = "kvmserver: " + printable(line) + "\n" /* names and texts of the guest may be in it */;
     (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -93,16 +92,15 @@ std::string program_name(const ProgramSpec& program) {
 
 std::unique_ptr<Setup> set_up_program(const Options& options) {
     const char* path = std::getenv("PATH");
-    ProgramSpec program = resolve_program(options.program, options.args, options.cwd,
-                                          path ? path : "/usr/local/bin:/usr/bin:/bin");
+    ProgramSpec program =
+        resolve_program(options.program, options.args, options.cwd, path ? path : "/usr/local/bin:/usr/bin:/bin");
     program.env = guest_environment(options);
     program.late_env = options.late_env;
     Permissions permissions = options.permissions;
     permissions.hidden = options.hidden;
     for (std::string& file : implied_files(program))
         permissions.implied_read.push_back(std::move(file));
-    auto setup =
-        std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}, {}});
+    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}, {}});
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, options.limits));
     for (const std::string& warning : setup->policy->warnings())
         note_line(warning);
@@ -170,17 +168,10 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
 
 int report_stop(const std::string& name, const Stop& stop) {
     switch (stop.kind) {
-    case StopKind::exited:
-        return stop.status;
-    case StopKind::killed:
-        note_line(fmt::format("{}: {}", name, stop.report));
-        return 128 + stop.status;
-    case StopKind::no_memory:
-        note_line(fmt::format("{}: {}; raise --max-main-memory", name, stop.report));
-        return 1;
-    default:
-        note_line(fmt::format("{}: the machine broke: {}", name, stop.report));
-        return 1;
+    case StopKind::exited: return stop.status;
+    case StopKind::killed: note_line(fmt::format("{}: {}", name, stop.report)); return 128 + stop.status;
+    case StopKind::no_memory: note_line(fmt::format("{}: {}; raise --max-main-memory", name, stop.report)); return 1;
+    default: note_line(fmt::format("{}: the machine broke: {}", name, stop.report)); return 1;
     }
 }
 
@@ -214,7 +205,8 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
         const bool computed = booted.driver->overrun() == Overrun::computed;
         note_line(fmt::format("{}: did not wait for a connection within {:.4g} s{}; it needs more time "
                               "(--max-boot-time) or is no server",
-                              name, options.limits.boot_seconds, computed ? " of CPU time" : ", most of which it waited for something else"));
+                              name, options.limits.boot_seconds,
+                              computed ? " of CPU time" : ", most of which it waited for something else"));
         booted.exit_code = static_cast<int>(ExitCode::unreachable);
     } else {
         booted.exit_code = report_stop(name, booted.driver->stop());
@@ -249,9 +241,9 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
             throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
                                                    options.warmup_path + ": " + booted.driver->stop().report);
         if (reply.end == DriveEnd::timeout)
-            throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " +
-                                                       options.warmup_path +
-                                                       " and close: it " + overrun_text(booted.driver->overrun(), options.limits));
+            throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " + options.warmup_path +
+                                                       " and close: it " +
+                                                       overrun_text(booted.driver->overrun(), options.limits));
         if (!settle(*booted.machine, *booted.driver, options.limits.boot_seconds))
             throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
     }
@@ -259,8 +251,9 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
 }
 
 bool prepare_for_image(Booted& booted, const Options& options, const std::string& name) {
-    // What a garbage collection by timer throws away (V8: code not used of late, and all that it has optimised), the last requests bring
-    // back. Fewer than a thousand are not enough for V8 to optimise again, but for garbage that makes it put off the next collection.
+    // What a garbage collection by timer throws away (V8: code not used of late, and all that it has optimised), the
+    // last requests bring back. Fewer than a thousand are not enough for V8 to optimise again, but for garbage that
+    // makes it put off the next collection.
     constexpr unsigned kManyRequests = 1000;
     const unsigned after = options.warmup >= kManyRequests ? options.warmup / 10 * 9 : std::min(options.warmup, 2u);
     booted.warm_ns = warm_up(booted, options, options.warmup - after);
@@ -270,9 +263,10 @@ bool prepare_for_image(Booted& booted, const Options& options, const std::string
         booted.warm_ns = booted.warm_ns == 0 ? least : std::min(least, booted.warm_ns);
         return true;
     }
-    const std::string when = fmt::format("when its timers of the next {} s ran out, as they have when its image is used: a server must go on "
-                                         "waiting for connections",
-                                         kTimersAheadSeconds);
+    const std::string when = fmt::format(
+        "when its timers of the next {} s ran out, as they have when its image is used: a server must go on "
+        "waiting for connections",
+        kTimersAheadSeconds);
     if (booted.end == DriveEnd::stopped) {
         booted.exit_code = report_stop(name, booted.driver->stop());
         note_line(fmt::format("{}: ended {}", name, when));

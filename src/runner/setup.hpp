@@ -40,9 +40,9 @@ struct Booted {
     int exit_code = 0;
     DriveEnd end = DriveEnd::quiescent; // how the boot ended
     double seconds = 0;
-    std::uint64_t warm_ns = 0;  // CPU time of the cheapest request of the warm-up; 0: there was none
-    std::string warm_reply;     // the last one to warm_up(), or its beginning
-    unsigned warm_status = 0;   // of the last reply to warm_up(); 0: that was not HTTP
+    std::uint64_t warm_ns = 0; // CPU time of the cheapest request of the warm-up; 0: there was none
+    std::string warm_reply;    // the last one to warm_up(), or its beginning
+    unsigned warm_status = 0;  // of the last reply to warm_up(); 0: that was not HTTP
 };
 // `must_listen`: ending before that is an error and boot time is limited.
 Booted boot_program(const Setup& setup, const Options& options, bool must_listen);
@@ -51,8 +51,9 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
 // of the cheapest of them, in nanoseconds; 0 for none. Throws UserError when one is not answered.
 std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests);
 
-// All that comes between the boot and the image: warm-up, and nothing left to do that a timer has put off (run_out_timers). False
-// when the program ended meanwhile or was asked to: told, and `booted` is as after a boot that failed.
+// All that comes between the boot and the image: warm-up, and nothing left to do that a timer has put off
+// (run_out_timers). False when the program ended meanwhile or was asked to: told, and `booted` is as after a boot that
+// failed.
 bool prepare_for_image(Booted& booted, const Options& options, const std::string& name);
 
 // The exit code for a machine that stopped, having told why.

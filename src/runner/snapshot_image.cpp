@@ -27,10 +27,9 @@ bool worth_copies(const SnapshotReader& reader) {
     return bytes >= UnpackedCache::kWorthBytes && reader.copy_name(0);
 }
 
-SnapshotLoader::SnapshotLoader(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache,
-                               tinykvm::Image& image)
-    : reader_(std::move(reader)), cache_(std::move(cache)),
-      caches_(worth_copies(reader_) && cache_->usable()), image_(image), states_(reader_.chunks().size()) {
+SnapshotLoader::SnapshotLoader(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, tinykvm::Image& image)
+    : reader_(std::move(reader)), cache_(std::move(cache)), caches_(worth_copies(reader_) && cache_->usable()),
+      image_(image), states_(reader_.chunks().size()) {
     while (hot_ < reader_.chunks().size() && reader_.chunks()[hot_].hot)
         ++hot_;
 }
@@ -101,8 +100,7 @@ void SnapshotLoader::load_chunk(std::size_t chunk) {
     }
     if (seen == failed)
         throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot,
-                                 reader_.path().string() +
-                                     ": a part of the snapshot cannot be read; build it anew");
+                                 reader_.path().string() + ": a part of the snapshot cannot be read; build it anew");
 }
 
 void SnapshotLoader::fill(std::size_t number) {
@@ -133,8 +131,8 @@ void SnapshotLoader::fill(std::size_t number) {
     if (!map)
         return;
     try {
-        image_.add_part({std::move(copy), std::uint64_t{longest->page} * tinykvm::kPageSize, longest->first,
-                         longest->count});
+        image_.add_part(
+            {std::move(copy), std::uint64_t{longest->page} * tinykvm::kPageSize, longest->first, longest->count});
     } catch (const std::system_error&) {
         // No more mappings to be had: those that have it hold what is copied now. Its file is closed.
         if (pages.empty())
@@ -152,8 +150,8 @@ std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const 
     return without;
 }
 
-void offer_chunks(const SnapshotReader& reader, const UnpackedCache& cache,
-                  std::span<const std::size_t> chunks, const std::function<bool()>& go_on) {
+void offer_chunks(const SnapshotReader& reader, const UnpackedCache& cache, std::span<const std::size_t> chunks,
+                  const std::function<bool()>& go_on) {
     for (const std::size_t chunk : chunks) {
         if (!go_on())
             return;

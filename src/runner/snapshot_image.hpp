@@ -29,16 +29,20 @@ public:
     // Loads chunks [first, last) of the file's order.
     void load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop);
     // From now on the cold chunks that are loaded are parts of the image in files of the cache, which are
-    // made if need be. Nobody may write to the image's frames any more, but those that are loaded already, and by Image::replace().
+    // made if need be. Nobody may write to the image's frames any more, but those that are loaded already, and by
+    // Image::replace().
     void map_cold_chunks() { maps_ = caches_; }
     bool caches() const { return caches_; }
-    void use_cache(std::shared_ptr<const UnpackedCache> cache) { cache_ = std::move(cache); } // not while there are threads
+    void use_cache(std::shared_ptr<const UnpackedCache> cache) {
+        cache_ = std::move(cache);
+    } // not while there are threads
 
     std::size_t chunks() const { return states_.size(); }
     std::size_t hot_chunks() const { return hot_; }
     // So many chunks from the first on hold all hot frames but these.
     std::size_t hot_chunks_without(std::span<const tinykvm::FrameRun> frames) const;
-    std::uint32_t end_of(std::size_t chunks) const; // none of the first so many chunks fills that frame or one behind it
+    std::uint32_t
+    end_of(std::size_t chunks) const; // none of the first so many chunks fills that frame or one behind it
     std::size_t hot_from_cache() const { return hot_from_cache_; } // so far
     const SnapshotReader& reader() const { return reader_; }
     const UnpackedCache& cache() const { return *cache_; }
@@ -69,7 +73,7 @@ bool worth_copies(const SnapshotReader& reader);
 // The hot chunks that the cache has no copies of; and makes these, for as long as `go_on` says so before
 // each. Throws UserError (bad_snapshot).
 std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const UnpackedCache& cache);
-void offer_chunks(const SnapshotReader& reader, const UnpackedCache& cache,
-                  std::span<const std::size_t> chunks, const std::function<bool()>& go_on);
+void offer_chunks(const SnapshotReader& reader, const UnpackedCache& cache, std::span<const std::size_t> chunks,
+                  const std::function<bool()>& go_on);
 
 } // namespace kvmserver

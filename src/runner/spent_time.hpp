@@ -17,8 +17,9 @@ enum class Overrun {
     total,    // the request as a whole took too long
 };
 
-// The CPU time of this thread since the last progress, and the waits that count. Time in which the thread could run but the
-// host gave the CPU to others is nobody's, as long as it gets its `share` of it. Belongs to the thread that runs the machine.
+// The CPU time of this thread since the last progress, and the waits that count. Time in which the thread could run but
+// the host gave the CPU to others is nobody's, as long as it gets its `share` of it. Belongs to the thread that runs
+// the machine.
 class SpentTime {
 public:
     void restart(std::uint64_t now_ns) {

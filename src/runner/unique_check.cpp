@@ -68,12 +68,16 @@ std::vector<std::string> check_unique(const Setup& setup, const Options& options
         return {};
     std::vector<std::string> lines;
     for (const unique::Repeat& repeat : repeats) {
-        lines.push_back(fmt::format("every request to {} answers \"{}\" in {}", options.warmup_path, printed(repeat.value), repeat.where));
+        lines.push_back(fmt::format("every request to {} answers \"{}\" in {}", options.warmup_path,
+                                    printed(repeat.value), repeat.where));
         note_line(fmt::format("{}: {}: its random generator was seeded before the snapshot", name, lines.back()));
     }
-    const std::string advice = "seed it in each request, use getrandom(2), or mark its state as an entropy region (docs/UNIQUENESS.md)";
+    const std::string advice =
+        "seed it in each request, use getrandom(2), or mark its state as an entropy region (docs/UNIQUENESS.md)";
     if (options.strict_unique)
-        throw UserError(ExitCode::failure, fmt::format("{}: --strict-unique: random values would repeat in every request; {}", name, advice));
+        throw UserError(
+            ExitCode::failure,
+            fmt::format("{}: --strict-unique: random values would repeat in every request; {}", name, advice));
     note_line(fmt::format("{}: {}", name, advice));
     return lines;
 }

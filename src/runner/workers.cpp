@@ -53,13 +53,17 @@ void print_stats(WorkerStats& s, bool resets) {
     const double n = std::max<double>(1, static_cast<double>(s.connections.load()));
     std::string each = fmt::format("{:.2f} exits", static_cast<double>(s.exits.load()) / n);
     if (resets)
-        each += fmt::format(", {:.1f} pages copied back, {:.1f} dropped, reset {:.1f} us", static_cast<double>(s.pages_copied.load()) / n,
-                            static_cast<double>(s.pages_dropped.load()) / n, static_cast<double>(s.reset_ns.load()) / n / 1000);
-    note_line(fmt::format("{} connections, {} failed; per connection: {}", s.connections.load(), s.failures.load(), each));
+        each +=
+            fmt::format(", {:.1f} pages copied back, {:.1f} dropped, reset {:.1f} us",
+                        static_cast<double>(s.pages_copied.load()) / n, static_cast<double>(s.pages_dropped.load()) / n,
+                        static_cast<double>(s.reset_ns.load()) / n / 1000);
+    note_line(
+        fmt::format("{} connections, {} failed; per connection: {}", s.connections.load(), s.failures.load(), each));
     const std::lock_guard lock(s.mutex);
     std::string line;
     for (const auto& [reason, count] : s.reasons)
-        line += fmt::format("{}{} {:.2f}", line.empty() ? "" : ", ", Machine::reason_name(reason), static_cast<double>(count) / n);
+        line += fmt::format("{}{} {:.2f}", line.empty() ? "" : ", ", Machine::reason_name(reason),
+                            static_cast<double>(count) / n);
     if (!line.empty())
         note_line("exits per connection: " + line);
 }

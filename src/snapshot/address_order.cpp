@@ -15,8 +15,7 @@ constexpr std::uint64_t kAddress = 0x000f'ffff'ffff'f000;
 
 class Walk {
 public:
-    explicit Walk(std::span<const std::byte> memory)
-        : memory_(memory), seen_(memory.size() / tinykvm::kPageSize) {}
+    explicit Walk(std::span<const std::byte> memory) : memory_(memory), seen_(memory.size() / tinykvm::kPageSize) {}
 
     void visit_table(std::uint64_t frame, unsigned level) {
         if (!mark(frame))

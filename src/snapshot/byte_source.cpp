@@ -63,8 +63,8 @@ public:
                 throw FormatError("truncated: its pieces are too few");
             const Piece& from = *std::prev(piece++);
             const std::uint64_t skipped = offset - from.offset;
-            const auto part = bytes.first(
-                static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
+            const auto part =
+                bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
             read_fully(from.file.get(), skipped, part, from.name);
             offset += part.size();
             bytes = bytes.subspan(part.size());
@@ -83,9 +83,8 @@ private:
 
 std::unique_ptr<ByteSource> regular_file(UniqueFd fd, const struct stat& info, const std::string& name) {
     if (!S_ISREG(info.st_mode))
-        throw UserError(ExitCode::bad_snapshot,
-                        fmt::format("{}: not a snapshot: it is {}", tinykvm::printable(name),
-                                    S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
+        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: not a snapshot: it is {}", tinykvm::printable(name),
+                                                            S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
     return std::make_unique<FileSource>(std::move(fd), info, name);
 }
 

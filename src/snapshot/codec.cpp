@@ -46,14 +46,11 @@ std::size_t checked(std::size_t result) {
 
 } // namespace
 
-bool is_fast(const Effort& effort, bool hot) {
-    return hot && effort.level == 0 && effort.total_raw > kSmallTotal;
-}
+bool is_fast(const Effort& effort, bool hot) { return hot && effort.level == 0 && effort.total_raw > kSmallTotal; }
 
 std::string effort_name(const Effort& effort) {
     // The version of the library too: another one may compress better.
-    return fmt::format("{}{}-zstd{}", effort.level,
-                       effort.level == 0 && effort.total_raw <= kSmallTotal ? "small" : "",
+    return fmt::format("{}{}-zstd{}", effort.level, effort.level == 0 && effort.total_raw <= kSmallTotal ? "small" : "",
                        ZSTD_versionNumber());
 }
 
@@ -71,8 +68,8 @@ Filter ChunkCompressor::choose(std::span<const std::byte> raw) {
     std::size_t best_bytes = 0;
     for (const Filter filter : kFilters) {
         apply_filter(filter, raw, filtered_.data());
-        std::size_t bytes = checked(ZSTD_compressCCtx(probe_.get(), scratch_.data(), scratch_.size(),
-                                                      filtered_.data(), raw.size(), kProbeLevel));
+        std::size_t bytes = checked(ZSTD_compressCCtx(probe_.get(), scratch_.data(), scratch_.size(), filtered_.data(),
+                                                      raw.size(), kProbeLevel));
         if (filter != Filter::none)
             bytes += bytes / kFilterGain;
         if (filter == Filter::none || bytes < best_bytes) {
@@ -87,14 +84,14 @@ ChunkCompressor::Result ChunkCompressor::compress(std::span<const std::byte> raw
     filtered_.resize(raw.size());
     scratch_.resize(ZSTD_compressBound(raw.size()));
     if (hot && fast_hot_) {
-        const std::size_t bytes = checked(ZSTD_compressCCtx(probe_.get(), scratch_.data(), scratch_.size(),
-                                                            raw.data(), raw.size(), kHotLevel));
+        const std::size_t bytes = checked(
+            ZSTD_compressCCtx(probe_.get(), scratch_.data(), scratch_.size(), raw.data(), raw.size(), kHotLevel));
         return {Filter::none, {scratch_.begin(), scratch_.begin() + static_cast<std::ptrdiff_t>(bytes)}};
     }
     const Filter filter = choose(raw);
     apply_filter(filter, raw, filtered_.data());
-    const std::size_t bytes = checked(
-        ZSTD_compress2(context_.get(), scratch_.data(), scratch_.size(), filtered_.data(), raw.size()));
+    const std::size_t bytes =
+        checked(ZSTD_compress2(context_.get(), scratch_.data(), scratch_.size(), filtered_.data(), raw.size()));
     return {filter, {scratch_.begin(), scratch_.begin() + static_cast<std::ptrdiff_t>(bytes)}};
 }
 
@@ -113,8 +110,7 @@ bool decompress(std::span<const std::byte> stored, std::span<std::byte> raw) {
     thread_local const std::unique_ptr<ZSTD_DCtx, Free> context(ZSTD_createDCtx());
     if (!context)
         throw std::bad_alloc();
-    return ZSTD_decompressDCtx(context.get(), raw.data(), raw.size(), stored.data(), stored.size()) ==
-           raw.size();
+    return ZSTD_decompressDCtx(context.get(), raw.data(), raw.size(), stored.data(), stored.size()) == raw.size();
 }
 
 } // namespace kvmserver

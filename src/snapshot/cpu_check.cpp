@@ -48,8 +48,7 @@ std::vector<std::string> features_in(const FeatureRegister& reg, std::uint32_t v
 std::string CpuDifference::text() const {
     std::string text;
     if (!features.empty())
-        text =
-            fmt::format("needs CPU feature{} {}", features.size() == 1 ? "" : "s", fmt::join(features, ", "));
+        text = fmt::format("needs CPU feature{} {}", features.size() == 1 ? "" : "s", fmt::join(features, ", "));
     if (!layout.empty())
         text += fmt::format("{}this CPU saves {} state in another place", text.empty() ? "" : "; ",
                             fmt::join(layout, ", "));

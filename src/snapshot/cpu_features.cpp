@@ -143,24 +143,17 @@ std::span<const FeatureRegister> feature_registers() { return kRegisters; }
 
 const char* state_name(unsigned bit) {
     switch (bit) {
-    case 2:
-        return "avx";
+    case 2: return "avx";
     case 3:
-    case 4:
-        return "mpx";
+    case 4: return "mpx";
     case 5:
     case 6:
-    case 7:
-        return "avx-512";
-    case 9:
-        return "pkru";
+    case 7: return "avx-512";
+    case 9: return "pkru";
     case 17:
-    case 18:
-        return "amx";
-    case 19:
-        return "apx";
-    default:
-        return "unknown vector";
+    case 18: return "amx";
+    case 19: return "apx";
+    default: return "unknown vector";
     }
 }
 

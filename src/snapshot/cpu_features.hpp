@@ -18,8 +18,7 @@ struct FeatureRegister {
     std::uint32_t tinykvm::CpuidLeaf::*reg;
     const char* reg_name;
     std::span<const FeatureBit> features;
-    std::uint32_t
-        ignored; // for the kernel only, hints that do no harm where they are missing, or reserved for ever
+    std::uint32_t ignored; // for the kernel only, hints that do no harm where they are missing, or reserved for ever
 };
 std::span<const FeatureRegister> feature_registers();
 

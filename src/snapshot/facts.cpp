@@ -22,9 +22,12 @@ template <>
 struct Fields<SnapshotFacts> {
     using T = SnapshotFacts;
     static constexpr auto all() {
-        return std::tuple{Field{"guest_abi", &T::guest_abi}, Field{"frames", &T::frames},
-                          Field{"threads", &T::threads},     Field{"pieces", &T::pieces},
-                          Field{"permissions", &T::permissions}, Field{"limits", &T::limits},
+        return std::tuple{Field{"guest_abi", &T::guest_abi},
+                          Field{"frames", &T::frames},
+                          Field{"threads", &T::threads},
+                          Field{"pieces", &T::pieces},
+                          Field{"permissions", &T::permissions},
+                          Field{"limits", &T::limits},
                           Field{"cwd", &T::cwd}};
     }
 };

@@ -63,7 +63,8 @@ template <>
 struct Fields<tinykvm::ListenerState> {
     using T = tinykvm::ListenerState;
     static constexpr auto all() {
-        return std::tuple{Field{"id", &T::id}, Field{"family", &T::family}, Field{"address", &T::address}, Field{"flags", &T::flags, true}};
+        return std::tuple{Field{"id", &T::id}, Field{"family", &T::family}, Field{"address", &T::address},
+                          Field{"flags", &T::flags, true}};
     }
 };
 
@@ -100,11 +101,16 @@ template <>
 struct Fields<tinykvm::HandleState> { // but `content`, which follows the JSON (FORMAT.md)
     using T = tinykvm::HandleState;
     static constexpr auto all() {
-        return std::tuple{Field{"number", &T::number},     Field{"kind", &T::kind},
-                          Field{"path", &T::path},         Field{"flags", &T::flags},
-                          Field{"identity", &T::identity}, Field{"family", &T::family},
-                          Field{"type", &T::type},         Field{"protocol", &T::protocol},
-                          Field{"bound", &T::bound, true}, Field{"peer", &T::peer, true},
+        return std::tuple{Field{"number", &T::number},
+                          Field{"kind", &T::kind},
+                          Field{"path", &T::path},
+                          Field{"flags", &T::flags},
+                          Field{"identity", &T::identity},
+                          Field{"family", &T::family},
+                          Field{"type", &T::type},
+                          Field{"protocol", &T::protocol},
+                          Field{"bound", &T::bound, true},
+                          Field{"peer", &T::peer, true},
                           Field{"memory_file", &T::memory_file, true}};
     }
 };
@@ -163,21 +169,26 @@ struct Fields<tinykvm::Limits> {
 template <>
 struct Fields<tinykvm::LateVariable> {
     using T = tinykvm::LateVariable;
-    static constexpr auto all() { return std::tuple{Field{"name", &T::name}, Field{"at", &T::at}, Field{"bytes", &T::bytes}}; }
+    static constexpr auto all() {
+        return std::tuple{Field{"name", &T::name}, Field{"at", &T::at}, Field{"bytes", &T::bytes}};
+    }
 };
 
 template <>
 struct Fields<tinykvm::EntropyRegion> {
     using T = tinykvm::EntropyRegion;
     static constexpr auto all() {
-        return std::tuple{Field{"at", &T::at}, Field{"bytes", &T::bytes}, Field{"fill", &T::fill}, Field{"constant", &T::constant}, Field{"source", &T::source}};
+        return std::tuple{Field{"at", &T::at}, Field{"bytes", &T::bytes}, Field{"fill", &T::fill},
+                          Field{"constant", &T::constant}, Field{"source", &T::source}};
     }
 };
 
 template <>
 struct Fields<tinykvm::LargePageState> {
     using T = tinykvm::LargePageState;
-    static constexpr auto all() { return std::tuple{Field{"at", &T::at}, Field{"sha256", &T::sha256}, Field{"hot", &T::hot}}; }
+    static constexpr auto all() {
+        return std::tuple{Field{"at", &T::at}, Field{"sha256", &T::sha256}, Field{"hot", &T::hot}};
+    }
 };
 
 template <>

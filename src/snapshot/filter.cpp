@@ -15,8 +15,7 @@ constexpr std::uint32_t kReach = 1u << 26;
 
 // The first E8 or E9 at or after `i`, or any place >= size - 4 when there is none.
 inline std::size_t next_branch(const unsigned char* p, std::size_t i, std::size_t size) {
-    const __m128i mask = _mm_set1_epi8(static_cast<char>(0xfe)),
-                  opcode = _mm_set1_epi8(static_cast<char>(0xe8));
+    const __m128i mask = _mm_set1_epi8(static_cast<char>(0xfe)), opcode = _mm_set1_epi8(static_cast<char>(0xe8));
     for (; i + 16 <= size; i += 16) {
         const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i));
         const int hits = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(bytes, mask), opcode));
@@ -73,12 +72,9 @@ const char* name_of(Filter filter) {
 
 void apply_filter(Filter filter, std::span<const std::byte> from, std::byte* to) {
     switch (filter) {
-    case Filter::planes2:
-        return split_planes<2>(from, to);
-    case Filter::planes4:
-        return split_planes<4>(from, to);
-    case Filter::planes8:
-        return split_planes<8>(from, to);
+    case Filter::planes2: return split_planes<2>(from, to);
+    case Filter::planes4: return split_planes<4>(from, to);
+    case Filter::planes8: return split_planes<8>(from, to);
     case Filter::none:
     case Filter::x86:
         std::memcpy(to, from.data(), from.size());
@@ -89,12 +85,9 @@ void apply_filter(Filter filter, std::span<const std::byte> from, std::byte* to)
 
 void undo_filter(Filter filter, std::span<const std::byte> from, std::byte* to) {
     switch (filter) {
-    case Filter::planes2:
-        return join_planes<2>(from, to);
-    case Filter::planes4:
-        return join_planes<4>(from, to);
-    case Filter::planes8:
-        return join_planes<8>(from, to);
+    case Filter::planes2: return join_planes<2>(from, to);
+    case Filter::planes4: return join_planes<4>(from, to);
+    case Filter::planes8: return join_planes<8>(from, to);
     case Filter::none:
     case Filter::x86:
         std::memcpy(to, from.data(), from.size());

@@ -15,8 +15,7 @@ enum class Filter : std::uint8_t {
     planes4 = 3,
     planes8 = 4,
 };
-inline constexpr std::array kFilters{Filter::none, Filter::x86, Filter::planes2, Filter::planes4,
-                                     Filter::planes8};
+inline constexpr std::array kFilters{Filter::none, Filter::x86, Filter::planes2, Filter::planes4, Filter::planes8};
 const char* name_of(Filter filter);
 
 // `to` has from.size() bytes and does not overlap `from`; the size is a multiple of 8.

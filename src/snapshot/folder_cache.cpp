@@ -63,8 +63,8 @@ void have_large(int file, std::uint64_t bytes) {
     if (at == MAP_FAILED)
         return;
     (void)!::madvise(at, bytes, MADV_HUGEPAGE);
-    (void)!::madvise(
-        at, bytes, tinykvm::kMadvPopulateRead); // tells an error of the disk, where a touch would be a signal
+    (void)!::madvise(at, bytes,
+                     tinykvm::kMadvPopulateRead); // tells an error of the disk, where a touch would be a signal
     ::munmap(at, bytes);
 }
 
@@ -133,8 +133,7 @@ UniqueFd FolderCache::open(const CopyName& name) const {
     const fs::path path = path_of(name);
     UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     const auto info = ours(file.get());
-    if (!info || !is_size(name.bytes) ||
-        static_cast<std::uint64_t>(info->st_size) != name.bytes + sizeof(Trailer))
+    if (!info || !is_size(name.bytes) || static_cast<std::uint64_t>(info->st_size) != name.bytes + sizeof(Trailer))
         return {};
     if (is_checked(file.get(), name.bytes, *info)) {
         note_use(file.get(), *info);
@@ -185,15 +184,13 @@ UniqueFd FolderCache::publish(const CopyName& name, std::span<const std::byte> p
 std::optional<std::vector<std::byte>> FolderCache::read(const std::string& name) const {
     if (!usable())
         return std::nullopt;
-    const UniqueFd file(
-        ::open((folder_ / (name + kOtherExtension)).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    const UniqueFd file(::open((folder_ / (name + kOtherExtension)).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     const auto info = ours(file.get());
     if (!info || static_cast<std::uint64_t>(info->st_size) > kMostOtherBytes)
         return std::nullopt;
     note_use(file.get(), *info);
     std::vector<std::byte> bytes(static_cast<std::size_t>(info->st_size));
-    return tinykvm::read_at(file.get(), 0, bytes) == bytes.size() ? std::optional(std::move(bytes))
-                                                                  : std::nullopt;
+    return tinykvm::read_at(file.get(), 0, bytes) == bytes.size() ? std::optional(std::move(bytes)) : std::nullopt;
 }
 
 void FolderCache::write(const std::string& name, std::span<const std::byte> bytes) const {
@@ -225,10 +222,10 @@ void FolderCache::remove_old() const {
     std::uint64_t room = room_;
     struct statvfs file_system {};
     if (room == 0)
-        room = ::statvfs(folder_.c_str(), &file_system) == 0
-                   ? std::max<std::uint64_t>(kLeastRoom,
-                                             std::uint64_t{file_system.f_blocks} * file_system.f_frsize / 10)
-                   : kLeastRoom;
+        room =
+            ::statvfs(folder_.c_str(), &file_system) == 0
+                ? std::max<std::uint64_t>(kLeastRoom, std::uint64_t{file_system.f_blocks} * file_system.f_frsize / 10)
+                : kLeastRoom;
     std::vector<Old> copies;
     std::uint64_t sum = 0;
     std::error_code gone; // by another process
@@ -236,12 +233,10 @@ void FolderCache::remove_old() const {
         const auto extension = entry.path().extension();
         // `.unpacked` and `.kept`: of earlier versions, which nothing reads any more. `.tmp`: of a writer
         // that was killed.
-        const bool stale =
-            extension == ".unpacked" || extension == ".kept" ||
-            (extension == ".tmp" &&
-             entry.last_write_time(gone) < fs::file_time_type::clock::now() - std::chrono::hours(1));
-        if ((!stale && extension != kExtension && extension != kOtherExtension) ||
-            !entry.is_regular_file(gone))
+        const bool stale = extension == ".unpacked" || extension == ".kept" ||
+                           (extension == ".tmp" &&
+                            entry.last_write_time(gone) < fs::file_time_type::clock::now() - std::chrono::hours(1));
+        if ((!stale && extension != kExtension && extension != kOtherExtension) || !entry.is_regular_file(gone))
             continue;
         if (stale) {
             fs::remove(entry.path(), gone);
@@ -267,8 +262,8 @@ fs::path default_cache_folder() {
         const char* value = std::getenv(name);
         return value && *value == '/' ? fs::path(value) / below : fs::path();
     };
-    for (const auto& folder : {from("CACHE_DIRECTORY", "unpacked"), from("XDG_CACHE_HOME", "kvmserver"),
-                               from("HOME", ".cache/kvmserver")})
+    for (const auto& folder :
+         {from("CACHE_DIRECTORY", "unpacked"), from("XDG_CACHE_HOME", "kvmserver"), from("HOME", ".cache/kvmserver")})
         if (!folder.empty())
             return folder;
     return {};

@@ -112,11 +112,10 @@ Prefix decode_prefix(std::span<const std::byte> bytes, std::uint64_t file_bytes)
     if (prefix.version < kVersion)
         throw FormatError(fmt::format("format {} is not supported; make the snapshot again", prefix.version));
     if (file_bytes < prefix.file_bytes)
-        throw FormatError(fmt::format("truncated: {} of {} bytes are missing", prefix.file_bytes - file_bytes,
-                                      prefix.file_bytes));
-    if (file_bytes > prefix.file_bytes)
         throw FormatError(
-            fmt::format("altered: {} bytes too many at its end", file_bytes - prefix.file_bytes));
+            fmt::format("truncated: {} of {} bytes are missing", prefix.file_bytes - file_bytes, prefix.file_bytes));
+    if (file_bytes > prefix.file_bytes)
+        throw FormatError(fmt::format("altered: {} bytes too many at its end", file_bytes - prefix.file_bytes));
     return prefix;
 }
 

@@ -56,8 +56,9 @@ private:
     struct Run {
         std::uint32_t first, count, chunk;
     };
-    static constexpr unsigned kBlockShift = 8; // a block of frames has few runs: a start asks for every page of an image
-    std::vector<Run> runs_; // by first
+    static constexpr unsigned kBlockShift =
+        8;                                    // a block of frames has few runs: a start asks for every page of an image
+    std::vector<Run> runs_;                   // by first
     std::vector<std::uint32_t> before_block_; // runs that begin before the block, and before the end
 };
 

@@ -54,9 +54,9 @@ std::string permissions_text(const json& permissions) {
         const auto letter = [&](const char* right, const char* shown) {
             return volume[right].get<bool>() ? shown : "";
         };
-        text += fmt::format("{}volume {}:{}:{}{}{}", text.empty() ? "" : "; ",
-                            volume["host"].get<std::string>(), volume["guest"].get<std::string>(),
-                            letter("read", "r"), letter("write", "w"), letter("execute", "x"));
+        text += fmt::format("{}volume {}:{}:{}{}{}", text.empty() ? "" : "; ", volume["host"].get<std::string>(),
+                            volume["guest"].get<std::string>(), letter("read", "r"), letter("write", "w"),
+                            letter("execute", "x"));
     }
     return text.empty() ? "none" : text;
 }
@@ -64,11 +64,9 @@ std::string permissions_text(const json& permissions) {
 std::string memory_text(const json& memory) {
     return fmt::format(
         "image {}, stored {} as {} in {} chunks, zero {}, duplicates {}; hot {} as {} in {} chunks",
-        size_text(memory["image_bytes"]), size_text(memory["stored_raw_bytes"]),
-        size_text(memory["stored_bytes"]), memory["chunks"].get<std::uint64_t>(),
-        size_text(memory["zero_bytes"]), size_text(memory["duplicate_bytes"]),
-        size_text(memory["hot_raw_bytes"]), size_text(memory["hot_bytes"]),
-        memory["hot_chunks"].get<std::uint64_t>());
+        size_text(memory["image_bytes"]), size_text(memory["stored_raw_bytes"]), size_text(memory["stored_bytes"]),
+        memory["chunks"].get<std::uint64_t>(), size_text(memory["zero_bytes"]), size_text(memory["duplicate_bytes"]),
+        size_text(memory["hot_raw_bytes"]), size_text(memory["hot_bytes"]), memory["hot_chunks"].get<std::uint64_t>());
 }
 
 std::string taken_text(std::uint64_t seconds) {
@@ -87,9 +85,8 @@ std::string describe(const SnapshotReader& reader, const std::optional<tinykvm::
     line("snapshot", fmt::format("{}, {}", facts["file"].get<std::string>(), size_text(facts["file_bytes"])));
     line("made with",
          fmt::format("kvmserver {}, zstd {}, format {}, guest kernel ABI {} ({})",
-                     facts["made_with"]["kvmserver"].get<std::string>(),
-                     facts["made_with"]["zstd"].get<std::string>(), facts["format"].get<std::uint32_t>(),
-                     facts["guest_abi"].get<std::uint32_t>(),
+                     facts["made_with"]["kvmserver"].get<std::string>(), facts["made_with"]["zstd"].get<std::string>(),
+                     facts["format"].get<std::uint32_t>(), facts["guest_abi"].get<std::uint32_t>(),
                      facts["guest_kernel_sha256"].get<std::string>().substr(0, 12)));
     line("taken", taken_text(facts["taken_at"].get<std::uint64_t>()));
     line("program", facts["program"].get<std::string>());
@@ -101,15 +98,15 @@ std::string describe(const SnapshotReader& reader, const std::optional<tinykvm::
     line("threads", std::to_string(facts["threads"].get<std::uint32_t>()));
     line("memory", memory_text(facts["memory"]));
     for (const json& region : facts["entropy"])
-        line("entropy", fmt::format("{}: {} bytes at {:#x}", region["source"].get<std::string>(), region["bytes"].get<std::uint64_t>(),
-                                    region["at"].get<std::uint64_t>()));
+        line("entropy", fmt::format("{}: {} bytes at {:#x}", region["source"].get<std::string>(),
+                                    region["bytes"].get<std::uint64_t>(), region["at"].get<std::uint64_t>()));
     for (const json& repeat : facts["repeats"])
         line("unique", repeat.get<std::string>());
     for (const json& handle : facts["handles"])
-        line("handle", fmt::format("{} {} {}", handle["number"].get<std::int32_t>(),
-                                   handle["kind"].get<std::string>(), handle["path"].get<std::string>()));
-    line("CPU", fmt::format("{} ({} features)", facts["cpu"]["baseline"].get<std::string>(),
-                            facts["cpu"]["features"].size()));
+        line("handle", fmt::format("{} {} {}", handle["number"].get<std::int32_t>(), handle["kind"].get<std::string>(),
+                                   handle["path"].get<std::string>()));
+    line("CPU",
+         fmt::format("{} ({} features)", facts["cpu"]["baseline"].get<std::string>(), facts["cpu"]["features"].size()));
     if (host)
         text += facts["compatible"].get<bool>()
                     ? "compatible: yes\n"

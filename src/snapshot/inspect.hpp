@@ -10,11 +10,9 @@ namespace kvmserver {
 
 // Lines "name  value", with a line break at the end. With `host`, the last one is "compatible: yes" or
 // "compatible: no: WHY". Nothing in the file can put control characters there.
-std::string describe(const SnapshotReader& reader,
-                     const std::optional<tinykvm::CpuState>& host = std::nullopt);
+std::string describe(const SnapshotReader& reader, const std::optional<tinykvm::CpuState>& host = std::nullopt);
 // The same as one object; sizes in bytes; "compatible" is a boolean, "incompatible_because" a string.
-nlohmann::json describe_json(const SnapshotReader& reader,
-                             const std::optional<tinykvm::CpuState>& host = std::nullopt);
+nlohmann::json describe_json(const SnapshotReader& reader, const std::optional<tinykvm::CpuState>& host = std::nullopt);
 
 // "127.0.0.1:8080", "[::1]:80", "unix:/run/app.sock", "unix:@name".
 std::string listener_text(const tinykvm::ListenerState& listener);

@@ -117,11 +117,9 @@ std::string unix_text(const std::vector<std::uint8_t>& bytes) {
 std::string listener_text(const tinykvm::ListenerState& listener) {
     char text[INET6_ADDRSTRLEN] = "";
     if (const auto in = as<sockaddr_in>(listener.address); listener.family == AF_INET && in)
-        return fmt::format("{}:{}", ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof text),
-                           ntohs(in->sin_port));
+        return fmt::format("{}:{}", ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof text), ntohs(in->sin_port));
     if (const auto in6 = as<sockaddr_in6>(listener.address); listener.family == AF_INET6 && in6)
-        return fmt::format("[{}]:{}", ::inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof text),
-                           ntohs(in6->sin6_port));
+        return fmt::format("[{}]:{}", ::inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof text), ntohs(in6->sin6_port));
     if (listener.family == AF_UNIX)
         return unix_text(listener.address);
     return fmt::format("family {}", listener.family);

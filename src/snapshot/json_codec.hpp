@@ -45,13 +45,9 @@ template <Number T>
 Json to_json_value(T value) {
     return value;
 }
-inline Json to_json_value(double value) {
-    return value;
-} // what is not finite becomes null, and null is not accepted
+inline Json to_json_value(double value) { return value; } // what is not finite becomes null, and null is not accepted
 template <class T>
-requires std::is_enum_v<T> Json to_json_value(T value) {
-    return static_cast<std::underlying_type_t<T>>(value);
-}
+requires std::is_enum_v<T> Json to_json_value(T value) { return static_cast<std::underlying_type_t<T>>(value); }
 // Linux's strings are any bytes; JSON's are UTF-8.
 inline Json to_json_value(const std::string& text) {
     if (tinykvm::is_utf8(text))
@@ -182,14 +178,15 @@ void from_json_value(const Json& json, const Place& place, T& value) {
     constexpr auto fields = Fields<T>::all();
     std::size_t found = 0;
     std::apply(
-        [&](const auto&... field) { ((found += field_from_json(json, place, field.name, field.optional, value.*field.member) ? 1 : 0), ...); },
+        [&](const auto&... field) {
+            ((found += field_from_json(json, place, field.name, field.optional, value.*field.member) ? 1 : 0), ...);
+        },
         fields);
     if (json.size() == found)
         return;
     for (auto item = json.begin(); item != json.end(); ++item) {
         const std::string& name = item.key();
-        const bool known =
-            std::apply([&](const auto&... field) { return ((name == field.name) || ...); }, fields);
+        const bool known = std::apply([&](const auto&... field) { return ((name == field.name) || ...); }, fields);
         if (!known)
             place.bad(fmt::format("has an unknown field \"{}\"", tinykvm::printable(name)));
     }

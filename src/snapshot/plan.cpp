@@ -37,8 +37,7 @@ std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
         const off_t end = ::lseek(fd, at, SEEK_HOLE);
         if (end < 0)
             break;
-        const auto limit =
-            std::min<std::size_t>((static_cast<std::size_t>(end) + kPage - 1) / kPage, data.size());
+        const auto limit = std::min<std::size_t>((static_cast<std::size_t>(end) + kPage - 1) / kPage, data.size());
         scan(std::min(static_cast<std::size_t>(at) / kPage, limit), limit);
         at = end;
     }
@@ -51,8 +50,7 @@ std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
 class Gatherer {
 public:
     Gatherer(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks, bool hot, Plan& plan)
-        : memory_(memory), ranks_(ranks), hot_(hot), lengths_(hot ? kHotLengths : kColdLengths), plan_(plan) {
-    }
+        : memory_(memory), ranks_(ranks), hot_(hot), lengths_(hot ? kHotLengths : kColdLengths), plan_(plan) {}
 
     void add(std::uint32_t frame) {
         const auto page = page_of(memory_, frame);
@@ -171,8 +169,8 @@ std::vector<std::uint32_t> cold_order(const Plan& plan) {
 void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, std::vector<std::byte>& raw) {
     raw.resize(chunk.raw_bytes());
     for (const ChunkRun& run : chunk.runs)
-        std::memcpy(raw.data() + std::size_t{run.page} * kPage,
-                    memory.data() + std::size_t{run.first} * kPage, std::size_t{run.count} * kPage);
+        std::memcpy(raw.data() + std::size_t{run.page} * kPage, memory.data() + std::size_t{run.first} * kPage,
+                    std::size_t{run.count} * kPage);
 }
 
 } // namespace kvmserver

@@ -19,8 +19,8 @@ std::string PressedChunks::name_of(const Digest& sha256, bool hot) const {
     return fmt::format("{}-{}{}", sha256.hex(), effort_name(effort_), hot ? "-hot" : "");
 }
 
-std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::byte> raw,
-                                                           const Digest& sha256, bool hot) const {
+std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::byte> raw, const Digest& sha256,
+                                                           bool hot) const {
     if (!usable_ || is_fast(effort_, hot))
         return std::nullopt;
     const auto bytes = cache_.read(name_of(sha256, hot));
@@ -36,9 +36,8 @@ std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::
     std::vector<std::byte> back(filter == Filter::none ? 0 : raw.size());
     if (filter != Filter::none)
         undo_filter(filter, filtered, back.data());
-    return std::ranges::equal(filter == Filter::none ? filtered : back, raw)
-               ? std::optional(std::move(result))
-               : std::nullopt;
+    return std::ranges::equal(filter == Filter::none ? filtered : back, raw) ? std::optional(std::move(result))
+                                                                             : std::nullopt;
 }
 
 void PressedChunks::keep(const Digest& sha256, bool hot, const ChunkCompressor::Result& result) const {

@@ -19,8 +19,7 @@ public:
 
     // What compressing gave, proven to decompress to `raw`; nothing when it is not known.
     // `sha256`: of `raw`.
-    std::optional<ChunkCompressor::Result> find(std::span<const std::byte> raw, const Digest& sha256,
-                                                bool hot) const;
+    std::optional<ChunkCompressor::Result> find(std::span<const std::byte> raw, const Digest& sha256, bool hot) const;
     void keep(const Digest& sha256, bool hot, const ChunkCompressor::Result& result) const;
 
 private:

@@ -42,9 +42,7 @@ void SnapshotReader::bad(const std::string& why) const {
     throw UserError(ExitCode::bad_snapshot, fmt::format("{}: {}", tinykvm::printable(path_.native()), why));
 }
 
-SnapshotReader SnapshotReader::open(const std::filesystem::path& path) {
-    return open(open_file_source(path), path);
-}
+SnapshotReader SnapshotReader::open(const std::filesystem::path& path) { return open(open_file_source(path), path); }
 
 SnapshotReader SnapshotReader::open(std::unique_ptr<ByteSource> source, const std::filesystem::path& name) {
     SnapshotReader reader;
@@ -92,8 +90,7 @@ void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> r
     const auto stored = stored_buffer(chunk.stored);
     source_->read_at(chunk.offset, stored);
     if (format::checksum_of(stored) != chunk.checksum)
-        throw FormatError(
-            fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
+        throw FormatError(fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
     if (!decompress(stored, raw))
         throw FormatError(fmt::format("chunk {} of guest memory does not decompress to its length", number));
 }
@@ -113,14 +110,13 @@ std::span<const std::byte> SnapshotReader::unpack(std::size_t number) const {
     }
 }
 
-void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages,
-                           std::span<std::byte> image) const {
+void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages, std::span<std::byte> image) const {
     const ChunkInfo& chunk = chunks_[number];
     if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage || pages.size() != chunk.raw_bytes())
         throw std::logic_error("SnapshotReader::place: the image or the chunk has another size");
     for (const ChunkRun& run : chunk.runs)
-        std::memcpy(image.data() + std::size_t{run.first} * kPage,
-                    pages.data() + std::size_t{run.page} * kPage, std::size_t{run.count} * kPage);
+        std::memcpy(image.data() + std::size_t{run.first} * kPage, pages.data() + std::size_t{run.page} * kPage,
+                    std::size_t{run.count} * kPage);
 }
 
 std::optional<CopyName> SnapshotReader::copy_name(std::size_t number) const {
@@ -134,8 +130,7 @@ void SnapshotReader::check_stored(std::size_t number) const {
         const auto stored = stored_buffer(chunk.stored);
         source_->read_at(chunk.offset, stored);
         if (format::checksum_of(stored) != chunk.checksum)
-            throw FormatError(
-                fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
+            throw FormatError(fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
     } catch (const FormatError& error) {
         bad(error.what());
     }
@@ -146,8 +141,7 @@ void SnapshotReader::verify() const {
         for (std::size_t i = 0; i < chunks_.size(); ++i) {
             const auto pages = unpack(i);
             if (chunks_[i].sha256 && sha256(pages) != *chunks_[i].sha256)
-                throw FormatError(
-                    fmt::format("altered: the pages of chunk {} do not match their SHA-256", i));
+                throw FormatError(fmt::format("altered: the pages of chunk {} do not match their SHA-256", i));
         }
     } catch (const FormatError& error) {
         bad(error.what());
@@ -159,9 +153,8 @@ void require_guest_abi(const SnapshotReader& reader, std::uint32_t abi) {
     if (made_for != abi)
         throw UserError(
             ExitCode::bad_snapshot,
-            fmt::format(
-                "{}: made for guest kernel ABI {}, and this kvmserver has {}; make the snapshot again",
-                tinykvm::printable(reader.path().native()), made_for, abi));
+            fmt::format("{}: made for guest kernel ABI {}, and this kvmserver has {}; make the snapshot again",
+                        tinykvm::printable(reader.path().native()), made_for, abi));
 }
 
 } // namespace kvmserver

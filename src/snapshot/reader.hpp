@@ -46,9 +46,7 @@ public:
     // bytes. Nothing else of `image` is touched; on failure the chunk's frames may be half filled. Two
     // threads must not place the same chunk at once.
     void place(std::size_t chunk, std::span<const std::byte> pages, std::span<std::byte> image) const;
-    void load_chunk(std::size_t chunk, std::span<std::byte> image) const {
-        place(chunk, unpack(chunk), image);
-    }
+    void load_chunk(std::size_t chunk, std::span<std::byte> image) const { place(chunk, unpack(chunk), image); }
 
     // Checks the stored bytes of a chunk by its checksum, without decompressing them.
     void check_stored(std::size_t chunk) const;
@@ -57,8 +55,7 @@ public:
 
 private:
     SnapshotReader() = default;
-    std::vector<std::byte> read_section(const format::Section& section, std::uint64_t offset,
-                                        const char* name) const;
+    std::vector<std::byte> read_section(const format::Section& section, std::uint64_t offset, const char* name) const;
     void parse();
     // Decompresses a chunk into `raw`, its filter still applied.
     void decompress_chunk(std::size_t chunk, std::span<std::byte> raw) const;

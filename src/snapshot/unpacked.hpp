@@ -29,18 +29,14 @@ public:
     // Of a snapshot that is smaller than this, in memory, copies gain nothing worth their place.
     static constexpr std::uint64_t kWorthBytes = 4 << 20;
     static constexpr std::uint64_t kMostCopyBytes = 4 << 20; // of one
-    static bool is_size(std::uint64_t bytes) {
-        return bytes != 0 && bytes <= kMostCopyBytes && bytes % 4096 == 0;
-    }
+    static bool is_size(std::uint64_t bytes) { return bytes != 0 && bytes <= kMostCopyBytes && bytes % 4096 == 0; }
 
     virtual ~UnpackedCache() = default;
     // Whether copies can be had or made at all.
     virtual bool usable() const = 0;
     // One answer for each name.
     virtual std::vector<tinykvm::UniqueFd> find_all(std::span<const CopyName> names) const = 0;
-    tinykvm::UniqueFd find(const CopyName& name) const {
-        return std::move(find_all(std::span(&name, 1)).front());
-    }
+    tinykvm::UniqueFd find(const CopyName& name) const { return std::move(find_all(std::span(&name, 1)).front()); }
     // Makes a copy, or takes the one that another process made meanwhile.
     virtual tinykvm::UniqueFd keep(const CopyName& name, std::span<const std::byte> pages) const = 0;
     // The same for whoever has no use for the copy now; does not wait until it is made.

@@ -131,14 +131,13 @@ std::vector<std::byte> metadata_of(const std::filesystem::path& path, const tiny
 } // namespace
 
 SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm::MachineState& state,
-                               std::span<const std::byte> memory, std::span<const std::uint32_t> hot_frames,
-                               int level, int memory_fd, const FolderCache& cache) {
+                               std::span<const std::byte> memory, std::span<const std::uint32_t> hot_frames, int level,
+                               int memory_fd, const FolderCache& cache) {
     if (memory.size() != std::uint64_t{state.frames} * tinykvm::kPageSize)
         throw std::logic_error("write_snapshot: the memory is not that of the state");
     if (level < 0 || level > 22)
-        throw tinykvm::UserError(
-            tinykvm::ExitCode::usage,
-            fmt::format("compression level {}: must be 1 to 22, or 0 for the default", level));
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 fmt::format("compression level {}: must be 1 to 22, or 0 for the default", level));
     const auto metadata = metadata_of(path, state);
     OutputFile file(path); // before the slow part, which would be in vain
     std::vector<tinykvm::FrameRun> apart;

@@ -21,12 +21,8 @@ namespace {
 
 } // namespace
 
-std::string chunk_folder(const Digest& digest) {
-    return fmt::format("{}/{}", kChunks, digest.hex().substr(0, 2));
-}
-std::string chunk_path(const Digest& digest) {
-    return fmt::format("{}/{}", chunk_folder(digest), digest.hex());
-}
+std::string chunk_folder(const Digest& digest) { return fmt::format("{}/{}", kChunks, digest.hex().substr(0, 2)); }
+std::string chunk_path(const Digest& digest) { return fmt::format("{}/{}", chunk_folder(digest), digest.hex()); }
 
 std::optional<Digest> chunk_named(std::string_view folder, std::string_view name) {
     const auto digest = Digest::from_hex(name);

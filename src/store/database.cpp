@@ -22,8 +22,7 @@ Statement& Statement::bind(std::int64_t value) {
 
 Statement& Statement::bind(std::string_view text) {
     const char* data = text.empty() ? "" : text.data(); // a null pointer would be NULL
-    const int code =
-        sqlite3_bind_text64(statement_.get(), ++bound_, data, text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+    const int code = sqlite3_bind_text64(statement_.get(), ++bound_, data, text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
     if (code != SQLITE_OK)
         database_->fail(code, "bind");
     return *this;
@@ -60,8 +59,8 @@ void Statement::run() {
 
 void Statement::expect(int column, int type) const {
     if (sqlite3_column_type(statement_.get(), column) != type)
-        database_->damaged(fmt::format("a value of the wrong kind in column {} of \"{}\"", column,
-                                       sqlite3_sql(statement_.get())));
+        database_->damaged(
+            fmt::format("a value of the wrong kind in column {} of \"{}\"", column, sqlite3_sql(statement_.get())));
 }
 
 std::int64_t Statement::integer(int column) const {
@@ -80,8 +79,7 @@ std::uint64_t Statement::natural(int column) const {
 std::string Statement::text(int column) const {
     expect(column, SQLITE_TEXT);
     const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(statement_.get(), column));
-    return data ? std::string(data, static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), column)))
-                : "";
+    return data ? std::string(data, static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), column))) : "";
 }
 
 Digest Statement::digest(int column) const {
@@ -89,15 +87,12 @@ Digest Statement::digest(int column) const {
     Digest digest;
     const auto* data = static_cast<const std::uint8_t*>(sqlite3_column_blob(statement_.get(), column));
     if (!data || sqlite3_column_bytes(statement_.get(), column) != static_cast<int>(digest.bytes.size()))
-        database_->damaged(
-            fmt::format("a digest of the wrong length in \"{}\"", sqlite3_sql(statement_.get())));
+        database_->damaged(fmt::format("a digest of the wrong length in \"{}\"", sqlite3_sql(statement_.get())));
     std::copy_n(data, digest.bytes.size(), digest.bytes.begin());
     return digest;
 }
 
-bool Statement::is_null(int column) const {
-    return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL;
-}
+bool Statement::is_null(int column) const { return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL; }
 
 // --- Database
 
@@ -105,8 +100,8 @@ void Database::Free::operator()(sqlite3* db) const { sqlite3_close_v2(db); }
 
 Database::Database(const std::string& path, int busy_ms) : path_(path) {
     sqlite3* db = nullptr;
-    const int code = sqlite3_open_v2(
-        path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, nullptr);
+    const int code = sqlite3_open_v2(path.c_str(), &db,
+                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, nullptr);
     db_.reset(db);
     if (code != SQLITE_OK)
         fail(code, "open");
@@ -120,8 +115,7 @@ Database::Database(const std::string& path, int busy_ms) : path_(path) {
 
 Statement Database::prepare(std::string_view sql) const {
     sqlite3_stmt* statement = nullptr;
-    const int code =
-        sqlite3_prepare_v2(db_.get(), sql.data(), static_cast<int>(sql.size()), &statement, nullptr);
+    const int code = sqlite3_prepare_v2(db_.get(), sql.data(), static_cast<int>(sql.size()), &statement, nullptr);
     if (code != SQLITE_OK)
         fail(code, sql);
     return Statement(*this, statement);
@@ -148,23 +142,18 @@ void Database::fail(int code, std::string_view what) const {
     const std::string said = db_ ? sqlite3_errmsg(db_.get()) : sqlite3_errstr(code);
     const std::string shown = tinykvm::brief(path_);
     switch (code & 0xff) {
-    case SQLITE_NOMEM:
-        throw std::bad_alloc();
-    case SQLITE_FULL:
-        throw HostError(ENOSPC, "write " + shown);
-    case SQLITE_IOERR:
-        throw HostError(EIO, fmt::format("{} ({}) {}", said, code, shown));
+    case SQLITE_NOMEM: throw std::bad_alloc();
+    case SQLITE_FULL: throw HostError(ENOSPC, "write " + shown);
+    case SQLITE_IOERR: throw HostError(EIO, fmt::format("{} ({}) {}", said, code, shown));
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        throw UserError(
-            ExitCode::unreachable,
-            fmt::format("{}: another process is writing to it and does not end: try again later", shown));
+        throw UserError(ExitCode::unreachable,
+                        fmt::format("{}: another process is writing to it and does not end: try again later", shown));
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
     case SQLITE_AUTH:
-        throw UserError(ExitCode::not_permitted,
-                        fmt::format("{}: {}: run as the store's owner", shown, said));
+        throw UserError(ExitCode::not_permitted, fmt::format("{}: {}: run as the store's owner", shown, said));
     default: // corrupt, not a database, no such table, a constraint that our code keeps
         damaged(fmt::format("{} (in \"{}\")", said, what.substr(0, 60)));
     }

@@ -43,8 +43,7 @@ private:
     struct Free {
         void operator()(sqlite3_stmt* statement) const;
     };
-    Statement(const Database& database, sqlite3_stmt* statement)
-        : database_(&database), statement_(statement) {}
+    Statement(const Database& database, sqlite3_stmt* statement) : database_(&database), statement_(statement) {}
     void expect(int column, int type) const;
     const Database* database_;
     std::unique_ptr<sqlite3_stmt, Free> statement_;

@@ -16,27 +16,24 @@ RouteTaken::RouteTaken(std::string route, std::string owner)
       route_(std::move(route)), owner_(std::move(owner)) {}
 
 StaleEtag::StaleEtag(const std::string& function, std::string current)
-    : Conflict(
-          current.empty()
-              ? fmt::format("function {} does not exist (any more): deploy it without a condition", function)
-              : fmt::format("function {} was changed meanwhile (it is at {}): look at it again and repeat",
-                            function, current)),
+    : Conflict(current.empty()
+                   ? fmt::format("function {} does not exist (any more): deploy it without a condition", function)
+                   : fmt::format("function {} was changed meanwhile (it is at {}): look at it again and repeat",
+                                 function, current)),
       current_(std::move(current)) {}
 
 WrongOffset::WrongOffset(const std::string& upload, std::uint64_t given, std::uint64_t expected)
-    : Conflict(
-          fmt::format("upload {}: offset {} is not where it stands: go on at {}", upload, given, expected)),
+    : Conflict(fmt::format("upload {}: offset {} is not where it stands: go on at {}", upload, given, expected)),
       expected_(expected) {}
 
 DigestMismatch::DigestMismatch(const std::string& what, const Digest& announced, const Digest& actual)
-    : UserError(ExitCode::bad_snapshot,
-                fmt::format("{}: its SHA-256 is {}, not {} as announced: send it again", what, actual.hex(),
-                            announced.hex())) {}
+    : UserError(ExitCode::bad_snapshot, fmt::format("{}: its SHA-256 is {}, not {} as announced: send it again", what,
+                                                    actual.hex(), announced.hex())) {}
 
 MissingChunk::MissingChunk(const Digest& digest)
-    : UserError(ExitCode::not_found,
-                fmt::format("chunk {} is not in the store: ask again which ones are missing and send them",
-                            digest.hex())),
+    : UserError(
+          ExitCode::not_found,
+          fmt::format("chunk {} is not in the store: ask again which ones are missing and send them", digest.hex())),
       digest_(digest) {}
 
 IndexDamaged::IndexDamaged(const std::string& path, const std::string& why)

@@ -28,8 +28,7 @@ public:
         return without_eintr([&] { return ::openat(at, path, flags | O_CLOEXEC, mode); });
     }
     ssize_t write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) override {
-        return without_eintr(
-            [&] { return ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+        return without_eintr([&] { return ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
     }
     int fsync(int fd) override {
         return without_eintr([&] { return ::fsync(fd); });

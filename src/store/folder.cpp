@@ -30,8 +30,8 @@ constexpr mode_t kFolderMode = 0700, kFileMode = 0600;
         throw UserError(ExitCode::not_found, fmt::format("store {}: there is no such folder", path));
     if (error == EACCES || error == EPERM || error == EROFS)
         throw UserError(ExitCode::not_permitted,
-                        fmt::format("store {}: {}: run as its owner, or choose another place with --store",
-                                    path, std::strerror(error)));
+                        fmt::format("store {}: {}: run as its owner, or choose another place with --store", path,
+                                    std::strerror(error)));
     throw HostError(error, "open store " + path);
 }
 
@@ -100,8 +100,7 @@ UniqueFd Folder::open_write(const std::string& path, int flags) {
     return UniqueFd(file);
 }
 
-void Folder::write(int file, const std::string& path, std::span<const std::byte> bytes,
-                   std::uint64_t offset) {
+void Folder::write(int file, const std::string& path, std::span<const std::byte> bytes, std::uint64_t offset) {
     while (!bytes.empty()) {
         const ssize_t n = layer_->write(file, bytes, offset);
         if (n <= 0)

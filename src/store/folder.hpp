@@ -24,10 +24,8 @@ inline constexpr const char* kLocks = "locks";         // live_mark.hpp
 inline constexpr const char* kBroken = "broken";       // chunks that verify found altered
 inline constexpr const char* kSettings = "store.json"; // record: tokens, secrets for all
 inline constexpr const char* kIndex = "index.db";
-inline constexpr const char* kIndexLock =
-    "index.lock"; // shared: in use; exclusive: being made, migrated, rebuilt
-inline constexpr const char* kSweepLock =
-    "sweep.lock"; // shared: naming files; exclusive: removing unnamed ones
+inline constexpr const char* kIndexLock = "index.lock"; // shared: in use; exclusive: being made, migrated, rebuilt
+inline constexpr const char* kSweepLock = "sweep.lock"; // shared: naming files; exclusive: removing unnamed ones
 
 // Errors are HostErrors "OPERATION PATH: strerror" unless something else is said.
 class Folder {

@@ -13,8 +13,7 @@
 
 namespace kvmserver::store {
 
-FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMatch& if_match,
-                               Missing missing)
+FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMatch& if_match, Missing missing)
     : store_(store), name_(name), naming_(store.naming()), index_(store.index()), transaction_(*index_) {
     check_function_name(name);
     auto found = index_->prepare("SELECT id, revision, tag FROM function WHERE name = ?");
@@ -30,9 +29,8 @@ FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMa
         function_id(*index_, name); // throws
     const std::int64_t now = now_ms();
     index_
-        ->prepare(
-            "INSERT INTO function (name, revision, last_version, created, changed, tag) "
-            "VALUES (?, 1, 0, ?, ?, ?)")
+        ->prepare("INSERT INTO function (name, revision, last_version, created, changed, tag) "
+                  "VALUES (?, 1, 0, ?, ?, ?)")
         .bind(name)
         .bind(now)
         .bind(now)
@@ -84,10 +82,9 @@ void FunctionChange::set_traffic(std::vector<Live> live) {
     std::sort(live.begin(), live.end(), [](const Live& a, const Live& b) { return a.version < b.version; });
     check_traffic(live);
     for (const Live& part : live)
-        if (const auto version = load_version(*index_, id_, part.version);
-            version.state != VersionState::ready)
-            throw Conflict(fmt::format("{} v{} is {}, not ready: it cannot go live", name_, part.version,
-                                       name_of(version.state)));
+        if (const auto version = load_version(*index_, id_, part.version); version.state != VersionState::ready)
+            throw Conflict(
+                fmt::format("{} v{} is {}, not ready: it cannot go live", name_, part.version, name_of(version.state)));
     index_->prepare("DELETE FROM traffic WHERE function = ?").bind(id_).run();
     auto insert = index_->prepare("INSERT INTO traffic (function, number, percent) VALUES (?, ?, ?)");
     for (const Live& part : live)
@@ -118,9 +115,7 @@ FunctionRecord FunctionChange::commit() {
 }
 
 void FunctionChange::commit_removal() {
-    index_->prepare("DELETE FROM traffic WHERE function = ?")
-        .bind(id_)
-        .run(); // its versions may go only without it
+    index_->prepare("DELETE FROM traffic WHERE function = ?").bind(id_).run(); // its versions may go only without it
     index_->prepare("DELETE FROM function WHERE id = ?").bind(id_).run();
     Folder& folder = store_.folder();
     files_touched_ = true;
@@ -147,8 +142,7 @@ std::vector<std::string> align_records(Folder& folder, const Database& database,
     if (!found.bind(name).step()) {
         folder.remove_tree(function_folder(name));
         folder.sync_folder(kFunctions);
-        done.push_back(
-            fmt::format("{}: removed: there is no such function", folder.full(function_folder(name))));
+        done.push_back(fmt::format("{}: removed: there is no such function", folder.full(function_folder(name))));
         return done;
     }
     const std::int64_t id = found.integer(0);

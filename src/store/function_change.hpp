@@ -16,8 +16,7 @@ using IfMatch = std::optional<std::string>;
 class FunctionChange {
 public:
     enum class Missing { error, make }; // make: a function that is not there yet
-    FunctionChange(Store& store, const std::string& name, const IfMatch& if_match,
-                   Missing missing = Missing::error);
+    FunctionChange(Store& store, const std::string& name, const IfMatch& if_match, Missing missing = Missing::error);
     ~FunctionChange(); // undoes what was not committed
     FunctionChange(const FunctionChange&) = delete;
     FunctionChange& operator=(const FunctionChange&) = delete;
@@ -29,7 +28,7 @@ public:
     void replace(const VersionRecord& version); // its state
     void remove(std::uint64_t version);
     void take_routes(const std::vector<Route>& routes); // instead of those it has; throws RouteTaken
-    void set_traffic(std::vector<Live> live); // instead of what it was; throws BadValue, NotFound, Conflict
+    void set_traffic(std::vector<Live> live);           // instead of what it was; throws BadValue, NotFound, Conflict
 
     // Revision + 1; returns what the function is now.
     FunctionRecord commit();

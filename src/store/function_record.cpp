@@ -130,9 +130,8 @@ FunctionRecord function_from_record(std::string_view file) {
 }
 
 std::string to_record(const VersionRecord& version) {
-    Json json{{"function", version.function},   {"name", version.name},
-              {"number", version.number},       {"snapshot", version.snapshot.hex()},
-              {"manifest", version.manifest},   {"created", version.created},
+    Json json{{"function", version.function},       {"name", version.name},         {"number", version.number},
+              {"snapshot", version.snapshot.hex()}, {"manifest", version.manifest}, {"created", version.created},
               {"state", name_of(version.state)}};
     if (!version.tenant.empty())
         json["tenant"] = version.tenant;
@@ -143,10 +142,9 @@ std::string to_record(const VersionRecord& version) {
 
 VersionRecord version_from_record(std::string_view file) {
     const Json json = parse_record(open_record("version", file));
-    return checked(VersionRecord{time_field(json, "function"), text_field(json, "name"),
-                                 natural_field(json, "number"), digest_field(json, "snapshot"),
-                                 text_field(json, "manifest"), time_field(json, "created"),
-                                 state_from(text_field(json, "state")),
+    return checked(VersionRecord{time_field(json, "function"), text_field(json, "name"), natural_field(json, "number"),
+                                 digest_field(json, "snapshot"), text_field(json, "manifest"),
+                                 time_field(json, "created"), state_from(text_field(json, "state")),
                                  json.contains("tenant") ? text_field(json, "tenant") : "",
                                  json.contains("ceilings") ? text_field(json, "ceilings") : ""});
 }

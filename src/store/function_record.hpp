@@ -32,7 +32,7 @@ struct FunctionRecord {
     std::string name;
     std::uint64_t revision = 0, last_version = 0;
     std::int64_t created = 0, changed = 0;
-    std::string tag = "0"; // random; "0": made before there was one
+    std::string tag = "0";  // random; "0": made before there was one
     std::vector<Live> live; // by version
     std::vector<Route> routes;
     std::map<std::string, std::string> env;
@@ -51,7 +51,7 @@ struct VersionRecord {
     std::string manifest; // JSON
     std::int64_t created = 0;
     VersionState state = VersionState::ready;
-    std::string tenant; // the prefix of the token by which it was deployed; "": the operator's
+    std::string tenant;   // the prefix of the token by which it was deployed; "": the operator's
     std::string ceilings; // JSON: those of who deployed it; "": none
     bool operator==(const VersionRecord&) const = default;
     void check() const;

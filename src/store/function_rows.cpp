@@ -31,8 +31,8 @@ void require_sound(const Database& database, const Record& record) {
 std::int64_t function_id(const Database& database, std::string_view name) {
     auto found = database.prepare("SELECT id FROM function WHERE name = ?");
     if (!found.bind(name).step())
-        throw NotFound(fmt::format("there is no function {}: `kvmserver list` shows those that there are",
-                                   tinykvm::brief(name)));
+        throw NotFound(
+            fmt::format("there is no function {}: `kvmserver list` shows those that there are", tinykvm::brief(name)));
     return found.integer(0);
 }
 
@@ -66,14 +66,13 @@ FunctionRecord load_function(const Database& database, std::int64_t id) {
 }
 
 VersionRecord load_version(const Database& database, std::int64_t function, std::uint64_t number) {
-    auto found = database.prepare(
-        "SELECT f.name, s.digest, v.manifest, v.created, v.state, v.tenant, v.ceilings FROM version v "
-        "JOIN function f ON f.id = v.function JOIN snapshot s ON s.id = v.snapshot "
-        "WHERE v.function = ? AND v.number = ?");
+    auto found =
+        database.prepare("SELECT f.name, s.digest, v.manifest, v.created, v.state, v.tenant, v.ceilings FROM version v "
+                         "JOIN function f ON f.id = v.function JOIN snapshot s ON s.id = v.snapshot "
+                         "WHERE v.function = ? AND v.number = ?");
     if (!found.bind(function).bind(number).step())
         throw NotFound(fmt::format(
-            "there is no version {} of this function: `kvmserver versions` shows those that there are",
-            number));
+            "there is no version {} of this function: `kvmserver versions` shows those that there are", number));
     VersionRecord version{function,
                           found.text(0),
                           number,
@@ -119,16 +118,15 @@ void insert_function_details(Database& database, const FunctionRecord& function)
     auto env = database.prepare("INSERT INTO env (function, name, value) VALUES (?, ?, ?)");
     for (const auto& [name, value] : function.env)
         env.bind(function.id).bind(name).bind(value).run();
-    auto secrets =
-        database.prepare("INSERT INTO secret (function, name, value, changed) VALUES (?, ?, ?, ?)");
+    auto secrets = database.prepare("INSERT INTO secret (function, name, value, changed) VALUES (?, ?, ?, ?)");
     for (const auto& [name, secret] : function.secrets)
         secrets.bind(function.id).bind(name).bind(secret.value).bind(secret.changed).run();
 }
 
 void insert_version(Database& database, const VersionRecord& version) {
-    auto insert = database.prepare(
-        "INSERT INTO version (function, number, snapshot, manifest, created, state, tenant, ceilings) "
-        "SELECT ?, ?, id, ?, ?, ?, ?, ? FROM snapshot WHERE digest = ?");
+    auto insert =
+        database.prepare("INSERT INTO version (function, number, snapshot, manifest, created, state, tenant, ceilings) "
+                         "SELECT ?, ?, id, ?, ?, ?, ?, ? FROM snapshot WHERE digest = ?");
     insert.bind(version.function)
         .bind(version.number)
         .bind(version.manifest)
@@ -139,8 +137,7 @@ void insert_version(Database& database, const VersionRecord& version) {
         .bind(version.snapshot)
         .run();
     if (database.changes() != 1)
-        throw NotFound(
-            fmt::format("snapshot {} is not in the store: deploy or push it first", version.snapshot.hex()));
+        throw NotFound(fmt::format("snapshot {} is not in the store: deploy or push it first", version.snapshot.hex()));
 }
 
 } // namespace kvmserver::store

@@ -15,9 +15,7 @@ namespace {
 
 std::uint64_t next_version(FunctionChange& change) {
     auto& database = change.database();
-    database.prepare("UPDATE function SET last_version = last_version + 1 WHERE id = ?")
-        .bind(change.id())
-        .run();
+    database.prepare("UPDATE function SET last_version = last_version + 1 WHERE id = ?").bind(change.id()).run();
     auto number = database.prepare("SELECT last_version FROM function WHERE id = ?");
     number.bind(change.id()).step();
     return number.natural(0);
@@ -55,16 +53,14 @@ DeployResult Functions::deploy(const DeployRequest& request) {
     return result;
 }
 
-void Functions::set_state(const std::string& name, std::uint64_t version, VersionState state,
-                          const IfMatch& if_match) {
+void Functions::set_state(const std::string& name, std::uint64_t version, VersionState state, const IfMatch& if_match) {
     FunctionChange change(store_, name, if_match);
     VersionRecord record = load_version(change.database(), change.id(), version);
     const auto live = load_function(change.database(), change.id()).live;
     const bool is_live =
         std::any_of(live.begin(), live.end(), [&](const Live& part) { return part.version == version; });
     if (is_live && state != VersionState::ready)
-        throw Conflict(
-            fmt::format("{} v{} is live: move its traffic to another version first", name, version));
+        throw Conflict(fmt::format("{} v{} is live: move its traffic to another version first", name, version));
     record.state = state;
     change.replace(record);
     change.commit();
@@ -88,18 +84,17 @@ Functions::Switched Functions::rollback(const std::string& name, std::optional<s
     Switched switched;
     switched.before = load_function(change.database(), change.id()).live;
     if (!version) {
-        const auto most =
-            std::max_element(switched.before.begin(), switched.before.end(),
-                             [](const Live& a, const Live& b) { return a.percent <= b.percent; });
+        const auto most = std::max_element(switched.before.begin(), switched.before.end(),
+                                           [](const Live& a, const Live& b) { return a.percent <= b.percent; });
         if (most == switched.before.end())
             throw Conflict(fmt::format("{} has no live version to roll back from: name the version", name));
         auto older = change.database().prepare(
             "SELECT max(number) FROM version WHERE function = ? AND number < ? AND state = 'ready'");
         older.bind(change.id()).bind(most->version).step();
         if (older.is_null(0))
-            throw NotFound(fmt::format(
-                "{} has no ready version before v{}: `kvmserver versions {}` shows those that there are",
-                name, most->version, name));
+            throw NotFound(
+                fmt::format("{} has no ready version before v{}: `kvmserver versions {}` shows those that there are",
+                            name, most->version, name));
         version = older.natural(0);
     }
     change.set_traffic({{*version, 100}});
@@ -109,8 +104,7 @@ Functions::Switched Functions::rollback(const std::string& name, std::optional<s
     return switched;
 }
 
-std::string Functions::set_routes(const std::string& name, const std::vector<Route>& routes,
-                                  const IfMatch& if_match) {
+std::string Functions::set_routes(const std::string& name, const std::vector<Route>& routes, const IfMatch& if_match) {
     FunctionChange change(store_, name, if_match);
     change.take_routes(routes);
     return change.commit().etag();
@@ -122,14 +116,10 @@ std::string Functions::set_env(const std::string& name, const std::string& varia
     if (value)
         check_variable_value(variable, *value);
     FunctionChange change(store_, name, if_match);
-    change.database()
-        .prepare("DELETE FROM env WHERE function = ? AND name = ?")
-        .bind(change.id())
-        .bind(variable)
-        .run();
+    change.database().prepare("DELETE FROM env WHERE function = ? AND name = ?").bind(change.id()).bind(variable).run();
     if (!value && change.database().changes() == 0)
-        throw NotFound(fmt::format("{} has no value {}: `kvmserver env list {}` shows those that there are",
-                                   name, variable, name));
+        throw NotFound(fmt::format("{} has no value {}: `kvmserver env list {}` shows those that there are", name,
+                                   variable, name));
     if (value)
         change.database()
             .prepare("INSERT INTO env (function, name, value) VALUES (?, ?, ?)")
@@ -150,8 +140,7 @@ void Functions::remove_version(const std::string& name, std::uint64_t version, c
     load_version(change.database(), change.id(), version); // throws NotFound
     for (const Live& part : load_function(change.database(), change.id()).live)
         if (part.version == version)
-            throw Conflict(
-                fmt::format("{} v{} is live: move its traffic to another version first", name, version));
+            throw Conflict(fmt::format("{} v{} is live: move its traffic to another version first", name, version));
     change.remove(version);
     change.commit();
 }

@@ -18,8 +18,8 @@ struct DeployRequest {
     std::string manifest = "{}"; // JSON
     std::string ceilings = "";   // JSON: those of who deploys it; "": none
     VersionState state = VersionState::ready;
-    bool activate = true;                     // gets all requests from now on; only a ready version may
-    std::optional<std::vector<Route>> routes; // instead of those it has
+    bool activate = true;                                  // gets all requests from now on; only a ready version may
+    std::optional<std::vector<Route>> routes;              // instead of those it has
     std::optional<std::map<std::string, std::string>> env; // instead of what it has
     IfMatch if_match;
     std::string tenant = {}; // VersionRecord::tenant
@@ -70,22 +70,19 @@ public:
 
     // Makes the function when there is none. The caller has a SnapshotHold of the snapshot.
     DeployResult deploy(const DeployRequest& request);
-    void set_state(const std::string& name, std::uint64_t version, VersionState state,
-                   const IfMatch& if_match = {});
+    void set_state(const std::string& name, std::uint64_t version, VersionState state, const IfMatch& if_match = {});
     struct Switched {
         std::vector<Live> before, live;
         std::string etag;
     };
-    Switched set_traffic(const std::string& name, const std::vector<Live>& live,
-                         const IfMatch& if_match = {});
+    Switched set_traffic(const std::string& name, const std::vector<Live>& live, const IfMatch& if_match = {});
     // To `version`, or to the newest ready one before the one that has most requests now.
-    Switched rollback(const std::string& name, std::optional<std::uint64_t> version = {},
-                      const IfMatch& if_match = {});
+    Switched rollback(const std::string& name, std::optional<std::uint64_t> version = {}, const IfMatch& if_match = {});
     std::string set_routes(const std::string& name, const std::vector<Route>& routes,
                            const IfMatch& if_match = {}); // etag
     // A value, or nothing to unset it (NotFound when there is none).
-    std::string set_env(const std::string& name, const std::string& variable,
-                        const std::optional<std::string>& value, const IfMatch& if_match = {});
+    std::string set_env(const std::string& name, const std::string& variable, const std::optional<std::string>& value,
+                        const IfMatch& if_match = {});
     void remove(const std::string& name, const IfMatch& if_match = {});
     void remove_version(const std::string& name, std::uint64_t version,
                         const IfMatch& if_match = {}); // Conflict if live

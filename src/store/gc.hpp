@@ -29,8 +29,8 @@ struct GcResult {
 // importer.hpp).
 GcResult gc(Store& store, const GcOptions& options = {});
 
-// Only the last of these: marks and temporary files of dead processes, uploads without a row. For when a server starts, also after a crash.
-// Nothing that an index which is rebuilt could need. Returns how many.
+// Only the last of these: marks and temporary files of dead processes, uploads without a row. For when a server starts,
+// also after a crash. Nothing that an index which is rebuilt could need. Returns how many.
 std::size_t remove_leftovers(Store& store);
 
 } // namespace kvmserver::store

@@ -54,9 +54,7 @@ Importer::~Importer() {
     }
 }
 
-std::string Importer::own_path(const Digest& digest) const {
-    return fmt::format("{}/{}", own_folder_, digest.hex());
-}
+std::string Importer::own_path(const Digest& digest) const { return fmt::format("{}/{}", own_folder_, digest.hex()); }
 
 void Importer::put(std::span<const std::byte> piece) {
     put(piece.size(), [piece](const Take& take) { take(piece); });
@@ -66,8 +64,8 @@ void Importer::put_part(int file, std::uint64_t offset, std::uint64_t length, co
     std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBlock)));
     put(length, [&](const Take& take) {
         for (std::uint64_t at = 0; at < length;) {
-            const auto part = std::span(buffer).first(
-                static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), length - at)));
+            const auto part =
+                std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), length - at)));
             if (tinykvm::read_at(file, offset + at, part, "read " + name) != part.size())
                 throw changed(name);
             take(part);
@@ -92,8 +90,8 @@ void Importer::put(std::uint64_t length, const Read& read) {
         const bool there = has_chunk(folder, digest, length);
         if (there && !holds(folder, chunk_path(digest), read))
             altered_.insert(digest); // on the disk: the good bytes take its place
-        const bool known = there && !altered_.contains(digest) &&
-                           (!reach_ || reach_->contains(digest)) && folder.link(chunk_path(digest), own_path(digest));
+        const bool known = there && !altered_.contains(digest) && (!reach_ || reach_->contains(digest)) &&
+                           folder.link(chunk_path(digest), own_path(digest));
         if (!known) {
             const auto file = folder.create(own_path(digest));
             Sha256 written;

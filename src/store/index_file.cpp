@@ -29,18 +29,14 @@ Database IndexFile::open() const { return Database(folder_.path_of(kIndex), busy
 
 std::string IndexFile::begin_new() {
     const std::string path = fmt::format("{}/index-{}", kTmp, random_hex(8));
-    {
-        const auto file = folder_.create(path);
-    } // SQLite would make it readable for others; its WAL follows its mode
+    { const auto file = folder_.create(path); } // SQLite would make it readable for others; its WAL follows its mode
     Database database = open_new(path);
     database.execute("PRAGMA journal_mode = WAL");
     migrate(database, migrations_);
     return path;
 }
 
-Database IndexFile::open_new(const std::string& path) const {
-    return Database(folder_.path_of(path), busy_ms_);
-}
+Database IndexFile::open_new(const std::string& path) const { return Database(folder_.path_of(path), busy_ms_); }
 
 void IndexFile::publish_new(const std::string& path) {
     folder_.sync(folder_.open_write(path).get(), path);
@@ -84,11 +80,10 @@ std::string IndexFile::set_aside() {
 }
 
 void IndexFile::refuse_newer(int version) const {
-    throw UserError(
-        ExitCode::failure,
-        fmt::format("{}: schema {} was made by a newer kvmserver (this one knows up to {}): use that one, "
-                    "or a copy that it kept (index.db.v{}.bak)",
-                    folder_.full(kIndex), version, migrations_.size(), migrations_.size()));
+    throw UserError(ExitCode::failure,
+                    fmt::format("{}: schema {} was made by a newer kvmserver (this one knows up to {}): use that one, "
+                                "or a copy that it kept (index.db.v{}.bak)",
+                                folder_.full(kIndex), version, migrations_.size(), migrations_.size()));
 }
 
 } // namespace kvmserver::store

@@ -37,9 +37,7 @@ LiveMark::~LiveMark() {
 
 std::string import_mark(const std::string& id) { return std::string(kImport) + id; }
 
-std::string snapshot_mark(const Digest& digest) {
-    return std::string(kSnapshot) + digest.hex() + "-" + random_hex(8);
-}
+std::string snapshot_mark(const Digest& digest) { return std::string(kSnapshot) + digest.hex() + "-" + random_hex(8); }
 
 Marks read_marks(const Folder& folder, const FileLock&) {
     Marks marks;

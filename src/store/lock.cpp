@@ -45,8 +45,7 @@ std::optional<FileLock> FileLock::try_exclusive(Folder& folder, const std::strin
     return held;
 }
 
-std::optional<FileLock> FileLock::exclusive_within(Folder& folder, const std::string& path,
-                                                   int milliseconds) {
+std::optional<FileLock> FileLock::exclusive_within(Folder& folder, const std::string& path, int milliseconds) {
     using namespace std::chrono;
     const auto end = steady_clock::now() + std::chrono::milliseconds(milliseconds);
     for (;;) {

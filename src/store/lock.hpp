@@ -15,8 +15,7 @@ public:
     static FileLock exclusive(Folder& folder, const std::string& path); // waits
     static std::optional<FileLock> try_exclusive(Folder& folder, const std::string& path);
     // Waits at most that long.
-    static std::optional<FileLock> exclusive_within(Folder& folder, const std::string& path,
-                                                    int milliseconds);
+    static std::optional<FileLock> exclusive_within(Folder& folder, const std::string& path, int milliseconds);
     // Whether nobody holds a lock on the file, which is left alone. False when it is not there.
     static bool nobody_holds(const Folder& folder, const std::string& path);
 

@@ -27,9 +27,7 @@ std::span<const char* const> all_migrations() {
     return migrations;
 }
 
-int schema_version(const Database& database) {
-    return static_cast<int>(database.number("PRAGMA user_version"));
-}
+int schema_version(const Database& database) { return static_cast<int>(database.number("PRAGMA user_version")); }
 
 void migrate(Database& database, std::span<const char* const> migrations) {
     database.execute("PRAGMA foreign_keys = OFF"); // a migration may replace a table that others name

@@ -17,8 +17,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool is_label(std::string_view text) {
     return !text.empty() && text.size() <= 63 && text.front() != '-' && text.back() != '-' &&
-           std::all_of(text.begin(), text.end(),
-                       [](char c) { return is_lower(c) || is_digit(c) || c == '-'; });
+           std::all_of(text.begin(), text.end(), [](char c) { return is_lower(c) || is_digit(c) || c == '-'; });
 }
 
 bool is_host(std::string_view host) {
@@ -56,10 +55,8 @@ void check_function_name(std::string_view name) {
 
 void check_variable_name(std::string_view name) {
     const auto fits = [](char c) { return is_lower(c) || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c); };
-    if (name.empty() || name.size() > 128 || is_digit(name.front()) ||
-        !std::all_of(name.begin(), name.end(), fits))
-        throw BadValue(
-            fmt::format("name \"{}\": use letters, digits and _, not a digit first", tinykvm::brief(name)));
+    if (name.empty() || name.size() > 128 || is_digit(name.front()) || !std::all_of(name.begin(), name.end(), fits))
+        throw BadValue(fmt::format("name \"{}\": use letters, digits and _, not a digit first", tinykvm::brief(name)));
 }
 
 void check_variable_value(std::string_view name, std::string_view value) {

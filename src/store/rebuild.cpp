@@ -17,14 +17,13 @@ void rebuild_index(Folder& folder, IndexFile& file, Findings& findings) {
         const auto snapshots = database.number("SELECT count(*) FROM snapshot");
         transaction.commit();
         for (const std::string& name : restorer.reduced()) {
-            folder.put(function_record_path(name),
-                       to_record(load_function(database, function_id(database, name))));
+            folder.put(function_record_path(name), to_record(load_function(database, function_id(database, name))));
             folder.sync_folder(function_folder(name));
         }
         if (functions > 0 || snapshots > 0)
-            findings.push_back({Finding::Kind::repaired,
-                                fmt::format("{}: made anew from the records of {} functions and {} snapshots",
-                                            folder.full(kIndex), functions, snapshots)});
+            findings.push_back(
+                {Finding::Kind::repaired, fmt::format("{}: made anew from the records of {} functions and {} snapshots",
+                                                      folder.full(kIndex), functions, snapshots)});
     }
     file.publish_new(path);
 }

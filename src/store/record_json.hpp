@@ -42,9 +42,7 @@ inline std::uint64_t natural(const Json& value, const char* name) {
         throw RecordError(std::string("\"") + name + "\" is no whole number");
     return value.get<std::uint64_t>();
 }
-inline std::uint64_t natural_field(const Json& object, const char* name) {
-    return natural(field(object, name), name);
-}
+inline std::uint64_t natural_field(const Json& object, const char* name) { return natural(field(object, name), name); }
 inline std::int64_t time_field(const Json& object, const char* name) {
     return static_cast<std::int64_t>(natural_field(object, name));
 }
@@ -54,9 +52,7 @@ inline std::string text(const Json& value, const char* name) {
         throw RecordError(std::string("\"") + name + "\" is no text");
     return value.get<std::string>();
 }
-inline std::string text_field(const Json& object, const char* name) {
-    return text(field(object, name), name);
-}
+inline std::string text_field(const Json& object, const char* name) { return text(field(object, name), name); }
 
 inline std::vector<std::string> texts(const Json& value, const char* name) {
     if (!value.is_array())

@@ -53,8 +53,7 @@ bool Restorer::restore_snapshot(const std::string& file) {
             return true;
         for (const ChunkRef& chunk : snapshot.pieces)
             if (!has_chunk(folder_, chunk.digest, chunk.length))
-                throw RecordError(
-                    fmt::format("its chunk {} is missing: deploy it again", chunk.digest.hex()));
+                throw RecordError(fmt::format("its chunk {} is missing: deploy it again", chunk.digest.hex()));
         insert_snapshot(database_, snapshot);
         return true;
     });
@@ -67,8 +66,7 @@ bool Restorer::restore_version(const std::string& name, const std::string& file,
         if (version_record_path(version.name, version.number) != path || version.function != function)
             throw RecordError("is the record of another version");
         if (!has_snapshot(database_, version.snapshot))
-            throw RecordError(
-                fmt::format("its snapshot {} is lost: deploy it again", version.snapshot.hex()));
+            throw RecordError(fmt::format("its snapshot {} is lost: deploy it again", version.snapshot.hex()));
         insert_version(database_, version);
         return true;
     });
@@ -92,8 +90,7 @@ FunctionRecord Restorer::read_function(const std::string& name) {
     function = {};
     for (const std::string& file : folder_.list(function_folder(name))) {
         try {
-            const VersionRecord version =
-                version_from_record(read_record(folder_, function_folder(name) + "/" + file));
+            const VersionRecord version = version_from_record(read_record(folder_, function_folder(name) + "/" + file));
             function.id = version.function;
             function.last_version = std::max(function.last_version, version.number);
             function.created = function.changed = version.created;
@@ -144,8 +141,8 @@ bool Restorer::restore_function(const std::string& name) {
         FunctionRecord function = read_function(name);
         auto same_id = database_.prepare("SELECT name FROM function WHERE id = ?");
         if (same_id.bind(function.id).step())
-            throw RecordError(fmt::format("has the number of function {}: one of them was copied by hand",
-                                          same_id.text(0)));
+            throw RecordError(
+                fmt::format("has the number of function {}: one of them was copied by hand", same_id.text(0)));
         insert_function_row(database_, function);
         for (const std::string& file : folder_.list(function_folder(name))) {
             if (file == "function.json")

@@ -12,8 +12,7 @@ namespace kvmserver::store {
 namespace {
 
 [[noreturn]] void no_such(const std::string& name) {
-    throw NotFound(
-        fmt::format("there is no secret {}: `kvmserver secret list` shows those that there are", name));
+    throw NotFound(fmt::format("there is no secret {}: `kvmserver secret list` shows those that there are", name));
 }
 
 void write(Database& database, std::optional<std::int64_t> function, const std::string& name,
@@ -41,8 +40,8 @@ std::optional<std::int64_t> id_of(const Database& database, const std::string& f
 
 } // namespace
 
-void Secrets::set(const std::string& function, const std::string& name,
-                  const std::optional<std::string>& value, const IfMatch& if_match) {
+void Secrets::set(const std::string& function, const std::string& name, const std::optional<std::string>& value,
+                  const IfMatch& if_match) {
     check_variable_name(name);
     if (value)
         check_variable_value(name, *value);
@@ -64,8 +63,8 @@ void Secrets::set(const std::string& function, const std::string& name,
 std::vector<SecretInfo> Secrets::list(const std::string& function) {
     auto index = store_.index();
     std::vector<SecretInfo> secrets;
-    auto rows = index->prepare(
-        "SELECT name, changed, grants FROM secret WHERE coalesce(function, 0) = ? ORDER BY name");
+    auto rows =
+        index->prepare("SELECT name, changed, grants FROM secret WHERE coalesce(function, 0) = ? ORDER BY name");
     for (rows.bind(function.empty() ? 0 : function_id(*index, function)); rows.step();)
         secrets.push_back({rows.text(0), rows.integer(1), split_words(rows.text(2))});
     return secrets;
@@ -85,7 +84,9 @@ void Secrets::set_for_all(const std::string& name, const std::optional<std::stri
     if (!there && !value)
         no_such(name);
     write(change.database(), std::nullopt, name, value ? *value : now.text(0),
-          grants ? joined_words(*grants) : there ? now.text(1) : "");
+          grants  ? joined_words(*grants)
+          : there ? now.text(1)
+                  : "");
     change.commit();
 }
 

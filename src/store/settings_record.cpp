@@ -45,8 +45,7 @@ Settings settings_from_record(std::string_view file) {
                       text_field(token, "prefix"),
                       time_field(token, "created"),
                       {},
-                      token.contains("routes") ? texts(field(token, "routes"), "routes")
-                                               : std::vector<std::string>(),
+                      token.contains("routes") ? texts(field(token, "routes"), "routes") : std::vector<std::string>(),
                       token.contains("ceilings") ? text_field(token, "ceilings") : ""};
         if (!field(token, "expires").is_null())
             read.expires = time_field(token, "expires");
@@ -57,8 +56,7 @@ Settings settings_from_record(std::string_view file) {
 
 Settings load_settings(const Database& database) {
     Settings settings;
-    auto secrets =
-        database.prepare("SELECT name, value, changed, grants FROM secret WHERE function IS NULL");
+    auto secrets = database.prepare("SELECT name, value, changed, grants FROM secret WHERE function IS NULL");
     while (secrets.step()) {
         settings.secrets[secrets.text(0)] = {secrets.text(1), secrets.integer(2)};
         if (auto patterns = split_words(secrets.text(3)); !patterns.empty())
@@ -83,8 +81,8 @@ Settings load_settings(const Database& database) {
 }
 
 void insert_settings(Database& database, const Settings& settings) {
-    auto secret = database.prepare(
-        "INSERT INTO secret (function, name, value, changed, grants) VALUES (NULL, ?, ?, ?, ?)");
+    auto secret =
+        database.prepare("INSERT INTO secret (function, name, value, changed, grants) VALUES (NULL, ?, ?, ?, ?)");
     for (const auto& [name, value] : settings.secrets) {
         const auto grants = settings.grants.find(name);
         secret.bind(name)
@@ -93,9 +91,9 @@ void insert_settings(Database& database, const Settings& settings) {
             .bind(grants == settings.grants.end() ? "" : joined_words(grants->second))
             .run();
     }
-    auto token = database.prepare(
-        "INSERT INTO token (id, name, hash, scopes, prefix, created, expires, routes, ceilings) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    auto token =
+        database.prepare("INSERT INTO token (id, name, hash, scopes, prefix, created, expires, routes, ceilings) "
+                         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
     for (const TokenRow& row : settings.tokens)
         token.bind(row.id)
             .bind(row.name)
@@ -135,8 +133,7 @@ bool align_settings(Folder& folder, const Database& database) {
     const Settings settings = load_settings(database);
     const std::string text = to_record(settings);
     const auto size = folder.size_of(kSettings);
-    if (size ? size == text.size() && folder.read(kSettings, kMaxRecordBytes) == text
-             : settings == Settings{})
+    if (size ? size == text.size() && folder.read(kSettings, kMaxRecordBytes) == text : settings == Settings{})
         return false;
     folder.put(kSettings, text);
     folder.sync_folder(".");

@@ -23,9 +23,7 @@ std::uint64_t total(const std::vector<ChunkRef>& pieces) {
 
 } // namespace
 
-std::string snapshot_record_path(const Digest& digest) {
-    return fmt::format("{}/{}.json", kSnapshots, digest.hex());
-}
+std::string snapshot_record_path(const Digest& digest) { return fmt::format("{}/{}.json", kSnapshots, digest.hex()); }
 
 std::string to_record(const SnapshotRecord& snapshot) {
     Json pieces = Json::array();
@@ -40,8 +38,7 @@ std::string to_record(const SnapshotRecord& snapshot) {
 
 SnapshotRecord snapshot_from_record(std::string_view file) {
     const Json json = parse_record(open_record("snapshot", file));
-    SnapshotRecord snapshot{
-        digest_field(json, "digest"), natural_field(json, "size"), time_field(json, "created"), {}};
+    SnapshotRecord snapshot{digest_field(json, "digest"), natural_field(json, "size"), time_field(json, "created"), {}};
     for (const Json& piece : list_field(json, "pieces")) {
         row(piece, 2, "pieces");
         snapshot.pieces.push_back({digest(piece[0], "pieces"), natural(piece[1], "pieces")});
@@ -60,9 +57,8 @@ SnapshotRecord load_snapshot(const Database& database, const Digest& digest) {
     if (!found.bind(digest).step())
         throw NotFound(fmt::format("snapshot {} is not in the store: deploy or push it first", digest.hex()));
     SnapshotRecord snapshot{digest, found.natural(1), found.integer(2), {}};
-    auto pieces =
-        database.prepare("SELECT chunk.digest, chunk.size FROM piece JOIN chunk ON chunk.id = piece.chunk "
-                         "WHERE piece.snapshot = ? ORDER BY piece.place");
+    auto pieces = database.prepare("SELECT chunk.digest, chunk.size FROM piece JOIN chunk ON chunk.id = piece.chunk "
+                                   "WHERE piece.snapshot = ? ORDER BY piece.place");
     pieces.bind(found.integer(0));
     while (pieces.step())
         snapshot.pieces.push_back({pieces.digest(0), pieces.natural(1)});
@@ -79,9 +75,9 @@ void insert_snapshot(Database& database, const SnapshotRecord& snapshot) {
         .run();
     const std::int64_t id = database.last_id();
     // The size is that of the bytes at hand, should the row say something else.
-    auto chunk = database.prepare(
-        "INSERT INTO chunk (digest, size) VALUES (?, ?) "
-        "ON CONFLICT (digest) DO UPDATE SET size = excluded.size WHERE size <> excluded.size");
+    auto chunk =
+        database.prepare("INSERT INTO chunk (digest, size) VALUES (?, ?) "
+                         "ON CONFLICT (digest) DO UPDATE SET size = excluded.size WHERE size <> excluded.size");
     auto piece = database.prepare("INSERT INTO piece (snapshot, place, chunk) "
                                   "SELECT ?, ?, id FROM chunk WHERE digest = ?");
     for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {

@@ -24,9 +24,8 @@ Store::Store(const std::filesystem::path& path, const StoreOptions& options) {
         if (!alone)
             throw UserError(
                 ExitCode::conflict,
-                fmt::format(
-                    "{}: it must be {} first, but other processes use the store: stop them and try again",
-                    folder_->full(kIndex), look.state == IndexState::older ? "migrated" : "made anew"));
+                fmt::format("{}: it must be {} first, but other processes use the store: stop them and try again",
+                            folder_->full(kIndex), look.state == IndexState::older ? "migrated" : "made anew"));
         const IndexLook again = file.look(); // somebody else may have been faster
         if (again.state == IndexState::older)
             notes_.push_back(

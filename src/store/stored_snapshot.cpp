@@ -49,12 +49,11 @@ void StoredSnapshot::read(std::uint64_t offset, std::span<std::byte> bytes) cons
         const Piece& from = pieces_[static_cast<std::size_t>(piece)];
         const auto file = open_piece(static_cast<std::size_t>(piece++));
         const std::uint64_t skipped = offset - from.offset;
-        const auto part = bytes.first(
-            static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
+        const auto part =
+            bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
         const std::string path = folder_->full(chunk_path(from.chunk));
         if (tinykvm::read_at(file.get(), skipped, part, "read " + path) != part.size())
-            throw UserError(ExitCode::bad_snapshot,
-                            fmt::format("{}: is cut short: deploy what needs it again", path));
+            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: is cut short: deploy what needs it again", path));
         offset += part.size();
         bytes = bytes.subspan(part.size());
     }

@@ -65,13 +65,10 @@ bool covers(const Route& grant, const Route& claim) {
         return false;
     if (!claim.path.starts_with(grant.path))
         return false;
-    return grant.path.ends_with('/') || claim.path.size() == grant.path.size() ||
-           claim.path[grant.path.size()] == '/';
+    return grant.path.ends_with('/') || claim.path.size() == grant.path.size() || claim.path[grant.path.size()] == '/';
 }
 
-std::string joined_words(const std::vector<std::string>& words) {
-    return fmt::format("{}", fmt::join(words, " "));
-}
+std::string joined_words(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
 
 std::vector<std::string> split_words(std::string_view text) {
     std::vector<std::string> words;

@@ -23,7 +23,7 @@ struct TokenInfo {
     std::int64_t created = 0;
     std::optional<std::int64_t> expires, last_used;
     std::vector<std::string> routes; // that it may claim beside those of its functions' own hosts
-    std::string ceilings; // of what it deploys, JSON; "": none
+    std::string ceilings;            // of what it deploys, JSON; "": none
 
     // Admin may do everything, deploy may read. `function` is "" for what concerns no single function.
     bool allows(Scope scope, std::string_view function) const;

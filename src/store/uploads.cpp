@@ -158,8 +158,7 @@ void Uploads::drop_idle(std::chrono::seconds quiet) {
 }
 
 UploadWriter::UploadWriter(Store& store, std::string id, LockedUpload fd, std::uint64_t offset, std::uint64_t size)
-    : store_(&store), id_(std::move(id)), path_(upload_path(id_)), fd_(std::move(fd)), offset_(offset),
-      size_(size) {}
+    : store_(&store), id_(std::move(id)), path_(upload_path(id_)), fd_(std::move(fd)), offset_(offset), size_(size) {}
 
 void UploadWriter::write(std::span<const std::byte> bytes) {
     if (bytes.size() > size_ - offset_)

@@ -93,8 +93,7 @@ void salvage(Folder& folder, const Database& database) {
     each("SELECT digest FROM snapshot", [&](const Statement& row) {
         const SnapshotRecord snapshot = load_snapshot(database, row.digest(0));
         const std::string path = snapshot_record_path(snapshot.digest);
-        if (!intact(folder, path, snapshot_from_record) &&
-            digest_of_pieces(folder, snapshot) == snapshot.digest)
+        if (!intact(folder, path, snapshot_from_record) && digest_of_pieces(folder, snapshot) == snapshot.digest)
             folder.put(path, to_record(snapshot));
     });
     each("SELECT id FROM function", [&](const Statement& row) {
@@ -136,8 +135,7 @@ void rebuild_damaged(const std::filesystem::path& path, const VerifyOptions& opt
     rebuild_index(folder, file, findings);
 }
 
-std::unique_ptr<Store> open_sound(const std::filesystem::path& path, const VerifyOptions& options,
-                                  Findings& findings) {
+std::unique_ptr<Store> open_sound(const std::filesystem::path& path, const VerifyOptions& options, Findings& findings) {
     for (int attempt = 0;; ++attempt) {
         std::string why;
         try {

@@ -35,17 +35,16 @@ Look look_at(const Folder& folder, const ChunkRow& chunk, bool read) {
         return Look::missing;
     if (folder.size_of(path) != chunk.size)
         return Look::altered;
-    return !read || sha256_of_file(file.get(), folder.full(path)) == chunk.digest ? Look::good
-                                                                                  : Look::altered;
+    return !read || sha256_of_file(file.get(), folder.full(path)) == chunk.digest ? Look::good : Look::altered;
 }
 
 // "hello v1, hello v2"; "" when no version needs it.
 std::string users_of(const Database& database, std::int64_t chunk) {
     constexpr int kMost = 10;
     std::string users;
-    auto rows = database.prepare(
-        "SELECT DISTINCT f.name, v.number FROM piece p JOIN version v ON v.snapshot = p.snapshot "
-        "JOIN function f ON f.id = v.function WHERE p.chunk = ? ORDER BY f.name, v.number");
+    auto rows =
+        database.prepare("SELECT DISTINCT f.name, v.number FROM piece p JOIN version v ON v.snapshot = p.snapshot "
+                         "JOIN function f ON f.id = v.function WHERE p.chunk = ? ORDER BY f.name, v.number");
     rows.bind(chunk);
     for (int n = 0; rows.step(); ++n) {
         if (n == kMost)
@@ -61,10 +60,7 @@ void settle(Store& store, const ChunkRow& chunk, const VerifyOptions& options, F
     const FileLock sweeping = store.sweeping();
     auto index = store.index();
     Transaction transaction(*index);
-    if (!index->prepare("SELECT 1 FROM chunk WHERE id = ? AND digest = ?")
-             .bind(chunk.id)
-             .bind(chunk.digest)
-             .step())
+    if (!index->prepare("SELECT 1 FROM chunk WHERE id = ? AND digest = ?").bind(chunk.id).bind(chunk.digest).step())
         return; // a gc took it
     const Look look = look_at(folder, chunk, options.read_chunks);
     if (look == Look::good)
@@ -77,10 +73,9 @@ void settle(Store& store, const ChunkRow& chunk, const VerifyOptions& options, F
         folder.rename(path, fmt::format("{}/{}", kBroken, chunk.digest.hex()));
     }
     if (!users.empty()) {
-        findings.push_back(
-            {Finding::Kind::broken,
-             fmt::format("{}: {}, and needed by {}: deploy that again from its .snap or its program",
-                         folder.full(path), what, users)});
+        findings.push_back({Finding::Kind::broken,
+                            fmt::format("{}: {}, and needed by {}: deploy that again from its .snap or its program",
+                                        folder.full(path), what, users)});
         return;
     }
     if (options.repair) { // only snapshots that no version names are hit
@@ -124,14 +119,12 @@ void verify_chunks(Store& store, const VerifyOptions& options, VerifyReport& rep
         const Removed removed = remove_chunks(store, others);
         if (removed.chunks > 0)
             report.findings.push_back(
-                {Finding::Kind::repaired,
-                 fmt::format("{}: {} chunks ({} bytes) that nothing names removed",
-                             store.folder().full(kChunks), removed.chunks, removed.bytes)});
+                {Finding::Kind::repaired, fmt::format("{}: {} chunks ({} bytes) that nothing names removed",
+                                                      store.folder().full(kChunks), removed.chunks, removed.bytes)});
     } else if (!others.empty()) {
         // They may belong to a deploy that is under way: no fault.
-        report.findings.push_back(
-            {Finding::Kind::note, fmt::format("{}: {} chunks that nothing names: gc removes them",
-                                              store.folder().full(kChunks), others.size())});
+        report.findings.push_back({Finding::Kind::note, fmt::format("{}: {} chunks that nothing names: gc removes them",
+                                                                    store.folder().full(kChunks), others.size())});
     }
     find_strangers(store.folder(), report.findings);
 }

@@ -42,8 +42,8 @@ private:
         try {
             action();
         } catch (const HostError& e) {
-            findings_.push_back({Finding::Kind::broken,
-                                 fmt::format("{}: cannot be repaired: {}", folder_.full(path), e.what())});
+            findings_.push_back(
+                {Finding::Kind::broken, fmt::format("{}: cannot be repaired: {}", folder_.full(path), e.what())});
         }
     }
     void snapshot_without_row(const std::string& file);
@@ -73,13 +73,12 @@ void RecordCheck::snapshot_without_row(const std::string& file) {
 
 void RecordCheck::snapshots() {
     for (const std::string& file : folder_.list(kSnapshots)) {
-        const auto digest = file.size() == 69 && file.ends_with(".json")
-                                ? Digest::from_hex(file.substr(0, 64))
-                                : std::nullopt;
+        const auto digest =
+            file.size() == 69 && file.ends_with(".json") ? Digest::from_hex(file.substr(0, 64)) : std::nullopt;
         const std::string path = fmt::format("{}/{}", kSnapshots, file);
         if (!digest)
-            findings_.push_back({Finding::Kind::note,
-                                 fmt::format("{}: is no part of a store; left alone", folder_.full(path))});
+            findings_.push_back(
+                {Finding::Kind::note, fmt::format("{}: is no part of a store; left alone", folder_.full(path))});
         else if (!has_snapshot(database_, *digest))
             attempt(path, [&] { snapshot_without_row(file); });
     }
@@ -106,8 +105,7 @@ void RecordCheck::function_without_row(const std::string& name) {
     if (!repair_)
         return say(path, "the function's row in the index is missing");
     std::int64_t last_id = 0;
-    if (auto sequence = database_.prepare("SELECT seq FROM sqlite_sequence WHERE name = 'function'");
-        sequence.step())
+    if (auto sequence = database_.prepare("SELECT seq FROM sqlite_sequence WHERE name = 'function'"); sequence.step())
         last_id = sequence.integer(0);
     bool never_committed = false;
     try {
@@ -116,8 +114,7 @@ void RecordCheck::function_without_row(const std::string& name) {
         // A first deploy that died before its function.json: its version says the same.
         for (const std::string& file : folder_.list(path)) {
             try {
-                never_committed |=
-                    version_from_record(read_record(folder_, path + "/" + file)).function > last_id;
+                never_committed |= version_from_record(read_record(folder_, path + "/" + file)).function > last_id;
             } catch (const RecordError&) {
             }
         }
@@ -152,8 +149,8 @@ void RecordCheck::functions() {
     for (const std::string& name : folder_.list(kFunctions)) {
         const std::string path = function_folder(name);
         if (!is_function_name(name) || folder_.size_of(path))
-            findings_.push_back({Finding::Kind::note,
-                                 fmt::format("{}: is no part of a store; left alone", folder_.full(path))});
+            findings_.push_back(
+                {Finding::Kind::note, fmt::format("{}: is no part of a store; left alone", folder_.full(path))});
         else if (!database_.prepare("SELECT 1 FROM function WHERE name = ?").bind(name).step())
             attempt(path, [&] { function_without_row(name); });
     }

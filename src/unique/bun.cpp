@@ -1,5 +1,5 @@
-// Bun. Math.random of JavaScriptCore is WTF's WeakRandom, one for each global object. It is the seed (32 bits) and the state of xorshift128+
-// that it has led to, which is recomputed here. See Source/WTF/wtf/WeakRandom.h in WebKit.
+// Bun. Math.random of JavaScriptCore is WTF's WeakRandom, one for each global object. It is the seed (32 bits) and the
+// state of xorshift128+ that it has led to, which is recomputed here. See Source/WTF/wtf/WeakRandom.h in WebKit.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -14,11 +14,11 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::uint64_t kMostDraws = 1 << 14;          // of one generator that we follow
-constexpr std::uint64_t kFirstDraws = 64;             // of each place that looks like one
-constexpr std::uint64_t kSparseDraws = 4;              // after that few words of the state are short
-constexpr std::size_t kMostFollowed = 20000;           // further than that, in programs with JavaScriptCore
-constexpr std::uint32_t kFewestSeed = 1 << 16;         // smaller seeds are a person's (setRandomSeed() of bun:jsc)
+constexpr std::uint64_t kMostDraws = 1 << 14;  // of one generator that we follow
+constexpr std::uint64_t kFirstDraws = 64;      // of each place that looks like one
+constexpr std::uint64_t kSparseDraws = 4;      // after that few words of the state are short
+constexpr std::size_t kMostFollowed = 20000;   // further than that, in programs with JavaScriptCore
+constexpr std::uint32_t kFewestSeed = 1 << 16; // smaller seeds are a person's (setRandomSeed() of bun:jsc)
 
 // Whether the seed leads to the state within so many numbers drawn.
 bool leads_to(std::uint32_t seed, const Xorshift128& state, std::uint64_t draws) {
@@ -30,10 +30,12 @@ bool leads_to(std::uint32_t seed, const Xorshift128& state, std::uint64_t draws)
     return false;
 }
 
-bool full(std::uint64_t word) { return word >> 48 != 0 && word >> 48 != 0xfffe && word >> 48 != 0xffff && word << 32 != 0; }
+bool full(std::uint64_t word) {
+    return word >> 48 != 0 && word >> 48 != 0xfffe && word >> 48 != 0xffff && word << 32 != 0;
+}
 
-// Bun's pool for crypto.randomUUID(), getRandomValues() and randomInt(): 2048 random bytes and how many of them are used. It has a block of the
-// heap for itself, so that one pointer leads to its beginning.
+// Bun's pool for crypto.randomUUID(), getRandomValues() and randomInt(): 2048 random bytes and how many of them are
+// used. It has a block of the heap for itself, so that one pointer leads to its beginning.
 constexpr std::size_t kPool = 2048;
 
 bool anything_leads_to(const MemoryView& memory, GuestVirt at) {
@@ -57,7 +59,8 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
                 anything_leads_to(memory, pool + kPool)) // that is a block of its own, with some data in it
                 continue;
             const std::uint64_t used_up = kPool;
-            findings.add_constant(pool + kPool, std::as_bytes(std::span(&used_up, 1)), "Bun crypto.randomUUID and getRandomValues");
+            findings.add_constant(pool + kPool, std::as_bytes(std::span(&used_up, 1)),
+                                  "Bun crypto.randomUUID and getRandomValues");
         }
     }
 }
@@ -136,7 +139,8 @@ void find_bun(const MemoryView& memory, Findings& findings) {
     }
     for (const GuestVirt at : likely)
         if (const auto seed = memory.value<std::uint32_t>(at))
-            if (const auto state = memory.value<Xorshift128>(at + sizeof(std::uint64_t)); state && leads_to(*seed, *state, kMostDraws))
+            if (const auto state = memory.value<Xorshift128>(at + sizeof(std::uint64_t));
+                state && leads_to(*seed, *state, kMostDraws))
                 add(at);
     find_arc4(memory, findings);
     find_bun_pool(memory, findings);

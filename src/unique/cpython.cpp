@@ -42,7 +42,8 @@ bool add_loop_holder(const MemoryView& memory, const PythonObjects& objects, Gue
 // asyncio is loaded, and no loop has run: says so by a word that stays as it is, the type's base.
 void add_no_loop(const MemoryView& memory, GuestVirt holder_type, Findings& findings) {
     constexpr std::uint64_t kTypeBase = 256; // written when the module was loaded
-    findings.add_constant(holder_type + kTypeBase, memory.bytes(holder_type + kTypeBase, sizeof(std::uint64_t)), kLoopSource);
+    findings.add_constant(holder_type + kTypeBase, memory.bytes(holder_type + kTypeBase, sizeof(std::uint64_t)),
+                          kLoopSource);
 }
 
 } // namespace
@@ -51,7 +52,8 @@ void find_cpython(const MemoryView& memory, Findings& findings) {
     PythonObjects objects(memory);
     if (!objects.present())
         return;
-    std::vector<PythonObjects::Wanted> wanted{{"_random.Random", kRandomBytes, 4096}, {"_RunningLoopHolder", kHolderBytes, kHolderBytes}};
+    std::vector<PythonObjects::Wanted> wanted{{"_random.Random", kRandomBytes, 4096},
+                                              {"_RunningLoopHolder", kHolderBytes, kHolderBytes}};
     const auto numpy = numpy_types();
     wanted.insert(wanted.end(), numpy.begin(), numpy.end());
     std::size_t loops = 0;

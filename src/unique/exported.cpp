@@ -23,7 +23,8 @@ struct Tables {
 
 std::optional<Tables> tables_of(const MemoryView& memory, GuestVirt begin) {
     const auto header = memory.value<Elf64_Ehdr>(begin);
-    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_phentsize != sizeof(Elf64_Phdr) || header->e_phnum > kMostHeaders)
+    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_phentsize != sizeof(Elf64_Phdr) ||
+        header->e_phnum > kMostHeaders)
         return std::nullopt;
     Tables out;
     std::optional<std::uint64_t> base, dynamic;
@@ -75,7 +76,8 @@ std::optional<Exported> exported(const MemoryView& memory, const Area& first, st
             return std::nullopt;
         if ((*link | 1) == (hash | 1)) {
             const auto symbol = memory.value<Elf64_Sym>(GuestVirt(tables->symbols + i * sizeof(Elf64_Sym)));
-            if (symbol && symbol->st_shndx != SHN_UNDEF && memory.text(GuestVirt(tables->names + symbol->st_name)) == name)
+            if (symbol && symbol->st_shndx != SHN_UNDEF &&
+                memory.text(GuestVirt(tables->names + symbol->st_name)) == name)
                 return Exported{GuestVirt(tables->base + symbol->st_value), symbol->st_size};
         }
         if (*link & 1)

@@ -1,4 +1,5 @@
-// Symbols that a program or library exports, as its dynamic section in memory lists them: the file itself is not needed.
+// Symbols that a program or library exports, as its dynamic section in memory lists them: the file itself is not
+// needed.
 #pragma once
 #include <optional>
 #include <string_view>

@@ -1,9 +1,9 @@
 // Finds the random state of a quiescent program: generators and pools of random bytes that every invocation would
 // draw the same values from. There is one finder for each runtime or library, a file each; finders.cpp lists them.
 //
-// A finder must be certain. What it names is overwritten before every invocation, so a wrong guess destroys the program's data.
-// It checks what it found against itself (a cached block is recomputed from its key, an object's type is followed to its name)
-// and never overwrites a generator that the program has seeded on purpose.
+// A finder must be certain. What it names is overwritten before every invocation, so a wrong guess destroys the
+// program's data. It checks what it found against itself (a cached block is recomputed from its key, an object's type
+// is followed to its name) and never overwrites a generator that the program has seeded on purpose.
 #pragma once
 #include <map>
 #include <string>
@@ -39,7 +39,7 @@ private:
 
 struct Found {
     std::vector<tinykvm::EntropyRegion> regions; // by address, none overlapping
-    std::string left_out; // why there may be more; "" when that was all
+    std::string left_out;                        // why there may be more; "" when that was all
 };
 
 using Finder = void (*)(const MemoryView&, Findings&);
@@ -49,13 +49,13 @@ Found find_entropy(const MemoryView& memory);
 
 // The finders. Each looks first, cheaply, whether its runtime is there at all.
 void find_cookies(const MemoryView& memory, Findings& findings); // include/kvmserver/entropy.h
-void find_bun(const MemoryView& memory, Findings& findings); // Math.random of JavaScriptCore, pool of crypto
+void find_bun(const MemoryView& memory, Findings& findings);     // Math.random of JavaScriptCore, pool of crypto
 void find_cpython(const MemoryView& memory, Findings& findings); // and numpy
 void find_go(const MemoryView& memory, Findings& findings);
 void find_java(const MemoryView& memory, Findings& findings);
 void find_ruby(const MemoryView& memory, Findings& findings);
 void find_rust_rand(const MemoryView& memory, Findings& findings);
 void find_php(const MemoryView& memory, Findings& findings);
-void find_v8(const MemoryView& memory, Findings& findings);      // Math.random, pools of Node and of npm packages
+void find_v8(const MemoryView& memory, Findings& findings); // Math.random, pools of Node and of npm packages
 
 } // namespace kvmserver::unique

@@ -14,7 +14,8 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::array kFinders{find_cookies, find_bun, find_cpython, find_go, find_java, find_php, find_ruby, find_rust_rand, find_v8};
+constexpr std::array kFinders{find_cookies, find_bun,  find_cpython,   find_go, find_java,
+                              find_php,     find_ruby, find_rust_rand, find_v8};
 
 } // namespace
 

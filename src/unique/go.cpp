@@ -1,9 +1,9 @@
-// Go 1.22 and newer: the ChaCha8 generator of each thread (math/rand, math/rand/v2, names of temporary files, hash seeds) and the one
-// that seeds the generators of new threads.
+// Go 1.22 and newer: the ChaCha8 generator of each thread (math/rand, math/rand/v2, names of temporary files, hash
+// seeds) and the one that seeds the generators of new threads.
 //
-// Found by contents: 32 words that are the block of the key and the counter behind them. No symbols are needed (most Go programs are
-// stripped), and no offsets, which each release changes. A generator that the program made itself (rand.NewChaCha8) looks the same but
-// lies in no `m`.
+// Found by contents: 32 words that are the block of the key and the counter behind them. No symbols are needed (most Go
+// programs are stripped), and no offsets, which each release changes. A generator that the program made itself
+// (rand.NewChaCha8) looks the same but lies in no `m`.
 #include <algorithm>
 #include <array>
 
@@ -47,7 +47,8 @@ std::array<std::uint64_t, 32> block_of(const std::array<std::uint64_t, 4>& seed,
 }
 
 bool is_generator(const State& state) {
-    const bool counts = state.counter % kCounterStep == 0 && state.counter <= kLastCounter && state.used <= state.usable &&
+    const bool counts = state.counter % kCounterStep == 0 && state.counter <= kLastCounter &&
+                        state.used <= state.usable &&
                         (state.usable == kBlockWords || state.usable == kBlockWords - kReseedWords);
     return counts && state.block == block_of(state.seed, state.counter);
 }
@@ -71,7 +72,8 @@ std::vector<GuestVirt> find_generators(const MemoryView& memory) {
     return found;
 }
 
-// How far the generator at `at` lies behind the beginning of a runtime.m, whose first word is its g0, which knows its m. 0: in none.
+// How far the generator at `at` lies behind the beginning of a runtime.m, whose first word is its g0, which knows its
+// m. 0: in none.
 std::uint64_t offset_in_m(const MemoryView& memory, GuestVirt at) {
     constexpr std::uint64_t kGoroutineM = 48; // g.m: behind two words of stack, two guards, _panic and _defer
     constexpr std::uint64_t kLeast = 256, kMost = 2048;

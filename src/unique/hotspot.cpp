@@ -8,7 +8,8 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::uint64_t kMostEntries = 16'384, kMostClasses = 1 << 19, kMostLoaders = 1 << 17, kMostThreads = 1 << 16, kMostFields = 1 << 12;
+constexpr std::uint64_t kMostEntries = 16'384, kMostClasses = 1 << 19, kMostLoaders = 1 << 17, kMostThreads = 1 << 16,
+                        kMostFields = 1 << 12;
 
 // Those that generators belong to: of all others not even the name is kept.
 bool of_interest(std::string_view name) {
@@ -85,7 +86,8 @@ bool HotSpot::read_description() {
         const auto entry = memory_->value<StructEntry>(GuestVirt(first + i * sizeof(StructEntry)));
         if (!entry || entry->type == 0)
             break;
-        const std::string name = std::string(memory_->text(GuestVirt(entry->type))) + "::" + std::string(memory_->text(GuestVirt(entry->field)));
+        const std::string name = std::string(memory_->text(GuestVirt(entry->type))) +
+                                 "::" + std::string(memory_->text(GuestVirt(entry->field)));
         (entry->is_static ? variables_ : offsets_)[name] = entry->is_static ? entry->address : entry->offset;
     }
     for (std::uint64_t i = 0; i < kMostEntries; ++i) {
@@ -106,7 +108,8 @@ std::string_view HotSpot::symbol(std::uint64_t at) const {
 void HotSpot::read_classes() {
     std::uint64_t loader = variable({"ClassLoaderDataGraph::_head"}).value_or(0), left = kMostClasses;
     for (std::uint64_t i = 0; loader != 0 && i < kMostLoaders; ++i) {
-        for (std::uint64_t klass = word(loader + offset("ClassLoaderData::_klasses")); klass != 0 && left != 0; --left) {
+        for (std::uint64_t klass = word(loader + offset("ClassLoaderData::_klasses")); klass != 0 && left != 0;
+             --left) {
             const std::string_view name = symbol(word(klass + offset("Klass::_name")));
             if (of_interest(name))
                 classes_.emplace(name, klass);
@@ -124,10 +127,12 @@ GuestVirt HotSpot::klass(std::string_view name) const {
 std::string_view HotSpot::pool_symbol(std::uint64_t klass, std::uint32_t index) const {
     const auto header = sizes_.find("ConstantPool");
     const std::uint64_t pool = word(klass + offset("InstanceKlass::_constants"));
-    return header == sizes_.end() || pool == 0 ? std::string_view{} : symbol(word(pool + header->second + std::uint64_t{index} * 8));
+    return header == sizes_.end() || pool == 0 ? std::string_view{}
+                                               : symbol(word(pool + header->second + std::uint64_t{index} * 8));
 }
 
-std::optional<std::uint32_t> HotSpot::field_offset(std::uint64_t klass, std::string_view name, std::string_view type) const {
+std::optional<std::uint32_t> HotSpot::field_offset(std::uint64_t klass, std::string_view name,
+                                                   std::string_view type) const {
     if (offsets_.contains("InstanceKlass::_fieldinfo_stream"))
         return packed_field(klass, name, type);
     // Until JDK 20: six numbers of 16 bits a field.
@@ -145,15 +150,18 @@ std::optional<std::uint32_t> HotSpot::field_offset(std::uint64_t klass, std::str
 }
 
 // Since JDK 21: a stream of numbers. src/hotspot/share/oops/fieldInfo.hpp.
-std::optional<std::uint32_t> HotSpot::packed_field(std::uint64_t klass, std::string_view name, std::string_view type) const {
+std::optional<std::uint32_t> HotSpot::packed_field(std::uint64_t klass, std::string_view name,
+                                                   std::string_view type) const {
     constexpr std::uint32_t kInitialized = 1, kGeneric = 4, kContended = 16;
     const std::uint64_t stream = word(klass + offset("InstanceKlass::_fieldinfo_stream"));
     const auto length = memory_->value<std::uint32_t>(GuestVirt(stream + offset("Array<int>::_length")));
-    Unsigned5 numbers(memory_->bytes(GuestVirt(stream + offset("Array<u1>::_data")), std::min(length.value_or(0), 1u << 16)));
+    Unsigned5 numbers(
+        memory_->bytes(GuestVirt(stream + offset("Array<u1>::_data")), std::min(length.value_or(0), 1u << 16)));
     const std::uint32_t count = numbers.next().value_or(0);
     numbers.next(); // fields that the JVM added
     for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, kMostFields); ++i) {
-        const auto name_index = numbers.next(), type_index = numbers.next(), at = numbers.next(), access = numbers.next(), flags = numbers.next();
+        const auto name_index = numbers.next(), type_index = numbers.next(), at = numbers.next(),
+                   access = numbers.next(), flags = numbers.next();
         if (!name_index || !type_index || !at || !access || !flags)
             return std::nullopt;
         for (const std::uint32_t bit : {kInitialized, kGeneric, kContended})
@@ -183,17 +191,20 @@ bool HotSpot::has_class(std::uint64_t object, std::uint64_t wanted, bool or_deri
     return false;
 }
 
-std::optional<GuestVirt> HotSpot::static_field(std::string_view name, std::string_view field, std::string_view type) const {
+std::optional<GuestVirt> HotSpot::static_field(std::string_view name, std::string_view field,
+                                               std::string_view type) const {
     const std::uint64_t klass = this->klass(name).value;
     const auto at = klass ? field_offset(klass, field, type) : std::nullopt;
     if (!at)
         return std::nullopt;
     // Static fields lie in the class's Class object; the JVM's handle to it is a pointer to a pointer.
     const std::uint64_t mirror = word(word(klass + offset("Klass::_java_mirror")));
-    return has_class(mirror, this->klass("java/lang/Class").value, false) ? std::optional(GuestVirt(mirror + *at)) : std::nullopt;
+    return has_class(mirror, this->klass("java/lang/Class").value, false) ? std::optional(GuestVirt(mirror + *at))
+                                                                          : std::nullopt;
 }
 
-std::optional<GuestVirt> HotSpot::field(GuestVirt object, std::string_view name, std::string_view field, std::string_view type) const {
+std::optional<GuestVirt> HotSpot::field(GuestVirt object, std::string_view name, std::string_view field,
+                                        std::string_view type) const {
     const std::uint64_t klass = this->klass(name).value;
     const auto at = has_class(object.value, klass, true) ? field_offset(klass, field, type) : std::nullopt;
     return at ? std::optional(object + *at) : std::nullopt;

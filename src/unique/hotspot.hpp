@@ -1,7 +1,8 @@
 // Classes, fields and objects of a HotSpot JVM in a machine's memory. JDK 9 to 25.
 //
-// libjvm.so exports a description of its own structures for debuggers (gHotSpotVMStructs): names, offsets and addresses, so
-// that nothing here depends on a release but what a description does not say: how lists of fields are packed.
+// libjvm.so exports a description of its own structures for debuggers (gHotSpotVMStructs): names, offsets and
+// addresses, so that nothing here depends on a release but what a description does not say: how lists of fields are
+// packed.
 #pragma once
 #include <map>
 #include <string>
@@ -19,8 +20,10 @@ public:
     // A class of the boot loader or another: 0 when none is loaded.
     tinykvm::GuestVirt klass(std::string_view name) const;
     // The address of a static field; nothing when the class, the field, or its type's descriptor is not there.
-    std::optional<tinykvm::GuestVirt> static_field(std::string_view klass, std::string_view name, std::string_view type) const;
-    std::optional<tinykvm::GuestVirt> field(tinykvm::GuestVirt object, std::string_view klass, std::string_view name, std::string_view type) const;
+    std::optional<tinykvm::GuestVirt> static_field(std::string_view klass, std::string_view name,
+                                                   std::string_view type) const;
+    std::optional<tinykvm::GuestVirt> field(tinykvm::GuestVirt object, std::string_view klass, std::string_view name,
+                                            std::string_view type) const;
     // The object that a field of reference type holds, exactly of that class.
     std::optional<tinykvm::GuestVirt> object_in(std::optional<tinykvm::GuestVirt> field, std::string_view klass) const;
     // The Thread objects of all threads.

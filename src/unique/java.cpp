@@ -1,4 +1,5 @@
-// Java on HotSpot: generators of the class library that nobody can have seeded. A `new Random(42)` of the program's lies elsewhere.
+// Java on HotSpot: generators of the class library that nobody can have seeded. A `new Random(42)` of the program's
+// lies elsewhere.
 #include <array>
 
 #include "src/unique/finder.hpp"
@@ -47,13 +48,16 @@ public:
         if (!vm_.present())
             return;
         for (const auto& [klass, field] : kRandoms)
-            if (const auto random = vm_.object_in(vm_.static_field(klass, field, "Ljava/util/Random;"), "java/util/Random"))
-                add_atomic(vm_.field(*random, "java/util/Random", "seed", kAtomicLongType), "Java Math.random, shuffle");
+            if (const auto random =
+                    vm_.object_in(vm_.static_field(klass, field, "Ljava/util/Random;"), "java/util/Random"))
+                add_atomic(vm_.field(*random, "java/util/Random", "seed", kAtomicLongType),
+                           "Java Math.random, shuffle");
         for (const auto& [klass, field] : kSeeds)
             add_atomic(vm_.static_field(klass, field, kAtomicLongType), "Java seed of new generators");
         for (const GuestVirt thread : vm_.threads())
             add_thread(thread);
-        for (const char* klass : {"sun/security/provider/NativePRNG", "sun/security/provider/NativePRNG$NonBlocking", "sun/security/provider/NativePRNG$Blocking"})
+        for (const char* klass : {"sun/security/provider/NativePRNG", "sun/security/provider/NativePRNG$NonBlocking",
+                                  "sun/security/provider/NativePRNG$Blocking"})
             add_secure(klass);
     }
 
@@ -73,10 +77,12 @@ private:
 
     // SecureRandom as Linux has it by default: what it read from /dev/urandom is used up, though read a moment ago.
     void add_secure(const char* klass) {
-        constexpr const char *kReader = "sun/security/provider/NativePRNG$RandomIO", *kType = "Lsun/security/provider/NativePRNG$RandomIO;";
+        constexpr const char *kReader = "sun/security/provider/NativePRNG$RandomIO",
+                             *kType = "Lsun/security/provider/NativePRNG$RandomIO;";
         constexpr std::array<std::byte, 4> kNone{};
         if (const auto reader = vm_.object_in(vm_.static_field(klass, "INSTANCE", kType), kReader))
-            if (const auto left = vm_.field(*reader, kReader, "buffered", "I"); left && memory_.value<std::uint32_t>(*left) != 0u)
+            if (const auto left = vm_.field(*reader, kReader, "buffered", "I");
+                left && memory_.value<std::uint32_t>(*left) != 0u)
                 findings_.add_constant(*left, kNone, "Java SecureRandom");
     }
 

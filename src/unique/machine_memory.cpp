@@ -53,7 +53,8 @@ std::vector<Area> areas_of(const AddressSpace::Regions& regions) {
             break;
         if (region.prot == PROT_NONE)
             continue; // a reservation, perhaps of terabytes
-        if (!areas.empty() && areas.back().end.value == begin && areas.back().prot == region.prot && areas.back().name == region.name)
+        if (!areas.empty() && areas.back().end.value == begin && areas.back().prot == region.prot &&
+            areas.back().name == region.name)
             areas.back().end = GuestVirt(region.end);
         else
             areas.push_back({GuestVirt(begin), GuestVirt(region.end), region.prot, region.name, {}});
@@ -67,7 +68,8 @@ MachineMemory::MachineMemory(const MachineImage& image) {
     std::vector<Area> areas = areas_of(*image.regions);
     for (Area& area : areas) {
         copies_.push_back(Mapping::map(area.end.value - area.begin.value, PROT_READ | PROT_WRITE,
-                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, "copy of the program's memory"));
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0,
+                                       "copy of the program's memory"));
         area.bytes = copies_.back().bytes();
     }
     std::vector<Written> written;
@@ -95,7 +97,8 @@ MachineMemory::MachineMemory(const MachineImage& image) {
         std::memcpy(to, from.data(), kPageSize);
         if (!areas[area].writable())
             return;
-        if (!written.empty() && written.back().bytes.data() + written.back().bytes.size() == to && written.back().begin >= areas[area].begin)
+        if (!written.empty() && written.back().bytes.data() + written.back().bytes.size() == to &&
+            written.back().begin >= areas[area].begin)
             written.back().bytes = {written.back().bytes.data(), written.back().bytes.size() + kPageSize};
         else
             written.push_back({GuestVirt(at), {to, kPageSize}});

@@ -63,7 +63,8 @@ std::vector<Range> MemoryView::writable_parts(GuestVirt at, std::size_t count) c
 
 const Area* MemoryView::file_named(std::string_view beginning) const {
     const auto found = std::find_if(areas_.begin(), areas_.end(), [&](const Area& area) {
-        return area.name.starts_with('/') && std::string_view(area.name).substr(area.name.rfind('/') + 1).starts_with(beginning);
+        return area.name.starts_with('/') &&
+               std::string_view(area.name).substr(area.name.rfind('/') + 1).starts_with(beginning);
     });
     return found == areas_.end() ? nullptr : &*found;
 }

@@ -18,12 +18,12 @@
 
 namespace kvmserver::unique {
 
-// One mapping of the program, as /proc/PID/maps would list it, unless it has no rights. Neighbours with equal rights and
-// name are one. Most of a large mapping may never have been touched: scan MemoryView::written() instead of `bytes`.
+// One mapping of the program, as /proc/PID/maps would list it, unless it has no rights. Neighbours with equal rights
+// and name are one. Most of a large mapping may never have been touched: scan MemoryView::written() instead of `bytes`.
 struct Area {
-    tinykvm::GuestVirt begin, end; // page-aligned
-    std::uint32_t prot = 0;        // PROT_READ 1, PROT_WRITE 2, PROT_EXEC 4
-    std::string name;              // the path of the file it was mapped from, "[stack]", "[heap]" or ""
+    tinykvm::GuestVirt begin, end;    // page-aligned
+    std::uint32_t prot = 0;           // PROT_READ 1, PROT_WRITE 2, PROT_EXEC 4
+    std::string name;                 // the path of the file it was mapped from, "[stack]", "[heap]" or ""
     std::span<const std::byte> bytes; // end - begin of them, on a page boundary; zero where the program has no page yet
     bool writable() const { return (prot & 2) != 0; }
 };
@@ -63,8 +63,8 @@ public:
     // `count` bytes at `at`, all in one area; empty when they are not there.
     std::span<const std::byte> bytes(tinykvm::GuestVirt at, std::size_t count) const;
     template <class T>
-        requires std::is_trivially_copyable_v<T>
-    std::optional<T> value(tinykvm::GuestVirt at) const {
+    requires std::is_trivially_copyable_v<T> std::optional<T> value(tinykvm::GuestVirt at)
+    const {
         const auto from = bytes(at, sizeof(T));
         if (from.empty())
             return std::nullopt;
@@ -84,7 +84,8 @@ public:
         if (std::chrono::steady_clock::now() > deadline_)
             throw OutOfTime();
     }
-    // The first area whose file is called so (name after the last '/') or begins so, such as "libcrypto.so"; null when there is none.
+    // The first area whose file is called so (name after the last '/') or begins so, such as "libcrypto.so"; null when
+    // there is none.
     const Area* file_named(std::string_view beginning) const;
 
 private:

@@ -40,7 +40,8 @@ void go_back(MtState& mt) {
     from[0] = untwisted(mt[0], mt[kShift]);
     for (std::uint32_t i = 1; i <= kRest; ++i)
         mt[i] = (from[i] & kUpper) | (from[i - 1] & ~kUpper);
-    // The other bits of the first word went into the last one when the values before were made; after seeding nobody looks at them.
+    // The other bits of the first word went into the last one when the values before were made; after seeding nobody
+    // looks at them.
     mt[0] = (from[0] & kUpper) | (untwisted(mt[kWords - 1], mt[kShift - 1]) & ~kUpper);
 }
 
@@ -61,8 +62,8 @@ const MtState& state_before_keys() {
     return state;
 }
 
-// Whether init_by_array left this state with a key of at most kLongestKey words. The words of the key then come again and
-// again; a key from the system has all 624 of them.
+// Whether init_by_array left this state with a key of at most kLongestKey words. The words of the key then come again
+// and again; a key from the system has all 624 of them.
 bool keyed(const MtState& mt) {
     constexpr std::uint32_t kLongestKey = 128;
     const MtState& before = state_before_keys();
@@ -94,7 +95,8 @@ bool keyed(const MtState& mt) {
 
 bool is_mt(const MtState& state) {
     constexpr std::uint32_t kSeeded = kUpper; // the first word that init_by_array leaves
-    return state[0] == kSeeded || numbered(state) || ((state[0] ^ untwisted(state[kWords - 1], state[kShift - 1])) & ~kUpper) == 0;
+    return state[0] == kSeeded || numbered(state) ||
+           ((state[0] ^ untwisted(state[kWords - 1], state[kShift - 1])) & ~kUpper) == 0;
 }
 
 } // namespace

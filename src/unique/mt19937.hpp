@@ -10,12 +10,13 @@ namespace kvmserver::unique {
 
 using MtState = std::array<std::uint32_t, 624>;
 
-// A state that a generator is in: of its 624 words the first one's lower bits follow from the others, except right after seeding.
+// A state that a generator is in: of its 624 words the first one's lower bits follow from the others, except right
+// after seeding.
 std::optional<MtState> read_mt(const MemoryView& memory, tinykvm::GuestVirt at);
 
 enum class MtSeed {
-    chosen,   // by a number or a short key: what a program does that wants the same values every time
-    unknown,  // none that could be found: seeded by the system, or drawn from for very long
+    chosen,  // by a number or a short key: what a program does that wants the same values every time
+    unknown, // none that could be found: seeded by the system, or drawn from for very long
 };
 
 // Draws backwards until the state looks as seeding leaves it, for as many as 2.5 million values.

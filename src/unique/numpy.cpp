@@ -1,7 +1,8 @@
-// numpy.random: the functions of the module, default_rng() and bit generators that were given no seed. numpy 1.19 and newer.
+// numpy.random: the functions of the module, default_rng() and bit generators that were given no seed. numpy 1.19 and
+// newer.
 //
-// A bit generator keeps the SeedSequence that it was made from, which keeps the number that it was made from. The system's has 128 bits
-// and belongs to nobody else; np.random.seed() leaves no sequence at all.
+// A bit generator keeps the SeedSequence that it was made from, which keeps the number that it was made from. The
+// system's has 128 bits and belongs to nobody else; np.random.seed() leaves no sequence at all.
 #include "src/unique/numpy.hpp"
 
 #include <algorithm>
@@ -39,7 +40,8 @@ struct Long {
 };
 
 bool from_the_system(const MemoryView& memory, const PythonObjects& objects, const SeedSequence& sequence) {
-    if (objects.type_of(GuestVirt(sequence.entropy)) != "int" || objects.type_of(GuestVirt(sequence.spawn_key)) != "tuple")
+    if (objects.type_of(GuestVirt(sequence.entropy)) != "int" ||
+        objects.type_of(GuestVirt(sequence.spawn_key)) != "tuple")
         return false;
     const auto number = memory.value<Long>(GuestVirt(sequence.entropy));
     const auto parents = memory.value<std::uint64_t>(GuestVirt(sequence.spawn_key) + 16);
@@ -59,7 +61,8 @@ bool unseeded(const MemoryView& memory, const PythonObjects& objects, GuestVirt 
 
 class Adder {
 public:
-    Adder(const MemoryView& memory, Findings& findings, GuestVirt object) : memory_(memory), findings_(findings), object_(object) {}
+    Adder(const MemoryView& memory, Findings& findings, GuestVirt object)
+        : memory_(memory), findings_(findings), object_(object) {}
 
     void mt19937() {
         const auto state = read_mt(memory_, object_ + kState);
@@ -95,7 +98,9 @@ private:
     std::optional<GuestVirt> inner(std::uint64_t word, std::uint64_t bytes) const {
         constexpr std::uint64_t kMost = 256;
         const auto at = memory_.value<std::uint64_t>(object_ + kState + word);
-        return at && *at > object_.value + kState && *at + bytes <= object_.value + kMost ? std::optional(GuestVirt(*at)) : std::nullopt;
+        return at && *at > object_.value + kState && *at + bytes <= object_.value + kMost
+                   ? std::optional(GuestVirt(*at))
+                   : std::nullopt;
     }
     // The second half of a word that was drawn for a number of 32 bits is not kept.
     void no_half(std::uint64_t at) {
@@ -132,7 +137,8 @@ constexpr std::array<PythonObjects::Wanted, 6> kTypes{{
 
 std::span<const PythonObjects::Wanted> numpy_types() { return kTypes; }
 
-void add_numpy(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, std::size_t type, Findings& findings) {
+void add_numpy(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, std::size_t type,
+               Findings& findings) {
     if (type == 5)
         return add_gauss(memory, objects, object, findings);
     if (!unseeded(memory, objects, object))

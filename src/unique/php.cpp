@@ -1,7 +1,8 @@
-// PHP 8.2 and newer: mt_rand, rand, shuffle, array_rand, str_shuffle and lcg_value. random_int and random_bytes ask the system.
+// PHP 8.2 and newer: mt_rand, rand, shuffle, array_rand, str_shuffle and lcg_value. random_int and random_bytes ask the
+// system.
 //
-// ext/random exports its globals: { status *combined_lcg; bool combined_lcg_seeded; status *mt19937; bool mt19937_seeded; }, in builds
-// without threads. A status points to its state, or is the state (8.4).
+// ext/random exports its globals: { status *combined_lcg; bool combined_lcg_seeded; status *mt19937; bool
+// mt19937_seeded; }, in builds without threads. A status points to its state, or is the state (8.4).
 #include <array>
 
 #include "src/unique/exported.hpp"
@@ -30,7 +31,8 @@ bool seeded_on_purpose(const MtState& state) {
 }
 
 void add_mt(const MemoryView& memory, std::uint64_t status, Findings& findings) {
-    // To say that it is not seeded would be one byte instead of 2,496; but a seed of PHP's has 32 bits, and repeats by accident.
+    // To say that it is not seeded would be one byte instead of 2,496; but a seed of PHP's has 32 bits, and repeats by
+    // accident.
     const auto pointed = memory.value<std::uint64_t>(GuestVirt(status) + kStatusState);
     for (const std::uint64_t at : {status, pointed.value_or(0)})
         if (const auto state = read_mt(memory, GuestVirt(at)); state && !seeded_on_purpose(*state))

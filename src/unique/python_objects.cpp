@@ -19,7 +19,8 @@ constexpr std::uint64_t kTypeName = 24, kTypeSize = 32, kTypeItem = 40, kTypeBas
 // Something that is alive: freed memory has a pointer where the count of references was.
 bool alive(std::uint64_t references) {
     const auto count = static_cast<std::uint32_t>(references);
-    return count != 0 && count < 1u << 30 && references >> 48 == 0 && (references >> 32 == 0 || references >> 32 == 0xffff);
+    return count != 0 && count < 1u << 30 && references >> 48 == 0 &&
+           (references >> 32 == 0 || references >> 32 == 0xffff);
 }
 
 // Or never freed, as small numbers and the empty tuple since 3.12.
@@ -73,7 +74,8 @@ void PythonObjects::find_types(std::span<const Wanted> wanted) {
         for (int depth = 0; depth < 4 && items == 0u; ++depth) {
             const std::string_view name = type_name(named);
             for (std::size_t i = 0; i < wanted.size(); ++i)
-                if (wanted[i].type == name && bytes >= wanted[i].least && bytes <= wanted[i].most && types_[i].size() < kMostTypes)
+                if (wanted[i].type == name && bytes >= wanted[i].least && bytes <= wanted[i].most &&
+                    types_[i].size() < kMostTypes)
                     return types_[i].push_back(type);
             named = GuestVirt(memory_->value<std::uint64_t>(named + kTypeBase).value_or(0));
         }

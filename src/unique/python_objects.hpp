@@ -18,7 +18,8 @@ public:
         tinykvm::GuestVirt object, type;
         std::size_t name; // which of the names
     };
-    // All objects whose type, or its base, has one of the names and the size of `least` bytes. One pass over memory for all.
+    // All objects whose type, or its base, has one of the names and the size of `least` bytes. One pass over memory for
+    // all.
     struct Wanted {
         std::string_view type;
         std::uint64_t least, most; // bytes of the type's objects

@@ -107,9 +107,7 @@ private:
             fn(at, at + wanted.size());
     }
     bool may_go_on() const { return work_->calls < kMostCalls && ++work_->matches < kMostMatches; }
-    std::string piece(std::size_t from, std::size_t to) const {
-        return narrow(text_.substr(from, to - from), width_);
-    }
+    std::string piece(std::size_t from, std::size_t to) const { return narrow(text_.substr(from, to - from), width_); }
     std::string after(std::size_t end) const { return narrow(text_.substr(end, kAround * width_), width_); }
 
     // A call of the function that is named in [at, end).

@@ -50,7 +50,8 @@ std::string header_at(std::string_view reply, std::size_t place) {
         return "";
     const std::size_t begin = reply.rfind('\n', place) + 1, colon = reply.find(':', begin);
     std::string name(reply.substr(begin, colon < place ? colon - begin : 0));
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return name;
 }
 
@@ -60,7 +61,8 @@ bool looks_random(std::string_view token) {
     if (std::any_of(token.begin(), token.end(), is([](int c) { return std::isdigit(c); })))
         return true;
     constexpr std::size_t kLongWord = 20;
-    return token.size() >= kLongWord || std::any_of(token.begin() + 1, token.end(), is([](int c) { return std::isupper(c); }));
+    return token.size() >= kLongWord ||
+           std::any_of(token.begin() + 1, token.end(), is([](int c) { return std::isupper(c); }));
 }
 
 // What all of it says in digits; nothing when there is another character, or too many.
@@ -68,7 +70,9 @@ std::optional<std::int64_t> number(std::string_view digits) {
     constexpr std::size_t kMostDigits = 18;
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return error == std::errc{} && end == digits.data() + digits.size() && digits.size() <= kMostDigits ? std::optional(value) : std::nullopt;
+    return error == std::errc{} && end == digits.data() + digits.size() && digits.size() <= kMostDigits
+               ? std::optional(value)
+               : std::nullopt;
 }
 
 // Whether what two tokens of a length do not share are numbers close together: 0999 and 1000.
@@ -84,13 +88,15 @@ bool counts_from(std::string_view token, const std::unordered_set<std::string_vi
     constexpr std::size_t kTail = 3; // of so many characters a counter changes the last
     return std::any_of(later.begin(), later.end(), [&](std::string_view other) {
         return other != token && other.size() == token.size() &&
-               (other.substr(0, other.size() - kTail) == token.substr(0, token.size() - kTail) || follows(token, other));
+               (other.substr(0, other.size() - kTail) == token.substr(0, token.size() - kTail) ||
+                follows(token, other));
     });
 }
 
 } // namespace
 
-std::vector<Repeat> find_repeats(std::string_view first, std::string_view second, const std::vector<std::string>& others) {
+std::vector<Repeat> find_repeats(std::string_view first, std::string_view second,
+                                 const std::vector<std::string>& others) {
     const auto later = tokens_of(second);
     std::vector<std::unordered_set<std::string_view>> elsewhere;
     for (const std::string& other : others)
@@ -99,8 +105,8 @@ std::vector<Repeat> find_repeats(std::string_view first, std::string_view second
     std::unordered_set<std::string_view> told;
     for_each_token(first, [&](std::string_view token, std::size_t at) {
         const auto has = [&](const auto& tokens) { return tokens.count(token) != 0; };
-        if (repeats.size() >= kMostRepeats || has(later) || !std::all_of(elsewhere.begin(), elsewhere.end(), has) || !looks_random(token) ||
-            counts_from(token, later) || !told.insert(token).second)
+        if (repeats.size() >= kMostRepeats || has(later) || !std::all_of(elsewhere.begin(), elsewhere.end(), has) ||
+            !looks_random(token) || counts_from(token, later) || !told.insert(token).second)
             return;
         const std::string header = header_at(first, at);
         repeats.push_back({std::string(token), header.empty() ? "its body" : "its header " + header});

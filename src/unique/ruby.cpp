@@ -1,8 +1,8 @@
 // Ruby 2.7 to 3.4: Kernel#rand, Random.rand and every Random.new that was given no seed.
 //
-// random.c: struct { VALUE seed; struct MT { uint32_t state[624]; uint32_t *next; int left; } }. `next` points into the state just in
-// front of it, and `left` says where to: nothing else looks so. A seed that the system gave has 128 bits; one of the
-// program's is a small number.
+// random.c: struct { VALUE seed; struct MT { uint32_t state[624]; uint32_t *next; int left; } }. `next` points into the
+// state just in front of it, and `left` says where to: nothing else looks so. A seed that the system gave has 128 bits;
+// one of the program's is a small number.
 #include "src/unique/finder.hpp"
 #include "src/unique/mt19937.hpp"
 

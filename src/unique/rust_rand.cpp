@@ -1,7 +1,9 @@
-// Rust: the ThreadRng of the crate rand 0.7 to 0.9, which uuid, tempfile and most others draw from; also in Deno and other programs in Rust.
+// Rust: the ThreadRng of the crate rand 0.7 to 0.9, which uuid, tempfile and most others draw from; also in Deno and
+// other programs in Rust.
 //
-// A ChaCha generator with a block of results, reseeded after 64 KiB. Found by that number, which lies behind key, counter and
-// stream, and checked by making the block of results again. A generator that the program seeded is not reseeded.
+// A ChaCha generator with a block of results, reseeded after 64 KiB. Found by that number, which lies behind key,
+// counter and stream, and checked by making the block of results again. A generator that the program seeded is not
+// reseeded.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -72,7 +74,8 @@ void add_core(const MemoryView& memory, GuestVirt at, Findings& findings) {
     const auto core = memory.value<Core>(at);
     if (!core || std::ranges::all_of(core->key, [](std::uint32_t word) { return word == 0; }))
         return;
-    // The compiler orders fields: results, then the core, then the index; or the index between them, where the core is aligned.
+    // The compiler orders fields: results, then the core, then the index; or the index between them, where the core is
+    // aligned.
     struct Order {
         std::uint64_t results_before, index_behind;
     };
@@ -100,7 +103,8 @@ void find_rust_rand(const MemoryView& memory, Findings& findings) {
                 continue; // it has stream 0
             const auto left = static_cast<std::int64_t>(words[i + 1]);
             const std::uint64_t counter = words[i - 2];
-            if (left <= static_cast<std::int64_t>(kReseedAfter) && left > -static_cast<std::int64_t>(kReseedAfter) && counter % 4 == 0 && counter < kMostBlocks)
+            if (left <= static_cast<std::int64_t>(kReseedAfter) && left > -static_cast<std::int64_t>(kReseedAfter) &&
+                counter % 4 == 0 && counter < kMostBlocks)
                 add_core(memory, GuestVirt(run.begin.value + i * 8 - kThreshold), findings);
         }
     }

@@ -1,7 +1,8 @@
 // Reads objects of V8's heap: Node, Deno and other programs that embed it.
 //
-// Word is the width of a slot: 64 bits, or 32 with pointer compression, where an address is completed by the upper half of
-// the address of the slot itself. Nothing here depends on the numbers of maps or of instance types, which differ between versions.
+// Word is the width of a slot: 64 bits, or 32 with pointer compression, where an address is completed by the upper half
+// of the address of the slot itself. Nothing here depends on the numbers of maps or of instance types, which differ
+// between versions.
 #pragma once
 #include <bitset>
 #include <concepts>
@@ -20,10 +21,12 @@ struct Heap {
 
     static constexpr bool is_smi(Word word) { return kCompressed ? (word & 1) == 0 : (word & 0xffffffff) == 0; }
     static constexpr std::int32_t smi(Word word) {
-        return kCompressed ? static_cast<std::int32_t>(word) >> 1 : static_cast<std::int32_t>(static_cast<std::uint64_t>(word) >> 32);
+        return kCompressed ? static_cast<std::int32_t>(word) >> 1
+                           : static_cast<std::int32_t>(static_cast<std::uint64_t>(word) >> 32);
     }
     static constexpr Word to_smi(std::int32_t value) {
-        return kCompressed ? static_cast<Word>(value) << 1 : static_cast<Word>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(value)) << 32);
+        return kCompressed ? static_cast<Word>(value) << 1
+                           : static_cast<Word>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(value)) << 32);
     }
     static constexpr bool is_pointer(Word word) { return (word & 3) == 1 && word > 0xfff; }
 
@@ -67,7 +70,8 @@ struct Heap {
         const auto text = memory.bytes(at + kStringHeader, *length);
         return {reinterpret_cast<const char*>(text.data()), text.size()};
     }
-    // Whether an object may be a typed array of so many bytes: one of the raw numbers behind its four first slots says so.
+    // Whether an object may be a typed array of so many bytes: one of the raw numbers behind its four first slots says
+    // so.
     bool typed_array(tinykvm::GuestVirt at, std::uint64_t bytes) const {
         if (!has_map(at))
             return false;

@@ -1,5 +1,6 @@
-// Pools of random bytes that modules of Node and npm packages keep in JavaScript. Each is a buffer and a variable that says how much of it
-// is used: that variable is set to "all of it", so that the next draw fills the pool (from OpenSSL, which notices the new process number).
+// Pools of random bytes that modules of Node and npm packages keep in JavaScript. Each is a buffer and a variable that
+// says how much of it is used: that variable is set to "all of it", so that the next draw fills the pool (from OpenSSL,
+// which notices the new process number).
 #include "src/unique/v8_pools.hpp"
 
 #include "src/unique/random_bytes.hpp"
@@ -15,8 +16,8 @@ namespace {
 // `used` is a variable beside the typed array `pool`.
 struct Pool {
     std::string_view used, pool;
-    std::int32_t bytes;   // of the pool; 0: any number
-    std::int32_t used_up; // value of `used`
+    std::int32_t bytes;      // of the pool; 0: any number
+    std::int32_t used_up;    // value of `used`
     std::string_view beside; // another variable of the same scope, for names that others may use as well
     std::string_view source;
 };
@@ -38,7 +39,8 @@ bool pool_there(const v8::Scope<Word>& scope, const Pool& pool) {
     const auto buffer = scope.object(pool.pool);
     if (!buffer || !scope.at(pool.beside))
         return false;
-    return pool.bytes == 0 ? scope.heap.has_map(*buffer) : scope.heap.typed_array(*buffer, static_cast<std::uint64_t>(pool.bytes));
+    return pool.bytes == 0 ? scope.heap.has_map(*buffer)
+                           : scope.heap.typed_array(*buffer, static_cast<std::uint64_t>(pool.bytes));
 }
 
 // Whether an object is a Uint8Array of random bytes (outside V8's heap) of which so many may be used. uuid's has 256
@@ -94,8 +96,8 @@ void add_node_id(const v8::Heap<Word>& heap, GuestVirt array, Findings& findings
         findings.add_random(*elements + (2 * v8::Heap<Word>::kSlot + 1), 5, "npm uuid, node of version 1");
 }
 
-// Deno 2.9 draws 128 UUIDs at once as one text (ext/crypto/00_crypto.js). Names are shortened there, so this looks for the neighbours themselves:
-// [36, length of a UUID][128, how many][the text][how many are used].
+// Deno 2.9 draws 128 UUIDs at once as one text (ext/crypto/00_crypto.js). Names are shortened there, so this looks for
+// the neighbours themselves: [36, length of a UUID][128, how many][the text][how many are used].
 template <class Word>
 void find_deno_uuids(const MemoryView& memory, Findings& findings) {
     using Heap = v8::Heap<Word>;
@@ -115,13 +117,14 @@ void find_deno_uuids(const MemoryView& memory, Findings& findings) {
     for (const Written& run : memory.written()) {
         const std::span words(reinterpret_cast<const Word*>(run.bytes.data()), run.bytes.size() / sizeof(Word));
         for (std::size_t i = 0; i + 3 < words.size(); ++i) {
-            if (words[i] != Heap::to_smi(kLength) || words[i + 1] != Heap::to_smi(kCount) || !Heap::is_pointer(words[i + 2]) ||
-                !Heap::is_smi(words[i + 3]) || words[i + 3] > Heap::to_smi(kCount))
+            if (words[i] != Heap::to_smi(kLength) || words[i + 1] != Heap::to_smi(kCount) ||
+                !Heap::is_pointer(words[i + 2]) || !Heap::is_smi(words[i + 3]) || words[i + 3] > Heap::to_smi(kCount))
                 continue;
             const GuestVirt at = run.begin + i * sizeof(Word);
             const Word used_up = Heap::to_smi(kCount);
             if (is_batch(Heap::object(words[i + 2], at)))
-                findings.add_constant(at + 3 * sizeof(Word), std::as_bytes(std::span(&used_up, 1)), "Deno crypto.randomUUID");
+                findings.add_constant(at + 3 * sizeof(Word), std::as_bytes(std::span(&used_up, 1)),
+                                      "Deno crypto.randomUUID");
         }
     }
 }
@@ -150,7 +153,8 @@ void v8::find_pools(const MemoryView& memory, Findings& findings) {
             for (int i = 3; i < 8; ++i)
                 if (const auto node = scope.heap.follow(*state, i))
                     add_node_id(scope.heap, *node, findings);
-        if (const auto unique = scope.object("PROCESS_UNIQUE")) { // bson: the part of an ObjectId that tells processes apart
+        if (const auto unique =
+                scope.object("PROCESS_UNIQUE")) { // bson: the part of an ObjectId that tells processes apart
             const auto elements = scope.heap.typed_array(*unique, 5) ? scope.heap.follow(*unique, 2) : std::nullopt;
             if (elements && scope.heap.has_map(*elements) && scope.heap.has_length(*elements, 5))
                 findings.add_random(*elements + 2 * Heap<Word>::kSlot, 5, "npm bson, ObjectId of this process");

@@ -1,6 +1,6 @@
-// Math.random of V8. Each native context has three neighbours: MATH_RANDOM_INDEX (how many of the cached numbers are left), MATH_RANDOM_STATE
-// (128 bits of xorshift128+) and MATH_RANDOM_CACHE (64 doubles, drawn from the last to the first; V8 15 has none, and the index stays 0).
-// See src/numbers/math-random.cc in V8.
+// Math.random of V8. Each native context has three neighbours: MATH_RANDOM_INDEX (how many of the cached numbers are
+// left), MATH_RANDOM_STATE (128 bits of xorshift128+) and MATH_RANDOM_CACHE (64 doubles, drawn from the last to the
+// first; V8 15 has none, and the index stays 0). See src/numbers/math-random.cc in V8.
 #include <array>
 #include <bit>
 
@@ -18,9 +18,11 @@ namespace {
 
 constexpr int kCached = 64;
 
-// How V8 makes a double of a state: of the upper 52 bits of s0 until 11, of the upper 53 in 12 and 13, of the sum's since.
+// How V8 makes a double of a state: of the upper 52 bits of s0 until 11, of the upper 53 in 12 and 13, of the sum's
+// since.
 bool drawn_from(double value, const Xorshift128& state) {
-    return value == static_cast<double>(state.s0 >> 11) * 0x1.0p-53 || value == static_cast<double>((state.s0 + state.s1) >> 11) * 0x1.0p-53 ||
+    return value == static_cast<double>(state.s0 >> 11) * 0x1.0p-53 ||
+           value == static_cast<double>((state.s0 + state.s1) >> 11) * 0x1.0p-53 ||
            value == std::bit_cast<double>((state.s0 >> 12) | 0x3ff0000000000000) - 1;
 }
 
@@ -41,7 +43,8 @@ class MathRandom {
     using Heap = v8::Heap<Word>;
 
 public:
-    MathRandom(const MemoryView& memory, Findings& findings, bool seeded) : heap_{memory}, findings_(&findings), seeded_(seeded) {}
+    MathRandom(const MemoryView& memory, Findings& findings, bool seeded)
+        : heap_{memory}, findings_(&findings), seeded_(seeded) {}
 
     // Whether there is a native context at all.
     bool find() {
@@ -49,7 +52,8 @@ public:
             const std::span words(reinterpret_cast<const Word*>(run.bytes.data()), run.bytes.size() / sizeof(Word));
             for (std::size_t i = 0; i + 4 < words.size(); ++i) {
                 // Map, length, scope information, no previous context, ...
-                if (words[i + 3] != 0 || !Heap::is_smi(words[i + 1]) || !Heap::is_pointer(words[i]) || !Heap::is_pointer(words[i + 2]))
+                if (words[i + 3] != 0 || !Heap::is_smi(words[i + 1]) || !Heap::is_pointer(words[i]) ||
+                    !Heap::is_pointer(words[i + 2]))
                     continue;
                 if (const std::int32_t slots = Heap::smi(words[i + 1]); slots >= kFewestSlots && slots <= kMostSlots)
                     look(run.begin + i * sizeof(Word), slots);
@@ -59,7 +63,8 @@ public:
     }
 
 private:
-    static constexpr std::int32_t kFewestSlots = 150, kMostSlots = 800; // of a native context: 280 in V8 11, 309 in V8 15
+    static constexpr std::int32_t kFewestSlots = 150,
+                                  kMostSlots = 800; // of a native context: 280 in V8 11, 309 in V8 15
 
     // A native context's map names it as the context in which its objects were made: nothing else does so.
     bool native_context(GuestVirt at) const {
@@ -100,7 +105,8 @@ private:
         const Word none_left = Heap::to_smi(0);
         if (!findings_->add_random(state_at, sizeof(Xorshift128), "V8 Math.random"))
             return false;
-        return !cached || findings_->add_constant(index_at, std::as_bytes(std::span(&none_left, 1)), "V8 Math.random, numbers left");
+        return !cached || findings_->add_constant(index_at, std::as_bytes(std::span(&none_left, 1)),
+                                                  "V8 Math.random, numbers left");
     }
 
     Heap heap_;
@@ -108,7 +114,8 @@ private:
     bool seeded_, there_ = false;
 };
 
-// Whether the program was started with a seed of its own (--random-seed=1): on the stack lie its arguments and NODE_OPTIONS.
+// Whether the program was started with a seed of its own (--random-seed=1): on the stack lie its arguments and
+// NODE_OPTIONS.
 bool seeded_on_purpose(const MemoryView& memory) {
     for (const Area& area : memory.areas()) {
         if (area.name != "[stack]")

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kMostFound = 1 << 16; // strings, names and scopes each: a hostile program cannot keep us busy
 constexpr std::size_t kMostSteps = 1 << 22; // from name to name
 constexpr int kMostInline = 75, kMostNames = 16384, kContextHeader = 4; // map, length, scope information, previous
-constexpr int kMostHeader = 8;                                         // words of a ScopeInfo in front of its names
+constexpr int kMostHeader = 8;                                          // words of a ScopeInfo in front of its names
 
 // Sorted addresses, and a quick test for words that may lead to one.
 template <class Word>
@@ -22,7 +22,9 @@ public:
             filter_.insert(static_cast<Word>(at.value + 1));
     }
     bool empty() const { return at_.empty(); }
-    bool leads_there(Word word, GuestVirt near) const { return filter_.may_have(word) && at_.contains(Heap<Word>::object(word, near)); }
+    bool leads_there(Word word, GuestVirt near) const {
+        return filter_.may_have(word) && at_.contains(Heap<Word>::object(word, near));
+    }
 
 private:
     std::set<GuestVirt> at_;
@@ -32,7 +34,8 @@ private:
 template <class Word>
 class Search {
     using H = Heap<Word>;
-    // Where the names of a scope are: in a row, or in the hash table at `names` (which leads back to the ScopeInfo by a second search).
+    // Where the names of a scope are: in a row, or in the hash table at `names` (which leads back to the ScopeInfo by a
+    // second search).
     struct Names {
         std::map<std::string_view, int> index; // of those that are wanted
         int count = 0;                         // of all
@@ -174,7 +177,8 @@ private:
         table_targets_.add(table);
     }
 
-    // What lies in front of the names may be a ScopeInfo at several places: a context that leads to one of them decides.
+    // What lies in front of the names may be a ScopeInfo at several places: a context that leads to one of them
+    // decides.
     void scope_infos_before(GuestVirt names_at, const Names& names, bool table) {
         for (int i = 4; i <= kMostHeader; ++i) {
             const GuestVirt info(names_at.value - static_cast<std::uint64_t>(i) * H::kSlot);

@@ -1,8 +1,9 @@
 // Finds variables of JavaScript modules by their names in V8's heap.
 //
-// V8 keeps a module's or function's variables that closures use in a Context, and their names in a ScopeInfo, in the order of the Context's
-// slots (up to 75 of them in the ScopeInfo itself, more in a hash table). Their layouts changed little from V8 10 to 15, and nothing here
-// relies on numbers of types: the names, the count of names and the length of the context must all agree.
+// V8 keeps a module's or function's variables that closures use in a Context, and their names in a ScopeInfo, in the
+// order of the Context's slots (up to 75 of them in the ScopeInfo itself, more in a hash table). Their layouts changed
+// little from V8 10 to 15, and nothing here relies on numbers of types: the names, the count of names and the length of
+// the context must all agree.
 #pragma once
 #include <algorithm>
 #include <map>

@@ -47,8 +47,7 @@ inline void fill_file(int fd) {
 }
 
 inline std::shared_ptr<const FileBacking> backing(int fd, const char* name, bool writable) {
-    return std::make_shared<FileBacking>(
-        FileBacking{.fd = UniqueFd(::dup(fd)), .name = name, .writable = writable});
+    return std::make_shared<FileBacking>(FileBacking{.fd = UniqueFd(::dup(fd)), .name = name, .writable = writable});
 }
 
 // The file that both machines map shared, as it is and as it should be.
@@ -90,8 +89,7 @@ inline const std::shared_ptr<const FileBacking>& code_file() {
         for (const std::size_t at : {128, 2000})
             page.replace(at, 7, std::string("\xb8\x01\0\0\0\x0f\x05", 7));
         for (std::uint64_t p = 0; p < 4; ++p)
-            FUZZ_REQUIRE(::pwrite(fd, page.data(), page.size(), static_cast<off_t>(p * kPageSize)) ==
-                         kPageSize);
+            FUZZ_REQUIRE(::pwrite(fd, page.data(), page.size(), static_cast<off_t>(p * kPageSize)) == kPageSize);
         return backing(fd, "/code", false);
     }();
     return file;
@@ -115,42 +113,22 @@ public:
         : space_(space), model_(model), shared_(std::move(shared)) {}
 
     void step(Input& in) {
-        const std::uint64_t at = in.below(kPages),
-                            count = 1 + in.below(std::min<std::uint64_t>(kPages - at, 12));
+        const std::uint64_t at = in.below(kPages), count = 1 + in.below(std::min<std::uint64_t>(kPages - at, 12));
         switch (in.below(12)) {
-        case 0:
-            map(at, count, any_prot(in));
-            break;
-        case 1:
-            map_file(in, at, count);
-            break;
-        case 2:
-            map_shared(in, at, count);
-            break;
+        case 0: map(at, count, any_prot(in)); break;
+        case 1: map_file(in, at, count); break;
+        case 2: map_shared(in, at, count); break;
         case 3:
             FUZZ_REQUIRE(space_.munmap(address(at), count * kPageSize) == 0);
             clear(at, count);
             break;
-        case 4:
-            protect(at, count, any_prot(in));
-            break;
-        case 5:
-            remap(in, at, count);
-            break;
-        case 6:
-            dontneed(at, count);
-            break;
-        case 7:
-            check(at);
-            break;
-        case 8:
-            cut_between(in, at, count);
-            break;
-        case 9:
-            space_.drop_lost_pages();
-            break;
-        default:
-            write(at, in.byte() + 1u);
+        case 4: protect(at, count, any_prot(in)); break;
+        case 5: remap(in, at, count); break;
+        case 6: dontneed(at, count); break;
+        case 7: check(at); break;
+        case 8: cut_between(in, at, count); break;
+        case 9: space_.drop_lost_pages(); break;
+        default: write(at, in.byte() + 1u);
         }
     }
     void check_all(bool whole) {
@@ -161,16 +139,14 @@ public:
 
 private:
     static std::uint32_t any_prot(Input& in) {
-        static constexpr std::uint32_t kProts[] = {PROT_NONE, PROT_READ, kRw,
-                                                   kRw,       kRw,       PROT_READ | PROT_EXEC};
+        static constexpr std::uint32_t kProts[] = {PROT_NONE, PROT_READ, kRw, kRw, kRw, PROT_READ | PROT_EXEC};
         return in.one_of(kProts);
     }
     bool there(const Page& page) const {
         return page.shared_page < 0 || static_cast<std::uint64_t>(page.shared_page) < shared_file().pages;
     }
     std::uint64_t value(const Page& page) const {
-        return page.shared_page < 0 ? page.value
-                                    : shared_file().values[static_cast<std::size_t>(page.shared_page)];
+        return page.shared_page < 0 ? page.value : shared_file().values[static_cast<std::size_t>(page.shared_page)];
     }
     void clear(std::uint64_t at, std::uint64_t count) {
         for (std::uint64_t p = at; p < at + count; ++p)
@@ -196,8 +172,8 @@ private:
     void map_file(Input& in, std::uint64_t at, std::uint64_t count) {
         const std::uint32_t prot = any_prot(in);
         const std::uint64_t first = in.below(kFilePages - 12);
-        FUZZ_REQUIRE(space_.mmap(address(at), count * kPageSize, prot, MAP_PRIVATE | MAP_FIXED,
-                                 private_file(), first * kPageSize) > 0);
+        FUZZ_REQUIRE(space_.mmap(address(at), count * kPageSize, prot, MAP_PRIVATE | MAP_FIXED, private_file(),
+                                 first * kPageSize) > 0);
         for (std::uint64_t p = at; p < at + count; ++p) {
             const auto page = static_cast<std::int64_t>(first + p - at);
             model_[p] = {.mapped = true, .prot = prot, .value = file_value(page), .file_page = page};
@@ -206,11 +182,10 @@ private:
     void map_shared(Input& in, std::uint64_t at, std::uint64_t count) {
         const std::uint32_t prot = any_prot(in);
         const std::uint64_t first = in.below(kFilePages - 12);
-        FUZZ_REQUIRE(space_.mmap(address(at), count * kPageSize, prot, MAP_SHARED | MAP_FIXED, shared_,
-                                 first * kPageSize) > 0);
+        FUZZ_REQUIRE(
+            space_.mmap(address(at), count * kPageSize, prot, MAP_SHARED | MAP_FIXED, shared_, first * kPageSize) > 0);
         for (std::uint64_t p = at; p < at + count; ++p)
-            model_[p] = {
-                .mapped = true, .prot = prot, .shared_page = static_cast<std::int64_t>(first + p - at)};
+            model_[p] = {.mapped = true, .prot = prot, .shared_page = static_cast<std::int64_t>(first + p - at)};
     }
     void protect(std::uint64_t at, std::uint64_t count, std::uint32_t prot) {
         bool whole = true;
@@ -238,29 +213,26 @@ private:
             one &= page.mapped && page.prot == first.prot &&
                    (page.file_page < 0 ? first.file_page < 0
                                        : first.file_page >= 0 && page.file_page == first.file_page + apart) &&
-                   (page.shared_page < 0
-                        ? first.shared_page < 0
-                        : first.shared_page >= 0 && page.shared_page == first.shared_page + apart);
+                   (page.shared_page < 0 ? first.shared_page < 0
+                                         : first.shared_page >= 0 && page.shared_page == first.shared_page + apart);
             was_file |= page.was_file;
         }
-        const std::uint64_t to = in.below(kPages),
-                            want = 1 + in.below(std::min<std::uint64_t>(kPages - to, 12));
+        const std::uint64_t to = in.below(kPages), want = 1 + in.below(std::min<std::uint64_t>(kPages - to, 12));
         const auto beyond = [&](std::int64_t page) {
             return page >= 0 && static_cast<std::uint64_t>(page) + want > kFilePages;
         };
         if (beyond(first.file_page) || beyond(first.shared_page))
             return;
         const bool overlap = to < at + count && at < to + want;
-        const std::int64_t result = space_.mremap(address(at), count * kPageSize, want * kPageSize,
-                                                  MREMAP_MAYMOVE | MREMAP_FIXED, address(to));
+        const std::int64_t result =
+            space_.mremap(address(at), count * kPageSize, want * kPageSize, MREMAP_MAYMOVE | MREMAP_FIXED, address(to));
         if (!one || (was_file && result == -EFAULT))
             FUZZ_REQUIRE(result == -EFAULT);
         else
             FUZZ_REQUIRE(result == (overlap ? -EINVAL : static_cast<std::int64_t>(address(to))));
         if (result < 0)
             return;
-        std::vector<Page> pages(model_.begin() + static_cast<long>(at),
-                                model_.begin() + static_cast<long>(at + count));
+        std::vector<Page> pages(model_.begin() + static_cast<long>(at), model_.begin() + static_cast<long>(at + count));
         clear(at, count);
         for (std::uint64_t i = 0; i < want; ++i) {
             if (i < count) {
@@ -281,8 +253,7 @@ private:
         FUZZ_REQUIRE(space_.store(GuestVirt(address(at)), to) == may);
         shared_file().changed = true;
         if (may)
-            (page.shared_page < 0 ? page.value
-                                  : shared_file().values[static_cast<std::size_t>(page.shared_page)]) = to;
+            (page.shared_page < 0 ? page.value : shared_file().values[static_cast<std::size_t>(page.shared_page)]) = to;
     }
     // The other machine makes the file shorter after a call has looked its pages up.
     void cut_between(Input& in, std::uint64_t at, std::uint64_t count) {

@@ -46,14 +46,10 @@ void any_call(AddressSpace& space, const std::shared_ptr<const FileBacking>& sha
     const auto any_place = [&] { return in.one_of(kPlaces) + in.byte() * kPageSize + (in.byte() % 16 == 0); };
     const auto any_file = [&]() -> std::shared_ptr<const FileBacking> {
         switch (in.byte() % 4) {
-        case 0:
-            return private_file();
-        case 1:
-            return shared;
-        case 2:
-            return code_file();
-        default:
-            return nullptr;
+        case 0: return private_file();
+        case 1: return shared;
+        case 2: return code_file();
+        default: return nullptr;
         }
     };
     const std::uint64_t at = any_place(), bytes = any_bytes();
@@ -62,9 +58,8 @@ void any_call(AddressSpace& space, const std::shared_ptr<const FileBacking>& sha
     case 0:
     case 1:
     case 2: {
-        static constexpr std::uint32_t kFlags[] = {MAP_PRIVATE,         MAP_SHARED,   MAP_FIXED,
-                                                   MAP_FIXED_NOREPLACE, MAP_32BIT,    MAP_GROWSDOWN,
-                                                   MAP_POPULATE,        MAP_NORESERVE};
+        static constexpr std::uint32_t kFlags[] = {MAP_PRIVATE, MAP_SHARED,    MAP_FIXED,    MAP_FIXED_NOREPLACE,
+                                                   MAP_32BIT,   MAP_GROWSDOWN, MAP_POPULATE, MAP_NORESERVE};
         std::uint32_t flags = in.byte() % 2 ? MAP_PRIVATE : MAP_SHARED;
         for (unsigned n = in.below(3); n > 0; --n)
             flags |= in.one_of(kFlags);
@@ -74,14 +69,11 @@ void any_call(AddressSpace& space, const std::shared_ptr<const FileBacking>& sha
                    in.one_of(kSizes) & ~(in.byte() % 8 ? kPageSize - 1 : 0));
         break;
     }
-    case 3:
-        space.munmap(at, bytes);
-        break;
+    case 3: space.munmap(at, bytes); break;
     case 4:
     case 5:
         space.mprotect(at, bytes,
-                       in.byte() % 9 |
-                           (in.byte() % 16 == 0 ? static_cast<std::uint32_t>(PROT_GROWSDOWN) : 0));
+                       in.byte() % 9 | (in.byte() % 16 == 0 ? static_cast<std::uint32_t>(PROT_GROWSDOWN) : 0));
         break;
     case 6:
     case 7: {
@@ -90,24 +82,12 @@ void any_call(AddressSpace& space, const std::shared_ptr<const FileBacking>& sha
         break;
     }
     case 8:
-    case 9:
-        space.madvise(at, bytes, in.byte() % 32);
-        break;
-    case 10:
-        space.brk(at);
-        break;
-    case 11:
-        space.mincore(at, bytes, GuestVirt(any_place()));
-        break;
-    case 12:
-        space.msync(at, bytes, in.byte() % 8);
-        break;
-    case 13:
-        space.mlock(at, bytes);
-        break;
-    case 14:
-        space.fault(GuestVirt(at), static_cast<FaultAccess>(in.byte() % 3));
-        break;
+    case 9: space.madvise(at, bytes, in.byte() % 32); break;
+    case 10: space.brk(at); break;
+    case 11: space.mincore(at, bytes, GuestVirt(any_place())); break;
+    case 12: space.msync(at, bytes, in.byte() % 8); break;
+    case 13: space.mlock(at, bytes); break;
+    case 14: space.fault(GuestVirt(at), static_cast<FaultAccess>(in.byte() % 3)); break;
     default: {
         // Behind what another range gave: what is refused leaves it as it was.
         const auto sum = [](const std::vector<iovec>& runs) {
@@ -239,11 +219,10 @@ void play_boot(Input& in, bool model) {
     check_sums(w.space);
     const auto windows = [&] { // frames that are a file's are no memory of the machine's
         std::uint64_t count = 0;
-        w.space.tables().update(GuestVirt(0), GuestVirt(std::uint64_t{1} << 47),
-                                [&](GuestVirt, std::uint64_t entry) {
-                                    count += w.ram.is_window(pte::frame(entry));
-                                    return entry;
-                                });
+        w.space.tables().update(GuestVirt(0), GuestVirt(std::uint64_t{1} << 47), [&](GuestVirt, std::uint64_t entry) {
+            count += w.ram.is_window(pte::frame(entry));
+            return entry;
+        });
         return count;
     };
     FUZZ_REQUIRE(w.ram.bytes_in_use() == (reachable_frames(w.space) - windows()) * kPageSize);

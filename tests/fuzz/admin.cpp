@@ -35,8 +35,7 @@ void check_text(const std::string& text) {
     user_error([&] {
         const ops::ManifestFacts facts = ops::manifest_facts(text);
         for (const auto& [name, value] : facts.env)
-            FUZZ_REQUIRE(!name.empty() && name.find('=') == std::string::npos &&
-                         value.find('\0') == std::string::npos);
+            FUZZ_REQUIRE(!name.empty() && name.find('=') == std::string::npos && value.find('\0') == std::string::npos);
         FUZZ_REQUIRE(facts.health.empty() || facts.health.front() == '/');
     });
     user_error([&] {
@@ -136,23 +135,16 @@ std::string quoted(const std::string& text) {
 
 std::string any_value(const Tenants& tenants, Input& in) {
     switch (in.byte() % 9) {
-    case 0:
-        return std::to_string(in.byte());
-    case 1:
-        return std::to_string(in.take<std::int64_t>());
-    case 2:
-        return in.byte() % 2 ? "true" : "false";
-    case 3:
-        return "null";
-    case 4:
-        return "[" + quoted(any_word(tenants, in)) + "," + quoted(any_word(tenants, in)) + "]";
+    case 0: return std::to_string(in.byte());
+    case 1: return std::to_string(in.take<std::int64_t>());
+    case 2: return in.byte() % 2 ? "true" : "false";
+    case 3: return "null";
+    case 4: return "[" + quoted(any_word(tenants, in)) + "," + quoted(any_word(tenants, in)) + "]";
     case 5:
         return R"({"function": {"routes": [)" + quoted(any_word(tenants, in)) + R"(], "env": {"A": )" +
                quoted(any_word(tenants, in)) + "}}}";
-    case 6:
-        return "1e400";
-    default:
-        return quoted(any_word(tenants, in));
+    case 6: return "1e400";
+    default: return quoted(any_word(tenants, in));
     }
 }
 
@@ -176,15 +168,14 @@ std::string any_target(const Tenants& tenants, Input& in, const admin::Endpoint&
         rest.remove_prefix(1);
         const auto end = std::min(rest.find('/'), rest.size());
         const std::string_view word = rest.substr(0, end);
-        target +=
-            "/" + (word.starts_with('{') ? admin::percent_encoded(any_word(tenants, in)) : std::string(word));
+        target += "/" + (word.starts_with('{') ? admin::percent_encoded(any_word(tenants, in)) : std::string(word));
         rest.remove_prefix(end);
     }
     static constexpr const char* kQueries[] = {"dry_run", "keep", "follow", "since", "request_id",
                                                "version", "tail", "method", "path",  "timeout"};
     for (unsigned n = in.byte() % 4; n > 1; --n)
-        target += (target.find('?') == std::string::npos ? "?" : "&") + std::string(in.one_of(kQueries)) +
-                  "=" + admin::percent_encoded(any_word(tenants, in));
+        target += (target.find('?') == std::string::npos ? "?" : "&") + std::string(in.one_of(kQueries)) + "=" +
+                  admin::percent_encoded(any_word(tenants, in));
     return in.byte() == 255 ? in.text(64) : target;
 }
 
@@ -209,8 +200,7 @@ bool ask(Tenants& tenants, Input& in) {
     if (reply.status == 0 && endpoint.path.ends_with("/invoke")) // a machine answers, and here is none
         return false;
     if (reply.status < 200 || reply.status >= 600 || reply.status == 500)
-        std::fprintf(stderr, "%d to %s %s: %s\n", reply.status, method.c_str(), target.c_str(),
-                     reply.body.c_str());
+        std::fprintf(stderr, "%d to %s %s: %s\n", reply.status, method.c_str(), target.c_str(), reply.body.c_str());
     FUZZ_REQUIRE(reply.status >= 200 && reply.status < 600 && reply.status != 500);
     if (token == tenants.mine) {
         FUZZ_REQUIRE(reply.body.find(kOthers) == std::string::npos);

@@ -44,11 +44,11 @@ void check_site(std::span<const std::byte> code, const CodeSite& site) {
     std::size_t at = 0;
     while (at < site.moved) {
         ZydisDecodedInstruction i;
-        FUZZ_REQUIRE(ZYAN_SUCCESS(
-            ZydisDecoderDecodeInstruction(&decoder, nullptr, site.code.data() + at, site.moved - at, &i)));
+        FUZZ_REQUIRE(
+            ZYAN_SUCCESS(ZydisDecoderDecodeInstruction(&decoder, nullptr, site.code.data() + at, site.moved - at, &i)));
         FUZZ_REQUIRE(at > 0 || i.length >= kJumpBytes);
-        FUZZ_REQUIRE(!(i.attributes & ZYDIS_ATTRIB_IS_RELATIVE) &&
-                     i.meta.category != ZYDIS_CATEGORY_SYSCALL && i.meta.category != ZYDIS_CATEGORY_CALL);
+        FUZZ_REQUIRE(!(i.attributes & ZYDIS_ATTRIB_IS_RELATIVE) && i.meta.category != ZYDIS_CATEGORY_SYSCALL &&
+                     i.meta.category != ZYDIS_CATEGORY_CALL);
         at += i.length;
     }
     FUZZ_REQUIRE(at == site.moved);
@@ -68,13 +68,10 @@ void check_patches(std::span<const std::byte> code, const std::vector<CodeSite>&
             continue;
         std::int32_t distance;
         std::memcpy(&distance, pages.data() + i + 1, sizeof distance);
-        const std::uint64_t target =
-            kAddress + i + kJumpBytes + static_cast<std::uint64_t>(std::int64_t{distance});
-        if (target < kStubs || target - kStubs + abi::kStubBytes > stubs.size() ||
-            target % abi::kStubBytes != 0)
+        const std::uint64_t target = kAddress + i + kJumpBytes + static_cast<std::uint64_t>(std::int64_t{distance});
+        if (target < kStubs || target - kStubs + abi::kStubBytes > stubs.size() || target % abi::kStubBytes != 0)
             continue;
-        const std::span<const std::byte, abi::kStubBytes> stub(stubs.data() + (target - kStubs),
-                                                               abi::kStubBytes);
+        const std::span<const std::byte, abi::kStubBytes> stub(stubs.data() + (target - kStubs), abi::kStubBytes);
         if (const auto before = replaced_by_jump(kAddress + i, stub, target)) {
             std::copy(before->begin(), before->end(), pages.begin() + static_cast<std::ptrdiff_t>(i));
             ++changed;
@@ -143,8 +140,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                      ::pwrite(file, code.data(), code.size(), static_cast<off_t>(skipped)) ==
                          static_cast<ssize_t>(code.size()));
         auto inside = sites; // no jump lies in two pages
-        std::erase_if(inside,
-                      [](const CodeSite& site) { return site.at % kPageSize > kPageSize - kJumpBytes; });
+        std::erase_if(inside, [](const CodeSite& site) { return site.at % kPageSize > kPageSize - kJumpBytes; });
         const auto found = find_code_sites(file, skipped, 2 * kPageSize, 100);
         FUZZ_REQUIRE(found.size() == std::min<std::size_t>(inside.size(), 100));
         for (std::size_t i = 0; i < found.size(); ++i)

@@ -91,8 +91,7 @@ struct Place {
         FUZZ_REQUIRE(read_file(path() + "/open/sub/inner") == "inner");
         for (const auto& [name, most] :
              {std::pair{"", 3}, std::pair{"/open", 6}, std::pair{"/open/sub", 1}, std::pair{"/secret", 1}})
-            FUZZ_REQUIRE(std::distance(fs::directory_iterator(path() + name), fs::directory_iterator()) <=
-                         most);
+            FUZZ_REQUIRE(std::distance(fs::directory_iterator(path() + name), fs::directory_iterator()) <= most);
     }
 };
 
@@ -115,10 +114,8 @@ public:
 
     std::int64_t call(std::uint32_t nr, const std::array<std::uint64_t, 6>& arguments) {
         const CallRow* row = find_call(nr);
-        CallContext context{.memory = memory,
-                            .handles = handles,
-                            .policy = *place().policy,
-                            .explain = [](const std::string&) {}};
+        CallContext context{
+            .memory = memory, .handles = handles, .policy = *place().policy, .explain = [](const std::string&) {}};
         context.self.pid = 77;
         context.self.maps = [] { return std::string("555555554000-555555555000 r-xp 00000000 00:00 0\n"); };
         const std::int64_t result = row->handler(context, CallArgs{nr, arguments});
@@ -151,9 +148,8 @@ private:
 };
 
 inline std::string any_path(Input& in) {
-    static constexpr const char* kNames[] = {"file", "sub",  "inner",  "link",  "out", "loop",
-                                             "old",  "dir",  "outdir", "a",     "b",   "..",
-                                             ".",    "fifo", "key",    "secret"};
+    static constexpr const char* kNames[] = {"file",   "sub", "inner", "link", "out", "loop", "old", "dir",
+                                             "outdir", "a",   "b",     "..",   ".",   "fifo", "key", "secret"};
     static constexpr const char* kRoots[] = {"", "", "/open/", "/rw/", "/rw/", "/rw/dir/", "/secret/", "/"};
     static constexpr const char* kSpecial[] = {"",
                                                "/",
@@ -199,9 +195,8 @@ inline std::uint64_t any_place_in_memory(Input& in) {
 }
 
 inline std::uint64_t any_size(Input& in) {
-    static constexpr std::uint64_t kSizes[] = {0,          1,          2,          4,     8,       16,
-                                               100,        4095,       4096,       65536, 1 << 20, 0x7ffff000,
-                                               0xffffffff, 1ull << 40, 1ull << 62, ~0ull};
+    static constexpr std::uint64_t kSizes[] = {
+        0, 1, 2, 4, 8, 16, 100, 4095, 4096, 65536, 1 << 20, 0x7ffff000, 0xffffffff, 1ull << 40, 1ull << 62, ~0ull};
     return in.one_of(kSizes);
 }
 
@@ -380,8 +375,7 @@ inline std::uint64_t any_flags(std::uint32_t nr, Input& in) {
     return in.one_of(kSmall);
 }
 
-inline std::uint64_t any_argument(char what, std::uint32_t nr, Player& player, Input& in,
-                                  std::uint64_t& counted) {
+inline std::uint64_t any_argument(char what, std::uint32_t nr, Player& player, Input& in, std::uint64_t& counted) {
     switch (what) {
     case 'h': {
         const unsigned n = in.byte();
@@ -393,25 +387,16 @@ inline std::uint64_t any_argument(char what, std::uint32_t nr, Player& player, I
         const unsigned n = in.byte();
         return n >= 250 ? any_place_in_memory(in) : n == 249 ? 0 : player.text(any_path(in));
     }
-    case 'f':
-        return any_flags(nr, in);
-    case 'm':
-        return in.byte() % 8 ? 0644 + in.byte() : in.take<std::uint32_t>();
-    case 'b':
-        return any_place_in_memory(in);
-    case 'n':
-        return any_size(in);
-    case 'v':
-        return any_vector(player, in, counted);
-    case 'a':
-        return any_address(player, in, counted);
+    case 'f': return any_flags(nr, in);
+    case 'm': return in.byte() % 8 ? 0644 + in.byte() : in.take<std::uint32_t>();
+    case 'b': return any_place_in_memory(in);
+    case 'n': return any_size(in);
+    case 'v': return any_vector(player, in, counted);
+    case 'a': return any_address(player, in, counted);
     case 'c':
-    case 'l':
-        return counted;
-    case 'g':
-        return any_message(player, in);
-    case 'o':
-        return in.byte() % 4 == 0 ? any_size(in) : in.byte() % 8 == 0 ? ~0ull : in.byte() * 100ull;
+    case 'l': return counted;
+    case 'g': return any_message(player, in);
+    case 'o': return in.byte() % 4 == 0 ? any_size(in) : in.byte() % 8 == 0 ? ~0ull : in.byte() * 100ull;
     case 't':
         return player.put(std::array<timespec, 2>{
             {{in.byte(), in.take<std::int32_t>()}, {in.byte(), in.byte() % 2 ? UTIME_NOW : UTIME_OMIT}}});
@@ -422,8 +407,7 @@ inline std::uint64_t any_argument(char what, std::uint32_t nr, Player& player, I
         lock.l_len = in.byte();
         return in.byte() % 2 ? in.byte() : player.put(lock);
     }
-    default:
-        return in.byte() % 2 ? in.take<std::uint64_t>() : in.byte();
+    default: return in.byte() % 2 ? in.take<std::uint64_t>() : in.byte();
     }
 }
 

@@ -25,9 +25,7 @@ void check_handles(const HandleTable& handles) {
         if (!handle || handle->lost)
             continue;
         const std::string name = name_of(handle->file->fd());
-        const auto under = [&](const std::string& folder) {
-            return name.starts_with(place().path() + folder);
-        };
+        const auto under = [&](const std::string& folder) { return name.starts_with(place().path() + folder); };
         const int flags = ::fcntl(handle->file->fd(), F_GETFL);
         const bool looks = (flags & O_PATH) != 0, writes = !looks && (flags & O_ACCMODE) != O_RDONLY;
         if (name.starts_with("/memfd:") || name.starts_with("socket:") || name.starts_with("/dev/") ||
@@ -79,9 +77,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             std::array<std::uint64_t, 6> arguments{};
             std::uint64_t counted = 0;
             for (std::size_t i = 0; shape.arguments[i]; ++i)
-                arguments[i] = in.byte() % 32 == 0
-                                   ? in.take<std::uint64_t>()
-                                   : any_argument(shape.arguments[i], shape.nr, player, in, counted);
+                arguments[i] = in.byte() % 32 == 0 ? in.take<std::uint64_t>()
+                                                   : any_argument(shape.arguments[i], shape.nr, player, in, counted);
             const bool by_handle = shape.arguments[0] == 'h';
             if (by_handle && static_cast<std::uint32_t>(arguments[0]) < 3)
                 arguments[0] = 4; // not the fuzzer's own output

@@ -84,9 +84,8 @@ struct Model {
     Rights volume_rights = 0;
 
     std::string host_of(const std::string& guest) const {
-        return !volume_guest.empty() && beneath(guest, volume_guest)
-                   ? volume_host + guest.substr(volume_guest.size())
-                   : guest;
+        return !volume_guest.empty() && beneath(guest, volume_guest) ? volume_host + guest.substr(volume_guest.size())
+                                                                     : guest;
     }
     bool knows(const std::string& guest) const {
         const std::string host = host_of(guest);
@@ -135,8 +134,8 @@ struct Model {
                 }
                 const std::string& target = nodes.at(host_of(found.path)).target;
                 if (pending.empty())
-                    must_be_folder |= target.ends_with("/") || target.ends_with("/.") ||
-                                      target.ends_with("/..") || target == "." || target == "..";
+                    must_be_folder |= target.ends_with("/") || target.ends_with("/.") || target.ends_with("/..") ||
+                                      target == "." || target == "..";
                 found.path = target.starts_with("/") ? "/" : parent_of(found.path);
                 const auto more = components(target);
                 pending.insert(pending.begin(), more.begin(), more.end());
@@ -179,8 +178,7 @@ struct Model {
 };
 
 std::string any_path(Input& in) {
-    static constexpr const char* kNames[] = {"a",  "b", "c", "d", "e", "f", "g",
-                                             "..", ".", "",  "a", "b", "c", "other"};
+    static constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f", "g", "..", ".", "", "a", "b", "c", "other"};
     static constexpr const char* kOutside[] = {"/",         "/etc/passwd", "/proc/self/fd/0", "/proc/self",
                                                "/dev/null", "/tmp/x",      "/dev/shm/x",      "/data",
                                                "/proc/1",   "/var",        "/dev/fd/3",       ".."};
@@ -207,14 +205,9 @@ void make_tree(Input& in, Model& model) {
             continue;
         Node node{static_cast<Kind>(in.byte() % 4), ""};
         switch (node.kind) {
-        case Kind::none:
-            continue;
-        case Kind::file:
-            FUZZ_REQUIRE(::close(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600)) == 0);
-            break;
-        case Kind::folder:
-            FUZZ_REQUIRE(::mkdir(path.c_str(), 0700) == 0);
-            break;
+        case Kind::none: continue;
+        case Kind::file: FUZZ_REQUIRE(::close(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600)) == 0); break;
+        case Kind::folder: FUZZ_REQUIRE(::mkdir(path.c_str(), 0700) == 0); break;
         case Kind::link:
             node.target = any_path(in);
             if (node.target.empty() || ::symlink(node.target.c_str(), path.c_str()) != 0)
@@ -222,8 +215,7 @@ void make_tree(Input& in, Model& model) {
         }
         model.nodes[path] = node;
         if (std::getenv("FUZZ_TELL"))
-            std::fprintf(stderr, "%s: %d %s\n", path.c_str(), static_cast<int>(node.kind),
-                         node.target.c_str());
+            std::fprintf(stderr, "%s: %d %s\n", path.c_str(), static_cast<int>(node.kind), node.target.c_str());
     }
 }
 
@@ -267,9 +259,8 @@ void check_open(const Policy& policy, Model& model, const std::string& path, int
     const Found found = model.walk(path, !(flags & O_NOFOLLOW) && !exclusive);
     const Rights have = model.rights_of(found.path), need = needed(flags);
     if (std::getenv("FUZZ_TELL"))
-        std::fprintf(stderr, "open \"%s\" %#o: %s fd %d error %d; model: %s error %d rights %u\n",
-                     path.c_str(), flags, opened.path.c_str(), opened.fd.get(), opened.error,
-                     found.path.c_str(), found.error, have);
+        std::fprintf(stderr, "open \"%s\" %#o: %s fd %d error %d; model: %s error %d rights %u\n", path.c_str(), flags,
+                     opened.path.c_str(), opened.fd.get(), opened.error, found.path.c_str(), found.error, have);
     if ((flags & O_PATH) && leads_to_made_up(opened.path))
         return;
     if (found.outside) { // and back again, perhaps
@@ -350,8 +341,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         const std::string guest = volume % 4 == 1 ? "/data" : root() + (volume % 8 == 3 ? "/b/v" : "/b");
         permissions.volumes.push_back({host, guest, true, volume >= 128, false});
         const Found at = model.walk(guest, true);
-        if (guest != "/data" &&
-            (at.outside || (at.error != 0 && at.error != ENOENT) || beneath(root(), at.path)))
+        if (guest != "/data" && (at.outside || (at.error != 0 && at.error != ENOENT) || beneath(root(), at.path)))
             return 0; // mounted where the model sees nothing, behind a file, or over the whole tree
         model.volume_guest = at.path;
         for (const std::string& link : at.links)
@@ -369,8 +359,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             continue; // and a folder above the tree
         (write ? permissions.write : permissions.read).push_back(path);
     }
-    for (const std::string& path :
-         permissions.read) // in the order of Policy's constructor: all walk the same tree
+    for (const std::string& path : permissions.read) // in the order of Policy's constructor: all walk the same tree
         model.add(path, kReadRule);
     for (const std::string& path : permissions.write)
         model.add(path, kWriteRule);

@@ -77,12 +77,9 @@ inline const Good& good() {
 inline Bytes file_for(unsigned kind, Bytes input) {
     const Filter filter = kFilters[kind / kKinds % kFilters.size()];
     switch (kind % kKinds) {
-    case 0:
-        return input;
-    case 1:
-        return assemble(good().chunk, Section(input), good().stored_index);
-    case 2:
-        return assemble(good().chunk, good().stored_metadata, Section(input));
+    case 0: return input;
+    case 1: return assemble(good().chunk, Section(input), good().stored_index);
+    case 2: return assemble(good().chunk, good().stored_metadata, Section(input));
     case 3: // a chunk as stored
         return assemble(input, good().stored_metadata, Section(index_of(input, 1, {{3, 1, 0}}, filter)));
     default: { // its pages

@@ -12,12 +12,12 @@
 namespace fuzz {
 
 // What must hold for every input.
-#define FUZZ_REQUIRE(condition)                                                                              \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            std::fprintf(stderr, "require: %s:%d: %s\n", __FILE__, __LINE__, #condition);                    \
-            std::abort();                                                                                    \
-        }                                                                                                    \
+#define FUZZ_REQUIRE(condition)                                                                                        \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            std::fprintf(stderr, "require: %s:%d: %s\n", __FILE__, __LINE__, #condition);                              \
+            std::abort();                                                                                              \
+        }                                                                                                              \
     } while (false)
 
 // An input, taken apart from its beginning; all zeros behind its end.

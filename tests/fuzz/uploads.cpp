@@ -40,20 +40,17 @@ public:
     };
     // All of it at once.
     Outcome upload(const std::string& bytes, const std::string& digest, std::uint64_t size) {
-        const auto made =
-            ask("POST", "/v1/uploads", nlohmann::json{{"size", size}, {"sha256", digest}}.dump());
+        const auto made = ask("POST", "/v1/uploads", nlohmann::json{{"size", size}, {"sha256", digest}}.dump());
         if (made.status != 201)
             return {made.status, made.status == 200 ? made.json().value("snapshot", "") : ""};
         return send(made.json().at("id"), bytes, 0);
     }
     std::string begin(const std::string& digest, std::uint64_t size) {
-        const auto made =
-            ask("POST", "/v1/uploads", nlohmann::json{{"size", size}, {"sha256", digest}}.dump());
+        const auto made = ask("POST", "/v1/uploads", nlohmann::json{{"size", size}, {"sha256", digest}}.dump());
         return made.status == 201 ? made.json().at("id").get<std::string>() : "";
     }
     Outcome send(const std::string& id, const std::string& bytes, std::uint64_t offset) {
-        const auto reply =
-            ask("PATCH", "/v1/uploads/" + id, bytes, {{"Upload-Offset", std::to_string(offset)}});
+        const auto reply = ask("PATCH", "/v1/uploads/" + id, bytes, {{"Upload-Offset", std::to_string(offset)}});
         return {reply.status, reply.status == 200 ? reply.json().value("snapshot", "") : ""};
     }
     // What is begun is given up; nothing else is left.
@@ -93,8 +90,7 @@ std::string delta_of(const std::string& file, Input& in) {
     delta.snapshot = sha256(std::as_bytes(std::span(file)));
     std::string sent;
     const auto add = [&](std::string_view piece) {
-        ops::DeltaPiece each{sha256(std::as_bytes(std::span(piece))), piece.size(),
-                             in.byte() % 4 != 0};
+        ops::DeltaPiece each{sha256(std::as_bytes(std::span(piece))), piece.size(), in.byte() % 4 != 0};
         const unsigned wrong = in.byte();
         if (wrong >= 250)
             each.digest.bytes[0] ^= static_cast<std::uint8_t>(1);
@@ -110,8 +106,7 @@ std::string delta_of(const std::string& file, Input& in) {
     std::size_t at = 0;
     for (unsigned n = 0; at < file.size() && n < 16; ++n) {
         static const std::size_t kKept[] = {format::kHeaderBytes, good().chunk.size(),
-                                            good().stored_metadata.stored.size(),
-                                            good().stored_index.stored.size()};
+                                            good().stored_metadata.stored.size(), good().stored_index.stored.size()};
         const std::size_t length = in.byte() % 4 ? kKept[n % 4] : in.take<std::uint16_t>() + std::size_t{1};
         add(std::string_view(file).substr(at, std::min(length, file.size() - at)));
         at += std::min(length, file.size() - at);

@@ -15,9 +15,9 @@
 using namespace kvmserver::daemon;
 using namespace kvmserver::daemon::test;
 using fuzz::Input;
-using kvmserver::request::Outcome;
 using kvmserver::link::Kind;
 using kvmserver::link::Message;
+using kvmserver::request::Outcome;
 
 namespace {
 
@@ -45,23 +45,20 @@ std::shared_ptr<Target> new_target(Functions& functions, Input& in) {
 
 Message any_message(Input& in) {
     Message message;
-    message.kind =
-        in.byte() % 16 < 12 ? (in.byte() % 4 ? Kind::ready : Kind::ended) : static_cast<Kind>(in.byte());
+    message.kind = in.byte() % 16 < 12 ? (in.byte() % 4 ? Kind::ready : Kind::ended) : static_cast<Kind>(in.byte());
     message.outcome = static_cast<Outcome>(in.byte() % 16 ? in.byte() % kvmserver::request::kOutcomes : in.byte());
     const bool large = in.byte() % 4 == 0;
-    for (std::uint64_t* number : {&message.restore_us, &message.hot_bytes, &message.exec_us,
-                                  &message.reset_us, &message.cpu_us, &message.dirty_pages, &message.exits})
+    for (std::uint64_t* number : {&message.restore_us, &message.hot_bytes, &message.exec_us, &message.reset_us,
+                                  &message.cpu_us, &message.dirty_pages, &message.exits})
         *number = large ? in.take<std::uint64_t>() : in.byte();
-    message.hot_bytes =
-        std::min<std::uint64_t>(message.hot_bytes, 1 << 20); // spare processes would have that much
+    message.hot_bytes = std::min<std::uint64_t>(message.hot_bytes, 1 << 20); // spare processes would have that much
     return message;
 }
 
 void tell(const std::optional<kvmserver::request::Problem>& problem) {
     if (problem)
-        FUZZ_REQUIRE(
-            kvmserver::http::problem_reply(*problem, "0123456789abcdef", true, false).find("\r\n\r\n") !=
-            std::string::npos);
+        FUZZ_REQUIRE(kvmserver::http::problem_reply(*problem, "0123456789abcdef", true, false).find("\r\n\r\n") !=
+                     std::string::npos);
 }
 
 void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& worker,
@@ -75,26 +72,14 @@ void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& w
             askers.push_back(functions.ask(target));
         break;
     case 2:
-    case 3:
-        worker.act(Act::machine);
-        break;
+    case 3: worker.act(Act::machine); break;
     case 4:
     case 5:
-    case 6:
-        worker.act_with(Act::send, channel, any_message(in));
-        break;
-    case 7:
-        worker.act(in.byte() % 2 ? Act::send : Act::send_file, channel, in.bytes(in.byte()));
-        break;
-    case 8:
-        worker.act(Act::request, channel);
-        break;
-    case 9:
-        worker.act(Act::reply, channel, in.bytes(in.byte()));
-        break;
-    case 10:
-        worker.act(in.byte() % 2 ? Act::hang_up : Act::close, channel);
-        break;
+    case 6: worker.act_with(Act::send, channel, any_message(in)); break;
+    case 7: worker.act(in.byte() % 2 ? Act::send : Act::send_file, channel, in.bytes(in.byte())); break;
+    case 8: worker.act(Act::request, channel); break;
+    case 9: worker.act(Act::reply, channel, in.bytes(in.byte())); break;
+    case 10: worker.act(in.byte() % 2 ? Act::hang_up : Act::close, channel); break;
     case 11: {
         std::string text = in.byte() % 2 ? "kvmserver: " : "";
         text += in.text(in.byte()) + (in.byte() % 4 ? "\n" : "");
@@ -113,15 +98,9 @@ void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& w
     case 14: {
         static constexpr std::uint8_t kSignals[] = {SIGKILL, SIGSEGV, SIGTERM};
         switch (in.byte() % 8) {
-        case 0:
-            worker.act_with(Act::exit, 0, in.byte());
-            break;
-        case 1:
-            worker.act_with(Act::die, 0, in.one_of(kSignals));
-            break;
-        case 2:
-            worker.act(Act::no_control);
-            break;
+        case 0: worker.act_with(Act::exit, 0, in.byte()); break;
+        case 1: worker.act_with(Act::die, 0, in.one_of(kSignals)); break;
+        case 2: worker.act(Act::no_control); break;
         }
         break;
     }

@@ -1,8 +1,8 @@
 // http_front BACKEND_PORT [OPTION=VALUE...]: the front with a program at 127.0.0.1:BACKEND_PORT.
 //
 // Prints "listening PORT [TLS_PORT]", then one line of JSON a request. SIGTERM drains and ends, SIGHUP reloads the
-// certificate. Options: see set_option(). Paths that the upstream knows: /-/refuse, /-/slow, /-/never, and /-/killed, whose
-// connection the upstream says was cut by a time limit.
+// certificate. Options: see set_option(). Paths that the upstream knows: /-/refuse, /-/slow, /-/never, and /-/killed,
+// whose connection the upstream says was cut by a time limit.
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -62,7 +62,8 @@ struct Machine : http::Lease {
     std::optional<request::Problem> failure() const override {
         if (!killed)
             return std::nullopt;
-        return request::Problem{request::Outcome::no_progress, 504, "time-limit", "The program took too long.", "Raise --max-request-time.", {}};
+        return request::Problem{request::Outcome::no_progress, 504, "time-limit", "The program took too long.",
+                                "Raise --max-request-time.",   {}};
     }
 };
 
@@ -73,7 +74,8 @@ public:
 
     void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override {
         if (request.head.path == "/-/refuse")
-            return waiter->failed({request::Outcome::queue_full, 503, "no-machine", "All machines are busy.", "Try again.", 7});
+            return waiter->failed(
+                {request::Outcome::queue_full, 503, "no-machine", "All machines are busy.", "Try again.", 7});
         if (request.head.path == "/-/never") {
             waiter->on_abandon = [] { std::puts("{\"abandoned\": true}"), std::fflush(stdout); };
             never_ = waiter;
@@ -112,7 +114,12 @@ private:
     void answer(http::Waiter& waiter, bool killed) {
         UniqueFd fd = open();
         if (!fd)
-            return waiter.failed({request::Outcome::not_restored, 502, "no-backend", "The backend does not accept connections.", "", {}});
+            return waiter.failed({request::Outcome::not_restored,
+                                  502,
+                                  "no-backend",
+                                  "The backend does not accept connections.",
+                                  "",
+                                  {}});
         auto machine = std::make_unique<Machine>();
         machine->killed = killed;
         waiter.connected(std::move(fd), std::move(machine));
@@ -158,27 +165,48 @@ struct Setup {
 void set_option(Setup& setup, const std::string& name, const std::string& value) {
     const auto time = [&] { return http::Options::Time(std::atoll(value.c_str())); };
     http::Options& o = setup.options;
-    if (name == "threads") o.threads = static_cast<unsigned>(std::atoi(value.c_str()));
-    else if (name == "port") setup.port = std::atoi(value.c_str());
-    else if (name == "cert") setup.certificate = value;
-    else if (name == "key") setup.key = value;
-    else if (name == "unix") setup.unix_backend = value;
-    else if (name == "quiet") setup.quiet = true;
-    else if (name == "header") o.header_timeout = time();
-    else if (name == "idle") o.idle_timeout = time();
-    else if (name == "connect") o.connect_timeout = time();
-    else if (name == "progress") o.progress_timeout = time();
-    else if (name == "tunnel") o.tunnel_timeout = time();
-    else if (name == "any-address") setup.any_address = true;
-    else if (name == "max-connections") o.max_connections = std::strtoull(value.c_str(), nullptr, 10);
-    else if (name == "per-client") o.max_per_client = std::strtoull(value.c_str(), nullptr, 10), o.spare_loopback = false;
-    else if (name == "min-rate") o.min_rate = std::strtoull(value.c_str(), nullptr, 10);
-    else if (name == "rate-window") o.min_rate_window = time();
-    else if (name == "max-body") o.max_body = std::strtoull(value.c_str(), nullptr, 10);
-    else if (name == "trace") o.make_traceparent = true;
-    else if (name == "forwarded") o.forwarded_headers = true;
-    else if (name == "half-close") o.half_close_is_alive = true;
-    else std::fprintf(stderr, "no option %s\n", name.c_str()), std::exit(2);
+    if (name == "threads")
+        o.threads = static_cast<unsigned>(std::atoi(value.c_str()));
+    else if (name == "port")
+        setup.port = std::atoi(value.c_str());
+    else if (name == "cert")
+        setup.certificate = value;
+    else if (name == "key")
+        setup.key = value;
+    else if (name == "unix")
+        setup.unix_backend = value;
+    else if (name == "quiet")
+        setup.quiet = true;
+    else if (name == "header")
+        o.header_timeout = time();
+    else if (name == "idle")
+        o.idle_timeout = time();
+    else if (name == "connect")
+        o.connect_timeout = time();
+    else if (name == "progress")
+        o.progress_timeout = time();
+    else if (name == "tunnel")
+        o.tunnel_timeout = time();
+    else if (name == "any-address")
+        setup.any_address = true;
+    else if (name == "max-connections")
+        o.max_connections = std::strtoull(value.c_str(), nullptr, 10);
+    else if (name == "per-client")
+        o.max_per_client = std::strtoull(value.c_str(), nullptr, 10), o.spare_loopback = false;
+    else if (name == "min-rate")
+        o.min_rate = std::strtoull(value.c_str(), nullptr, 10);
+    else if (name == "rate-window")
+        o.min_rate_window = time();
+    else if (name == "max-body")
+        o.max_body = std::strtoull(value.c_str(), nullptr, 10);
+    else if (name == "trace")
+        o.make_traceparent = true;
+    else if (name == "forwarded")
+        o.forwarded_headers = true;
+    else if (name == "half-close")
+        o.half_close_is_alive = true;
+    else
+        std::fprintf(stderr, "no option %s\n", name.c_str()), std::exit(2);
 }
 
 } // namespace

@@ -111,7 +111,9 @@ std::string front(const Facts& facts) {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(number(facts, "FRONT")));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return fd >= 0 && ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 ? "connected to the front" : "";
+    return fd >= 0 && ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0
+               ? "connected to the front"
+               : "";
 }
 
 std::string abstract(const Facts& facts) {
@@ -125,7 +127,8 @@ std::string abstract(const Facts& facts) {
 std::string read_memory(const Facts& facts) {
     char byte = 0;
     iovec ours{&byte, 1}, theirs{reinterpret_cast<void*>(0x400000), 1};
-    return answered(::process_vm_readv(static_cast<pid_t>(number(facts, "VICTIM")), &ours, 1, &theirs, 1, 0), "read another's memory");
+    return answered(::process_vm_readv(static_cast<pid_t>(number(facts, "VICTIM")), &ours, 1, &theirs, 1, 0),
+                    "read another's memory");
 }
 
 std::string capabilities() {
@@ -137,7 +140,8 @@ std::string capabilities() {
 std::string held_capabilities() {
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
     __user_cap_data_struct data[2] = {};
-    if (::syscall(SYS_capget, &header, data) == 0 && (data[0].effective | data[0].permitted | data[1].effective | data[1].permitted) != 0)
+    if (::syscall(SYS_capget, &header, data) == 0 &&
+        (data[0].effective | data[0].permitted | data[1].effective | data[1].permitted) != 0)
         return "capabilities";
     return "";
 }
@@ -151,7 +155,8 @@ std::string clone_process() {
 
 std::string write_anywhere() {
     for (const char* const folder : {"/", "/tmp", "/etc", "/var/tmp", "/dev/shm", "/root", "/usr/lib", "/dev"})
-        if (const std::string reached = opened(std::string(folder) + "/left-behind", O_CREAT | O_WRONLY); !reached.empty())
+        if (const std::string reached = opened(std::string(folder) + "/left-behind", O_CREAT | O_WRONLY);
+            !reached.empty())
             return reached;
     return "";
 }
@@ -159,19 +164,25 @@ std::string write_anywhere() {
 std::map<std::string, Attack> make_all() {
     std::map<std::string, Attack> all;
     // the daemon's own files
-    all["admin-socket"] = [](const Facts& f) { return connected(unix_address(of(f, "STORE") + "/admin.sock"), sizeof(sockaddr_un)); };
+    all["admin-socket"] = [](const Facts& f) {
+        return connected(unix_address(of(f, "STORE") + "/admin.sock"), sizeof(sockaddr_un));
+    };
     all["store-read"] = [](const Facts& f) { return opened(of(f, "STORE") + "/index.sqlite", O_RDONLY); };
     all["store-list"] = [](const Facts& f) { return opened(of(f, "STORE"), O_RDONLY | O_DIRECTORY); };
     all["store-write"] = [](const Facts& f) { return opened(of(f, "STORE") + "/left-behind", O_CREAT | O_WRONLY); };
     all["cache-list"] = [](const Facts& f) { return opened(of(f, "CACHE"), O_RDONLY | O_DIRECTORY); };
-    all["cache-write"] = [](const Facts& f) { return opened(of(f, "CACHE") + "/left-behind.kept", O_CREAT | O_WRONLY); };
+    all["cache-write"] = [](const Facts& f) {
+        return opened(of(f, "CACHE") + "/left-behind.kept", O_CREAT | O_WRONLY);
+    };
     all["pieces-changed"] = [](const Facts&) { return reopen(); };
     // the host's files
     all["secret"] = [](const Facts& f) { return opened(of(f, "SECRET"), O_RDONLY); };
     all["climb"] = climb;
     all["write-anywhere"] = [](const Facts&) { return write_anywhere(); };
     all["kvm-anew"] = [](const Facts&) { return opened("/dev/kvm", O_RDWR); };
-    all["device-node"] = [](const Facts&) { return answered(::mknod("/tmp/disk", S_IFBLK | 0600, makedev(8, 0)), "a device"); };
+    all["device-node"] = [](const Facts&) {
+        return answered(::mknod("/tmp/disk", S_IFBLK | 0600, makedev(8, 0)), "a device");
+    };
     all["handle"] = [](const Facts&) {
         std::array<unsigned char, 64> handle{16};
         return answered(::syscall(SYS_open_by_handle_at, AT_FDCWD, handle.data(), O_RDONLY), "a file by its handle");
@@ -182,20 +193,27 @@ std::map<std::string, Attack> make_all() {
     all["proc-others"] = [](const Facts&) { return others(); };
     all["proc-memory"] = [](const Facts& f) { return opened("/proc/" + of(f, "VICTIM") + "/mem", O_RDWR); };
     all["ptrace"] = [](const Facts& f) {
-        return answered(::ptrace(PTRACE_ATTACH, static_cast<pid_t>(number(f, "VICTIM")), nullptr, nullptr), "traces another function");
+        return answered(::ptrace(PTRACE_ATTACH, static_cast<pid_t>(number(f, "VICTIM")), nullptr, nullptr),
+                        "traces another function");
     };
     all["read-memory"] = read_memory;
-    all["kill-daemon"] = [](const Facts& f) { return answered(::kill(static_cast<pid_t>(number(f, "DAEMON")), 0), "may kill the daemon"); };
+    all["kill-daemon"] = [](const Facts& f) {
+        return answered(::kill(static_cast<pid_t>(number(f, "DAEMON")), 0), "may kill the daemon");
+    };
     all["signal-thread"] = [](const Facts& f) {
         return answered(::syscall(SYS_tgkill, number(f, "DAEMON"), number(f, "DAEMON"), 0), "may signal the daemon");
     };
-    all["pidfd"] = [](const Facts& f) { return answered(::syscall(SYS_pidfd_open, number(f, "DAEMON"), 0), "a pidfd of the daemon"); };
+    all["pidfd"] = [](const Facts& f) {
+        return answered(::syscall(SYS_pidfd_open, number(f, "DAEMON"), 0), "a pidfd of the daemon");
+    };
     all["limits-of-others"] = [](const Facts& f) {
-        return answered(::syscall(SYS_prlimit64, number(f, "VICTIM"), RLIMIT_NOFILE, nullptr, nullptr), "another's limits");
+        return answered(::syscall(SYS_prlimit64, number(f, "VICTIM"), RLIMIT_NOFILE, nullptr, nullptr),
+                        "another's limits");
     };
     all["nice-others"] = [](const Facts& f) {
         cpu_set_t set;
-        return answered(::sched_getaffinity(static_cast<pid_t>(number(f, "VICTIM")), sizeof(set), &set), "another's CPUs");
+        return answered(::sched_getaffinity(static_cast<pid_t>(number(f, "VICTIM")), sizeof(set), &set),
+                        "another's CPUs");
     };
     // new programs and processes
     all["execve"] = [](const Facts&) { return become_program(); };
@@ -218,9 +236,13 @@ std::map<std::string, Attack> make_all() {
     // rights
     all["user-namespace"] = [](const Facts&) { return answered(::unshare(CLONE_NEWUSER), "a user namespace"); };
     all["mount-namespace"] = [](const Facts&) { return answered(::unshare(CLONE_NEWNS), "a mount namespace"); };
-    all["setns"] = [](const Facts&) { return answered(::setns(::open("/proc/1/ns/mnt", O_RDONLY), 0), "another namespace"); };
+    all["setns"] = [](const Facts&) {
+        return answered(::setns(::open("/proc/1/ns/mnt", O_RDONLY), 0), "another namespace");
+    };
     all["mount"] = [](const Facts&) { return answered(::mount("tmpfs", "/proc", "tmpfs", 0, nullptr), "mounted"); };
-    all["remount"] = [](const Facts&) { return answered(::mount(nullptr, "/", nullptr, MS_REMOUNT | MS_BIND, nullptr), "remounted / writable"); };
+    all["remount"] = [](const Facts&) {
+        return answered(::mount(nullptr, "/", nullptr, MS_REMOUNT | MS_BIND, nullptr), "remounted / writable");
+    };
     all["umount"] = [](const Facts&) { return answered(::umount2("/", MNT_DETACH), "unmounted"); };
     all["chroot"] = [](const Facts&) { return answered(::chroot("/proc"), "chroot"); };
     all["setuid"] = [](const Facts&) { return answered(::syscall(SYS_setuid, 0), "root"); };
@@ -257,8 +279,12 @@ std::map<std::string, Attack> make_all() {
     all["packet-socket"] = [](const Facts&) { return packet_socket(); };
     all["vsock"] = [](const Facts&) { return answered(::socket(AF_VSOCK, SOCK_STREAM, 0), "a vsock"); };
     all["alg-socket"] = [](const Facts&) { return answered(::socket(AF_ALG, SOCK_SEQPACKET, 0), "AF_ALG"); };
-    all["shared-memory"] = [](const Facts&) { return answered(::syscall(SYS_shmget, 1, 4096, 0), "shared memory of others"); };
-    all["message-queue"] = [](const Facts&) { return answered(::syscall(SYS_mq_open, "q", O_CREAT | O_RDWR, 0600, nullptr), "a queue"); };
+    all["shared-memory"] = [](const Facts&) {
+        return answered(::syscall(SYS_shmget, 1, 4096, 0), "shared memory of others");
+    };
+    all["message-queue"] = [](const Facts&) {
+        return answered(::syscall(SYS_mq_open, "q", O_CREAT | O_RDWR, 0600, nullptr), "a queue");
+    };
     return all;
 }
 

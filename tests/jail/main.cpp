@@ -1,5 +1,5 @@
-// "ATTACK=NAME;FACT=VALUE;..." in a function's environment, or in that of `run` and `snaprun`, says what is tried before the first request: the
-// outcome is a line on stderr.
+// "ATTACK=NAME;FACT=VALUE;..." in a function's environment, or in that of `run` and `snaprun`, says what is tried
+// before the first request: the outcome is a line on stderr.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -28,12 +28,14 @@ void attack(const std::string& name, const std::vector<std::string>& environment
     if (wanted == attacks::all().end())
         return;
     if (::prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0) { // behind the wall even to ask is ENOSYS
-        std::cerr << "attack " << wanted->first << ": not tried: there is no jail, and this host would suffer" << std::endl;
+        std::cerr << "attack " << wanted->first << ": not tried: there is no jail, and this host would suffer"
+                  << std::endl;
         return;
     }
     errno = 0;
     const std::string reached = wanted->second(facts);
-    const std::string text = "attack " + wanted->first + ": " + (reached.empty() ? "nothing" : "REACHED " + reached) + " (" + std::strerror(errno) + ")\n";
+    const std::string text = "attack " + wanted->first + ": " + (reached.empty() ? "nothing" : "REACHED " + reached) +
+                             " (" + std::strerror(errno) + ")\n";
     (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
 

@@ -10,8 +10,8 @@ namespace tinykvm::test {
 enum End { kReply, kExit, kCrash, kSpin, kBomb, kScribble, kSilent, kPort, kHang, kTrap, kIn, kEnds };
 
 // One connection; what the program said about itself (empty when it did not).
-inline std::vector<std::uint64_t> invoke(World& world, Machine& machine, std::uint32_t seed, std::uint32_t end, Stop& stop,
-                                         double seconds = 30) {
+inline std::vector<std::uint64_t> invoke(World& world, Machine& machine, std::uint32_t seed, std::uint32_t end,
+                                         Stop& stop, double seconds = 30) {
     const std::uint32_t request[2] = {seed, end};
     const std::uint32_t slot = connect_client(machine, {reinterpret_cast<const char*>(request), sizeof(request)});
     world.host.allow(end == kSpin || end == kScribble ? 0.2 : seconds);

@@ -65,8 +65,7 @@ struct Snapshot {
 };
 
 inline ResetStrategy any_strategy(unsigned seed) {
-    return kvm::host_kind(kvm_device()).dirty_bits && seed % 2 ? ResetStrategy::dirty_bits
-                                                               : ResetStrategy::working_set;
+    return kvm::host_kind(kvm_device()).dirty_bits && seed % 2 ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
 }
 
 // Refusals are UserErrors that name a bad snapshot; nothing else may come out.

@@ -52,7 +52,8 @@ TEST_CASE("the guest's clocks are the host's to a microsecond, whatever interrup
             const timespec while_long{0, 200'000'000};
             ::nanosleep(&while_long, nullptr);
         }
-        const std::uint64_t real_before = host_real_ns(), before = host_mono_ns(), tsc = tsc_now(), after = host_mono_ns(), real_after = host_real_ns();
+        const std::uint64_t real_before = host_real_ns(), before = host_mono_ns(), tsc = tsc_now(),
+                            after = host_mono_ns(), real_after = host_real_ns();
         const std::uint64_t now = guest_ns(page, page.mono_base_ns, tsc);
         REQUIRE(now >= last);
         last = now;

@@ -1,5 +1,5 @@
-// Machines whose constants are in large pages. What is in those differs here from what is in the frames that they stand in for, so that the
-// guest can tell which of them it sees.
+// Machines whose constants are in large pages. What is in those differs here from what is in the frames that they stand
+// in for, so that the guest can tell which of them it sees.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,7 +13,19 @@ using namespace tinykvm::test;
 
 namespace {
 
-enum Deed { kLook, kAlter, kUnmap, kReplace, kForget, kMove, kFault, kHide, kHostReads, kTwice, kDeeds }; // as guests/large.cpp
+enum Deed {
+    kLook,
+    kAlter,
+    kUnmap,
+    kReplace,
+    kForget,
+    kMove,
+    kFault,
+    kHide,
+    kHostReads,
+    kTwice,
+    kDeeds
+}; // as guests/large.cpp
 
 constexpr std::uint64_t kApart = 1'000'000; // the numbers in large pages are so much higher
 

@@ -1,4 +1,5 @@
-// What a clone has changed, put into its image while that is still filling (Machine::merge_into), against the plain way: a copy of all of it.
+// What a clone has changed, put into its image while that is still filling (Machine::merge_into), against the plain
+// way: a copy of all of it.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,12 +13,14 @@ using namespace tinykvm::test;
 
 namespace {
 
-// Some frames at a time, as the chunks of a snapshot are; bytes that are all zero are no frame. Once it maps, every third chunk is copied.
+// Some frames at a time, as the chunks of a snapshot are; bytes that are all zero are no frame. Once it maps, every
+// third chunk is copied.
 class Loader final : public ImageLoader {
 public:
     static constexpr Frame kChunk = 4;
     Loader(Image& image, std::span<const std::byte> bytes)
-        : image_(image), bytes_(bytes), loaded_(bytes.size() / kPageSize / kChunk + 1), file_(::memfd_create("parts", MFD_CLOEXEC)) {
+        : image_(image), bytes_(bytes), loaded_(bytes.size() / kPageSize / kChunk + 1),
+          file_(::memfd_create("parts", MFD_CLOEXEC)) {
         REQUIRE(::write(file_.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
     }
     void map() { maps_ = true; }
@@ -41,11 +44,14 @@ public:
     }
     bool loaded(Frame frame) const override { return is_hole(frame) || loaded_[frame / kChunk]; }
     bool is_hole(Frame frame) const override {
-        return frame >= bytes_.size() / kPageSize || std::ranges::all_of(page(frame), [](std::byte b) { return b == std::byte{0}; });
+        return frame >= bytes_.size() / kPageSize ||
+               std::ranges::all_of(page(frame), [](std::byte b) { return b == std::byte{0}; });
     }
 
 private:
-    std::span<const std::byte> page(Frame frame) const { return bytes_.subspan(std::size_t{frame} * kPageSize, kPageSize); }
+    std::span<const std::byte> page(Frame frame) const {
+        return bytes_.subspan(std::size_t{frame} * kPageSize, kPageSize);
+    }
     Image& image_;
     std::span<const std::byte> bytes_;
     std::vector<bool> loaded_;
@@ -108,7 +114,8 @@ TEST_CASE("changes merged into an image that is still filling are those of a cop
         std::uint32_t served = 0;
         for (std::uint32_t seed = 0; seed < cases(50); ++seed) {
             CAPTURE(seed, static_cast<int>(strategy));
-            const auto copy = server.changed(server.whole(), seed, [](Machine& machine) { return renumber(*std::move(machine).into_image(), {}); });
+            const auto copy = server.changed(
+                server.whole(), seed, [](Machine& machine) { return renumber(*std::move(machine).into_image(), {}); });
             clear_marks(*copy, *copy->image);
             const auto reference = Machine::clone(server.world.env, copy, server.world.host, strategy);
             const auto want = server.ask(*reference);
@@ -126,7 +133,8 @@ TEST_CASE("changes merged into an image that is still filling are those of a cop
                 memory->ensure(frame);
             CHECK(make_lazy(*image, *memory, shadow) > 100);
             loader->map();
-            const auto merged = server.changed(image, seed, [&](Machine& machine) { return std::move(machine).merge_into(memory); });
+            const auto merged =
+                server.changed(image, seed, [&](Machine& machine) { return std::move(machine).merge_into(memory); });
             make_lazy(*merged, *memory, shadow, hot_end);
             Frame missing = 0;
             while (missing < server.state.frames && memory->loaded(missing))
@@ -146,7 +154,8 @@ TEST_CASE("changes merged into an image that is still filling are those of a cop
                 const auto got = server.ask(*machine, next); // a spoilt program may also not answer
                 CHECK((got == want || got.second.empty()));
                 const auto expected = server.ask(*reference, next);
-                CAPTURE(static_cast<int>(got.first), got.second, static_cast<int>(expected.first), expected.second, want.second);
+                CAPTURE(static_cast<int>(got.first), got.second, static_cast<int>(expected.first), expected.second,
+                        want.second);
                 REQUIRE(got == expected);
             }
             CHECK(server.ask(*other) == want);

@@ -48,8 +48,7 @@ struct Privileged : Snapshot {
     bool serves(std::shared_ptr<const MachineImage> image) {
         const auto machine = Machine::clone(world.env, image, world.host, ResetStrategy::working_set);
         const std::uint32_t request[2] = {0, 0};
-        const std::uint32_t slot =
-            connect_client(*machine, {reinterpret_cast<const char*>(request), sizeof(request)});
+        const std::uint32_t slot = connect_client(*machine, {reinterpret_cast<const char*>(request), sizeof(request)});
         world.host.allow(10);
         const Stop stop = machine->run();
         INFO(stop.report);
@@ -62,8 +61,7 @@ struct Privileged : Snapshot {
 TEST_CASE("the code at CPL 0 that is made for a guest kernel is what that guest kernel has") {
     Privileged s;
     const auto m = s.memory();
-    CHECK(
-        (supervisor_code(s.kernel) == s.content(*m, s.code, (s.kernel.supervisor_end - s.code) / kPageSize)));
+    CHECK((supervisor_code(s.kernel) == s.content(*m, s.code, (s.kernel.supervisor_end - s.code) / kPageSize)));
     auto tables = cpu_tables(s.kernel, s.world.env.kind.pvm_door);
     tables.resize(2 * kPageSize); // but for the stack, on which the last exception still is
     CHECK((tables == s.content(*m, layout::kCpuTables, 2)));
@@ -94,17 +92,15 @@ TEST_CASE("what a file has in the place of the code at CPL 0 and of the descript
                   (pte::kPresent | pte::kWrite | pte::kNoExecute));
         CHECK(s.serves(image));
     };
-    const auto fill = [&](Image& m, std::uint64_t at, int byte) {
-        std::memset(s.page(m, at), byte, kPageSize);
-    };
+    const auto fill = [&](Image& m, std::uint64_t at, int byte) { std::memset(s.page(m, at), byte, kPageSize); };
     with("code that halts", [&](Image& m) { fill(m, s.code, 0xf4); });
     with("tables of zeros", [&](Image& m) { fill(m, layout::kCpuTables, 0); });
     with("tables of ones", [&](Image& m) { fill(m, layout::kCpuTables, 0xff); });
     with("all ports allowed", [&](Image& m) { fill(m, layout::kCpuTables + kPageSize, 0); });
     with("gates to the program", [&](Image& m) {
         for (std::uint64_t vector = 0; vector < 32; ++vector) { // where its code would be at CPL 0
-            const std::uint64_t to = s.user, gate = (to & 0xffff) | (0x08ull << 16) | (0xeeull << 40) |
-                                                    ((to >> 16 & 0xffff) << 48);
+            const std::uint64_t to = s.user,
+                                gate = (to & 0xffff) | (0x08ull << 16) | (0xeeull << 40) | ((to >> 16 & 0xffff) << 48);
             std::memcpy(s.page(m, layout::kCpuTables) + 0x100 + vector * 16, &gate, 8);
         }
     });
@@ -141,12 +137,10 @@ TEST_CASE("a file by which more would run at CPL 0, or somebody else would reach
         with("the program's page is that one",
              [&](Image& m) { s.leaf(m, s.user) = (s.leaf(m, s.user) & ~pte::kAddress) | frame(m); });
         with("the program's page is that one, later", [&](Image& m) {
-            s.leaf(m, s.user) =
-                ((s.leaf(m, s.user) & ~(pte::kAddress | pte::kPresent)) | frame(m) | pte::kLazy);
+            s.leaf(m, s.user) = ((s.leaf(m, s.user) & ~(pte::kAddress | pte::kPresent)) | frame(m) | pte::kLazy);
         });
-        with("the page shared with the host is that one", [&](Image& m) {
-            s.leaf(m, layout::kShared) = (s.leaf(m, layout::kShared) & ~pte::kAddress) | frame(m);
-        });
+        with("the page shared with the host is that one",
+             [&](Image& m) { s.leaf(m, layout::kShared) = (s.leaf(m, layout::kShared) & ~pte::kAddress) | frame(m); });
         with("an address without a region leads there", [&](Image& m) {
             const std::uint64_t entry = frame(m) | pte::kPresent | pte::kUser | pte::kWrite;
             s.word(m, s.entry_at(m, layout::kCpuTables + 5 * kPageSize, 0)) = entry;
@@ -160,8 +154,7 @@ TEST_CASE("a file by which more would run at CPL 0, or somebody else would reach
             (s.leaf(m, layout::kCpuTables) & ~pte::kAddress) | (s.leaf(m, s.code) & pte::kAddress);
     });
     with("a page of the program's for CPL 0", [&](Image& m) { s.leaf(m, s.user) &= ~pte::kUser; });
-    with("a page of the guest kernel's for CPL 0",
-         [&](Image& m) { s.leaf(m, s.kernel.text_begin) &= ~pte::kUser; });
+    with("a page of the guest kernel's for CPL 0", [&](Image& m) { s.leaf(m, s.kernel.text_begin) &= ~pte::kUser; });
     for (const std::uint64_t beyond : {0u, 1u, 100u, 1u << 20})
         for (int level = 0; level < 4; ++level)
             with("an entry that leads to what a clone gets later", [&](Image& m) {
@@ -175,16 +168,14 @@ TEST_CASE("a file by which more would run at CPL 0, or somebody else would reach
         std::uint64_t& last = s.word(m, s.state.page_table_root + 511 * 8);
         std::swap(last, s.word(m, s.entry_at(m, s.user, 3)));
     });
-    const auto header = [&](Image& m) {
-        return reinterpret_cast<abi::KernelHeader*>(s.page(m, layout::kKernelImage));
-    };
+    const auto header = [&](Image& m) { return reinterpret_cast<abi::KernelHeader*>(s.page(m, layout::kKernelImage)); };
     with("a door elsewhere", [&](Image& m) { header(m)->door_stub = s.kernel.text_begin; });
     with("stubs elsewhere", [&](Image& m) { header(m)->exception_stubs = s.kernel.text_begin; });
     with("stubs of another size", [&](Image& m) { header(m)->exception_stride = 8; });
     with("all of it elsewhere", [&](Image& m) {
         const std::uint64_t by = s.kernel.text_begin - s.code;
-        for (std::uint64_t* each : {&header(m)->door_stub, &header(m)->exception_stubs,
-                                    &header(m)->supervisor_begin, &header(m)->supervisor_end})
+        for (std::uint64_t* each : {&header(m)->door_stub, &header(m)->exception_stubs, &header(m)->supervisor_begin,
+                                    &header(m)->supervisor_end})
             *each += by;
     });
     with("a door that writes to the descriptor tables",
@@ -200,8 +191,7 @@ TEST_CASE("a file by which more would run at CPL 0, or somebody else would reach
     with_state("tables of the program's", [&](RegionState& r) { r.flags = tables(r) ? 1 : r.flags; });
     with_state("tables of nobody's", [&](RegionState& r) { r.flags = tables(r) ? 0 : r.flags; });
     with_state("tables shared", [&](RegionState& r) { r.flags = tables(r) ? r.flags | 8 : r.flags; });
-    with_state("tables that wipe themselves",
-               [&](RegionState& r) { r.flags = tables(r) ? r.flags | 4 : r.flags; });
+    with_state("tables that wipe themselves", [&](RegionState& r) { r.flags = tables(r) ? r.flags | 4 : r.flags; });
     with_state("tables and more", [&](RegionState& r) { r.end += tables(r) ? kPageSize : 0; });
     with_state("fewer tables", [&](RegionState& r) { r.end -= tables(r) ? kPageSize : 0; });
     with_state("code that may be written to", [&](RegionState& r) { r.prot = code(r) ? 7 : r.prot; });

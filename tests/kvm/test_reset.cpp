@@ -21,7 +21,9 @@ struct Server {
         clear_marks(*made, *made->image);
         image = made;
     }
-    std::unique_ptr<Machine> clone(ResetStrategy strategy) { return Machine::clone(world.env, image, world.host, strategy); }
+    std::unique_ptr<Machine> clone(ResetStrategy strategy) {
+        return Machine::clone(world.env, image, world.host, strategy);
+    }
 };
 
 } // namespace
@@ -63,9 +65,9 @@ TEST_CASE("each way to end, then a clean invocation at once") {
         const auto want = invoke(server.world, *machine, 0, kReply, stop);
         machine->reset();
         machine->prepare();
-        const StopKind kinds[kEnds] = {StopKind::waiting,     StopKind::exited, StopKind::killed,  StopKind::interrupted,
-                                       StopKind::no_memory,   StopKind::broken, StopKind::waiting, StopKind::waiting,
-                                       StopKind::waiting,     StopKind::killed, StopKind::broken};
+        const StopKind kinds[kEnds] = {StopKind::waiting,   StopKind::exited, StopKind::killed,  StopKind::interrupted,
+                                       StopKind::no_memory, StopKind::broken, StopKind::waiting, StopKind::waiting,
+                                       StopKind::waiting,   StopKind::killed, StopKind::broken};
         for (std::uint32_t end = 0; end < kEnds; ++end) {
             CAPTURE(end, static_cast<int>(strategy));
             invoke(server.world, *machine, 0, end, stop);

@@ -83,13 +83,14 @@ TEST_CASE("an image without its guest kernel is refused") {
         refused(what, [&] { s.use(s.restore(s.state, memory), ResetStrategy::working_set); });
     };
     with("an empty image", [&](Image& m) { std::memset(m.data(), 0, m.bytes().size()); });
-    for (const std::uint64_t page : {layout::kKernelImage, layout::kShared, layout::kTimePage, layout::kConnTable,
-                                     layout::kConnTable + kPageSize})
+    for (const std::uint64_t page :
+         {layout::kKernelImage, layout::kShared, layout::kTimePage, layout::kConnTable, layout::kConnTable + kPageSize})
         for (int level = 0; level < 4; ++level) {
             INFO("page " << std::hex << page << " level " << level);
             with("an entry that is missing", [&](Image& m) { s.word(m, s.entry_at(m, page, level)) = 0; });
             for (const std::uint64_t outside : {std::uint64_t{1} << 40, std::uint64_t{1} << 44, std::uint64_t{1} << 51})
-                with("an entry that points outside", [&](Image& m) { s.word(m, s.entry_at(m, page, level)) = outside | 0x67; });
+                with("an entry that points outside",
+                     [&](Image& m) { s.word(m, s.entry_at(m, page, level)) = outside | 0x67; });
         }
     with("a connection table in two pieces", [&](Image& m) {
         std::swap(s.word(m, s.entry_at(m, layout::kConnTable + kPageSize, 0)),
@@ -121,7 +122,8 @@ TEST_CASE("page tables in a circle are refused") {
 TEST_CASE("page tables with large pages are refused") {
     Snapshot s;
     for (int level = 1; level < 4; ++level)
-        for (const std::uint64_t to : {LargePages::kAt.value, LargePages::kAt.value + 7 * LargePages::kBytes, std::uint64_t{0}}) {
+        for (const std::uint64_t to :
+             {LargePages::kAt.value, LargePages::kAt.value + 7 * LargePages::kBytes, std::uint64_t{0}}) {
             const auto memory = s.memory();
             s.word(*memory, s.entry_at(*memory, s.state.regions[0].begin, level)) = to | 0xe7;
             refused("a large page", [&] { s.restore(s.state, memory); });
@@ -135,7 +137,9 @@ TEST_CASE("page tables with random changes harm nobody") {
     {
         kvm::Vm vm = kvm_device().create_vm();
         GuestRam ram = GuestRam::clone(vm, s.memory(), 0);
-        PageTables(ram, GuestPhys(s.state.page_table_root)).for_each_table([&](Frame f) { tables.push_back(frame_address(f).value); });
+        PageTables(ram, GuestPhys(s.state.page_table_root)).for_each_table([&](Frame f) {
+            tables.push_back(frame_address(f).value);
+        });
     }
     int refusals = 0, uses = 0;
     for (unsigned seed = 0; seed < cases(200); ++seed) {
@@ -189,14 +193,16 @@ TEST_CASE("environment variables are changed where they lie, and nowhere else") 
     CHECK(text() == "TOKEN=0123456789abc");
 
     const std::vector<std::byte> before(memory->bytes().begin(), memory->bytes().end());
-    for (const std::uint64_t elsewhere : {std::uint64_t{0}, at + 1, at - kPageSize, at - layout::kStackBytes, std::uint64_t{1} << 40}) {
+    for (const std::uint64_t elsewhere :
+         {std::uint64_t{0}, at + 1, at - kPageSize, at - layout::kStackBytes, std::uint64_t{1} << 40}) {
         CAPTURE(elsewhere);
         state.late_env = {{"TOKEN", elsewhere, 20}};
         CHECK(set("TOKEN=x") == 1);
     }
     CHECK(std::equal(before.begin(), before.end(), memory->data()));
-    for (const LateVariable& late : {LateVariable{"TOKEN", layout::kUserMax, 20}, LateVariable{"TOKEN", layout::kUserMax - 19, 20}, LateVariable{"", at, 20},
-                                     LateVariable{"TOKEN", at, 1 << 17}, LateVariable{"TOKEN", ~std::uint64_t{0}, 20}}) {
+    for (const LateVariable& late :
+         {LateVariable{"TOKEN", layout::kUserMax, 20}, LateVariable{"TOKEN", layout::kUserMax - 19, 20},
+          LateVariable{"", at, 20}, LateVariable{"TOKEN", at, 1 << 17}, LateVariable{"TOKEN", ~std::uint64_t{0}, 20}}) {
         state.late_env = {late};
         refused("a variable that is nowhere", [&] { set("TOKEN=x"); });
     }
@@ -215,7 +221,8 @@ TEST_CASE("entropy regions are filled before every invocation, and only where th
     const std::uint64_t at = layout::kStackTop - kPageSize; // a page of the stack
     MachineState state = s.state;
     const std::vector<std::uint8_t> constant{1, 2, 3, 4, 5, 6};
-    state.entropy = {{at - 10, 20, EntropyFill::random, {}, "two pages"}, {at + 16, 6, EntropyFill::constant, constant, "index"},
+    state.entropy = {{at - 10, 20, EntropyFill::random, {}, "two pages"},
+                     {at + 16, 6, EntropyFill::constant, constant, "index"},
                      {at + 32, 4, EntropyFill::pid, {}, "process number"}};
     for (const ResetStrategy strategy : strategies()) {
         const auto memory = s.memory();
@@ -295,7 +302,8 @@ TEST_CASE("values that only the program suffers from do not stop the process") {
         spoil(bad);
         s.use(s.restore(bad), ResetStrategy::working_set);
     };
-    for (const std::uint64_t at : {std::uint64_t{0}, ~std::uint64_t{0}, layout::kShared, layout::kCpuTables, std::uint64_t{1} << 62})
+    for (const std::uint64_t at :
+         {std::uint64_t{0}, ~std::uint64_t{0}, layout::kShared, layout::kCpuTables, std::uint64_t{1} << 62})
         with([&](MachineState& m) { m.random_at = at; });
     with([](MachineState& m) { m.mono_ns = ~std::uint64_t{0}; });
     with([](MachineState& m) { m.threads = ~0u; });

@@ -36,10 +36,9 @@ inline const kvm::Kvm& kvm_device() {
     return *device;
 }
 
-// How many of `n` random cases are tried: a fifth in the emulated host, where each takes forty times as long (scripts/test.sh).
-inline unsigned cases(unsigned n) {
-    return std::getenv("E2E_SLOWNESS") ? (n + 4) / 5 : n;
-}
+// How many of `n` random cases are tried: a fifth in the emulated host, where each takes forty times as long
+// (scripts/test.sh).
+inline unsigned cases(unsigned n) { return std::getenv("E2E_SLOWNESS") ? (n + 4) / 5 : n; }
 
 inline std::vector<ResetStrategy> strategies() {
     if (kvm::host_kind(kvm_device()).dirty_bits)

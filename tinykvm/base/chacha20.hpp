@@ -20,11 +20,11 @@ struct ChaCha20State {
 template <class Word>
 [[gnu::always_inline]] constexpr inline void chacha_rounds(Word (&x)[16], int rounds) {
     // By reference: vectors wider than the target's registers have no calling convention.
-    const auto mix = [](Word& v, const Word& with, int n) __attribute__((always_inline)) {
+    const auto mix = [](Word & v, const Word& with, int n) __attribute__((always_inline)) {
         v ^= with;
         v = (v << n) | (v >> (32 - n));
     };
-    const auto quarter = [&](Word& a, Word& b, Word& c, Word& d) __attribute__((always_inline)) {
+    const auto quarter = [&](Word & a, Word & b, Word & c, Word & d) __attribute__((always_inline)) {
         a += b, mix(d, a, 16);
         c += d, mix(b, c, 12);
         a += b, mix(d, a, 8);

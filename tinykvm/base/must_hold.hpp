@@ -1,5 +1,5 @@
-// For what must hold whatever a guest does: looked at in every build, unlike assert. Where it does not hold a bug of ours
-// was found by a guest, and the process ends before more can come of it.
+// For what must hold whatever a guest does: looked at in every build, unlike assert. Where it does not hold a bug of
+// ours was found by a guest, and the process ends before more can come of it.
 #pragma once
 
 namespace tinykvm {

@@ -28,7 +28,7 @@ std::string join_parts(const std::vector<std::string>& parts);
 std::string join_path(const std::string& base, const std::string& rel);
 
 // Both canonical: "/" or "/a/b" without a trailing slash.
-bool is_beneath(std::string_view path, std::string_view folder); // a folder is beneath itself
+bool is_beneath(std::string_view path, std::string_view folder);         // a folder is beneath itself
 std::pair<std::string, std::string> split_last(const std::string& path); // parent and name; "/" has no name
 
 } // namespace tinykvm

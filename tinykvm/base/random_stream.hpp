@@ -10,7 +10,7 @@ namespace tinykvm {
 
 class RandomStream {
 public:
-    RandomStream(); // a key of its own; throws HostError
+    RandomStream();  // a key of its own; throws HostError
     ~RandomStream(); // wipes the key
     RandomStream(const RandomStream&) = delete;
     RandomStream& operator=(const RandomStream&) = delete;

@@ -1,5 +1,6 @@
-// A pointer to a value that threads read while one puts another in its place. Not std::atomic<std::shared_ptr>: in libstdc++ 12 its
-// load() lets go of the pointer without ordering what it has read, which ThreadSanitizer tells as a data race.
+// A pointer to a value that threads read while one puts another in its place. Not std::atomic<std::shared_ptr>: in
+// libstdc++ 12 its load() lets go of the pointer without ordering what it has read, which ThreadSanitizer tells as a
+// data race.
 #pragma once
 
 #include <memory>

@@ -28,8 +28,7 @@ bool FileSource::fetch(std::uint64_t offset, std::span<std::byte> out) const {
     return read_at(fd_, offset, out) == out.size();
 }
 
-std::optional<std::string> ByteSource::load_string(std::uint64_t offset, std::uint64_t end,
-                                                   std::size_t max) const {
+std::optional<std::string> ByteSource::load_string(std::uint64_t offset, std::uint64_t end, std::size_t max) const {
     end = std::min(end, size_);
     std::string text;
     std::array<char, 128> chunk;

@@ -23,13 +23,11 @@ std::optional<std::uint64_t> file_offset(const ElfFile& elf, std::uint64_t addre
 } // namespace
 
 std::optional<DynamicInfo> read_dynamic(const ByteSource& source, const ElfFile& elf) {
-    std::vector<Elf64_Dyn> entries(
-        std::min<std::uint64_t>(elf.dynamic_size / sizeof(Elf64_Dyn), kMaxEntries));
+    std::vector<Elf64_Dyn> entries(std::min<std::uint64_t>(elf.dynamic_size / sizeof(Elf64_Dyn), kMaxEntries));
     if (!source.read(elf.dynamic_offset, std::as_writable_bytes(std::span(entries))))
         return std::nullopt;
-    entries.erase(
-        std::find_if(entries.begin(), entries.end(), [](const Elf64_Dyn& d) { return d.d_tag == DT_NULL; }),
-        entries.end());
+    entries.erase(std::find_if(entries.begin(), entries.end(), [](const Elf64_Dyn& d) { return d.d_tag == DT_NULL; }),
+                  entries.end());
 
     std::optional<std::uint64_t> table, table_size;
     DynamicInfo info;
@@ -56,18 +54,10 @@ std::optional<DynamicInfo> read_dynamic(const ByteSource& source, const ElfFile&
         if (!value || (!path && value->empty()))
             return std::nullopt;
         switch (d.d_tag) {
-        case DT_NEEDED:
-            info.needed.push_back(std::move(*value));
-            break;
-        case DT_SONAME:
-            info.soname = std::move(*value);
-            break;
-        case DT_RPATH:
-            info.rpath = std::move(*value);
-            break;
-        default:
-            info.runpath = std::move(*value);
-            break;
+        case DT_NEEDED: info.needed.push_back(std::move(*value)); break;
+        case DT_SONAME: info.soname = std::move(*value); break;
+        case DT_RPATH: info.rpath = std::move(*value); break;
+        default: info.runpath = std::move(*value); break;
         }
     }
     if (info.needed.size() > kMaxNeeded)

@@ -32,8 +32,7 @@ static_assert(kFixedEnd < layout::kUserMax && kMovableEnd < layout::kUserMax);
 
 class Parser {
 public:
-    Parser(const ByteSource& source, const std::string& name, ElfUse use)
-        : source_(source), name_(name), use_(use) {}
+    Parser(const ByteSource& source, const std::string& name, ElfUse use) : source_(source), name_(name), use_(use) {}
 
     ElfFile parse() {
         check_identity();
@@ -80,8 +79,7 @@ private:
         if (data != ELFDATA2LSB && !big)
             fail("not an ELF program (unknown byte order {})", data);
         if (bits == ELFCLASS32)
-            fail("is a 32-bit ELF ({}); kvmserver runs 64-bit x86 programs",
-                 machine == "x86-64" ? "x32" : machine);
+            fail("is a 32-bit ELF ({}); kvmserver runs 64-bit x86 programs", machine == "x86-64" ? "x32" : machine);
         if (machine != "x86-64")
             fail("is for {}; kvmserver runs 64-bit x86 programs", machine);
         if (big)
@@ -94,24 +92,16 @@ private:
     void read_headers() {
         const auto header = source_.load<Elf64_Ehdr>(0);
         if (!header)
-            fail("truncated: the ELF header ends at byte {} but the file has {}", sizeof(Elf64_Ehdr),
-                 source_.size());
+            fail("truncated: the ELF header ends at byte {} but the file has {}", sizeof(Elf64_Ehdr), source_.size());
         header_ = *header;
         if (header_.e_ident[EI_VERSION] != EV_CURRENT || header_.e_version != EV_CURRENT)
             fail("has an unknown ELF version ({})", header_.e_version);
         switch (header_.e_type) {
-        case ET_EXEC:
-            file_.type = ElfType::exec;
-            break;
-        case ET_DYN:
-            file_.type = ElfType::dyn;
-            break;
-        case ET_REL:
-            fail("is an object file; link it into a program first");
-        case ET_CORE:
-            fail("is a core dump, not a program");
-        default:
-            fail("has an unknown ELF type ({})", header_.e_type);
+        case ET_EXEC: file_.type = ElfType::exec; break;
+        case ET_DYN: file_.type = ElfType::dyn; break;
+        case ET_REL: fail("is an object file; link it into a program first");
+        case ET_CORE: fail("is a core dump, not a program");
+        default: fail("has an unknown ELF type ({})", header_.e_type);
         }
         if (header_.e_phnum == 0)
             fail("has no program headers: nothing of it can be loaded");
@@ -143,16 +133,13 @@ private:
             if (use_ == ElfUse::program && file_.interpreter.empty())
                 take_interpreter(p);
             break;
-        case PT_GNU_STACK:
-            file_.executable_stack = p.p_flags & PF_X;
-            break;
+        case PT_GNU_STACK: file_.executable_stack = p.p_flags & PF_X; break;
         case PT_DYNAMIC:
             check_in_file(p, "the dynamic section");
             file_.dynamic_offset = p.p_offset;
             file_.dynamic_size = p.p_filesz;
             break;
-        default:
-            break;
+        default: break;
         }
     }
 
@@ -167,16 +154,14 @@ private:
     void take_segment(const Elf64_Phdr& p, std::size_t index) {
         const std::string what = fmt::format("segment {}", index);
         if (p.p_filesz > p.p_memsz)
-            fail("is damaged: {} has more bytes in the file ({}) than in memory ({})", what, p.p_filesz,
-                 p.p_memsz);
+            fail("is damaged: {} has more bytes in the file ({}) than in memory ({})", what, p.p_filesz, p.p_memsz);
         check_in_file(p, what);
         const bool fixed = file_.type == ElfType::exec;
         const std::uint64_t limit = fixed ? kFixedEnd : kMovableEnd;
         if (p.p_vaddr > limit || p.p_memsz > limit - p.p_vaddr)
             fail("{} at {:#x} with {:#x} bytes does not fit below {:#x}", what, p.p_vaddr, p.p_memsz, limit);
         if (fixed && p.p_vaddr < layout::kUserMin)
-            fail("{} at {:#x} is below {:#x}; link the program at a higher address", what, p.p_vaddr,
-                 layout::kUserMin);
+            fail("{} at {:#x} is below {:#x}; link the program at a higher address", what, p.p_vaddr, layout::kUserMin);
         if (p.p_align > 1 && !std::has_single_bit(p.p_align))
             fail("is damaged: {} has an alignment of {:#x}, not a power of two", what, p.p_align);
         if (p.p_align > kMaxAlignment)
@@ -210,8 +195,7 @@ private:
             const ElfSegment& before = file_.segments[i - 1];
             const ElfSegment& here = file_.segments[i];
             if (here.vaddr < before.vaddr)
-                fail("is damaged: the segment at {:#x} comes after the one at {:#x}", here.vaddr,
-                     before.vaddr);
+                fail("is damaged: the segment at {:#x} comes after the one at {:#x}", here.vaddr, before.vaddr);
             if (here.vaddr < before.end())
                 fail("is damaged: the segments at {:#x} and {:#x} overlap", before.vaddr, here.vaddr);
         }
@@ -271,8 +255,7 @@ UniqueFd open_program_file(const std::string& path) {
         if (error == ENOENT || error == ENOTDIR)
             throw UserError(ExitCode::not_found, shown + ": no such file");
         if (error == EACCES || error == EPERM)
-            throw UserError(ExitCode::not_permitted,
-                            shown + ": may not be read; see its permissions and its folder's");
+            throw UserError(ExitCode::not_permitted, shown + ": may not be read; see its permissions and its folder's");
         throw UserError(ExitCode::failure, shown + ": " + std::generic_category().message(error));
     }
     struct stat st {};

@@ -39,8 +39,7 @@ struct NewEntry {
     std::uint32_t os_version;
     std::uint64_t hwcap;
 };
-static_assert(sizeof(OldHeader) == 16 && sizeof(OldEntry) == 12 && sizeof(NewHeader) == 48 &&
-              sizeof(NewEntry) == 24);
+static_assert(sizeof(OldHeader) == 16 && sizeof(OldEntry) == 12 && sizeof(NewHeader) == 48 && sizeof(NewEntry) == 24);
 
 constexpr std::string_view kOldMagic = "ld.so-1.7.0";
 constexpr std::string_view kNewMagic = "glibc-ld.so.cache1.1";
@@ -60,8 +59,7 @@ LdCache LdCache::parse(std::span<const std::byte> bytes) {
         const auto old = SpanSource(bytes).load<OldHeader>(0);
         if (!old)
             return cache;
-        const std::uint64_t skip =
-            (sizeof(OldHeader) + std::uint64_t{old->count} * sizeof(OldEntry) + 7) & ~7ull;
+        const std::uint64_t skip = (sizeof(OldHeader) + std::uint64_t{old->count} * sizeof(OldEntry) + 7) & ~7ull;
         if (skip > bytes.size())
             return cache;
         bytes = bytes.subspan(skip);

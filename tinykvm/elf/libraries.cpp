@@ -96,9 +96,7 @@ public:
     }
 
 private:
-    std::string absolute(const std::string& path) const {
-        return path.starts_with('/') ? path : cwd_ + "/" + path;
-    }
+    std::string absolute(const std::string& path) const { return path.starts_with('/') ? path : cwd_ + "/" + path; }
 
     bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
@@ -122,8 +120,8 @@ private:
         }
         if (musl_) {
             // One file is interpreter and libc (ldso/dynlink.c, "reserved" names).
-            for (const char* name : {"libc.so", "libc.musl-x86_64.so.1", "libpthread.so", "librt.so",
-                                     "libm.so", "libdl.so", "libutil.so", "libxnet.so"})
+            for (const char* name : {"libc.so", "libc.musl-x86_64.so.1", "libpthread.so", "librt.so", "libm.so",
+                                     "libdl.so", "libutil.so", "libxnet.so"})
                 known_.insert(name);
             note_configuration(search_.musl_path_file);
             defaults_ = split(read_small_file(search_.musl_path_file), ":\n", false);
@@ -161,8 +159,7 @@ private:
         };
         std::vector<std::string> done;
         std::vector<std::pair<std::string, std::size_t>> open = {{text, 0}}; // text, expanded so far
-        for (std::size_t step = 0; step < kMaxExpansions && !open.empty() && done.size() < kMaxReadings;
-             ++step) {
+        for (std::size_t step = 0; step < kMaxExpansions && !open.empty() && done.size() < kMaxReadings; ++step) {
             auto [value, from] = std::move(open.back());
             open.pop_back();
             if (value.size() > kMaxText)
@@ -174,14 +171,12 @@ private:
             }
             bool known = false;
             for (const auto& [name, readings] : tokens)
-                for (const std::string& form :
-                     {std::string("$") += name, (std::string("${") += name) + "}"}) {
+                for (const std::string& form : {std::string("$") += name, (std::string("${") += name) + "}"}) {
                     if (known || value.compare(dollar, form.size(), form) != 0)
                         continue;
                     known = true;
                     for (auto r = readings.rbegin(); r != readings.rend(); ++r)
-                        open.emplace_back(std::string(value).replace(dollar, form.size(), *r),
-                                          dollar + r->size());
+                        open.emplace_back(std::string(value).replace(dollar, form.size(), *r), dollar + r->size());
                 }
             if (!known)
                 open.emplace_back(std::move(value), dollar + 1);
@@ -253,8 +248,7 @@ private:
         return found;
     }
 
-    std::vector<std::string> search_folder(const std::string& folder, const std::string& name,
-                                           std::size_t for_object) {
+    std::vector<std::string> search_folder(const std::string& folder, const std::string& name, std::size_t for_object) {
         std::vector<std::string> found;
         const std::string in = absolute(folder.empty() ? "." : folder);
         auto [at, fresh] = folder_exists_.try_emplace(in, false);
@@ -333,17 +327,15 @@ void require_libraries(const std::string& program, const LibraryList& list) {
     if (list.missing.empty())
         return;
     const MissingLibrary& first = list.missing.front();
-    const std::string more =
-        list.missing.size() > 1 ? fmt::format(" and {} more", list.missing.size() - 1) : "";
+    const std::string more = list.missing.size() > 1 ? fmt::format(" and {} more", list.missing.size() - 1) : "";
     const std::string shown = printable(program, 4096);
     if (first.name.starts_with('/'))
         throw UserError(ExitCode::not_found, fmt::format("{}: missing {}{} (needed by {}); install it", shown,
                                                          first.name, more, first.needed_by));
     throw UserError(
         ExitCode::not_found,
-        fmt::format(
-            "{}: missing library {}{} (needed by {}); install it or set LD_LIBRARY_PATH to its folder", shown,
-            first.name, more, printable(first.needed_by, 4096)));
+        fmt::format("{}: missing library {}{} (needed by {}); install it or set LD_LIBRARY_PATH to its folder", shown,
+                    first.name, more, printable(first.needed_by, 4096)));
 }
 
 } // namespace tinykvm

@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/must_hold.hpp"
 
 // Not in Debian 12's elf.h.
 #ifndef AT_MINSIGSTKSZ
@@ -72,12 +72,10 @@ std::uint64_t string_bytes(const std::vector<std::string>& texts, const char* wh
     return sum;
 }
 
-std::vector<std::uint64_t> auxiliary_vector(const StackInput& in, std::uint64_t random,
-                                            std::uint64_t platform, std::uint64_t execfn) {
+std::vector<std::uint64_t> auxiliary_vector(const StackInput& in, std::uint64_t random, std::uint64_t platform,
+                                            std::uint64_t execfn) {
     std::vector<std::uint64_t> words;
-    const auto add = [&](std::uint64_t type, std::uint64_t value) {
-        words.insert(words.end(), {type, value});
-    };
+    const auto add = [&](std::uint64_t type, std::uint64_t value) { words.insert(words.end(), {type, value}); };
     const auto add_if = [&](std::uint64_t type, std::uint64_t value) {
         if (value)
             add(type, value);
@@ -127,18 +125,20 @@ InitialStack build_stack(const StackInput& input, GuestVirt top, std::uint64_t m
     string_bytes(input.late_env, "environment variable");
     for (const std::string& variable : input.late_env)
         if (variable.size() >= kLateEnvBytes)
-            throw UserError(ExitCode::usage, fmt::format("the environment variable {} is longer than {} bytes, the most for one that can be changed later",
-                                                         variable.substr(0, variable.find('=')), kLateEnvBytes - 1));
-    const std::uint64_t need = string_bytes(args, "argument") +
-                               string_bytes(input.env, "environment variable") +
+            throw UserError(
+                ExitCode::usage,
+                fmt::format(
+                    "the environment variable {} is longer than {} bytes, the most for one that can be changed later",
+                    variable.substr(0, variable.find('=')), kLateEnvBytes - 1));
+    const std::uint64_t need = string_bytes(args, "argument") + string_bytes(input.env, "environment variable") +
                                string_bytes({input.execfn, input.platform}, "program name") +
-                               input.late_env.size() * kLateEnvBytes + input.random.size() + words * sizeof(std::uint64_t) + 4 * kStackAlign;
+                               input.late_env.size() * kLateEnvBytes + input.random.size() +
+                               words * sizeof(std::uint64_t) + 4 * kStackAlign;
     if (need > max_bytes)
-        throw UserError(
-            ExitCode::usage,
-            fmt::format("arguments and environment need {} bytes of stack but {} is the most; pass fewer "
-                        "or shorter ones",
-                        need, max_bytes));
+        throw UserError(ExitCode::usage,
+                        fmt::format("arguments and environment need {} bytes of stack but {} is the most; pass fewer "
+                                    "or shorter ones",
+                                    need, max_bytes));
 
     Builder build(top.value, need);
     InitialStack stack;

@@ -17,10 +17,10 @@ inline constexpr std::uint64_t kLateEnvBytes = 4096; // "NAME=VALUE" and its NUL
 struct StackInput {
     std::vector<std::string> args; // an empty list becomes one empty argument, as in Linux
     std::vector<std::string> env;  // "NAME=VALUE"
-    // The same, for variables whose values will change: after env in the vector, each with kLateEnvBytes of room, and apart from the
-    // other strings (/proc/self/environ does not have them).
+    // The same, for variables whose values will change: after env in the vector, each with kLateEnvBytes of room, and
+    // apart from the other strings (/proc/self/environ does not have them).
     std::vector<std::string> late_env;
-    std::string execfn;            // AT_EXECFN: path of the program as it was started
+    std::string execfn; // AT_EXECFN: path of the program as it was started
     std::string platform = "x86_64";
     std::array<std::byte, 16> random{}; // AT_RANDOM
 

@@ -19,8 +19,8 @@ constexpr std::uint64_t kMostSymbols = 4 << 20; // Chromium has a tenth of that;
 
 std::optional<std::vector<Elf64_Shdr>> read_sections(const ByteSource& source) {
     const auto header = source.load<Elf64_Ehdr>(0);
-    if (!header || !is_elf(source) || header->e_ident[EI_CLASS] != ELFCLASS64 ||
-        header->e_machine != EM_X86_64 || header->e_shentsize != sizeof(Elf64_Shdr))
+    if (!header || !is_elf(source) || header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != EM_X86_64 ||
+        header->e_shentsize != sizeof(Elf64_Shdr))
         return std::nullopt;
     std::vector<Elf64_Shdr> sections(header->e_shnum);
     if (!source.read(header->e_shoff, std::as_writable_bytes(std::span(sections))))
@@ -36,17 +36,15 @@ bool names_code(const Elf64_Sym& s, const std::vector<Elf64_Shdr>& sections, std
     if (s.st_size != 0)
         return type == STT_FUNC || type == STT_GNU_IFUNC || type == STT_NOTYPE;
     const Elf64_Shdr& in = sections[s.st_shndx];
-    return (type == STT_FUNC || type == STT_NOTYPE) && (in.sh_flags & SHF_EXECINSTR) &&
-           address >= in.sh_addr && address - in.sh_addr < in.sh_size;
+    return (type == STT_FUNC || type == STT_NOTYPE) && (in.sh_flags & SHF_EXECINSTR) && address >= in.sh_addr &&
+           address - in.sh_addr < in.sh_size;
 }
 
 // Which of two symbols at or below an address says more: the nearer, then the sized, then the global one.
-auto rank(const Elf64_Sym& s) {
-    return std::tuple(s.st_value, s.st_size != 0, ELF64_ST_BIND(s.st_info) == STB_GLOBAL);
-}
+auto rank(const Elf64_Sym& s) { return std::tuple(s.st_value, s.st_size != 0, ELF64_ST_BIND(s.st_info) == STB_GLOBAL); }
 
-std::optional<Symbol> search(const ByteSource& source, const std::vector<Elf64_Shdr>& sections,
-                             const Elf64_Shdr& table, std::uint64_t address) {
+std::optional<Symbol> search(const ByteSource& source, const std::vector<Elf64_Shdr>& sections, const Elf64_Shdr& table,
+                             std::uint64_t address) {
     const Elf64_Shdr& names = sections[table.sh_link];
     if (table.sh_offset > source.size() || table.sh_entsize != sizeof(Elf64_Sym))
         return std::nullopt;
@@ -89,8 +87,8 @@ std::optional<Symbol> nearest_symbol(const ByteSource& source, std::uint64_t add
         return std::nullopt;
     for (const std::uint32_t wanted : {SHT_SYMTAB, SHT_DYNSYM}) {
         // A sound file has one of each at most; no more are read.
-        const auto table = std::find_if(sections->begin(), sections->end(),
-                                        [&](const Elf64_Shdr& s) { return s.sh_type == wanted; });
+        const auto table =
+            std::find_if(sections->begin(), sections->end(), [&](const Elf64_Shdr& s) { return s.sh_type == wanted; });
         if (table == sections->end() || table->sh_link >= sections->size())
             continue;
         if (auto found = search(source, *sections, *table, address))

@@ -10,9 +10,9 @@ namespace tinykvm::abi {
 inline constexpr std::uint32_t kVersion = 6;
 
 // I/O ports. Any other port ends the machine.
-inline constexpr std::uint16_t kPortHostCall = 0x5a0;  // CPL 3: Shared::call is filled in
-inline constexpr std::uint16_t kPortWait = 0x5a1;      // CPL 3: every thread is blocked, Shared::wait is filled in
-inline constexpr std::uint16_t kPortException = 0xe0;  // CPL 0: an ExceptionFrame is on the exception stack
+inline constexpr std::uint16_t kPortHostCall = 0x5a0; // CPL 3: Shared::call is filled in
+inline constexpr std::uint16_t kPortWait = 0x5a1;     // CPL 3: every thread is blocked, Shared::wait is filled in
+inline constexpr std::uint16_t kPortException = 0xe0; // CPL 0: an ExceptionFrame is on the exception stack
 
 // Host calls beyond the numbers of Linux.
 enum Host : std::uint32_t {
@@ -24,7 +24,8 @@ enum Host : std::uint32_t {
     //   pwritev    (handle, iovec*, count, offset or -1 for a stream) -> bytes
     //   getdents64 (handle, buffer, bytes, offset, int64* new offset) -> bytes
     //   mmap       (addr, bytes, prot, flags, handle or -1, offset) -> address
-    //   socket     (family, type, protocol) -> handle, for outbound and datagram sockets, always non-blocking on the host
+    //   socket     (family, type, protocol) -> handle, for outbound and datagram sockets, always non-blocking on the
+    //   host
     //   sendmsg    (handle, SocketMessage*) -> bytes; recvmsg (handle, SocketMessage*) -> bytes
     //   memfd_create (name, flags, OpenReply*) -> handle
     kFirstOwn = 0x1000,
@@ -33,18 +34,18 @@ enum Host : std::uint32_t {
     kKilled,               // (signal, address, code) the program was killed by a signal; Shared::crash_* tell where
     kUnknownCall,          // (number) a system call that nobody implements: traced once
     kRefused,              // (number) fork, vfork or execve: refused, told once
-    kListen,               // (listener, family, sockaddr*, bytes, backlog, BindFlags) -> 0; the address is replaced by the bound one
-    kUnlisten,             // (listener) it was bound or listened, and is closed
-    kBindAddress,          // (listener, family, sockaddr*, bytes, BindFlags) -> 0; picks a port when it is 0; checks permission
-    kConnFlush,            // (conn) send what the tx buffer holds without waiting; -> bytes left
-    kPoll,                 // Shared::wait as in a wait, but returns at once
-    kTrace,                // (number, result) with verbose system calls: one line
-    kPanic,                // (text) a bug of the guest kernel
-    kHandlePath,   // (handle, buffer, bytes) -> bytes of the path that the handle was opened by
-    kThreadCount,          // (count) for --verbose-thread-syscalls and inspect
-    kRoute,                // (request*, bytes, reply*, room, port) -> bytes: what a netlink route socket answers
-    kInterface,            // (request, ifreq* or ifconf*) an ioctl on network interfaces
-    kTakeBound,            // (listener) -> handle of what was bound: it will connect instead of listening; -ENOENT: nothing is
+    kListen, // (listener, family, sockaddr*, bytes, backlog, BindFlags) -> 0; the address is replaced by the bound one
+    kUnlisten,    // (listener) it was bound or listened, and is closed
+    kBindAddress, // (listener, family, sockaddr*, bytes, BindFlags) -> 0; picks a port when it is 0; checks permission
+    kConnFlush,   // (conn) send what the tx buffer holds without waiting; -> bytes left
+    kPoll,        // Shared::wait as in a wait, but returns at once
+    kTrace,       // (number, result) with verbose system calls: one line
+    kPanic,       // (text) a bug of the guest kernel
+    kHandlePath,  // (handle, buffer, bytes) -> bytes of the path that the handle was opened by
+    kThreadCount, // (count) for --verbose-thread-syscalls and inspect
+    kRoute,       // (request*, bytes, reply*, room, port) -> bytes: what a netlink route socket answers
+    kInterface,   // (request, ifreq* or ifconf*) an ioctl on network interfaces
+    kTakeBound,   // (listener) -> handle of what was bound: it will connect instead of listening; -ENOENT: nothing is
     kDropOwnPages = 0x1820, // (address, bytes) of the area of files: their memory goes back, they read as zeros
 };
 
@@ -53,21 +54,22 @@ enum Host : std::uint32_t {
 inline constexpr std::int64_t kOwnPath = 4000;
 inline constexpr std::uint32_t kOwnPathBytes = 4096;
 
-// Shared::own_folders: a bit for /tmp, one for /dev/shm; kOwnFoldersShowHost: permissions show something of the host's beneath them.
+// Shared::own_folders: a bit for /tmp, one for /dev/shm; kOwnFoldersShowHost: permissions show something of the host's
+// beneath them.
 inline constexpr std::uint32_t kOwnTmp = 1, kOwnShm = 2, kOwnFoldersShowHost = 1u << 31;
 
 // Of kListen and kBindAddress.
 enum BindFlags : std::uint64_t {
     kBindV6Only = 1,
     kBindReusePort = 2,
-    kBindMessages = 4,       // SOCK_SEQPACKET, of AF_UNIX: only the machine itself connects to it
-    kBindModeShift = 16,     // the permissions of a Unix socket's name, 9 bits
+    kBindMessages = 4,   // SOCK_SEQPACKET, of AF_UNIX: only the machine itself connects to it
+    kBindModeShift = 16, // the permissions of a Unix socket's name, 9 bits
 };
 
 struct OpenReply {
-    std::uint32_t mode;     // st_mode of what was opened
-    std::uint32_t seekable; // 1 when the guest kernel keeps the offset
-    std::uint8_t stat[144]; // struct stat at the moment of opening
+    std::uint32_t mode;          // st_mode of what was opened
+    std::uint32_t seekable;      // 1 when the guest kernel keeps the offset
+    std::uint8_t stat[144];      // struct stat at the moment of opening
     std::uint32_t content_bytes; // all of a small file opened for reading only, put at `content`; 0 when it was not
     std::uint32_t reserved;
 };
@@ -80,7 +82,7 @@ struct LinkReply {
 };
 
 struct SocketMessage {
-    std::uint64_t iov;        // iovec*
+    std::uint64_t iov; // iovec*
     std::uint64_t iov_count;
     std::uint64_t name;       // sockaddr* or 0
     std::uint32_t name_bytes; // in: room; out of recvmsg: length
@@ -110,11 +112,11 @@ struct WaitHandle {
 inline constexpr std::uint32_t kMaxWaitHandles = 256;
 
 struct Wait {
-    std::uint64_t deadline_ns;  // guest monotonic time; ~0 for none
-    std::uint32_t listeners;    // not 0: somebody waits for connections
+    std::uint64_t deadline_ns; // guest monotonic time; ~0 for none
+    std::uint32_t listeners;   // not 0: somebody waits for connections
     std::uint32_t handle_count;
-    std::uint32_t runnable;     // 1 in kPoll made while threads can run
-    std::uint32_t threads;      // live threads
+    std::uint32_t runnable; // 1 in kPoll made while threads can run
+    std::uint32_t threads;  // live threads
     WaitHandle handles[kMaxWaitHandles];
 };
 
@@ -168,7 +170,7 @@ struct SelfState {
     std::uint32_t umask, threads;
     std::uint32_t uid[4], gid[4]; // real, effective, saved, of the file system
     std::uint32_t group_count, no_new_privileges;
-    std::uint32_t groups[32]; // the first of them
+    std::uint32_t groups[32];                                           // the first of them
     std::uint64_t inheritable, permitted, effective, bounding, ambient; // capabilities
     std::uint64_t pending, shared_pending, blocked, ignored, caught;    // signals
     std::uint64_t cpu_ns;
@@ -196,12 +198,12 @@ struct Shared {
     std::uint64_t boot_entry, boot_stack;
     std::uint32_t door;
     std::uint32_t xsave_bytes; // of a thread's vector state
-    std::uint64_t xsave_mask; // components of XSAVE; 0: the CPU has no XSAVE, FXSAVE does it
+    std::uint64_t xsave_mask;  // components of XSAVE; 0: the CPU has no XSAVE, FXSAVE does it
     std::uint32_t pid;
     std::uint32_t trace; // kTrace after each system call of the kinds in these bits
     std::uint32_t uid, gid;
     std::uint32_t max_files;
-    std::uint32_t cpus; // what sched_getaffinity says
+    std::uint32_t cpus;         // what sched_getaffinity says
     std::uint64_t memory_bytes; // what sysinfo says
     std::uint64_t brk_start;
     // Handles that the guest kernel has no descriptor for any more: the host closes them at the next exit.
@@ -227,21 +229,21 @@ struct KernelHeader {
     std::uint64_t magic; // kKernelMagic
     std::uint32_t version;
     std::uint32_t reserved;
-    std::uint64_t boot_entry;      // first instruction of a new machine (CPL 3)
-    std::uint64_t syscall_entry;   // RCX user RIP, R11 RFLAGS (PVM door: LSTAR); first MOV [RIP+...], RCX to *entry_rip
-    std::uint64_t door_stub;       // hardware door: LSTAR, in the supervisor page
-    std::uint64_t preempt_entry;   // all registers the program's, RIP in *entry_rip
-    std::uint64_t fault_entry;     // the same, fault_* filled in
-    std::uint64_t wait_resume;     // where a waiting machine goes on, whatever its registers
+    std::uint64_t boot_entry;    // first instruction of a new machine (CPL 3)
+    std::uint64_t syscall_entry; // RCX user RIP, R11 RFLAGS (PVM door: LSTAR); first MOV [RIP+...], RCX to *entry_rip
+    std::uint64_t door_stub;     // hardware door: LSTAR, in the supervisor page
+    std::uint64_t preempt_entry; // all registers the program's, RIP in *entry_rip
+    std::uint64_t fault_entry;   // the same, fault_* filled in
+    std::uint64_t wait_resume;   // where a waiting machine goes on, whatever its registers
     std::uint64_t user_copy_begin, user_copy_end; // code that may touch bad user memory
-    std::uint64_t user_copy_fixup; // where to go on after a fault there
-    std::uint64_t exception_stubs; // 32 stubs in the supervisor page
+    std::uint64_t user_copy_fixup;                // where to go on after a fault there
+    std::uint64_t exception_stubs;                // 32 stubs in the supervisor page
     std::uint64_t exception_stride;
     std::uint64_t text_begin, text_end; // code at CPL 3: a RIP in here is the guest kernel's
     std::uint64_t supervisor_begin, supervisor_end;
     std::uint64_t data_begin, data_end; // writable
-    std::uint64_t entry_rip; // address of the slot for the program's RIP: written by the doors, and by the host for
-                             // preemption and faults
+    std::uint64_t entry_rip;   // address of the slot for the program's RIP: written by the doors, and by the host for
+                               // preemption and faults
     std::uint64_t touch_entry; // touches RSI pages, RDI points to their addresses (bit 0: as a write), and waits
     std::uint64_t stub_entry;  // as syscall_entry, but RFLAGS are the program's: where StubPage leads
     std::uint64_t cpuid_entry; // CPUID, with the program's RIP behind it in RDX
@@ -249,10 +251,11 @@ struct KernelHeader {
 inline constexpr std::uint64_t kKernelMagic = 0x314b'4d56'4b54'5647;
 
 // First bytes of a page of stubs (tinykvm/memory/code_stubs.hpp). The place of kStubBytes that they are in has no
-// stub. The last byte of a stub says how many bytes of the program it begins with; LEA and JMP follow, of 7 and 6 bytes.
+// stub. The last byte of a stub says how many bytes of the program it begins with; LEA and JMP follow, of 7 and 6
+// bytes.
 struct StubPage {
-    std::uint64_t entry; // KernelHeader::stub_entry
-    std::uint64_t magic; // kStubMagic
+    std::uint64_t entry;       // KernelHeader::stub_entry
+    std::uint64_t magic;       // kStubMagic
     std::uint64_t cpuid_entry; // KernelHeader::cpuid_entry
 };
 inline constexpr std::uint64_t kStubMagic = 0x5342'5553'4d56'4b00;

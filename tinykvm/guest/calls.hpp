@@ -10,23 +10,24 @@ u64 cpu_ns(); // of the process
 u64 thread_cpu_ns(const Thread*);
 i32 file_limit(); // RLIMIT_NOFILE, at most the size of the table
 void set_file_limit(u64);
-u32 creation_mask(); // umask
-void tell_self();    // to the host, for /proc/self
+u32 creation_mask();          // umask
+void tell_self();             // to the host, for /proc/self
 bool is_own_process(i32 pid); // 0, or this process's number: today's, or the one it had when the snapshot was made
 Thread* thread_of(i32 tid);   // of this process, alive; null: no such
 i64 drop_bounding(u64 capability_number);
 i64 change_ambient(u64 what, u64 capability_number);
 i64 set_secure_bits(u64);
 i64 keep_capabilities(u64 keep);
-// Calls that Linux has with and without a folder: all become the form with one. `reply`: memory of the guest kernel, in place of a4.
+// Calls that Linux has with and without a folder: all become the form with one. `reply`: memory of the guest kernel, in
+// place of a4.
 i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, void* reply = nullptr);
 i64 record_lock(File*, u32 command, u64 at); // fcntl
-i64 bytes_ready(File*);      // FIONREAD; -1 when the host knows
+i64 bytes_ready(File*);                      // FIONREAD; -1 when the host knows
 i64 pipe_bytes_ready(File*);
 i64 install_two(File*, File*, bool cloexec, u64 to); // two new descriptors, their numbers into the program's int[2]
-i32 offered_to(u32 listener); // slot of a connection that waits for accept, or -1
+i32 offered_to(u32 listener);                        // slot of a connection that waits for accept, or -1
 void collect_conn_interest(File*, u32 events);
-u64 deadline_ms(i64 ms); // of poll and epoll_wait: kNever when negative, 0 for now
+u64 deadline_ms(i64 ms);            // of poll and epoll_wait: kNever when negative, 0 for now
 bool always_ready(const HostFile*); // regular files and folders
 bool no_poll(HostFile*);            // epoll_ctl says EPERM
 void pass_on_event(const File*);    // epoll: those who watch it, and those who watch them

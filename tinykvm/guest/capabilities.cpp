@@ -6,8 +6,13 @@ namespace gk {
 namespace {
 
 enum : u32 { kVersion1 = 0x19980330, kVersion2 = 0x20071026, kVersion3 = 0x20080522 };
-struct Header { u32 version; i32 pid; };
-struct Sets { u32 effective, permitted, inheritable; };
+struct Header {
+    u32 version;
+    i32 pid;
+};
+struct Sets {
+    u32 effective, permitted, inheritable;
+};
 
 // Reads a caller's header. How many Sets it has; 0: of an unknown version, and then it is told the newest; or -EFAULT.
 i64 sets_of(Header& header, u64 at) {
@@ -43,10 +48,10 @@ i64 sys_capget(const Args& c) {
     if (!of)
         return -ESRCH;
     const Credentials& k = of->ids;
-    const Sets out[2] = {{static_cast<u32>(k.effective), static_cast<u32>(k.permitted),
-        static_cast<u32>(k.inheritable)},
-                         {static_cast<u32>(k.effective >> 32), static_cast<u32>(k.permitted >> 32),
-                             static_cast<u32>(k.inheritable >> 32)}};
+    const Sets out[2] = {
+        {static_cast<u32>(k.effective), static_cast<u32>(k.permitted), static_cast<u32>(k.inheritable)},
+        {static_cast<u32>(k.effective >> 32), static_cast<u32>(k.permitted >> 32),
+         static_cast<u32>(k.inheritable >> 32)}};
     return copy_to_user(c.a[1], out, count * sizeof(Sets)) ? 0 : -EFAULT;
 }
 
@@ -69,8 +74,8 @@ i64 sys_capset(const Args& c) {
     const u64 inheritable = (in[0].inheritable | u64{in[1].inheritable} << 32) & kAll;
     Credentials& k = current->ids;
     if ((!k.may(kCapSetpcap) && !subset(inheritable, k.inheritable | k.permitted)) ||
-        !subset(inheritable, k.inheritable | k.bounding) ||
-        !subset(permitted, k.permitted) || !subset(effective, permitted))
+        !subset(inheritable, k.inheritable | k.bounding) || !subset(permitted, k.permitted) ||
+        !subset(effective, permitted))
         return -EPERM;
     k.effective = effective;
     k.permitted = permitted;

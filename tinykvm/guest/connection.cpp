@@ -4,7 +4,7 @@
 namespace gk {
 namespace {
 
-Socket* active;            // listening ones and connections
+Socket* active; // listening ones and connections
 u32 seen_offered;
 
 u8* rx_buffer(u32 slot) { return gk_conn_buffers + static_cast<u64>(slot) * (abi::kRxBytes + abi::kTxBytes); }

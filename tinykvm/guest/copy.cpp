@@ -28,8 +28,13 @@ File* seekable(File* f) {
         return f;
     return f->kind == Kind::host && static_cast<HostFile*>(f)->seekable ? f : nullptr;
 }
-u64& offset_of(File* f) { return f->kind == Kind::own ? static_cast<own::OwnFile*>(f)->offset : static_cast<HostFile*>(f)->offset; }
-u32 mode_of(const File* f) { return f->kind == Kind::own ? static_cast<const own::OwnFile*>(f)->node->mode : static_cast<const HostFile*>(f)->mode; }
+u64& offset_of(File* f) {
+    return f->kind == Kind::own ? static_cast<own::OwnFile*>(f)->offset : static_cast<HostFile*>(f)->offset;
+}
+u32 mode_of(const File* f) {
+    return f->kind == Kind::own ? static_cast<const own::OwnFile*>(f)->node->mode
+                                : static_cast<const HostFile*>(f)->mode;
+}
 
 enum class Direction { in, out };
 i64 move_at(File* f, Direction direction, u8* buffer, u64 bytes, u64 offset) {
@@ -48,7 +53,8 @@ bool same_file(File* x, File* y, u64& size) {
     }
     constexpr u32 kFstat = 5;
     u64 a[18] = {}, b[18] = {}; // struct stat: device, inode, ..., size at 48
-    if (host_call(kFstat, static_cast<u64>(handle_of(x)), address(a)) < 0 || host_call(kFstat, static_cast<u64>(handle_of(y)), address(b)) < 0)
+    if (host_call(kFstat, static_cast<u64>(handle_of(x)), address(a)) < 0 ||
+        host_call(kFstat, static_cast<u64>(handle_of(y)), address(b)) < 0)
         return false;
     size = a[6];
     return a[0] == b[0] && a[1] == b[1];
@@ -102,7 +108,8 @@ i64 sys_sendfile(const Args& c) {
     if (File* to = seekable(out.get()); to && same_file(from, to, size) && rest(size, place.offset) < most)
         most = rest(size, place.offset); // what was there
     while (done < most) {
-        const i64 n = move_at(from, Direction::in, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(place.offset));
+        const i64 n = move_at(from, Direction::in, buffer.get(), most - done < kChunk ? most - done : kChunk,
+                              static_cast<u64>(place.offset));
         if (n <= 0) {
             error = n;
             break;
@@ -154,8 +161,11 @@ i64 sys_copy_file_range(const Args& c) {
             return -EINVAL;
     }
     while (done < most) {
-        const i64 n = move_at(from, Direction::in, buffer.get(), most - done < kChunk ? most - done : kChunk, static_cast<u64>(source.offset));
-        const i64 put = n <= 0 ? n : move_at(to, Direction::out, buffer.get(), static_cast<u64>(n), static_cast<u64>(target.offset));
+        const i64 n = move_at(from, Direction::in, buffer.get(), most - done < kChunk ? most - done : kChunk,
+                              static_cast<u64>(source.offset));
+        const i64 put =
+            n <= 0 ? n
+                   : move_at(to, Direction::out, buffer.get(), static_cast<u64>(n), static_cast<u64>(target.offset));
         if (put <= 0) {
             error = put;
             break;

@@ -1,11 +1,13 @@
-// CPUID from memory. It leaves the machine on every kind of host; programs ask for the same few leaves again and again, often at
-// the first use of a library in an invocation, and the answers are the machine's for good.
+// CPUID from memory. It leaves the machine on every kind of host; programs ask for the same few leaves again and again,
+// often at the first use of a library in an invocation, and the answers are the machine's for good.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
 namespace {
 
-struct Answer { u32 function, index, eax, ebx, ecx, edx; };
+struct Answer {
+    u32 function, index, eax, ebx, ecx, edx;
+};
 constexpr u32 kAnswers = 64;
 Answer answers[kAnswers];
 u32 answer_count;
@@ -13,7 +15,13 @@ u32 answer_count;
 // Leaves that read ECX (Intel SDM vol. 2, CPUID; AMD APM vol. 3, appendix E). Of the others it may hold anything.
 bool indexed(u32 function) {
     switch (function) {
-    case 5: case 6: case 9: case 0xa: case 0x15: case 0x16: case 0x19: return false;
+    case 5:
+    case 6:
+    case 9:
+    case 0xa:
+    case 0x15:
+    case 0x16:
+    case 0x19: return false;
     default: return (function >= 4 && function < 0x4000'0000) || function >= 0x8000'001d;
     }
 }
@@ -30,8 +38,11 @@ Answer ask(u32 function, u32 index) {
 
 // What libraries ask for at their first use, which may be in an invocation: once for all of these.
 void init_cpuid() {
-    struct Leaf { u32 function, index; };
-    constexpr Leaf kCommon[] = {{0, 0}, {1, 0}, {7, 0}, {7, 1}, {0xd, 0}, {0xd, 1}, {0x14, 0}, {0x19, 0}, {0x1e, 1}, {0x24, 0},
+    struct Leaf {
+        u32 function, index;
+    };
+    constexpr Leaf kCommon[] = {{0, 0},           {1, 0},           {7, 0},           {7, 1},          {0xd, 0},
+                                {0xd, 1},         {0x14, 0},        {0x19, 0},        {0x1e, 1},       {0x24, 0},
                                 {0x8000'0000, 0}, {0x8000'0001, 0}, {0x8000'0007, 0}, {0x8000'0008, 0}};
     u32 highest = 0, highest_extended = 0;
     for (const Leaf& leaf : kCommon) {

@@ -14,20 +14,32 @@ struct Groups {
 
 // linux/capability.h. Those that mean something in a machine; root has all of these.
 enum Capability : std::uint32_t {
-    kCapChown = 0, kCapDacOverride = 1, kCapFowner = 3, kCapFsetid = 4, kCapKill = 5, kCapSetgid = 6, kCapSetuid = 7,
-    kCapSetpcap = 8, kCapNetBindService = 10, kLastCapability = 40,
+    kCapChown = 0,
+    kCapDacOverride = 1,
+    kCapFowner = 3,
+    kCapFsetid = 4,
+    kCapKill = 5,
+    kCapSetgid = 6,
+    kCapSetuid = 7,
+    kCapSetpcap = 8,
+    kCapNetBindService = 10,
+    kLastCapability = 40,
 };
 constexpr std::uint64_t capability(std::uint32_t number) { return std::uint64_t{1} << number; }
 inline constexpr std::uint64_t kOfferedCapabilities =
     capability(kCapChown) | capability(kCapDacOverride) | capability(kCapFowner) | capability(kCapFsetid) |
-        capability(kCapKill) |
-    capability(kCapSetgid) | capability(kCapSetuid) | capability(kCapSetpcap) | capability(kCapNetBindService);
+    capability(kCapKill) | capability(kCapSetgid) | capability(kCapSetuid) | capability(kCapSetpcap) |
+    capability(kCapNetBindService);
 // Those that decide about files (linux/capability.h, CAP_FS_MASK).
 inline constexpr std::uint64_t kFileCapabilities = 0x1f | capability(27) | capability(9) | capability(32);
 
 // linux/securebits.h
-enum SecureBit : std::uint32_t { kNoSetuidFixup = 1u << 2, kKeepCaps = 1u << 4, kKeepCapsLocked = 1u << 5,
-    kNoAmbientRaise = 1u << 6 };
+enum SecureBit : std::uint32_t {
+    kNoSetuidFixup = 1u << 2,
+    kKeepCaps = 1u << 4,
+    kKeepCapsLocked = 1u << 5,
+    kNoAmbientRaise = 1u << 6
+};
 
 struct Ids {
     std::uint32_t real, effective, saved, file;
@@ -45,8 +57,8 @@ struct Credentials {
 };
 
 struct Thread;
-void first_credentials(Thread*);                   // of a new machine's first thread
+void first_credentials(Thread*); // of a new machine's first thread
 void inherit_credentials(Thread* to, const Thread* from);
-void drop_credentials(Thread*);                    // its groups
+void drop_credentials(Thread*); // its groups
 
 } // namespace gk

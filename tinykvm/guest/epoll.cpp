@@ -27,7 +27,10 @@ namespace {
 enum : u32 { kExclusive = 1u << 28, kWakeup = 1u << 29, kOneshot = 1u << 30, kEdge = 1u << 31 };
 constexpr u32 kAlways = POLLERR_ | POLLHUP_;
 
-struct [[gnu::packed]] EpollEvent { u32 events; u64 data; };
+struct [[gnu::packed]] EpollEvent {
+    u32 events;
+    u64 data;
+};
 
 void link(EpollFile* e, EpollItem* item) {
     item->next = nullptr;
@@ -288,7 +291,8 @@ i64 sys_epoll_ctl(const Args& c) {
 }
 
 i64 sys_epoll_wait(const Args& c) {
-    return epoll_wait_until(static_cast<i32>(c.a[0]), c.a[1], static_cast<i32>(c.a[2]), deadline_ms(static_cast<i64>(c.a[3])));
+    return epoll_wait_until(static_cast<i32>(c.a[0]), c.a[1], static_cast<i32>(c.a[2]),
+                            deadline_ms(static_cast<i64>(c.a[3])));
 }
 
 i64 sys_epoll_pwait(const Args& c) {

@@ -13,7 +13,9 @@ i32 soft_limit; // RLIMIT_NOFILE
 } // namespace
 
 i32 file_limit() { return soft_limit; }
-void set_file_limit(u64 limit) { soft_limit = limit < static_cast<u64>(table_size) ? static_cast<i32>(limit) : table_size; }
+void set_file_limit(u64 limit) {
+    soft_limit = limit < static_cast<u64>(table_size) ? static_cast<i32>(limit) : table_size;
+}
 
 void init_files() {
     init_time();
@@ -133,7 +135,8 @@ i64 checked_offset(u64 fd, i64 offset) {
     if (f->kind == Kind::own)
         return 0;
     const auto* h = f->kind == Kind::host ? static_cast<const HostFile*>(f) : nullptr;
-    const bool device = h && h->handle > abi::kHandleStderr && (h->mode & 0170000) == 0020000; // /dev/null and its like have no use for it
+    const bool device = h && h->handle > abi::kHandleStderr &&
+                        (h->mode & 0170000) == 0020000; // /dev/null and its like have no use for it
     if (!h || (!h->seekable && !device))
         return -ESPIPE;
     return 0;
@@ -163,8 +166,12 @@ i64 sys_pwritev(const Args& c) {
 }
 
 // The flags RWF_*: none is needed where nothing is cached, but what is not known must not be ignored.
-i64 sys_preadv2(const Args& c) { return static_cast<u32>(c.a[5]) & ~0xfu ? -EOPNOTSUPP : c.a[3] == ~u64{0} ? sys_readv(c) : sys_preadv(c); }
-i64 sys_pwritev2(const Args& c) { return static_cast<u32>(c.a[5]) & ~0xfu ? -EOPNOTSUPP : c.a[3] == ~u64{0} ? sys_writev(c) : sys_pwritev(c); }
+i64 sys_preadv2(const Args& c) {
+    return static_cast<u32>(c.a[5]) & ~0xfu ? -EOPNOTSUPP : c.a[3] == ~u64{0} ? sys_readv(c) : sys_preadv(c);
+}
+i64 sys_pwritev2(const Args& c) {
+    return static_cast<u32>(c.a[5]) & ~0xfu ? -EOPNOTSUPP : c.a[3] == ~u64{0} ? sys_writev(c) : sys_pwritev(c);
+}
 
 i64 sys_close(const Args& c) { return close_fd(static_cast<i32>(c.a[0])); }
 
@@ -245,7 +252,7 @@ i64 sys_fcntl(const Args& c) {
         f->flags = (f->flags & ~changeable) | (fresh & changeable);
         return 0;
     }
-    case 8:  // F_SETOWN: no SIGIO is ever sent
+    case 8: // F_SETOWN: no SIGIO is ever sent
     case 9:
     case 10: // F_SETSIG
     case 11: return path_only ? -EBADF : 0;
@@ -259,7 +266,12 @@ i64 sys_fcntl(const Args& c) {
         const i32 handle = handle_of(f);
         return handle >= 0 ? host_call(72, static_cast<u64>(handle), command, c.a[2]) : -EINVAL;
     }
-    case 5: case 6: case 7: case 36: case 37: case 38: return path_only ? -EBADF : record_lock(f, command, c.a[2]);
+    case 5:
+    case 6:
+    case 7:
+    case 36:
+    case 37:
+    case 38: return path_only ? -EBADF : record_lock(f, command, c.a[2]);
     default: return path_only ? -EBADF : -EINVAL;
     }
 }

@@ -7,11 +7,13 @@
 namespace gk {
 namespace {
 
+// clang-format off
 enum Nr : u32 {
-    kFstat = 5, kLseek = 8, kIoctl = 16, kAccess = 21, kFcntl = 72, kFlock = 73, kFsync = 74, kFdatasync = 75, kFtruncate = 77,
-    kGetdents64 = 217, kOpenat = 257, kNewfstatat = 262, kPreadv = 295, kPwritev = 296,
+    kFstat = 5, kLseek = 8, kIoctl = 16, kAccess = 21, kFcntl = 72, kFlock = 73, kFsync = 74,
+    kFdatasync = 75, kFtruncate = 77, kGetdents64 = 217, kOpenat = 257, kNewfstatat = 262, kPreadv = 295,
+    kPwritev = 296,
 };
-
+// clang-format on
 
 // Streams: the host never blocks, it says EAGAIN or moves a part.
 i64 move_stream(HostFile* f, Cursor& c, u32 nr, u32 events) {
@@ -79,8 +81,12 @@ i64 host_move(HostFile* f, Cursor& c, i64 offset, u32 nr, u32 events) {
     return n;
 }
 
-i64 host_read(File* f, Cursor& c, i64 offset) { return host_move(static_cast<HostFile*>(f), c, offset, kPreadv, POLLIN_); }
-i64 host_write(File* f, Cursor& c, i64 offset) { return host_move(static_cast<HostFile*>(f), c, offset, kPwritev, POLLOUT_); }
+i64 host_read(File* f, Cursor& c, i64 offset) {
+    return host_move(static_cast<HostFile*>(f), c, offset, kPreadv, POLLIN_);
+}
+i64 host_write(File* f, Cursor& c, i64 offset) {
+    return host_move(static_cast<HostFile*>(f), c, offset, kPwritev, POLLOUT_);
+}
 u32 host_poll(File* f) {
     auto* h = static_cast<HostFile*>(f);
     if (always_ready(h))
@@ -120,7 +126,8 @@ bool answered; // Shared::wait holds what the host said since the program last r
 bool find_answer(i32 handle, u32 events, u32& revents) {
     const abi::Wait& wait = gk_shared_page.wait;
     for (u32 i = 0; answered && i < wait.handle_count && i < abi::kMaxWaitHandles; ++i)
-        if (wait.handles[i].handle == handle && (events & ~static_cast<u32>(static_cast<u16>(wait.handles[i].events))) == 0) {
+        if (wait.handles[i].handle == handle &&
+            (events & ~static_cast<u32>(static_cast<u16>(wait.handles[i].events))) == 0) {
             revents = static_cast<u16>(wait.handles[i].revents);
             return true;
         }
@@ -211,6 +218,7 @@ i64 write_kernel(File* f, const void* from, u64 bytes) {
 }
 // How many arguments a call that is passed on has: the other registers hold what the program left there.
 u32 argument_count(u32 nr) {
+    // clang-format off
     switch (nr) {
     case 12: case 74: case 75: case 80: case 81: case 306: return 1; // brk fsync fdatasync chdir fchdir syncfs
     case 11: case 76: case 149: case 150: case 77: case 79: case 91: case 137: case 138: case 197: case 198: case 199:
@@ -221,6 +229,7 @@ u32 argument_count(u32 nr) {
         return 4; // [lf]getxattr fadvise64 sync_file_range utimensat fallocate faccessat2 fchmodat2
     default: return 5; // mremap [lf]setxattr fchownat
     }
+    // clang-format on
 }
 
 Args only_arguments(const Args& c) {
@@ -247,7 +256,9 @@ namespace {
 
 // fstatfs of a pipe, socket or the like.
 i64 stat_file_system(const File* f, u64 to) {
-    struct { u64 type, block_size, counts[5], id, name_length, fragment, flags, spare[4]; } s{};
+    struct {
+        u64 type, block_size, counts[5], id, name_length, fragment, flags, spare[4];
+    } s{};
     static_assert(sizeof(s) == 120);
     s.type = f->kind == Kind::pipe ? 0x50495045 : f->kind == Kind::socket ? 0x534f434b : 0x09041934;
     s.block_size = s.fragment = 4096;
@@ -273,7 +284,8 @@ i64 sys_handle_call(const Args& given) {
         return -EINVAL;
     if (f->flags & O_PATH_ && c.regs->orig_rax != 138 && c.regs->orig_rax != 81) // fstatfs, fchdir
         return -EBADF;
-    return pass_call(static_cast<u32>(c.regs->orig_rax), static_cast<u64>(handle), c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
+    return pass_call(static_cast<u32>(c.regs->orig_rax), static_cast<u64>(handle), c.a[1], c.a[2], c.a[3], c.a[4],
+                     c.a[5]);
 }
 
 i64 sys_lseek(const Args& c) {
@@ -378,9 +390,29 @@ i64 sys_ioctl(const Args& c) {
             break;
         return put_user(c.a[2], at) ? 0 : -EFAULT;
     }
-    case 0x8910: case 0x8911: case 0x8912: case 0x8913: case 0x8914: case 0x8915: case 0x8916: case 0x8917: case 0x8918: case 0x8919:
-    case 0x891a: case 0x891b: case 0x891c: case 0x891d: case 0x891e: case 0x8921: case 0x8922: case 0x8923: case 0x8924: case 0x8927:
-    case 0x8933: case 0x8942: case 0x8943: // of network interfaces, on any socket
+    case 0x8910:
+    case 0x8911:
+    case 0x8912:
+    case 0x8913:
+    case 0x8914:
+    case 0x8915:
+    case 0x8916:
+    case 0x8917:
+    case 0x8918:
+    case 0x8919:
+    case 0x891a:
+    case 0x891b:
+    case 0x891c:
+    case 0x891d:
+    case 0x891e:
+    case 0x8921:
+    case 0x8922:
+    case 0x8923:
+    case 0x8924:
+    case 0x8927:
+    case 0x8933:
+    case 0x8942:
+    case 0x8943: // of network interfaces, on any socket
         if (f->kind == Kind::socket)
             return pass_call(abi::kInterface, c.a[1], c.a[2]);
         break;

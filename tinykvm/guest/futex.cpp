@@ -6,13 +6,16 @@ namespace {
 
 enum : u32 { kWait = 0, kWake = 1, kRequeue = 3, kCmpRequeue = 4, kWakeOp = 5, kWaitBitset = 9, kWakeBitset = 10 };
 constexpr u32 kPrivate = 128, kRealtime = 256, kCommand = 0x7f;
-// Futexes are told apart by their addresses, which are even, and by whether they are private: a wake of one kind does not reach
-// waiters of the other (kernel/futex/core.c, get_futex_key).
+// Futexes are told apart by their addresses, which are even, and by whether they are private: a wake of one kind does
+// not reach waiters of the other (kernel/futex/core.c, get_futex_key).
 constexpr u64 kSharedKey = 1;
 u64 word_of(u64 key) { return key & ~kSharedKey; }
 constexpr u32 kBuckets = 64;
 
-struct Bucket { Thread* head; Thread* tail; };
+struct Bucket {
+    Thread* head;
+    Thread* tail;
+};
 Bucket buckets[kBuckets];
 
 Bucket& bucket_of(u64 address) { return buckets[(address >> 2) * 0x9e3779b97f4a7c15ull >> 58]; }
@@ -194,7 +197,11 @@ i64 sys_futex(const Args& c) {
 
 // Robust list of a thread that exits (Documentation/locking/robust-futex-ABI.rst): marks what it held as ownerless.
 void robust_exit(Thread* t) {
-    struct { u64 next; i64 offset; u64 pending; } head;
+    struct {
+        u64 next;
+        i64 offset;
+        u64 pending;
+    } head;
     if (t->robust_list == 0 || !get_user(head, t->robust_list))
         return;
     const auto give_up = [&](u64 entry) {

@@ -11,8 +11,22 @@ u64 changes;
 bool changes_files(u32 nr, u64 flags) {
     constexpr u64 kCreates = 0x40 | 0x200; // O_CREAT, O_TRUNC
     switch (nr) {
-    case 76: case 77: case 91: case 93: case 258: case 260: case 263: case 264: case 265: case 266: case 268: case 280: case 285: case 296:
-    case 316: case 452: return true;
+    case 76:
+    case 77:
+    case 91:
+    case 93:
+    case 258:
+    case 260:
+    case 263:
+    case 264:
+    case 265:
+    case 266:
+    case 268:
+    case 280:
+    case 285:
+    case 296:
+    case 316:
+    case 452: return true;
     case 257: return (flags & kCreates) != 0;
     default: return false;
     }
@@ -153,11 +167,13 @@ i64 Cursor::get(void* to, u64 bytes) {
     });
 }
 
-// --- heap ---------------------------------------------------------------------------------------------------------------
+// --- heap ----------------------------------------------------------------------------------------
 
 namespace {
 constexpr u32 kSmallest = 5, kClasses = 23; // 32 bytes to 128 MiB
-struct FreeBlock { FreeBlock* next; };
+struct FreeBlock {
+    FreeBlock* next;
+};
 FreeBlock* free_blocks[kClasses];
 u64 heap_used;
 u32 class_of(u64 bytes) {

@@ -168,8 +168,9 @@ i64 sys_setuid(const Args& c) {
     return change_user([&](Ids& ids, bool may) { return set_one(ids, static_cast<u32>(c.a[0]), may); });
 }
 i64 sys_setreuid(const Args& c) {
-    return change_user([&](Ids& ids, bool may) { return set_real_effective(ids, static_cast<u32>(c.a[0]),
-        static_cast<u32>(c.a[1]), may); });
+    return change_user([&](Ids& ids, bool may) {
+        return set_real_effective(ids, static_cast<u32>(c.a[0]), static_cast<u32>(c.a[1]), may);
+    });
 }
 i64 sys_setresuid(const Args& c) {
     return change_user([&](Ids& ids, bool may) {
@@ -182,7 +183,7 @@ i64 sys_setgid(const Args& c) {
 }
 i64 sys_setregid(const Args& c) {
     return set_real_effective(current->ids.group, static_cast<u32>(c.a[0]), static_cast<u32>(c.a[1]),
-        current->ids.may(kCapSetgid));
+                              current->ids.may(kCapSetgid));
 }
 i64 sys_setresgid(const Args& c) {
     return set_three(current->ids.group, static_cast<u32>(c.a[0]), static_cast<u32>(c.a[1]), static_cast<u32>(c.a[2]),
@@ -248,7 +249,7 @@ i64 sys_setgroups(const Args& c) {
     return 0;
 }
 
-// --- process groups and sessions -------------------------------------------------------------------------------------
+// --- process groups and sessions -----------------------------------------------------------------
 
 i64 sys_getppid(const Args&) { return kParent; }
 i64 sys_getpgrp(const Args&) { return own_group(); }

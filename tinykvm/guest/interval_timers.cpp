@@ -8,7 +8,10 @@
 namespace gk {
 namespace {
 
-struct IntervalTimer { u64 expiry, interval; i32 signal; }; // expiry by its clock; 0: disarmed
+struct IntervalTimer {
+    u64 expiry, interval;
+    i32 signal;
+}; // expiry by its clock; 0: disarmed
 IntervalTimer timers[3] = {{0, 0, SIGALRM_}, {0, 0, SIGVTALRM_}, {0, 0, SIGPROF_}};
 constexpr u32 kReal = 0;
 
@@ -21,7 +24,9 @@ void settle(IntervalTimer& t, u64 now) {
     send_process_signal(t.signal, {t.signal, 0, 0x80 /*SI_KERNEL*/, 0, 0, 0});
 }
 
-struct Itimerval { Timeval interval, value; };
+struct Itimerval {
+    Timeval interval, value;
+};
 
 Itimerval told(u32 which) {
     const IntervalTimer& t = timers[which];

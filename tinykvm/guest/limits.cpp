@@ -8,7 +8,9 @@ namespace gk {
 namespace {
 
 constexpr u64 kNone = ~u64{0};
-struct Limit { u64 soft, hard; };
+struct Limit {
+    u64 soft, hard;
+};
 Limit limits[kLimitCount];
 u64 next_cpu_warning; // process CPU time at which SIGXCPU is sent; 0: not yet decided
 

@@ -6,9 +6,19 @@ namespace gk {
 
 // asm-generic/resource.h
 enum ResourceLimit : u32 {
-    kLimitCpu = 0, kLimitFsize = 1, kLimitData = 2, kLimitStack = 3, kLimitCore = 4, kLimitNproc = 6,
-        kLimitNofile = 7, kLimitAs = 9,
-    kLimitSigpending = 11, kLimitMsgqueue = 12, kLimitNice = 13, kLimitRtprio = 14, kLimitCount = 16,
+    kLimitCpu = 0,
+    kLimitFsize = 1,
+    kLimitData = 2,
+    kLimitStack = 3,
+    kLimitCore = 4,
+    kLimitNproc = 6,
+    kLimitNofile = 7,
+    kLimitAs = 9,
+    kLimitSigpending = 11,
+    kLimitMsgqueue = 12,
+    kLimitNice = 13,
+    kLimitRtprio = 14,
+    kLimitCount = 16,
 };
 
 void init_limits();

@@ -1,11 +1,12 @@
-// Sockets whose both ends are in the machine: pairs, and connections of the program to where it listens itself. They are guest
-// memory and nothing else, so an image holds them as they are.
+// Sockets whose both ends are in the machine: pairs, and connections of the program to where it listens itself. They
+// are guest memory and nothing else, so an image holds them as they are.
 #pragma once
 #include "tinykvm/guest/socket.hpp"
 
 namespace gk {
 
-// Files that travel with bytes (SCM_RIGHTS): whoever reads the first of these gets them, and reads no further than the last.
+// Files that travel with bytes (SCM_RIGHTS): whoever reads the first of these gets them, and reads no further than the
+// last.
 struct Passed {
     Passed* next;
     u64 begin, end; // positions in the stream

@@ -1,5 +1,5 @@
-// How sockets get an end in the machine: socketpair(), and connect() to where the program listens itself. The host has no part in it, so
-// it works while a snapshot is made, and a request machine talks to itself rather than to another.
+// How sockets get an end in the machine: socketpair(), and connect() to where the program listens itself. The host has
+// no part in it, so it works while a snapshot is made, and a request machine talks to itself rather than to another.
 #include "tinykvm/guest/local.hpp"
 
 namespace gk {

@@ -23,7 +23,13 @@ i64 until_locked(Try attempt) {
     }
 }
 
-struct RecordLock { std::int16_t type, whence; u32 pad; i64 start, length; i32 pid; u32 pad2; };
+struct RecordLock {
+    std::int16_t type, whence;
+    u32 pad;
+    i64 start, length;
+    i32 pid;
+    u32 pad2;
+};
 
 } // namespace
 

@@ -7,13 +7,19 @@ namespace gk {
 namespace {
 
 // One sendto/recvfrom/sendmsg/recvmsg on whatever the descriptor is.
-i64 transfer(File* f, Cursor& cursor, u32 flags, bool sending, u64 name, u32* name_bytes, u32* out_flags, Passed** passed) {
+i64 transfer(File* f, Cursor& cursor, u32 flags, bool sending, u64 name, u32* name_bytes, u32* out_flags,
+             Passed** passed) {
     auto* s = static_cast<Socket*>(f);
     return sending ? send(s, cursor, flags, name, name_bytes ? *name_bytes : 0, passed ? *passed : nullptr)
                    : receive(s, cursor, flags, name, name_bytes, out_flags, passed);
 }
 
-struct MsgHeader { u64 name; u32 name_bytes, pad; u64 iov, iov_count, control, control_bytes; u32 flags, pad2; };
+struct MsgHeader {
+    u64 name;
+    u32 name_bytes, pad;
+    u64 iov, iov_count, control, control_bytes;
+    u32 flags, pad2;
+};
 
 i64 message(File* f, u64 header_at, u32 flags, bool sending) {
     MsgHeader h;

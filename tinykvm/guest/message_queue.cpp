@@ -9,7 +9,7 @@ namespace gk {
 namespace {
 
 constexpr u32 kMostQueues = 256, kNameBytes = 256, kPriorities = 32768;
-constexpr u64 kDefaultMessages = 10, kDefaultBytes = 8192;   // also the most for who is not root
+constexpr u64 kDefaultMessages = 10, kDefaultBytes = 8192; // also the most for who is not root
 constexpr u64 kMostMessages = 65536, kMostBytes = 16 << 20;
 constexpr u64 kMessageCost = 56; // what each counts beside its bytes in RLIMIT_MSGQUEUE
 enum Notify : i32 { kNobody = -1, kSignal = 0, kNone = 1 };
@@ -117,7 +117,9 @@ void queue_close(File* file) {
 }
 const FileOps queue_ops{no_read, no_write, queue_poll, queue_close, "mqueue"};
 
-struct Attributes { i64 flags, most, bytes, count, reserved[4]; };
+struct Attributes {
+    i64 flags, most, bytes, count, reserved[4];
+};
 
 i64 make_queue(const char* name, u64 mode, u64 attributes, Queue*& made) {
     u64 most = kDefaultMessages, bytes = kDefaultBytes;
@@ -311,15 +313,18 @@ i64 sys_mq_timedreceive(const Args& c) {
         return error;
     const Message* m = q->head;
     const i64 bytes = m->bytes;
-    const bool told = (!c.a[3] || put_user(c.a[3], m->priority)) &&
-        (bytes == 0 || copy_to_user(c.a[1], m->data, m->bytes));
+    const bool told =
+        (!c.a[3] || put_user(c.a[3], m->priority)) && (bytes == 0 || copy_to_user(c.a[1], m->data, m->bytes));
     drop_message(q);
     tell_files(q, event_out);
     return told ? bytes : -EFAULT;
 }
 
 i64 sys_mq_notify(const Args& c) {
-    struct { u64 value; i32 signal, notify; } event{};
+    struct {
+        u64 value;
+        i32 signal, notify;
+    } event{};
     if (c.a[1] && !get_user(event, c.a[1]))
         return -EFAULT;
     if (c.a[1] && event.notify != kSignal && event.notify != kNone) // by a thread: that needs a netlink socket
@@ -354,8 +359,11 @@ i64 sys_mq_getsetattr(const Args& c) {
     if (!f)
         return -EBADF;
     const Queue* q = f->queue;
-    const Attributes old{f->flags & O_NONBLOCK_, static_cast<i64>(q->most), static_cast<i64>(q->message_bytes),
-        static_cast<i64>(q->count), {}};
+    const Attributes old{f->flags & O_NONBLOCK_,
+                         static_cast<i64>(q->most),
+                         static_cast<i64>(q->message_bytes),
+                         static_cast<i64>(q->count),
+                         {}};
     if (c.a[1])
         f->flags = (f->flags & ~u32{O_NONBLOCK_}) | static_cast<u32>(fresh.flags);
     return !c.a[2] || put_user(c.a[2], old) ? 0 : -EFAULT;

@@ -8,8 +8,8 @@ namespace {
 i64 map_memory(const Args& c) {
     enum : u64 { kType = 0xf, kPrivate = 2, kSharedValidate = 3, kAnonymous = 0x20, kHuge = 0x40000 };
     // What MAP_SHARED_VALIDATE knows (linux/mman.h, LEGACY_MAP_MASK).
-    constexpr u64 kKnown = 0x1 | 0x2 | 0x10 | 0x20 | 0x40 | 0x100 | 0x800 | 0x1000 | 0x2000 | 0x4000 | 0x8000 | 0x10000 | 0x20000 |
-                           kHuge | u64{21} << 26 | u64{30} << 26;
+    constexpr u64 kKnown = 0x1 | 0x2 | 0x10 | 0x20 | 0x40 | 0x100 | 0x800 | 0x1000 | 0x2000 | 0x4000 | 0x8000 |
+                           0x10000 | 0x20000 | kHuge | u64{21} << 26 | u64{30} << 26;
     const u64 type = c.a[3] & kType;
     i32 handle = -1;
     if (c.a[5] & 0xfff || type == 0 || type > 3 || ((c.a[3] & kAnonymous) && type == kSharedValidate))
@@ -53,9 +53,7 @@ i64 sys_mlockall(const Args& c) {
     return c.a[0] == 0 || c.a[0] == kOnFault || (c.a[0] & ~u64{kCurrent | kFuture | kOnFault}) ? -EINVAL : 0;
 }
 
-i64 sys_mlock2(const Args& c) {
-    return (c.a[2] & ~u64{1}) ? -EINVAL : host_call(149, c.a[0], c.a[1]);
-}
+i64 sys_mlock2(const Args& c) { return (c.a[2] & ~u64{1}) ? -EINVAL : host_call(149, c.a[0], c.a[1]); }
 
 i64 sys_zero(const Args&) { return 0; }
 i64 sys_eperm(const Args&) { return -EPERM; }
@@ -74,7 +72,9 @@ i64 sys_umask(const Args& c) {
 }
 
 i64 sys_uname(const Args& c) {
-    struct { char sysname[65], nodename[65], release[65], version[65], machine[65], domain[65]; } u{};
+    struct {
+        char sysname[65], nodename[65], release[65], version[65], machine[65], domain[65];
+    } u{};
     memcpy(u.sysname, "Linux", 6);
     memcpy(u.nodename, "kvmserver", 10);
     memcpy(u.release, "6.1.0-kvmserver", 16);
@@ -85,7 +85,14 @@ i64 sys_uname(const Args& c) {
 }
 
 i64 sys_sysinfo(const Args& c) {
-    struct { i64 uptime; u64 loads[3], total, free, shared, buffer, swap, swap_free; u16 procs, pad; u32 pad2; u64 high, high_free; u32 unit, pad3; } s{};
+    struct {
+        i64 uptime;
+        u64 loads[3], total, free, shared, buffer, swap, swap_free;
+        u16 procs, pad;
+        u32 pad2;
+        u64 high, high_free;
+        u32 unit, pad3;
+    } s{};
     static_assert(sizeof(s) == 112);
     s.uptime = static_cast<i64>(now_mono() / 1'000'000'000);
     s.total = gk_shared_page.memory_bytes;
@@ -97,8 +104,8 @@ i64 sys_sysinfo(const Args& c) {
 
 // Advice that changes nothing here (no fork, no core dump, no huge pages, no read-ahead) needs no exit.
 i64 sys_madvise(const Args& c) {
-    constexpr u64 kIdle = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 3 | 1u << 8 | 1u << 10 | 1u << 11 | 1u << 12 | 1u << 13 | 1u << 14 |
-                          1u << 15 | 1u << 16 | 1u << 17 | 1u << 20 | 1u << 21;
+    constexpr u64 kIdle = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 3 | 1u << 8 | 1u << 10 | 1u << 11 | 1u << 12 | 1u << 13 |
+                          1u << 14 | 1u << 15 | 1u << 16 | 1u << 17 | 1u << 20 | 1u << 21;
     if (c.a[2] < 32 && (kIdle >> c.a[2] & 1))
         return (c.a[0] & 4095) || c.a[0] + c.a[1] < c.a[0] || c.a[0] + c.a[1] > layout::kUserMax ? -EINVAL : 0;
     return host_call(28, c.a[0], c.a[1], c.a[2]);

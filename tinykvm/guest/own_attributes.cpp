@@ -131,7 +131,8 @@ i64 attribute_call(Node* n, u32 nr, const u64* a) {
         return found->bytes;
     if (a[2] < found->bytes)
         return -ERANGE;
-    return copy_to_user(a[1], found->data + found->name_length, found->bytes) ? static_cast<i64>(found->bytes) : -EFAULT;
+    return copy_to_user(a[1], found->data + found->name_length, found->bytes) ? static_cast<i64>(found->bytes)
+                                                                              : -EFAULT;
 }
 
 void free_attributes(Node* n) {

@@ -5,7 +5,7 @@
 namespace gk::own {
 namespace {
 
-// --- looking ------------------------------------------------------------------------------------------------------------
+// --- looking -------------------------------------------------------------------------------------
 
 i64 give_stat(const Node* n, u64 to) {
     u8 stat[144];
@@ -14,13 +14,25 @@ i64 give_stat(const Node* n, u64 to) {
 }
 
 i64 give_statx(const Node* n, u64 to) {
-    struct Time { i64 sec; u32 nsec; i32 pad; };
+    struct Time {
+        i64 sec;
+        u32 nsec;
+        i32 pad;
+    };
     struct {
-        u32 mask, block_size; u64 attributes; u32 links, uid, gid; u16 mode, pad; u64 ino, size, blocks, attributes_mask;
-        Time accessed, born, changed, modified; u32 rdev_major, rdev_minor, dev_major, dev_minor; u64 rest[14];
+        u32 mask, block_size;
+        u64 attributes;
+        u32 links, uid, gid;
+        u16 mode, pad;
+        u64 ino, size, blocks, attributes_mask;
+        Time accessed, born, changed, modified;
+        u32 rdev_major, rdev_minor, dev_major, dev_minor;
+        u64 rest[14];
     } s{};
     static_assert(sizeof(s) == 256);
-    const auto time = [](u64 ns) { return Time{static_cast<i64>(ns / 1'000'000'000), static_cast<u32>(ns % 1'000'000'000), 0}; };
+    const auto time = [](u64 ns) {
+        return Time{static_cast<i64>(ns / 1'000'000'000), static_cast<u32>(ns % 1'000'000'000), 0};
+    };
     u64 stat[18];
     fill_stat(n, stat);
     s.mask = 0xfff;
@@ -42,7 +54,9 @@ i64 give_statx(const Node* n, u64 to) {
 
 i64 give_statfs(u64 to) {
     const Usage u = usage();
-    struct { u64 type, block_size, blocks, free, available, files, files_free, id, name_length, fragment, flags, spare[4]; } s{};
+    struct {
+        u64 type, block_size, blocks, free, available, files, files_free, id, name_length, fragment, flags, spare[4];
+    } s{};
     static_assert(sizeof(s) == 120);
     s.type = 0x01021994; // TMPFS_MAGIC
     s.block_size = s.fragment = kPage;
@@ -70,7 +84,7 @@ i64 access(const Node* n, u64 mode) {
     return permitted(n, static_cast<u32>(mode)) ? 0 : -EACCES;
 }
 
-// --- changing what a node says of itself ----------------------------------------------------------------------------------
+// --- changing what a node says of itself ---------------------------------------------------------
 
 bool owns(const Node* n) { return own_uid() == 0 || own_uid() == n->uid; }
 
@@ -87,7 +101,8 @@ i64 change_mode(Node* n, u64 mode) {
 
 i64 change_owner(Node* n, u64 uid, u64 gid) {
     const u32 owner = static_cast<u32>(uid), group = static_cast<u32>(gid), keep_it = ~0u;
-    if (own_uid() != 0 && ((owner != keep_it && owner != n->uid) || !owns(n) || (group != keep_it && group != own_gid() && group != n->gid)))
+    if (own_uid() != 0 && ((owner != keep_it && owner != n->uid) || !owns(n) ||
+                           (group != keep_it && group != own_gid() && group != n->gid)))
         return -EPERM;
     if (owner != keep_it)
         n->uid = owner;
@@ -117,7 +132,8 @@ i64 change_times(Node* n, u64 at) {
     u64* const which[] = {&n->accessed, &n->modified};
     for (u32 i = 0; i < 2; ++i)
         if (t[i].nsec != kOmit)
-            *which[i] = t[i].nsec == kNow ? now : static_cast<u64>(t[i].sec) * 1'000'000'000 + static_cast<u64>(t[i].nsec);
+            *which[i] =
+                t[i].nsec == kNow ? now : static_cast<u64>(t[i].sec) * 1'000'000'000 + static_cast<u64>(t[i].nsec);
     n->changed = now;
     note(n, kNoteAttributes);
     return 0;
@@ -215,11 +231,20 @@ i64 path_call(Place& place, u32 nr, const u64* a) {
     case 260: return change_owner(n, a[2], a[3]);
     case 262: return give_stat(n, a[2]);
     case 267: return give_target(n, a[2], a[3]);
-    case 268: case 452: return change_mode(n, a[2]);
-    case 269: case 439: return access(n, a[2]);
+    case 268:
+    case 452: return change_mode(n, a[2]);
+    case 269:
+    case 439: return access(n, a[2]);
     case 280: return change_times(n, a[2]);
     case 332: return give_statx(n, a[4]);
-    case 188: case 189: case 191: case 192: case 194: case 195: case 197: case 198: return attribute_call(n, nr, a + 2);
+    case 188:
+    case 189:
+    case 191:
+    case 192:
+    case 194:
+    case 195:
+    case 197:
+    case 198: return attribute_call(n, nr, a + 2);
     default: return -ENOSYS;
     }
 }
@@ -243,8 +268,12 @@ i64 handle_call(OwnFile* f, u32 nr, const Args& c) {
     if (path_only)
         return -EBADF;
     switch (nr) {
-    case 74: case 75: case 306: return 0; // fsync, fdatasync, syncfs
-    case 187: case 221: case 277: return n->format() == kRegular || n->is_folder() ? 0 : -ESPIPE;
+    case 74:
+    case 75:
+    case 306: return 0; // fsync, fdatasync, syncfs
+    case 187:
+    case 221:
+    case 277: return n->format() == kRegular || n->is_folder() ? 0 : -ESPIPE;
     case 77:
         if ((f->flags & O_ACCMODE_) == 0 || n->format() != kRegular)
             return -EINVAL;
@@ -253,7 +282,10 @@ i64 handle_call(OwnFile* f, u32 nr, const Args& c) {
     case 93: return change_owner(n, c.a[1], c.a[2]);
     case 280: return change_times(n, c.a[2]);
     case 285: return allocate_range(f, c.a[1], static_cast<i64>(c.a[2]), static_cast<i64>(c.a[3]));
-    case 190: case 193: case 196: case 199: return attribute_call(n, nr, c.a + 1);
+    case 190:
+    case 193:
+    case 196:
+    case 199: return attribute_call(n, nr, c.a + 1);
     default: return -EINVAL;
     }
 }
@@ -281,7 +313,8 @@ i64 map(OwnFile* f, const Args& c) {
         return at;
     const u64 begin = static_cast<u64>(at), bytes = (c.a[1] + kPage - 1) & ~(kPage - 1);
     for (u64 done = 0; done < bytes && offset + done < n->content.size; done += kPage)
-        if (holds(n, (offset + done) / kPage) && !copy_to_user(begin + done, reinterpret_cast<void*>(n->content.data + offset + done), kPage)) {
+        if (holds(n, (offset + done) / kPage) &&
+            !copy_to_user(begin + done, reinterpret_cast<void*>(n->content.data + offset + done), kPage)) {
             host_call(kMunmap, begin, bytes);
             return -ENOMEM;
         }

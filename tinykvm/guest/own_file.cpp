@@ -5,8 +5,16 @@
 namespace gk::own {
 namespace {
 
-enum : u32 { kCreat = 0x40, kExcl = 0x80, kTrunc = 0x200, kTmpFileBit = 0x400000, kNoFollow = 0x20000, kDirect = 0x4000, kNoAtime = 0x40000,
-             kLargeFile = 0x8000 };
+enum : u32 {
+    kCreat = 0x40,
+    kExcl = 0x80,
+    kTrunc = 0x200,
+    kTmpFileBit = 0x400000,
+    kNoFollow = 0x20000,
+    kDirect = 0x4000,
+    kNoAtime = 0x40000,
+    kLargeFile = 0x8000
+};
 constexpr u32 kNotKept = kCreat | kExcl | 0x100 | kTrunc | O_CLOEXEC_; // of open's flags, in F_GETFL
 
 i64 own_read(File* f, Cursor& c, i64 offset) {
@@ -167,7 +175,8 @@ i64 seek(OwnFile* f, i64 offset, u32 whence) {
     case 0: break;
     case 1: base = static_cast<i64>(f->offset); break;
     case 2: base = f->node->is_folder() ? 0 : f->node->size(); break;
-    case 3: case 4:
+    case 3:
+    case 4:
         base = seek_data(f, offset, whence == 4);
         if (base < 0)
             return base;
@@ -188,7 +197,13 @@ i64 list(OwnFile* f, u64 to, u64 bytes) {
         return -ENOTDIR;
     if (!n->parent)
         return -ENOENT;
-    struct Head { u64 ino; i64 next; u16 length; u8 type; char name[kMaxName + 1]; } __attribute__((packed)) entry;
+    struct Head {
+        u64 ino;
+        i64 next;
+        u16 length;
+        u8 type;
+        char name[kMaxName + 1];
+    } __attribute__((packed)) entry;
     u64 done = 0;
     const auto put = [&](u64 ino, u64 cookie, u32 format, const char* name, u32 length) {
         const u64 size = (19 + length + 1 + 7) & ~u64{7};
@@ -220,7 +235,14 @@ i64 list(OwnFile* f, u64 to, u64 bytes) {
 }
 
 void fill_stat(const Node* n, void* to) {
-    struct { u64 dev, ino, links; u32 mode, uid, gid, pad; u64 rdev; i64 size, block_size, blocks; Timespec times[3]; i64 unused[3]; } s{};
+    struct {
+        u64 dev, ino, links;
+        u32 mode, uid, gid, pad;
+        u64 rdev;
+        i64 size, block_size, blocks;
+        Timespec times[3];
+        i64 unused[3];
+    } s{};
     static_assert(sizeof(s) == 144);
     s.dev = 0x20 + n->volume;
     s.ino = n->ino;

@@ -8,7 +8,7 @@ struct Lock {
     const OwnFile* owner; // null: the process
     bool whole;           // flock's, which records do not see
     bool exclusive;
-    i64 begin, end;       // exclusive; INT64_MAX: to the end, however far
+    i64 begin, end; // exclusive; INT64_MAX: to the end, however far
 };
 
 namespace {
@@ -113,7 +113,13 @@ i64 flock(OwnFile* f, u32 operation) {
 }
 
 i64 record_lock(OwnFile* f, u32 command, u64 at) {
-    struct { std::int16_t type, whence; u32 pad; i64 start, length; i32 pid; u32 pad2; } lock;
+    struct {
+        std::int16_t type, whence;
+        u32 pad;
+        i64 start, length;
+        i32 pid;
+        u32 pad2;
+    } lock;
     if (!get_user(lock, at))
         return -EFAULT;
     const bool asking = command == 5 || command == 36, of_file = command >= 36, wait = command == 7 || command == 38;
@@ -121,7 +127,10 @@ i64 record_lock(OwnFile* f, u32 command, u64 at) {
         return -EINVAL;
     if (lock.type < 0 || lock.type > 2 || (asking && lock.type == 2))
         return -EINVAL;
-    const i64 base = lock.whence == 0 ? 0 : lock.whence == 1 ? static_cast<i64>(f->offset) : lock.whence == 2 ? f->node->size() : -1;
+    const i64 base = lock.whence == 0   ? 0
+                     : lock.whence == 1 ? static_cast<i64>(f->offset)
+                     : lock.whence == 2 ? f->node->size()
+                                        : -1;
     if (base < 0)
         return -EINVAL;
     Wanted w{of_file ? f : nullptr, false, lock.type == 1, lock.type == 2, 0, 0};

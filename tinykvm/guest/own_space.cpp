@@ -12,7 +12,10 @@ constexpr u64 kZeroedHere = 32;   // so many pages are zeroed in place; the memo
 constexpr u64 kMovedAtOnce = 256; // pages, when a file gets a larger extent
 constexpr u64 kMostNodes = 1 << 17;
 
-struct FreeExtent { FreeExtent* next; u64 at; };
+struct FreeExtent {
+    FreeExtent* next;
+    u64 at;
+};
 FreeExtent* free_extents[kClasses];
 u64 area_used;
 u64 pages_used, nodes_used;
@@ -88,7 +91,9 @@ Usage usage() {
 bool count_node() { return nodes_used < kMostNodes && ++nodes_used; }
 void uncount_node() { --nodes_used; }
 
-bool holds(const Node* n, u64 page) { return n->held && page < n->room / kPage && (n->held[page / 64] >> (page % 64) & 1); }
+bool holds(const Node* n, u64 page) {
+    return n->held && page < n->room / kPage && (n->held[page / 64] >> (page % 64) & 1);
+}
 
 i64 make_room(Node* n, u64 bytes) {
     if (bytes <= n->room)
@@ -113,7 +118,8 @@ i64 make_room(Node* n, u64 bytes) {
             const u64 end = first + kMovedAtOnce < before / kPage ? first + kMovedAtOnce : before / kPage;
             for (u64 page = first; page < end; ++page)
                 if (holds(n, page))
-                    memcpy(reinterpret_cast<void*>(at + page * kPage), reinterpret_cast<void*>(n->content.data + page * kPage), kPage);
+                    memcpy(reinterpret_cast<void*>(at + page * kPage),
+                           reinterpret_cast<void*>(n->content.data + page * kPage), kPage);
             zero_pages(n, first, end);
         }
         n->pages = pages;

@@ -5,7 +5,7 @@ namespace gk::own {
 namespace {
 
 constexpr u32 kBuckets = 4096;
-constexpr u32 kMostLinks = 40; // MAXSYMLINKS of Linux
+constexpr u32 kMostLinks = 40;                                          // MAXSYMLINKS of Linux
 constexpr const char* kRoots[] = {"/tmp", "/dev/shm", "/proc/self/fd"}; // bits of abi::Shared::own_folders
 constexpr u32 kRootCount = 2;
 

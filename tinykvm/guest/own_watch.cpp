@@ -36,8 +36,8 @@ struct Watch {
 
 namespace {
 
-constexpr u32 kOverflow = 0x4000, kOnce = 0x80000000, kAdd = 0x20000000, kCreateOnly = 0x10000000, kOnlyFolder = 0x1000000,
-              kDontFollow = 0x2000000, kExcludeUnlinked = 0x4000000, kAllEvents = 0xfff;
+constexpr u32 kOverflow = 0x4000, kOnce = 0x80000000, kAdd = 0x20000000, kCreateOnly = 0x10000000,
+              kOnlyFolder = 0x1000000, kDontFollow = 0x2000000, kExcludeUnlinked = 0x4000000, kAllEvents = 0xfff;
 
 u64 event_bytes(u32 length) { return sizeof(Event) + length; }
 
@@ -131,8 +131,12 @@ i64 watch_read(File* f, Cursor& to, i64) {
     while (const Event* e = i->first) {
         if (to.left < kHead + e->length)
             return done ? static_cast<i64>(done) : -EINVAL;
-        const struct { i32 wd; u32 mask, cookie, length; } head{e->wd, e->mask, e->cookie, e->length};
-        if (to.put(&head, kHead) != static_cast<i64>(kHead) || (e->length && to.put(e->name, e->length) != static_cast<i64>(e->length)))
+        const struct {
+            i32 wd;
+            u32 mask, cookie, length;
+        } head{e->wd, e->mask, e->cookie, e->length};
+        if (to.put(&head, kHead) != static_cast<i64>(kHead) ||
+            (e->length && to.put(e->name, e->length) != static_cast<i64>(e->length)))
             return done ? static_cast<i64>(done) : -EFAULT;
         done += kHead + e->length;
         drop_event(i);
@@ -232,15 +236,17 @@ i64 sys_inotify_init(const Args& c) {
 
 i64 sys_inotify_add_watch(const Args& c) {
     const u32 mask = static_cast<u32>(c.a[2]);
-    constexpr u32 kKnown = own::kAllEvents | own::kOnce | own::kAdd | own::kCreateOnly | own::kOnlyFolder | own::kDontFollow | own::kExcludeUnlinked |
-                           own::kNoteFolder | own::kNoteIgnored | own::kOverflow | 0x2000;
+    constexpr u32 kKnown = own::kAllEvents | own::kOnce | own::kAdd | own::kCreateOnly | own::kOnlyFolder |
+                           own::kDontFollow | own::kExcludeUnlinked | own::kNoteFolder | own::kNoteIgnored |
+                           own::kOverflow | 0x2000;
     if (!(mask & kKnown) || (mask & (own::kAdd | own::kCreateOnly)) == (own::kAdd | own::kCreateOnly))
         return -EINVAL;
     i64 error;
     own::Inotify* i = own::inotify_of(c.a[0], error);
     if (!i)
         return error;
-    // Of the host's files the answer is that of a full table of watches: programs know it and look by themselves instead.
+    // Of the host's files the answer is that of a full table of watches: programs know it and look by themselves
+    // instead.
     const auto host = [&](u64 handle, u64 path) {
         constexpr u32 kStat = 262;
         u8 stat[144];

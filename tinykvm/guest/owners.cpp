@@ -15,7 +15,11 @@ constexpr u64 kBasicAndBirth = 0xfff; // STATX_BASIC_STATS | STATX_BTIME
 constexpr i32 kAtCwd = -100;
 
 // linux/stat.h
-struct StatxTime { i64 sec; u32 nsec; i32 reserved; };
+struct StatxTime {
+    i64 sec;
+    u32 nsec;
+    i32 reserved;
+};
 struct Statx {
     u32 mask, block_size;
     u64 attributes;
@@ -117,10 +121,10 @@ i64 change_owner(const NamedFile& named, u32 new_uid, u32 new_gid) {
         return -EPERM;
     // The host checks the right to change it, and changes nothing. Its stdio has no path that could be permitted.
     const bool stdio = named.handle >= 0 && named.handle <= abi::kHandleStderr;
-    const i64 allowed = stdio               ? 0
-                        : named.handle >= 0 ? host_call(kFchown, static_cast<u64>(named.handle), ~u64{0}, ~u64{0})
-                                            : path_call(kFchownat, named.dir, named.path, ~u64{0}, ~u64{0},
-                                                named.flags & kNoFollow);
+    const i64 allowed = stdio ? 0
+                        : named.handle >= 0
+                            ? host_call(kFchown, static_cast<u64>(named.handle), ~u64{0}, ~u64{0})
+                            : path_call(kFchownat, named.dir, named.path, ~u64{0}, ~u64{0}, named.flags & kNoFollow);
     if (allowed < 0)
         return allowed;
     return record(file, new_uid == kKeep ? uid : new_uid, new_gid == kKeep ? gid : new_gid) ? 0 : -ENOMEM;
@@ -191,7 +195,7 @@ i64 sys_chown(const Args& c) {
 }
 i64 sys_lchown(const Args& c) {
     return change_owner({static_cast<u64>(kAtCwd), c.a[0], kNoFollow}, static_cast<u32>(c.a[1]),
-        static_cast<u32>(c.a[2]));
+                        static_cast<u32>(c.a[2]));
 }
 i64 sys_fchown(const Args& c) {
     return change_by_descriptor(c.a[0], static_cast<u32>(c.a[1]), static_cast<u32>(c.a[2]));

@@ -1,12 +1,18 @@
-// Ancillary data of Unix sockets: files (SCM_RIGHTS) and who sent (SCM_CREDENTIALS), which here is always the program itself.
+// Ancillary data of Unix sockets: files (SCM_RIGHTS) and who sent (SCM_CREDENTIALS), which here is always the program
+// itself.
 #include "tinykvm/guest/local.hpp"
 
 namespace gk {
 namespace {
 
-struct Header { u64 length; i32 level, type; };
+struct Header {
+    u64 length;
+    i32 level, type;
+};
 enum : i32 { SCM_RIGHTS_ = 1, SCM_CREDENTIALS_ = 2 };
-struct Sender { u32 pid, uid, gid; };
+struct Sender {
+    u32 pid, uid, gid;
+};
 constexpr u64 kMostControl = 8192; // more than the largest message of all that is known
 
 u64 aligned(u64 bytes) { return (bytes + 7) & ~u64{7}; }

@@ -41,7 +41,9 @@ i64 PathArg::take(u64 dir, u64 path, bool follow, bool empty) {
     File* const f = static_cast<i32>(dir) == static_cast<i32>(kAtCwd) ? nullptr : file_of(static_cast<i32>(dir));
     own::OwnFile* const own_file = own::own_file(f);
     if (first == 0 && empty) {
-        own::Node* n = own_file ? own_file->node : static_cast<i32>(dir) == static_cast<i32>(kAtCwd) ? own::current_folder() : nullptr;
+        own::Node* n = own_file                                            ? own_file->node
+                       : static_cast<i32>(dir) == static_cast<i32>(kAtCwd) ? own::current_folder()
+                                                                           : nullptr;
         if (n) {
             own_ = true;
             place_ = own::Place{};

@@ -55,7 +55,8 @@ struct NotPermitted {
     i64 operator()(File*) const { return -EPERM; }
 };
 
-// The host's answer or the machine's own: host(handle, path), mine(place), and other(file) of what /proc/self/fd leads to.
+// The host's answer or the machine's own: host(handle, path), mine(place), and other(file) of what /proc/self/fd leads
+// to.
 template <class Host, class Mine, class Other = NotPermitted>
 i64 with_path(u64 dir, u64 path, bool follow, bool empty, Host host, Mine mine, Other other = {}) {
     PathArg arg;

@@ -11,7 +11,14 @@ constexpr u64 kFreshNs = 1'000'000;
 
 // fstat of what has no host file behind it.
 i64 stat_own(File* f, u64 to) {
-    struct { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; i64 size, block_size, blocks; u64 times[6]; i64 unused[3]; } s{};
+    struct {
+        u64 dev, ino, nlink;
+        u32 mode, uid, gid, pad;
+        u64 rdev;
+        i64 size, block_size, blocks;
+        u64 times[6];
+        i64 unused[3];
+    } s{};
     static_assert(sizeof(s) == 144);
     s.dev = 0xd;
     s.ino = inode_of(f);
@@ -41,7 +48,8 @@ i64 open_at_host(u64 handle, u64 path, u64 flags, u64 mode) {
     tell_self();
     last_content.owner = nullptr;
     const auto try_open = [&](u64 how) {
-        return host_call(kOpenat, handle, path, how & ~u64{O_NONBLOCK_}, mode & 07777 & ~creation_mask(), address(&reply), address(last_content.data));
+        return host_call(kOpenat, handle, path, how & ~u64{O_NONBLOCK_}, mode & 07777 & ~creation_mask(),
+                         address(&reply), address(last_content.data));
     };
     constexpr u64 kExclusive = 0x80;
     i64 opened = -EEXIST;
@@ -53,14 +61,15 @@ i64 open_at_host(u64 handle, u64 path, u64 flags, u64 mode) {
         opened = try_open(flags);
     if (opened < 0)
         return opened;
-    HostFile* f = make_host_file(static_cast<i32>(opened), static_cast<u32>(flags) & ~(O_CLOEXEC_ | O_CREAT_ | 0x80u | 0x100u | 0x200u),
+    HostFile* f = make_host_file(static_cast<i32>(opened),
+                                 static_cast<u32>(flags) & ~(O_CLOEXEC_ | O_CREAT_ | 0x80u | 0x100u | 0x200u),
                                  reply.seekable != 0, reply.mode);
     if (!f) {
         host_call(abi::kCloseHandle, static_cast<u64>(opened));
         return -ENOMEM;
     }
-    // Programs ask for the status of a file right after they opened it, read it, and read once more to see its end: for a
-    // millisecond all are answered from what the host said.
+    // Programs ask for the status of a file right after they opened it, read it, and read once more to see its end: for
+    // a millisecond all are answered from what the host said.
     if ((flags & O_ACCMODE_) == 0 && (reply.mode & 0170000) == 0100000) {
         f->fresh_until = now_mono() + kFreshNs;
         f->fresh_changes = file_changes();
@@ -90,9 +99,10 @@ i64 open_again(File* f, u32 flags) {
 i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
     constexpr u64 kNoFollow = 0x20000, kExclusive = 0xc0; // O_CREAT | O_EXCL
     const bool follow = !(flags & kNoFollow) && ((flags & kExclusive) != kExclusive || (flags & O_PATH_));
-    return with_path(dir, path, follow, false, [&](u64 handle, u64 name) { return open_at_host(handle, name, flags, mode); },
-                     [&](own::Place& place) { return own::open_place(place, static_cast<u32>(flags), static_cast<u32>(mode)); },
-                     [&](File* f) { return open_again(f, static_cast<u32>(flags)); });
+    return with_path(
+        dir, path, follow, false, [&](u64 handle, u64 name) { return open_at_host(handle, name, flags, mode); },
+        [&](own::Place& place) { return own::open_place(place, static_cast<u32>(flags), static_cast<u32>(mode)); },
+        [&](File* f) { return open_again(f, static_cast<u32>(flags)); });
 }
 
 // Whether the call follows a symlink at the end of its path, and takes "" for the descriptor.
@@ -104,14 +114,17 @@ void path_rules(u32 nr, u64 flags, bool& follow, bool& empty) {
 u64 flags_of(u32 nr, u64 a2, u64 a3, u64 a4) {
     switch (nr) {
     case 260: return a4;
-    case 262: case 280: case 439: case 452: return a3;
+    case 262:
+    case 280:
+    case 439:
+    case 452: return a3;
     case 332: return a2;
     default: return 0;
     }
 }
 
-// Calls that Linux has with and without a directory: all become the form with one. `reply`: memory of the guest kernel, in
-// place of a4.
+// Calls that Linux has with and without a directory: all become the form with one. `reply`: memory of the guest kernel,
+// in place of a4.
 } // namespace
 
 i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2, u64 a3, u64 a4, void* reply) {
@@ -123,16 +136,18 @@ i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2, u64 a3, u64 a4, void* reply) {
         return host_call(nr, handle, path, a2, a3, reply ? address(reply) : a4);
     };
     const u64 all[] = {dir, a1, a2, a3, a4};
-    return with_path(dir, a1, follow, empty, host, [&](own::Place& place) { return own::path_call(place, nr, all); },
-                     [&](File* f) {
-                         switch (nr) {
-                         case kNewfstatat: return stat_own(f, a2);
-                         case 332: return statx_own(f, a4);
-                         case 269: case 439: return i64{0};
-                         case 267: return i64{-EINVAL};
-                         default: return i64{-EPERM};
-                         }
-                     });
+    return with_path(
+        dir, a1, follow, empty, host, [&](own::Place& place) { return own::path_call(place, nr, all); },
+        [&](File* f) {
+            switch (nr) {
+            case kNewfstatat: return stat_own(f, a2);
+            case 332: return statx_own(f, a4);
+            case 269:
+            case 439: return i64{0};
+            case 267: return i64{-EINVAL};
+            default: return i64{-EPERM};
+            }
+        });
 }
 
 namespace {
@@ -145,7 +160,9 @@ i64 sys_open(const Args& c) { return open_at(kCwd, c.a[0], c.a[1], c.a[2]); }
 i64 sys_creat(const Args& c) { return open_at(kCwd, c.a[0], O_CREAT_ | O_WRONLY_ | 0x200, c.a[1]); }
 i64 sys_openat(const Args& c) { return open_at(c.a[0], c.a[1], c.a[2], c.a[3]); }
 i64 sys_openat2(const Args& c) {
-    struct { u64 flags, mode, resolve; } how;
+    struct {
+        u64 flags, mode, resolve;
+    } how;
     if (c.a[3] < sizeof(how) || !get_user(how, c.a[2]))
         return c.a[3] < sizeof(how) ? -EINVAL : -EFAULT;
     if (how.resolve) // paths are resolved by the host's own rules
@@ -163,9 +180,11 @@ i64 sys_fstat(const Args& c) {
     if (f->kind == Kind::host) {
         const auto* h = static_cast<const HostFile*>(f);
         if (h->fresh())
-            return show_owner(copy_to_user(c.a[1], h->stat, sizeof(h->stat)) ? 0 : -EFAULT, c.a[1], file_of_handle(handle));
+            return show_owner(copy_to_user(c.a[1], h->stat, sizeof(h->stat)) ? 0 : -EFAULT, c.a[1],
+                              file_of_handle(handle));
     }
-    return handle >= 0 ? show_owner(pass_call(kFstat, static_cast<u64>(handle), c.a[1]), c.a[1], file_of_handle(handle)) : stat_own(f, c.a[1]);
+    return handle >= 0 ? show_owner(pass_call(kFstat, static_cast<u64>(handle), c.a[1]), c.a[1], file_of_handle(handle))
+                       : stat_own(f, c.a[1]);
 }
 
 namespace {
@@ -197,7 +216,8 @@ i64 sys_statx(const Args& c) {
         return -EFAULT;
     if ((c.a[2] & 0x1000) && (!c.a[1] || first == 0) && f && handle_of(f) < 0 && f->kind != Kind::own)
         return statx_own(f, c.a[4]);
-    return show_owner_in_statx(path_call(332, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]), c.a[4], {c.a[0], c.a[1], c.a[2]});
+    return show_owner_in_statx(path_call(332, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4]), c.a[4],
+                               {c.a[0], c.a[1], c.a[2]});
 }
 i64 sys_access(const Args& c) { return path_call(269, kCwd, c.a[0], c.a[1]); }
 i64 sys_mkdirat(const Args& c) {
@@ -210,8 +230,8 @@ i64 sys_mknodat(const Args& c) {
 i64 sys_mknod(const Args& c) { return sys_mknodat({{kCwd, c.a[0], c.a[1], c.a[2]}, c.regs}); }
 
 namespace {
-// realpath(3) reads each folder above a path as if it were a link. With the first link that it finds the host tells which
-// path beneath its target holds no more of them: for a millisecond those questions need no exit.
+// realpath(3) reads each folder above a path as if it were a link. With the first link that it finds the host tells
+// which path beneath its target holds no more of them: for a millisecond those questions need no exit.
 struct PlainPath {
     u64 until;
     u64 changes;
@@ -257,7 +277,8 @@ i64 sys_chmod(const Args& c) { return path_call(268, kCwd, c.a[0], c.a[1]); }
 
 bool change_own_owner(u64 dir, u64 path, u64 flags, u32 uid, u32 gid, i64& result) {
     PathArg arg;
-    if (arg.take(dir, path, !(flags & 0x100), (flags & 0x1000) != 0) < 0 || !arg.own() || !arg.place().node || arg.place().error < 0)
+    if (arg.take(dir, path, !(flags & 0x100), (flags & 0x1000) != 0) < 0 || !arg.own() || !arg.place().node ||
+        arg.place().error < 0)
         return false;
     const u64 all[] = {dir, path, uid, gid, flags};
     result = own::path_call(arg.place(), 260, all);
@@ -308,9 +329,10 @@ i64 two_paths(u64 d1, u64 p1, u64 d2, u64 p2, bool follow, bool empty, Host host
 }
 
 i64 rename_at(u64 d1, u64 p1, u64 d2, u64 p2, u64 flags) {
-    return two_paths(d1, p1, d2, p2, false, false,
-                     [&](PathArg& a, PathArg& b) { return host_call(316, a.handle(), a.path(), b.handle(), b.path(), flags); },
-                     [&](own::Place& a, own::Place& b) { return own::rename(a, b, static_cast<u32>(flags)); });
+    return two_paths(
+        d1, p1, d2, p2, false, false,
+        [&](PathArg& a, PathArg& b) { return host_call(316, a.handle(), a.path(), b.handle(), b.path(), flags); },
+        [&](own::Place& a, own::Place& b) { return own::rename(a, b, static_cast<u32>(flags)); });
 }
 i64 link_at(u64 d1, u64 p1, u64 d2, u64 p2, u64 flags) {
     constexpr u64 kFollow = 0x400, kEmptyPath = 0x1000;
@@ -333,7 +355,8 @@ i64 symlink_at(u64 target, u64 dir, u64 path) {
     if (length <= 0)
         return length == 0 ? -ENOENT : length;
     const auto host = [&](u64 handle, u64 name) { return host_call(266, address(text.text()), handle, name); };
-    const i64 result = with_path(dir, path, false, false, host, [&](own::Place& place) { return own::symlink(text.text(), place); });
+    const i64 result =
+        with_path(dir, path, false, false, host, [&](own::Place& place) { return own::symlink(text.text(), place); });
     return note_created(result, {dir, path, 0x100});
 }
 
@@ -355,8 +378,9 @@ i64 sys_lone_path(const Args& given) {
     for (u32 i = 1; i < 5; ++i)
         if (!program_pointer(c.a[i]))
             return -EFAULT;
-    return with_path(kCwd, c.a[0], follow, false, [&](u64, u64 path) { return host_call(nr, path, c.a[1], c.a[2], c.a[3], c.a[4]); },
-                     [&](own::Place& place) { return own::path_call(place, nr, all); });
+    return with_path(
+        kCwd, c.a[0], follow, false, [&](u64, u64 path) { return host_call(nr, path, c.a[1], c.a[2], c.a[3], c.a[4]); },
+        [&](own::Place& place) { return own::path_call(place, nr, all); });
 }
 
 i64 sys_chdir(const Args& c) {
@@ -367,7 +391,8 @@ i64 sys_chdir(const Args& c) {
             own::set_current_folder(nullptr);
         return result;
     };
-    return with_path(kCwd, c.a[0], true, false, host, [&](own::Place& place) { return own::path_call(place, 80, all); });
+    return with_path(kCwd, c.a[0], true, false, host,
+                     [&](own::Place& place) { return own::path_call(place, 80, all); });
 }
 
 i64 sys_fchdir(const Args& c) {

@@ -7,7 +7,7 @@ void (*named_end_closed)(PipeEnd*);
 namespace {
 
 constexpr u32 kPipeBytes = 65536, kMostBytes = 1 << 20; // of Linux: the default, and what needs no privilege
-constexpr u32 kAtomic = 4096; // PIPE_BUF
+constexpr u32 kAtomic = 4096;                           // PIPE_BUF
 
 void tell_readers(Pipe* p) {
     for (PipeEnd* e = p->ends; e; e = e->next)

@@ -1,5 +1,5 @@
-// Pipes: a ring of bytes between readers and writers. Those of pipe(2) begin with one of each; named ones have as many as open them,
-// and so have all that are opened again by /proc/self/fd.
+// Pipes: a ring of bytes between readers and writers. Those of pipe(2) begin with one of each; named ones have as many
+// as open them, and so have all that are opened again by /proc/self/fd.
 #pragma once
 #include "tinykvm/guest/calls.hpp"
 
@@ -13,7 +13,7 @@ struct Pipe {
     PipeEnd* ends = nullptr;
     u32 readers = 0, writers = 0;
     u32 readers_ever = 0, writers_ever = 0; // who waits in open(2) may find the other gone again
-    bool named = false;     // it outlives its ends
+    bool named = false;                     // it outlives its ends
 };
 struct PipeEnd : File {
     Pipe* pipe = nullptr;
@@ -23,11 +23,11 @@ struct PipeEnd : File {
 };
 inline PipeEnd* pipe_end(File* f) { return f->kind == Kind::pipe ? static_cast<PipeEnd*>(f) : nullptr; }
 
-Pipe* make_pipe();      // null: no memory
+Pipe* make_pipe(); // null: no memory
 void free_pipe(Pipe*);
 // A new end with the access mode and O_NONBLOCK of `flags`; null: no memory.
 PipeEnd* make_end(Pipe*, u32 flags);
-i64 set_pipe_size(Pipe*, u64 bytes); // F_SETPIPE_SZ
+i64 set_pipe_size(Pipe*, u64 bytes);       // F_SETPIPE_SZ
 extern void (*named_end_closed)(PipeEnd*); // own_fifo.cpp
 
 } // namespace gk

@@ -11,7 +11,10 @@ u64 deadline_ms(i64 ms) {
 namespace {
 
 constexpr u32 kAlways = POLLERR_ | POLLHUP_;
-struct PollFd { i32 fd; u16 events, revents; };
+struct PollFd {
+    i32 fd;
+    u16 events, revents;
+};
 
 u32 look(File* f) { return f ? poll_file(f) : u32{POLLNVAL_}; }
 
@@ -194,13 +197,16 @@ i64 sys_select(const Args& c) {
 
 i64 sys_pselect6(const Args& c) {
     Timeout timeout;
-    struct { u64 mask, bytes; } mask{};
+    struct {
+        u64 mask, bytes;
+    } mask{};
     if (c.a[5] && !get_user(mask, c.a[5]))
         return -EFAULT;
     i64 error = timeout.take(c.a[4], false);
     if (error < 0 || !use_temporary_mask(mask.mask, mask.bytes, error))
         return error;
-    return timeout.give_back(drop_temporary_mask(select_until(static_cast<i32>(c.a[0]), c.a[1], c.a[2], c.a[3], timeout.deadline)));
+    return timeout.give_back(
+        drop_temporary_mask(select_until(static_cast<i32>(c.a[0]), c.a[1], c.a[2], c.a[3], timeout.deadline)));
 }
 
 } // namespace gk

@@ -13,13 +13,13 @@ constexpr u32 kMostTimers = 1024;
 struct PosixTimer {
     Clock clock;
     i32 notify = kSignal, signal = 0;
-    u32 tid = 0;         // of kThreadId
-    u32 serial = 0;      // tells this timer from others that had its number
-    u64 value = 0;       // sigev_value
-    u64 expiry = 0;      // by its clock's CPU time, or guest monotonic
+    u32 tid = 0;    // of kThreadId
+    u32 serial = 0; // tells this timer from others that had its number
+    u64 value = 0;  // sigev_value
+    u64 expiry = 0; // by its clock's CPU time, or guest monotonic
     u64 interval = 0;
-    u64 missed = 0;      // times that it ran out while its signal was queued
-    u32 overrun = 0;     // of the last delivery
+    u64 missed = 0;  // times that it ran out while its signal was queued
+    u32 overrun = 0; // of the last delivery
     bool armed = false;
     bool queued = false;  // its signal is pending
     bool waiting = false; // has run out, and goes on when the signal is taken or no longer ignored
@@ -79,7 +79,10 @@ ItimerSpec told(const PosixTimer& t) {
     return out;
 }
 
-struct SigEvent { u64 value; i32 signal, notify, tid, padding[11]; };
+struct SigEvent {
+    u64 value;
+    i32 signal, notify, tid, padding[11];
+};
 static_assert(sizeof(SigEvent) == 64);
 
 bool good(const SigEvent& event) {
@@ -88,7 +91,7 @@ bool good(const SigEvent& event) {
     if ((event.notify & kThreadId) && !thread_of(event.tid))
         return false;
     return (event.notify == kSignal || event.notify == kThread || event.notify == kThreadId) && event.signal > 0 &&
-        event.signal <= 64;
+           event.signal <= 64;
 }
 
 } // namespace
@@ -192,8 +195,9 @@ i64 sys_timer_settime(const Args& c) {
     if (t->armed && t->clock.is_cpu())
         t->expiry = (absolute ? 0 : now_of(t->clock)) + to_ns(spec.value);
     else if (t->armed)
-        t->expiry = deadline_of(t->clock.kind == ClockKind::realtime ? kRealtime
-            : t->clock.kind == ClockKind::boottime ? kBoottime : kMonotonic,
+        t->expiry = deadline_of(t->clock.kind == ClockKind::realtime   ? kRealtime
+                                : t->clock.kind == ClockKind::boottime ? kBoottime
+                                                                       : kMonotonic,
                                 absolute, spec.value);
     if (t->armed && t->expiry == 0) // in the past
         t->expiry = now_for(*t);

@@ -5,13 +5,34 @@ namespace gk {
 namespace {
 
 enum : u64 {
-    kSetPdeathsig = 1, kGetPdeathsig = 2, kGetDumpable = 3, kSetDumpable = 4, kGetKeepcaps = 7, kSetKeepcaps = 8,
-        kGetTiming = 13,
-    kSetTiming = 14, kSetName = 15, kGetName = 16, kGetSeccomp = 21, kCapbsetRead = 23, kCapbsetDrop = 24, kGetTsc = 25,
-    kGetSecurebits = 27, kSetSecurebits = 28, kSetTimerslack = 29, kGetTimerslack = 30, kSetChildSubreaper = 36,
-    kGetChildSubreaper = 37, kSetNoNewPrivs = 38, kGetNoNewPrivs = 39, kGetTidAddress = 40, kSetThpDisable = 41,
-        kGetThpDisable = 42,
-    kCapAmbient = 47, kSetVma = 0x53564d41, kSetPtracer = 0x59616d61,
+    kSetPdeathsig = 1,
+    kGetPdeathsig = 2,
+    kGetDumpable = 3,
+    kSetDumpable = 4,
+    kGetKeepcaps = 7,
+    kSetKeepcaps = 8,
+    kGetTiming = 13,
+    kSetTiming = 14,
+    kSetName = 15,
+    kGetName = 16,
+    kGetSeccomp = 21,
+    kCapbsetRead = 23,
+    kCapbsetDrop = 24,
+    kGetTsc = 25,
+    kGetSecurebits = 27,
+    kSetSecurebits = 28,
+    kSetTimerslack = 29,
+    kGetTimerslack = 30,
+    kSetChildSubreaper = 36,
+    kGetChildSubreaper = 37,
+    kSetNoNewPrivs = 38,
+    kGetNoNewPrivs = 39,
+    kGetTidAddress = 40,
+    kSetThpDisable = 41,
+    kGetThpDisable = 42,
+    kCapAmbient = 47,
+    kSetVma = 0x53564d41,
+    kSetPtracer = 0x59616d61,
 };
 constexpr u64 kDefaultSlackNs = 50'000;
 
@@ -55,8 +76,8 @@ i64 sys_prctl(const Args& c) {
     case kGetTiming: return 0;
     case kSetTiming: return a ? -EINVAL : 0;
     case kGetSeccomp: return 0;
-    case kCapbsetRead: return a > kLastCapability ? -EINVAL
-        : (current->ids.bounding & capability(static_cast<u32>(a))) != 0;
+    case kCapbsetRead:
+        return a > kLastCapability ? -EINVAL : (current->ids.bounding & capability(static_cast<u32>(a))) != 0;
     case kCapbsetDrop: return drop_bounding(a);
     case kGetTsc: return put_user(a, u32{1}) ? 0 : -EFAULT;
     case kGetSecurebits: return current->ids.secure_bits;
@@ -81,7 +102,7 @@ i64 sys_prctl(const Args& c) {
         return 0;
     case kGetThpDisable: return a || rest ? -EINVAL : i64{process.no_huge_pages};
     case kCapAmbient: return c.a[3] | c.a[4] ? -EINVAL : change_ambient(a, c.a[2]);
-    case kSetVma: return 0;    // names of anonymous memory are not shown
+    case kSetVma: return 0;     // names of anonymous memory are not shown
     case kSetPtracer: return 0; // nobody can trace it anyway
     default: return -EINVAL;
     }

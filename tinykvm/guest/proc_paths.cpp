@@ -1,5 +1,6 @@
-// What of /proc only the guest kernel knows: the program's own entry as a link, its descriptors and threads. Folders and files of
-// these are made when they are looked up, as nameless nodes of the machine's own file system; the rest of /proc is the host's.
+// What of /proc only the guest kernel knows: the program's own entry as a link, its descriptors and threads. Folders
+// and files of these are made when they are looked up, as nameless nodes of the machine's own file system; the rest of
+// /proc is the host's.
 #include "tinykvm/guest/path_arg.hpp"
 #include "tinykvm/guest/pipe.hpp"
 
@@ -147,7 +148,13 @@ Node* info_of(File* f) {
     Text text{content, sizeof(content)};
     const own::OwnFile* o = own::own_file(f);
     const u64 offset = o ? o->offset : f->kind == Kind::host ? static_cast<HostFile*>(f)->offset : 0;
-    text.put("pos:\t").number(offset).put("\nflags:\t0").number(f->flags, 8).put("\nmnt_id:\t1\nino:\t").number(o ? o->node->ino : inode_of(f)).put("\n");
+    text.put("pos:\t")
+        .number(offset)
+        .put("\nflags:\t0")
+        .number(f->flags, 8)
+        .put("\nmnt_id:\t1\nino:\t")
+        .number(o ? o->node->ino : inode_of(f))
+        .put("\n");
     return make_file(content, text.used);
 }
 
@@ -247,7 +254,9 @@ i64 PathArg::take_proc(bool follow) {
         for (i32 fd = 0; fd < 3; ++fd)
             if (take_name(p, streams[fd]) && *p == 0 && follow) {
                 File* f = file_of(fd);
-                return !f ? -ENOENT : f->kind == Kind::host && !static_cast<HostFile*>(f)->seekable ? 1 : through(f, p, follow);
+                return !f                                                              ? -ENOENT
+                       : f->kind == Kind::host && !static_cast<HostFile*>(f)->seekable ? 1
+                                                                                       : through(f, p, follow);
             }
         return 1;
     }

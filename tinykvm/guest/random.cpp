@@ -1,5 +1,6 @@
-// getrandom(2) without leaving the machine: ChaCha20 under a key that the host gives at boot and before every invocation.
-// After each call the key is replaced (fast key erasure): what was given out cannot be recomputed from memory later.
+// getrandom(2) without leaving the machine: ChaCha20 under a key that the host gives at boot and before every
+// invocation. After each call the key is replaced (fast key erasure): what was given out cannot be recomputed from
+// memory later.
 #include "tinykvm/base/chacha20.hpp"
 #include "tinykvm/guest/calls.hpp"
 

@@ -1,5 +1,5 @@
-// Netlink route sockets (netlink(7)): the host says what to answer (linux/route.cpp); what it says waits here, in datagrams. Multicast
-// groups may be joined, but nothing that they tell of ever happens in a machine.
+// Netlink route sockets (netlink(7)): the host says what to answer (linux/route.cpp); what it says waits here, in
+// datagrams. Multicast groups may be joined, but nothing that they tell of ever happens in a machine.
 #include "tinykvm/guest/local.hpp"
 
 namespace gk {

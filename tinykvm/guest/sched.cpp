@@ -13,22 +13,23 @@ namespace {
 
 Thread* run_head;
 Thread* run_tail;
-Thread* vector_owner;   // whose vector state, FS and GS are in the registers; null: nobody's
-Thread* zombie;         // exited; its stack is still in use until the next switch
+Thread* vector_owner; // whose vector state, FS and GS are in the registers; null: nobody's
+Thread* zombie;       // exited; its stack is still in use until the next switch
 u32 next_tid;
-u64 slice_start;        // since when the current thread runs, guest monotonic
-u64 host_asked;         // when the host last told the news
+u64 slice_start; // since when the current thread runs, guest monotonic
+u64 host_asked;  // when the host last told the news
 constexpr u64 kSliceNs = 10'000'000;
-u32 asked_in_vain;      // since then
+u32 asked_in_vain; // since then
 constexpr u64 kRarelyNs = 1'000'000;
-constexpr u32 kRarelyTries = 8; // who looks once or twice between two waits need not pay an exit
-u64 unsent_since;       // when the program first said something that the host has not heard of; 0: nothing
+constexpr u32 kRarelyTries = 8;    // who looks once or twice between two waits need not pay an exit
+u64 unsent_since;                  // when the program first said something that the host has not heard of; 0: nothing
 constexpr u64 kHoldNs = 1'000'000; // that long it is kept back while the program makes system calls
 constexpr u64 kLookAgainNs = 5'000'000; // for handles that had no room in Shared::wait
 
 void save_vector(Thread* t) {
     if (const u64 mask = gk_shared_page.xsave_mask)
-        asm volatile("xsave64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32)) : "memory");
+        asm volatile("xsave64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32))
+                     : "memory");
     else
         asm volatile("fxsave64 (%0)" ::"r"(t->xsave) : "memory");
     asm volatile("rdfsbase %0" : "=r"(t->fs_base));
@@ -37,7 +38,8 @@ void save_vector(Thread* t) {
 
 void load_vector(Thread* t) {
     if (const u64 mask = gk_shared_page.xsave_mask)
-        asm volatile("xrstor64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32)) : "memory");
+        asm volatile("xrstor64 (%0)" ::"r"(t->xsave), "a"(static_cast<u32>(mask)), "d"(static_cast<u32>(mask >> 32))
+                     : "memory");
     else
         asm volatile("fxrstor64 (%0)" ::"r"(t->xsave) : "memory");
     asm volatile("wrfsbase %0" ::"r"(t->fs_base));
@@ -111,7 +113,8 @@ void describe_wait(bool runnable) {
                 wait.handles[at] = {want.handle, 0, 0};
                 ++wait.handle_count;
             }
-            wait.handles[at].events = static_cast<std::int16_t>(wait.handles[at].events | static_cast<std::int16_t>(want.events));
+            wait.handles[at].events =
+                static_cast<std::int16_t>(wait.handles[at].events | static_cast<std::int16_t>(want.events));
         }
     }
     if (overflow && deadline > now_mono() + kLookAgainNs)
@@ -349,7 +352,7 @@ Regs* leave(Regs* regs) {
         deliver_signals(regs);
     own_vector();
     regs->rflags = (regs->rflags & ~u64{0x100}) | 0x200; // no single steps: the next would be the guest kernel's
-    if (regs->rip >> 47) // not canonical: the jump would fault in here
+    if (regs->rip >> 47)                                 // not canonical: the jump would fault in here
         regs->rip = 0;
     return regs;
 }

@@ -182,7 +182,7 @@ i64 sys_getcpu(const Args& c) {
     return 0;
 }
 
-// --- niceness and I/O priority ---------------------------------------------------------------------------------------
+// --- niceness and I/O priority -------------------------------------------------------------------
 
 namespace {
 
@@ -218,7 +218,7 @@ i64 sys_getpriority(const Args& c) {
         return -EINVAL;
     i64 most = -ESRCH;
     for_named(static_cast<u32>(c.a[0]), static_cast<i32>(c.a[1]),
-            [&](const Thread* t) { most = 20 - t->nice > most ? 20 - t->nice : most; });
+              [&](const Thread* t) { most = 20 - t->nice > most ? 20 - t->nice : most; });
     return most;
 }
 
@@ -249,8 +249,9 @@ i64 sys_ioprio_set(const Args& c) {
     if (c.a[0] < 1 || c.a[0] > 3)
         return -EINVAL;
     const u16 value = static_cast<u16>(kind << 13 | data);
-    return for_named(static_cast<u32>(c.a[0] - 1), static_cast<i32>(c.a[1]),
-        [&](Thread* t) { t->io_priority = value; }) ? 0 : -ESRCH;
+    return for_named(static_cast<u32>(c.a[0] - 1), static_cast<i32>(c.a[1]), [&](Thread* t) { t->io_priority = value; })
+               ? 0
+               : -ESRCH;
 }
 
 i64 sys_ioprio_get(const Args& c) {
@@ -261,7 +262,7 @@ i64 sys_ioprio_get(const Args& c) {
     return value;
 }
 
-// --- execution domain ----------------------------------------------------------------------------------------------
+// --- execution domain ----------------------------------------------------------------------------
 
 // What it changes at the next execve is remembered; what it would change now is refused.
 i64 sys_personality(const Args& c) {

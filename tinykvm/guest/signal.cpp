@@ -1,4 +1,5 @@
-// Signals: actions, what is pending, delivery. Frames and faults are in signal_frame.cpp, the system calls in signal_calls.cpp.
+// Signals: actions, what is pending, delivery. Frames and faults are in signal_frame.cpp, the system calls in
+// signal_calls.cpp.
 #include "tinykvm/guest/signal.hpp"
 
 #include "tinykvm/guest/limits.hpp"
@@ -32,7 +33,9 @@ bool ignored(i32 signal) {
 }
 
 // Whether it can be forgotten: one that is masked may get a handler before it is let through.
-bool droppable(const Thread* t, i32 signal) { return ignored(signal) && !((t->sig_mask | t->sig_waited) & bit(signal)); }
+bool droppable(const Thread* t, i32 signal) {
+    return ignored(signal) && !((t->sig_mask | t->sig_waited) & bit(signal));
+}
 
 bool takes(const Thread* t, u64 signals) { return (signals & (~t->sig_mask | t->sig_waited)) != 0; }
 
@@ -114,7 +117,7 @@ void settle_restart(Regs* regs, bool handled, u64 flags) {
     s.crash_rsp = regs->rsp;
     s.crash_rflags = regs->rflags;
     const u64 all[15] = {regs->rax, regs->rbx, regs->rcx, regs->rdx, regs->rsi, regs->rdi, regs->rbp, regs->r8,
-                         regs->r9, regs->r10, regs->r11, regs->r12, regs->r13, regs->r14, regs->r15};
+                         regs->r9,  regs->r10, regs->r11, regs->r12, regs->r13, regs->r14, regs->r15};
     for (u32 i = 0; i < 15; ++i)
         s.crash_regs[i] = all[i];
     host_call(abi::kKilled, static_cast<u64>(signal), info.f0, static_cast<u64>(static_cast<i64>(info.code)));

@@ -4,13 +4,21 @@
 
 namespace gk {
 
-enum : u64 { kSaSiginfo = 4, kSaOnstack = 0x08000000, kSaRestart = 0x10000000, kSaNodefer = 0x40000000, kSaResethand = 0x80000000 };
+enum : u64 {
+    kSaSiginfo = 4,
+    kSaOnstack = 0x08000000,
+    kSaRestart = 0x10000000,
+    kSaNodefer = 0x40000000,
+    kSaResethand = 0x80000000
+};
 constexpr u64 bit(i32 signal) { return u64{1} << (signal - 1); }
 inline constexpr u64 kUnmaskable = bit(SIGKILL_) | bit(SIGSTOP_);
 // Flags of alternate stacks.
 inline constexpr i32 kOnStack = 1, kDisable = 2, kAutoDisarm = i32(0x80000000u);
 
-struct Action { u64 handler, flags, restorer, mask; };
+struct Action {
+    u64 handler, flags, restorer, mask;
+};
 extern Action actions[65];
 extern Pending process_pending;
 
@@ -20,7 +28,7 @@ inline SigInfo own_signal(i32 signal, i32 code, u64 value = 0) {
 }
 // The next pending one among `of`, for the current thread.
 bool take_signal(u64 of, SigInfo& info);
-void forget_ignored(i32 signal); // after its action changed
+void forget_ignored(i32 signal);    // after its action changed
 void tell_signal_files(i32 signal); // signalfds: it has been queued
 // False when the stack cannot take it.
 u64 program_rip(u64 rip); // where the program's own code is, for a RIP in a stub

@@ -25,22 +25,29 @@ struct Frame {
 static_assert(sizeof(SigContext) == 256);
 
 constexpr u32 kFpMagic1 = 0x46505853, kFpMagic2 = 0x46505845;
-struct FpSoftware { u32 magic1, extended_size; u64 features; u32 xstate_size, padding[7]; };
+struct FpSoftware {
+    u32 magic1, extended_size;
+    u64 features;
+    u32 xstate_size, padding[7];
+};
 constexpr u64 kFpSoftwareAt = 464;
 
-bool on_alternate(const SigStack& alt, u64 sp) { return !(alt.flags & kDisable) && sp > alt.sp && sp - alt.sp <= alt.size; }
+bool on_alternate(const SigStack& alt, u64 sp) {
+    return !(alt.flags & kDisable) && sp > alt.sp && sp - alt.sp <= alt.size;
+}
 
 } // namespace
 
-// Where the program is when it was interrupted in a stub of ours: handlers, and what unwinds from them, know its own code only.
-// All that a stub does up to its jump the program's instructions do as well.
+// Where the program is when it was interrupted in a stub of ours: handlers, and what unwinds from them, know its own
+// code only. All that a stub does up to its jump the program's instructions do as well.
 u64 program_rip(u64 rip) {
     const u64 stub = rip & ~u64{abi::kStubBytes - 1};
     abi::StubPage page;
     u8 moved;
     i32 distance;
-    if (!get_user(page, rip & ~u64{4095}) || page.magic != abi::kStubMagic || page.entry != reinterpret_cast<u64>(&gk_stub_entry) ||
-        !get_user(moved, stub + abi::kStubBytes - 1) || !get_user(distance, stub + moved + 3))
+    if (!get_user(page, rip & ~u64{4095}) || page.magic != abi::kStubMagic ||
+        page.entry != reinterpret_cast<u64>(&gk_stub_entry) || !get_user(moved, stub + abi::kStubBytes - 1) ||
+        !get_user(distance, stub + moved + 3))
         return rip;
     const u64 syscall = stub + moved + 7 + static_cast<u64>(static_cast<i64>(distance)) - 2;
     return syscall - moved + (rip - stub < moved ? rip - stub : u64{moved});
@@ -84,10 +91,12 @@ bool push_frame(Regs* regs, i32 signal, const Action& action, const SigInfo& inf
     if (on_alt)
         frame.uc.stack.flags |= kOnStack;
     SigContext& c = frame.uc.context;
+    // clang-format off
     c.r8 = regs->r8; c.r9 = regs->r9; c.r10 = regs->r10; c.r11 = regs->r11;
     c.r12 = regs->r12; c.r13 = regs->r13; c.r14 = regs->r14; c.r15 = regs->r15;
     c.rdi = regs->rdi; c.rsi = regs->rsi; c.rbp = regs->rbp; c.rbx = regs->rbx;
     c.rdx = regs->rdx; c.rax = regs->rax; c.rcx = regs->rcx; c.rsp = regs->rsp;
+    // clang-format on
     c.rip = program_rip(regs->rip);
     c.eflags = regs->rflags;
     c.cs = 0x33;
@@ -137,10 +146,26 @@ extern "C" Regs* gk_fault(Regs* regs) {
     SigInfo info;
     info.f0 = s.fault_address;
     switch (s.fault_vector) {
-    case 0: info.signo = SIGFPE_; info.code = 1; info.f0 = program_rip(regs->rip); break;
-    case 1: info.signo = SIGTRAP_; info.code = 1; info.f0 = program_rip(regs->rip); break;
-    case 3: info.signo = SIGTRAP_; info.code = 0x80; info.f0 = 0; break;
-    case 6: info.signo = SIGILL_; info.code = 2; info.f0 = program_rip(regs->rip); break;
+    case 0:
+        info.signo = SIGFPE_;
+        info.code = 1;
+        info.f0 = program_rip(regs->rip);
+        break;
+    case 1:
+        info.signo = SIGTRAP_;
+        info.code = 1;
+        info.f0 = program_rip(regs->rip);
+        break;
+    case 3:
+        info.signo = SIGTRAP_;
+        info.code = 0x80;
+        info.f0 = 0;
+        break;
+    case 6:
+        info.signo = SIGILL_;
+        info.code = 2;
+        info.f0 = program_rip(regs->rip);
+        break;
     case 14:
         info.signo = SIGSEGV_;
         info.code = 1; // SEGV_MAPERR
@@ -152,9 +177,20 @@ extern "C" Regs* gk_fault(Regs* regs) {
         }
         break;
     case 16:
-    case 19: info.signo = SIGFPE_; info.code = float_code(s.fault_vector == 16); info.f0 = program_rip(regs->rip); break;
-    case 17: info.signo = SIGBUS_; info.code = 1; break;
-    default: info.signo = SIGSEGV_; info.code = 0x80; info.f0 = 0; break;
+    case 19:
+        info.signo = SIGFPE_;
+        info.code = float_code(s.fault_vector == 16);
+        info.f0 = program_rip(regs->rip);
+        break;
+    case 17:
+        info.signo = SIGBUS_;
+        info.code = 1;
+        break;
+    default:
+        info.signo = SIGSEGV_;
+        info.code = 0x80;
+        info.f0 = 0;
+        break;
     }
     force_signal(info.signo, info);
     return leave(regs);
@@ -198,10 +234,22 @@ i64 sys_rt_sigreturn(const Args& c) {
         memcpy(image + 24, &mxcsr, sizeof(mxcsr));
         vector_restore_current();
     }
-    regs->r8 = s.r8; regs->r9 = s.r9; regs->r10 = s.r10; regs->r11 = s.r11;
-    regs->r12 = s.r12; regs->r13 = s.r13; regs->r14 = s.r14; regs->r15 = s.r15;
-    regs->rdi = s.rdi; regs->rsi = s.rsi; regs->rbp = s.rbp; regs->rbx = s.rbx;
-    regs->rdx = s.rdx; regs->rcx = s.rcx; regs->rsp = s.rsp; regs->rip = s.rip;
+    regs->r8 = s.r8;
+    regs->r9 = s.r9;
+    regs->r10 = s.r10;
+    regs->r11 = s.r11;
+    regs->r12 = s.r12;
+    regs->r13 = s.r13;
+    regs->r14 = s.r14;
+    regs->r15 = s.r15;
+    regs->rdi = s.rdi;
+    regs->rsi = s.rsi;
+    regs->rbp = s.rbp;
+    regs->rbx = s.rbx;
+    regs->rdx = s.rdx;
+    regs->rcx = s.rcx;
+    regs->rsp = s.rsp;
+    regs->rip = s.rip;
     regs->rflags = (s.eflags & 0x40cd5) | 0x3202;
     current->sig_mask = frame.uc.mask & ~kUnmaskable;
     if (frame.uc.stack.flags & kDisable)

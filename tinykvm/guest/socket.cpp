@@ -23,7 +23,8 @@ u64 bind_flags(const Socket* s) {
     };
     constexpr u32 kReusePort = 15 /*SO_REUSEPORT*/, kV6Only = 26 /*IPV6_V6ONLY*/;
     const u64 name_mode = s->family == AF_UNIX_ ? u64{0777 & ~creation_mask()} << abi::kBindModeShift : 0;
-    return (on(IPPROTO_IPV6_, kV6Only) ? u64{abi::kBindV6Only} : 0) | (on(SOL_SOCKET_, kReusePort) ? u64{abi::kBindReusePort} : 0) |
+    return (on(IPPROTO_IPV6_, kV6Only) ? u64{abi::kBindV6Only} : 0) |
+           (on(SOL_SOCKET_, kReusePort) ? u64{abi::kBindReusePort} : 0) |
            (s->type == SOCK_SEQPACKET_ ? u64{abi::kBindMessages} : 0) | name_mode;
 }
 
@@ -51,8 +52,9 @@ void unlisten(Socket* s) {
     free_listener(s);
 }
 
-
-i64 socket_read(File* f, Cursor& c, i64) { return receive(static_cast<Socket*>(f), c, 0, 0, nullptr, nullptr, nullptr); }
+i64 socket_read(File* f, Cursor& c, i64) {
+    return receive(static_cast<Socket*>(f), c, 0, 0, nullptr, nullptr, nullptr);
+}
 i64 socket_write(File* f, Cursor& c, i64) { return send(static_cast<Socket*>(f), c, 0, 0, 0, nullptr); }
 
 u32 socket_poll(File* f) {
@@ -60,7 +62,8 @@ u32 socket_poll(File* f) {
     switch (s->mode) {
     case Mode::connection: return connection_poll(s);
     case Mode::listening:
-        return (s->first_pending || offered_to(s->listener) >= 0 ? POLLIN_ | POLLRDNORM_ : 0u) | (s->read_shut ? POLLIN_ | POLLHUP_ | POLLRDHUP_ : 0u);
+        return (s->first_pending || offered_to(s->listener) >= 0 ? POLLIN_ | POLLRDNORM_ : 0u) |
+               (s->read_shut ? POLLIN_ | POLLHUP_ | POLLRDHUP_ : 0u);
     case Mode::host: return poll_handle(s->handle, POLLIN_ | POLLOUT_ | POLLRDHUP_);
     case Mode::local: return local_poll(s);
     case Mode::route: return route_poll(s);
@@ -250,9 +253,9 @@ i64 sys_bind(const Args& c) {
     if (s->local_bytes == 0)
         return -EINVAL;
     s->listener = take_listener();
-    const i64 result = s->listener == kNoListener
-                           ? -ENOBUFS
-                           : host_call(abi::kBindAddress, s->listener, s->family, address(s->local), s->local_bytes, bind_flags(s));
+    const i64 result = s->listener == kNoListener ? -ENOBUFS
+                                                  : host_call(abi::kBindAddress, s->listener, s->family,
+                                                              address(s->local), s->local_bytes, bind_flags(s));
     if (result < 0) {
         s->local_bytes = 0;
         free_listener(s);
@@ -286,7 +289,8 @@ i64 sys_listen(const Args& c) {
     }
     if (s->mode == Mode::fresh && (s->listener = take_listener()) == kNoListener)
         return -ENOBUFS;
-    const i64 result = host_call(abi::kListen, s->listener, s->family, address(s->local), s->local_bytes, c.a[1], bind_flags(s));
+    const i64 result =
+        host_call(abi::kListen, s->listener, s->family, address(s->local), s->local_bytes, c.a[1], bind_flags(s));
     if (result < 0) {
         if (s->mode == Mode::fresh)
             free_listener(s);
@@ -411,7 +415,8 @@ i64 sys_connect(const Args& c) {
         return -EFAULT;
     i64 result;
     ref(s);
-    Socket* const own = s->type != SOCK_DGRAM_ && bytes >= 2 && !s->connected && !s->connecting ? own_listener(s, to, bytes) : nullptr;
+    Socket* const own =
+        s->type != SOCK_DGRAM_ && bytes >= 2 && !s->connected && !s->connecting ? own_listener(s, to, bytes) : nullptr;
     if (own)
         result = connect_own(s, own, to, bytes);
     else if (result = become_host(s); result == 0)

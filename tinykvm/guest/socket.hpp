@@ -1,6 +1,6 @@
 // What the files of sockets share. A socket becomes a listener or one of its connections (buffers shared with the host,
-// connection.cpp), a socket of the host behind a handle (socket_host.cpp), or one whose other end is in the machine as well
-// (local.hpp), by what the program does with it.
+// connection.cpp), a socket of the host behind a handle (socket_host.cpp), or one whose other end is in the machine as
+// well (local.hpp), by what the program does with it.
 #pragma once
 #include "tinykvm/guest/calls.hpp"
 
@@ -8,8 +8,16 @@ namespace gk {
 
 enum : u32 { AF_UNIX_ = 1, AF_INET_ = 2, AF_INET6_ = 10, AF_NETLINK_ = 16 };
 enum : u32 { SOCK_STREAM_ = 1, SOCK_DGRAM_ = 2, SOCK_SEQPACKET_ = 5 };
-enum : u32 { MSG_OOB_ = 1, MSG_PEEK_ = 2, MSG_CTRUNC_ = 8, MSG_TRUNC_ = 0x20, MSG_DONTWAIT_ = 0x40, MSG_WAITALL_ = 0x100, MSG_NOSIGNAL_ = 0x4000,
-             MSG_CMSG_CLOEXEC_ = 0x40000000 };
+enum : u32 {
+    MSG_OOB_ = 1,
+    MSG_PEEK_ = 2,
+    MSG_CTRUNC_ = 8,
+    MSG_TRUNC_ = 0x20,
+    MSG_DONTWAIT_ = 0x40,
+    MSG_WAITALL_ = 0x100,
+    MSG_NOSIGNAL_ = 0x4000,
+    MSG_CMSG_CLOEXEC_ = 0x40000000
+};
 enum : u32 { SOL_SOCKET_ = 1, IPPROTO_IP_ = 0, IPPROTO_TCP_ = 6, IPPROTO_IPV6_ = 41, SOL_NETLINK_ = 270 };
 inline constexpr u64 kAddressRoom = 128; // sockaddr_storage
 
@@ -20,7 +28,10 @@ struct Passed;
 struct RouteReply;
 
 // An integer option that the program set: the host hears of it once there is a host socket.
-struct SetOption { u32 level, name; i32 value; };
+struct SetOption {
+    u32 level, name;
+    i32 value;
+};
 inline constexpr u32 kMaxSetOptions = 24;
 
 inline constexpr u32 kNoListener = ~u32{0};
@@ -30,23 +41,24 @@ struct Socket : File {
     u32 family = 0, type = 0, protocol = 0;
     i32 handle = -1;
     u32 listener = kNoListener; // its number, from bind on
-    u32 slot = 0;             // of a connection
-    bool read_shut = false;   // of a listener: shut down, accepts no more
-    bool connected = false;   // host or local socket: connect() was told of success
-    bool connecting = false;  // host socket: the host is at it
-    bool error_told = false;  // connection: the program has had its error; what is left is the end of the file, and EPIPE
-    i32 linger = -1;          // SO_LINGER seconds; -1: off
+    u32 slot = 0;               // of a connection
+    bool read_shut = false;     // of a listener: shut down, accepts no more
+    bool connected = false;     // host or local socket: connect() was told of success
+    bool connecting = false;    // host socket: the host is at it
+    bool error_told =
+        false;       // connection: the program has had its error; what is left is the end of the file, and EPIPE
+    i32 linger = -1; // SO_LINGER seconds; -1: off
     u64 receive_timeout = 0, send_timeout = 0; // ns, 0: none
     u32 local_bytes = 0;
     u8 local[kAddressRoom] = {};
     SetOption options[kMaxSetOptions] = {};
     u32 option_count = 0;
-    Socket* next = nullptr;   // listening sockets and connections, for conns_updated()
+    Socket* next = nullptr; // listening sockets and connections, for conns_updated()
     Socket* previous = nullptr;
     u32 seen_rx = 0, seen_flags = 0;
-    LocalEnd* end = nullptr;  // of a local one
+    LocalEnd* end = nullptr;                               // of a local one
     bool urgent_in_line = false, pass_credentials = false; // SO_OOBINLINE, SO_PASSCRED
-    u32 route_port = 0;       // of a netlink route socket
+    u32 route_port = 0;                                    // of a netlink route socket
     RouteReply* replies = nullptr;
     u32 backlog = 0, pending_count = 0; // of a listener: the program's own connections that wait for accept
     Socket* first_pending = nullptr;
@@ -73,15 +85,17 @@ i64 host_connect(Socket*, u64 at, u64 bytes);
 i64 host_message(Socket*, Cursor&, u32 flags, bool send, u64 name, u32* name_bytes, u32* out_flags);
 
 // --- both ends in the machine (local.cpp, local_connect.cpp, passing.cpp)
-i64 local_receive(Socket*, Cursor&, u32 flags, u32* out_flags, Passed** passed); // what came with the bytes, or null: dropped
-i64 local_send(Socket*, Cursor&, u32 flags, Passed*);                           // takes it, sent or not
+i64 local_receive(Socket*, Cursor&, u32 flags, u32* out_flags,
+                  Passed** passed);                   // what came with the bytes, or null: dropped
+i64 local_send(Socket*, Cursor&, u32 flags, Passed*); // takes it, sent or not
 u32 local_poll(Socket*);
 void local_close(Socket*);
 i64 local_shutdown(Socket*, u64 how);
 i64 local_bytes_ready(const Socket*);
 i64 local_bytes_unsent(const Socket*);
 bool local_at_mark(const Socket*);
-Socket* own_listener(const Socket*, const u8* address, u32 bytes); // that a connection to this address would reach; or null
+Socket* own_listener(const Socket*, const u8* address,
+                     u32 bytes); // that a connection to this address would reach; or null
 i64 connect_own(Socket*, Socket* listener, const u8* address, u32 bytes);
 Socket* take_pending(Socket* listener);
 i64 passed_from(u64 control_at, u64 bytes, Passed*&); // what the program wants to send along

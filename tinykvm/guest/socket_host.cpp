@@ -4,7 +4,15 @@
 namespace gk {
 namespace {
 
-enum : u32 { kSocket = 41, kConnect = 42, kSendmsg = 46, kRecvmsg = 47, kBind = 49, kSetsockopt = 54, kGetsockopt = 55 };
+enum : u32 {
+    kSocket = 41,
+    kConnect = 42,
+    kSendmsg = 46,
+    kRecvmsg = 47,
+    kBind = 49,
+    kSetsockopt = 54,
+    kGetsockopt = 55
+};
 constexpr u32 kEnded = POLLERR_ | POLLHUP_;
 
 } // namespace
@@ -25,7 +33,8 @@ i64 become_host(Socket* s) {
         host_call(kSetsockopt, static_cast<u64>(handle), o.level, o.name, address(&o.value), sizeof(o.value));
     }
     if (s->mode == Mode::bound && !bound)
-        if (const i64 error = host_call(kBind, static_cast<u64>(handle), address(s->local), s->local_bytes); error < 0) {
+        if (const i64 error = host_call(kBind, static_cast<u64>(handle), address(s->local), s->local_bytes);
+            error < 0) {
             host_call(abi::kCloseHandle, static_cast<u64>(handle));
             return error;
         }
@@ -57,7 +66,8 @@ i64 host_connect(Socket* s, u64 at, u64 bytes) {
         }
         i32 status = 0;
         u32 length = sizeof(status);
-        host_call(kGetsockopt, static_cast<u64>(s->handle), 1 /*SOL_SOCKET*/, 4 /*SO_ERROR*/, address(&status), address(&length));
+        host_call(kGetsockopt, static_cast<u64>(s->handle), 1 /*SOL_SOCKET*/, 4 /*SO_ERROR*/, address(&status),
+                  address(&length));
         result = -static_cast<i64>(status);
     }
     s->connected |= result == 0;

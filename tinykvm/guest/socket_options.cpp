@@ -1,19 +1,42 @@
-// Options of sockets. Those of listeners and their connections shape traffic that the host carries: they are kept, so that
-// the program reads what it set, and handed over when the socket becomes one of the host.
+// Options of sockets. Those of listeners and their connections shape traffic that the host carries: they are kept, so
+// that the program reads what it set, and handed over when the socket becomes one of the host.
 #include "tinykvm/guest/socket.hpp"
 
 namespace gk {
 namespace {
 
 enum : u32 {
-    SO_REUSEADDR_ = 2, SO_TYPE_ = 3, SO_ERROR_ = 4, SO_DONTROUTE_ = 5, SO_BROADCAST_ = 6, SO_SNDBUF_ = 7, SO_RCVBUF_ = 8, SO_KEEPALIVE_ = 9,
-    SO_OOBINLINE_ = 10, SO_LINGER_ = 13, SO_REUSEPORT_ = 15, SO_PASSCRED_ = 16, SO_PEERCRED_ = 17, SO_RCVLOWAT_ = 18, SO_SNDLOWAT_ = 19,
-    SO_RCVTIMEO_ = 20, SO_SNDTIMEO_ = 21, SO_ACCEPTCONN_ = 30, SO_PROTOCOL_ = 38, SO_DOMAIN_ = 39, SO_RCVTIMEO_NEW_ = 66, SO_SNDTIMEO_NEW_ = 67,
+    SO_REUSEADDR_ = 2,
+    SO_TYPE_ = 3,
+    SO_ERROR_ = 4,
+    SO_DONTROUTE_ = 5,
+    SO_BROADCAST_ = 6,
+    SO_SNDBUF_ = 7,
+    SO_RCVBUF_ = 8,
+    SO_KEEPALIVE_ = 9,
+    SO_OOBINLINE_ = 10,
+    SO_LINGER_ = 13,
+    SO_REUSEPORT_ = 15,
+    SO_PASSCRED_ = 16,
+    SO_PEERCRED_ = 17,
+    SO_RCVLOWAT_ = 18,
+    SO_SNDLOWAT_ = 19,
+    SO_RCVTIMEO_ = 20,
+    SO_SNDTIMEO_ = 21,
+    SO_ACCEPTCONN_ = 30,
+    SO_PROTOCOL_ = 38,
+    SO_DOMAIN_ = 39,
+    SO_RCVTIMEO_NEW_ = 66,
+    SO_SNDTIMEO_NEW_ = 67,
 };
 constexpr u32 IPV6_V6ONLY_ = 26;
 constexpr u32 kBufferBytes = 212992;
-struct Timeval { i64 sec, usec; };
-struct Linger { i32 on, seconds; };
+struct Timeval {
+    i64 sec, usec;
+};
+struct Linger {
+    i32 on, seconds;
+};
 
 bool receiving(u32 name) { return name == SO_RCVTIMEO_ || name == SO_RCVTIMEO_NEW_; }
 bool is_timeout(u32 level, u32 name) {
@@ -61,13 +84,17 @@ void keep_option(Socket* s, u32 level, u32 name, i32 value) {
 i64 option_of_socket(Socket* s, u32 name, i32& value) {
     if (const SetOption* o = find_option(s, SOL_SOCKET_, name)) {
         // The kernel doubles buffer sizes for its own needs (socket(7)).
-        value = name == SO_SNDBUF_ || name == SO_RCVBUF_ ? o->value * 2 : name == SO_RCVLOWAT_ ? o->value : o->value != 0;
+        value = name == SO_SNDBUF_ || name == SO_RCVBUF_ ? o->value * 2
+                : name == SO_RCVLOWAT_                   ? o->value
+                                                         : o->value != 0;
         return 0;
     }
     switch (name) {
     case SO_TYPE_: value = static_cast<i32>(s->type); return 0;
     case SO_DOMAIN_: value = static_cast<i32>(s->family); return 0;
-    case SO_PROTOCOL_: value = s->family == AF_UNIX_ || s->family == AF_NETLINK_ ? 0 : s->type == SOCK_STREAM_ ? 6 : 17; return 0;
+    case SO_PROTOCOL_:
+        value = s->family == AF_UNIX_ || s->family == AF_NETLINK_ ? 0 : s->type == SOCK_STREAM_ ? 6 : 17;
+        return 0;
     case SO_ACCEPTCONN_: value = s->mode == Mode::listening; return 0;
     case SO_SNDBUF_:
     case SO_RCVBUF_: value = kBufferBytes; return 0;
@@ -77,7 +104,12 @@ i64 option_of_socket(Socket* s, u32 name, i32& value) {
         if (s->mode == Mode::connection)
             value = static_cast<i32>(connection_error(s));
         return 0;
-    case SO_REUSEADDR_: case SO_KEEPALIVE_: case SO_DONTROUTE_: case SO_BROADCAST_: case SO_OOBINLINE_: case SO_REUSEPORT_:
+    case SO_REUSEADDR_:
+    case SO_KEEPALIVE_:
+    case SO_DONTROUTE_:
+    case SO_BROADCAST_:
+    case SO_OOBINLINE_:
+    case SO_REUSEPORT_:
     case SO_PASSCRED_: return 0;
     default: return -ENOPROTOOPT;
     }
@@ -159,7 +191,8 @@ i64 sys_getsockopt(const Args& c) {
     }
     if (level == SOL_SOCKET_ && name == SO_PEERCRED_) {
         const bool known = s->family == AF_UNIX_ && (s->mode == Mode::local || s->mode == Mode::listening);
-        const u32 who[3] = {known ? gk_shared_page.pid : 0, known ? current->ids.user.effective : ~0u, known ? current->ids.group.effective : ~0u};
+        const u32 who[3] = {known ? gk_shared_page.pid : 0, known ? current->ids.user.effective : ~0u,
+                            known ? current->ids.group.effective : ~0u};
         return put_value(who, sizeof(who), c.a[3], c.a[4]);
     }
     i32 value = 0;

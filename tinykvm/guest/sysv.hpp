@@ -5,7 +5,12 @@
 
 namespace gk {
 
-enum IpcErrno : i64 { kTooBig = 7 /*E2BIG*/, kNoSpace = 28 /*ENOSPC*/, kNoMessage = 42 /*ENOMSG*/, kRemoved = 43 /*EIDRM*/ };
+enum IpcErrno : i64 {
+    kTooBig = 7 /*E2BIG*/,
+    kNoSpace = 28 /*ENOSPC*/,
+    kNoMessage = 42 /*ENOMSG*/,
+    kRemoved = 43 /*EIDRM*/
+};
 enum IpcFlag : u32 { kIpcCreate = 01000, kIpcExclusive = 02000, kIpcNoWait = 04000 };
 enum IpcCommand : u32 { kIpcRemove = 0, kIpcSet = 1, kIpcStat = 2, kIpcInfo = 3 };
 
@@ -23,14 +28,14 @@ static_assert(sizeof(IpcPerm) == 48);
 struct IpcWaiter {
     Thread* thread;
     IpcWaiter* next = nullptr;
-    u32 number = 0;         // of the semaphore that it waits for
+    u32 number = 0; // of the semaphore that it waits for
     bool for_zero = false;
 };
 
 struct IpcObject {
     IpcPerm perm;
     i32 id = 0;
-    bool removed = false;   // gone for everyone but those who still wait
+    bool removed = false; // gone for everyone but those who still wait
     IpcWaiter* waiters = nullptr;
 };
 
@@ -72,7 +77,8 @@ struct IpcTable {
             used += object != nullptr;
         return used;
     }
-    // What *get(2) does: `fits(object)` is its own check of one that is there, `create()` returns a new one or sets error.
+    // What *get(2) does: `fits(object)` is its own check of one that is there, `create()` returns a new one or sets
+    // error.
     template <class Fits, class Create>
     i64 get(i32 key, u32 flags, Fits fits, Create create) {
         u32 room = kMost;

@@ -71,7 +71,10 @@ i64 tell(const Queue& q, u64 at) {
 }
 
 i64 tell_limits(bool usage, u64 at) {
-    struct { i32 pool, map, max, mnb, mni, ssz, tql; u16 seg, pad; } info{};
+    struct {
+        i32 pool, map, max, mnb, mni, ssz, tql;
+        u16 seg, pad;
+    } info{};
     u64 messages = 0, bytes = 0;
     for (const Queue* q : queues.slots) {
         messages += q ? q->count : 0;

@@ -31,7 +31,11 @@ struct SetStat {
 };
 static_assert(sizeof(SetStat) == 104);
 
-struct Operation { u16 number; std::int16_t change; std::int16_t flags; };
+struct Operation {
+    u16 number;
+    std::int16_t change;
+    std::int16_t flags;
+};
 
 void free_set(SemaphoreSet* set) {
     release(set->semaphores, set->count * sizeof(Semaphore));
@@ -154,10 +158,15 @@ i64 tell_limits(bool usage, u64 at) {
     i32 semaphores = 0;
     for (const SemaphoreSet* set : sets.slots)
         semaphores += set ? static_cast<i32>(set->count) : 0;
-    const i32 limits[10] = {static_cast<i32>(kMostSets * kMostOfSet), static_cast<i32>(kMostSets),
-                            static_cast<i32>(kMostSets * kMostOfSet), static_cast<i32>(kMostSets * kMostOfSet),
-                            static_cast<i32>(kMostOfSet), static_cast<i32>(kMostOperations),
-                            static_cast<i32>(kMostOperations), usage ? static_cast<i32>(sets.count()) : 20, kMostValue,
+    const i32 limits[10] = {static_cast<i32>(kMostSets * kMostOfSet),
+                            static_cast<i32>(kMostSets),
+                            static_cast<i32>(kMostSets * kMostOfSet),
+                            static_cast<i32>(kMostSets * kMostOfSet),
+                            static_cast<i32>(kMostOfSet),
+                            static_cast<i32>(kMostOperations),
+                            static_cast<i32>(kMostOperations),
+                            usage ? static_cast<i32>(sets.count()) : 20,
+                            kMostValue,
                             usage ? semaphores : kMostValue};
     return put_user(at, limits) ? sets.highest() : -EFAULT;
 }

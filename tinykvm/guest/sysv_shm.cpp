@@ -103,7 +103,10 @@ i64 tell_limits(u64 at) {
 }
 
 i64 tell_usage(u64 at) {
-    struct { i32 used, pad; u64 total, resident, swapped, attempts, successes; } info{};
+    struct {
+        i32 used, pad;
+        u64 total, resident, swapped, attempts, successes;
+    } info{};
     info.used = static_cast<i32>(segments.count());
     for (const Segment* s : segments.slots)
         info.total += s ? (s->bytes + 4095) >> 12 : 0;

@@ -1,6 +1,7 @@
-// One row a system call that the guest kernel knows, by its x86-64 number. A row that is absent is told to the host once and
-// answered ENOSYS. "host_call" passes the arguments on unchanged, "handle_call" with the first descriptor as a handle, "path_call"
-// with the first descriptor as a folder's handle; "enosys_quiet" is refused on purpose, because programs ask and have another way.
+// One row a system call that the guest kernel knows, by its x86-64 number. A row that is absent is told to the host
+// once and answered ENOSYS. "host_call" passes the arguments on unchanged, "handle_call" with the first descriptor as a
+// handle, "path_call" with the first descriptor as a folder's handle; "enosys_quiet" is refused on purpose, because
+// programs ask and have another way.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
@@ -141,7 +142,7 @@ struct Table {
         rows[131] = sys_sigaltstack;
         rows[133] = sys_mknod;
         rows[135] = sys_personality;
-        rows[137] = sys_lone_path; // statfs
+        rows[137] = sys_lone_path;   // statfs
         rows[138] = sys_handle_call; // fstatfs
         rows[140] = sys_getpriority;
         rows[141] = sys_setpriority;
@@ -160,22 +161,22 @@ struct Table {
         rows[158] = sys_arch_prctl;
         rows[160] = sys_setrlimit;
         rows[161] = sys_eperm; // chroot
-        rows[162] = sys_zero; // sync
+        rows[162] = sys_zero;  // sync
         rows[164] = sys_eperm; // settimeofday
         rows[165] = sys_eperm; // mount
         rows[186] = sys_gettid;
         rows[187] = sys_handle_call; // readahead
-        rows[188] = sys_lone_path; // setxattr
-        rows[189] = sys_lone_path; // lsetxattr
+        rows[188] = sys_lone_path;   // setxattr
+        rows[189] = sys_lone_path;   // lsetxattr
         rows[190] = sys_handle_call; // fsetxattr
-        rows[191] = sys_lone_path; // getxattr
-        rows[192] = sys_lone_path; // lgetxattr
+        rows[191] = sys_lone_path;   // getxattr
+        rows[192] = sys_lone_path;   // lgetxattr
         rows[193] = sys_handle_call; // fgetxattr
-        rows[194] = sys_lone_path; // listxattr
-        rows[195] = sys_lone_path; // llistxattr
+        rows[194] = sys_lone_path;   // listxattr
+        rows[195] = sys_lone_path;   // llistxattr
         rows[196] = sys_handle_call; // flistxattr
-        rows[197] = sys_lone_path; // removexattr
-        rows[198] = sys_lone_path; // lremovexattr
+        rows[197] = sys_lone_path;   // removexattr
+        rows[198] = sys_lone_path;   // lremovexattr
         rows[199] = sys_handle_call; // fremovexattr
         rows[200] = sys_tkill;
         rows[201] = sys_time;
@@ -231,11 +232,11 @@ struct Table {
         rows[271] = sys_ppoll;
         rows[273] = sys_set_robust_list;
         rows[274] = sys_get_robust_list;
-        rows[275] = sys_einval; // splice: programs copy instead
-        rows[276] = sys_einval; // tee
+        rows[275] = sys_einval;      // splice: programs copy instead
+        rows[276] = sys_einval;      // tee
         rows[277] = sys_handle_call; // sync_file_range
-        rows[278] = sys_einval; // vmsplice
-        rows[280] = sys_path_call; // utimensat
+        rows[278] = sys_einval;      // vmsplice
+        rows[280] = sys_path_call;   // utimensat
         rows[281] = sys_epoll_pwait;
         rows[282] = sys_signalfd;
         rows[283] = sys_timerfd_create;

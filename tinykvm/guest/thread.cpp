@@ -6,8 +6,13 @@ namespace gk {
 namespace {
 
 enum : u64 {
-    kCloneVm = 0x100, kCloneSighand = 0x800, kCloneThread = 0x10000, kCloneSettls = 0x80000,
-    kCloneParentSettid = 0x100000, kCloneChildCleartid = 0x200000, kCloneChildSettid = 0x1000000,
+    kCloneVm = 0x100,
+    kCloneSighand = 0x800,
+    kCloneThread = 0x10000,
+    kCloneSettls = 0x80000,
+    kCloneParentSettid = 0x100000,
+    kCloneChildCleartid = 0x200000,
+    kCloneChildSettid = 0x1000000,
     kCloneVfork = 0x4000,
 };
 
@@ -35,7 +40,9 @@ void name_from_stack(Thread* t) {
             return;
         at += 8;
     } while (word != 0);
-    struct { u64 type, value; } entry;
+    struct {
+        u64 type, value;
+    } entry;
     for (; get_user(entry, at) && entry.type != 0; at += sizeof(entry)) {
         if (entry.type != 31)
             continue;
@@ -77,8 +84,8 @@ extern "C" void gk_boot() {
 }
 
 namespace {
-// libuv and others hand EAGAIN and EACCES to whoever asked for a child, and take EPERM for a bug of theirs. Perl, Ruby and shells sleep and
-// try again after EAGAIN, some for ever: a thread that is back at the same place is told EACCES.
+// libuv and others hand EAGAIN and EACCES to whoever asked for a child, and take EPERM for a bug of theirs. Perl, Ruby
+// and shells sleep and try again after EAGAIN, some for ever: a thread that is back at the same place is told EACCES.
 i64 refuse_process(u64 nr, u64 rsp) {
     constexpr u64 kRetryNs = 30'000'000'000;
     const u64 now = now_mono();
@@ -116,7 +123,8 @@ i64 sys_clone(const Args& c) {
     if (flags & kCloneChildCleartid)
         t->clear_child_tid = c.a[3];
     const u32 tid = t->tid;
-    if (((flags & kCloneParentSettid) && !put_user(c.a[2], tid)) || ((flags & kCloneChildSettid) && !put_user(c.a[3], tid))) {
+    if (((flags & kCloneParentSettid) && !put_user(c.a[2], tid)) ||
+        ((flags & kCloneChildSettid) && !put_user(c.a[3], tid))) {
         --live_threads;
         drop_credentials(t);
         free_thread(t);
@@ -177,7 +185,8 @@ i64 sys_set_robust_list(const Args& c) {
 }
 
 bool is_own_process(i32 pid) {
-    return pid == 0 || pid == static_cast<i32>(gk_shared_page.pid) || (threads[0] && pid == static_cast<i32>(threads[0]->tid));
+    return pid == 0 || pid == static_cast<i32>(gk_shared_page.pid) ||
+           (threads[0] && pid == static_cast<i32>(threads[0]->tid));
 }
 
 Thread* thread_of(i32 tid) {

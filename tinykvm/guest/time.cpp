@@ -143,8 +143,7 @@ i64 sys_clock_settime(const Args& c) {
     const i32 id = static_cast<i32>(c.a[0]);
     const Clock clock = clock_of(id);
     if (clock.kind == ClockKind::none || (clock.kind != ClockKind::realtime && id >= 0) || id == kRealtimeCoarse ||
-        id == kTai ||
-        id == kRealtimeAlarm)
+        id == kTai || id == kRealtimeAlarm)
         return -EINVAL;
     Timespec t;
     if (!get_user(t, c.a[1]))

@@ -8,9 +8,9 @@ namespace tinykvm::kvm {
 namespace {
 
 // Offsets in the first page; the TSS starts its own so that its limit covers the bitmap in the second page.
-constexpr std::uint64_t kGdtAt = 0;       // 10 entries
-constexpr std::uint64_t kIdtAt = 0x100;   // 32 entries of 16 bytes
-constexpr std::uint64_t kTssAt = 0x800;   // 104 bytes, then the bitmap
+constexpr std::uint64_t kGdtAt = 0;     // 10 entries
+constexpr std::uint64_t kIdtAt = 0x100; // 32 entries of 16 bytes
+constexpr std::uint64_t kTssAt = 0x800; // 104 bytes, then the bitmap
 constexpr std::uint64_t kTssHead = 104;
 constexpr std::uint64_t kBitmapBytes = 0x5b0 / 8 + 1; // up to the last of our ports
 constexpr std::uint64_t kStackAt = 2 * kPageSize;
@@ -56,10 +56,10 @@ void build_cpu_tables(const CpuTablesPlan& plan, std::span<std::byte> out) {
         std::uint64_t{kTssLimit & 0xffff} | ((tss & 0xffffff) << 16) | (0x89ull << 40) | (((tss >> 24) & 0xff) << 56));
     put(out, kGdtAt + kTssSelector + 8, tss >> 32);
 
-    put(out, kTssAt + 4, exception_stack_top(plan.base).value);                    // RSP0
+    put(out, kTssAt + 4, exception_stack_top(plan.base).value); // RSP0
     if (plan.always_switch_stacks)
         put(out, kTssAt + 0x24, exception_stack_top(plan.base).value); // IST1
-    put(out, kTssAt + 102, static_cast<std::uint16_t>(kTssHead));                  // I/O map base
+    put(out, kTssAt + 102, static_cast<std::uint16_t>(kTssHead));      // I/O map base
     std::memset(out.data() + kTssAt + kTssHead, 0xff, kBitmapBytes + 1);
     for (const std::uint16_t port : plan.ports) {
         if (port == 0)
@@ -103,10 +103,10 @@ kvm_sregs user_special_registers(GuestVirt tables, GuestPhys page_table_root, bo
     s.ldt.unusable = 1;
     s.cr0 = 0x80050033; // PG AM WP NE ET MP PE
     s.cr3 = page_table_root.value;
-    s.cr4 = 0x10620;    // FSGSBASE OSXMMEXCPT OSFXSR PAE
+    s.cr4 = 0x10620; // FSGSBASE OSXMMEXCPT OSFXSR PAE
     if (xsave)
         s.cr4 |= 0x40000; // OSXSAVE
-    s.efer = 0xd01;     // NXE LMA LME SCE
+    s.efer = 0xd01;       // NXE LMA LME SCE
     s.apic_base = 0xfee00900;
     return s;
 }

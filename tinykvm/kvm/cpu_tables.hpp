@@ -29,9 +29,9 @@ inline constexpr std::uint64_t kSyscallMask = 0x100 | 0x400 | 0x4000 | 0x40000 |
 inline constexpr std::uint64_t kOddFlags = 0x100 | 0x4000 | 0x40000 | 0x10000;
 
 struct CpuTablesPlan {
-    GuestVirt base;            // where the pages will be mapped
-    std::uint64_t stubs = 0;   // exception stub 0, 0 for none
-    std::uint64_t stride = 0;  // bytes between stubs
+    GuestVirt base;              // where the pages will be mapped
+    std::uint64_t stubs = 0;     // exception stub 0, 0 for none
+    std::uint64_t stride = 0;    // bytes between stubs
     std::uint16_t ports[3] = {}; // I/O ports that CPL 3 may use
     // An exception at CPL 0 is put on the exception stack too. Else a program has one there on a stack of its choice,
     // by single-stepping a SYSCALL behind MOV SS (CVE-2018-8897). On PVM no SYSCALL leads to CPL 0.
@@ -44,7 +44,8 @@ void build_cpu_tables(const CpuTablesPlan& plan, std::span<std::byte> out);
 // Top of the exception stack of a plan at `base`.
 GuestVirt exception_stack_top(GuestVirt base);
 
-// Special registers for CPL 3 code with these tables and this page-table root; `xsave`: CR4.OSXSAVE, which not all hosts take.
+// Special registers for CPL 3 code with these tables and this page-table root; `xsave`: CR4.OSXSAVE, which not all
+// hosts take.
 kvm_sregs user_special_registers(GuestVirt tables, GuestPhys page_table_root, bool xsave);
 
 } // namespace tinykvm::kvm

@@ -39,19 +39,19 @@ constexpr std::uint32_t kHide1C = bit(2) | bit(3) | bit(4) | bit(5) | bit(6) | b
                                   bit(17) | bit(18) | bit(21) | bit(24);
 // Leaf 7 EBX: SGX, HLE, RTM, MPX, PQM/PQE, Intel PT (aborted transactions would show exits to the guest).
 constexpr std::uint32_t kHide7B = bit(2) | bit(4) | bit(11) | bit(12) | bit(14) | bit(15) | bit(25);
-// Leaf 7 ECX: UMIP, PKU, OSPKE, WAITPKG, CET_SS, LA57, RDPID (its value would be the host's CPU), KL, ENQCMD, SGX_LC, PKS.
+// Leaf 7 ECX: UMIP, PKU, OSPKE, WAITPKG, CET_SS, LA57, RDPID (its value would be the host's CPU), KL, ENQCMD, SGX_LC,
+// PKS.
 constexpr std::uint32_t kHide7C =
     bit(2) | bit(3) | bit(4) | bit(5) | bit(7) | bit(16) | bit(22) | bit(23) | bit(29) | bit(30) | bit(31);
 // Leaf 7 EDX: UINTR, RTM_ALWAYS_ABORT, TSXLDTRK, PCONFIG, ARCH_LBR, CET_IBT, AMX (22, 24, 25), speculation controls.
-constexpr std::uint32_t kHide7D = bit(5) | bit(11) | bit(13) | bit(16) | bit(18) | bit(19) | bit(20) | bit(22) | bit(24) |
-                                  bit(25) | bit(26) | bit(27) | bit(28) | bit(29) | bit(30) | bit(31);
-constexpr std::uint32_t kAvx512Leaf7B =
-    bit(16) | bit(17) | bit(21) | bit(26) | bit(27) | bit(28) | bit(30) | bit(31);
+constexpr std::uint32_t kHide7D = bit(5) | bit(11) | bit(13) | bit(16) | bit(18) | bit(19) | bit(20) | bit(22) |
+                                  bit(24) | bit(25) | bit(26) | bit(27) | bit(28) | bit(29) | bit(30) | bit(31);
+constexpr std::uint32_t kAvx512Leaf7B = bit(16) | bit(17) | bit(21) | bit(26) | bit(27) | bit(28) | bit(30) | bit(31);
 constexpr std::uint32_t kAvx512Leaf7C = bit(1) | bit(6) | bit(11) | bit(12) | bit(14);
 constexpr std::uint32_t kAvx512Leaf7D = bit(2) | bit(3) | bit(8) | bit(23);
-constexpr std::uint32_t kAvxLeaf1C = bit(28) | bit(12) | bit(29);              // AVX, FMA, F16C
-constexpr std::uint32_t kAvxLeaf7B = bit(5);                                    // AVX2
-constexpr std::uint32_t kAvxLeaf7C = bit(9) | bit(10);                          // VAES, VPCLMULQDQ
+constexpr std::uint32_t kAvxLeaf1C = bit(28) | bit(12) | bit(29); // AVX, FMA, F16C
+constexpr std::uint32_t kAvxLeaf7B = bit(5);                      // AVX2
+constexpr std::uint32_t kAvxLeaf7C = bit(9) | bit(10);            // VAES, VPCLMULQDQ
 
 class Builder {
 public:
@@ -101,7 +101,8 @@ void narrow(Level level, Regs& leaf1, Regs& leaf7, std::uint64_t& xcr0) {
     const std::uint32_t b7 = level == Level::v2 ? 0 : level == Level::v3 ? kV3Leaf7B : kV4Leaf7B;
     const std::uint32_t need1 = level == Level::v2 ? kV2Leaf1C : kV3Leaf1C & ~bit(27);
     if ((leaf1.c & need1) != need1 || (leaf7.b & b7) != b7)
-        throw UserError(ExitCode::usage, "--cpu: this host's CPU has not all features of that baseline; choose a lower one");
+        throw UserError(ExitCode::usage,
+                        "--cpu: this host's CPU has not all features of that baseline; choose a lower one");
     leaf1.c &= c1 | bit(31);
     leaf7.b &= b7 | kAlways7B;
     leaf7.c = 0;
@@ -203,7 +204,8 @@ GuestCpu guest_cpu(const std::string& baseline, bool xsave) {
     const Regs ext0 = host(0x80000000);
     out.add(0x80000000, {std::min(ext0.a, 0x80000008u), ext0.b, ext0.c, ext0.d});
     Regs ext1 = host(0x80000001);
-    ext1.c &= bit(0) | bit(5) | bit(6) | bit(7) | bit(8) | bit(11) | bit(16) | bit(21); // LAHF, ABM, SSE4A, misaligned, prefetch, XOP, FMA4, TBM
+    ext1.c &= bit(0) | bit(5) | bit(6) | bit(7) | bit(8) | bit(11) | bit(16) |
+              bit(21); // LAHF, ABM, SSE4A, misaligned, prefetch, XOP, FMA4, TBM
     if (!(cpu.xcr0 & 0x4))
         ext1.c &= ~(bit(11) | bit(16));
     if (level != Level::native)

@@ -28,32 +28,36 @@ Kvm Kvm::open(const char* path) {
     if (!fd) {
         const int error = errno;
         if (error == ENOENT)
-            throw UserError(ExitCode::no_kvm,
-                            fmt::format("{} is missing: this host offers no KVM; load the kvm module (modprobe kvm_intel, "
-                                        "kvm_amd or kvm_pvm) or enable nested virtualisation",
-                                        path));
+            throw UserError(
+                ExitCode::no_kvm,
+                fmt::format("{} is missing: this host offers no KVM; load the kvm module (modprobe kvm_intel, "
+                            "kvm_amd or kvm_pvm) or enable nested virtualisation",
+                            path));
         if (error == EACCES || error == EPERM)
-            throw UserError(ExitCode::no_kvm,
-                            fmt::format("{} is not permitted: add yourself to the group that owns it (sudo usermod -aG kvm "
-                                        "$USER, then log in again)",
-                                        path));
+            throw UserError(
+                ExitCode::no_kvm,
+                fmt::format("{} is not permitted: add yourself to the group that owns it (sudo usermod -aG kvm "
+                            "$USER, then log in again)",
+                            path));
         throw UserError(ExitCode::no_kvm, fmt::format("{}: {}", path, std::strerror(error)));
     }
     const int version = ::ioctl(fd.get(), KVM_GET_API_VERSION, 0);
     if (version != KVM_API_VERSION)
-        throw UserError(ExitCode::no_kvm, fmt::format("{}: KVM API version {} (need {}): not a KVM device of this kernel",
-                                                      path, version, KVM_API_VERSION));
+        throw UserError(ExitCode::no_kvm,
+                        fmt::format("{}: KVM API version {} (need {}): not a KVM device of this kernel", path, version,
+                                    KVM_API_VERSION));
     Kvm kvm(std::move(fd));
     struct Need {
         unsigned long capability;
         const char* name;
     };
-    for (const Need need : {Need{KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY"}, Need{KVM_CAP_SYNC_REGS, "KVM_CAP_SYNC_REGS"},
-                            Need{KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT"},
-                            Need{KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID"}})
+    for (const Need need :
+         {Need{KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY"}, Need{KVM_CAP_SYNC_REGS, "KVM_CAP_SYNC_REGS"},
+          Need{KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT"}, Need{KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID"}})
         if (kvm.check(need.capability) <= 0)
-            throw UserError(ExitCode::no_kvm,
-                            fmt::format("{}: this kernel's KVM lacks {}; Linux 5.10 or newer is needed", path, need.name));
+            throw UserError(
+                ExitCode::no_kvm,
+                fmt::format("{}: this kernel's KVM lacks {}; Linux 5.10 or newer is needed", path, need.name));
     const int run_bytes = ::ioctl(kvm.fd_.get(), KVM_GET_VCPU_MMAP_SIZE, 0);
     if (run_bytes < 0)
         throw_refused("KVM_GET_VCPU_MMAP_SIZE");

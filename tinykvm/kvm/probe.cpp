@@ -54,7 +54,8 @@ public:
         plan.base = GuestVirt(kTables);
         plan.ports[0] = 0x5a0;
         build_cpu_tables(plan, memory_.bytes().subspan(kTables, kCpuTablesBytes));
-        std::memcpy(memory_.data() + kCode, tinykvm_probe_code, static_cast<std::size_t>(tinykvm_probe_end - tinykvm_probe_code));
+        std::memcpy(memory_.data() + kCode, tinykvm_probe_code,
+                    static_cast<std::size_t>(tinykvm_probe_end - tinykvm_probe_code));
         entry(kPml4) = kPdpt | kPresent | kWrite | kUser | kAccessed;
         entry(kPdpt) = kPd | kPresent | kWrite | kUser | kAccessed;
         entry(kPd) = kPt | kPresent | kWrite | kUser | kAccessed;
@@ -86,10 +87,11 @@ public:
                 continue;
             if (kind == ExitKind::io && vcpu_.io_port() == 0x5a0)
                 return;
-            throw UserError(ExitCode::no_kvm,
-                            fmt::format("/dev/kvm: a one-page test machine stopped with exit reason {} at {:#x}: this host's KVM "
-                                        "does not run 64-bit user code; see docs/HOSTS.md",
-                                        vcpu_.reason(), vcpu_.regs().rip));
+            throw UserError(
+                ExitCode::no_kvm,
+                fmt::format("/dev/kvm: a one-page test machine stopped with exit reason {} at {:#x}: this host's KVM "
+                            "does not run 64-bit user code; see docs/HOSTS.md",
+                            vcpu_.reason(), vcpu_.regs().rip));
         }
     }
 
@@ -126,11 +128,13 @@ HostKind probe(std::optional<TinyMachine>& made, const Kvm& kvm) {
     machine.run_to_out();
     kind.pvm_door = (machine.vcpu().regs().rax & 3) == 3;
     if (!kind.pvm_door && !machine.has_xcr0())
-        throw UserError(ExitCode::no_kvm, "/dev/kvm: this host's KVM refuses KVM_SET_XCRS, which machines need; see docs/HOSTS.md");
+        throw UserError(ExitCode::no_kvm,
+                        "/dev/kvm: this host's KVM refuses KVM_SET_XCRS, which machines need; see docs/HOSTS.md");
     // PVM runs the guest with the host's own XCR0: its programs could keep AVX registers that nobody puts back.
     if (kind.pvm_door && !kind.xsave && host_has_xsave())
-        throw UserError(ExitCode::no_kvm, "/dev/kvm: this host has XSAVE but its KVM refuses it to machines (KVM_SET_SREGS with "
-                                          "CR4.OSXSAVE), and on PVM both must agree; see docs/HOSTS.md");
+        throw UserError(ExitCode::no_kvm,
+                        "/dev/kvm: this host has XSAVE but its KVM refuses it to machines (KVM_SET_SREGS with "
+                        "CR4.OSXSAVE), and on PVM both must agree; see docs/HOSTS.md");
     std::uint64_t& data_entry = machine.entry(kPt + kData / kPageSize * 8);
     machine.run_to_out();
     const bool set_first = (data_entry & kDirty) != 0;
@@ -146,7 +150,8 @@ HostKind probe(std::optional<TinyMachine>& made, const Kvm& kvm) {
 } // namespace
 
 const HostKind& host_kind(const Kvm& kvm) {
-    // Not std::call_once: an exception would cross glibc's pthread_once(), which the C++ runtime linked into us cannot unwind.
+    // Not std::call_once: an exception would cross glibc's pthread_once(), which the C++ runtime linked into us cannot
+    // unwind.
     static std::mutex mutex;
     static std::optional<HostKind> kind;
     std::optional<TinyMachine> machine; // takes a millisecond to go, which other threads need not wait for
@@ -158,9 +163,10 @@ const HostKind& host_kind(const Kvm& kvm) {
     } catch (const HostError& error) {
         if (is_shortage(error.code().value()))
             throw;
-        throw UserError(ExitCode::no_kvm, fmt::format("/dev/kvm: this host's KVM does not run a one-page test machine: {}; "
-                                                      "see docs/HOSTS.md",
-                                                      error.what()));
+        throw UserError(ExitCode::no_kvm,
+                        fmt::format("/dev/kvm: this host's KVM does not run a one-page test machine: {}; "
+                                    "see docs/HOSTS.md",
+                                    error.what()));
     }
     return *kind;
 }

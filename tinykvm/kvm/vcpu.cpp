@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
-#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/must_hold.hpp"
 
 namespace tinykvm::kvm {
 

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/base/path_text.hpp"
+#include "tinykvm/guest/abi.hpp"
 
 namespace tinykvm {
 
@@ -79,8 +79,9 @@ std::int64_t refuse(CallContext& call, const char* name, const std::string& path
     if (opened.error == kOwnPath) {
         call.own_path = opened.path;
         if (call.explain && call.policy.is_on_host(opened.path))
-            call.explain(fmt::format("{} \"{}\": the machine's own; --allow-read={} or --allow-write={} would show the host's", name, path,
-                                     opened.path, opened.path));
+            call.explain(
+                fmt::format("{} \"{}\": the machine's own; --allow-read={} or --allow-write={} would show the host's",
+                            name, path, opened.path, opened.path));
         return -kOwnPath;
     }
     return refuse(call, name, path, opened.error, opened.refused);
@@ -179,8 +180,8 @@ std::int64_t store_address(GuestMemory& memory, const SocketAddress& address, Gu
         return -EFAULT;
     if (*given < 0)
         return -EINVAL;
-    const std::size_t bytes = std::min<std::size_t>({static_cast<std::size_t>(*given), address.length,
-                                                     sizeof address.storage});
+    const std::size_t bytes =
+        std::min<std::size_t>({static_cast<std::size_t>(*given), address.length, sizeof address.storage});
     if (!memory.write(at, std::as_bytes(std::span(&address.storage, 1)).first(bytes)) ||
         !memory.store(room, static_cast<std::int32_t>(address.length)))
         return -EFAULT;

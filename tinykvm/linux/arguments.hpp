@@ -19,7 +19,9 @@ inline constexpr std::uint64_t kMaxIov = 1024;
 // MAX_RW_COUNT of Linux: one call moves no more.
 inline constexpr std::uint64_t kMaxTransfer = 0x7fff'f000;
 
-inline std::int32_t int_arg(std::uint64_t value) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(value)); }
+inline std::int32_t int_arg(std::uint64_t value) {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(value));
+}
 inline GuestVirt address_arg(std::uint64_t value) { return GuestVirt(value); }
 
 // The value of a host call just made, or -errno.
@@ -47,8 +49,8 @@ struct Target {
     UniqueFd opened;
     int fd = -1;
     std::int64_t error = 0;
-    std::string path;   // canonical
-    std::string link;   // see OpenedPath
+    std::string path; // canonical
+    std::string link; // see OpenedPath
     Rights rights = 0;
 };
 Target look_up(CallContext& call, const char* name, const AtPath& at, bool follow);

@@ -99,8 +99,7 @@ std::int64_t call_fchownat(CallContext& call, const CallArgs& args) {
     if (flags & ~(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH))
         return -EINVAL;
     const AtPath at = at_path(call, args.arg[0], args.arg[1], flags);
-    return change_owner(look_up_to_change(call, "chown", at, !(flags & AT_SYMLINK_NOFOLLOW)), args.arg[2],
-                        args.arg[3]);
+    return change_owner(look_up_to_change(call, "chown", at, !(flags & AT_SYMLINK_NOFOLLOW)), args.arg[2], args.arg[3]);
 }
 
 std::int64_t call_utimensat(CallContext& call, const CallArgs& args) {
@@ -108,8 +107,7 @@ std::int64_t call_utimensat(CallContext& call, const CallArgs& args) {
     if (flags & ~(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH))
         return -EINVAL;
     std::array<timespec, 2> times{timespec{0, UTIME_NOW}, timespec{0, UTIME_NOW}};
-    if (args.arg[2] != 0 &&
-        !call.memory.read(address_arg(args.arg[2]), std::as_writable_bytes(std::span(times))))
+    if (args.arg[2] != 0 && !call.memory.read(address_arg(args.arg[2]), std::as_writable_bytes(std::span(times))))
         return -EFAULT;
     // A null path means the descriptor (futimens), and then there are no flags.
     if (args.arg[1] == 0 && flags != 0)
@@ -123,10 +121,13 @@ std::int64_t call_utimensat(CallContext& call, const CallArgs& args) {
 
 // getxattr, setxattr, listxattr, removexattr and their kin, once it is known that there is such a file.
 std::int64_t call_no_xattr(CallContext& call, const CallArgs& args) {
-    const auto is = [&](std::initializer_list<long> calls) { return std::find(calls.begin(), calls.end(), long{args.nr}) != calls.end(); };
+    const auto is = [&](std::initializer_list<long> calls) {
+        return std::find(calls.begin(), calls.end(), long{args.nr}) != calls.end();
+    };
     const bool by_handle = is({SYS_fgetxattr, SYS_fsetxattr, SYS_flistxattr, SYS_fremovexattr});
     const bool of_link = is({SYS_lgetxattr, SYS_lsetxattr, SYS_llistxattr, SYS_lremovexattr});
-    const AtPath at = by_handle ? handle_itself(args.arg[0]) : at_path(call, static_cast<std::uint64_t>(AT_FDCWD), args.arg[0], 0);
+    const AtPath at =
+        by_handle ? handle_itself(args.arg[0]) : at_path(call, static_cast<std::uint64_t>(AT_FDCWD), args.arg[0], 0);
     const Target target = look_up(call, "xattr", at, !of_link);
     return target.error != 0 ? target.error : -EOPNOTSUPP;
 }

@@ -22,7 +22,8 @@ struct CallContext {
     GuestMemory& memory;
     HandleTable& handles;
     const Policy& policy;
-    // Called at most once a call with one line such as: open "/etc/passwd": not permitted; --allow-read=/etc/passwd would allow it
+    // Called at most once a call with one line such as: open "/etc/passwd": not permitted; --allow-read=/etc/passwd
+    // would allow it
     std::function<void(const std::string&)> explain;
     // What /proc/self tells of this machine.
     SelfFacts self = {};

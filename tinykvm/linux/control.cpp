@@ -78,16 +78,12 @@ std::int64_t call_ioctl(CallContext& call, const CallArgs& args) {
         if (::ioctl(fd, FIONREAD, &pending) != 0)
             return -errno;
         return call.memory.store(address_arg(args.arg[2]), pending) ? 0 : -EFAULT;
-    case TIOCGWINSZ:
-        return terminal_ioctl(call, fd, TIOCGWINSZ, kWinsizeBytes, args.arg[2]);
-    case TCGETS:
-        return terminal_ioctl(call, fd, TCGETS, kTermiosBytes, args.arg[2]);
+    case TIOCGWINSZ: return terminal_ioctl(call, fd, TIOCGWINSZ, kWinsizeBytes, args.arg[2]);
+    case TCGETS: return terminal_ioctl(call, fd, TCGETS, kTermiosBytes, args.arg[2]);
     case TCSETS:
     case TCSETSW:
-    case TCSETSF:
-        return ::isatty(fd) ? -EPERM : -ENOTTY; // the terminal is the user's
-    default:
-        return -ENOTTY;
+    case TCSETSF: return ::isatty(fd) ? -EPERM : -ENOTTY; // the terminal is the user's
+    default: return -ENOTTY;
     }
 }
 
@@ -99,8 +95,7 @@ std::int64_t call_fcntl(CallContext& call, const CallArgs& args) {
     const std::int32_t number = int_arg(args.arg[0]);
     const std::uint32_t flags = handle->info.flags;
     switch (const int command = int_arg(args.arg[1])) {
-    case F_GETFL:
-        return flags & ~static_cast<std::uint32_t>(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC);
+    case F_GETFL: return flags & ~static_cast<std::uint32_t>(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC);
     case F_SETFL: {
         const bool append = (args.arg[2] & O_APPEND) != 0;
         if (append != ((flags & O_APPEND) != 0))
@@ -108,18 +103,14 @@ std::int64_t call_fcntl(CallContext& call, const CallArgs& args) {
         return 0;
     }
     case F_GETLK:
-    case F_OFD_GETLK:
-        return lock_range(call, number, F_OFD_GETLK, args.arg[2]);
+    case F_OFD_GETLK: return lock_range(call, number, F_OFD_GETLK, args.arg[2]);
     case F_SETLK:
     case F_SETLKW:
     case F_OFD_SETLK:
-    case F_OFD_SETLKW:
-        return lock_range(call, number, F_OFD_SETLK, args.arg[2]);
+    case F_OFD_SETLKW: return lock_range(call, number, F_OFD_SETLK, args.arg[2]);
     case F_GET_SEALS:
-    case F_ADD_SEALS:
-        return memfd_seals(call, number, *handle, command, args.arg[2]);
-    default:
-        return -EINVAL;
+    case F_ADD_SEALS: return memfd_seals(call, number, *handle, command, args.arg[2]);
+    default: return -EINVAL;
     }
 }
 

@@ -11,7 +11,10 @@ namespace {
 
 // Options, among the flags.
 constexpr std::uint32_t kV6Only = 1u << 30;
-struct Switch { std::uint32_t flag; int option; };
+struct Switch {
+    std::uint32_t flag;
+    int option;
+};
 constexpr Switch kSwitches[] = {
     {1u << 29, SO_BROADCAST}, {1u << 28, SO_REUSEADDR}, {1u << 27, SO_REUSEPORT}}; // of SOL_SOCKET
 

@@ -11,10 +11,10 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/arguments.hpp"
 #include "tinykvm/linux/creation_mask.hpp"
 #include "tinykvm/linux/handlers.hpp"
-#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm {
 
@@ -77,8 +77,8 @@ std::int64_t rename_places(CallContext& call, const CallArgs& args, unsigned fla
         return refuse(call, "rename", to.asked, to.found.error, to.found.refused);
     if (to.found.must_be_directory && !from.found.is_directory)
         return -ENOTDIR;
-    return result_of(::syscall(SYS_renameat2, from.found.folder.get(), from.found.name.c_str(),
-                               to.found.folder.get(), to.found.name.c_str(), flags));
+    return result_of(::syscall(SYS_renameat2, from.found.folder.get(), from.found.name.c_str(), to.found.folder.get(),
+                               to.found.name.c_str(), flags));
 }
 
 } // namespace
@@ -168,8 +168,8 @@ std::int64_t link_handle(CallContext& call, const CallArgs& args) {
         return error;
     if (to.found.must_be_directory)
         return -ENOENT;
-    return result_of(::linkat(AT_FDCWD, host_path_of(handle->file->fd()).c_str(), to.found.folder.get(), to.found.name.c_str(),
-                              AT_SYMLINK_FOLLOW));
+    return result_of(::linkat(AT_FDCWD, host_path_of(handle->file->fd()).c_str(), to.found.folder.get(),
+                              to.found.name.c_str(), AT_SYMLINK_FOLLOW));
 }
 
 } // namespace
@@ -190,8 +190,8 @@ std::int64_t call_linkat(CallContext& call, const CallArgs& args) {
         return error;
     if (to.found.must_be_directory)
         return -ENOENT;
-    return result_of(::linkat(from.found.folder.get(), from.found.name.c_str(), to.found.folder.get(),
-                              to.found.name.c_str(), 0));
+    return result_of(
+        ::linkat(from.found.folder.get(), from.found.name.c_str(), to.found.folder.get(), to.found.name.c_str(), 0));
 }
 
 // Any text may be a target: where it leads is checked when it is followed.

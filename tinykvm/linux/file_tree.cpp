@@ -53,7 +53,9 @@ FileTree::FileTree() : root_(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) {
         throw_errno("open /");
     const int probe = open_beneath(root_.get(), ".", O_PATH, 0);
     if (probe < 0)
-        throw HostError(-probe, "openat2 / (needs Linux 5.6, and no seccomp filter against it as that of systemd's RestrictSUIDSGID=)");
+        throw HostError(
+            -probe,
+            "openat2 / (needs Linux 5.6, and no seccomp filter against it as that of systemd's RestrictSUIDSGID=)");
     ::close(probe);
 }
 
@@ -83,8 +85,8 @@ void FileTree::unmount(const std::string& guest) {
 }
 
 const FileTree::Mount* FileTree::mount_of(std::string_view path) const {
-    const auto found = std::find_if(mounts_.begin(), mounts_.end(),
-                                    [&](const Mount& mount) { return is_beneath(path, mount.guest); });
+    const auto found =
+        std::find_if(mounts_.begin(), mounts_.end(), [&](const Mount& mount) { return is_beneath(path, mount.guest); });
     return found == mounts_.end() ? nullptr : &*found;
 }
 
@@ -117,8 +119,10 @@ int FileTree::open(const std::string& path, int flags, unsigned mode) const {
 namespace {
 
 bool same_file(int fd, int other) {
-    struct stat a {}, b {};
-    return fd >= 0 && other >= 0 && ::fstat(fd, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    struct stat a {
+    }, b{};
+    return fd >= 0 && other >= 0 && ::fstat(fd, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 } // namespace

@@ -28,7 +28,8 @@ public:
     // Opens with O_PATH to see what is there; of any file system. For walking only: what a guest gets comes from open.
     int look(const std::string& path) const;
 
-    // The path that a folder has now, which was opened as `was`: another one after a rename. "" when it is gone or has left the tree.
+    // The path that a folder has now, which was opened as `was`: another one after a rename. "" when it is gone or has
+    // left the tree.
     std::string path_now(int folder, const std::string& was) const;
 
     bool is_mount(std::string_view path) const;

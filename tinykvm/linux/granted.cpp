@@ -45,8 +45,7 @@ bool parse_range(const std::string& key, const std::string& text, std::string_vi
     unsigned most = 0;
     if (::inet_pton(AF_INET, address.c_str(), &four) == 1) {
         grant.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-        std::copy_n(reinterpret_cast<const std::uint8_t*>(&four), sizeof four,
-                    grant.bytes.begin() + kMappedBits / 8);
+        std::copy_n(reinterpret_cast<const std::uint8_t*>(&four), sizeof four, grant.bytes.begin() + kMappedBits / 8);
         most = 32;
     } else if (::inet_pton(AF_INET6, address.c_str(), &six) == 1) {
         std::copy_n(reinterpret_cast<const std::uint8_t*>(&six), sizeof six, grant.bytes.begin());
@@ -93,8 +92,7 @@ std::vector<NetGrant> own_addresses(std::uint16_t port) {
     for (const ifaddrs* at = list; at; at = at->ifa_next) {
         if (!at->ifa_addr)
             continue;
-        const socklen_t bytes =
-            at->ifa_addr->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+        const socklen_t bytes = at->ifa_addr->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
         if (const auto address = net_address(at->ifa_addr, bytes))
             own.push_back(range(address->bytes, 128, port));
     }
@@ -127,8 +125,7 @@ NetGrant parse_net_grant(const std::string& key, const std::string& text) {
         host = host.substr(1, close - 1);
         if (host.find(':') == host.npos)
             bad(key, text, "brackets are for IPv6 addresses");
-    } else if (const auto colon = host.find(':');
-               colon != host.npos && host.find(':', colon + 1) == host.npos) {
+    } else if (const auto colon = host.find(':'); colon != host.npos && host.find(':', colon + 1) == host.npos) {
         port = host.substr(colon);
         host = host.substr(0, colon);
     }
@@ -144,8 +141,7 @@ NetGrant parse_net_grant(const std::string& key, const std::string& text) {
         grant.kind = NetGrant::Kind::own_host;
     } else if (!parse_range(key, text, host, grant)) {
         if (!is_name(host))
-            bad(key, text,
-                "write *, an address, ADDRESS/BITS, a host name or host, each with :PORT if need be");
+            bad(key, text, "write *, an address, ADDRESS/BITS, a host name or host, each with :PORT if need be");
         grant.kind = NetGrant::Kind::name;
         grant.name = host;
     }
@@ -179,10 +175,8 @@ bool in_range(const Bytes& address, const Bytes& from, unsigned bits) {
 
 std::vector<NetGrant> ranges_of(const NetGrant& grant, bool resolve) {
     switch (grant.kind) {
-    case NetGrant::Kind::range:
-        return {grant};
-    case NetGrant::Kind::own_host:
-        return own_addresses(grant.port);
+    case NetGrant::Kind::range: return {grant};
+    case NetGrant::Kind::own_host: return own_addresses(grant.port);
     case NetGrant::Kind::name: {
         std::vector<NetGrant> ranges;
         if (resolve || grant.name == "localhost")
@@ -190,8 +184,7 @@ std::vector<NetGrant> ranges_of(const NetGrant& grant, bool resolve) {
                 ranges.push_back(range(address.bytes, 128, grant.port));
         return ranges;
     }
-    default:
-        return {};
+    default: return {};
     }
 }
 
@@ -208,14 +201,12 @@ NetGrants::NetGrants(const std::vector<NetGrant>& grants) {
 
 bool NetGrants::covers(const NetAddress& address) const {
     return std::ranges::any_of(ranges_, [&](const Range& each) {
-        return (each.port == 0 || each.port == address.port) &&
-               in_range(address.bytes, each.bytes, each.bits);
+        return (each.port == 0 || each.port == address.port) && in_range(address.bytes, each.bytes, each.bits);
     });
 }
 
 bool NetGrants::covers_unix_path(const std::string& canonical) const {
-    return std::ranges::any_of(unix_paths_,
-                               [&](const std::string& path) { return is_beneath(canonical, path); });
+    return std::ranges::any_of(unix_paths_, [&](const std::string& path) { return is_beneath(canonical, path); });
 }
 
 bool NetGrants::covers_unix_name(const std::string& name) const {

@@ -71,7 +71,6 @@ private:
 // The ranges that a grant stands for; none for Unix sockets. A name is looked up only with `resolve`.
 std::vector<NetGrant> ranges_of(const NetGrant& grant, bool resolve);
 bool fits_unix_name(const std::string& name, const std::string& granted);
-bool in_range(const std::array<std::uint8_t, 16>& address, const std::array<std::uint8_t, 16>& range,
-              unsigned bits);
+bool in_range(const std::array<std::uint8_t, 16>& address, const std::array<std::uint8_t, 16>& range, unsigned bits);
 
 } // namespace tinykvm

@@ -12,10 +12,10 @@
 #include <optional>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/datagram_socket.hpp"
 #include "tinykvm/linux/handles.hpp"
-#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/policy.hpp"
 
 namespace tinykvm {
@@ -39,10 +39,10 @@ int stdio_number(const std::string& path) {
 void check(const HandleState& state) {
     if (state.number < 0 || state.number > kHighestNumber)
         bad_state(state, "impossible number");
-    const bool by_path = state.kind == HandleKind::file || state.kind == HandleKind::directory ||
-                         state.kind == HandleKind::device;
-    if (by_path && (!state.path.starts_with('/') || state.path.size() > kMaxPath ||
-                    state.path.find('\0') != std::string::npos))
+    const bool by_path =
+        state.kind == HandleKind::file || state.kind == HandleKind::directory || state.kind == HandleKind::device;
+    if (by_path &&
+        (!state.path.starts_with('/') || state.path.size() > kMaxPath || state.path.find('\0') != std::string::npos))
         bad_state(state, "impossible path");
     if (state.kind == HandleKind::stdio && stdio_number(state.path) < 0)
         bad_state(state, "unknown standard stream");
@@ -89,8 +89,8 @@ void restore_memfd(const HandleState& state, Handle& handle) {
         throw_errno(fmt::format("restore memfd {}", state.path));
     std::size_t done = 0;
     while (done < state.content.size()) {
-        const ssize_t n = ::pwrite(fd.get(), state.content.data() + done, state.content.size() - done,
-                                   static_cast<off_t>(done));
+        const ssize_t n =
+            ::pwrite(fd.get(), state.content.data() + done, state.content.size() - done, static_cast<off_t>(done));
         if (n <= 0)
             throw_errno(fmt::format("restore memfd {}", state.path));
         done += static_cast<std::size_t>(n);
@@ -183,13 +183,15 @@ void restore_path(const HandleState& state, const Policy& policy, Handle& handle
         return;
     }
     const int flags = static_cast<int>(state.flags) & ~(O_CREAT | O_EXCL | O_TRUNC);
-    OpenedPath opened = state.number == abi::kHandleCwd ? open_start_folder(policy, state.path, flags) : policy.open(state.path, flags, 0, {});
+    OpenedPath opened = state.number == abi::kHandleCwd ? open_start_folder(policy, state.path, flags)
+                                                        : policy.open(state.path, flags, 0, {});
     HandleInfo now;
     if (opened.error == 0)
         opened.error = opened.fd ? describe(opened, state.flags, now) : ENOENT;
     if (opened.error != 0)
-        handle.lost_why = opened.refused.empty() ? fmt::format("cannot be opened here ({})", std::strerror(opened.error))
-                                                 : fmt::format("not permitted; {}", opened.refused);
+        handle.lost_why = opened.refused.empty()
+                              ? fmt::format("cannot be opened here ({})", std::strerror(opened.error))
+                              : fmt::format("not permitted; {}", opened.refused);
     else if (!same_file(state, now))
         handle.lost_why = "is not the file that it was at the snapshot";
     else {
@@ -267,12 +269,8 @@ HandleTable HandleTable::restore(const std::vector<HandleState>& states, const P
         handle.info.type = state.type;
         handle.info.protocol = state.protocol;
         switch (state.kind) {
-        case HandleKind::stdio:
-            handle.file = HostFile::borrowed(stdio_number(state.path));
-            break;
-        case HandleKind::memfd:
-            restore_memfd(state, handle);
-            break;
+        case HandleKind::stdio: handle.file = HostFile::borrowed(stdio_number(state.path)); break;
+        case HandleKind::memfd: restore_memfd(state, handle); break;
         case HandleKind::socket:
             if (names_port(state.bound) ? restore_bound(state, policy, handle) : restore_anew(state, policy, handle))
                 break;
@@ -281,8 +279,7 @@ HandleTable HandleTable::restore(const std::vector<HandleState>& states, const P
             handle.lost = state.kind == HandleKind::socket ? ECONNRESET : EIO;
             handle.lost_why = "was open at the snapshot, and connections do not outlive one";
             break;
-        default:
-            restore_path(state, policy, handle);
+        default: restore_path(state, policy, handle);
         }
         if (handle.lost != 0 && !handle.anew)
             warnings.push_back(fmt::format("handle {} {} \"{}\": {}", state.number,

@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <csignal>
 
-#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/datagram_socket.hpp"
 #include "tinykvm/linux/policy.hpp"
@@ -56,7 +56,8 @@ bool is_connected(int fd) {
 
 // Polls as a datagram socket that has one, or has none.
 int ready_fd(bool readable) {
-    static const UniqueFd with(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)), without(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    static const UniqueFd with(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)),
+        without(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     return readable ? with.get() : without.get();
 }
 
@@ -65,23 +66,22 @@ std::shared_ptr<const HostFile> own_file(UniqueFd fd) { return std::make_shared<
 UniqueFd private_copy(const Handle& handle) {
     const int fd = handle.file->fd();
     switch (handle.info.kind) {
-    case HandleKind::directory:
-        return UniqueFd(::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    case HandleKind::directory: return UniqueFd(::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     case HandleKind::file: {
         const int access = static_cast<int>(handle.info.flags) & O_ACCMODE;
         return UniqueFd(::open(host_path_of(fd).c_str(), access | O_NONBLOCK | O_CLOEXEC));
     }
-    default:
-        errno = EINVAL;
-        return UniqueFd();
+    default: errno = EINVAL; return UniqueFd();
     }
 }
 
 // Whether a handle may stand for another in a snapshot: the same file, opened for the same.
 bool same_file(const Handle& a, const Handle& b) {
-    if (a.info.kind != b.info.kind || a.info.path != b.info.path || a.lost != b.lost || ((a.info.flags ^ b.info.flags) & (O_ACCMODE | O_PATH)) != 0)
+    if (a.info.kind != b.info.kind || a.info.path != b.info.path || a.lost != b.lost ||
+        ((a.info.flags ^ b.info.flags) & (O_ACCMODE | O_PATH)) != 0)
         return false;
-    struct stat x {}, y {};
+    struct stat x {
+    }, y{};
     return a.file == b.file || (a.info.kind == HandleKind::file && a.file && b.file && ::fstat(a.file->fd(), &x) == 0 &&
                                 ::fstat(b.file->fd(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
 }
@@ -99,11 +99,10 @@ int describe(const OpenedPath& opened, std::uint32_t flags, HandleInfo& info) {
     struct stat status {};
     if (::fstat(opened.fd.get(), &status) != 0)
         return errno;
-    info.kind = opened.stdio                                             ? HandleKind::stdio
-                : S_ISDIR(status.st_mode)                                ? HandleKind::directory
-                : S_ISREG(status.st_mode) || S_ISLNK(status.st_mode) ||
-                          S_ISBLK(status.st_mode)                        ? HandleKind::file
-                                                                         : HandleKind::device;
+    info.kind = opened.stdio                                                                    ? HandleKind::stdio
+                : S_ISDIR(status.st_mode)                                                       ? HandleKind::directory
+                : S_ISREG(status.st_mode) || S_ISLNK(status.st_mode) || S_ISBLK(status.st_mode) ? HandleKind::file
+                                                                                                : HandleKind::device;
     info.path = opened.path;
     info.flags = flags;
     info.rights = opened.rights;
@@ -163,7 +162,8 @@ HandleTable::HandleTable(const Policy& policy, std::uint32_t limit) : limit_(std
 }
 
 HandleTable::HandleTable(std::shared_ptr<const HandleBase> base, std::uint32_t limit)
-    : base_(std::move(base)), limit_(std::max<std::uint32_t>(limit, static_cast<std::uint32_t>(base_->handles_.size()))) {
+    : base_(std::move(base)),
+      limit_(std::max<std::uint32_t>(limit, static_cast<std::uint32_t>(base_->handles_.size()))) {
     ignore_write_signals();
     slots_.resize(limit_);
     for (std::size_t n = 0; n < base_->handles_.size(); ++n)
@@ -230,7 +230,8 @@ void HandleTable::set_bound(std::int32_t number, std::vector<std::uint8_t> addre
 
 bool HandleTable::is_shared(std::int32_t number) const {
     const Handle* handle = find(number);
-    return handle && handle->info.kind == HandleKind::socket && handle->file && !slots_[static_cast<std::size_t>(number)].own;
+    return handle && handle->info.kind == HandleKind::socket && handle->file &&
+           !slots_[static_cast<std::size_t>(number)].own;
 }
 
 bool HandleTable::is_unfinished(std::int32_t number) const {
@@ -345,7 +346,8 @@ void HandleTable::set_append(std::int32_t number, bool append) {
 }
 
 bool HandleBase::has(const std::shared_ptr<const HostFile>& file) const {
-    return std::any_of(handles_.begin(), handles_.end(), [&](const auto& handle) { return handle && handle->file == file; });
+    return std::any_of(handles_.begin(), handles_.end(),
+                       [&](const auto& handle) { return handle && handle->file == file; });
 }
 
 std::int32_t HandleBase::number_of(const Handle& handle) const {
@@ -370,9 +372,9 @@ std::int32_t HandleTable::number_of(const Handle& handle) {
 std::vector<FileIdentity> HandleTable::open_for_writing() const {
     std::vector<FileIdentity> files;
     for (const Slot& at : slots_)
-        if (struct stat info {}; at.handle && at.handle->file && at.handle->info.kind == HandleKind::file &&
-                                 (at.handle->info.flags & O_ACCMODE) != O_RDONLY && !(at.handle->info.flags & O_PATH) &&
-                                 ::fstat(at.handle->file->fd(), &info) == 0)
+        if (struct stat info{}; at.handle && at.handle->file && at.handle->info.kind == HandleKind::file &&
+                                (at.handle->info.flags & O_ACCMODE) != O_RDONLY && !(at.handle->info.flags & O_PATH) &&
+                                ::fstat(at.handle->file->fd(), &info) == 0)
             files.push_back(identity_of(info));
     return files;
 }
@@ -402,7 +404,7 @@ std::shared_ptr<const HandleBase> HandleTable::freeze() {
         auto copy = std::make_unique<Handle>(*slots_[n].handle);
         const bool serves = copy->info.kind == HandleKind::socket && copy->file && names_port(copy->info.bound) &&
                             !is_connected(copy->file->fd());
-        if (struct stat info {};
+        if (struct stat info{};
             copy->info.kind == HandleKind::memfd && copy->file && ::fstat(copy->file->fd(), &info) == 0) {
             ::fcntl(copy->file->fd(), F_SETFL, O_NOATIME); // who reads it leaves no trace
             if (copy->info.identity.ino == 0)

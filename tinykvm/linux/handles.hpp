@@ -50,11 +50,11 @@ FileIdentity identity_of(const struct stat& info);
 
 struct HandleInfo {
     HandleKind kind = HandleKind::file;
-    std::string path;        // canonical guest path; of a memfd its name
-    std::uint32_t flags = 0; // as the guest asked for; O_APPEND is live
-    Rights rights = 0;       // of the path, when it was opened
-    bool synthetic = false;  // a made-up file
-    FileIdentity identity;   // of a base's memfd: the number that its copies keep
+    std::string path;                                // canonical guest path; of a memfd its name
+    std::uint32_t flags = 0;                         // as the guest asked for; O_APPEND is live
+    Rights rights = 0;                               // of the path, when it was opened
+    bool synthetic = false;                          // a made-up file
+    FileIdentity identity;                           // of a base's memfd: the number that its copies keep
     std::int32_t family = 0, type = 0, protocol = 0; // of a socket
     std::vector<std::uint8_t> bound; // sockaddr that a datagram socket was bound to. With a port: what it serves at
     std::vector<std::uint8_t> peer;  // of a datagram socket that is made anew
@@ -85,8 +85,8 @@ struct HandleState {
     std::uint32_t flags = 0;
     FileIdentity identity;
     std::int32_t family = 0, type = 0, protocol = 0;
-    std::vector<std::uint8_t> content; // of a memfd
-    std::vector<std::uint8_t> bound, peer; // of a datagram socket; may be absent in a file
+    std::vector<std::uint8_t> content;             // of a memfd
+    std::vector<std::uint8_t> bound, peer;         // of a datagram socket; may be absent in a file
     std::vector<MemoryFileAttributes> memory_file; // one, of a memfd; may be absent in a file
     bool operator==(const HandleState&) const = default;
 };
@@ -124,7 +124,10 @@ public:
     // A handle of the same file as this one, or -1.
     std::int32_t number_of(const Handle& handle) const;
     // The datagram sockets that serve, which all machines with this base have together.
-    struct Served { std::int32_t number; int fd; };
+    struct Served {
+        std::int32_t number;
+        int fd;
+    };
     std::vector<Served> served() const;
 
 private:
@@ -168,8 +171,8 @@ public:
     // Why mmap of the handle with PROT_* `prot` fails: 0, or EBADF, ENODEV, EACCES, EPERM (a volume without x), or
     // the errno of a lost one. Devices are the caller's business: only /dev/zero makes sense.
     int map_error(std::int32_t number, int prot, bool shared) const;
-    // This machine's own content of a memory file: that of the base is copied on first use, and every handle of it leads to the copy
-    // until reset. Null with errno set when it cannot be had.
+    // This machine's own content of a memory file: that of the base is copied on first use, and every handle of it
+    // leads to the copy until reset. Null with errno set when it cannot be had.
     std::shared_ptr<const HostFile> own_memory_file(const std::shared_ptr<const HostFile>& file);
     // A memory file that is mapped counts as long as its HostFile lives, whether or not it has handles.
     void note_mapped(const std::shared_ptr<const HostFile>& file);
@@ -193,7 +196,8 @@ public:
     // Whether who waits for the handle still has something to do for the datagram that it was given: a file of its own,
     // but not a datagram socket that it had at the start, once it has answered.
     bool is_unfinished(std::int32_t number) const;
-    // From now on datagrams of the base's sockets come by give() only: a machine that is reset sees what it was woken for.
+    // From now on datagrams of the base's sockets come by give() only: a machine that is reset sees what it was woken
+    // for.
     void take_given_only() { given_only_ = true; }
     void give(std::int32_t number, Datagram datagram);
     // For recvmsg: true when the socket is one whose datagrams are given; `out` stays empty when there is none.
@@ -223,7 +227,7 @@ public:
 private:
     explicit HandleTable(std::uint32_t limit) : limit_(limit) {}
     struct Slot {
-        const Handle* handle = nullptr;      // what is seen: own, of the base, or nothing
+        const Handle* handle = nullptr; // what is seen: own, of the base, or nothing
         std::unique_ptr<const Handle> own;
         bool changed = false; // noted in changed_
     };
@@ -247,7 +251,8 @@ private:
 // What a path that was opened becomes. Takes the descriptor's kind from fstat; an errno when that fails.
 int describe(const OpenedPath& opened, std::uint32_t flags, HandleInfo& info);
 
-// Opens the folder that a program starts in. One of the machine's own has no descriptor: the root folder stands in for it.
+// Opens the folder that a program starts in. One of the machine's own has no descriptor: the root folder stands in for
+// it.
 OpenedPath open_start_folder(const Policy& policy, const std::string& path, int flags);
 
 // An O_PATH descriptor or another process-wide name of an open file: "/proc/self/fd/N", for the host's calls

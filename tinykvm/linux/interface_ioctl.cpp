@@ -27,13 +27,17 @@ sockaddr in_address(const std::uint8_t* ip) {
 }
 
 const InterfaceAddress* first_ipv4(const Interface& i) {
-    const auto found = std::find_if(i.addresses.begin(), i.addresses.end(), [](const InterfaceAddress& a) { return a.family == AF_INET; });
+    const auto found = std::find_if(i.addresses.begin(), i.addresses.end(),
+                                    [](const InterfaceAddress& a) { return a.family == AF_INET; });
     return found == i.addresses.end() ? nullptr : &*found;
 }
 
 // All IPv4 addresses: struct ifconf is a length and the address of the entries, or 0 to ask for the length.
 std::int64_t list_addresses(CallContext& call, GuestVirt at, const std::vector<Interface>& interfaces) {
-    struct Conf { std::int32_t length, pad; std::uint64_t to; };
+    struct Conf {
+        std::int32_t length, pad;
+        std::uint64_t to;
+    };
     auto conf = call.memory.load<Conf>(at);
     if (!conf)
         return -EFAULT;
@@ -94,9 +98,24 @@ std::int64_t ask(const Interface& i, unsigned request, ifreq& entry) {
 // Whether it changes something, which takes CAP_NET_ADMIN.
 bool changes(unsigned request) {
     switch (request) {
-    case SIOCSIFLINK: case SIOCSIFFLAGS: case SIOCSIFADDR: case SIOCSIFDSTADDR: case SIOCSIFBRDADDR: case SIOCSIFNETMASK:
-    case SIOCSIFMETRIC: case SIOCSIFMEM: case SIOCSIFMTU: case SIOCSIFNAME: case SIOCSIFHWADDR: case SIOCADDMULTI: case SIOCDELMULTI:
-    case SIOCSIFPFLAGS: case SIOCSIFHWBROADCAST: case SIOCSIFTXQLEN: case SIOCADDRT: case SIOCDELRT: return true;
+    case SIOCSIFLINK:
+    case SIOCSIFFLAGS:
+    case SIOCSIFADDR:
+    case SIOCSIFDSTADDR:
+    case SIOCSIFBRDADDR:
+    case SIOCSIFNETMASK:
+    case SIOCSIFMETRIC:
+    case SIOCSIFMEM:
+    case SIOCSIFMTU:
+    case SIOCSIFNAME:
+    case SIOCSIFHWADDR:
+    case SIOCADDMULTI:
+    case SIOCDELMULTI:
+    case SIOCSIFPFLAGS:
+    case SIOCSIFHWBROADCAST:
+    case SIOCSIFTXQLEN:
+    case SIOCADDRT:
+    case SIOCDELRT: return true;
     default: return false;
     }
 }

@@ -55,7 +55,8 @@ std::uint8_t scope_of(const InterfaceAddress& a) {
 // The bytes of an address, where sockaddr_in and sockaddr_in6 have them.
 const std::uint8_t* ip_of(const sockaddr* address) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(address);
-    return bytes + (address->sa_family == AF_INET ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr));
+    return bytes +
+           (address->sa_family == AF_INET ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr));
 }
 
 void add_address(Interface& to, const ifaddrs& item) {

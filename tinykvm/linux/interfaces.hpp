@@ -21,8 +21,8 @@ struct InterfaceAddress {
 struct Interface {
     std::uint32_t index = 0;
     std::string name;
-    std::uint32_t flags = 0;    // IFF_*
-    std::uint16_t type = 0;     // ARPHRD_*
+    std::uint32_t flags = 0; // IFF_*
+    std::uint16_t type = 0;  // ARPHRD_*
     std::uint32_t mtu = 0;
     std::uint32_t queue = 1000; // of packets
     std::array<std::uint8_t, 6> hardware{}, hardware_broadcast{};

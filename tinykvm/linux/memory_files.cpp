@@ -66,8 +66,7 @@ bool set_attributes(int memfd, const MemoryFileAttributes& wanted) {
         ::futimens(memfd, times) != 0)
         return false;
     const int seals = ::fcntl(memfd, F_GET_SEALS);
-    return seals == static_cast<int>(wanted.seals) ||
-           ::fcntl(memfd, F_ADD_SEALS, static_cast<int>(wanted.seals)) == 0;
+    return seals == static_cast<int>(wanted.seals) || ::fcntl(memfd, F_ADD_SEALS, static_cast<int>(wanted.seals)) == 0;
 }
 
 std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_ptr<const HostFile>& file) {

@@ -14,6 +14,7 @@ struct Name {
 };
 
 // By number.
+// clang-format off
 constexpr Name kNames[] = {
     {0, "read"}, {1, "write"}, {2, "open"}, {3, "close"}, {4, "stat"}, {5, "fstat"}, {6, "lstat"},
     {7, "poll"}, {8, "lseek"}, {9, "mmap"}, {10, "mprotect"}, {11, "munmap"}, {12, "brk"},
@@ -95,6 +96,7 @@ constexpr Name kNames[] = {
     {460, "lsm_set_self_attr"}, {461, "lsm_list_modules"}, {462, "mseal"}, {463, "setxattrat"},
     {464, "getxattrat"}, {465, "listxattrat"}, {466, "removexattrat"}, {467, "open_tree_attr"},
 };
+// clang-format on
 static_assert(std::is_sorted(std::begin(kNames), std::end(kNames),
                              [](const Name& a, const Name& b) { return a.nr < b.nr; }));
 

@@ -107,8 +107,8 @@ NetRules::NetRules(const std::vector<NetRule>& rules, std::vector<std::string>& 
         }
         const auto addresses = addresses_of(rule.host);
         if (addresses.empty())
-            warnings.push_back(fmt::format("\"{}\" in a network permission has no address: nothing is allowed by it",
-                                           rule.host));
+            warnings.push_back(
+                fmt::format("\"{}\" in a network permission has no address: nothing is allowed by it", rule.host));
         for (NetAddress address : addresses) {
             address.port = rule.port;
             rules_.push_back({false, address});

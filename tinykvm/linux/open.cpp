@@ -26,14 +26,16 @@ std::uint32_t put_content(CallContext& call, int fd, const struct stat& status, 
     if (!S_ISREG(status.st_mode) || status.st_size <= 0 || status.st_size > static_cast<off_t>(content.size()))
         return 0;
     const auto bytes = static_cast<std::size_t>(status.st_size);
-    if (::pread(fd, content.data(), bytes, 0) != status.st_size || !call.memory.write(address_arg(content_at), std::span(content).first(bytes)))
+    if (::pread(fd, content.data(), bytes, 0) != status.st_size ||
+        !call.memory.write(address_arg(content_at), std::span(content).first(bytes)))
         return 0;
     return static_cast<std::uint32_t>(bytes);
 }
 
 // Adds the handle and tells the guest of it; the handle is closed again when it cannot be told.
 // content_at: where the content of a small file goes that was opened for reading only; 0 for nowhere.
-std::int64_t add_with_reply(CallContext& call, UniqueFd fd, HandleInfo info, std::uint64_t reply_at, std::uint64_t content_at = 0) {
+std::int64_t add_with_reply(CallContext& call, UniqueFd fd, HandleInfo info, std::uint64_t reply_at,
+                            std::uint64_t content_at = 0) {
     struct stat status {};
     if (::fstat(fd.get(), &status) != 0)
         return -errno;

@@ -9,10 +9,10 @@ namespace tinykvm {
 
 // A set of what may be done with a path.
 using Rights = std::uint32_t;
-inline constexpr Rights kLookup = 1;  // it may be known to exist: stat, readlink, passing through
-inline constexpr Rights kRead = 2;    // contents of a file, entries of a folder
-inline constexpr Rights kWrite = 4;   // contents of a file
-inline constexpr Rights kChange = 8;  // create, remove, rename; owner, mode, times
+inline constexpr Rights kLookup = 1; // it may be known to exist: stat, readlink, passing through
+inline constexpr Rights kRead = 2;   // contents of a file, entries of a folder
+inline constexpr Rights kWrite = 4;  // contents of a file
+inline constexpr Rights kChange = 8; // create, remove, rename; owner, mode, times
 inline constexpr Rights kExecute = 16;
 inline constexpr Rights kReadRule = kLookup | kRead | kExecute;
 inline constexpr Rights kWriteRule = kReadRule | kWrite | kChange;

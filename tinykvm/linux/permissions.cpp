@@ -88,8 +88,9 @@ NetRule parse_net_rule(const std::string& flag, const std::string& text) {
         rule.host = text.substr(0, colon);
         port = has_port ? text.substr(colon + 1) : "";
         if (rule.host == "*")
-            bad(flag, text, has_port ? fmt::format("any address is the empty host; did you mean :{}?", port)
-                                     : fmt::format("any address is the bare flag {}", flag));
+            bad(flag, text,
+                has_port ? fmt::format("any address is the empty host; did you mean :{}?", port)
+                         : fmt::format("any address is the bare flag {}", flag));
         if (!rule.host.empty() && !is_ipv4(rule.host) && !is_name(rule.host))
             bad(flag, text, fmt::format("\"{}\" is neither an address nor a name", rule.host));
     }

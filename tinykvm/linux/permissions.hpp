@@ -17,8 +17,8 @@ struct Volume {
 };
 
 // One rule of --allow-connect / --allow-listen: host may be empty (any address), an IPv4/IPv6 address or
-// a name ("localhost" is both loopbacks); port 0 is any port. Of --allow-listen also a Unix socket, "unix:/PATH" (it and everything
-// beneath it) or "unix:@NAME" (an abstract name).
+// a name ("localhost" is both loopbacks); port 0 is any port. Of --allow-listen also a Unix socket, "unix:/PATH" (it
+// and everything beneath it) or "unix:@NAME" (an abstract name).
 struct NetRule {
     std::string host;
     std::uint16_t port = 0;
@@ -27,9 +27,9 @@ struct NetRule {
 
 struct Permissions {
     bool all = false;
-    std::vector<std::string> read;    // absolute paths, files or folders; "/" is everything
-    std::vector<std::string> write;   // the same; writing implies reading
-    std::vector<std::string> env;     // names, or prefixes ending in '*'
+    std::vector<std::string> read;  // absolute paths, files or folders; "/" is everything
+    std::vector<std::string> write; // the same; writing implies reading
+    std::vector<std::string> env;   // names, or prefixes ending in '*'
     std::vector<NetRule> connect;
     std::vector<NetRule> listen;
     std::vector<Volume> volumes;
@@ -44,10 +44,10 @@ struct Permissions {
 };
 
 // Parse one item of a flag; throw UserError (ExitCode::usage) with a hint ("did you mean :8080?").
-NetRule parse_net_rule(const std::string& flag, const std::string& text);   // "host:port", ":port", "host", "[::1]:80"
+NetRule parse_net_rule(const std::string& flag, const std::string& text);    // "host:port", ":port", "host", "[::1]:80"
 NetRule parse_listen_rule(const std::string& flag, const std::string& text); // the same, or "unix:/path", "unix:@name"
 inline constexpr const char* kUnixRule = "unix:";
-Volume parse_volume(const std::string& text);                               // "host:guest[:rwx]"
+Volume parse_volume(const std::string& text); // "host:guest[:rwx]"
 bool env_allowed(const Permissions&, const std::string& name);
 
 } // namespace tinykvm

@@ -10,9 +10,9 @@
 #include <filesystem>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/handles.hpp"
-#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/policy_walk.hpp"
 
 namespace tinykvm {
@@ -66,15 +66,15 @@ Policy::Policy(Permissions permissions, ProgramFacts facts, const std::vector<Gr
     choose_own_folders(mounted);
 }
 
-// /tmp and /dev/shm are the machine's own unless permissions give the host's: by a volume there or by name, or, where the
-// program is no function, by giving everything.
+// /tmp and /dev/shm are the machine's own unless permissions give the host's: by a volume there or by name, or, where
+// the program is no function, by giving everything.
 void Policy::choose_own_folders(const std::vector<std::string>& mounted) {
     for (const auto& [path, bit] : {std::pair{"/tmp", abi::kOwnTmp}, std::pair{"/dev/shm", abi::kOwnShm}}) {
         const std::string folder = path;
         const auto here = [&](const std::string& given) { return join_parts(cut_path(given).parts) == folder; };
-        const bool named = std::any_of(mounted.begin(), mounted.end(), here) ||
-                           (std::any_of(permissions_.write.begin(), permissions_.write.end(), here) &&
-                            (rights_of(folder) & kChange));
+        const bool named =
+            std::any_of(mounted.begin(), mounted.end(), here) ||
+            (std::any_of(permissions_.write.begin(), permissions_.write.end(), here) && (rights_of(folder) & kChange));
         const Rights from_above = rights_of(folder + "/any") & rights_of(folder + "/other");
         if (!named && (permissions_.always_own_folders || !(from_above & kChange)))
             own_folders_.push_back({folder, bit, from_above});
@@ -134,8 +134,8 @@ std::vector<std::string> Policy::add_volumes() {
             continue; // nothing of it is granted: whether it exists is nobody's concern
         const Walk found = walk(volume.guest, true, {});
         if (tree_.is_mount(found.path))
-            throw UserError(ExitCode::usage, fmt::format("--volume={}:{}: there is another volume at {}",
-                                                         volume.host, volume.guest, found.path));
+            throw UserError(ExitCode::usage, fmt::format("--volume={}:{}: there is another volume at {}", volume.host,
+                                                         volume.guest, found.path));
         rights = granted_of_volume(tree_.mount(volume, found.path), rights);
         if (rights == 0 && rights_in(volume) != 0) { // a link on the host leads elsewhere
             tree_.unmount(found.path);
@@ -183,9 +183,7 @@ std::optional<std::string> Policy::plain_path(const std::string& path) const {
 }
 
 void Policy::add_everywhere(const std::string& path, Rights rights) {
-    const auto add = [&](PathRules& rules) {
-        rights == 0 ? rules.add_lookup(path) : rules.add(path, rights);
-    };
+    const auto add = [&](PathRules& rules) { rights == 0 ? rules.add_lookup(path) : rules.add(path, rights); };
     add(rules_);
     for (Most& most : most_)
         add(most.rules);
@@ -222,8 +220,7 @@ bool Policy::may_connect(const sockaddr* address, socklen_t length) const {
         target->bytes[15] = 1;
     }
     return connect_.allows(*target) && std::ranges::all_of(most_, [&](const Most& most) {
-               return (!most.granted.connect || most.connect.covers(*target)) &&
-                      !most.deny_connect.covers(*target);
+               return (!most.granted.connect || most.connect.covers(*target)) && !most.deny_connect.covers(*target);
            });
 }
 
@@ -235,9 +232,7 @@ bool Policy::may_connect_abstract(const std::string& name) const {
 }
 
 bool Policy::may_bind_ephemeral() const {
-    const auto some = [](const std::optional<std::vector<NetGrant>>& grants) {
-        return !grants || !grants->empty();
-    };
+    const auto some = [](const std::optional<std::vector<NetGrant>>& grants) { return !grants || !grants->empty(); };
     return (!connect_.empty() &&
             std::ranges::all_of(most_, [&](const Most& most) { return some(most.granted.connect); })) ||
            (!listen_.empty() &&
@@ -247,11 +242,9 @@ bool Policy::may_bind_ephemeral() const {
 bool Policy::may_listen(const sockaddr* address, socklen_t length) const {
     if (length > sizeof(sa_family_t) && address->sa_family == AF_UNIX && address->sa_data[0] == '\0') {
         const std::string name = "@" + std::string(address->sa_data + 1, length - sizeof(sa_family_t) - 1);
-        return (permissions_.all ||
-                std::find(unix_listen_.begin(), unix_listen_.end(), name) != unix_listen_.end()) &&
-               std::ranges::all_of(most_, [&](const Most& most) {
-                   return !most.granted.listen || most.listen.covers_unix_name(name);
-               });
+        return (permissions_.all || std::find(unix_listen_.begin(), unix_listen_.end(), name) != unix_listen_.end()) &&
+               std::ranges::all_of(
+                   most_, [&](const Most& most) { return !most.granted.listen || most.listen.covers_unix_name(name); });
     }
     const auto local = net_address(address, length);
     return local && listen_.allows(*local) && std::ranges::all_of(most_, [&](const Most& most) {
@@ -261,10 +254,10 @@ bool Policy::may_listen(const sockaddr* address, socklen_t length) const {
 
 OpenedPlace Policy::socket_place(std::string_view path, const SelfFacts& self) const {
     OpenedPlace found = place(path, false, self);
-    const bool asked = permissions_.all ||
-                       std::any_of(unix_listen_.begin(), unix_listen_.end(), [&](const std::string& rule) {
-                           return rule.starts_with('/') && is_beneath(found.path, rule);
-                       });
+    const bool asked =
+        permissions_.all || std::any_of(unix_listen_.begin(), unix_listen_.end(), [&](const std::string& rule) {
+            return rule.starts_with('/') && is_beneath(found.path, rule);
+        });
     const bool allowed = asked && std::ranges::all_of(most_, [&](const Most& most) {
                              if (most.granted.listen)
                                  return most.listen.covers_unix_path(found.path);
@@ -272,7 +265,8 @@ OpenedPlace Policy::socket_place(std::string_view path, const SelfFacts& self) c
                          });
     if (!allowed || found.error == kOwnPath) { // in a folder of the machine's own there are none
         found.error = EACCES;
-        found.refused = fmt::format("--allow-listen=unix:{} would allow it", found.path.empty() ? std::string(path) : found.path);
+        found.refused =
+            fmt::format("--allow-listen=unix:{} would allow it", found.path.empty() ? std::string(path) : found.path);
     }
     return found;
 }

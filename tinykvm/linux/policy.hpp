@@ -59,8 +59,8 @@ struct Handle; // linux/handles.hpp
 // What came of opening a path.
 struct OpenedPath {
     UniqueFd fd;
-    int error = 0;      // an errno when there is no fd
-    std::string path;   // canonical guest path, of what is not there too
+    int error = 0;    // an errno when there is no fd
+    std::string path; // canonical guest path, of what is not there too
     Rights rights = 0;
     bool synthetic = false; // a made-up file: fd is a sealed memfd, or O_PATH of some folder for a directory
     bool stdio = false;     // /dev/stdin and its like
@@ -73,11 +73,11 @@ struct OpenedPlace {
     UniqueFd folder; // O_PATH
     std::string name;
     int error = 0;
-    std::string path; // canonical guest path of the name
+    std::string path;     // canonical guest path of the name
     bool visible = false; // whether it exists may be told
     bool exists = false;  // never set unless visible
     bool is_directory = false;
-    bool ends_in_dot = false;    // the path as written ended in "." or ".."; there is no folder then
+    bool ends_in_dot = false; // the path as written ended in "." or ".."; there is no folder then
     bool ends_in_dotdot = false;
     bool must_be_directory = false;
     std::string refused;
@@ -87,8 +87,7 @@ class Policy {
 public:
     // All of `granted` must allow what the permissions allow. Throws UserError when a volume's host folder is
     // missing, HostError without openat2.
-    explicit Policy(Permissions permissions, ProgramFacts facts = {},
-                    const std::vector<Granted>& granted = {});
+    explicit Policy(Permissions permissions, ProgramFacts facts = {}, const std::vector<Granted>& granted = {});
 
     const Permissions& permissions() const { return permissions_; }
     const ProgramFacts& facts() const { return facts_; }

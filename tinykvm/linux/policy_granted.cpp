@@ -72,9 +72,11 @@ bool Policy::is_hidden(std::string_view path) const {
     if (hidden_.empty())
         return false;
     const Volume* const volume = tree_.volume_of(path);
-    const std::string in_volume = volume ? volume->host + std::string(path.substr(std::min(path.size(), volume->guest.size()))) : "";
-    return std::any_of(hidden_.begin(), hidden_.end(),
-                       [&](const std::string& hidden) { return is_beneath(volume ? std::string_view(in_volume) : path, hidden); });
+    const std::string in_volume =
+        volume ? volume->host + std::string(path.substr(std::min(path.size(), volume->guest.size()))) : "";
+    return std::any_of(hidden_.begin(), hidden_.end(), [&](const std::string& hidden) {
+        return is_beneath(volume ? std::string_view(in_volume) : path, hidden);
+    });
 }
 
 Rights Policy::granted_of_volume(const std::string& host, Rights rights) const {

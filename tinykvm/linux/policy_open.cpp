@@ -72,7 +72,8 @@ OpenedPath Policy::open(std::string_view path, int flags, unsigned mode, const S
         const Walk found = walk(path, follow, self);
         opened = OpenedPath();
         opened.path = found.path;
-        if (found.error == kOwnPath || (!found.exists && (found.error == 0 || found.error == ENOENT) && is_own_if_missing(found.path))) {
+        if (found.error == kOwnPath ||
+            (!found.exists && (found.error == 0 || found.error == ENOENT) && is_own_if_missing(found.path))) {
             opened.error = kOwnPath;
             return opened;
         }
@@ -95,7 +96,8 @@ bool Policy::open_quickly(OpenedPath& opened, std::string_view path, int flags, 
     const bool creating = (flags & O_CREAT) && !(flags & O_PATH);
     const Rights need = needed(flags) | (creating ? kChange : 0);
     const Rights have = rights_of(clean);
-    if (text.dots || is_special(clean) || own_folder_of(clean) || (need & ~have) != 0 || (creating && text.must_be_directory))
+    if (text.dots || is_special(clean) || own_folder_of(clean) || (need & ~have) != 0 ||
+        (creating && text.must_be_directory))
         return false;
     if (creating && tree_.leads_to_mount(clean))
         return false; // a folder to the guest: no file is made in its place where the host has nothing
@@ -212,7 +214,8 @@ bool Policy::place_walked(OpenedPlace& place, const Walk& found) const {
     std::tie(parent, place.name) = split_last(found.path);
     place.path = found.path;
     place.must_be_directory = found.must_be_directory;
-    if (found.error == kOwnPath || (!found.exists && (found.error == 0 || found.error == ENOENT) && is_own_if_missing(found.path))) {
+    if (found.error == kOwnPath ||
+        (!found.exists && (found.error == 0 || found.error == ENOENT) && is_own_if_missing(found.path))) {
         place.error = kOwnPath;
         return true;
     }

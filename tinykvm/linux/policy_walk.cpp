@@ -93,8 +93,9 @@ bool Policy::step(Walk& walk, Cursor& cursor, const SelfFacts& self) const {
     walk.synthetic = SyntheticFiles::Kind::none;
     if (part == "..") {
         walk.path = split_last(walk.path).first;
-        // Where the path ends is looked at like any other: it may only lead to a volume. Not in a folder of the machine's
-        // own: what was come from is the host's, and the guest kernel, which does not know it, could not follow.
+        // Where the path ends is looked at like any other: it may only lead to a volume. Not in a folder of the
+        // machine's own: what was come from is the host's, and the guest kernel, which does not know it, could not
+        // follow.
         if (!cursor.pending.empty() || own_folder_of(walk.path))
             return true;
     } else {
@@ -128,12 +129,8 @@ bool Policy::step_synthetic(Walk& walk, Cursor& cursor) const {
             return false;
         }
         return cursor.expand(walk, synthetic_.target(walk.path));
-    case SyntheticFiles::Kind::hidden:
-        walk.error = ENOENT;
-        return false;
-    default:
-        walk.error = cursor.at_end() ? 0 : ENOTDIR;
-        return false;
+    case SyntheticFiles::Kind::hidden: walk.error = ENOENT; return false;
+    default: walk.error = cursor.at_end() ? 0 : ENOTDIR; return false;
     }
 }
 

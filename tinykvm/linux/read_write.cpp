@@ -132,8 +132,8 @@ std::int64_t call_preadv(CallContext& call, const CallArgs& args) {
     const std::int64_t offset = transfer.offset;
     if (transfer.handle->info.kind == HandleKind::stdio && !ready(fd, POLLIN))
         return -EAGAIN;
-    const std::uint64_t most = offset < 0 ? std::min(transfer.vector.bytes, kStreamBytes)
-                                          : readable_bytes(fd, transfer.vector.bytes, offset);
+    const std::uint64_t most =
+        offset < 0 ? std::min(transfer.vector.bytes, kStreamBytes) : readable_bytes(fd, transfer.vector.bytes, offset);
     const Buffers buffers = gather_vector(call.memory, transfer.vector, Access::write, most, Faults::partial);
     if (buffers.error != 0)
         return buffers.error;

@@ -173,7 +173,10 @@ int answer(Messages& out, const Request& request, const Policy& policy) {
 }
 
 void put_error(Messages& out, const Request& request, int error) {
-    struct { int error; nlmsghdr header; } body{-error, request.header};
+    struct {
+        int error;
+        nlmsghdr header;
+    } body{-error, request.header};
     out.begin(NLMSG_ERROR, 0, request.header.nlmsg_seq, request.port, body);
     if (error != 0)
         out.more(request.body.data(), request.body.size());
@@ -201,14 +204,16 @@ std::int64_t call_route(CallContext& call, const CallArgs& args) {
         one.body = one.all.subspan(sizeof(nlmsghdr));
         one.port = static_cast<std::uint32_t>(args.arg[4]);
         const int error = one.header.nlmsg_flags & NLM_F_REQUEST ? answer(out, one, call.policy) : 0;
-        const bool dumped = error == 0 && one.dump() && one.header.nlmsg_type >= kFirstType && (one.header.nlmsg_flags & NLM_F_REQUEST);
+        const bool dumped =
+            error == 0 && one.dump() && one.header.nlmsg_type >= kFirstType && (one.header.nlmsg_flags & NLM_F_REQUEST);
         if (error != 0 || (!dumped && (one.header.nlmsg_flags & NLM_F_ACK)))
             put_error(out, one, error);
         at += NLMSG_ALIGN(length);
     }
     if (out.bytes().size() > room)
         return -ENOBUFS;
-    return call.memory.write(address_arg(args.arg[2]), out.bytes()) ? static_cast<std::int64_t>(out.bytes().size()) : -EFAULT;
+    return call.memory.write(address_arg(args.arg[2]), out.bytes()) ? static_cast<std::int64_t>(out.bytes().size())
+                                                                    : -EFAULT;
 }
 
 } // namespace tinykvm

@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/handlers.hpp"
-#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/linux/socket_address.hpp"
 
 namespace tinykvm {
@@ -54,15 +54,15 @@ std::int64_t check_source(CallContext& call, const SocketAddress& address) {
     const auto local = net_address(address.get(), address.length);
     if (!local)
         return address.length < sizeof(sa_family_t) ? -EINVAL : -EAFNOSUPPORT;
-    if (call.policy.may_listen(address.get(), address.length) ||
-        (local->port == 0 && call.policy.may_bind_ephemeral()))
+    if (call.policy.may_listen(address.get(), address.length) || (local->port == 0 && call.policy.may_bind_ephemeral()))
         return 0;
     return refuse(call, "bind", local->text(), EACCES,
                   Policy::net_flag("--allow-listen", address.get(), address.length) + " would allow it");
 }
 
 // A name in the file system, which goes with the socket: else it would outlive a reset.
-std::int64_t bind_path(CallContext& call, std::int32_t number, const Handle& handle, const SocketAddress& address, mode_t mode) {
+std::int64_t bind_path(CallContext& call, std::int32_t number, const Handle& handle, const SocketAddress& address,
+                       mode_t mode) {
     const char* text = address.get()->sa_data;
     std::string path(text, ::strnlen(text, address.length - sizeof(sa_family_t)));
     std::int64_t error = 0;
@@ -76,7 +76,9 @@ std::int64_t bind_path(CallContext& call, std::int32_t number, const Handle& han
     if (place.error != 0)
         return refuse(call, "bind", path, place.error, place.refused);
     UnixName name;
-    if (const int failed = name.bind(handle.file->fd(), std::move(place.folder), place.name, mode, UnixName::Dead::stays); failed != 0)
+    if (const int failed =
+            name.bind(handle.file->fd(), std::move(place.folder), place.name, mode, UnixName::Dead::stays);
+        failed != 0)
         return failed;
     call.handles.set_name(number, std::move(name));
     return 0;
@@ -86,8 +88,7 @@ std::int64_t bind_path(CallContext& call, std::int32_t number, const Handle& han
 
 std::int64_t call_socket(CallContext& call, const CallArgs& args) {
     constexpr int kTypeFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
-    const int family = int_arg(args.arg[0]), type = int_arg(args.arg[1]) & ~kTypeFlags,
-              protocol = int_arg(args.arg[2]);
+    const int family = int_arg(args.arg[0]), type = int_arg(args.arg[1]) & ~kTypeFlags, protocol = int_arg(args.arg[2]);
     if (const int error = supported(family, type, protocol))
         return -error;
     UniqueFd fd(::socket(family, type | kTypeFlags, protocol));
@@ -129,12 +130,14 @@ std::int64_t call_bind(CallContext& call, const CallArgs& args) {
     const SocketAddress address = load_address(call.memory, address_arg(args.arg[1]), int_arg(args.arg[2]));
     if (address.error != 0)
         return address.error;
-    const bool is_unix = address.length > sizeof(sa_family_t) && address.storage.ss_family == AF_UNIX && handle->info.family == AF_UNIX;
+    const bool is_unix =
+        address.length > sizeof(sa_family_t) && address.storage.ss_family == AF_UNIX && handle->info.family == AF_UNIX;
     if (is_unix && address.get()->sa_data[0] != '\0')
         return bind_path(call, int_arg(args.arg[0]), *handle, address, static_cast<mode_t>(0777 & ~args.arg[3]));
     if (is_unix) {
         if (!call.policy.may_listen(address.get(), address.length))
-            return refuse(call, "bind", "an abstract name", EACCES, Policy::net_flag("--allow-listen", address.get(), address.length) + " would allow it");
+            return refuse(call, "bind", "an abstract name", EACCES,
+                          Policy::net_flag("--allow-listen", address.get(), address.length) + " would allow it");
     } else if (handle->info.family == AF_UNIX) {
         if (address.length != sizeof(sa_family_t) || address.storage.ss_family != AF_UNIX)
             return -EINVAL; // but for autobind
@@ -153,11 +156,13 @@ std::int64_t call_bind(CallContext& call, const CallArgs& args) {
 }
 
 std::int64_t call_getsockname(CallContext& call, const CallArgs& args) {
-    return name_of_socket(call, args, [](int fd, sockaddr* at, socklen_t* room) { return ::getsockname(fd, at, room); });
+    return name_of_socket(call, args,
+                          [](int fd, sockaddr* at, socklen_t* room) { return ::getsockname(fd, at, room); });
 }
 
 std::int64_t call_getpeername(CallContext& call, const CallArgs& args) {
-    return name_of_socket(call, args, [](int fd, sockaddr* at, socklen_t* room) { return ::getpeername(fd, at, room); });
+    return name_of_socket(call, args,
+                          [](int fd, sockaddr* at, socklen_t* room) { return ::getpeername(fd, at, room); });
 }
 
 std::int64_t call_shutdown(CallContext& call, const CallArgs& args) {

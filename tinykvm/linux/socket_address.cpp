@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/base/path_text.hpp"
+#include "tinykvm/guest/abi.hpp"
 
 namespace tinykvm {
 
@@ -28,8 +28,7 @@ void check_unix(CallContext& call, const char* name, Destination& destination) {
     if (address.sun_path[0] == '\0') {
         const std::string abstract = "@" + std::string(address.sun_path + 1, bytes - 1);
         if (!call.policy.may_connect_abstract(abstract))
-            destination.error =
-                refuse(call, name, abstract, EACCES, "only --allow-all reaches abstract sockets");
+            destination.error = refuse(call, name, abstract, EACCES, "only --allow-all reaches abstract sockets");
         return;
     }
     std::string path(address.sun_path, ::strnlen(address.sun_path, bytes));

@@ -99,9 +99,8 @@ std::int64_t call_sendmsg(CallContext& call, const CallArgs& args) {
     msghdr header = message.header();
     Destination to;
     if (message.guest.name != 0 && message.guest.name_bytes != 0) {
-        to = check_destination(
-            call, "send", *message.socket,
-            load_address(call.memory, GuestVirt(message.guest.name), message.guest.name_bytes));
+        to = check_destination(call, "send", *message.socket,
+                               load_address(call.memory, GuestVirt(message.guest.name), message.guest.name_bytes));
         if (to.error != 0)
             return to.error;
         header.msg_name = to.address.get();
@@ -167,8 +166,8 @@ std::int64_t call_recvmsg(CallContext& call, const CallArgs& args) {
     reply.flags = static_cast<std::uint32_t>(header.msg_flags);
     reply.name_bytes = 0;
     if (message.guest.name != 0) {
-        const std::size_t room = std::min<std::size_t>(
-            {message.guest.name_bytes, header.msg_namelen, sizeof from.storage});
+        const std::size_t room =
+            std::min<std::size_t>({message.guest.name_bytes, header.msg_namelen, sizeof from.storage});
         if (!call.memory.write(GuestVirt(message.guest.name), std::as_bytes(std::span(&from.storage, 1)).first(room)))
             return -EFAULT;
         reply.name_bytes = header.msg_namelen;

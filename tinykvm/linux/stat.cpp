@@ -10,10 +10,10 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/arguments.hpp"
 #include "tinykvm/linux/handlers.hpp"
-#include "tinykvm/base/path_text.hpp"
 
 namespace tinykvm {
 
@@ -169,14 +169,16 @@ namespace {
 
 // The path that a link found at `link` leads to, by the letters alone.
 std::string link_target(const std::string& link, const std::string& text) {
-    return (text.starts_with('/') ? std::filesystem::path(text) : std::filesystem::path(link).parent_path() / text).lexically_normal();
+    return (text.starts_with('/') ? std::filesystem::path(text) : std::filesystem::path(link).parent_path() / text)
+        .lexically_normal();
 }
 
 // What abi::LinkReply tells: as much of `path` as is free of links, and may be looked at.
 void tell_plain(CallContext& call, const std::string& path, std::uint64_t reply_at) {
     abi::LinkReply reply{};
     CallContext quiet{call.memory, call.handles, call.policy, [](const std::string&) {}, call.self};
-    for (std::size_t end = path.find('/', 1); path.size() > 1 && path.size() <= sizeof(reply.plain); end = path.find('/', end + 1)) {
+    for (std::size_t end = path.find('/', 1); path.size() > 1 && path.size() <= sizeof(reply.plain);
+         end = path.find('/', end + 1)) {
         end = std::min(end, path.size());
         AtPath at;
         at.path = path.substr(0, end);

@@ -159,8 +159,7 @@ UniqueFd SyntheticFiles::open(std::string_view path, const SelfFacts& self) cons
 }
 
 const std::vector<std::string>& SyntheticFiles::free_devices() {
-    static const std::vector<std::string> devices{"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
-                                                  "/dev/urandom"};
+    static const std::vector<std::string> devices{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"};
     return devices;
 }
 

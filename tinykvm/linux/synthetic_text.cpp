@@ -200,10 +200,13 @@ std::string mounts(const ProgramFacts&, const SelfFacts&) {
 std::string mountinfo(const ProgramFacts&, const SelfFacts&) {
     return "1 1 0:1 / / rw - rootfs rootfs rw\n2 1 0:34 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw\n"
            "3 1 0:3 / /sys ro,nosuid,nodev,noexec,relatime - sysfs sysfs ro\n"
-           "4 1 0:32 / /tmp rw,nosuid,nodev,relatime - tmpfs tmpfs rw\n5 1 0:33 / /dev/shm rw,nosuid,nodev,relatime - tmpfs tmpfs rw\n";
+           "4 1 0:32 / /tmp rw,nosuid,nodev,relatime - tmpfs tmpfs rw\n5 1 0:33 / /dev/shm rw,nosuid,nodev,relatime - "
+           "tmpfs tmpfs rw\n";
 }
 
-std::string filesystems(const ProgramFacts&, const SelfFacts&) { return "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\n\text4\n"; }
+std::string filesystems(const ProgramFacts&, const SelfFacts&) {
+    return "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\n\text4\n";
+}
 
 std::string ostype(const ProgramFacts&, const SelfFacts&) { return "Linux\n"; }
 

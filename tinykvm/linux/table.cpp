@@ -71,7 +71,8 @@ constexpr CallRow kRows[] = {
     {SYS_lremovexattr, "lremovexattr", call_no_xattr, "EOPNOTSUPP"},
     {SYS_fremovexattr, "fremovexattr", call_no_xattr, "EOPNOTSUPP"},
 
-    {SYS_socket, "socket", call_socket, "families other than AF_INET, AF_INET6, AF_UNIX (AF_NETLINK is the guest kernel's); raw sockets"},
+    {SYS_socket, "socket", call_socket,
+     "families other than AF_INET, AF_INET6, AF_UNIX (AF_NETLINK is the guest kernel's); raw sockets"},
     {SYS_connect, "connect", call_connect, ""},
     {SYS_bind, "bind", call_bind, ""},
     {SYS_sendmsg, "sendmsg", call_sendmsg, "ancillary data, MSG_FASTOPEN, MSG_ZEROCOPY"},

@@ -49,8 +49,8 @@ UnixName::~UnixName() { remove(); }
 
 void UnixName::remove() {
     struct stat there {};
-    if (folder_ && ::fstatat(folder_.get(), name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == inode_ &&
-        there.st_dev == device_)
+    if (folder_ && ::fstatat(folder_.get(), name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+        there.st_ino == inode_ && there.st_dev == device_)
         ::unlinkat(folder_.get(), name_.c_str(), 0);
     folder_.reset();
 }

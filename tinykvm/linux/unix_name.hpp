@@ -9,7 +9,8 @@
 
 namespace tinykvm {
 
-// A name that a socket of ours was bound to. It goes with this object, unless it is another's by then. Destroy it before the socket.
+// A name that a socket of ours was bound to. It goes with this object, unless it is another's by then. Destroy it
+// before the socket.
 class UnixName {
 public:
     // What becomes of a socket at the name that nobody listens at any more. Anything else that is there stays.

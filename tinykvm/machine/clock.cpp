@@ -63,17 +63,20 @@ std::uint64_t host_real_ns() { return clock_ns(CLOCK_REALTIME); }
 std::uint64_t thread_cpu_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 GuestClock::GuestClock(std::uint32_t tsc_khz)
-    : ticks_a_us_(tsc_khz / 1000), nominal_mult_(static_cast<std::uint64_t>((static_cast<unsigned __int128>(1'000'000) << 32) / tsc_khz)),
+    : ticks_a_us_(tsc_khz / 1000),
+      nominal_mult_(static_cast<std::uint64_t>((static_cast<unsigned __int128>(1'000'000) << 32) / tsc_khz)),
       mult_(nominal_mult_) {}
 
 // The rate that KVM names is in whole kHz and knows nothing of how the host's time is steered.
 void GuestClock::follow_rate(std::uint64_t tsc, std::uint64_t mono) {
-    constexpr std::uint64_t kLongEnoughNs = 1'000'000'000, kTooLongNs = 600'000'000'000, kOff = 2000; // of the rate, at most one part in
+    constexpr std::uint64_t kLongEnoughNs = 1'000'000'000, kTooLongNs = 600'000'000'000,
+                            kOff = 2000; // of the rate, at most one part in
     if (rate_tsc_ == 0 || tsc <= rate_tsc_ || mono < rate_mono_ || mono - rate_mono_ > kTooLongNs) {
         rate_tsc_ = tsc;
         rate_mono_ = mono;
     } else if (mono - rate_mono_ > kLongEnoughNs) {
-        const auto seen = static_cast<std::uint64_t>((static_cast<unsigned __int128>(mono - rate_mono_) << 32) / (tsc - rate_tsc_));
+        const auto seen =
+            static_cast<std::uint64_t>((static_cast<unsigned __int128>(mono - rate_mono_) << 32) / (tsc - rate_tsc_));
         if (seen > nominal_mult_ - nominal_mult_ / kOff && seen < nominal_mult_ + nominal_mult_ / kOff)
             mult_ = seen; // else the TSC or the clock was set
         rate_tsc_ = tsc;
@@ -86,8 +89,8 @@ void GuestClock::refresh(abi::TimePage& page) {
     follow_rate(now.mono_tsc, now.mono);
     std::uint64_t mono = now.mono + offset_ns_, mult = mult_;
     if (last_tsc_ != 0 && now.mono_tsc >= last_tsc_) {
-        // What a guest that reads its clock at this very moment would compute from the page as it is. Where that is ahead, the clock goes on
-        // from there, slower by so much a second until the next time.
+        // What a guest that reads its clock at this very moment would compute from the page as it is. Where that is
+        // ahead, the clock goes on from there, slower by so much a second until the next time.
         constexpr std::uint64_t kMostAheadNs = 1'000'000;
         const std::uint64_t promised = last_mono_ + scaled(now.mono_tsc - last_tsc_, last_mult_);
         if (promised > mono) {

@@ -16,15 +16,18 @@ namespace {
 void check_entropy_region(const EntropyRegion& region) {
     constexpr std::uint64_t kMostBytes = 1 << 20;
     const auto bad = [&](const char* why) {
-        throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: entropy region {:#x} {}; build it anew", region.at, why));
+        throw UserError(ExitCode::bad_snapshot,
+                        fmt::format("snapshot: entropy region {:#x} {}; build it anew", region.at, why));
     };
-    if (region.bytes == 0 || region.bytes > kMostBytes || region.at >= layout::kUserMax || region.bytes > layout::kUserMax - region.at)
+    if (region.bytes == 0 || region.bytes > kMostBytes || region.at >= layout::kUserMax ||
+        region.bytes > layout::kUserMax - region.at)
         bad("is not in the program's memory");
     if (region.fill > EntropyFill::pid)
         bad("is of an unknown kind");
     if (region.constant.size() != (region.fill == EntropyFill::constant ? region.bytes : 0))
         bad("has a constant of another size");
-    if (region.fill == EntropyFill::pid && (region.bytes != sizeof(std::uint32_t) || region.at % sizeof(std::uint32_t) != 0))
+    if (region.fill == EntropyFill::pid &&
+        (region.bytes != sizeof(std::uint32_t) || region.at % sizeof(std::uint32_t) != 0))
         bad("is no process number");
 }
 
@@ -46,15 +49,19 @@ void check_entropy_regions(std::span<const EntropyRegion> regions) {
 EntropyRegions::EntropyRegions(std::span<const EntropyRegion> regions, GuestRam& ram, const PageTables& tables) {
     for (const EntropyRegion& region : regions) {
         for (std::uint64_t at = region.at, end = region.at + region.bytes; at < end;) {
-            const std::uint64_t entry = tables.get(GuestVirt(at)), in_page = at % kPageSize, bytes = std::min(kPageSize - in_page, end - at);
+            const std::uint64_t entry = tables.get(GuestVirt(at)), in_page = at % kPageSize,
+                                bytes = std::min(kPageSize - in_page, end - at);
             const Frame frame = pte::frame(entry);
             constexpr std::uint64_t kWanted = pte::kWrite | pte::kUser;
             if (!pte::mapped(entry) || (entry & kWanted) != kWanted || frame >= ram.image_frames() || ram.shared(frame))
-                throw UserError(ExitCode::bad_snapshot,
-                                fmt::format("snapshot: entropy region {:#x} is not in writable memory; build it anew", region.at));
+                throw UserError(
+                    ExitCode::bad_snapshot,
+                    fmt::format("snapshot: entropy region {:#x} is not in writable memory; build it anew", region.at));
             ram.image()->ensure(frame); // or what is written would be taken for the page
-            const std::uint8_t* const constant = region.fill == EntropyFill::constant ? region.constant.data() + (at - region.at) : nullptr;
-            pieces_.push_back({region.fill, ram.frame_bytes(frame).subspan(in_page, bytes), constant, GuestVirt(at), frame});
+            const std::uint8_t* const constant =
+                region.fill == EntropyFill::constant ? region.constant.data() + (at - region.at) : nullptr;
+            pieces_.push_back(
+                {region.fill, ram.frame_bytes(frame).subspan(in_page, bytes), constant, GuestVirt(at), frame});
             frames_.push_back(frame);
             at += bytes;
         }
@@ -85,7 +92,8 @@ bool EntropyRegions::surroundings_changed(const GuestRam& ram, const PageTables&
         const auto differs = [&](std::size_t from, std::size_t to) {
             return !std::equal(own.begin() + from, own.begin() + to, image.begin() + from);
         };
-        return differs(begin - std::min(begin, kAround), begin) || differs(end, std::min<std::size_t>(end + kAround, kPageSize));
+        return differs(begin - std::min(begin, kAround), begin) ||
+               differs(end, std::min<std::size_t>(end + kAround, kPageSize));
     });
 }
 

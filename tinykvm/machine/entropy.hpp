@@ -1,4 +1,5 @@
-// What every invocation finds random and its own: entropy regions, the 16 bytes of AT_RANDOM, the seed of the guest kernel's generator.
+// What every invocation finds random and its own: entropy regions, the 16 bytes of AT_RANDOM, the seed of the guest
+// kernel's generator.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,17 +12,19 @@
 
 namespace tinykvm {
 
-// The regions of an image in the memory of one clone. The image's page tables, which every reset puts back, say where they lie.
+// The regions of an image in the memory of one clone. The image's page tables, which every reset puts back, say where
+// they lie.
 class EntropyRegions {
 public:
     EntropyRegions() = default;
-    // Throws UserError(bad_snapshot) for a region that is not all in the program's own writable memory. `regions` outlives this.
+    // Throws UserError(bad_snapshot) for a region that is not all in the program's own writable memory. `regions`
+    // outlives this.
     EntropyRegions(std::span<const EntropyRegion> regions, GuestRam& ram, const PageTables& tables);
 
     // Before an invocation, when the clone is as its image.
     void fill(class RandomStream& random, std::uint32_t pid) const;
-    // Whether the bytes around some region, in its page and up to a page's end before or behind it, are not those of the image, or are
-    // in another frame now.
+    // Whether the bytes around some region, in its page and up to a page's end before or behind it, are not those of
+    // the image, or are in another frame now.
     bool surroundings_changed(const GuestRam& ram, const PageTables& tables) const;
     // Frames that it writes to, each once.
     const std::vector<Frame>& frames() const { return frames_; }

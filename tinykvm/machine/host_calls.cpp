@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include <fmt/format.h>
 #include <asm/unistd_64.h>
+#include <fmt/format.h>
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/elf/symbols.hpp"
@@ -55,10 +55,10 @@ std::string maps_text(const AddressSpace::Regions& regions) {
     for (const auto& [begin, region] : regions) {
         if (!(region.flags & kRegionUser))
             continue;
-        const std::string line =
-            fmt::format("{:08x}-{:08x} {}{}{}{} {:08x} 00:00 0 ", begin, region.end, region.prot & PROT_READ ? 'r' : '-',
-                        region.prot & PROT_WRITE ? 'w' : '-', region.prot & PROT_EXEC ? 'x' : '-',
-                        region.flags & kRegionShared ? 's' : 'p', region.file_offset);
+        const std::string line = fmt::format("{:08x}-{:08x} {}{}{}{} {:08x} 00:00 0 ", begin, region.end,
+                                             region.prot & PROT_READ ? 'r' : '-', region.prot & PROT_WRITE ? 'w' : '-',
+                                             region.prot & PROT_EXEC ? 'x' : '-',
+                                             region.flags & kRegionShared ? 's' : 'p', region.file_offset);
         out += region.name.empty() ? line : fmt::format("{:<73}{}", line, region.name);
         out += '\n';
     }
@@ -78,7 +78,8 @@ void Machine::tell_once(std::uint32_t what, const std::string& line) {
 
 // What the guest kernel closed since the last exit.
 void Machine::close_handles() {
-    const std::uint32_t count = std::min(std::uint32_t{*static_cast<const volatile std::uint32_t*>(&shared_->close_count)}, std::uint32_t{16});
+    const std::uint32_t count =
+        std::min(std::uint32_t{*static_cast<const volatile std::uint32_t*>(&shared_->close_count)}, std::uint32_t{16});
     for (std::uint32_t i = 0; i < count; ++i)
         handles_.close(*static_cast<const volatile std::int32_t*>(&shared_->closes[i]));
     if (count != 0)
@@ -110,7 +111,8 @@ std::optional<Stop> Machine::on_host_call() {
     }
     case abi::kRefused:
         tell_once(kRefusedNote | static_cast<std::uint32_t>(call.arg[0]),
-                  refused_process(static_cast<std::uint32_t>(call.arg[0]), env_->policy->facts().program, env_->policy->facts().arguments));
+                  refused_process(static_cast<std::uint32_t>(call.arg[0]), env_->policy->facts().program,
+                                  env_->policy->facts().arguments));
         result = 0;
         break;
     case abi::kListen:
@@ -134,7 +136,10 @@ std::optional<Stop> Machine::on_host_call() {
         host_->poll(*this);
         result = 0;
         break;
-    case abi::kTrace: trace_call(call); result = 0; break;
+    case abi::kTrace:
+        trace_call(call);
+        result = 0;
+        break;
     case abi::kHandlePath: result = handle_path(handles_, space_, call); break;
     default: {
         bool handled = false;
@@ -177,7 +182,8 @@ std::int64_t Machine::tell_own_path(const std::string& path) {
     const std::uint64_t at = *static_cast<const volatile std::uint64_t*>(&shared_->own_path_at);
     if (path.size() >= abi::kOwnPathBytes)
         return -ENAMETOOLONG;
-    return space_.write(GuestVirt(at), std::as_bytes(std::span(path.c_str(), path.size() + 1))) ? -abi::kOwnPath : -EFAULT;
+    return space_.write(GuestVirt(at), std::as_bytes(std::span(path.c_str(), path.size() + 1))) ? -abi::kOwnPath
+                                                                                                : -EFAULT;
 }
 
 // In a trial, calls with an effect outside answer as if all were well, or fail.
@@ -239,7 +245,8 @@ std::int64_t Machine::listen_call(const abi::HostCall& call) {
     const std::uint64_t bytes = call.arg[3];
     if (bytes < 2 || bytes > 128 || call.arg[0] >= abi::kMaxListeners)
         return -EINVAL;
-    ListenerState socket{static_cast<std::uint32_t>(call.arg[0]), static_cast<std::uint32_t>(call.arg[1]), {}, call.arg[bind ? 4 : 5]};
+    ListenerState socket{
+        static_cast<std::uint32_t>(call.arg[0]), static_cast<std::uint32_t>(call.arg[1]), {}, call.arg[bind ? 4 : 5]};
     std::vector<std::uint8_t>& address = socket.address;
     address.resize(bytes);
     if (!space_.read(at, std::as_writable_bytes(std::span(address))))
@@ -248,7 +255,8 @@ std::int64_t Machine::listen_call(const abi::HostCall& call) {
         return listen_at_path(socket, bind, static_cast<int>(call.arg[4]));
     const auto* sa = reinterpret_cast<const sockaddr*>(address.data());
     const auto local = net_address(sa, static_cast<socklen_t>(bytes));
-    const bool source = bind && local && local->port == 0 && env_->policy->may_bind_ephemeral(); // it may be about to connect
+    const bool source =
+        bind && local && local->port == 0 && env_->policy->may_bind_ephemeral(); // it may be about to connect
     if (!source && !env_->policy->may_listen(sa, static_cast<socklen_t>(bytes))) {
         const std::string flag = Policy::net_flag("--allow-listen", sa, static_cast<socklen_t>(bytes));
         host_->note("the program wants to listen: " + flag + " would allow it; refused (EACCES)");
@@ -269,7 +277,8 @@ std::int64_t Machine::listen_call(const abi::HostCall& call) {
 // The host's side knows sockets by their absolute path; the program by what it said.
 std::int64_t Machine::listen_at_path(ListenerState& socket, bool bind, int backlog) {
     const std::vector<std::uint8_t>& asked = socket.address;
-    std::string path(reinterpret_cast<const char*>(asked.data()) + 2, ::strnlen(reinterpret_cast<const char*>(asked.data()) + 2, asked.size() - 2));
+    std::string path(reinterpret_cast<const char*>(asked.data()) + 2,
+                     ::strnlen(reinterpret_cast<const char*>(asked.data()) + 2, asked.size() - 2));
     if (path.front() != '/') {
         const Handle* cwd = handles_.find(abi::kHandleCwd);
         path = (cwd ? cwd->info.path : "") + "/" + path;
@@ -378,9 +387,10 @@ Stop Machine::killed(int signal, std::uint64_t address, std::int32_t code) {
 
 void Machine::trace_call(const abi::HostCall& call) {
     const auto result = static_cast<std::int64_t>(call.arg[1]);
-    host_->note(fmt::format("[{}] {}({:#x}, {:#x}, {:#x}) = {}", call.arg[5], call_name(static_cast<std::uint32_t>(call.arg[0])),
-                            call.arg[2], call.arg[3], call.arg[4],
-                            result > 0xffff || result < -4095 ? fmt::format("{:#x}", static_cast<std::uint64_t>(result)) : std::to_string(result)));
+    host_->note(fmt::format("[{}] {}({:#x}, {:#x}, {:#x}) = {}", call.arg[5],
+                            call_name(static_cast<std::uint32_t>(call.arg[0])), call.arg[2], call.arg[3], call.arg[4],
+                            result > 0xffff || result < -4095 ? fmt::format("{:#x}", static_cast<std::uint64_t>(result))
+                                                              : std::to_string(result)));
 }
 
 } // namespace tinykvm

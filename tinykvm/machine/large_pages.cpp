@@ -53,8 +53,8 @@ bool LargeCandidates::fits(GuestVirt at) {
     if (next == image_.regions->begin() || at.value % LargePages::kBytes != 0)
         return false;
     const Region& region = std::prev(next)->second;
-    if (!region.name.starts_with('/') || region.flags != kRegionUser || (region.prot & 2) != 0 || region.end > layout::kUserMax ||
-        region.end < at.value || region.end - at.value < LargePages::kBytes)
+    if (!region.name.starts_with('/') || region.flags != kRegionUser || (region.prot & 2) != 0 ||
+        region.end > layout::kUserMax || region.end < at.value || region.end - at.value < LargePages::kBytes)
         return false;
     const std::uint64_t* leaves = leaves_of(image_, at);
     const auto fit = [&](std::uint64_t leaf) {
@@ -93,7 +93,8 @@ void use_large(MachineImage& image, Image& memory, std::unique_ptr<LargePages> l
         const std::uint64_t* leaves = upper ? table(memory, *upper) : nullptr;
         large->stand_in_for(upper ? *upper : 0);
         if (leaves)
-            *upper = LargePages::address(page).value | pte::kLarge | pte::kPresent | pte::kAccessed | (leaves[0] & (pte::kUser | pte::kNoExecute));
+            *upper = LargePages::address(page).value | pte::kLarge | pte::kPresent | pte::kAccessed |
+                     (leaves[0] & (pte::kUser | pte::kNoExecute));
     }
     // The first touch of each is for the second vCPU, or whoever does its work.
     auto& touched = image.hot_aside;

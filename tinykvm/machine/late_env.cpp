@@ -17,7 +17,8 @@ std::optional<Frame> frame_at(const MachineImage& image, const Image& memory, st
     for (int level = 3;; --level) {
         memory.ensure(frame_of(table));
         std::uint64_t entry;
-        std::memcpy(&entry, memory.data() + table.value + ((address >> (12 + 9 * level)) & 511) * sizeof(entry), sizeof(entry));
+        std::memcpy(&entry, memory.data() + table.value + ((address >> (12 + 9 * level)) & 511) * sizeof(entry),
+                    sizeof(entry));
         if (!pte::mapped(entry) || pte::frame(entry) >= memory.frames() || !(entry & pte::kUser))
             return std::nullopt;
         if (level == 0)
@@ -45,28 +46,35 @@ bool holds(const std::vector<std::span<std::byte>>& pieces, const std::string& b
     std::string text;
     for (const auto piece : pieces)
         if (text.size() < begin.size())
-            text.append(reinterpret_cast<const char*>(piece.data()), std::min(piece.size(), begin.size() - text.size()));
+            text.append(reinterpret_cast<const char*>(piece.data()),
+                        std::min(piece.size(), begin.size() - text.size()));
     return text == begin;
 }
 
 } // namespace
 
-std::vector<std::string> set_late_env(const MachineImage& image, Image& memory, std::span<const std::string> variables) {
+std::vector<std::string> set_late_env(const MachineImage& image, Image& memory,
+                                      std::span<const std::string> variables) {
     std::vector<std::string> problems;
     for (const std::string& variable : variables) {
         const std::string begin = variable.substr(0, variable.find('=') + 1), name = begin.substr(0, begin.size() - 1);
-        const auto place = std::find_if(image.late_env.begin(), image.late_env.end(), [&](const LateVariable& late) { return late.name == name; });
+        const auto place = std::find_if(image.late_env.begin(), image.late_env.end(),
+                                        [&](const LateVariable& late) { return late.name == name; });
         if (place == image.late_env.end()) {
-            problems.push_back(fmt::format("{} does not reach the program: its snapshot was not made with --late-env {} (deploy: [function.env] or secrets)", name, name));
+            problems.push_back(fmt::format("{} does not reach the program: its snapshot was not made with --late-env "
+                                           "{} (deploy: [function.env] or secrets)",
+                                           name, name));
             continue;
         }
         if (variable.size() >= place->bytes) {
-            problems.push_back(fmt::format("{} does not reach the program: with its name it is longer than {} bytes", name, place->bytes - 1));
+            problems.push_back(fmt::format("{} does not reach the program: with its name it is longer than {} bytes",
+                                           name, place->bytes - 1));
             continue;
         }
         const auto pieces = pieces_of(image, memory, *place);
         if (!holds(pieces, begin)) {
-            problems.push_back(fmt::format("{} does not reach the program: that has put something else in its place", name));
+            problems.push_back(
+                fmt::format("{} does not reach the program: that has put something else in its place", name));
             continue;
         }
         std::string_view left = variable;

@@ -8,12 +8,13 @@
 
 namespace tinykvm {
 
-// The source of regions that hold the process number of asyncio's running loop. Where no loop runs there is one with a constant
-// that changes nothing: a snapshot has no other place to say so.
+// The source of regions that hold the process number of asyncio's running loop. Where no loop runs there is one with a
+// constant that changes nothing: a snapshot has no other place to say so.
 inline constexpr std::string_view kRunningLoopSource = "asyncio's running loop";
 
 inline bool knows_running_loop(std::span<const EntropyRegion> regions) {
-    return std::ranges::any_of(regions, [](const EntropyRegion& region) { return region.source == kRunningLoopSource; });
+    return std::ranges::any_of(regions,
+                               [](const EntropyRegion& region) { return region.source == kRunningLoopSource; });
 }
 
 } // namespace tinykvm

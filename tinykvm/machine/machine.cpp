@@ -60,7 +60,8 @@ std::uint32_t own_folders(const MachineEnv& env) {
 
 // CPython before 3.12 takes another pid for a fork and forgets its running event loop
 // (Modules/_asynciomodule.c, get_running_loop): asyncio programs, whose image was taken inside that loop,
-// would fail. They keep their pid, unless it is known where the loop's own is (src/unique): the entropy regions then give it the new one.
+// would fail. They keep their pid, unless it is known where the loop's own is (src/unique): the entropy regions then
+// give it the new one.
 bool must_keep_pid(const AddressSpace::Regions& regions) {
     bool before_3_12 = false, asyncio = false;
     for (const auto& [begin, region] : regions) {
@@ -72,17 +73,16 @@ bool must_keep_pid(const AddressSpace::Regions& regions) {
 }
 
 Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image)
-    : env_(&env), host_(&host),
-      kvm_(env.pool ? env.pool->take(*env.kvm) : std::make_unique<kvm::PreparedVm>(*env.kvm)), vm_(kvm_->vm),
-      vcpu_(kvm_->vcpu), ram_(image ? GuestRam::clone(vm_, image->image, memory_limit(env, image.get()))
-                                    : GuestRam::boot(vm_, memory_limit(env, nullptr))),
+    : env_(&env), host_(&host), kvm_(env.pool ? env.pool->take(*env.kvm) : std::make_unique<kvm::PreparedVm>(*env.kvm)),
+      vm_(kvm_->vm), vcpu_(kvm_->vcpu), ram_(image ? GuestRam::clone(vm_, image->image, memory_limit(env, image.get()))
+                                                   : GuestRam::boot(vm_, memory_limit(env, nullptr))),
       space_(image ? AddressSpace(ram_, image->root, image->regions, image->brk_begin, image->brk_end,
                                   env.limits.address_space)
                    : AddressSpace(ram_, env.limits.address_space)),
       handles_(image ? HandleTable(image->handles, env.limits.open_files)
                      : HandleTable(*env.policy, env.limits.open_files)),
-      mapped_files_(handles_.limit()),
-      clock_(vcpu_.tsc_khz()), image_(std::move(image)), connections_(space_, nullptr, nullptr) {
+      mapped_files_(handles_.limit()), clock_(vcpu_.tsc_khz()), image_(std::move(image)),
+      connections_(space_, nullptr, nullptr) {
     kvm_->set_cpuid(env.cpu);
     serve_memory_files();
     if (env.options.trial)
@@ -111,8 +111,7 @@ void Machine::load_guest_kernel() {
         const std::uint32_t prot = (s.p_flags & PF_R ? std::uint32_t{PROT_READ} : 0u) |
                                    (s.p_flags & PF_W ? std::uint32_t{PROT_WRITE} : 0u) |
                                    (s.p_flags & PF_X ? std::uint32_t{PROT_EXEC} : 0u);
-        space_.place(GuestVirt(s.p_vaddr), s.p_memsz, prot, supervisor ? kRegionSupervisor : 0u,
-                     "[guest kernel]");
+        space_.place(GuestVirt(s.p_vaddr), s.p_memsz, prot, supervisor ? kRegionSupervisor : 0u, "[guest kernel]");
         space_.fill(GuestVirt(s.p_vaddr), content);
         space_.populate(GuestVirt(s.p_vaddr), page_up(s.p_memsz));
     }
@@ -135,15 +134,12 @@ void Machine::load_guest_kernel() {
     space_.place(GuestVirt(layout::kFileArea), layout::kFileAreaBytes, rw, 0, "[own files]");
 }
 
-Frame Machine::frame_at(std::uint64_t at) const {
-    return pte::frame(space_.tables().get(GuestVirt(page_down(at))));
-}
+Frame Machine::frame_at(std::uint64_t at) const { return pte::frame(space_.tables().get(GuestVirt(page_down(at)))); }
 
 std::byte* Machine::page_bytes(std::uint64_t at) const {
     const std::uint64_t entry = space_.tables().get(GuestVirt(page_down(at)));
     if (!pte::mapped(entry)) // only a snapshot that was tampered with
-        throw UserError(ExitCode::bad_snapshot,
-                        "snapshot: a page of the guest kernel is missing; build it anew");
+        throw UserError(ExitCode::bad_snapshot, "snapshot: a page of the guest kernel is missing; build it anew");
     return ram_.host(frame_address(pte::frame(entry))) + (at & (kPageSize - 1));
 }
 
@@ -153,17 +149,16 @@ void Machine::find_pages() {
     conns_ = page_pointer<abi::Conn>(layout::kConnTable);
     for (std::uint64_t page = kPageSize; page < sizeof(abi::Conn) * abi::kMaxConns; page += kPageSize)
         if (reinterpret_cast<std::byte*>(conns_) + page != page_pointer<std::byte>(layout::kConnTable + page))
-            throw UserError(ExitCode::bad_snapshot,
-                            "snapshot: its connection table is in pieces; build it anew");
+            throw UserError(ExitCode::bad_snapshot, "snapshot: its connection table is in pieces; build it anew");
     if (image_) {
         // The image's own guest kernel goes on, which need not be the one of this build.
         std::memcpy(&kernel_, page_pointer<std::byte>(layout::kKernelImage), sizeof(kernel_));
         if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
-            throw UserError(ExitCode::bad_snapshot,
-                            "snapshot: no guest kernel where one should be; build it anew");
+            throw UserError(ExitCode::bad_snapshot, "snapshot: no guest kernel where one should be; build it anew");
         for (const std::uint64_t entry :
-             {kernel_.syscall_entry, kernel_.door_stub, kernel_.preempt_entry, kernel_.fault_entry,
-              kernel_.wait_resume, kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip, kernel_.stub_entry, kernel_.cpuid_entry})
+             {kernel_.syscall_entry, kernel_.door_stub, kernel_.preempt_entry, kernel_.fault_entry, kernel_.wait_resume,
+              kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip, kernel_.stub_entry,
+              kernel_.cpuid_entry})
             if (entry < layout::kKernelImage || entry >= layout::kKernelImage + layout::kKernelImageBytes)
                 throw UserError(ExitCode::bad_snapshot,
                                 "snapshot: its guest kernel has no sound entries; build it anew");
@@ -234,8 +229,7 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     std::unique_ptr<Machine> m(new Machine(env, host, image));
     m->strategy_ = strategy;
     const auto populate = [&](const FrameRun& run, int advice) {
-        (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize,
-                         advice);
+        (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, advice);
     };
     const auto make_private = [&](const FrameRun& run) {
         // A copy of what has not arrived yet would stay empty.
@@ -244,8 +238,8 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
                 return;
         populate(run, kMadvPopulateWrite);
     };
-    // Copies of the pages it is known to write to, made in one go: cheaper than a fault for each. Before anything is read: a page that is
-    // mapped already is unmapped for its copy, which every VM of the process is told.
+    // Copies of the pages it is known to write to, made in one go: cheaper than a fault for each. Before anything is
+    // read: a page that is mapped already is unmapped for its copy, which every VM of the process is told.
     for (const FrameRun& run : image->working_set)
         make_private(run);
     m->ram_.prepare_growth(image->growth);
@@ -375,7 +369,7 @@ std::shared_ptr<MachineImage> Machine::describe() {
     for (auto& [begin, region] : *regions) {
         region.patches = nullptr;
         if ((region.flags & kRegionShared) && region.file)
-            continue; // the file's own pages, or frozen ones
+            continue;          // the file's own pages, or frozen ones
         region.file = nullptr; // its contents are in the image now
         region.file_offset = 0;
     }

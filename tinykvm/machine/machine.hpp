@@ -36,8 +36,8 @@ class Machine;
 class MachineHost {
 public:
     virtual ~MachineHost() = default;
-    // bind(2) and listen(2) of the program, by the number that the guest kernel has for the socket. The address is replaced by the
-    // bound one. 0 or -errno.
+    // bind(2) and listen(2) of the program, by the number that the guest kernel has for the socket. The address is
+    // replaced by the bound one. 0 or -errno.
     virtual int bind(ListenerState& socket) = 0;
     virtual int listen(ListenerState& socket, int backlog) = 0;
     virtual void unlisten(std::uint32_t id) = 0;
@@ -90,8 +90,8 @@ struct MachineEnv {
     MachineOptions options;
 };
 
-// A page that the first invocation reads and may yet write to. Its entry in the image is not marked dirty, so that the CPU
-// (or KVM, which walks these tables for it) marks it with the first write: until then a reset need not copy it.
+// A page that the first invocation reads and may yet write to. Its entry in the image is not marked dirty, so that the
+// CPU (or KVM, which walks these tables for it) marks it with the first write: until then a reset need not copy it.
 struct UnwrittenPage {
     GuestPhys entry_at;  // of the leaf entry
     std::uint64_t entry; // what it is in the image, but for the accessed bit
@@ -111,8 +111,8 @@ struct MachineImage {
     std::vector<EntropyRegion> entropy; // sound by themselves: check_entropy_region()
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
-    std::vector<FrameRun> working_set; // frames that an invocation is known to write to
-    std::uint32_t growth = 0;          // frames that it is known to have used behind the image
+    std::vector<FrameRun> working_set;       // frames that an invocation is known to write to
+    std::uint32_t growth = 0;                // frames that it is known to have used behind the image
     std::vector<LargePageState> large_pages; // that can be had: use_large()
     // Under shadow paging only: other frames that the first invocation uses.
     std::vector<FrameRun> hot_files;     // of files' read-only pages: shared by all clones
@@ -151,7 +151,10 @@ public:
     };
     Wait wait() const;
     // The handles of that wait as host descriptors; set revents through handle_ready.
-    struct WaitHandle { int fd; short events; };
+    struct WaitHandle {
+        int fd;
+        short events;
+    };
     std::vector<WaitHandle> wait_handles() const;
     void handle_ready(std::uint32_t index, short revents);
     bool waits_for_own() const; // for a handle that the image has not
@@ -160,21 +163,22 @@ public:
     HandleTable& handles() { return handles_; }
     AddressSpace& space() { return space_; }
     const std::vector<ListenerState>& listeners() const { return listeners_; }
-    std::uint64_t memory_bytes() const;   // frames in use beyond the image, or in all for a booted machine
+    std::uint64_t memory_bytes() const; // frames in use beyond the image, or in all for a booted machine
     std::uint64_t exits() const { return exits_; }
     // Why it left, by host call number; page faults and the like under the numbers of Reason.
     enum Reason : std::uint32_t { kWaits = 0x2000, kFaults, kInterrupts };
     const std::map<std::uint32_t, std::uint64_t>& exit_reasons() const { return exit_reasons_; }
     static std::string reason_name(std::uint32_t reason);
 
-    // Quiescent machine only: becomes an image. The machine must not be used afterwards. A clone's image, all of whose pages must
-    // be there (no make_lazy()), is good for renumber() only, which makes it compact again.
+    // Quiescent machine only: becomes an image. The machine must not be used afterwards. A clone's image, all of whose
+    // pages must be there (no make_lazy()), is good for renumber() only, which makes it compact again.
     std::shared_ptr<MachineImage> into_image() &&;
-    // Quiescent clone only, without large pages: what it has changed is changed in `memory`, its image, some of which may yet have to be
-    // loaded; all of it becomes the image of a machine like this one (make_lazy() is due again). No other clone may be there, and this
-    // one must not be used afterwards.
+    // Quiescent clone only, without large pages: what it has changed is changed in `memory`, its image, some of which
+    // may yet have to be loaded; all of it becomes the image of a machine like this one (make_lazy() is due again). No
+    // other clone may be there, and this one must not be used afterwards.
     std::shared_ptr<MachineImage> merge_into(std::shared_ptr<Image> memory) &&;
-    // Of a machine that waits or was not run yet: its monotonic clock is this much later, and what is due until then is due.
+    // Of a machine that waits or was not run yet: its monotonic clock is this much later, and what is due until then is
+    // due.
     void skip_time(std::uint64_t ns) { clock_.continue_from(clock_.now_mono() + ns); }
     // Clone only, before its first run: from now on accessed_frames() tells which frames the program uses.
     void forget_accessed();
@@ -276,22 +280,22 @@ private:
     bool in_door_ = true; // the vCPU is as a wait leaves it: see at_wait_door()
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
-    std::vector<Frame> working_set_;    // sorted: frames of the image that this clone ever wrote to
-    std::vector<bool> own_;             // with dirty bits: the same set by frame
-    std::size_t own_count_ = 0;         // pages that this clone keeps between requests
+    std::vector<Frame> working_set_; // sorted: frames of the image that this clone ever wrote to
+    std::vector<bool> own_;          // with dirty bits: the same set by frame
+    std::size_t own_count_ = 0;      // pages that this clone keeps between requests
     std::vector<UnwrittenPage> unwritten_;
     std::vector<bool> clean_copies_; // frames that are this clone's own only to be mapped faster: not written to yet
     Frame next_clean_copy_ = 0;      // those before have been given back
     unsigned resets_with_clean_copies_ = 0;
-    std::vector<Frame> unchanged_;   // sorted: of the working set, what was as in the image at the last look
-    std::vector<Frame> given_back_;  // sorted: copies that went back to the kernel at the last look
+    std::vector<Frame> unchanged_;        // sorted: of the working set, what was as in the image at the last look
+    std::vector<Frame> given_back_;       // sorted: copies that went back to the kernel at the last look
     std::vector<std::uint8_t> came_back_; // for each frame: how often it was in the working set again after that
     std::size_t give_back_ = 0;
     std::uint64_t looks_ = 0;
     unsigned resets_since_look_ = 0;
     long minor_faults_seen_ = -1;
-    std::vector<Frame> host_pages_;     // frames that the host writes to by pointer
-    std::vector<std::uint32_t> told_;   // what tell_once() has named
+    std::vector<Frame> host_pages_;   // frames that the host writes to by pointer
+    std::vector<std::uint32_t> told_; // what tell_once() has named
 };
 
 } // namespace tinykvm

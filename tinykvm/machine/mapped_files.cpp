@@ -68,7 +68,8 @@ std::vector<FileMappingState> mapping_states(const AddressSpace::Regions& region
     return states;
 }
 
-void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMappingState>& states, const HandleBase& handles) {
+void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMappingState>& states,
+                      const HandleBase& handles) {
     for (const FileMappingState& state : states) {
         const auto at = regions.find(state.begin);
         const Handle* handle = handles.find(state.handle);
@@ -77,7 +78,8 @@ void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMapp
                            (state.offset & (kPageSize - 1)) == 0 &&
                            state.offset <= std::numeric_limits<std::int64_t>::max() - (at->second.end - at->first);
         if (!sound)
-            throw UserError(ExitCode::bad_snapshot, fmt::format("snapshot: {:#x} is no mapping of a file", state.begin));
+            throw UserError(ExitCode::bad_snapshot,
+                            fmt::format("snapshot: {:#x} is no mapping of a file", state.begin));
         Region& region = at->second;
         if ((region.flags & kRegionFrozen) && (handle->lost != 0 || !handle->file))
             continue;

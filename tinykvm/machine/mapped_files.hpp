@@ -38,8 +38,10 @@ private:
 inline const Handle& mapped_handle(const FileBacking& file) { return *static_cast<const Handle*>(file.origin.get()); }
 
 std::vector<FileMappingState> mapping_states(const AddressSpace::Regions& regions, const HandleBase& handles);
-// Puts the files back that were mapped when a snapshot was made. A frozen region whose file is gone, or another one now, stays as it
-// was; the pages of any other whose file is gone are SIGBUS. Throws UserError(bad_snapshot) for what no machine has.
-void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMappingState>& states, const HandleBase& handles);
+// Puts the files back that were mapped when a snapshot was made. A frozen region whose file is gone, or another one
+// now, stays as it was; the pages of any other whose file is gone are SIGBUS. Throws UserError(bad_snapshot) for what
+// no machine has.
+void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMappingState>& states,
+                      const HandleBase& handles);
 
 } // namespace tinykvm

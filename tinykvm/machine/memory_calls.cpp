@@ -12,8 +12,8 @@
 
 #include "tinykvm/linux/call.hpp"
 #include "tinykvm/machine/machine.hpp"
-#include "tinykvm/machine/memory_limits.hpp"
 #include "tinykvm/machine/mapped_files.hpp"
+#include "tinykvm/machine/memory_limits.hpp"
 
 namespace tinykvm {
 namespace {
@@ -32,8 +32,9 @@ void Machine::serve_memory_files() {
     constexpr std::uint64_t kMost = 1ull << 30;
     const Limits& limits = env_->limits;
     ram_.count_outside([this] { return handles_.memfd_bytes(); });
-    handles_.set_memfd_limit(std::min(kMost, image_ ? memory_beside_image(limits, image_->image->bytes().size()) : limits.memory),
-                             [this](std::uint64_t bytes) { return ram_.reserve_outside(bytes); });
+    handles_.set_memfd_limit(
+        std::min(kMost, image_ ? memory_beside_image(limits, image_->image->bytes().size()) : limits.memory),
+        [this](std::uint64_t bytes) { return ram_.reserve_outside(bytes); });
 }
 
 std::int64_t Machine::map_call(const abi::HostCall& call) {
@@ -123,15 +124,15 @@ void Machine::after_file_call(const abi::HostCall& call, std::int64_t result) {
         space_.follow_files();
 }
 
-// Before an image is taken. A snapshot holds handles, so each file that stays mapped has one; and memory files are this machine's own.
+// Before an image is taken. A snapshot holds handles, so each file that stays mapped has one; and memory files are this
+// machine's own.
 void Machine::settle_mapped_files() {
     const std::vector<FileIdentity> written = handles_.open_for_writing();
     space_.settle_files([&](const FileBacking& file) {
         struct stat info {};
         return ::fstat(file.fd.get(), &info) != 0 ||
-               std::any_of(written.begin(), written.end(), [&](const FileIdentity& w) {
-                   return w.dev == info.st_dev && w.ino == info.st_ino;
-               });
+               std::any_of(written.begin(), written.end(),
+                           [&](const FileIdentity& w) { return w.dev == info.st_dev && w.ino == info.st_ino; });
     });
     space_.for_each_mapped_file([&](std::shared_ptr<const FileBacking>& file) {
         Handle handle = mapped_handle(*file);

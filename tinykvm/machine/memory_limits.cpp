@@ -39,7 +39,7 @@ std::uint64_t whole_pages(std::uint64_t bytes) {
 } // namespace
 
 bool exceeds_own_limits(const AddressSpace& space, const abi::HostCall& call, std::uint64_t address_space,
-    std::uint64_t data) {
+                        std::uint64_t data) {
     if (address_space == 0 && data == 0)
         return false;
     const auto& a = call.arg;
@@ -55,9 +55,7 @@ bool exceeds_own_limits(const AddressSpace& space, const abi::HostCall& call, st
         added.all = a[2] > a[1] ? whole_pages(a[2] - a[1]) : 0;
         added.data = sizes_in(space.regions(), a[0], a[0] + 1).data != 0 ? added.all : 0;
         break;
-    case __NR_brk:
-        added.all = added.data = a[0] > space.brk_end() ? whole_pages(a[0] - space.brk_end()) : 0;
-        break;
+    case __NR_brk: added.all = added.data = a[0] > space.brk_end() ? whole_pages(a[0] - space.brk_end()) : 0; break;
     default: return false;
     }
     if (added.all == 0 || added.all > layout::kUserMax)

@@ -10,6 +10,6 @@ namespace tinykvm {
 // Whether a memory call would take more than the program allows itself; a limit of 0 is none. Costs a walk over the
 // regions when there is one.
 bool exceeds_own_limits(const AddressSpace& space, const abi::HostCall& call, std::uint64_t address_space,
-    std::uint64_t data);
+                        std::uint64_t data);
 
 } // namespace tinykvm

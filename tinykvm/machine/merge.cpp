@@ -1,4 +1,5 @@
-// What a clone has changed becomes part of its image, where it is: nothing else of the image is looked at, so that it may still be filling.
+// What a clone has changed becomes part of its image, where it is: nothing else of the image is looked at, so that it
+// may still be filling.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
@@ -37,7 +38,9 @@ private:
     std::unordered_map<Frame, Frame> number_;
 };
 
-std::span<std::uint64_t> entries_at(std::byte* table) { return {reinterpret_cast<std::uint64_t*>(table), kPageSize / sizeof(std::uint64_t)}; }
+std::span<std::uint64_t> entries_at(std::byte* table) {
+    return {reinterpret_cast<std::uint64_t*>(table), kPageSize / sizeof(std::uint64_t)};
+}
 
 } // namespace
 
@@ -45,7 +48,8 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory)
     auto out = describe();
     for (const Frame frame : private_pages(ram_.host(GuestPhys(0)), ram_.image_frames()))
         if (const auto page = ram_.frame_bytes(frame);
-            !memory->is_hole(frame) || !is_zero(page) || !is_zero(memory->bytes().subspan(frame_address(frame).value, kPageSize)))
+            !memory->is_hole(frame) || !is_zero(page) ||
+            !is_zero(memory->bytes().subspan(frame_address(frame).value, kPageSize)))
             memory->replace(frame, page);
 
     Behind behind(ram_);
@@ -66,7 +70,8 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory)
             if (!pte::mapped(entry) || !behind.has(pte::frame(entry)))
                 continue;
             const auto to = behind.of(pte::frame(entry));
-            entry = to ? (entry & ~pte::kAddress) | frame_address(*to).value : 0; // what led beyond memory must not lead to what is there now
+            entry = to ? (entry & ~pte::kAddress) | frame_address(*to).value
+                       : 0; // what led beyond memory must not lead to what is there now
         }
     out->image = std::move(memory);
     return out;

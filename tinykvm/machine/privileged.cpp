@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
 #include "tinykvm/memory/layout.hpp"
@@ -50,13 +50,11 @@ const OwnKernel& own_kernel() {
 
 // gk_door_stub of guest/entry.S: MOV [RIP + to the slot of the program's RIP], RCX; LEA RCX, [RIP + to what
 // follows the first instruction of syscall_entry, which is the same MOV]; SYSRET.
-constexpr std::uint8_t kDoor[] = {0x48, 0x89, 0x0d, 0, 0, 0,    0,    0x48, 0x8d,
-                                  0x0d, 0,    0,    0, 0, 0x48, 0x0f, 0x07};
+constexpr std::uint8_t kDoor[] = {0x48, 0x89, 0x0d, 0, 0, 0, 0, 0x48, 0x8d, 0x0d, 0, 0, 0, 0, 0x48, 0x0f, 0x07};
 constexpr std::uint64_t kSlotAt = 3, kAfterMov = 7, kTargetAt = 10, kAfterLea = 14;
 
 void put_distance(std::vector<std::byte>& code, std::uint64_t at, std::uint64_t from, std::uint64_t to) {
-    const auto distance =
-        static_cast<std::int32_t>(static_cast<std::int64_t>(to - from)); // both in kKernelImageBytes
+    const auto distance = static_cast<std::int32_t>(static_cast<std::int64_t>(to - from)); // both in kKernelImageBytes
     std::memcpy(code.data() + at, &distance, sizeof(distance));
 }
 

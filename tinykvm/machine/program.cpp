@@ -28,7 +28,7 @@ std::string absolute(const std::string& path, const std::string& cwd) {
 }
 
 bool executable_file(const std::string& path) {
-    struct stat info{};
+    struct stat info {};
     return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
@@ -46,7 +46,8 @@ std::string look_up(const std::string& name, const std::string& cwd, const std::
         at = end + 1;
     }
     const bool here = executable_file(absolute(name, cwd));
-    throw UserError(ExitCode::not_found, fmt::format("{}: not found in PATH{}", name, here ? fmt::format("; did you mean ./{}?", name) : ""));
+    throw UserError(ExitCode::not_found, fmt::format("{}: not found in PATH{}", name,
+                                                     here ? fmt::format("; did you mean ./{}?", name) : ""));
 }
 
 struct LoadedElf {
@@ -69,8 +70,10 @@ LoadedElf map_elf(AddressSpace& space, OpenElf&& file, const std::string& path, 
     const auto backing = std::make_shared<FileBacking>(FileBacking{std::move(file.fd), path});
     const auto check = [&](std::int64_t result) {
         if (result < 0)
-            throw UserError(ExitCode::failure,
-                            fmt::format("{}: does not fit into the machine's address space (error {}); raise --max-address-space", path, -result));
+            throw UserError(
+                ExitCode::failure,
+                fmt::format("{}: does not fit into the machine's address space (error {}); raise --max-address-space",
+                            path, -result));
     };
     for (const ElfSegment& s : elf.segments) {
         const auto prot = static_cast<std::uint32_t>(s.prot);
@@ -78,7 +81,8 @@ LoadedElf map_elf(AddressSpace& space, OpenElf&& file, const std::string& path, 
         const std::uint64_t file_end = loaded.base + s.vaddr + s.filesz;
         const std::uint64_t end = page_up(loaded.base + s.end());
         if (s.filesz > 0)
-            check(space.mmap(begin, page_up(file_end) - begin, prot, MAP_PRIVATE | MAP_FIXED, backing, page_down(s.offset)));
+            check(space.mmap(begin, page_up(file_end) - begin, prot, MAP_PRIVATE | MAP_FIXED, backing,
+                             page_down(s.offset)));
         const std::uint64_t anonymous = s.filesz > 0 ? page_up(file_end) : begin;
         if (end > anonymous)
             check(space.mmap(anonymous, end - anonymous, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, nullptr, 0));
@@ -107,14 +111,17 @@ ProgramSpec resolve_program(const std::string& name, const std::vector<std::stri
         const auto shebang = read_shebang(source, spec.path);
         if (!shebang) {
             if (!is_elf(source))
-                throw UserError(ExitCode::failure,
-                                fmt::format("{}: not an ELF program and no script with a #! line; give a program such as node, python3 or "
-                                            "a compiled binary",
-                                            spec.path));
+                throw UserError(
+                    ExitCode::failure,
+                    fmt::format(
+                        "{}: not an ELF program and no script with a #! line; give a program such as node, python3 or "
+                        "a compiled binary",
+                        spec.path));
             break;
         }
         if (depth == kScriptDepth)
-            throw UserError(ExitCode::failure, fmt::format("{}: too many scripts that are each other's interpreter", spec.path));
+            throw UserError(ExitCode::failure,
+                            fmt::format("{}: too many scripts that are each other's interpreter", spec.path));
         if (spec.script.empty())
             spec.script = spec.path;
         std::vector<std::string> rest(spec.args.begin() + 1, spec.args.end());
@@ -140,7 +147,8 @@ ProgramSpec resolve_program(const std::string& name, const std::vector<std::stri
             continue;
         }
         if (::access(interpreter.c_str(), F_OK) != 0)
-            throw UserError(ExitCode::not_found, fmt::format("{}: its interpreter {} does not exist", spec.path, interpreter));
+            throw UserError(ExitCode::not_found,
+                            fmt::format("{}: its interpreter {} does not exist", spec.path, interpreter));
         spec.path = interpreter;
     }
     spec.found_as = spec.path;
@@ -170,7 +178,9 @@ std::vector<std::string> implied_files(const ProgramSpec& program) {
     require_libraries(program.path, list);
     const std::vector<std::string> system = system_files();
     const auto add = [&](const std::string& path) {
-        const auto beneath = [&](const std::string& folder) { return path.starts_with(folder) && path[folder.size()] == '/'; };
+        const auto beneath = [&](const std::string& folder) {
+            return path.starts_with(folder) && path[folder.size()] == '/';
+        };
         if (std::none_of(system.begin(), system.end(), beneath))
             files.push_back(path);
     };
@@ -220,12 +230,14 @@ LoadedProgram load_program(AddressSpace& space, const ProgramSpec& program, cons
         throw_errno("getrandom");
     const InitialStack stack = build_stack(input, GuestVirt(layout::kStackTop), layout::kStackBytes / 4);
     const std::uint32_t stack_prot = PROT_READ | PROT_WRITE | (elf.executable_stack ? std::uint32_t{PROT_EXEC} : 0u);
-    space.place(GuestVirt(layout::kStackTop - layout::kStackBytes), layout::kStackBytes, stack_prot, kRegionUser, "[stack]");
+    space.place(GuestVirt(layout::kStackTop - layout::kStackBytes), layout::kStackBytes, stack_prot, kRegionUser,
+                "[stack]");
     space.fill(GuestVirt(stack.rsp), stack.bytes);
     loaded.stack = stack.rsp;
     loaded.random_at = stack.random_at;
     for (std::size_t i = 0; i < stack.late_env.size(); ++i)
-        loaded.late_env.push_back({program.late_env[i].substr(0, program.late_env[i].find('=')), stack.late_env[i], kLateEnvBytes});
+        loaded.late_env.push_back(
+            {program.late_env[i].substr(0, program.late_env[i].find('=')), stack.late_env[i], kLateEnvBytes});
 
     const auto vdso = vdso_image();
     space.place(GuestVirt(layout::kVdso), vdso.size(), PROT_READ | PROT_EXEC, 0, "[vdso]");

@@ -11,27 +11,27 @@ namespace tinykvm {
 
 // A program to boot. Scripts have been replaced by their interpreter already (resolve_program).
 struct ProgramSpec {
-    std::string path;              // absolute host path of the ELF file
-    std::string name;              // as the user named it, for messages
-    std::vector<std::string> args; // args[0] included
-    std::vector<std::string> env;  // "K=V"
+    std::string path;                  // absolute host path of the ELF file
+    std::string name;                  // as the user named it, for messages
+    std::vector<std::string> args;     // args[0] included
+    std::vector<std::string> env;      // "K=V"
     std::vector<std::string> late_env; // "K=V", of variables whose value is replaced when a machine is restored
-    std::string cwd;               // absolute guest path
-    std::string script;            // the script that led to this interpreter, "" for none
-    std::string found_as;          // `path` before links were followed: a virtual environment is found by it
+    std::string cwd;                   // absolute guest path
+    std::string script;                // the script that led to this interpreter, "" for none
+    std::string found_as;              // `path` before links were followed: a virtual environment is found by it
 };
 
 // Finds `name` (a path, or a word to look up in `search_path`) and follows "#!" lines. Throws UserError.
 ProgramSpec resolve_program(const std::string& name, const std::vector<std::string>& args, const std::string& cwd,
                             const std::string& search_path);
 
-// Host paths that the program may read without asking: itself, its interpreter, its libraries, and what machine/runtime_files.hpp
-// names. Throws UserError when a library is missing.
+// Host paths that the program may read without asking: itself, its interpreter, its libraries, and what
+// machine/runtime_files.hpp names. Throws UserError when a library is missing.
 std::vector<std::string> implied_files(const ProgramSpec& program);
 
 struct LoadedProgram {
-    std::uint64_t entry = 0;     // where to begin: the interpreter's entry, or the program's
-    std::uint64_t stack = 0;     // initial RSP
+    std::uint64_t entry = 0; // where to begin: the interpreter's entry, or the program's
+    std::uint64_t stack = 0; // initial RSP
     std::uint64_t brk = 0;
     std::uint64_t random_at = 0; // the 16 bytes of AT_RANDOM
     std::vector<LateVariable> late_env;

@@ -15,8 +15,7 @@ constexpr Frame kNone = ~Frame{0};
 
 class Renumbering {
 public:
-    explicit Renumbering(const Image& from)
-        : from_(&from), to_(from.frames(), kNone), found_(from.frames()) {}
+    explicit Renumbering(const Image& from) : from_(&from), to_(from.frames(), kNone), found_(from.frames()) {}
 
     // After find(); what it did not find is left out.
     void add(Frame frame) {
@@ -59,8 +58,7 @@ public:
                 break;
             for (; at < end; at += kPageSize)
                 if (const Frame frame = to_[static_cast<std::size_t>(at) / kPageSize]; frame != kNone)
-                    std::memcpy(image->data() + std::size_t{frame} * kPageSize, from_->data() + at,
-                                kPageSize);
+                    std::memcpy(image->data() + std::size_t{frame} * kPageSize, from_->data() + at, kPageSize);
         }
         if (errno != ENXIO) // behind the last data
             throw_errno("lseek image");
@@ -73,13 +71,10 @@ public:
 
 private:
     static constexpr unsigned kEntries = 512;
-    bool is_table(Frame frame) const {
-        return std::find(tables_.begin(), tables_.end(), frame) != tables_.end();
-    }
+    bool is_table(Frame frame) const { return std::find(tables_.begin(), tables_.end(), frame) != tables_.end(); }
     std::uint64_t entry_of(Frame table, unsigned i) const {
         std::uint64_t entry;
-        std::memcpy(&entry, from_->data() + std::size_t{table} * kPageSize + i * sizeof(entry),
-                    sizeof(entry));
+        std::memcpy(&entry, from_->data() + std::size_t{table} * kPageSize + i * sizeof(entry), sizeof(entry));
         return entry;
     }
     void translate(Image& image, Frame table) const {

@@ -26,15 +26,17 @@ long minor_faults() {
     return usage.ru_minflt + usage.ru_majflt; // a page that had been swapped out is a major one
 }
 
-// Page tables count as equal when they differ in accessed and dirty bits only, which the CPU sets as it walks them, or in a page of the
-// image that has been loaded since: another clone made it present in the image, this one has a copy of the table; or where a link is back
-// in the place of a large page (PageTables::use_table). Other clones make entries of the image present meanwhile.
+// Page tables count as equal when they differ in accessed and dirty bits only, which the CPU sets as it walks them, or
+// in a page of the image that has been loaded since: another clone made it present in the image, this one has a copy of
+// the table; or where a link is back in the place of a large page (PageTables::use_table). Other clones make entries of
+// the image present meanwhile.
 bool same_table(const GuestRam& ram, const std::byte* own, std::byte* image) {
     constexpr std::uint64_t kMarks = pte::kAccessed | pte::kDirty, kLoaded = pte::kPresent | pte::kLazy;
     for (std::size_t at = 0; at < kPageSize; at += 8) {
         std::uint64_t x;
         std::memcpy(&x, own + at, 8);
-        std::uint64_t y = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(image + at)).load(std::memory_order_relaxed);
+        std::uint64_t y =
+            std::atomic_ref(*reinterpret_cast<std::uint64_t*>(image + at)).load(std::memory_order_relaxed);
         if ((y & pte::kLarge) != 0 && (x & pte::kLarge) == 0)
             y = ram.link(y);
         const bool loaded = (x & pte::kLazy) != 0 && (y & pte::kPresent) != 0;
@@ -90,9 +92,9 @@ private:
 
 } // namespace
 
-// Looks which of the pages that were only read so far have been written to since the last reset, by the program or by the host
-// for it, or have moved to other addresses: from now on they are copied back as the others are. The entries must still
-// be as the invocation left them.
+// Looks which of the pages that were only read so far have been written to since the last reset, by the program or by
+// the host for it, or have moved to other addresses: from now on they are copied back as the others are. The entries
+// must still be as the invocation left them.
 void Machine::find_written() {
     const auto written = [&](Frame frame) {
         if (frame < clean_copies_.size() && clean_copies_[frame]) {
@@ -112,8 +114,8 @@ void Machine::find_written() {
         written(frame);
 }
 
-// Page tables need no copying: what the host changes there its journal undoes, and what else is written are accessed and dirty bits.
-// The program cannot reach them (make_lazy).
+// Page tables need no copying: what the host changes there its journal undoes, and what else is written are accessed
+// and dirty bits. The program cannot reach them (make_lazy).
 void Machine::erase_tables(std::vector<Frame>& frames) const {
     std::vector<bool> table(ram_.image_frames());
     space_.tables().for_each_table([&](Frame frame) {
@@ -123,9 +125,10 @@ void Machine::erase_tables(std::vector<Frame>& frames) const {
     std::erase_if(frames, [&](Frame frame) { return table[frame]; });
 }
 
-// One invocation that wrote much must not make all that follow dear. Now and then what the invocation left is compared with the image, and
-// copies that were as in it twice in a row go back to the kernel: a few first, for a page may be written to and put back by the
-// program itself each time (reference counts), and then costs a fault anew; more once such do not come back.
+// One invocation that wrote much must not make all that follow dear. Now and then what the invocation left is compared
+// with the image, and copies that were as in it twice in a row go back to the kernel: a few first, for a page may be
+// written to and put back by the program itself each time (reference counts), and then costs a fault anew; more once
+// such do not come back.
 void Machine::shrink_working_set() {
     constexpr unsigned kEvery = 64;
     constexpr std::size_t kWorthIt = 256; // pages: below, a reset is nothing beside an exit
@@ -149,7 +152,8 @@ void Machine::shrink_working_set() {
     for (const Frame frame : working_set_)
         if (std::memcmp(ram_.host(frame_address(frame)), pristine + frame_address(frame).value, kPageSize) == 0)
             unchanged.push_back(frame);
-    std::set_intersection(unchanged.begin(), unchanged.end(), unchanged_.begin(), unchanged_.end(), std::back_inserter(given_back_));
+    std::set_intersection(unchanged.begin(), unchanged.end(), unchanged_.begin(), unchanged_.end(),
+                          std::back_inserter(given_back_));
     unchanged_ = std::move(unchanged);
     // What came back n times is tried each 4^n looks.
     std::erase_if(given_back_, [&](Frame frame) { return looks_ % (1ull << (2 * came_back_[frame])) != 0; });
@@ -187,8 +191,8 @@ std::uint64_t Machine::restore_working_set() {
     return working_set_.size();
 }
 
-// Copies that only make the first invocations faster are memory that nobody else can use. A machine that goes on serving gets the
-// image's own pages instead, a few each time: each costs a fault once more.
+// Copies that only make the first invocations faster are memory that nobody else can use. A machine that goes on
+// serving gets the image's own pages instead, a few each time: each costs a fault once more.
 void Machine::give_back_clean_copies() {
     constexpr unsigned kStart = 64; // invocations
     constexpr std::size_t kEachTime = 16;
@@ -262,12 +266,14 @@ ResetStats Machine::reset() {
     else
         find_written();
     space_.reset();
-    stats.pages_copied = strategy_ == ResetStrategy::dirty_bits ? restore_dirty(std::move(dirty)) : restore_working_set();
+    stats.pages_copied =
+        strategy_ == ResetStrategy::dirty_bits ? restore_dirty(std::move(dirty)) : restore_working_set();
     stats.pages_dropped = ram_.drop_growth();
     handles_.reset();
     listeners_ = image_->listeners;
     start_at(kernel_.wait_resume);
-    if (!env_->options.keep_working_memory || (own_count_ + ram_.kept_growth()) * kPageSize > env_->limits.keep_memory) {
+    if (!env_->options.keep_working_memory ||
+        (own_count_ + ram_.kept_growth()) * kPageSize > env_->limits.keep_memory) {
         // More than a machine may keep: the copies go back to the kernel, and the set is learned anew.
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");
@@ -341,13 +347,14 @@ std::string Machine::compare_with_image() {
             ++at;
         std::string where;
         for (const auto& [begin, region] : space_.regions())
-            space_.tables().update(GuestVirt(begin), GuestVirt(region.end), [&, &name = region.name](GuestVirt page, std::uint64_t entry) {
-                if (where.empty() && pte::frame(entry) == frame)
-                    where = fmt::format(" (guest address {:#x} {})", page.value + at, name);
-                return entry;
-            });
-        return fmt::format("frame {} byte {}: {:#04x} instead of {:#04x}{}", frame, at, std::to_integer<unsigned>(own[at]),
-                           std::to_integer<unsigned>(want[at]), where);
+            space_.tables().update(GuestVirt(begin), GuestVirt(region.end),
+                                   [&, &name = region.name](GuestVirt page, std::uint64_t entry) {
+                                       if (where.empty() && pte::frame(entry) == frame)
+                                           where = fmt::format(" (guest address {:#x} {})", page.value + at, name);
+                                       return entry;
+                                   });
+        return fmt::format("frame {} byte {}: {:#04x} instead of {:#04x}{}", frame, at,
+                           std::to_integer<unsigned>(own[at]), std::to_integer<unsigned>(want[at]), where);
     }
     if (ram_.high() != ram_.image_frames())
         return fmt::format("{} frames were added and not given back", ram_.high() - ram_.image_frames());
@@ -357,10 +364,13 @@ std::string Machine::compare_with_image() {
     if (handles_.changed() != 0)
         return fmt::format("{} host handles differ", handles_.changed());
     auto want = image_->regions->begin();
-    for (auto here = space_.regions().begin(); here != space_.regions().end() || want != image_->regions->end(); ++here, ++want) {
+    for (auto here = space_.regions().begin(); here != space_.regions().end() || want != image_->regions->end();
+         ++here, ++want) {
         if (here == space_.regions().end() || want == image_->regions->end() || here->first != want->first ||
-            here->second.end != want->second.end || here->second.prot != want->second.prot || here->second.flags != want->second.flags)
-            return fmt::format("the address space differs at {:#x}", here == space_.regions().end() ? want->first : here->first);
+            here->second.end != want->second.end || here->second.prot != want->second.prot ||
+            here->second.flags != want->second.flags)
+            return fmt::format("the address space differs at {:#x}",
+                               here == space_.regions().end() ? want->first : here->first);
     }
     if (space_.brk_end() != image_->brk_end)
         return fmt::format("the break is {:#x} instead of {:#x}", space_.brk_end(), image_->brk_end);

@@ -18,9 +18,7 @@
 namespace tinykvm {
 namespace {
 
-[[noreturn]] void bad(const std::string& what) {
-    throw UserError(ExitCode::bad_snapshot, "snapshot: " + what);
-}
+[[noreturn]] void bad(const std::string& what) { throw UserError(ExitCode::bad_snapshot, "snapshot: " + what); }
 
 // The page tables that a walk has been to. Those of a machine are a tree.
 class Visited {
@@ -146,8 +144,8 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     return state;
 }
 
-std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_ptr<Image> memory,
-                                         const Policy& policy, std::vector<std::string>& warnings) {
+std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_ptr<Image> memory, const Policy& policy,
+                                         std::vector<std::string>& warnings) {
     if (state.guest_abi != abi::kVersion)
         bad(fmt::format("made with guest kernel version {}, this is {}; build it anew", state.guest_abi,
                         abi::kVersion));
@@ -157,7 +155,8 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     auto image = std::make_shared<MachineImage>();
     AddressSpace::Regions regions;
     if (state.regions.size() > AddressSpace::kMostRegions)
-        bad(fmt::format("{} regions of an address space, at most {} are possible", state.regions.size(), AddressSpace::kMostRegions));
+        bad(fmt::format("{} regions of an address space, at most {} are possible", state.regions.size(),
+                        AddressSpace::kMostRegions));
     std::uint64_t last = 0;
     for (const RegionState& r : state.regions) {
         if (r.begin < last || r.end <= r.begin || ((r.begin | r.end) & (kPageSize - 1)) != 0 ||
@@ -167,7 +166,8 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
         Region region;
         region.end = r.end;
         region.prot = r.prot;
-        region.flags = r.flags & (kRegionUser | kRegionSupervisor | kRegionWipeOnFork | kRegionShared | kRegionFrozen | kRegionGrowsDown);
+        region.flags = r.flags & (kRegionUser | kRegionSupervisor | kRegionWipeOnFork | kRegionShared | kRegionFrozen |
+                                  kRegionGrowsDown);
         region.name = r.name;
         regions.emplace(r.begin, std::move(region));
     }
@@ -178,7 +178,8 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
         bad(fmt::format("its break is {:#x}-{:#x}", state.brk_begin, state.brk_end));
     constexpr std::uint64_t kMostLateBytes = 1 << 16;
     for (const LateVariable& late : state.late_env)
-        if (late.name.empty() || late.bytes > kMostLateBytes || late.at >= layout::kUserMax || late.bytes > layout::kUserMax - late.at)
+        if (late.name.empty() || late.bytes > kMostLateBytes || late.at >= layout::kUserMax ||
+            late.bytes > layout::kUserMax - late.at)
             bad("an environment variable that is outside of its memory");
     check_entropy_regions(state.entropy);
     std::uint64_t entropy_end = 0;
@@ -254,7 +255,8 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
     // What the host writes to by itself must be there from the start: the guest kernel, what the host reaches
     // by pointer, and what is wiped in every clone, which filling it in later would undo.
     for_each_leaf(memory, first, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
-        if ((at >= layout::kUserMax && at < layout::kFileArea) || (find_region(at) && (region->second.flags & kRegionWipeOnFork) != 0))
+        if ((at >= layout::kUserMax && at < layout::kFileArea) ||
+            (find_region(at) && (region->second.flags & kRegionWipeOnFork) != 0))
             memory.ensure(pte::frame(entry));
     });
     region = image.regions->begin();
@@ -270,11 +272,13 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
     };
     // The host writes to other pages of the guest kernel, by pointer, also to those that the guest cannot.
     const auto of_kernel_code = [](std::uint64_t at, std::uint64_t entry) {
-        return at >= layout::kKernelImage && at - layout::kKernelImage < layout::kKernelImageBytes && !(entry & pte::kWrite);
+        return at >= layout::kKernelImage && at - layout::kKernelImage < layout::kKernelImageBytes &&
+               !(entry & pte::kWrite);
     };
     for_each_leaf(memory, second, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
         const Frame frame = pte::frame(entry);
-        if (first.has(frame)) // a reset does not copy tables back: the host undoes its own changes, and nobody else may make any
+        if (first.has(frame)) // a reset does not copy tables back: the host undoes its own changes, and nobody else may
+                              // make any
             bad("its program could write to its page tables; build it anew");
         privileged.check(at, entry);
         if (!(entry & pte::kPresent))
@@ -290,8 +294,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
             entry = (entry & ~pte::kPresent) | pte::kLazy;
             ++lazy;
         } else if (is_hot && (at < layout::kUserMax || of_kernel_code(at, entry)) && !memory.is_hole(frame)) {
-            const GuestPhys place(
-                static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
+            const GuestPhys place(static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
             if (!(entry & pte::kWrite))
                 (of_file(at) ? files : read_only).push_back(frame);
             else if (!written[frame])

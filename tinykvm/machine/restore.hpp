@@ -21,13 +21,14 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
 std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_ptr<Image> memory, const Policy& policy,
                                          std::vector<std::string>& warnings);
 
-// Clears the dirty bits of pages and the accessed bits of tables, as the dirty-bit reset wants them. Before any clone is
-// made, after make_lazy().
+// Clears the dirty bits of pages and the accessed bits of tables, as the dirty-bit reset wants them. Before any clone
+// is made, after make_lazy().
 void clear_marks(const MachineImage& image, Image& memory);
 
 // Marks pages whose bytes are still in the file as not present in the image's page tables, so that the first
-// touch of one asks for it; under shadow paging, finds out what clones had better have as copies of their own (hot_read_only,
-// hot_unwritten) of the frames before `hot_end`, and those must not be in parts. Before any clone is made. Returns how many are not present.
+// touch of one asks for it; under shadow paging, finds out what clones had better have as copies of their own
+// (hot_read_only, hot_unwritten) of the frames before `hot_end`, and those must not be in parts. Before any clone is
+// made. Returns how many are not present.
 std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, Frame hot_end = ~Frame{0});
 
 } // namespace tinykvm

@@ -31,7 +31,8 @@ Stop Machine::run() {
     kvm::ExitKind kind = kvm::ExitKind::io;
     for (;;) {
         {
-            // Whoever computes on after it came out of its own accord may have said something: see guest/sched.cpp, leave().
+            // Whoever computes on after it came out of its own accord may have said something: see guest/sched.cpp,
+            // leave().
             const RunningVcpu running(vcpu_, kind == kvm::ExitKind::io);
             kind = vcpu_.run();
         }
@@ -99,9 +100,8 @@ bool Machine::at_wait_door() {
     const kvm_sregs& s = vcpu_.special();
     // Some hosts show RIP behind the OUT, others at it: a byte before.
     const bool there = regs.rip == kernel_.wait_resume || regs.rip + 1 == kernel_.wait_resume;
-    return there && (regs.rflags & kvm::kOddFlags) == 0 &&
-           s.cs.selector == kvm::kUserCode && s.ss.selector == kvm::kUserData &&
-           (s.ds.selector | s.es.selector | s.fs.selector | s.gs.selector) == 0;
+    return there && (regs.rflags & kvm::kOddFlags) == 0 && s.cs.selector == kvm::kUserCode &&
+           s.ss.selector == kvm::kUserData && (s.ds.selector | s.es.selector | s.fs.selector | s.gs.selector) == 0;
 }
 
 std::optional<Stop> Machine::on_interrupt() {
@@ -124,7 +124,8 @@ std::optional<Stop> Machine::on_interrupt() {
 }
 
 std::optional<Stop> Machine::on_exception() {
-    const std::uint64_t at = kvm::exception_stack_top(GuestVirt(layout::kCpuTables)).value - sizeof(abi::ExceptionFrame);
+    const std::uint64_t at =
+        kvm::exception_stack_top(GuestVirt(layout::kCpuTables)).value - sizeof(abi::ExceptionFrame);
     const std::uint64_t stub_rip = vcpu_.regs().rip;
     if (stub_rip < kernel_.supervisor_begin || stub_rip > kernel_.supervisor_end)
         return broken(fmt::format("used I/O port {:#x}", abi::kPortException));
@@ -138,7 +139,7 @@ std::optional<Stop> Machine::on_exception() {
     std::uint64_t address = 0;
     if (f.vector == kPageFault) {
         address = vcpu_.special().cr2;
-        const FaultAccess access = (f.error & kFaultFetch) ? FaultAccess::execute
+        const FaultAccess access = (f.error & kFaultFetch)   ? FaultAccess::execute
                                    : (f.error & kFaultWrite) ? FaultAccess::write
                                                              : FaultAccess::read;
         const FaultOutcome outcome = space_.fault(GuestVirt(address), access);
@@ -147,7 +148,8 @@ std::optional<Stop> Machine::on_exception() {
             shared_->page_faults = shared_->page_faults + 1;
             shared_->peak_bytes = std::max<std::uint64_t>(shared_->peak_bytes, std::uint64_t{ram_.high()} * kPageSize);
             if (env_->options.trace_pagetables)
-                host_->note(fmt::format("page fault at {:#x} {} (error {:#x}, rip {:#x})", address, describe_address(address), f.error, f.rip));
+                host_->note(fmt::format("page fault at {:#x} {} (error {:#x}, rip {:#x})", address,
+                                        describe_address(address), f.error, f.rip));
             same_faults_ = last_fault_ == address ? same_faults_ + 1 : 0;
             last_fault_ = address;
             if (same_faults_ > kMostSameFaults)
@@ -165,8 +167,8 @@ std::optional<Stop> Machine::on_exception() {
         }
     }
     if (f.rip >= kernel_.text_begin && f.rip < kernel_.text_end)
-        return broken(fmt::format("exception {} (error {:#x}, address {:#x}) at {:#x} in the guest kernel", f.vector, f.error,
-                                  address, f.rip));
+        return broken(fmt::format("exception {} (error {:#x}, address {:#x}) at {:#x} in the guest kernel", f.vector,
+                                  f.error, address, f.rip));
     space_.store(GuestVirt(kernel_.entry_rip), f.rip);
     shared_->fault_address = address;
     shared_->fault_vector = static_cast<std::uint32_t>(f.vector);
@@ -177,7 +179,8 @@ std::optional<Stop> Machine::on_exception() {
 }
 
 Stop Machine::broken(const std::string& what) {
-    return Stop{StopKind::broken, 0, fmt::format("{}; rip {:#x} {}", what, vcpu_.regs().rip, describe_address(vcpu_.regs().rip))};
+    return Stop{StopKind::broken, 0,
+                fmt::format("{}; rip {:#x} {}", what, vcpu_.regs().rip, describe_address(vcpu_.regs().rip))};
 }
 
 } // namespace tinykvm

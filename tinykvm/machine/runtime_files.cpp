@@ -19,11 +19,11 @@ constexpr std::string_view kSystem[] = {
     // Libraries, and what is opened with dlopen: name service, character sets, engines, plug-ins.
     "/lib", "/lib64", "/usr/lib", "/usr/lib64",
     // Name service.
-    "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols",
-    "/etc/passwd", "/etc/group",
+    "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services",
+    "/etc/protocols", "/etc/passwd", "/etc/group",
     // Time, language, types.
-    "/etc/localtime", "/etc/timezone", "/usr/share/zoneinfo", "/usr/share/locale", "/etc/locale.alias", "/usr/share/i18n", "/etc/mime.types",
-    "/etc/os-release",
+    "/etc/localtime", "/etc/timezone", "/usr/share/zoneinfo", "/usr/share/locale", "/etc/locale.alias",
+    "/usr/share/i18n", "/etc/mime.types", "/etc/os-release",
     // Certificates of authorities, never keys.
     "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/openssl.cnf",
     "/etc/pki/ca-trust/extracted", "/etc/crypto-policies", "/usr/share/crypto-policies", "/usr/share/ca-certificates",
@@ -31,11 +31,11 @@ constexpr std::string_view kSystem[] = {
 
 // Beside <prefix>/lib, which for /usr is among the system's.
 struct Interpreter {
-    std::string_view name;                  // of the program's file; a version may follow
-    std::vector<std::string_view> folders;  // absolute
+    std::string_view name;                 // of the program's file; a version may follow
+    std::vector<std::string_view> folders; // absolute
     std::vector<std::string_view> in_prefix;
     std::vector<std::string_view> variables; // lists of folders, by ':'
-    bool takes_script = true;               // the first argument that is no option is a file
+    bool takes_script = true;                // the first argument that is no option is a file
 };
 
 const std::vector<Interpreter>& interpreters() {
@@ -46,12 +46,20 @@ const std::vector<Interpreter>& interpreters() {
         {"nodejs", {"/usr/share/nodejs", "/usr/share/node_modules"}, {"lib/node_modules"}, {"NODE_PATH"}},
         {"bun", {}, {}, {"NODE_PATH"}},
         {"deno", {}, {}, {}},
-        {"ruby", {"/var/lib/gems", "/usr/share/rubygems-integration", "/usr/share/ruby", "/usr/share/ruby-did_you_mean"},
-         {"lib/ruby"}, {"RUBYLIB", "GEM_HOME", "GEM_PATH"}},
+        {"ruby",
+         {"/var/lib/gems", "/usr/share/rubygems-integration", "/usr/share/ruby", "/usr/share/ruby-did_you_mean"},
+         {"lib/ruby"},
+         {"RUBYLIB", "GEM_HOME", "GEM_PATH"}},
         {"php", {"/etc/php", "/usr/share/php", "/etc/php.ini", "/etc/php.d"}, {"lib/php", "etc/php"}, {}},
-        {"perl", {"/etc/perl", "/usr/share/perl", "/usr/share/perl5", "/usr/local/share/perl"}, {"lib/perl5"}, {"PERL5LIB"}},
+        {"perl",
+         {"/etc/perl", "/usr/share/perl", "/usr/share/perl5", "/usr/local/share/perl"},
+         {"lib/perl5"},
+         {"PERL5LIB"}},
         {"lua", {"/usr/share/lua", "/usr/local/share/lua", "/usr/local/lib/lua"}, {"share/lua", "lib/lua"}, {}},
-        {"luajit", {"/usr/share/lua", "/usr/share/luajit-2.1", "/usr/local/share/lua", "/usr/local/lib/lua"}, {"share/lua", "lib/lua"}, {}},
+        {"luajit",
+         {"/usr/share/lua", "/usr/share/luajit-2.1", "/usr/local/share/lua", "/usr/local/lib/lua"},
+         {"share/lua", "lib/lua"},
+         {}},
         {"java", {"/usr/share/java", "/usr/share/maven-repo"}, {"release", "conf", "jmods"}, {"CLASSPATH"}, false},
         {"dotnet", {"/usr/share/dotnet"}, {"host", "shared", "sdk"}, {}},
         {"beam.smp", {"/usr/share/elixir"}, {}, {}, false}};
@@ -138,7 +146,8 @@ private:
         std::error_code error;
         for (const fs::directory_entry& entry : fs::directory_iterator(lib, error)) {
             const std::string name = entry.path().filename().string();
-            if ((name.starts_with("python") || name.starts_with("pypy")) && (fs::is_directory(entry.path(), error) || name.ends_with(".zip")))
+            if ((name.starts_with("python") || name.starts_with("pypy")) &&
+                (fs::is_directory(entry.path(), error) || name.ends_with(".zip")))
                 add(entry.path().string());
         }
     }
@@ -184,7 +193,8 @@ private:
     void java_classes() {
         for (std::size_t i = 1; i < program_.args.size(); ++i) {
             const std::string& word = program_.args[i];
-            const bool list = word == "-cp" || word == "-classpath" || word == "--class-path" || word == "-p" || word == "--module-path";
+            const bool list = word == "-cp" || word == "-classpath" || word == "--class-path" || word == "-p" ||
+                              word == "--module-path";
             if (list && i + 1 < program_.args.size())
                 path_list(program_.args[++i]);
             else if (word.starts_with("--class-path=") || word.starts_with("--module-path="))

@@ -102,8 +102,7 @@ std::string refused_process(std::uint32_t call, const std::string& program, std:
             name = last_part(argument);
         }
     std::string line = fmt::format("{} called {}: a machine is one process and cannot start another; refused ({})",
-        name, call_name(call),
-        execute ? "EPERM" : "EAGAIN");
+                                   name, call_name(call), execute ? "EPERM" : "EAGAIN");
     if (hint)
         line += fmt::format("; to run it as one process: {}", hint->option);
     return line;

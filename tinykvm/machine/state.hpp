@@ -41,14 +41,14 @@ struct FileMappingState {
     std::uint64_t begin = 0; // of the region
     std::int32_t handle = 0;
     std::uint64_t offset = 0;
-    std::uint64_t size = 0;     // of a frozen one: the file when its pages were taken
+    std::uint64_t size = 0; // of a frozen one: the file when its pages were taken
     std::int64_t mtime_ns = 0;
     bool operator==(const FileMappingState&) const = default;
 };
 
 struct ListenerState {
-    std::uint32_t id = 0;     // the guest's listener number, < abi::kMaxListeners
-    std::uint32_t family = 0; // AF_INET, AF_INET6, AF_UNIX
+    std::uint32_t id = 0;              // the guest's listener number, < abi::kMaxListeners
+    std::uint32_t family = 0;          // AF_INET, AF_INET6, AF_UNIX
     std::vector<std::uint8_t> address; // the sockaddr as bound
     std::uint64_t flags = 0;           // abi::BindFlags; may be absent in a file
     bool operator==(const ListenerState&) const = default;
@@ -69,9 +69,9 @@ struct CpuState {
 
 // Bytes unless said otherwise; 0 is "no limit" only where said.
 struct Limits {
-    double boot_seconds = 60;             // of CPU time and of waiting
-    double request_seconds = 8;           // without progress, of CPU time and of waiting for nothing or for an idle client
-    double request_total_seconds = 300;   // of a request, whatever it does
+    double boot_seconds = 60;   // of CPU time and of waiting
+    double request_seconds = 8; // without progress, of CPU time and of waiting for nothing or for an idle client
+    double request_total_seconds = 300;            // of a request, whatever it does
     std::uint64_t memory = 8192ull << 20;          // all of a machine's memory
     std::uint64_t address_space = 122880ull << 20; // virtual
     std::uint64_t request_memory = 128ull << 20;   // dirtied or added while one connection is served
@@ -114,9 +114,9 @@ struct EntropyRegion {
 
 // 2 MiB of files' pages that may be had as one page of the host's.
 struct LargePageState {
-    std::uint64_t at = 0;                   // guest address
-    std::array<std::uint8_t, 32> sha256{};  // of what is there
-    FrameRun hot;                           // of its frames, those that the first invocation uses
+    std::uint64_t at = 0;                  // guest address
+    std::array<std::uint8_t, 32> sha256{}; // of what is there
+    FrameRun hot;                          // of its frames, those that the first invocation uses
     bool operator==(const LargePageState&) const = default;
 };
 
@@ -129,11 +129,11 @@ struct ProgramState {
 };
 
 struct MachineState {
-    std::uint32_t guest_abi = 0; // abi::kVersion
+    std::uint32_t guest_abi = 0;                        // abi::kVersion
     std::array<std::uint8_t, 32> guest_kernel_digest{}; // SHA-256 of the guest kernel in the image
-    std::uint32_t door = 0;      // the door of the host that made it; a restore may use the other
+    std::uint32_t door = 0; // the door of the host that made it; a restore may use the other
     std::uint64_t page_table_root = 0;
-    std::uint32_t frames = 0;    // the image is frames * 4096 bytes
+    std::uint32_t frames = 0; // the image is frames * 4096 bytes
     std::vector<FrameRun> free_frames;
     std::vector<FrameRun> working_set; // frames that the first invocation wrote to: made private before the next ones
     std::vector<FrameRun> growth;      // frames behind the image that it used; may be absent in a file

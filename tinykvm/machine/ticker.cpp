@@ -83,8 +83,8 @@ private:
         }
     }
 
-    // Whether a vCPU ran since the last time. Kicks those that have run for a whole tick, or from one look to the next when
-    // they came from their machine's host: what the program said before it computes is to leave.
+    // Whether a vCPU ran since the last time. Kicks those that have run for a whole tick, or from one look to the next
+    // when they came from their machine's host: what the program said before it computes is to leave.
     bool look() {
         bool ran = false;
         const std::lock_guard lock(mutex_);
@@ -108,7 +108,7 @@ private:
         quiet_ticks_ = 0;
     }
 
-    static constexpr unsigned kLooks = 5; // in a tick
+    static constexpr unsigned kLooks = 5;  // in a tick
     static constexpr int kQuietTicks = 50; // a tenth of a second: under load nobody has to wake anybody
     std::atomic<bool> asleep_ = false;
     int quiet_ticks_ = 0;

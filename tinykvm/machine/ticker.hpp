@@ -8,8 +8,8 @@
 
 namespace tinykvm {
 
-// While one of these lives, its thread is inside run(): after each tick that passes, KVM_RUN returns; with `soon`, after 2 to 4 ms.
-// Constructing and destroying it costs three atomic stores.
+// While one of these lives, its thread is inside run(): after each tick that passes, KVM_RUN returns; with `soon`,
+// after 2 to 4 ms. Constructing and destroying it costs three atomic stores.
 class RunningVcpu {
 public:
     explicit RunningVcpu(kvm::Vcpu& vcpu, bool soon = false);

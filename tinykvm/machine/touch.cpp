@@ -30,8 +30,7 @@ bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size
 
 // Where the lists for the guest kernel's page toucher go: where requests are received and replies are put,
 // which hold nothing yet.
-constexpr std::uint64_t kTouchList = layout::kConnBuffers,
-                        kOtherTouchList = layout::kConnBuffers + abi::kRxBytes;
+constexpr std::uint64_t kTouchList = layout::kConnBuffers, kOtherTouchList = layout::kConnBuffers + abi::kRxBytes;
 static_assert(abi::kRxBytes == abi::kTxBytes);
 
 std::span<const std::uint64_t> fitting(std::span<const std::uint64_t> pages) {
@@ -104,8 +103,8 @@ void Machine::Toucher::touch(Machine& machine) {
     machine_ = &machine;
     set(ready);
     const auto join = [](std::thread* thread) { thread->join(); };
-    const std::unique_ptr<std::thread, decltype(join)> joined(
-        &thread_, join); // also when this vCPU fails: the machine goes then
+    const std::unique_ptr<std::thread, decltype(join)> joined(&thread_,
+                                                              join); // also when this vCPU fails: the machine goes then
     machine.touch(image_.hot_pages);
 }
 

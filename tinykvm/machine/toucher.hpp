@@ -1,4 +1,5 @@
-// Has KVM map the pages that a clone's first invocation is known to use before it runs, by two vCPUs where there is a second one.
+// Has KVM map the pages that a clone's first invocation is known to use before it runs, by two vCPUs where there is a
+// second one.
 #pragma once
 #include <atomic>
 #include <thread>
@@ -9,13 +10,15 @@ namespace tinykvm {
 
 class Machine::Toucher {
 public:
-    // Before the clone is made: a thread takes a while to get going. `aside`: whether the clone will have a second vCPU.
+    // Before the clone is made: a thread takes a while to get going. `aside`: whether the clone will have a second
+    // vCPU.
     Toucher(const MachineImage& image, bool aside);
     ~Toucher();
     Toucher(const Toucher&) = delete;
     Toucher& operator=(const Toucher&) = delete;
 
-    // Once its copies are made: a page that is mapped already would be unmapped for its copy. Returns when all is touched.
+    // Once its copies are made: a page that is mapped already would be unmapped for its copy. Returns when all is
+    // touched.
     void touch(Machine& machine);
 
 private:

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <limits>
 
-#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -24,12 +24,13 @@ bool AddressSpace::mergeable(const Region& a, const Region& b, std::uint64_t a_b
     return !a.file || a.file_offset + (a.end - a_begin) == b.file_offset;
 }
 
-AddressSpace::AddressSpace(GuestRam& ram, std::uint64_t max_bytes) : ram_(&ram), windows_(ram), tables_(ram), max_bytes_(max_bytes) {}
+AddressSpace::AddressSpace(GuestRam& ram, std::uint64_t max_bytes)
+    : ram_(&ram), windows_(ram), tables_(ram), max_bytes_(max_bytes) {}
 
 AddressSpace::AddressSpace(GuestRam& ram, GuestPhys root, std::shared_ptr<const Regions> regions,
                            std::uint64_t brk_begin, std::uint64_t brk_end, std::uint64_t max_bytes)
-    : ram_(&ram), windows_(ram), tables_(ram, root), regions_(*regions), pristine_(std::move(regions)), brk_begin_(brk_begin),
-      brk_end_(brk_end), pristine_brk_end_(brk_end), max_bytes_(max_bytes) {
+    : ram_(&ram), windows_(ram), tables_(ram, root), regions_(*regions), pristine_(std::move(regions)),
+      brk_begin_(brk_begin), brk_end_(brk_end), pristine_brk_end_(brk_end), max_bytes_(max_bytes) {
     for (const auto& [begin, region] : regions_) {
         if (counts(region))
             mapped_bytes_ += region.end - begin;
@@ -83,8 +84,8 @@ void AddressSpace::insert(std::uint64_t begin, Region region) {
         mapped_bytes_ += region.end - begin;
     auto [here, fresh] = regions_.emplace(begin, std::move(region));
     must_hold(fresh);
-    if (const auto next = std::next(here);
-        next != regions_.end() && here->second.end == next->first && mergeable(here->second, next->second, here->first)) {
+    if (const auto next = std::next(here); next != regions_.end() && here->second.end == next->first &&
+                                           mergeable(here->second, next->second, here->first)) {
         here->second.end = next->second.end;
         regions_.erase(next);
     }
@@ -131,7 +132,8 @@ std::uint64_t AddressSpace::find_free_low(std::uint64_t bytes) const {
     std::uint64_t at = kBegin;
     if (const auto here = region_of(at); here != regions_.end())
         at = here->second.end;
-    for (auto next = regions_.lower_bound(at); at <= kEnd && kEnd - at >= bytes; at = std::max(at, next->second.end), ++next)
+    for (auto next = regions_.lower_bound(at); at <= kEnd && kEnd - at >= bytes;
+         at = std::max(at, next->second.end), ++next)
         if (next == regions_.end() || next->first >= at + bytes)
             return at;
     return 0;
@@ -206,8 +208,8 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
     } else if (!fixed) {
         const std::uint64_t hint = page_down(at);
         const auto next = regions_.lower_bound(hint);
-        const bool free_hint = hint >= layout::kUserMin && hint < layout::kMmapTop && bytes <= layout::kMmapTop - hint &&
-                               region_of(hint) == regions_.end() &&
+        const bool free_hint = hint >= layout::kUserMin && hint < layout::kMmapTop &&
+                               bytes <= layout::kMmapTop - hint && region_of(hint) == regions_.end() &&
                                (next == regions_.end() || next->first >= hint + bytes);
         at = free_hint ? hint : find_free(bytes);
         if (at == 0)
@@ -235,8 +237,8 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
     return static_cast<std::int64_t>(at);
 }
 
-// Memory that is mapped in small pieces is about to be used: giving it frames now (which cost nothing until they are touched)
-// saves the exit of its first fault.
+// Memory that is mapped in small pieces is about to be used: giving it frames now (which cost nothing until they are
+// touched) saves the exit of its first fault.
 void AddressSpace::populate_small(std::uint64_t begin, std::uint64_t end) {
     constexpr std::uint64_t kSmall = 256 << 10;
     const auto region = region_of(begin);
@@ -257,7 +259,8 @@ std::int64_t AddressSpace::munmap(std::uint64_t at, std::uint64_t bytes) {
         return -EINVAL;
     const std::uint64_t end = at + bytes;
     std::vector<std::shared_ptr<const CodePatches>> unused; // unless another region has them
-    for (auto it = region_of(at) == regions_.end() ? regions_.lower_bound(at) : region_of(at); it != regions_.end() && it->first < end; ++it)
+    for (auto it = region_of(at) == regions_.end() ? regions_.lower_bound(at) : region_of(at);
+         it != regions_.end() && it->first < end; ++it)
         if (it->second.patches)
             unused.push_back(it->second.patches);
     std::sort(unused.begin(), unused.end());
@@ -314,8 +317,8 @@ std::int64_t AddressSpace::brk(std::uint64_t end) {
     const std::uint64_t new_top = page_up(end);
     if (new_top > old_top) {
         const auto next = regions_.lower_bound(old_top);
-        if (region_of(old_top) != regions_.end() || (next != regions_.end() && next->first < new_top) || mapped_bytes_ + (new_top - old_top) > max_bytes_ ||
-            regions_.size() >= kMostRegions)
+        if (region_of(old_top) != regions_.end() || (next != regions_.end() && next->first < new_top) ||
+            mapped_bytes_ + (new_top - old_top) > max_bytes_ || regions_.size() >= kMostRegions)
             return static_cast<std::int64_t>(brk_end_);
         Region region;
         region.end = new_top;
@@ -354,7 +357,8 @@ std::int64_t AddressSpace::all_mapped(std::uint64_t at, std::uint64_t end) const
 
 std::int64_t AddressSpace::mlock(std::uint64_t at, std::uint64_t bytes) {
     const std::uint64_t begin = page_down(at), inside = at - begin;
-    const std::uint64_t end = begin + ((bytes + inside + kPageSize - 1) & ~(kPageSize - 1)); // may wrap, as Linux's does
+    const std::uint64_t end =
+        begin + ((bytes + inside + kPageSize - 1) & ~(kPageSize - 1)); // may wrap, as Linux's does
     return end < begin ? -EINVAL : all_mapped(begin, end);
 }
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "tinykvm/memory/code_stubs.hpp"
 #include "tinykvm/memory/file_windows.hpp"
 #include "tinykvm/memory/guest_memory.hpp"
 #include "tinykvm/memory/page_tables.hpp"
-#include "tinykvm/memory/code_stubs.hpp"
 
 namespace tinykvm {
 
@@ -37,18 +37,18 @@ struct Region {
     std::uint64_t end = 0;
     std::uint32_t prot = 0; // PROT_READ | PROT_WRITE | PROT_EXEC
     std::uint32_t flags = kRegionUser;
-    std::shared_ptr<const FileBacking> file; // null: anonymous
-    std::uint64_t file_offset = 0;           // of the region's first byte
+    std::shared_ptr<const FileBacking> file;    // null: anonymous
+    std::uint64_t file_offset = 0;              // of the region's first byte
     std::shared_ptr<const CodePatches> patches; // of code that leads to stubs
     std::string name;
 };
 
 enum class FaultOutcome {
-    done,       // populated: go on
-    not_mapped, // SEGV_MAPERR
+    done,        // populated: go on
+    not_mapped,  // SEGV_MAPERR
     not_allowed, // SEGV_ACCERR
-    past_file,  // SIGBUS: beyond the end of the mapped file
-    no_memory,  // over the machine's memory limit
+    past_file,   // SIGBUS: beyond the end of the mapped file
+    no_memory,   // over the machine's memory limit
 };
 enum class FaultAccess { read, write, execute };
 
@@ -62,7 +62,7 @@ public:
     AddressSpace(GuestRam& ram, GuestPhys root, std::shared_ptr<const Regions> regions, std::uint64_t brk_begin,
                  std::uint64_t brk_end, std::uint64_t max_bytes); // of a clone: journals
 
-    // --- set-up by the host -------------------------------------------------------------------------------
+    // --- set-up by the host ----------------------------------------------------------------------
     // Maps a fixed range that must be free.
     void place(GuestVirt at, std::uint64_t bytes, std::uint32_t prot, std::uint32_t flags, std::string name,
                std::shared_ptr<const FileBacking> file = nullptr, std::uint64_t file_offset = 0);
@@ -82,7 +82,7 @@ public:
         trial_ = true;
     }
 
-    // --- system calls ---------------------------------------------------------------------------------------
+    // --- system calls ----------------------------------------------------------------------------
     std::int64_t mmap(std::uint64_t at, std::uint64_t bytes, std::uint32_t prot, std::uint32_t flags,
                       std::shared_ptr<const FileBacking> file, std::uint64_t offset);
     // Gives the memory of the guest kernel's own files back: [at, at+bytes) of layout::kFileArea.
@@ -100,14 +100,15 @@ public:
     // mlock, munlock: nothing is ever paged out as far as a program can tell.
     std::int64_t mlock(std::uint64_t at, std::uint64_t bytes);
 
-    // --- faults and access ----------------------------------------------------------------------------------
+    // --- faults and access -----------------------------------------------------------------------
     FaultOutcome fault(GuestVirt at, FaultAccess access);
     bool gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) override;
     bool copy_out(std::byte* to, const iovec& run) override;
     bool copy_in(const iovec& run, const std::byte* from) override;
     // The guest called: what earlier calls gathered is no longer used.
     void begin_call() { windows_.begin_call(); }
-    // A vCPU found no page where the tables say there is one: takes those out that files no longer have. False: all are there.
+    // A vCPU found no page where the tables say there is one: takes those out that files no longer have. False: all are
+    // there.
     bool drop_lost_pages();
     // A descriptor that may change this file was opened: its frozen pages follow it from now on.
     void file_opened_for_writing(int fd);
@@ -116,11 +117,11 @@ public:
     // Frozen pages of files that have changed follow them.
     void follow_files();
 
-    // --- image, clone, reset ----------------------------------------------------------------------------------
+    // --- image, clone, reset ---------------------------------------------------------------------
     // Reads in everything that files still owe, so that the memory stands alone.
     void populate_files();
-    // Before that: shared mappings of files that this program writes to will show the file itself in every clone; the others are
-    // frozen. `written`: whether a descriptor that may change the file (as fstat tells) is open.
+    // Before that: shared mappings of files that this program writes to will show the file itself in every clone; the
+    // others are frozen. `written`: whether a descriptor that may change the file (as fstat tells) is open.
     void settle_files(const std::function<bool(const FileBacking&)>& written);
     // Every shared mapping of a file that is not frozen; fn may put another backing in its place.
     void for_each_mapped_file(const std::function<void(std::shared_ptr<const FileBacking>&)>& fn);
@@ -158,7 +159,8 @@ private:
     void insert(std::uint64_t begin, Region region);
     void populate_small(std::uint64_t begin, std::uint64_t end);
     void drop_pages(std::uint64_t begin, std::uint64_t end);
-    // Patches for a file's code that is about to be mapped at [at, at+bytes), their stubs in place below it; null for none.
+    // Patches for a file's code that is about to be mapped at [at, at+bytes), their stubs in place below it; null for
+    // none.
     std::shared_ptr<const CodePatches> patch_code(std::uint64_t at, std::uint64_t bytes, const Region& region);
     // Puts the file's own bytes back in code that moves or may be written to; false when no frames are left.
     bool undo_patches(std::uint64_t at, std::uint64_t end);
@@ -191,17 +193,18 @@ private:
     bool user_range(std::uint64_t at, std::uint64_t bytes) const;
     std::uint64_t leaf_flags(const Region& region) const;
     void changed() { regions_changed_ = true; }
-    // Frames for the next reset. A machine may never be reset, and a program may do the same all day: each is kept once.
-    // Gives the pages in [at, end) that use the image's own frames copies of these; false when no frames are left.
+    // Frames for the next reset. A machine may never be reset, and a program may do the same all day: each is kept
+    // once. Gives the pages in [at, end) that use the image's own frames copies of these; false when no frames are
+    // left.
     bool own_frames(std::uint64_t at, std::uint64_t end);
     static void note_frame(std::vector<Frame>& frames, Frame frame);
 
     GuestRam* ram_;
     FileWindows windows_;
     MemoryFiles memory_files_;
-    std::vector<std::uint64_t> frozen_; // clone only: where the image's frozen regions begin
+    std::vector<std::uint64_t> frozen_;          // clone only: where the image's frozen regions begin
     std::vector<const FileBacking*> kept_files_; // clone only: whose windows outlive a reset
-    UniqueFd copy_pipe_[2];     // of copy_out and copy_in
+    UniqueFd copy_pipe_[2];                      // of copy_out and copy_in
     bool trial_ = false;
     PageTables tables_;
     Regions regions_;

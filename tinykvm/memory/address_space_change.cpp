@@ -24,8 +24,9 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
         return -ENOMEM;
     bytes = page_up(bytes);
     const std::uint64_t end = at + bytes;
-    if (grows == PROT_GROWSUP || (grows == PROT_GROWSDOWN && region_of(at) != regions_.end() &&
-                                  !(region_of(at)->second.flags & kRegionGrowsDown) && region_of(at)->second.name != "[stack]"))
+    if (grows == PROT_GROWSUP ||
+        (grows == PROT_GROWSDOWN && region_of(at) != regions_.end() &&
+         !(region_of(at)->second.flags & kRegionGrowsDown) && region_of(at)->second.name != "[stack]"))
         return -EINVAL;
     if (const std::int64_t error = all_mapped(at, end); error < 0)
         return error;
@@ -53,7 +54,8 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
             if (!(it->second.prot & PROT_WRITE)) {
                 if (!undo_patches(it->first, it->second.end))
                     return -ENOMEM;
-                // No more patches for any part of that mapping, or its parts could not become one again. The stubs stay: jumps lead there.
+                // No more patches for any part of that mapping, or its parts could not become one again. The stubs
+                // stay: jumps lead there.
                 if (const auto patches = it->second.patches) {
                     changed();
                     for (auto& [begin, region] : regions_)
@@ -78,9 +80,9 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
                 next = (next & ~(pte::kPresent | pte::kDirty)) | pte::kLazy | (entry & pte::kDirty);
             if ((next & pte::kWrite) && !(entry & pte::kWrite))
                 note_frame(made_writable_, pte::frame(entry));
-            const bool shrinks = (entry & pte::kPresent) && (!(next & pte::kPresent) ||
-                                                            ((entry & pte::kWrite) && !(next & pte::kWrite)) ||
-                                                            (!(entry & pte::kNoExecute) && (next & pte::kNoExecute)));
+            const bool shrinks = (entry & pte::kPresent) &&
+                                 (!(next & pte::kPresent) || ((entry & pte::kWrite) && !(next & pte::kWrite)) ||
+                                  (!(entry & pte::kNoExecute) && (next & pte::kNoExecute)));
             if (shrinks) {
                 const Frame f = pte::frame(entry);
                 if (!lost.empty() && lost.back().first + lost.back().second == f)
@@ -190,8 +192,7 @@ std::int64_t AddressSpace::madvise(std::uint64_t at, std::uint64_t bytes, int ad
     case MADV_MERGEABLE:
     case MADV_UNMERGEABLE:
     case MADV_COLD:
-    case MADV_PAGEOUT:
-        break;
+    case MADV_PAGEOUT: break;
     case 22: // MADV_POPULATE_READ
     case 23: // MADV_POPULATE_WRITE
         for (std::uint64_t page = at; page < end; page += kPageSize) {
@@ -217,7 +218,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         return -EINVAL;
     const auto here = region_of(at);
     if (here == regions_.end() || here->second.end < at + old_bytes)
-        return -EFAULT; // like Linux: one mapping only
+        return -EFAULT;                        // like Linux: one mapping only
     const bool counted = counts(here->second); // `here` may go with what is unmapped
     if (flags & MREMAP_FIXED) {
         if (!(flags & MREMAP_MAYMOVE) || !user_range(new_at, new_bytes))

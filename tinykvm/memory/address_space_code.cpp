@@ -11,13 +11,15 @@ namespace tinykvm {
 namespace {
 
 constexpr std::uint64_t kReach = (2ull << 30) - kPageSize; // of a jump and of a LEA
-constexpr std::size_t kMostSites = 32768; // of a machine: they take memory of the host
+constexpr std::size_t kMostSites = 32768;                  // of a machine: they take memory of the host
 constexpr const char* kStubsName = "[stubs]";
 
 } // namespace
 
-std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, std::uint64_t bytes, const Region& region) {
-    if (stub_entries_.system_call == 0 || !region.file || (region.flags & kRegionShared) || !(region.prot & PROT_EXEC) || (region.prot & PROT_WRITE))
+std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, std::uint64_t bytes,
+                                                            const Region& region) {
+    if (stub_entries_.system_call == 0 || !region.file || (region.flags & kRegionShared) ||
+        !(region.prot & PROT_EXEC) || (region.prot & PROT_WRITE))
         return nullptr;
     std::size_t sites_in_use = 0;
     const CodePatches* last = nullptr;
@@ -28,7 +30,8 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
         }
     if (sites_in_use >= kMostSites || regions_.size() + 3 > kMostRegions)
         return nullptr;
-    std::vector<CodeSite> sites = find_code_sites(region.file->fd.get(), region.file_offset, bytes, kMostSites - sites_in_use);
+    std::vector<CodeSite> sites =
+        find_code_sites(region.file->fd.get(), region.file_offset, bytes, kMostSites - sites_in_use);
     if (sites.empty())
         return nullptr;
     // The nearest gap below. Above would be in the way of the heap.
@@ -51,7 +54,8 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
     stubs.name = kStubsName;
     insert(top - room, std::move(stubs));
     for (std::uint64_t page = top - room; page < top; page += kPageSize)
-        if (!pte::mapped(tables_.get(GuestVirt(page))) && populate_around(region_of(page), page, kPageSize) != FaultOutcome::done) {
+        if (!pte::mapped(tables_.get(GuestVirt(page))) &&
+            populate_around(region_of(page), page, kPageSize) != FaultOutcome::done) {
             unmap(top - room, top);
             out_of_memory_ = false; // it was only for speed
             return nullptr;
@@ -108,10 +112,13 @@ bool AddressSpace::undo_patches(std::uint64_t at, std::uint64_t end) {
                 continue;
             std::int32_t distance;
             std::memcpy(&distance, bytes + i + 1, sizeof(distance));
-            const std::uint64_t target = page.value + i + kJumpBytes + static_cast<std::uint64_t>(std::int64_t{distance});
+            const std::uint64_t target =
+                page.value + i + kJumpBytes + static_cast<std::uint64_t>(std::int64_t{distance});
             const std::byte* const code = stub(target);
-            const auto original = code ? replaced_by_jump(page.value + i, std::span<const std::byte, abi::kStubBytes>(code, abi::kStubBytes), target)
-                                       : std::nullopt;
+            const auto original =
+                code ? replaced_by_jump(page.value + i,
+                                        std::span<const std::byte, abi::kStubBytes>(code, abi::kStubBytes), target)
+                     : std::nullopt;
             if (!original)
                 continue;
             std::copy(original->begin(), original->end(), bytes + i);

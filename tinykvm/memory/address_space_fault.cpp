@@ -68,7 +68,8 @@ void AddressSpace::make_present(GuestVirt at, std::uint64_t entry) {
     const std::uint64_t end = std::min(block + kLazyBlock, region->second.end);
     std::vector<GuestVirt> ready;
     tables_.update(GuestVirt(begin), GuestVirt(end), [&](GuestVirt page, std::uint64_t neighbour) {
-        if (!(neighbour & pte::kPresent) && pte::frame(neighbour) < image->frames() && image->loaded(pte::frame(neighbour)))
+        if (!(neighbour & pte::kPresent) && pte::frame(neighbour) < image->frames() &&
+            image->loaded(pte::frame(neighbour)))
             ready.push_back(page);
         return neighbour;
     });
@@ -90,7 +91,7 @@ FaultOutcome AddressSpace::populate_around(Regions::iterator region, std::uint64
 
     if (region->second.file) {
         // Pages wholly behind the end of the file are SIGBUS, and are not populated around others.
-        struct stat info{};
+        struct stat info {};
         if (::fstat(region->second.file->fd.get(), &info) < 0)
             return FaultOutcome::past_file;
         const auto size = static_cast<std::uint64_t>(info.st_size);
@@ -174,12 +175,14 @@ bool AddressSpace::append_runs(GuestVirt at, std::uint64_t length, Access access
         if (region == regions_.end() || here < region->first)
             return false;
         const Region& r = region->second;
-        if ((r.flags & kRegionSupervisor) || !allowed(r.prot, access == Access::write ? FaultAccess::write : FaultAccess::read))
+        if ((r.flags & kRegionSupervisor) ||
+            !allowed(r.prot, access == Access::write ? FaultAccess::write : FaultAccess::read))
             return false;
         const GuestVirt page(page_down(here));
         std::uint64_t entry = tables_.get(page);
         if (!(entry & pte::kPresent)) {
-            if (fault(GuestVirt(here), access == Access::write ? FaultAccess::write : FaultAccess::read) != FaultOutcome::done)
+            if (fault(GuestVirt(here), access == Access::write ? FaultAccess::write : FaultAccess::read) !=
+                FaultOutcome::done)
                 return false;
             entry = tables_.get(page);
         }
@@ -250,7 +253,8 @@ void AddressSpace::populate_files() {
                 continue;
             const FaultOutcome outcome = populate_around(it, page, 2 << 20);
             if (outcome == FaultOutcome::no_memory)
-                throw UserError(ExitCode::failure, "the program's files do not fit in its memory; raise --max-main-memory");
+                throw UserError(ExitCode::failure,
+                                "the program's files do not fit in its memory; raise --max-main-memory");
             if (outcome != FaultOutcome::done)
                 break; // behind the end of the file: SIGBUS before and after
         }
@@ -285,7 +289,8 @@ void AddressSpace::populate_nearby() {
             for (std::uint64_t at = it->first & ~(kNearby / 4 - 1); at < it->second.end; at += kNearby / 4)
                 want(at);
         for (const std::uint64_t block : blocks)
-            for (std::uint64_t page = std::max(block, it->first); page < std::min(block + kNearby / 4, it->second.end); page += kPageSize)
+            for (std::uint64_t page = std::max(block, it->first); page < std::min(block + kNearby / 4, it->second.end);
+                 page += kPageSize)
                 if (!pte::mapped(tables_.get(GuestVirt(page))) &&
                     populate_around(it, page, kNearby / 4) != FaultOutcome::done)
                     return; // out of memory: it was only for speed
@@ -294,7 +299,8 @@ void AddressSpace::populate_nearby() {
 }
 
 bool AddressSpace::has_wipe_on_fork() const {
-    return std::any_of(regions_.begin(), regions_.end(), [](const auto& r) { return r.second.flags & kRegionWipeOnFork; });
+    return std::any_of(regions_.begin(), regions_.end(),
+                       [](const auto& r) { return r.second.flags & kRegionWipeOnFork; });
 }
 
 void AddressSpace::wipe_on_fork() {

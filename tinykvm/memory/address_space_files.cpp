@@ -35,7 +35,8 @@ void AddressSpace::leave_window(const FileBacking& file, std::uint64_t offset) {
             continue;
         const std::uint64_t from = offset > region.file_offset ? offset - region.file_offset : 0;
         const std::uint64_t to = std::min(bytes, offset + FileWindows::kBytes - region.file_offset);
-        tables_.update(GuestVirt(begin + from), GuestVirt(begin + to), [](GuestVirt, std::uint64_t) -> std::uint64_t { return 0; });
+        tables_.update(GuestVirt(begin + from), GuestVirt(begin + to),
+                       [](GuestVirt, std::uint64_t) -> std::uint64_t { return 0; });
     }
 }
 
@@ -118,13 +119,16 @@ bool AddressSpace::drop_lost_pages() {
             continue;
         const int fd = file_fd(*region.file);
         struct stat info {};
-        const std::uint64_t size = fd >= 0 && ::fstat(fd, &info) == 0 ? page_up(static_cast<std::uint64_t>(info.st_size)) : 0;
-        const std::uint64_t there = size > region.file_offset ? std::min(size - region.file_offset, region.end - begin) : 0;
+        const std::uint64_t size =
+            fd >= 0 && ::fstat(fd, &info) == 0 ? page_up(static_cast<std::uint64_t>(info.st_size)) : 0;
+        const std::uint64_t there =
+            size > region.file_offset ? std::min(size - region.file_offset, region.end - begin) : 0;
         std::vector<Frame> lost;
-        tables_.update(GuestVirt(begin + there), GuestVirt(region.end), [&](GuestVirt, std::uint64_t entry) -> std::uint64_t {
-            lost.push_back(pte::frame(entry));
-            return 0;
-        });
+        tables_.update(GuestVirt(begin + there), GuestVirt(region.end),
+                       [&](GuestVirt, std::uint64_t entry) -> std::uint64_t {
+                           lost.push_back(pte::frame(entry));
+                           return 0;
+                       });
         for (const Frame frame : lost)
             if (ram_->is_window(frame))
                 ram_->drop_translations(frame, 1);
@@ -171,7 +175,8 @@ bool AddressSpace::copy_in(const iovec& run, const std::byte* from) {
     }
     auto* to = static_cast<std::byte*>(run.iov_base);
     for (std::size_t done = 0; done < run.iov_len;) {
-        const ssize_t held = ::write(copy_pipe_[1].get(), from + done, std::min<std::size_t>(run.iov_len - done, kPageSize));
+        const ssize_t held =
+            ::write(copy_pipe_[1].get(), from + done, std::min<std::size_t>(run.iov_len - done, kPageSize));
         if (held <= 0)
             return false;
         if (::read(copy_pipe_[0].get(), to + done, static_cast<std::size_t>(held)) != held) {
@@ -188,7 +193,8 @@ void AddressSpace::settle_files(const std::function<bool(const FileBacking&)>& w
     for (auto& [begin, region] : regions_) {
         if (!live(region))
             continue;
-        tables_.update(GuestVirt(begin), GuestVirt(region.end), [](GuestVirt, std::uint64_t) -> std::uint64_t { return 0; });
+        tables_.update(GuestVirt(begin), GuestVirt(region.end),
+                       [](GuestVirt, std::uint64_t) -> std::uint64_t { return 0; });
         struct stat info {};
         const bool file_known = region.file->fd && ::fstat(region.file->fd.get(), &info) == 0;
         if (region.file->writable || region.file->memory || !file_known || written(*region.file))
@@ -223,8 +229,8 @@ void AddressSpace::follow_files() {
     for (const std::uint64_t begin : frozen_) {
         const Region& frozen = pristine_->at(begin);
         struct stat info {};
-        if (::fstat(frozen.file->fd.get(), &info) == 0 && static_cast<std::uint64_t>(info.st_size) == frozen.file->size &&
-            mtime_of(info) == frozen.file->mtime_ns)
+        if (::fstat(frozen.file->fd.get(), &info) == 0 &&
+            static_cast<std::uint64_t>(info.st_size) == frozen.file->size && mtime_of(info) == frozen.file->mtime_ns)
             continue;
         for (auto it = regions_.begin(); it != regions_.end(); ++it)
             if (it->second.file == frozen.file && (it->second.flags & kRegionFrozen))

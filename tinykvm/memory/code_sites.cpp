@@ -11,12 +11,12 @@
 namespace tinykvm {
 namespace {
 
-// Decoding starts at this many neighbouring offsets. x86 code finds its own rhythm after a few instructions: those that started
-// wrong soon come to the same boundaries, or to what is no instruction. In data that lies in code they do not.
+// Decoding starts at this many neighbouring offsets. x86 code finds its own rhythm after a few instructions: those that
+// started wrong soon come to the same boundaries, or to what is no instruction. In data that lies in code they do not.
 constexpr std::size_t kStarts = 16;
 constexpr std::size_t kStartsAgreeing = 4;
-constexpr std::size_t kRunUp = 32; // bytes between the last start and the trap
-constexpr std::size_t kLongest = 15; // bytes of an instruction
+constexpr std::size_t kRunUp = 32;        // bytes between the last start and the trap
+constexpr std::size_t kLongest = 15;      // bytes of an instruction
 constexpr std::size_t kNumberWithin = 31; // bytes before the trap in which its number must be loaded
 
 class Decoder {
@@ -56,20 +56,26 @@ bool loads_sigreturn(std::span<const std::byte> code) {
            (code.size() == rax.size() && std::memcmp(code.data(), rax.data(), rax.size()) == 0);
 }
 
-// A call has a number, a small one, loaded as compilers do; or it is the C library's syscall(), whose last argument comes from the
-// stack. So does CPUID, in one of three ranges. Constants in code that happen to read like a trap (tables of ciphers) have neither.
+// A call has a number, a small one, loaded as compilers do; or it is the C library's syscall(), whose last argument
+// comes from the stack. So does CPUID, in one of three ranges. Constants in code that happen to read like a trap
+// (tables of ciphers) have neither.
 bool loads_number(std::span<const std::byte> code, SiteKind kind) {
     const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(code[at]); };
     const auto small = [&](std::size_t at) {
-        const bool range = byte(at + 3) == 0 || (kind == SiteKind::cpuid && (byte(at + 3) == 0x80 || byte(at + 3) == 0x40));
+        const bool range =
+            byte(at + 3) == 0 || (kind == SiteKind::cpuid && (byte(at + 3) == 0x80 || byte(at + 3) == 0x40));
         return byte(at + 1) < (kind == SiteKind::cpuid ? 1 : 4) && byte(at + 2) == 0 && range;
     };
     constexpr std::array<unsigned char, 5> sixth_argument{0x4c, 0x8b, 0x4c, 0x24, 8}; // mov 8(%rsp), %r9
     switch (code.size()) {
     case 2: return (byte(0) == 0x31 || byte(0) == 0x33) && byte(1) == 0xc0; // xor %eax, %eax
-    case 3: return kind == SiteKind::system_call && byte(0) == 0x44 && byte(1) == 0x89 && (byte(2) & 0xc7) == 0xc0; // mov %r8d to %r15d, %eax
+    case 3:
+        return kind == SiteKind::system_call && byte(0) == 0x44 && byte(1) == 0x89 &&
+               (byte(2) & 0xc7) == 0xc0; // mov %r8d to %r15d, %eax
     case 5:
-        return (byte(0) == 0xb8 && small(1)) || (kind == SiteKind::system_call && std::memcmp(code.data(), sixth_argument.data(), sixth_argument.size()) == 0);
+        return (byte(0) == 0xb8 && small(1)) ||
+               (kind == SiteKind::system_call &&
+                std::memcmp(code.data(), sixth_argument.data(), sixth_argument.size()) == 0);
     case 7: return byte(0) == 0x48 && byte(1) == 0xc7 && byte(2) == 0xc0 && small(3); // mov $n, %rax
     default: return false;
     }
@@ -119,7 +125,8 @@ std::uint32_t agreed_boundaries(const Decoder& decoder, std::span<const std::byt
 }
 
 // The nearest instruction before the trap that is long enough for a jump, when it and all behind it can be moved.
-std::optional<CodeSite> site_before(const Decoder& decoder, std::span<const std::byte> code, std::size_t trap, SiteKind kind) {
+std::optional<CodeSite> site_before(const Decoder& decoder, std::span<const std::byte> code, std::size_t trap,
+                                    SiteKind kind) {
     const std::uint32_t starts = agreed_boundaries(decoder, code, trap);
     // A number of four bytes says enough by itself; a short instruction must be one on whose beginning all agree.
     bool numbered = false;
@@ -155,8 +162,8 @@ std::optional<CodeSite> site_before(const Decoder& decoder, std::span<const std:
 
 constexpr std::byte kEscape{0x0f}, kSyscall{0x05}, kCpuid{0xa2};
 
-// The first SYSCALL (0F 05) or CPUID (0F A2) that begins in [at, to), or `to`. Programs have hundreds of megabytes of code: 16 bytes
-// at a time.
+// The first SYSCALL (0F 05) or CPUID (0F A2) that begins in [at, to), or `to`. Programs have hundreds of megabytes of
+// code: 16 bytes at a time.
 std::size_t next_trap(std::span<const std::byte> code, std::size_t at, std::size_t to) {
     const auto all = [](std::byte b) { return _mm_set1_epi8(static_cast<char>(b)); };
     const __m128i escape = all(kEscape), syscall = all(kSyscall), cpuid = all(kCpuid);
@@ -164,7 +171,8 @@ std::size_t next_trap(std::span<const std::byte> code, std::size_t at, std::size
         const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(code.data() + at));
         const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(code.data() + at + 1));
         const __m128i either = _mm_or_si128(_mm_cmpeq_epi8(second, syscall), _mm_cmpeq_epi8(second, cpuid));
-        if (const auto found = static_cast<unsigned>(_mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(first, escape), either))))
+        if (const auto found =
+                static_cast<unsigned>(_mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(first, escape), either))))
             return std::min(to, at + static_cast<std::size_t>(std::countr_zero(found)));
     }
     for (; at < to && at + kTrapBytes <= code.size(); ++at)
@@ -175,7 +183,8 @@ std::size_t next_trap(std::span<const std::byte> code, std::size_t at, std::size
 
 } // namespace
 
-std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size_t from, std::size_t to, std::size_t* traps) {
+std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size_t from, std::size_t to,
+                                      std::size_t* traps) {
     static const Decoder decoder;
     std::vector<CodeSite> sites;
     for (std::size_t at = from; (at = next_trap(code, at, to)) < to; at += kTrapBytes) {

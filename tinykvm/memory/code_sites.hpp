@@ -1,9 +1,10 @@
 // Instructions in a program's code that leave the machine and need not: SYSCALL, CPUID.
 //
-// SYSCALL leaves the guest's native mode on PVM hosts (docs/PERFORMANCE.md: 22 us where the host below traps the MSRs of the way
-// back) and costs a door on the others; CPUID leaves it on all. A jump costs nothing: so the instruction in front of one is replaced
-// by a jump to a stub, which does what was replaced and goes to the guest kernel. The SYSCALL or CPUID itself stays, and the guest
-// kernel returns behind it: who jumps to it, restarts it or unwinds through it finds what the file has.
+// SYSCALL leaves the guest's native mode on PVM hosts (docs/PERFORMANCE.md: 22 us where the host below traps the MSRs
+// of the way back) and costs a door on the others; CPUID leaves it on all. A jump costs nothing: so the instruction in
+// front of one is replaced by a jump to a stub, which does what was replaced and goes to the guest kernel. The SYSCALL
+// or CPUID itself stays, and the guest kernel returns behind it: who jumps to it, restarts it or unwinds through it
+// finds what the file has.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -26,9 +27,10 @@ struct CodeSite {
     std::array<std::byte, kMostMoved> code{}; // these bytes
 };
 
-// Sites whose SYSCALL or CPUID begins in [from, to) of `code`, in order; offsets count from its beginning. Bytes around that range make them
-// surer: instructions have no marks, so a site is one only where decoding from many places before it comes to the same.
-// `traps`: how many places that may be one to look at, at most; what is left of it.
-std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size_t from, std::size_t to, std::size_t* traps = nullptr);
+// Sites whose SYSCALL or CPUID begins in [from, to) of `code`, in order; offsets count from its beginning. Bytes around
+// that range make them surer: instructions have no marks, so a site is one only where decoding from many places before
+// it comes to the same. `traps`: how many places that may be one to look at, at most; what is left of it.
+std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size_t from, std::size_t to,
+                                      std::size_t* traps = nullptr);
 
 } // namespace tinykvm

@@ -41,12 +41,15 @@ std::vector<std::byte> CodePatches::stubs(const StubEntries& entries) const {
         std::byte* next = stub + site.moved;
         const std::uint64_t behind_lea = at + site.moved + 7, behind_jump = behind_lea + 6;
         const bool cpuid = site.kind == SiteKind::cpuid;
-        const std::array<unsigned char, 3> lea{0x48, 0x8d, static_cast<unsigned char>(cpuid ? 0x15 : 0x0d)}; // to RDX or RCX
+        const std::array<unsigned char, 3> lea{0x48, 0x8d,
+                                               static_cast<unsigned char>(cpuid ? 0x15 : 0x0d)}; // to RDX or RCX
         constexpr std::array<unsigned char, 2> jump{0xff, 0x25};
         std::memcpy(next, lea.data(), lea.size());
         put32(next + 3, shift_ + site.at + site.moved + kTrapBytes - behind_lea);
         std::memcpy(next + 7, jump.data(), jump.size());
-        put32(next + 9, page_down(at) + (cpuid ? offsetof(abi::StubPage, cpuid_entry) : offsetof(abi::StubPage, entry)) - behind_jump);
+        put32(next + 9, page_down(at) +
+                            (cpuid ? offsetof(abi::StubPage, cpuid_entry) : offsetof(abi::StubPage, entry)) -
+                            behind_jump);
         stub[abi::kStubBytes - 1] = std::byte{site.moved};
     }
     return pages;
@@ -54,7 +57,8 @@ std::vector<std::byte> CodePatches::stubs(const StubEntries& entries) const {
 
 void CodePatches::apply(std::span<std::byte> pages, std::uint64_t address) const {
     const std::uint64_t begin = address - shift_;
-    auto site = std::lower_bound(sites_.begin(), sites_.end(), begin, [](const CodeSite& s, std::uint64_t at) { return s.at < at; });
+    auto site = std::lower_bound(sites_.begin(), sites_.end(), begin,
+                                 [](const CodeSite& s, std::uint64_t at) { return s.at < at; });
     for (; site != sites_.end() && site->at - begin + kJumpBytes <= pages.size(); ++site) {
         std::byte* at = pages.data() + (site->at - begin);
         if (!std::equal(at, at + kJumpBytes, site->code.begin()))
@@ -64,8 +68,8 @@ void CodePatches::apply(std::span<std::byte> pages, std::uint64_t address) const
     }
 }
 
-std::optional<std::array<std::byte, kJumpBytes>> replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubBytes> stub,
-                                                                  std::uint64_t stub_address) {
+std::optional<std::array<std::byte, kJumpBytes>>
+replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubBytes> stub, std::uint64_t stub_address) {
     const auto moved = std::to_integer<std::size_t>(stub[abi::kStubBytes - 1]);
     if (moved < kJumpBytes || moved > kMostMoved)
         return std::nullopt;
@@ -80,7 +84,8 @@ std::optional<std::array<std::byte, kJumpBytes>> replaced_by_jump(std::uint64_t 
 
 std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t most) {
     constexpr std::uint64_t kBlock = 256 << 10, kAround = 128;
-    // Programs can map whatever they like as code: what that costs here must end. The largest of real ones is Deno, with 60 MB.
+    // Programs can map whatever they like as code: what that costs here must end. The largest of real ones is Deno,
+    // with 60 MB.
     constexpr std::uint64_t kMostBytes = 256 << 20;
     std::size_t traps = 16384;
     bytes = std::min(bytes, kMostBytes);
@@ -91,14 +96,16 @@ std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_
         const std::uint64_t want = std::min(bytes - at, kBlock + kAround) + before;
         std::uint64_t have = 0;
         while (have < want) {
-            const ssize_t n = ::pread(fd, block.data() + have, want - have, static_cast<off_t>(offset + at - before + have));
+            const ssize_t n =
+                ::pread(fd, block.data() + have, want - have, static_cast<off_t>(offset + at - before + have));
             if (n < 0 && errno == EINTR)
                 continue;
             if (n <= 0)
                 break; // the file may end in the mapping, or be cut meanwhile: what is not there has no system calls
             have += static_cast<std::uint64_t>(n);
         }
-        for (CodeSite& site : find_code_sites(std::span(block).first(have), before, std::min(have, before + kBlock), &traps)) {
+        for (CodeSite& site :
+             find_code_sites(std::span(block).first(have), before, std::min(have, before + kBlock), &traps)) {
             site.at += offset + at - before;
             if (site.at % kPageSize <= kPageSize - kJumpBytes)
                 all.push_back(site);

@@ -88,7 +88,8 @@ bool is_one_page(const std::byte* at, std::uint64_t bytes) {
     argument.vec = reinterpret_cast<std::uint64_t>(&found);
     argument.vec_len = 1;
     argument.category_mask = argument.return_mask = kIsHuge | kIsPresent;
-    return ::ioctl(pagemap_fd(), kPagemapScan, &argument) == 1 && found.start == argument.start && found.end == argument.end;
+    return ::ioctl(pagemap_fd(), kPagemapScan, &argument) == 1 && found.start == argument.start &&
+           found.end == argument.end;
 }
 
 bool can_scan_pages() {

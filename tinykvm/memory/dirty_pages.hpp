@@ -12,8 +12,8 @@ namespace tinykvm {
 // By PAGEMAP_SCAN (Linux 6.7), else by /proc/self/pagemap. Throws HostError when neither can be read.
 std::vector<Frame> private_pages(const std::byte* base, Frame frames);
 
-// Whether all of [at, at + bytes) is there and mapped by one entry of this process's page tables. By PAGEMAP_SCAN: false where the
-// kernel does not have it.
+// Whether all of [at, at + bytes) is there and mapped by one entry of this process's page tables. By PAGEMAP_SCAN:
+// false where the kernel does not have it.
 bool is_one_page(const std::byte* at, std::uint64_t bytes);
 bool can_scan_pages(); // whether the kernel has PAGEMAP_SCAN
 

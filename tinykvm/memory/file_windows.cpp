@@ -20,8 +20,8 @@ bool FileWindows::has(const FileBacking& file) const {
                        [&](const Window& window) { return window.file.get() == &file; });
 }
 
-Frame FileWindows::frame(const std::shared_ptr<const FileBacking>& file, int fd, std::uint64_t offset, const Leave& leave,
-                         int& error) {
+Frame FileWindows::frame(const std::shared_ptr<const FileBacking>& file, int fd, std::uint64_t offset,
+                         const Leave& leave, int& error) {
     const std::uint64_t begin = offset & ~(kBytes - 1);
     const auto in_page = static_cast<Frame>((offset - begin) / kPageSize);
     const auto use = [&](std::uint32_t window) {

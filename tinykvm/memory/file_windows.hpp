@@ -1,8 +1,9 @@
 // Files of the host in guest memory, for shared mappings: the guest uses the pages of the host's page cache themselves,
 // so every mapping, every read and write of the file, in whatever process, sees the same bytes.
 //
-// A file is mapped in *windows*, aligned parts of it, each at one place of the guest's memory (GuestRam). The least recently
-// made one goes when there is no place left, but never one that the host call under way has used: it may hold a pointer.
+// A file is mapped in *windows*, aligned parts of it, each at one place of the guest's memory (GuestRam). The least
+// recently made one goes when there is no place left, but never one that the host call under way has used: it may hold
+// a pointer.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -36,7 +37,8 @@ public:
     // Called with a window that goes: its pages must leave the page tables.
     using Leave = std::function<void(const FileBacking&, std::uint64_t offset)>;
     // The frame of the page at `offset` of a file, open as `fd`. 0 and the errno in `error` when it cannot be mapped.
-    Frame frame(const std::shared_ptr<const FileBacking>& file, int fd, std::uint64_t offset, const Leave& leave, int& error);
+    Frame frame(const std::shared_ptr<const FileBacking>& file, int fd, std::uint64_t offset, const Leave& leave,
+                int& error);
     // The frame if there is a window for it, else 0.
     Frame find(const FileBacking& file, std::uint64_t offset) const;
 
@@ -47,7 +49,8 @@ public:
     void begin_call() { ++call_; }
     // No mapping of it is left.
     void forget(const FileBacking& file);
-    // Of a clone: what remains for the next invocation are windows of `keep`, which no CPU has translations of any more.
+    // Of a clone: what remains for the next invocation are windows of `keep`, which no CPU has translations of any
+    // more.
     void reset(const std::function<bool(const FileBacking&)>& keep);
     void clear();
     bool empty() const { return used_ == 0; }

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/zero.hpp"
 #include "tinykvm/memory/page_tables.hpp"
 
@@ -88,8 +88,8 @@ void GuestRam::share(Frame first, std::uint32_t count) {
     must_hold(image_ && first + count <= image_frames_);
     const auto at = static_cast<off_t>(frame_address(first).value);
     const std::size_t bytes = std::size_t{count} * kPageSize;
-    if (::mmap(host(frame_address(first)), bytes, PROT_READ | PROT_WRITE,
-               MAP_SHARED | MAP_FIXED | MAP_NORESERVE, image_->fd(), at) == MAP_FAILED)
+    if (::mmap(host(frame_address(first)), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+               image_->fd(), at) == MAP_FAILED)
         throw_errno("mmap image");
     shared_.resize(image_frames_);
     std::fill_n(shared_.begin() + first, count, true);
@@ -260,7 +260,8 @@ void GuestRam::drop_translations(Frame first, std::uint32_t count) {
         const std::uint32_t here = std::min(count, window_frame(window) + kWindowFrames - first);
         std::byte* at = host(frame_address(first));
         const std::uint64_t bytes = std::uint64_t{here} * kPageSize;
-        if (window_open(first) && (::mprotect(at, bytes, PROT_NONE) < 0 || ::mprotect(at, bytes, window_prot_[window]) < 0))
+        if (window_open(first) &&
+            (::mprotect(at, bytes, PROT_NONE) < 0 || ::mprotect(at, bytes, window_prot_[window]) < 0))
             throw_errno("mprotect a file in guest memory");
         first += here;
         count -= here;
@@ -305,7 +306,8 @@ std::uint32_t GuestRam::drop_growth() {
     std::memset(host(frame_address(image_frames_)), 0, std::size_t{kept} * kPageSize);
     drop_translations(image_frames_, kept);
     kept_growth_ = std::max(kept_growth_, kept);
-    if (count > kept && ::madvise(host(frame_address(image_frames_ + kept)), std::uint64_t{count - kept} * kPageSize, MADV_DONTNEED) < 0)
+    if (count > kept && ::madvise(host(frame_address(image_frames_ + kept)), std::uint64_t{count - kept} * kPageSize,
+                                  MADV_DONTNEED) < 0)
         throw_errno("madvise(MADV_DONTNEED) guest memory");
     high_ = image_frames_;
     free_.clear();
@@ -323,15 +325,15 @@ void GuestRam::drop_kept_growth() {
 
 void GuestRam::prepare_growth(std::uint32_t count) {
     count = static_cast<std::uint32_t>(std::min<std::uint64_t>({count, kMostKeptGrowth, max_frames_ - image_frames_}));
-    if (count == 0 || ::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, kMadvPopulateWrite) < 0)
+    if (count == 0 ||
+        ::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, kMadvPopulateWrite) < 0)
         return;
     grow_slots(image_frames_ + count);
     kept_growth_ = std::max(kept_growth_, count);
 }
 
 void GuestRam::set_limit(std::uint64_t max_bytes) {
-    max_frames_ =
-        std::min<std::uint64_t>(image_ ? first_table_ : first_window_ - kFrameBetween, max_bytes / kPageSize);
+    max_frames_ = std::min<std::uint64_t>(image_ ? first_table_ : first_window_ - kFrameBetween, max_bytes / kPageSize);
 }
 
 } // namespace tinykvm

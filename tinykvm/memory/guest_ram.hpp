@@ -60,8 +60,8 @@ public:
     void drop_translations(Frame first, std::uint32_t count);
     // The same for all large pages, and for all that KVM derived from entries that mapped one.
     void drop_large_translations();
-    // The link to a table that an upper entry stands for: itself, or what the large page that it maps is in place of. 0 when it is
-    // no sound link.
+    // The link to a table that an upper entry stands for: itself, or what the large page that it maps is in place of. 0
+    // when it is no sound link.
     std::uint64_t link(std::uint64_t entry) const;
 
     std::byte* host(GuestPhys at) const { return memory_.data() + at.value; }
@@ -77,7 +77,8 @@ public:
         return at >= host(frame_address(first_window_)) && at < memory_.data() + memory_.size();
     }
     Frame window_frame(std::uint32_t window) const { return first_window_ + window * kWindowFrames; }
-    // Maps a file's bytes from `offset` on as a window. 0, or the errno of mmap. Throws HostError when there are no more slots.
+    // Maps a file's bytes from `offset` on as a window. 0, or the errno of mmap. Throws HostError when there are no
+    // more slots.
     int open_window(std::uint32_t window, int fd, std::uint64_t offset, int prot, bool shared);
     // Nothing the guest knew of it remains. It must not be in its page tables any more.
     void close_window(std::uint32_t window);
@@ -94,8 +95,8 @@ public:
     // image must be loaded, is copied, and has holes: see renumber().
     std::shared_ptr<Image> into_image() &&;
     // Clone only: forgets every frame handed out since the clone was made, dropping their content. Returns
-    // how many. The memory of the first ones stays, zeroed: to have it anew costs a fault a page, and KVM maps the neighbours
-    // of a page along with it only where there are some.
+    // how many. The memory of the first ones stays, zeroed: to have it anew costs a fault a page, and KVM maps the
+    // neighbours of a page along with it only where there are some.
     std::uint32_t drop_growth();
     // Clone only: gives that memory back.
     void drop_kept_growth();
@@ -140,7 +141,7 @@ private:
     static constexpr int kClosed = -1;
     std::uint64_t in_use_ = 0;
     std::function<std::uint64_t()> look_outside_;
-    std::uint64_t outside_ = 0; // frames: at least what is there outside
+    std::uint64_t outside_ = 0;     // frames: at least what is there outside
     std::uint32_t kept_growth_ = 0; // frames behind the image that have memory of their own
     std::vector<bool> shared_;
     std::map<Frame, std::uint32_t> free_; // first -> count, coalesced

@@ -30,8 +30,8 @@ UniqueFd new_memfd() {
     return fd;
 }
 
-// From one file to another, copied once: the pages of the source pass through a pipe by reference. False when not all of it could
-// be had that way; what has been written by then may be written again.
+// From one file to another, copied once: the pages of the source pass through a pipe by reference. False when not all
+// of it could be had that way; what has been written by then may be written again.
 bool splice_bytes(int from, std::uint64_t from_at, int to, std::uint64_t to_at, std::size_t bytes) {
     constexpr int kPipeBytes = 1 << 20; // the most for a user who is not root (pipe(7))
     int ends[2];
@@ -59,8 +59,8 @@ bool splice_bytes(int from, std::uint64_t from_at, int to, std::uint64_t to_at, 
 
 Image::Image(UniqueFd memfd, std::uint32_t frames)
     : memfd_(std::move(memfd)), frames_(frames),
-      view_(Mapping::map(std::uint64_t{frames} * kPageSize, PROT_READ | PROT_WRITE,
-                         MAP_SHARED | MAP_NORESERVE, memfd_.get(), 0, "image")) {}
+      view_(Mapping::map(std::uint64_t{frames} * kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                         memfd_.get(), 0, "image")) {}
 
 Image::Image(UniqueFd memfd, std::uint32_t frames, Mapping view, std::uint32_t prepared)
     : memfd_(std::move(memfd)), frames_(frames), view_(std::move(view)), prepared_(prepared) {}
@@ -82,8 +82,8 @@ ImageMemory ImageMemory::prepare(std::uint64_t bytes) {
     bytes = page_up(bytes);
     if (::ftruncate(memory.memfd.get(), static_cast<off_t>(bytes)) < 0)
         throw_errno("ftruncate image");
-    memory.view = Mapping::map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.memfd.get(),
-                               0, "image");
+    memory.view =
+        Mapping::map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.memfd.get(), 0, "image");
     if (::madvise(memory.view.data(), bytes, kMadvPopulateWrite) < 0)
         return {};
     return memory;

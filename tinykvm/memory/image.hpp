@@ -56,8 +56,8 @@ public:
     bool fill(std::uint32_t first, std::uint32_t count, int file, std::uint64_t offset);
     // While it is restored, and no clone is there that will still be used: so many zero frames more, behind the others.
     void grow(std::uint32_t count);
-    // The same: a frame's bytes are these, whatever the loader has for it (which may be a hole, and stays one for is_hole()). Throws
-    // what the loader does.
+    // The same: a frame's bytes are these, whatever the loader has for it (which may be a hole, and stays one for
+    // is_hole()). Throws what the loader does.
     void replace(std::uint32_t frame, std::span<const std::byte> page);
     // Gives back what was prepared from frame `first` on, where nothing has been filled yet.
     void give_back_prepared(std::uint32_t first);

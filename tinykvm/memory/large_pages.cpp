@@ -12,7 +12,8 @@
 namespace tinykvm {
 
 LargePages::LargePages(std::size_t most)
-    : room_(Mapping::map((std::min(most, kMost) + 1) * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, "large pages")),
+    : room_(Mapping::map((std::min(most, kMost) + 1) * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                         -1, 0, "large pages")),
       most_(std::min(most, kMost)) {
     // As in guest-physical memory: KVM maps large what lies alike in both.
     const auto address = reinterpret_cast<std::uintptr_t>(room_.data());

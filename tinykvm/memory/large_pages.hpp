@@ -1,8 +1,9 @@
-// Pages of 2 MiB that are in the host's memory as such: one fault and one entry of a TLB where 512 ordinary pages have one each.
+// Pages of 2 MiB that are in the host's memory as such: one fault and one entry of a TLB where 512 ordinary pages have
+// one each.
 //
-// They hold what a program may read or execute but not write, a file each, and every machine of an image uses the same ones, in place
-// of the image's frames. Those are still there, with the same bytes: where a machine changes a page, or a right, its page tables go
-// back to them first (PageTables). Nothing but a vCPU reads a large page.
+// They hold what a program may read or execute but not write, a file each, and every machine of an image uses the same
+// ones, in place of the image's frames. Those are still there, with the same bytes: where a machine changes a page, or
+// a right, its page tables go back to them first (PageTables). Nothing but a vCPU reads a large page.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace tinykvm {
 class LargePages {
 public:
     static constexpr std::uint64_t kBytes = 2 << 20;
-    // Where they lie in guest-physical memory: behind all that a machine may have (GuestRam::clone). CPUs whose physical addresses have
-    // fewer bits cannot use them.
+    // Where they lie in guest-physical memory: behind all that a machine may have (GuestRam::clone). CPUs whose
+    // physical addresses have fewer bits cannot use them.
     static constexpr GuestPhys kAt{1ull << 38};
     static constexpr unsigned kPhysicalBits = 39;
     static constexpr std::size_t kMost = 512;
@@ -26,8 +27,8 @@ public:
     // Room for `most` pages, at most kMost. Throws HostError.
     explicit LargePages(std::size_t most);
 
-    // Adds the first 2 MiB of the file, which never change. False when the host does not have them as one page, or when there is no
-    // room; throws HostError.
+    // Adds the first 2 MiB of the file, which never change. False when the host does not have them as one page, or when
+    // there is no room; throws HostError.
     bool add(int file);
     // The same without asking how the host has them.
     bool add_any(int file);

@@ -60,15 +60,17 @@ void PageTables::use_table(GuestPhys at) {
     auto& entry = *reinterpret_cast<std::uint64_t*>(ram_->host(at));
     if (!(entry & pte::kLarge))
         return;
-    // Not in the journal: the link is as good as what it stood behind, and a program that does this once will do it again.
+    // Not in the journal: the link is as good as what it stood behind, and a program that does this once will do it
+    // again.
     entry = ram_->link(entry) | pte::kAccessed;
     ram_->drop_large_translations();
 }
 
 void PageTables::compact_journal() {
     std::stable_sort(journal_.begin(), journal_.end(), [](const Change& a, const Change& b) { return a.at < b.at; });
-    journal_.erase(std::unique(journal_.begin(), journal_.end(), [](const Change& a, const Change& b) { return a.at == b.at; }),
-                   journal_.end());
+    journal_.erase(
+        std::unique(journal_.begin(), journal_.end(), [](const Change& a, const Change& b) { return a.at == b.at; }),
+        journal_.end());
     journal_room_ = std::max(kJournalRoom, journal_.size() * 2);
 }
 

@@ -5,8 +5,8 @@
 // A clone keeps a journal of the entries it changed, so that a reset can put them back and make the vCPU
 // forget what it derived from them.
 //
-// An entry that maps a large page (LargePages) counts as the link to a table that it stands in for; when something in that table is to
-// be changed, the link is put in its place first, and stays there.
+// An entry that maps a large page (LargePages) counts as the link to a table that it stands in for; when something in
+// that table is to be changed, the link is put in its place first, and stays there.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -52,19 +52,19 @@ public:
     // Calls fn(address, entry) for each mapped leaf in [begin, end), in order; fn returns the new entry.
     void update(GuestVirt begin, GuestVirt end, const std::function<std::uint64_t(GuestVirt, std::uint64_t)>& fn);
 
-    // Calls fn with each frame that holds tables, the root first. (Tables of a tampered snapshot may lead to each other in
-    // a circle: no walk looks at more tables than there are frames in all.)
+    // Calls fn with each frame that holds tables, the root first. (Tables of a tampered snapshot may lead to each other
+    // in a circle: no walk looks at more tables than there are frames in all.)
     void for_each_table(const std::function<void(Frame)>& fn) const;
 
-    // Calls fn with the frame of each leaf whose dirty bit the CPU (or set()) has set, and clears the bit. Goes only where
-    // the CPU's accessed bits lead, and clears those too; so both must have been clear before (clear_marks).
+    // Calls fn with the frame of each leaf whose dirty bit the CPU (or set()) has set, and clears the bit. Goes only
+    // where the CPU's accessed bits lead, and clears those too; so both must have been clear before (clear_marks).
     void take_dirty(const std::function<void(Frame)>& fn);
 
     void start_journal() { journaling_ = true; }
     // Clone only: what was added since the journal began is gone.
     void forget_own_tables();
     struct Change {
-        GuestPhys at;          // of the entry
+        GuestPhys at; // of the entry
         std::uint64_t before;
     };
     const std::vector<Change>& journal() const { return journal_; }
@@ -91,8 +91,8 @@ private:
 
     GuestRam* ram_;
     GuestPhys root_;
-    // Of a clone, by what they map: the same addresses get the same table each time, because KVM's shadow pages keep the
-    // links between tables that a reset undoes.
+    // Of a clone, by what they map: the same addresses get the same table each time, because KVM's shadow pages keep
+    // the links between tables that a reset undoes.
     std::unordered_map<std::uint64_t, Frame> own_tables_;
     bool own_tables_used_ = false;
     bool journaling_ = false;

@@ -207,16 +207,14 @@ private:
     // False: the server ended by itself, and nobody watches.
     bool wait_for_change() {
         for (;;) {
-            std::erase_if(retired_,
-                          [](Retired& each) { return each.server->ended() || Clock::now() >= each.end; });
+            std::erase_if(retired_, [](Retired& each) { return each.server->ended() || Clock::now() >= each.end; });
             events_->step(retired_.empty() ? Clock::time_point::max() : retired_.front().end);
             if (watching_ && changed_since())
                 return true;
             if (!current_ || !current_->ended())
                 continue;
             code_ = *current_->ended();
-            say(fmt::format("the server ended with status {}{}", code_,
-                            watching_ ? "; waiting for a change" : ""));
+            say(fmt::format("the server ended with status {}{}", code_, watching_ ? "; waiting for a change" : ""));
             current_.reset();
             if (!watching_)
                 return false;

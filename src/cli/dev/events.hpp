@@ -35,9 +35,8 @@ public:
 
     // Must outlive this; null: none.
     void set_watch(Watch* watch) { watch_ = watch; }
-    std::shared_ptr<Task> start(const std::vector<std::string>& argv, const std::string& folder,
-                                Process::Stdout where, int keep = -1,
-                                std::function<bool(const std::string&)> line = nullptr);
+    std::shared_ptr<Task> start(const std::vector<std::string>& argv, const std::string& folder, Process::Stdout where,
+                                int keep = -1, std::function<bool(const std::string&)> line = nullptr);
 
     // Waits for something, until `end` at the longest, and deals with it. Throws Stopped.
     void step(Clock::time_point end = Clock::time_point::max());

@@ -20,8 +20,7 @@ using tinykvm::UniqueFd;
 int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
 // Between fork and exec: system calls only. 126 as a shell says it.
-[[noreturn]] void become(char* const* argv, const char* folder, int null, int output, int keep,
-                         pid_t parent) {
+[[noreturn]] void become(char* const* argv, const char* folder, int null, int output, int keep, pid_t parent) {
     sigset_t none;
     sigemptyset(&none);
     ::setpgid(0, 0);

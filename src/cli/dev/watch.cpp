@@ -94,15 +94,14 @@ bool Watch::watched(const fs::path& file) const {
 void Watch::watch_folder(const fs::path& folder) {
     constexpr std::uint32_t kWhat = IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO |
                                     IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
-    if (::inotify_add_watch(inotify_.get(), folder.c_str(), kWhat) >= 0 || errno == ENOENT ||
-        errno == ENOTDIR || errno == EACCES) // gone just now, or nothing of it can be read
+    if (::inotify_add_watch(inotify_.get(), folder.c_str(), kWhat) >= 0 || errno == ENOENT || errno == ENOTDIR ||
+        errno == EACCES) // gone just now, or nothing of it can be read
         return;
     if (errno == ENOSPC)
-        throw tinykvm::UserError(
-            tinykvm::ExitCode::failure,
-            fmt::format("{}: too many folders to watch: narrow [function.build] watch, or raise "
-                        "fs.inotify.max_user_watches",
-                        folder.string()));
+        throw tinykvm::UserError(tinykvm::ExitCode::failure,
+                                 fmt::format("{}: too many folders to watch: narrow [function.build] watch, or raise "
+                                             "fs.inotify.max_user_watches",
+                                             folder.string()));
     tinykvm::throw_errno("inotify_add_watch " + folder.string());
 }
 
@@ -138,9 +137,9 @@ Mark Watch::mark_of(const fs::path& file) const {
         mark.content = static_cast<std::uint64_t>(mark.changed_ns) ^ mark.size;
         return mark;
     }
-    if (const auto known = marks_.find(file);
-        known != marks_.end() && known->second.settled && known->second.changed_ns == mark.changed_ns &&
-        known->second.size == mark.size && known->second.inode == mark.inode) {
+    if (const auto known = marks_.find(file); known != marks_.end() && known->second.settled &&
+                                              known->second.changed_ns == mark.changed_ns &&
+                                              known->second.size == mark.size && known->second.inode == mark.inode) {
         mark.content = known->second.content;
         return mark;
     }

@@ -19,21 +19,19 @@ constexpr std::uint64_t kEnoughWatches = 8192;
 Check missing(const Facts& facts) {
     const std::string start = facts.device + " missing: ";
     if (facts.container)
-        return {.line =
-                    start + (facts.module_loaded
-                                 ? "start the container with --device /dev/kvm"
-                                 : "on the host of this container: sudo modprobe kvm_intel or kvm_amd; then "
-                                   "start the container with --device /dev/kvm"),
+        return {.line = start + (facts.module_loaded
+                                     ? "start the container with --device /dev/kvm"
+                                     : "on the host of this container: sudo modprobe kvm_intel or kvm_amd; then "
+                                       "start the container with --device /dev/kvm"),
                 .stops = true};
     if (facts.cpu == Facts::Cpu::neither)
         return {.line =
-                    start +
-                    (facts.hypervisor
-                         ? "this is a virtual machine without nested virtualisation: have it enabled by the "
-                           "cloud provider, or in its host (kvm_intel or kvm_amd nested=1, CPU model "
-                           "host-passthrough), then modprobe kvm_intel or kvm_amd"
-                         : "the CPU shows no virtualisation: enable VT-x or AMD-V in the firmware, then "
-                           "modprobe kvm_intel or kvm_amd"),
+                    start + (facts.hypervisor
+                                 ? "this is a virtual machine without nested virtualisation: have it enabled by the "
+                                   "cloud provider, or in its host (kvm_intel or kvm_amd nested=1, CPU model "
+                                   "host-passthrough), then modprobe kvm_intel or kvm_amd"
+                                 : "the CPU shows no virtualisation: enable VT-x or AMD-V in the firmware, then "
+                                   "modprobe kvm_intel or kvm_amd"),
                 .stops = true};
     const char* const module = facts.cpu == Facts::Cpu::intel ? "kvm_intel" : "kvm_amd";
     return {.line = fmt::format("{}load the module: sudo modprobe {} (if it is refused, virtualisation is "
@@ -44,20 +42,18 @@ Check missing(const Facts& facts) {
 }
 
 Check refused(const Facts& facts) {
-    const std::string start =
-        fmt::format("{} not permitted ({}): ", facts.device, std::strerror(facts.refusal));
+    const std::string start = fmt::format("{} not permitted ({}): ", facts.device, std::strerror(facts.refusal));
     if (facts.group_may && facts.owner_group == "kvm" && facts.in_group && !facts.session_in_group)
         return {.line = start + "you are in group kvm, but this session began before that: log in again",
                 .stops = true};
     const std::string user = facts.user.empty() ? "$USER" : facts.user;
     if (!facts.group_may || facts.owner_group != "kvm")
-        return {.line = fmt::format(
-                    "{}it is group {}'s; let group kvm open it: sudo chgrp kvm {} && sudo chmod 660 {}{}",
-                    start, facts.owner_group, facts.device, facts.device,
-                    facts.in_group ? "" : ", and be in that group: sudo usermod -aG kvm " + user),
+        return {.line =
+                    fmt::format("{}it is group {}'s; let group kvm open it: sudo chgrp kvm {} && sudo chmod 660 {}{}",
+                                start, facts.owner_group, facts.device, facts.device,
+                                facts.in_group ? "" : ", and be in that group: sudo usermod -aG kvm " + user),
                 .stops = true};
-    return {.line = start +
-                    fmt::format("add yourself to group kvm (sudo usermod -aG kvm {}) and log in again", user),
+    return {.line = start + fmt::format("add yourself to group kvm (sudo usermod -aG kvm {}) and log in again", user),
             .stops = true,
             .mend = facts.user.empty() ? std::vector<std::string>{}
                                        : std::vector<std::string>{"usermod", "-aG", "kvm", facts.user}};
@@ -82,9 +78,9 @@ std::vector<Check> device_checks(const Facts& facts) {
 std::vector<Check> other_checks(const Facts& facts) {
     std::vector<Check> checks;
     if (facts.open_files < kEnoughFiles)
-        checks.push_back({fmt::format(
-            "open files {}: few for many functions: ulimit -n {}{}", facts.open_files, 65536,
-            facts.most_open_files < 65536 ? ", after raising nofile in /etc/security/limits.conf" : "")});
+        checks.push_back(
+            {fmt::format("open files {}: few for many functions: ulimit -n {}{}", facts.open_files, 65536,
+                         facts.most_open_files < 65536 ? ", after raising nofile in /etc/security/limits.conf" : "")});
     else
         checks.push_back({fmt::format("open files ok ({})", facts.open_files)});
     if (facts.address_space && *facts.address_space < kEnoughAddresses)
@@ -97,8 +93,9 @@ std::vector<Check> other_checks(const Facts& facts) {
     else
         checks.push_back({"memory overcommit ok"});
     if (facts.smt)
-        checks.push_back({"SMT on: two functions may share a core, and each can time what the other does. For strangers' functions: "
-                          "echo off | sudo tee /sys/devices/system/cpu/smt/control"});
+        checks.push_back(
+            {"SMT on: two functions may share a core, and each can time what the other does. For strangers' functions: "
+             "echo off | sudo tee /sys/devices/system/cpu/smt/control"});
     if (facts.watches != 0 && facts.watches < kEnoughWatches)
         checks.push_back({fmt::format("inotify watches {}: few for dev --watch: sudo sysctl "
                                       "fs.inotify.max_user_watches=65536",
@@ -114,9 +111,9 @@ std::vector<Check> other_checks(const Facts& facts) {
                                       "$KVMSERVER_STORE",
                                       facts.store, bytes_text(facts.store_free))});
     else
-        checks.push_back({fmt::format("store {} {} ({} free)", facts.store,
-                                      facts.store_present ? "ok" : "ok, made by the first deploy",
-                                      bytes_text(facts.store_free))});
+        checks.push_back(
+            {fmt::format("store {} {} ({} free)", facts.store,
+                         facts.store_present ? "ok" : "ok, made by the first deploy", bytes_text(facts.store_free))});
     return checks;
 }
 

@@ -51,9 +51,8 @@ void look_at_cpu(Facts& facts) {
     }
     facts.module_loaded = exists("/sys/module/kvm");
     facts.container = exists("/.dockerenv") || exists("/run/.containerenv") || std::getenv("container");
-    const std::string nested =
-        first_word(facts.cpu == Facts::Cpu::amd ? "/sys/module/kvm_amd/parameters/nested"
-                                                : "/sys/module/kvm_intel/parameters/nested");
+    const std::string nested = first_word(facts.cpu == Facts::Cpu::amd ? "/sys/module/kvm_amd/parameters/nested"
+                                                                       : "/sys/module/kvm_intel/parameters/nested");
     facts.nested_off = nested == "N" || nested == "0";
     facts.smt = first_word("/sys/devices/system/cpu/smt/active") == "1";
 }
@@ -75,8 +74,7 @@ void look_at_user(Facts& facts) {
     std::vector<gid_t> groups(static_cast<std::size_t>(std::max(0, ::getgroups(0, nullptr))));
     const int count = ::getgroups(static_cast<int>(groups.size()), groups.data());
     groups.resize(static_cast<std::size_t>(std::max(0, count)));
-    facts.session_in_group =
-        ::getegid() == kvm->gr_gid || std::ranges::find(groups, kvm->gr_gid) != groups.end();
+    facts.session_in_group = ::getegid() == kvm->gr_gid || std::ranges::find(groups, kvm->gr_gid) != groups.end();
 }
 
 void look_at_device(Facts& facts) {

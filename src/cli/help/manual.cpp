@@ -71,8 +71,7 @@ std::string synopsis(const Command& command) {
 std::string command_sections(std::span<const Command> commands) {
     std::string text = ".SH COMMANDS\n";
     for (const Command& command : commands) {
-        text += fmt::format(".SS {}\n{}\n.PP\n{}.\n", roff(command.name), synopsis(command),
-                            roff(command.summary));
+        text += fmt::format(".SS {}\n{}\n.PP\n{}.\n", roff(command.name), synopsis(command), roff(command.summary));
         if (runs_machines(command)) {
             text += "Its options are those of \\(lqOPTIONS OF run, snapshot AND snaprun\\(rq.\n";
             continue;
@@ -87,8 +86,7 @@ std::string offered_by(const OptionSpec& spec) {
     if (spec.offered == kAll)
         return "";
     std::string names;
-    const std::pair<unsigned, const char*> commands[] = {
-        {kRun, "run"}, {kSnapshot, "snapshot"}, {kSnaprun, "snaprun"}};
+    const std::pair<unsigned, const char*> commands[] = {{kRun, "run"}, {kSnapshot, "snapshot"}, {kSnaprun, "snaprun"}};
     for (const auto& [bit, name] : commands)
         if (spec.offered & bit)
             names += (names.empty() ? "" : ", ") + std::string(name);
@@ -228,9 +226,8 @@ std::string manual(std::span<const Command> commands) {
     std::string common = ".SH COMMON OPTIONS\n";
     for (const OptionSpec& spec : common_options())
         common += option_entry(spec, "");
-    return fmt::format(
-               ".\\\" Made by `kvmserver help --man`.\n.TH KVMSERVER 1 \"\" \"{}\" \"User Commands\"\n",
-               version) +
+    return fmt::format(".\\\" Made by `kvmserver help --man`.\n.TH KVMSERVER 1 \"\" \"{}\" \"User Commands\"\n",
+                       version) +
            kBegin + command_sections(commands) + common + machine_sections() + kEnd;
 }
 

@@ -55,8 +55,7 @@ void create_files(const fs::path& folder, const std::vector<File>& files) {
     for (const File& file : files) {
         struct stat there;
         if (const fs::path path = folder / file.path; ::lstat(path.c_str(), &there) == 0)
-            throw UserError(ExitCode::conflict,
-                            fmt::format("{} is there already; nothing was changed", path.string()));
+            throw UserError(ExitCode::conflict, fmt::format("{} is there already; nothing was changed", path.string()));
     }
     std::vector<fs::path> made;
     try {

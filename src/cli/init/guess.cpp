@@ -26,8 +26,8 @@ std::string first_of(const fs::path& folder, const Names& names) {
 [[noreturn]] void no_entry(const std::string& because, const std::string& what) {
     throw tinykvm::UserError(
         tinykvm::ExitCode::not_found,
-        fmt::format("there is a {}, but {}; write a kvmserver.toml by hand, or begin in an empty folder",
-                    because, what));
+        fmt::format("there is a {}, but {}; write a kvmserver.toml by hand, or begin in an empty folder", because,
+                    what));
 }
 
 Guess with_entry(const fs::path& folder, const char* name, const std::string& because, const Names& entries) {

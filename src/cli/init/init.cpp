@@ -57,11 +57,10 @@ std::vector<File> files_for(const Invocation& invocation, const std::string& fol
         return files_of(find_template(*given), name);
     const auto guess = guess_template(folder);
     if (!guess)
-        throw tinykvm::UserError(
-            tinykvm::ExitCode::usage,
-            fmt::format("{} holds no program that tells its language: choose one with --template "
-                        "c|rust|go|python|node|deno",
-                        folder));
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 fmt::format("{} holds no program that tells its language: choose one with --template "
+                                             "c|rust|go|python|node|deno",
+                                             folder));
     context.err << fmt::format("kvmserver: {} is there: the manifest is for {}\n", guess->because,
                                guess->template_name);
     return {manifest_of(find_template(guess->template_name), name, guess->entry)};
@@ -76,8 +75,8 @@ int run_init(const Invocation& invocation, Context& context) {
     }
     const std::string operand = invocation.operands.empty() ? "." : invocation.operands.front();
     const std::string folder = absolute_path(context.folder, operand);
-    const std::string name = platform::text(invocation, "name")
-                                 .value_or(valid_name(std::filesystem::path(folder).filename().string()));
+    const std::string name =
+        platform::text(invocation, "name").value_or(valid_name(std::filesystem::path(folder).filename().string()));
     store::check_function_name(name);
     const std::vector<File> files = files_for(invocation, folder, name, context);
     create_files(folder, files);

@@ -59,9 +59,8 @@ const Template& find_template(const std::string& name) {
             return each;
         names.emplace_back(each.name);
     }
-    throw tinykvm::UserError(
-        tinykvm::ExitCode::usage,
-        fmt::format("there is no template '{}'{}; kvmserver init --list", name, did_you_mean(name, names)));
+    throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("there is no template '{}'{}; kvmserver init --list",
+                                                                   name, did_you_mean(name, names)));
 }
 
 std::vector<File> files_of(const Template& chosen, const std::string& name) {

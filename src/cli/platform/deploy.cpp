@@ -45,8 +45,7 @@ std::string name_of(const Invocation& invocation, const Source& source) {
         return *given;
     if (source.manifest && !source.manifest->name.empty())
         return source.manifest->name;
-    const std::string name =
-        (source.manifest ? source.manifest->folder.filename() : source.path.stem()).string();
+    const std::string name = (source.manifest ? source.manifest->folder.filename() : source.path.stem()).string();
     if (!store::is_function_name(name))
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  fmt::format("'{}' cannot be a function's name: give --name", name));
@@ -94,8 +93,9 @@ void tell_repeats(const Invocation& invocation, const SnapshotReader& snapshot, 
                   std::ostream& out) {
     const auto& repeats = snapshot.state().repeats;
     if (!repeats.empty() && flag(invocation, "strict-unique"))
-        throw tinykvm::UserError(tinykvm::ExitCode::failure,
-                                 fmt::format("--strict-unique: {}; nothing was stored (docs/UNIQUENESS.md)", repeats.front()));
+        throw tinykvm::UserError(
+            tinykvm::ExitCode::failure,
+            fmt::format("--strict-unique: {}; nothing was stored (docs/UNIQUENESS.md)", repeats.front()));
     for (const std::string& repeat : repeats)
         out << fmt::format("kvmserver: {}: {} (docs/UNIQUENESS.md)\n", file.filename().string(),
                            tinykvm::brief(repeat));
@@ -162,14 +162,13 @@ int deploy(const Invocation& invocation, Context& context) {
         tell_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
     const Pushed pushed = platform->push(file.path());
     if (!quiet)
-        context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12),
-                                   bytes_text(pushed.bytes), bytes_text(pushed.new_bytes));
+        context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12), bytes_text(pushed.bytes),
+                                   bytes_text(pushed.new_bytes));
     plan.body["snapshot"] = pushed.snapshot;
     json result = platform->call("PUT", plan.target(false), plan.body);
     for (const json& excess : result.at("clamped"))
         context.err << fmt::format("kvmserver: {}: {} is clamped (granted: {})\n", plan.name,
-                                   excess.at("claim").get<std::string>(),
-                                   excess.at("granted").get<std::string>());
+                                   excess.at("claim").get<std::string>(), excess.at("granted").get<std::string>());
     if (flag(invocation, "json")) {
         result["bytes"] = pushed.bytes;
         result["new_bytes"] = pushed.new_bytes;
@@ -182,8 +181,7 @@ int deploy(const Invocation& invocation, Context& context) {
         context.out << fmt::format("{} v{} live{}\n", plan.name, version,
                                    routes.empty() ? "" : " " + platform->public_url(routes.front()));
     else
-        context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, version,
-                                   live_text(result.at("live")));
+        context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, version, live_text(result.at("live")));
     return 0;
 }
 

@@ -81,8 +81,7 @@ std::string body_from(const std::string& data, const Context& context) {
 
 void print_timing(const Connection::Raw& reply, Context& context) {
     context.err << fmt::format("status {}, v{}{}, {}\n", reply.status, reply.header("Kvmserver-Version"),
-                               reply.header("Kvmserver-Cold").empty() ? "" : ", cold",
-                               reply.header("Server-Timing"));
+                               reply.header("Kvmserver-Cold").empty() ? "" : ", cold", reply.header("Server-Timing"));
 }
 
 int invoke(const Invocation& invocation, Context& context) {

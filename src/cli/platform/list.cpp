@@ -21,14 +21,12 @@ constexpr OptionSpec kSort{.name = "sort",
 
 void sort_by(std::vector<json>& functions, const std::string& key) {
     if (key != "name" && key != "created" && key != "changed" && key != "versions")
-        throw tinykvm::UserError(
-            tinykvm::ExitCode::usage,
-            fmt::format("--sort: '{}' is none of name, created, changed, versions", key));
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 fmt::format("--sort: '{}' is none of name, created, changed, versions", key));
     if (key == "name") // they come by name
         return;
     const std::string member = key == "versions" ? key : key + "_ms";
-    std::ranges::stable_sort(functions,
-                             [&](const json& a, const json& b) { return a.at(member) > b.at(member); });
+    std::ranges::stable_sort(functions, [&](const json& a, const json& b) { return a.at(member) > b.at(member); });
 }
 
 std::string joined(const json& routes) {
@@ -104,10 +102,10 @@ int describe(const Invocation& invocation, Context& context) {
     for (const json& route : function.at("routes"))
         line("route", fmt::format("{} {}", route.get<std::string>(), platform->public_url(route)));
     for (const json& version : function.at("live_versions"))
-        line("live", fmt::format("v{} {}% {} {}", version.at("version").get<std::uint64_t>(),
-                                 version.at("percent").get<unsigned>(),
-                                 bytes_text(version.at("bytes").get<std::uint64_t>()),
-                                 version.at("snapshot").get<std::string>()));
+        line("live",
+             fmt::format("v{} {}% {} {}", version.at("version").get<std::uint64_t>(),
+                         version.at("percent").get<unsigned>(), bytes_text(version.at("bytes").get<std::uint64_t>()),
+                         version.at("snapshot").get<std::string>()));
     line("versions", fmt::to_string(function.at("versions").get<std::uint64_t>()));
     for (const auto& [name, value] : function.at("env").items())
         line("env", name + "=" + value.get<std::string>());
@@ -115,22 +113,21 @@ int describe(const Invocation& invocation, Context& context) {
         line("secret", name);
     line("created", function.at("created"));
     line("changed", function.at("changed"));
-    context.out << fmt::format("{} {} {}\n", function.at("name").get<std::string>(),
-                               live_text(function.at("live")), state_of(function, running(*platform)));
+    context.out << fmt::format("{} {} {}\n", function.at("name").get<std::string>(), live_text(function.at("live")),
+                               state_of(function, running(*platform)));
     return 0;
 }
 
 } // namespace
 
 Command list_command(const char* name) {
-    return {.name = name,
-            .synopsis = "",
-            .summary = std::string_view(name) == "ls" ? "the same as list" : "list the functions",
-            .operands = Operands::none,
-            .options = options({kSort}),
-            .action = [name](const Invocation& invocation, Context& context) {
-                return list(name, invocation, context);
-            }};
+    return {
+        .name = name,
+        .synopsis = "",
+        .summary = std::string_view(name) == "ls" ? "the same as list" : "list the functions",
+        .operands = Operands::none,
+        .options = options({kSort}),
+        .action = [name](const Invocation& invocation, Context& context) { return list(name, invocation, context); }};
 }
 
 Command describe_command() {

@@ -54,8 +54,7 @@ public:
               std::unique_lock lock(mutex_);
               if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; }))
                   return;
-              const std::string line =
-                  fmt::format("kvmserver: not done within {:.4g} s (--timeout)\n", seconds);
+              const std::string line = fmt::format("kvmserver: not done within {:.4g} s (--timeout)\n", seconds);
               (void)!::write(STDERR_FILENO, line.data(), line.size());
               ::_exit(static_cast<int>(tinykvm::ExitCode::unreachable));
           }) {}
@@ -83,8 +82,7 @@ public:
             limit_.emplace(*seconds);
     }
 
-    nlohmann::json call(const std::string& method, const std::string& target,
-                        const nlohmann::json& body) override {
+    nlohmann::json call(const std::string& method, const std::string& target, const nlohmann::json& body) override {
         try {
             return api_.run(method, target, body);
         } catch (const daemon::Unhealthy& error) {
@@ -108,9 +106,7 @@ public:
     }
 
     void stream(const std::string&, const std::function<bool(std::string_view)>&) override { no_daemon(); }
-    Raw raw(const std::string&, const std::string&, const Headers&, const std::string&) override {
-        no_daemon();
-    }
+    Raw raw(const std::string&, const std::string&, const Headers&, const std::string&) override { no_daemon(); }
     std::string shown() const override { return source_.path().string(); }
 
 private:

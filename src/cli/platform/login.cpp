@@ -25,9 +25,8 @@ using tinykvm::ExitCode;
 using tinykvm::UserError;
 
 constexpr const char* kRemoteSynopsis = "list|remove [NAME]";
-constexpr OptionSpec kTokenStdin{.name = "token-stdin",
-                                 .group = "Options",
-                                 .help = "read the token from stdin (else $KVMSERVER_TOKEN, else ask)"};
+constexpr OptionSpec kTokenStdin{
+    .name = "token-stdin", .group = "Options", .help = "read the token from stdin (else $KVMSERVER_TOKEN, else ask)"};
 constexpr OptionSpec kName{.name = "name",
                            .kind = Kind::text,
                            .group = "Options",
@@ -76,8 +75,7 @@ std::string token_from(const Invocation& invocation, Context& context) {
     if (const char* const token = std::getenv("KVMSERVER_TOKEN"); token && *token)
         return token;
     if (::isatty(STDIN_FILENO) == 0)
-        throw UserError(ExitCode::usage,
-                        "login needs a token: --token-stdin, --token-file FILE or $KVMSERVER_TOKEN");
+        throw UserError(ExitCode::usage, "login needs a token: --token-stdin, --token-file FILE or $KVMSERVER_TOKEN");
     context.err << "Token: " << std::flush;
     try {
         const HeldSignals held;
@@ -152,9 +150,8 @@ int remove(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "remote remove", "NAME", 2, 2);
     const std::string& name = invocation.operands[1];
     if (!Remotes(Remotes::default_file()).remove(name))
-        throw UserError(
-            ExitCode::not_found,
-            fmt::format("there is no remote '{}': kvmserver remote list shows those that there are", name));
+        throw UserError(ExitCode::not_found,
+                        fmt::format("there is no remote '{}': kvmserver remote list shows those that there are", name));
     if (flag(invocation, "json"))
         print_json(context, {{"removed", name}});
     else

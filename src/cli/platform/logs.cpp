@@ -22,19 +22,13 @@ constexpr OptionSpec kOwn[] = {
      .value = "TIME",
      .help = "not older than 10m, 2h, 3d or 2026-11-21T03:00:09Z"},
     {.name = "request", .kind = Kind::text, .group = "Options", .value = "ID", .help = "of one request"},
-    {.name = "tail",
-     .letter = 'n',
-     .kind = Kind::count,
-     .group = "Options",
-     .value = "N",
-     .help = "the last N lines"},
+    {.name = "tail", .letter = 'n', .kind = Kind::count, .group = "Options", .value = "N", .help = "the last N lines"},
     {.name = "previous", .group = "Options", .help = "of the version before the live one"},
 };
 
 // The newest version before the one that gets most requests.
 std::uint64_t version_before(Connection& platform, const std::string& name) {
-    const json all =
-        platform.call("GET", target_of({"functions", name, "versions"})).at("versions"); // newest first
+    const json all = platform.call("GET", target_of({"functions", name, "versions"})).at("versions"); // newest first
     unsigned most = 0;
     std::uint64_t live = 0;
     for (const json& version : all)
@@ -45,8 +39,7 @@ std::uint64_t version_before(Connection& platform, const std::string& name) {
     for (const json& version : all)
         if (const auto number = version.at("version").get<std::uint64_t>(); number < live)
             return number;
-    throw tinykvm::UserError(tinykvm::ExitCode::not_found,
-                             fmt::format("{} has no version before the live one", name));
+    throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("{} has no version before the live one", name));
 }
 
 // Lines of NDJSON that arrive in pieces.

@@ -41,8 +41,7 @@ public:
 
 private:
     void read_function(const toml::table& function) {
-        warn_unknown(function, "function",
-                     {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions"});
+        warn_unknown(function, "function", {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions"});
         string(function, "function.name", manifest_.name);
         if (const toml::node* node = function.get("routes"))
             routes(*node);
@@ -77,8 +76,10 @@ private:
 
     void warn_of_length(const toml::table& env) {
         for (const auto& [key, value] : env)
-            if (const auto at = manifest_.env.find(std::string(key.str())); at->first.size() + 1 + at->second.size() >= tinykvm::kLateEnvBytes)
-                manifest_.warnings.push_back(fmt::format("{}function.env.{} is too long for the program's environment ({} bytes with its name): only an after-restore hook gets it",
+            if (const auto at = manifest_.env.find(std::string(key.str()));
+                at->first.size() + 1 + at->second.size() >= tinykvm::kLateEnvBytes)
+                manifest_.warnings.push_back(fmt::format("{}function.env.{} is too long for the program's environment "
+                                                         "({} bytes with its name): only an after-restore hook gets it",
                                                          where(value), at->first, tinykvm::kLateEnvBytes - 1));
     }
 
@@ -89,8 +90,10 @@ private:
             return;
         for (const char* name : {"env", "secrets"})
             if (const toml::node* node = function.get(name))
-                manifest_.warnings.push_back(fmt::format("{}{} has copied its environment before function.{} gets new values: it needs [function.hooks] after-restore (docs/SERVE.md)",
-                                                         where(*node), program, name));
+                manifest_.warnings.push_back(
+                    fmt::format("{}{} has copied its environment before function.{} gets new values: it needs "
+                                "[function.hooks] after-restore (docs/SERVE.md)",
+                                where(*node), program, name));
     }
 
     std::string where(const toml::node& node) const {
@@ -189,12 +192,11 @@ private:
         }
     }
 
-    void warn_unknown(const toml::table& from, const std::string& prefix,
-                      const std::vector<std::string>& known) {
+    void warn_unknown(const toml::table& from, const std::string& prefix, const std::vector<std::string>& known) {
         for (const auto& [key, value] : from)
             if (const std::string name(key.str()); std::ranges::find(known, name) == known.end())
-                manifest_.warnings.push_back(fmt::format("{}unknown key '{}.{}'; ignored{}", where(value),
-                                                         prefix, name, did_you_mean(name, known)));
+                manifest_.warnings.push_back(fmt::format("{}unknown key '{}.{}'; ignored{}", where(value), prefix, name,
+                                                         did_you_mean(name, known)));
     }
 
     Manifest& manifest_;
@@ -221,8 +223,7 @@ Manifest read_manifest(const std::filesystem::path& file) {
         Reader(manifest).read(top);
         manifest.json = to_json(top);
     } catch (const toml::parse_error& error) { // it was changed just now
-        throw UserError(ExitCode::usage,
-                        fmt::format("{}: {}", file.string(), std::string(error.description())));
+        throw UserError(ExitCode::usage, fmt::format("{}: {}", file.string(), std::string(error.description())));
     } catch (const nlohmann::json::exception&) { // inf and nan have no JSON
         throw UserError(ExitCode::usage, fmt::format("{}: a number is not finite", file.string()));
     }

@@ -19,10 +19,10 @@ struct Manifest {
     std::optional<std::vector<store::Route>> routes;
     std::map<std::string, std::string> env;
     std::vector<std::string> secrets; // names
-    std::string health;        // path, "" when there is none
-    std::string build_command; // "" when there is none
-    std::vector<std::string> watch; // globs of what `dev --watch` builds for; none: the whole folder
-    std::string json;          // all of it, for the store
+    std::string health;               // path, "" when there is none
+    std::string build_command;        // "" when there is none
+    std::vector<std::string> watch;   // globs of what `dev --watch` builds for; none: the whole folder
+    std::string json;                 // all of it, for the store
     std::vector<std::string> warnings;
 };
 

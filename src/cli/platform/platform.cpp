@@ -38,8 +38,7 @@ std::optional<double> timeout(const Invocation& invocation) {
     char* end = nullptr;
     const double seconds = std::strtod(given->c_str(), &end);
     if (end == given->c_str() || *end != '\0' || !(seconds > 0) || seconds > 1e7)
-        throw UserError(ExitCode::usage,
-                        fmt::format("--timeout: '{}' is no number of seconds above 0", *given));
+        throw UserError(ExitCode::usage, fmt::format("--timeout: '{}' is no number of seconds above 0", *given));
     return seconds;
 }
 
@@ -47,8 +46,8 @@ void expect_operands(const Invocation& invocation, std::string_view command, std
                      std::size_t least, std::size_t most) {
     const std::size_t count = invocation.operands.size();
     if (count < least || count > most)
-        throw UserError(ExitCode::usage, fmt::format("usage: kvmserver {} {}; see kvmserver {} --help",
-                                                     command, synopsis, command));
+        throw UserError(ExitCode::usage,
+                        fmt::format("usage: kvmserver {} {}; see kvmserver {} --help", command, synopsis, command));
 }
 
 jail::Mode jail_mode(const Invocation& invocation, std::string_view name) {
@@ -84,8 +83,7 @@ std::uint64_t number(std::string_view text, std::string_view what) {
 }
 
 std::uint64_t version_number(const std::string& text) {
-    return number(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text),
-                  "version");
+    return number(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text), "version");
 }
 
 std::filesystem::path store_path(const Invocation& invocation, const Context& context) {

@@ -50,8 +50,7 @@ inline constexpr OptionSpec kStore{.name = "store",
 inline constexpr OptionSpec kJson{.name = "json", .group = "Options", .help = "print one JSON object"};
 inline constexpr OptionSpec kQuiet{
     .name = "quiet", .letter = 'q', .group = "Options", .help = "print results only, no progress"};
-inline constexpr OptionSpec kDryRun{
-    .name = "dry-run", .group = "Options", .help = "only say what would happen"};
+inline constexpr OptionSpec kDryRun{.name = "dry-run", .group = "Options", .help = "only say what would happen"};
 
 inline constexpr OptionSpec kYes{.name = "yes", .letter = 'y', .group = "Options", .help = "do not ask"};
 inline constexpr OptionSpec kTokenFile{.name = "token-file",
@@ -59,23 +58,19 @@ inline constexpr OptionSpec kTokenFile{.name = "token-file",
                                        .group = "Remote",
                                        .value = "FILE",
                                        .help = "the token, in a file of mode 0600 (else $KVMSERVER_TOKEN)"};
-inline constexpr OptionSpec kCacert{.name = "cacert",
-                                    .kind = Kind::text,
-                                    .group = "Remote",
-                                    .value = "FILE",
-                                    .help = "authorities to trust, PEM"};
+inline constexpr OptionSpec kCacert{
+    .name = "cacert", .kind = Kind::text, .group = "Remote", .value = "FILE", .help = "authorities to trust, PEM"};
 inline constexpr OptionSpec kTimeout{.name = "timeout",
                                      .kind = Kind::seconds,
                                      .group = "Remote",
                                      .value = "SECONDS",
                                      .help = "give up after so long without an answer (300; locally never)"};
 
-inline constexpr OptionSpec kRemote{
-    .name = "remote",
-    .kind = Kind::text,
-    .group = "Remote",
-    .value = "NAME|URL",
-    .help = "a daemon elsewhere: of `kvmserver remote list`, or https://HOST:PORT"};
+inline constexpr OptionSpec kRemote{.name = "remote",
+                                    .kind = Kind::text,
+                                    .group = "Remote",
+                                    .value = "NAME|URL",
+                                    .help = "a daemon elsewhere: of `kvmserver remote list`, or https://HOST:PORT"};
 
 // Those of the command, and those that all have.
 std::vector<OptionSpec> options(std::initializer_list<OptionSpec> own = {});
@@ -86,7 +81,8 @@ std::optional<double> timeout(const Invocation& invocation);
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
                      std::size_t least, std::size_t most);
 bool flag(const Invocation& invocation, std::string_view name);
-jail::Mode jail_mode(const Invocation& invocation, std::string_view name); // "auto" if it is not given; throws UserError
+jail::Mode jail_mode(const Invocation& invocation,
+                     std::string_view name); // "auto" if it is not given; throws UserError
 std::optional<std::string> text(const Invocation& invocation, std::string_view name);
 // A whole number from 0 on; `what` is for the message.
 std::uint64_t number(std::string_view text, std::string_view what);

@@ -35,8 +35,7 @@ void ProgressBar::show(std::uint64_t done, std::uint64_t all) {
         rate = fmt::format(", {}/s, {:.0f} s left", bytes_text(static_cast<std::uint64_t>(speed)),
                            static_cast<double>(all - done) / speed);
     }
-    err_ << fmt::format("\r\33[K{} {} of {}, {}%{}", what_, bytes_text(done), bytes_text(all),
-                        done * 100 / all, rate)
+    err_ << fmt::format("\r\33[K{} {} of {}, {}%{}", what_, bytes_text(done), bytes_text(all), done * 100 / all, rate)
          << std::flush;
 }
 

@@ -159,11 +159,10 @@ std::optional<remote::Server> chosen_server(const Invocation& invocation) {
     } else if (name->find("://") != std::string::npos) {
         server.url = *name;
     } else {
-        throw UserError(
-            ExitCode::not_found,
-            fmt::format("there is no remote '{}': kvmserver remote list shows those that there are, "
-                        "kvmserver login https://HOST:PORT adds one",
-                        *name));
+        throw UserError(ExitCode::not_found,
+                        fmt::format("there is no remote '{}': kvmserver remote list shows those that there are, "
+                                    "kvmserver login https://HOST:PORT adds one",
+                                    *name));
     }
     if (const std::string token = variable("KVMSERVER_TOKEN"); !token.empty())
         server.token = token;

@@ -25,9 +25,9 @@ int remove(const Invocation& invocation, Context& context) {
     const std::string what = name + (version ? fmt::format(" v{}", *version) : "");
     if (!agreed(invocation, context, fmt::format("Delete {} from {}?", what, platform->shown())))
         throw tinykvm::UserError(tinykvm::ExitCode::failure, "nothing was deleted");
-    const nlohmann::json done = platform->call(
-        "DELETE", version ? target_of({"functions", name, "versions", std::to_string(*version)})
-                          : target_of({"functions", name}));
+    const nlohmann::json done =
+        platform->call("DELETE", version ? target_of({"functions", name, "versions", std::to_string(*version)})
+                                         : target_of({"functions", name}));
     if (flag(invocation, "json"))
         print_json(context, done);
     else

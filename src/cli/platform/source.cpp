@@ -53,8 +53,8 @@ int run(const std::vector<std::string>& argv, const std::string& folder, bool qu
     return status;
 }
 
-// What the program's environment has room for: what the file's own late-env says, [function.env] and secrets, whose values are not for a
-// snapshot.
+// What the program's environment has room for: what the file's own late-env says, [function.env] and secrets, whose
+// values are not for a snapshot.
 std::vector<std::string> late_variables(const Manifest& manifest) {
     std::vector<std::string> variables;
     const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
@@ -76,12 +76,11 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
     const std::string folder = manifest.folder.string();
     if (!manifest.build_command.empty())
         if (const int status = run({"/bin/sh", "-c", manifest.build_command}, folder, quiet, held, context))
-            throw UserError(
-                ExitCode::failure,
-                fmt::format("[function.build] command ended with status {}; nothing was stored", status));
+            throw UserError(ExitCode::failure,
+                            fmt::format("[function.build] command ended with status {}; nothing was stored", status));
     const std::string path = temporary / "function.snap";
-    std::vector<std::string> words{kSelf, "snapshot",      "-c", manifest.file.string(), "-o",
-                                   path,  "--temporary"}; // it goes into the store, and then away
+    std::vector<std::string> words{kSelf, "snapshot", "-c",         manifest.file.string(),
+                                   "-o",  path,       "--temporary"}; // it goes into the store, and then away
     for (const std::string& variable : late_variables(manifest))
         words.insert(words.end(), {"--late-env", variable});
     words.insert(words.end(), {"--", manifest.program});
@@ -103,10 +102,9 @@ Source find_source(const std::string& operand, const Context& context) {
     if (std::filesystem::is_directory(path, error)) {
         path /= kManifest;
         if (!std::filesystem::exists(path, error))
-            throw UserError(
-                ExitCode::not_found,
-                fmt::format("there is no {} in {}: give a snapshot, a manifest or a folder with one",
-                            kManifest, path.parent_path().string()));
+            throw UserError(ExitCode::not_found,
+                            fmt::format("there is no {} in {}: give a snapshot, a manifest or a folder with one",
+                                        kManifest, path.parent_path().string()));
     } else if (!std::filesystem::exists(path, error)) {
         if (error)
             throw UserError(ExitCode::not_permitted, fmt::format("{}: {}", operand, error.message()));

@@ -98,19 +98,17 @@ int list(const Invocation& invocation, Context& context) {
                                       : prefix.ends_with('-') ? prefix + "*"
                                                               : fmt::format("{0},{0}-*", prefix);
         context.out << fmt::format(
-            "{} {} {} created {} {} {}{}\n", token.at("name").get<std::string>(), scopes,
-            functions, token.at("created").get<std::string>(),
+            "{} {} {} created {} {} {}{}\n", token.at("name").get<std::string>(), scopes, functions,
+            token.at("created").get<std::string>(),
             token.contains("expires") ? "expires " + token["expires"].get<std::string>() : "for ever",
-            token.contains("last_used") ? "used " + token["last_used"].get<std::string>() : "never used",
-            routes);
+            token.contains("last_used") ? "used " + token["last_used"].get<std::string>() : "never used", routes);
     }
     return 0;
 }
 
 int revoke(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "token revoke", "NAME", 2, 2);
-    const json done =
-        connect(invocation, context)->call("DELETE", target_of({"tokens", invocation.operands[1]}));
+    const json done = connect(invocation, context)->call("DELETE", target_of({"tokens", invocation.operands[1]}));
     if (flag(invocation, "json"))
         print_json(context, done);
     else

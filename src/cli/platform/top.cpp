@@ -37,23 +37,21 @@ void add_rates(Sample& now, const Sample& before) {
                 duration = count(one, "duration_us") - count(old, "duration_us");
             }
         one["requests_per_second"] = static_cast<double>(requests) / seconds;
-        one["mean_ms"] =
-            requests ? static_cast<double>(duration) / 1000 / static_cast<double>(requests) : 0.0;
+        one["mean_ms"] = requests ? static_cast<double>(duration) / 1000 / static_cast<double>(requests) : 0.0;
     }
 }
 
 std::string table(const Sample& sample) {
     std::string text =
-        fmt::format("{:24} {:>7} {:8} {:>8} {:>9} {:>6} {:>6} {:>9} {:>9} {:>9}\n", "FUNCTION", "VERSION",
-                    "STATE", "REQ/S", "MEAN MS", "BUSY", "QUEUED", "REQUESTS", "FAILED", "MEMORY");
+        fmt::format("{:24} {:>7} {:8} {:>8} {:>9} {:>6} {:>6} {:>9} {:>9} {:>9}\n", "FUNCTION", "VERSION", "STATE",
+                    "REQ/S", "MEAN MS", "BUSY", "QUEUED", "REQUESTS", "FAILED", "MEMORY");
     for (const json& one : sample.live)
         text += fmt::format("{:24} {:>7} {:8} {:>8.1f} {:>9.2f} {:>6} {:>6} {:>9} {:>9} {:>9}\n",
                             one.at("function").get<std::string>(), fmt::format("v{}", count(one, "version")),
                             one.at("state").get<std::string>(), one.at("requests_per_second").get<double>(),
                             one.at("mean_ms").get<double>(),
-                            fmt::format("{}/{}", count(one, "busy"), count(one, "machines")),
-                            count(one, "queued"), count(one, "requests"), count(one, "failed"),
-                            bytes_text(count(one, "memory_bytes")));
+                            fmt::format("{}/{}", count(one, "busy"), count(one, "machines")), count(one, "queued"),
+                            count(one, "requests"), count(one, "failed"), bytes_text(count(one, "memory_bytes")));
     return text;
 }
 

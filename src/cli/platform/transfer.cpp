@@ -26,8 +26,7 @@ int push(const Invocation& invocation, Context& context) {
     const SnapshotFile file(source, flag(invocation, "quiet"), context);
     const Pushed pushed = platform->push(file.path());
     if (flag(invocation, "json"))
-        print_json(context,
-                   {{"snapshot", pushed.snapshot}, {"bytes", pushed.bytes}, {"new_bytes", pushed.new_bytes}});
+        print_json(context, {{"snapshot", pushed.snapshot}, {"bytes", pushed.bytes}, {"new_bytes", pushed.new_bytes}});
     else
         context.out << "Pushed " << pushed.snapshot << '\n';
     return 0;

@@ -10,12 +10,12 @@ namespace {
 using namespace platform;
 using nlohmann::json;
 
-constexpr OptionSpec kKeep{
-    .name = "keep",
-    .kind = Kind::count,
-    .group = "Options",
-    .value = "N",
-    .help = "of each function the live and the newest N versions (as its manifest says, else all)"};
+constexpr OptionSpec kKeep{.name = "keep",
+                           .kind = Kind::count,
+                           .group = "Options",
+                           .value = "N",
+                           .help =
+                               "of each function the live and the newest N versions (as its manifest says, else all)"};
 
 int gc(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "gc", "", 0, 0);
@@ -43,11 +43,9 @@ int verify(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "verify", "", 0, 0);
     const auto path = store_path(invocation, context);
     if (!text(invocation, "remote") && !store_exists(path))
-        throw tinykvm::UserError(tinykvm::ExitCode::not_found,
-                                 fmt::format("there is no store in {}", path.string()));
+        throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("there is no store in {}", path.string()));
     const json report =
-        connect(invocation, context)
-            ->call("POST", flag(invocation, "dry-run") ? "/v1/verify?dry_run=1" : "/v1/verify");
+        connect(invocation, context)->call("POST", flag(invocation, "dry-run") ? "/v1/verify?dry_run=1" : "/v1/verify");
     const bool clean = report.at("clean").get<bool>();
     const int code = static_cast<int>(clean ? tinykvm::ExitCode::ok : tinykvm::ExitCode::bad_snapshot);
     if (flag(invocation, "json")) {
@@ -55,12 +53,11 @@ int verify(const Invocation& invocation, Context& context) {
         return code;
     }
     for (const json& finding : report.at("findings"))
-        context.out << finding.at("kind").get<std::string>() << ": " << finding.at("line").get<std::string>()
-                    << '\n';
+        context.out << finding.at("kind").get<std::string>() << ": " << finding.at("line").get<std::string>() << '\n';
     const auto count = [&](const char* name) { return report.at(name).get<std::uint64_t>(); };
     context.out << fmt::format("{}: functions {}, versions {}, snapshots {}, chunks {}, {}\n",
-                               clean ? "Verified" : "Faulty", count("functions"), count("versions"),
-                               count("snapshots"), count("chunks"), bytes_text(count("bytes")));
+                               clean ? "Verified" : "Faulty", count("functions"), count("versions"), count("snapshots"),
+                               count("chunks"), bytes_text(count("bytes")));
     return code;
 }
 

@@ -25,9 +25,7 @@ constexpr OptionSpec kFor{.name = "for",
 constexpr const char* kEnvSynopsis = "set|list|unset NAME [K[=V]]";
 constexpr const char* kSecretSynopsis = "set|list|unset [NAME] [SECRET]";
 
-[[noreturn]] void usage(const std::string& message) {
-    throw tinykvm::UserError(tinykvm::ExitCode::usage, message);
-}
+[[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
 
 // All of stdin, without the line break at its end.
 std::string read_stdin() {
@@ -85,8 +83,7 @@ int env(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "env", kEnvSynopsis, operands, operands);
     const std::string& function = invocation.operands[1];
     if (action == "list") {
-        const auto list =
-            connect(invocation, context)->call("GET", target_of({"functions", function, "env"}));
+        const auto list = connect(invocation, context)->call("GET", target_of({"functions", function, "env"}));
         if (flag(invocation, "json")) {
             print_json(context, list);
             return 0;
@@ -116,9 +113,9 @@ int env(const Invocation& invocation, Context& context) {
 }
 
 int list_secrets(const Invocation& invocation, Context& context, const std::string& function) {
-    const auto list = connect(invocation, context)
-                          ->call("GET", function.empty() ? target_of({"secrets"})
-                                                         : target_of({"functions", function, "secrets"}));
+    const auto list =
+        connect(invocation, context)
+            ->call("GET", function.empty() ? target_of({"secrets"}) : target_of({"functions", function, "secrets"}));
     if (flag(invocation, "json"))
         print_json(context, list);
     else
@@ -168,8 +165,7 @@ int secret(const Invocation& invocation, Context& context) {
         value = read_stdin();
     }
     change(*connect(invocation, context),
-           function.empty() ? target_of({"secrets", name})
-                            : target_of({"functions", function, "secrets", name}),
+           function.empty() ? target_of({"secrets", name}) : target_of({"functions", function, "secrets", name}),
            value);
     return done(invocation, context, function, name, value.has_value());
 }

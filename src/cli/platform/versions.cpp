@@ -12,8 +12,8 @@ using nlohmann::json;
 
 int versions(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "versions", "NAME", 1, 1);
-    const json all = connect(invocation, context)
-                         ->call("GET", target_of({"functions", invocation.operands.front(), "versions"}));
+    const json all =
+        connect(invocation, context)->call("GET", target_of({"functions", invocation.operands.front(), "versions"}));
     if (flag(invocation, "json")) {
         print_json(context, all);
         return 0;
@@ -58,8 +58,7 @@ int rollback(const Invocation& invocation, Context& context) {
 json share(const std::string& word) {
     const auto equals = word.find('=');
     if (equals == word.npos)
-        throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 fmt::format("'{}': write VERSION=PERCENT, as v3=10", word));
+        throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("'{}': write VERSION=PERCENT, as v3=10", word));
     std::string percent = word.substr(equals + 1);
     if (percent.ends_with('%'))
         percent.pop_back();

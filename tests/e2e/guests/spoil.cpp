@@ -22,8 +22,7 @@ struct Spoiled {
     std::uint64_t& leaf(std::uint64_t at) {
         std::uint64_t table = state.page_table_root;
         for (int shift = 39;; shift -= 9) {
-            auto& entry =
-                *reinterpret_cast<std::uint64_t*>(memory.data() + table + ((at >> shift) & 511) * 8);
+            auto& entry = *reinterpret_cast<std::uint64_t*>(memory.data() + table + ((at >> shift) & 511) * 8);
             if (shift == 12)
                 return entry;
             table = entry & pte::kAddress;
@@ -50,8 +49,7 @@ bool spoil(Spoiled& s, const std::string& what) {
     else if (what == "rights")
         s.leaf(layout::kCpuTables) |= pte::kUser;
     else if (what == "alias")
-        s.leaf(s.writable()) =
-            (s.leaf(s.writable()) & ~pte::kAddress) | (s.leaf(layout::kCpuTables) & pte::kAddress);
+        s.leaf(s.writable()) = (s.leaf(s.writable()) & ~pte::kAddress) | (s.leaf(layout::kCpuTables) & pte::kAddress);
     else if (what == "supervisor")
         s.leaf(s.writable()) &= ~pte::kUser;
     else if (what == "beyond")

@@ -6,10 +6,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <ucontext.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 extern "C" __attribute__((noinline)) void crash_here() { *reinterpret_cast<volatile int*>(0x1234) = 1; }
@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
             std::memset(mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, 1 << 20);
     if (!std::strcmp(mode, "spin"))
         for (;;)
-            asm volatile(""); // without, the loop may be taken for one that ends
+            asm volatile("");        // without, the loop may be taken for one that ends
     if (!std::strcmp(mode, "calls")) // each leaves the machine
         for (;;) {
             struct stat info;

@@ -49,7 +49,8 @@ static void fill_buffer() {
         const u64 value = argument();
         std::memcpy(buffer + at, &value, 8);
     }
-    static const char* const names[] = {"/", "/etc/passwd", "/proc/self/mem", "/dev/null", "relative", "/proc/self/maps", ""};
+    static const char* const names[] = {
+        "/", "/etc/passwd", "/proc/self/mem", "/dev/null", "relative", "/proc/self/maps", ""};
     for (int i = 0; i < 64; ++i)
         std::strcpy(reinterpret_cast<char*>(buffer) + (any() % (sizeof(buffer) - 64)), names[any() % 7]);
 }
@@ -121,7 +122,10 @@ int main(int argc, char** argv) {
     if (!std::strcmp(mode, "string")) { // many at once
         const void* from = buffer;
         u64 count = 1000;
-        asm volatile("rep outsl" : "+S"(from), "+c"(count) : "d"(static_cast<unsigned short>(std::strtoul(argv[2], nullptr, 0))) : "memory");
+        asm volatile("rep outsl"
+                     : "+S"(from), "+c"(count)
+                     : "d"(static_cast<unsigned short>(std::strtoul(argv[2], nullptr, 0)))
+                     : "memory");
         return 3;
     }
     if (!std::strcmp(mode, "exception")) { // the port of the exception stubs, from CPL 3
@@ -145,19 +149,24 @@ int main(int argc, char** argv) {
     if (!std::strcmp(mode, "jump")) {
         const u64 begin = kernel().text_begin, end = kernel().supervisor_end;
         const u64 to = begin + any() % (end - begin);
-        asm volatile("jmp *%0" ::"r"(to), "D"(argument()), "S"(argument()), "d"(argument()), "c"(argument()), "a"(argument()));
+        asm volatile("jmp *%0" ::"r"(to), "D"(argument()), "S"(argument()), "d"(argument()), "c"(argument()),
+                     "a"(argument()));
     }
     if (!std::strcmp(mode, "entry")) { // in by a door, with garbage in the registers
-        const u64 doors[] = {kernel().boot_entry, kernel().syscall_entry, kernel().preempt_entry, kernel().fault_entry,
-                             kernel().wait_resume, kernel().user_copy_begin, kernel().door_stub, kernel().exception_stubs};
+        const u64 doors[] = {kernel().boot_entry,  kernel().syscall_entry,  kernel().preempt_entry,
+                             kernel().fault_entry, kernel().wait_resume,    kernel().user_copy_begin,
+                             kernel().door_stub,   kernel().exception_stubs};
         shared().fault_vector = static_cast<unsigned>(any());
         shared().fault_error = static_cast<unsigned>(any());
-        asm volatile("jmp *%0" ::"r"(doors[any() % 8]), "D"(argument()), "S"(argument()), "d"(argument()), "c"(argument()), "a"(argument()));
+        asm volatile("jmp *%0" ::"r"(doors[any() % 8]), "D"(argument()), "S"(argument()), "d"(argument()),
+                     "c"(argument()), "a"(argument()));
     }
     if (!std::strcmp(mode, "scribble")) {
         for (int i = 0; i < 60; ++i) {
             switch (any() % 4) {
-            case 0: scribble(kernel().data_begin, kernel().data_end - kernel().data_begin, 1 + static_cast<int>(any() % 4)); break;
+            case 0:
+                scribble(kernel().data_begin, kernel().data_end - kernel().data_begin, 1 + static_cast<int>(any() % 4));
+                break;
             case 1: scribble(layout::kShared, sizeof(abi::Shared), 1 + static_cast<int>(any() % 8)); break;
             case 2: scribble(layout::kConnTable, sizeof(abi::Conn) * abi::kMaxConns, 64); break;
             case 3: scribble(layout::kKernelHeap, 1 << 16, 8); break;

@@ -1,9 +1,9 @@
 // A server with 6 MiB of constants, each page with its number at its beginning.
 //   request: u32 what to do; reply: u64 sum of what it sees at the beginnings, u64 how the deed went
+#include <arpa/inet.h>
 #include <csetjmp>
 #include <csignal>
 #include <cstring>
-#include <arpa/inet.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,43 +56,45 @@ static u64 perform(unsigned deed, int client) {
     unsigned char* second = table + kLarge;
     unsigned char* inside = second + 7 * kPage;
     switch (deed) {
-        case kAlter:
-            if (mprotect(inside, kPage, PROT_READ | PROT_WRITE) != 0)
+    case kAlter:
+        if (mprotect(inside, kPage, PROT_READ | PROT_WRITE) != 0)
+            return 1;
+        inside[0] = 0xee;
+        return mprotect(inside, kPage, PROT_READ) != 0;
+    case kUnmap: // all but the last page
+        return munmap(second, kLarge - kPage) != 0 || !faults(inside, false) || faults(second + kLarge - kPage, false);
+    case kReplace:
+        if (mmap(second, kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != second)
+            return 1;
+        second[5] = 1;
+        return inside[0] != 0;
+    case kForget: return madvise(inside, kPage, MADV_WILLNEED) != 0;
+    case kMove: {
+        void* moved =
+            mremap(inside, kPage, kPage, MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(0x300000000000));
+        u64 number = 0;
+        if (moved != MAP_FAILED)
+            std::memcpy(&number, moved, 8);
+        return moved == MAP_FAILED || !faults(inside, false) ? ~u64{0} : number;
+    }
+    case kFault: return !faults(inside, true) || !faults(table, true);
+    case kHide:
+        return mprotect(inside, kPage, PROT_NONE) != 0 || !faults(inside, false) || faults(inside + kPage, false);
+    case kHostReads: { // by a system call that the host answers
+        u64 number = 0;
+        const int file = memfd_create("host's", 0);
+        if (write(file, inside, 8) != 8 || pread(file, &number, 8, 0) != 8)
+            return ~u64{0};
+        close(file);
+        return number;
+    }
+    case kTwice:
+        for (int i = 0; i < 3; ++i)
+            if (mprotect(inside, kPage, PROT_READ | PROT_WRITE) != 0 || (inside[8] = 1) != 1 ||
+                mprotect(inside, kPage, PROT_READ) != 0)
                 return 1;
-            inside[0] = 0xee;
-            return mprotect(inside, kPage, PROT_READ) != 0;
-        case kUnmap: // all but the last page
-            return munmap(second, kLarge - kPage) != 0 || !faults(inside, false) || faults(second + kLarge - kPage, false);
-        case kReplace:
-            if (mmap(second, kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != second)
-                return 1;
-            second[5] = 1;
-            return inside[0] != 0;
-        case kForget:
-            return madvise(inside, kPage, MADV_WILLNEED) != 0;
-        case kMove: {
-            void* moved = mremap(inside, kPage, kPage, MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(0x300000000000));
-            u64 number = 0;
-            if (moved != MAP_FAILED)
-                std::memcpy(&number, moved, 8);
-            return moved == MAP_FAILED || !faults(inside, false) ? ~u64{0} : number;
-        }
-        case kFault: return !faults(inside, true) || !faults(table, true);
-        case kHide: return mprotect(inside, kPage, PROT_NONE) != 0 || !faults(inside, false) || faults(inside + kPage, false);
-        case kHostReads: { // by a system call that the host answers
-            u64 number = 0;
-            const int file = memfd_create("host's", 0);
-            if (write(file, inside, 8) != 8 || pread(file, &number, 8, 0) != 8)
-                return ~u64{0};
-            close(file);
-            return number;
-        }
-        case kTwice:
-            for (int i = 0; i < 3; ++i)
-                if (mprotect(inside, kPage, PROT_READ | PROT_WRITE) != 0 || (inside[8] = 1) != 1 || mprotect(inside, kPage, PROT_READ) != 0)
-                    return 1;
-            return 0;
-        default: (void)client; return 0;
+        return 0;
+    default: (void)client; return 0;
     }
 }
 

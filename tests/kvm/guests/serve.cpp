@@ -1,9 +1,9 @@
 // A server that tells, for each connection, all that it can see of itself, then spoils as much of it as it can.
 //   request: u32 seed, u32 way to end; reply: u64 facts[]
+#include <arpa/inet.h>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/mman.h>
 #include <pthread.h>
@@ -73,14 +73,18 @@ struct Vectors {
 // accept(2) with a pattern in the vector registers; what is in them afterwards.
 static int accept_with_vectors(int listener, const Vectors& in, Vectors& out) {
     long result;
-    asm volatile("movdqa 0(%[in]), %%xmm8\n movdqa 16(%[in]), %%xmm9\n movdqa 32(%[in]), %%xmm10\n movdqa 48(%[in]), %%xmm11\n"
-                 "movdqa 64(%[in]), %%xmm12\n movdqa 80(%[in]), %%xmm13\n movdqa 96(%[in]), %%xmm14\n movdqa 112(%[in]), %%xmm15\n"
-                 "syscall\n"
-                 "movdqa %%xmm8, 0(%[out])\n movdqa %%xmm9, 16(%[out])\n movdqa %%xmm10, 32(%[out])\n movdqa %%xmm11, 48(%[out])\n"
-                 "movdqa %%xmm12, 64(%[out])\n movdqa %%xmm13, 80(%[out])\n movdqa %%xmm14, 96(%[out])\n movdqa %%xmm15, 112(%[out])\n"
-                 : "=a"(result)
-                 : "a"(SYS_accept), "D"(listener), "S"(0), "d"(0), [in] "r"(&in), [out] "r"(&out)
-                 : "rcx", "r11", "memory", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+    asm volatile(
+        "movdqa 0(%[in]), %%xmm8\n movdqa 16(%[in]), %%xmm9\n movdqa 32(%[in]), %%xmm10\n movdqa 48(%[in]), %%xmm11\n"
+        "movdqa 64(%[in]), %%xmm12\n movdqa 80(%[in]), %%xmm13\n movdqa 96(%[in]), %%xmm14\n movdqa 112(%[in]), "
+        "%%xmm15\n"
+        "syscall\n"
+        "movdqa %%xmm8, 0(%[out])\n movdqa %%xmm9, 16(%[out])\n movdqa %%xmm10, 32(%[out])\n movdqa %%xmm11, "
+        "48(%[out])\n"
+        "movdqa %%xmm12, 64(%[out])\n movdqa %%xmm13, 80(%[out])\n movdqa %%xmm14, 96(%[out])\n movdqa %%xmm15, "
+        "112(%[out])\n"
+        : "=a"(result)
+        : "a"(SYS_accept), "D"(listener), "S"(0), "d"(0), [in] "r"(&in), [out] "r"(&out)
+        : "rcx", "r11", "memory", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
     return static_cast<int>(result);
 }
 
@@ -183,7 +187,8 @@ static void spoil_once() {
     case 4: poke(page_of(area, kAreaPages) + any() % kPage); break;
     case 5: (void)!sbrk(static_cast<long>(any() % (1 << 20))); break;
     case 6: { // a new mapping over image pages
-        auto* p = mmap(page_of(area, kAreaPages - 6), n * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        auto* p = mmap(page_of(area, kAreaPages - 6), n * kPage, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         std::memset(p, 0x5a, n * kPage);
         break;
     }
@@ -244,12 +249,16 @@ static void spoil_once() {
     case 23: dup2(file_fd, 30 + static_cast<int>(any() % 20)); break;
     case 24: (void)!open("/etc", O_RDONLY); break;
     case 25: close(file_fd); break;
-    case 26: asm volatile("mov %0, %%ds\n mov %0, %%es" ::"r"(static_cast<unsigned short>(any() % 2 ? 0 : 0x2b))); break;
+    case 26:
+        asm volatile("mov %0, %%ds\n mov %0, %%es" ::"r"(static_cast<unsigned short>(any() % 2 ? 0 : 0x2b)));
+        break;
     case 27: asm volatile("wrgsbase %0" ::"r"(any() & 0x7fffffffffff)); break;
     case 28: {
         const unsigned mxcsr = 0x3f80;
         const unsigned short control = 0x27f;
-        asm volatile("ldmxcsr %0\n fldcw %1\n pcmpeqb %%xmm8, %%xmm8\n pcmpeqb %%xmm15, %%xmm15" ::"m"(mxcsr), "m"(control) : "xmm8", "xmm15");
+        asm volatile("ldmxcsr %0\n fldcw %1\n pcmpeqb %%xmm8, %%xmm8\n pcmpeqb %%xmm15, %%xmm15" ::"m"(mxcsr),
+                     "m"(control)
+                     : "xmm8", "xmm15");
         break;
     }
     case 29:
@@ -285,7 +294,8 @@ static void spoil_once() {
         break;
     }
     case 33: {
-        auto* p = static_cast<unsigned char*>(mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        auto* p = static_cast<unsigned char*>(
+            mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         if (p != MAP_FAILED)
             std::memset(p, 0x77, any() % (1 << 20));
         break;
@@ -313,7 +323,8 @@ static void end(unsigned how, int connection) {
     case kScribble: {
         const auto& kernel = *reinterpret_cast<const abi::KernelHeader*>(layout::kKernelImage);
         for (int i = 0; i < 200; ++i)
-            reinterpret_cast<volatile u64*>(kernel.data_begin)[any() % ((kernel.data_end - kernel.data_begin) / 8)] = any();
+            reinterpret_cast<volatile u64*>(kernel.data_begin)[any() % ((kernel.data_end - kernel.data_begin) / 8)] =
+                any();
         for (int i = 0; i < 50; ++i)
             reinterpret_cast<volatile u64*>(layout::kConnTable)[any() % 4096] = any();
         for (int i = 0; i < 20; ++i)

@@ -97,15 +97,15 @@ TEST_CASE("an upload that nobody sends to goes after a day") {
 
 TEST_CASE("an upload waits where it is until it can be examined") {
     bool busy = true;
-    auto examinations = std::make_shared<daemon::Examinations>(daemon::Examinations::Ways{
-        [&](int, std::uint64_t bytes) {
-            if (busy)
-                throw daemon::ExaminersBusy(2, 16);
-            SnapshotFacts facts;
-            facts.pieces = {4, bytes - 4};
-            return facts;
-        },
-        {}});
+    auto examinations =
+        std::make_shared<daemon::Examinations>(daemon::Examinations::Ways{[&](int, std::uint64_t bytes) {
+                                                                              if (busy)
+                                                                                  throw daemon::ExaminersBusy(2, 16);
+                                                                              SnapshotFacts facts;
+                                                                              facts.pieces = {4, bytes - 4};
+                                                                              return facts;
+                                                                          },
+                                                                          {}});
     Uploaders with({.keep_free = 0}, examinations);
     const std::string text = "0123456789", digest = sha256(text).hex();
     const std::string body = nlohmann::json{{"size", 10}, {"sha256", digest}}.dump();
@@ -177,8 +177,8 @@ TEST_CASE("a list of pieces") {
     says("{\"pieces\":[]}", "\"snapshot\" is missing");
     says("{\"snapshot\":1}", "\"snapshot\" must be a string");
     says("{" + digest + ",\"more\":1}", "\"more\" is not known here");
-    const std::vector<std::string> others{"7", "[7]", "[[7,\"" + some + "\"]]", "[[\"" + some + "\"]]",
-                                          "[[\"" + some + "\",-1]]", "{}"};
+    const std::vector<std::string> others{
+        "7", "[7]", "[[7,\"" + some + "\"]]", "[[\"" + some + "\"]]", "[[\"" + some + "\",-1]]", "{}"};
     for (const std::string& wrong : others)
         says("{" + digest + ",\"pieces\":" + wrong + "}", "\"pieces\" must be a list of [SHA-256, bytes]");
     std::string many = "{" + digest + ",\"pieces\":[" + piece;

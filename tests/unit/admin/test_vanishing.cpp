@@ -23,8 +23,7 @@ TEST_CASE("a function that is deleted meanwhile is no matter of requests about o
         const auto hold = store::SnapshotHold::take(store, theirs);
         while (!over.stop_requested()) {
             functions.remove("mine-b");
-            functions.deploy(
-                {.function = "mine-b", .snapshot = theirs, .routes = {}, .env = {}, .if_match = {}});
+            functions.deploy({.function = "mine-b", .snapshot = theirs, .routes = {}, .env = {}, .if_match = {}});
         }
     });
     for (int i = 0; i < 400; ++i) {

@@ -34,8 +34,8 @@ World::World(ApiOptions options)
           return std::move(options);
       }()) {}
 
-Reply World::ask(const std::string& method, const std::string& target, const std::string& body,
-                 const Headers& headers, const std::string& token) {
+Reply World::ask(const std::string& method, const std::string& target, const std::string& body, const Headers& headers,
+                 const std::string& token) {
     Client client(body);
     ask(method, target, client, headers, token);
     return client.reply();

@@ -60,8 +60,8 @@ public:
     // As the server's user does by the socket, or (with a token) somebody by TCP.
     Reply ask(const std::string& method, const std::string& target, const std::string& body = "",
               const Headers& headers = {}, const std::string& token = "");
-    void ask(const std::string& method, const std::string& target, Client& client,
-             const Headers& headers = {}, const std::string& token = "");
+    void ask(const std::string& method, const std::string& target, Client& client, const Headers& headers = {},
+             const std::string& token = "");
 
     store::test::TempFolder folder;
     store::Store store{folder / "store"};

@@ -107,8 +107,8 @@ TEST_CASE("what is denied is not within") {
     CHECK(connects("192.0.2.1:80", denied) == "");
     CHECK(connects("169.254.169.254:80", denied) ==
           "--allow-connect=169.254.169.254:80 (granted: *, not host, 169.254.0.0/16, 10.0.0.0/8:22)");
-    for (const char* rule : {"127.0.0.1:80", "127.9.9.9", "[::1]:80", "localhost:80", ":80", "0.0.0.0",
-                             "::", "[::ffff:127.0.0.1]:1"})
+    for (const char* rule :
+         {"127.0.0.1:80", "127.9.9.9", "[::1]:80", "localhost:80", ":80", "0.0.0.0", "::", "[::ffff:127.0.0.1]:1"})
         CHECK(connects(rule, denied) != "");
     CHECK(connects("10.1.1.1:80", denied) == "");
     CHECK(connects("10.1.1.1:22", denied) != "");
@@ -171,8 +171,7 @@ TEST_CASE("volumes by their folder on the host, variables by pattern") {
     CHECK(mounts("/srv/data:/mnt:rx", data) == "--volume=/srv/data:/mnt:rx (granted: /srv/data:rw)");
     CHECK(mounts("/srv/database:/srv/data", data) != "");
     CHECK(mounts("/:/srv/data", data) != "");
-    CHECK(mounts("/srv/data:/mnt", {{"volumes", json::array()}}) ==
-          "--volume=/srv/data:/mnt:r (granted: nothing)");
+    CHECK(mounts("/srv/data:/mnt", {{"volumes", json::array()}}) == "--volume=/srv/data:/mnt:r (granted: nothing)");
     const json paths{{"allow-read", {"/srv/data"}}, {"allow-write", {"/srv/out"}}}; // it is theirs, too
     CHECK(mounts("/srv/data:/mnt", paths) == "");
     CHECK(mounts("/srv/data:/mnt:rw", paths) == "--volume=/srv/data:/mnt:rw (granted: /srv/out)");
@@ -196,8 +195,7 @@ TEST_CASE("everything at once") {
     CHECK(told({{"allow-listen", {"*", "unix:/"}}}, claims) != "");
     CHECK(told({{"allow-connect", {"*:80", "unix:@*"}}}, claims) != "");
     for (const char* key : {"allow-read", "allow-write", "allow-connect", "allow-listen", "allow-env"})
-        CHECK(told({{key, json::array()}}, claims) ==
-              std::string("--allow-all (granted: ") + key + " nothing)");
+        CHECK(told({{key, json::array()}}, claims) == std::string("--allow-all (granted: ") + key + " nothing)");
     CHECK(told({{"deny-connect", {"host"}}}, claims) == "--allow-all (granted: allow-connect *, not host)");
     CHECK(told(to_json(strangers_ceilings()), claims).find("--allow-all") == 0);
 }
@@ -213,11 +211,10 @@ TEST_CASE("limits") {
     claims.machines = 5;
     const Ceilings most = over(strangers_ceilings(), with({{"max-machines", 4}, {"max-queue", 10}}));
     const auto found = above(most, claims);
-    CHECK(text_of(found) ==
-          "--max-request-time=9 (granted: 8 s); --max-request-total without end (granted: 300 s); "
-          "--max-main-memory=9000 (granted: 8192 MiB); --max-request-memory=129 (granted: 128 MiB); "
-          "1025 open files (granted: 1024); 9000 MiB of memory in the snapshot (granted: 8192 MiB); "
-          "function.scale.max = 5 (granted: 4)");
+    CHECK(text_of(found) == "--max-request-time=9 (granted: 8 s); --max-request-total without end (granted: 300 s); "
+                            "--max-main-memory=9000 (granted: 8192 MiB); --max-request-memory=129 (granted: 128 MiB); "
+                            "1025 open files (granted: 1024); 9000 MiB of memory in the snapshot (granted: 8192 MiB); "
+                            "function.scale.max = 5 (granted: 4)");
     CHECK(std::ranges::count_if(found, &Excess::fatal) == 1);
     const Limits limits = lesser(claims.limits, most);
     CHECK(limits == Limits{});

@@ -39,9 +39,8 @@ inline Outcome kvmserver_main(const std::vector<std::string>& words) {
                                 completion_command(),
                                 version_command()};
     std::ostringstream out, err;
-    outcome.code =
-        run_cli(commands, words,
-                {.out = out, .err = err, .folder = std::filesystem::current_path(), .cpus = kTestCpus});
+    outcome.code = run_cli(commands, words,
+                           {.out = out, .err = err, .folder = std::filesystem::current_path(), .cpus = kTestCpus});
     outcome.out = out.str();
     outcome.err = err.str();
     return outcome;
@@ -73,9 +72,7 @@ public:
     Folder(const Folder&) = delete;
     Folder& operator=(const Folder&) = delete;
     std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ / name; }
-    void write(const std::string& name, const std::string& text) const {
-        std::ofstream(path_ / name) << text;
-    }
+    void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
 
 private:
     std::filesystem::path before_, path_;
@@ -91,14 +88,12 @@ inline bool same(const Verbosity& a, const Verbosity& b) {
 }
 
 inline bool same(const Options& a, const Options& b) {
-    return a.program == b.program && a.args == b.args && a.snapshot_file == b.snapshot_file &&
-           a.cwd == b.cwd && a.env == b.env && a.threads == b.threads && a.ephemeral == b.ephemeral &&
-           a.warmup == b.warmup && a.warmup_path == b.warmup_path && a.listen == b.listen &&
-           a.http == b.http && a.stats == b.stats && a.level == b.level && a.cpu == b.cpu &&
-           a.check_reset == b.check_reset && a.reset == b.reset &&
-           a.keep_working_memory == b.keep_working_memory &&
-           a.permissions == b.permissions && a.limits == b.limits && a.given == b.given &&
-           same(a.verbose, b.verbose);
+    return a.program == b.program && a.args == b.args && a.snapshot_file == b.snapshot_file && a.cwd == b.cwd &&
+           a.env == b.env && a.threads == b.threads && a.ephemeral == b.ephemeral && a.warmup == b.warmup &&
+           a.warmup_path == b.warmup_path && a.listen == b.listen && a.http == b.http && a.stats == b.stats &&
+           a.level == b.level && a.cpu == b.cpu && a.check_reset == b.check_reset && a.reset == b.reset &&
+           a.keep_working_memory == b.keep_working_memory && a.permissions == b.permissions && a.limits == b.limits &&
+           a.given == b.given && same(a.verbose, b.verbose);
 }
 
 } // namespace kvmserver::cli

@@ -17,8 +17,7 @@ Outcome failing(const std::function<int()>& what) {
     const Command commands[] = {run_command([&](const Options&) { return what(); })};
     std::ostringstream out, err;
     Outcome outcome;
-    outcome.code =
-        run_cli(commands, {"-c", "/dev/null", "run", "p"}, {.out = out, .err = err, .folder = "/"});
+    outcome.code = run_cli(commands, {"-c", "/dev/null", "run", "p"}, {.out = out, .err = err, .folder = "/"});
     outcome.err = err.str();
     return outcome;
 }
@@ -27,9 +26,8 @@ Outcome failing(const std::function<int()>& what) {
 
 TEST_CASE("an action's failure is one line and the documented code") {
     using tinykvm::ExitCode;
-    CHECK(failing([]() -> int {
-              throw tinykvm::UserError(ExitCode::bad_snapshot, "a.snap is no snapshot");
-          }).code == 7);
+    CHECK(failing([]() -> int { throw tinykvm::UserError(ExitCode::bad_snapshot, "a.snap is no snapshot"); }).code ==
+          7);
     CHECK(failing([]() -> int { throw tinykvm::UserError(ExitCode::no_kvm, "two\nlines"); }).err ==
           "kvmserver: two lines\n");
     const Outcome host = failing([]() -> int { throw tinykvm::HostError(ENOSPC, "write a.snap"); });
@@ -43,21 +41,18 @@ TEST_CASE("help") {
     const Outcome top = kvmserver_line("--help");
     CHECK(top.code == 0);
     CHECK(top.err == "");
-    for (const char* name :
-         {"run PROGRAM", "snapshot -o FILE", "snaprun FILE", "doctor", "completion", "version"})
+    for (const char* name : {"run PROGRAM", "snapshot -o FILE", "snaprun FILE", "doctor", "completion", "version"})
         CHECK_THAT(top.out, contains(name));
     CHECK_THAT(top.out, !contains("deploy") && !contains("storage"));
 
     const Outcome run = kvmserver_line("run --help");
     CHECK(run.code == 0);
     CHECK_THAT(run.out, contains("Usage: kvmserver run [OPTIONS] PROGRAM [ARGS...]") &&
-                            contains("--allow-read[=PATHS]") && contains("(8192)") &&
-                            !contains("--hugepages") && contains("--http") && !contains("--output") &&
-                            contains("--help-all"));
+                            contains("--allow-read[=PATHS]") && contains("(8192)") && !contains("--hugepages") &&
+                            contains("--http") && !contains("--output") && contains("--help-all"));
     CHECK(kvmserver_line("-h run").out == run.out);
     CHECK(kvmserver_line("run -t 4 -h p").out == run.out); // before PROGRAM it is ours
-    CHECK_THAT(kvmserver_line("run --help-all").out,
-               contains("--hugepages") && contains("--remapping VIRT:SIZE"));
+    CHECK_THAT(kvmserver_line("run --help-all").out, contains("--hugepages") && contains("--remapping VIRT:SIZE"));
     CHECK_THAT(kvmserver_line("snapshot -h").out, contains("-o, --output FILE") && contains("--level"));
     CHECK_THAT(kvmserver_line("--help-all").out, contains("--hugepages") && contains("kvmserver doctor"));
     std::istringstream lines(kvmserver_line("--help-all").out);
@@ -113,8 +108,7 @@ TEST_CASE("completion scripts hold the commands' options") {
                         contains("'*--threads=[request machines; 0 = number of CPUs]:N: '") &&
                         contains("'*--allow-read=-["));
     const std::string fish = kvmserver_line("completion fish").out;
-    CHECK_THAT(fish,
-               contains("complete -c kvmserver -n '__fish_seen_subcommand_from run' -l threads -s t -x"));
+    CHECK_THAT(fish, contains("complete -c kvmserver -n '__fish_seen_subcommand_from run' -l threads -s t -x"));
 }
 
 #if __has_include(<spawn.h>)

@@ -22,10 +22,8 @@ TEST_CASE("the options file gives what the command line does") {
         {"env = ['A=1', 'B=2']\nvolume = 'd:/d:rw'", "--env A=1 --env B=2 --volume d:/d:rw"},
         {"max-boot-time = 1.5\nmax-request-time = 2\nmax-main-memory = 64",
          "--max-boot-time 1.5 --max-request-time 2 --max-main-memory 64"},
-        {"no-executable-heap = true\nverbose = true\nhugepages = true",
-         "--no-executable-heap -v --hugepages"},
-        {"listen = ':1'\ncpu = 'native'\nreset = 'auto'\ncwd = 'x'",
-         "--listen :1 --cpu native --reset auto --cwd x"},
+        {"no-executable-heap = true\nverbose = true\nhugepages = true", "--no-executable-heap -v --hugepages"},
+        {"listen = ':1'\ncpu = 'native'\nreset = 'auto'\ncwd = 'x'", "--listen :1 --cpu native --reset auto --cwd x"},
         {"allow-all = true", "--allow-all"},
     };
     for (const Row& row : rows) {
@@ -51,8 +49,7 @@ TEST_CASE("an array item is one path, commas and all") {
 
 TEST_CASE("the command line wins") {
     const Folder folder;
-    folder.write("kvmserver.toml",
-                 "threads = 4\nephemeral = true\nallow-read = ['/a']\nenv = ['A=1']\nwarmup = 3\n");
+    folder.write("kvmserver.toml", "threads = 4\nephemeral = true\nallow-read = ['/a']\nenv = ['A=1']\nwarmup = 3\n");
     const Options options = kvmserver_line("run -t 2 --ephemeral=false --allow-read=/b --env B=2 p").options;
     CHECK(options.threads == 2);
     CHECK_FALSE(options.ephemeral);
@@ -101,8 +98,7 @@ TEST_CASE("[run] is used only when no command is given") {
 
     folder.write("kvmserver.toml", "[run]\nprogram = 7\nnonsense = 1\n");
     CHECK(kvmserver_line("snaprun f").err == ""); // not even looked at
-    CHECK(kvmserver_line("").err ==
-          "kvmserver: kvmserver.toml:2: run.program must be a string, not an integer\n");
+    CHECK(kvmserver_line("").err == "kvmserver: kvmserver.toml:2: run.program must be a string, not an integer\n");
     folder.write("kvmserver.toml", "[run]\nprogram = 'p'\nargs = 'x'\n");
     CHECK(kvmserver_line("").err ==
           "kvmserver: kvmserver.toml:3: run.args must be an array of strings, not a string\n");
@@ -128,13 +124,10 @@ TEST_CASE("unknown keys are warnings, with the nearest name") {
         std::string toml, warning;
     };
     const Row rows[] = {
-        {"\nalow-read = true",
-         "kvmserver.toml:2: unknown key 'alow-read'; ignored; did you mean allow-read?"},
-        {"allow_read = true",
-         "kvmserver.toml:1: unknown key 'allow_read'; ignored; did you mean allow-read?"},
+        {"\nalow-read = true", "kvmserver.toml:2: unknown key 'alow-read'; ignored; did you mean allow-read?"},
+        {"allow_read = true", "kvmserver.toml:1: unknown key 'allow_read'; ignored; did you mean allow-read?"},
         {"zzzzzzzz = 1", "kvmserver.toml:1: unknown key 'zzzzzzzz'; ignored"},
-        {"\n[functon]\nname = 'x'",
-         "kvmserver.toml:2: unknown key 'functon'; ignored; did you mean function?"},
+        {"\n[functon]\nname = 'x'", "kvmserver.toml:2: unknown key 'functon'; ignored; did you mean function?"},
         {"config = 'x'", "kvmserver.toml:1: 'config' is for the command line only; ignored"},
         {"print-config = true", "kvmserver.toml:1: 'print-config' is for the command line only; ignored"},
     };
@@ -184,8 +177,7 @@ TEST_CASE("bad files: one line with file and line, and a code") {
         CHECK(outcome.code == 2);
         CHECK(outcome.action == "");
     }
-    for (const std::string toml :
-         {"threads = 4\nthreads = 5\n", "a = [1", "= 3", "x", "cwd = \"\xff\"", "\"\"\""}) {
+    for (const std::string toml : {"threads = 4\nthreads = 5\n", "a = [1", "= 3", "x", "cwd = \"\xff\"", "\"\"\""}) {
         CAPTURE(toml);
         folder.write("kvmserver.toml", toml);
         const Outcome outcome = kvmserver_line("run p");
@@ -194,8 +186,7 @@ TEST_CASE("bad files: one line with file and line, and a code") {
         CHECK(outcome.code == 2);
     }
     folder.write("kvmserver.toml", "\nallow-listen = ['8080']\nvolume = 'x'\n");
-    CHECK_THAT(kvmserver_line("run p").err,
-               contains("kvmserver.toml:2: allow-listen=8080") && contains(":8080?"));
+    CHECK_THAT(kvmserver_line("run p").err, contains("kvmserver.toml:2: allow-listen=8080") && contains(":8080?"));
     folder.write("kvmserver.toml", "\nvolume = 'x'\n");
     CHECK_THAT(kvmserver_line("run p").err, contains("kvmserver.toml:2: --volume=x"));
 
@@ -203,8 +194,7 @@ TEST_CASE("bad files: one line with file and line, and a code") {
     CHECK(missing.err == "kvmserver: options file 'no.toml': No such file or directory\n");
     CHECK(missing.code == 3);
     CHECK(kvmserver_line("run -c . p").err == "kvmserver: options file '.': Is a directory\n");
-    CHECK(kvmserver_line("run -c /dev/zero p").err ==
-          "kvmserver: options file '/dev/zero': File too large\n");
+    CHECK(kvmserver_line("run -c /dev/zero p").err == "kvmserver: options file '/dev/zero': File too large\n");
     CHECK(kvmserver_line("run -c /dev/null p").action == "run");
 }
 
@@ -218,16 +208,15 @@ TEST_CASE("commands that need no options do not read the file") {
 
 TEST_CASE("--print-config reads back the same") {
     const Folder folder;
-    folder.write("kvmserver.toml",
-                 "allow-env = ['X']\nmax-request-time = 0.1\n[run]\nprogram = 'from-file'\n");
+    folder.write("kvmserver.toml", "allow-env = ['X']\nmax-request-time = 0.1\n[run]\nprogram = 'from-file'\n");
     const std::vector<Strings> lines = {
         words("run"),
         words("run -e -t 0 -w 3 ./prog --help -x"),
         words("run --allow-read --allow-write=a,/b/../c --allow-net=[::1]:80 --allow-listen ./p"),
         words("run --allow-all --cwd sub --listen :1 --cpu native --reset auto --warmup-path /x ./p"),
-        words("run --volume a:/b --volume /c:/d:rwx --env A=1 --late-env B --late-env C=2 --remapping 1:2 --hugepages -v --stats ./p"),
-        words(
-            "run --max-main-memory 1 --max-boot-time 1.25 --limit-request-memory 0 --no-executable-heap ./p"),
+        words("run --volume a:/b --volume /c:/d:rwx --env A=1 --late-env B --late-env C=2 --remapping 1:2 --hugepages "
+              "-v --stats ./p"),
+        words("run --max-main-memory 1 --max-boot-time 1.25 --limit-request-memory 0 --no-executable-heap ./p"),
         {"run", "--env", "A=\"q\" \\ \t\n\x01'\xc3\xa4", "--allow-read=/with space", "pro\"g", "", "a\nb"},
         words("snapshot -o out.snap --level 3 -e ./prog x"),
         words("snaprun -e --max-request-time 9 app.snap"),

@@ -56,11 +56,9 @@ TEST_CASE("doctor: a missing device") {
     facts.hypervisor = true;
     CHECK_THAT(device_text(facts), contains("nested virtualisation"));
     facts.container = true;
-    CHECK_THAT(device_text(facts),
-               contains("on the host of this container") && contains("--device /dev/kvm"));
+    CHECK_THAT(device_text(facts), contains("on the host of this container") && contains("--device /dev/kvm"));
     facts.module_loaded = true;
-    CHECK_THAT(device_text(facts),
-               contains("start the container with --device /dev/kvm") && !contains("modprobe"));
+    CHECK_THAT(device_text(facts), contains("start the container with --device /dev/kvm") && !contains("modprobe"));
 }
 
 TEST_CASE("doctor: a device that may not be opened") {

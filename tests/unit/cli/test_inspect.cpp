@@ -42,8 +42,7 @@ void write_sample(const std::string& path, std::uint32_t abi) {
     tinykvm::MachineState state;
     state.guest_abi = abi;
     state.frames = kFrames;
-    state.program = {
-        .path = "/bin/hello", .args = {"hello", "--port", "1"}, .env_names = {"HOME"}, .cwd = "/srv"};
+    state.program = {.path = "/bin/hello", .args = {"hello", "--port", "1"}, .env_names = {"HOME"}, .cwd = "/srv"};
     state.cpu = cpu_if_any().value_or(tinykvm::CpuState());
     const std::vector<std::byte> memory(kFrames * 4096, std::byte(7));
     write_snapshot(path, state, memory, {});

@@ -7,8 +7,7 @@
 using namespace kvmserver::cli;
 
 TEST_CASE("nearest finds slips of the fingers and nothing else") {
-    const std::vector<std::string> known{"run",        "snapshot",    "snaprun",
-                                         "allow-read", "allow-write", "verbose-syscalls"};
+    const std::vector<std::string> known{"run", "snapshot", "snaprun", "allow-read", "allow-write", "verbose-syscalls"};
     const auto found = [&](const char* word) { return nearest(word, known).value_or("-"); };
     CHECK(found("rnu") == "run");
     CHECK(found("runn") == "run");

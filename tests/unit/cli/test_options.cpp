@@ -65,8 +65,8 @@ TEST_CASE("switches and plain values") {
     CHECK_FALSE(told("--no-ephemeral-keep-working-memory").keep_working_memory);
     CHECK(told("--no-executable-heap=false").limits.executable_heap);
     CHECK(same(told("-v --verbose-syscalls --verbose-pagetables").verbose, {true, true, false, false, true}));
-    CHECK(same(told("-vv --verbose-mmap-syscalls --verbose-thread-syscalls").verbose,
-               {true, false, true, true, false}));
+    CHECK(
+        same(told("-vv --verbose-mmap-syscalls --verbose-thread-syscalls").verbose, {true, false, true, true, false}));
     CHECK(told("-t 3").threads == 3);
     CHECK(told("-t 0").threads == kTestCpus);
     CHECK(told("--code-as-is").code_as_is);
@@ -134,8 +134,7 @@ TEST_CASE("values that are refused: one line naming the option") {
         {"-t x", "--threads: 'x' is not a whole number from 0 to 4096"},
         {"-t -1", "--threads: '-1' is not a whole number from 0 to 4096"},
         {"-t 4x", "--threads: '4x' is not a whole number from 0 to 4096"},
-        {"-w 99999999999999999999",
-         "--warmup: '99999999999999999999' is not a whole number from 0 to 1000000"},
+        {"-w 99999999999999999999", "--warmup: '99999999999999999999' is not a whole number from 0 to 1000000"},
         {"--max-main-memory 8G", "--max-main-memory: '8G' is not a whole number of MiB from 1 to 134217728"},
         {"--max-main-memory 0", "--max-main-memory: '0' is not a whole number of MiB from 1 to 134217728"},
         {"--max-request-time 0", "--max-request-time: '0' is not a number of seconds above 0"},
@@ -145,8 +144,7 @@ TEST_CASE("values that are refused: one line naming the option") {
         {"--ephemeral=maybe", "--ephemeral: 'maybe' is neither true nor false"},
         {"--cpu x86-64-v9",
          "--cpu: 'x86-64-v9' is not native, x86-64-v2, x86-64-v3, x86-64-v4; did you mean x86-64-v2?"},
-        {"--reset dirtybits",
-         "--reset: 'dirtybits' is not auto, dirty-bits, working-set; did you mean dirty-bits?"},
+        {"--reset dirtybits", "--reset: 'dirtybits' is not auto, dirty-bits, working-set; did you mean dirty-bits?"},
         {"--warmup-path ready", "--warmup-path: 'ready' must start with '/'"},
         {"--env A", "--env: 'A' is not K=V; to pass the host's on: --allow-env=A"},
         {"--env =1", "--env: '=1' has no name"},
@@ -159,8 +157,7 @@ TEST_CASE("values that are refused: one line naming the option") {
         {"--listen 127.0.0.1", "--listen=127.0.0.1: a port is missing; write 127.0.0.1:PORT"},
         {"--listen ::1", "--listen=::1: a port is missing; write [::1]:PORT"},
         {"--listen [::1]", "--listen=[::1]: a port is missing; write [::1]:PORT"},
-        {"--hugepage-arena-size x",
-         "--hugepage-arena-size: 'x' is not a whole number of MiB from 0 to 134217728"},
+        {"--hugepage-arena-size x", "--hugepage-arena-size: 'x' is not a whole number of MiB from 0 to 134217728"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.line);
@@ -169,8 +166,7 @@ TEST_CASE("values that are refused: one line naming the option") {
     CHECK(kvmserver_line("snapshot -o f --level 23 p").err ==
           "kvmserver: --level: '23' is not a whole number from 1 to 22\n");
     // These come from tinykvm/linux/permissions.cpp.
-    CHECK_THAT(refused("--allow-listen=8080"),
-               contains("--allow-listen=8080") && contains("did you mean :8080?"));
+    CHECK_THAT(refused("--allow-listen=8080"), contains("--allow-listen=8080") && contains("did you mean :8080?"));
     CHECK_THAT(refused("--listen 8080"), contains("--listen=8080") && contains("did you mean :8080?"));
     CHECK_THAT(refused("--volume a"), contains("--volume=a"));
     CHECK_THAT(refused("--volume a:/b:q"), contains("rwx") || contains("r, w and x"));
@@ -178,15 +174,14 @@ TEST_CASE("values that are refused: one line naming the option") {
 
 TEST_CASE("options that have no effect are accepted, and named") {
     const Folder folder;
-    const std::string peer =
-        "--hugepages --no-split-hugepages --transparent-hugepages --no-mmap-backed-files "
-        "--shared-memory 1 --heap-address-hint 2 --dylink-address-hint 3 --hugepage-arena-size 4 "
-        "--hugepage-requests-arena 5 --remapping 0x1000:1:0:rw --remapping 0x2000:1";
+    const std::string peer = "--hugepages --no-split-hugepages --transparent-hugepages --no-mmap-backed-files "
+                             "--shared-memory 1 --heap-address-hint 2 --dylink-address-hint 3 --hugepage-arena-size 4 "
+                             "--hugepage-requests-arena 5 --remapping 0x1000:1:0:rw --remapping 0x2000:1";
     for (const char* verbose : {"", "-v "})
         CHECK(kvmserver_line("run " + (verbose + peer) + " p").err ==
-          "kvmserver: accepted without effect: --shared-memory --heap-address-hint --dylink-address-hint "
-          "--hugepage-arena-size --hugepage-requests-arena --remapping --no-mmap-backed-files --hugepages "
-          "--no-split-hugepages --transparent-hugepages\n");
+              "kvmserver: accepted without effect: --shared-memory --heap-address-hint --dylink-address-hint "
+              "--hugepage-arena-size --hugepage-requests-arena --remapping --no-mmap-backed-files --hugepages "
+              "--no-split-hugepages --transparent-hugepages\n");
     CHECK(kvmserver_line("snaprun --late-env A=1 f").err == "kvmserver: without effect on snaprun: --late-env\n");
     CHECK(kvmserver_line("snaprun --allow-env -w 3 f").err ==
           "kvmserver: without effect on snaprun: --warmup --allow-env\n");

@@ -62,9 +62,8 @@ TEST_CASE("options stand before and after the command, in every form") {
         CHECK(outcome.options.warmup == 2);
         CHECK(outcome.options.given == Strings{"threads", "warmup"});
     }
-    for (const char* line :
-         {"-e -o a.snap snapshot p x", "snapshot -e -o a.snap p x", "snapshot -oa.snap -e p x",
-          "-o a.snap snapshot --ephemeral p x", "snapshot --output=a.snap -e=true p x"}) {
+    for (const char* line : {"-e -o a.snap snapshot p x", "snapshot -e -o a.snap p x", "snapshot -oa.snap -e p x",
+                             "-o a.snap snapshot --ephemeral p x", "snapshot --output=a.snap -e=true p x"}) {
         CAPTURE(line);
         const Outcome outcome = kvmserver_line(line);
         if (std::string(line).find("-e=true") != std::string::npos) { // no such short form
@@ -136,8 +135,7 @@ TEST_CASE("mistaken words: one line, exit code 2, and what was meant") {
          "'8080' is not a program; --allow-listen takes its value with '=': --allow-listen=8080"},
         {"run --allow-connect ::1 p",
          "'::1' is not a program; --allow-connect takes its value with '=': --allow-connect=::1"},
-        {"run --allow-read / p",
-         "'/' is not a program; --allow-read takes its value with '=': --allow-read=/"},
+        {"run --allow-read / p", "'/' is not a program; --allow-read takes its value with '=': --allow-read=/"},
     };
     for (const Row& row : rows) {
         CAPTURE(row.line);

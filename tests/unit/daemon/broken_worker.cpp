@@ -98,8 +98,7 @@ void flood(int fd, std::vector<std::uint8_t> bytes) {
     }).detach();
 }
 
-bool perform(Act what, std::vector<Channel>& channels, std::uint8_t number,
-             std::span<const std::uint8_t> bytes) {
+bool perform(Act what, std::vector<Channel>& channels, std::uint8_t number, std::span<const std::uint8_t> bytes) {
     Channel none;
     Channel& channel = channels.empty() ? none : channels[number % channels.size()];
     const std::uint8_t first = bytes.empty() ? 0 : bytes[0];
@@ -108,30 +107,18 @@ bool perform(Act what, std::vector<Channel>& channels, std::uint8_t number,
         static bool told = false;
         return told |= has_input(kControl);
     }
-    case Act::machine:
-        return take_machine(channels);
-    case Act::send:
-        return channel.fd && send_bytes(channel.fd.get(), bytes, false);
-    case Act::send_file:
-        return channel.fd && send_bytes(channel.fd.get(), bytes, true);
-    case Act::request:
-        return channel.fd && take_request(channel);
-    case Act::reply:
-        return channel.client && (write_all_of(channel.client.get(), bytes), true);
-    case Act::hang_up:
-        return channel.client && (channel.client.reset(), true);
-    case Act::close:
-        return channel.fd && (channel.fd.reset(), true);
-    case Act::print:
-        return write_all_of(STDOUT_FILENO, bytes), true;
-    case Act::complain:
-        return write_all_of(STDERR_FILENO, bytes), true;
-    case Act::flood:
-        return channel.fd && (flood(channel.fd.get(), {bytes.begin(), bytes.end()}), true);
-    case Act::no_control:
-        return ::close(kControl) == 0;
-    case Act::exit:
-        ::_exit(first);
+    case Act::machine: return take_machine(channels);
+    case Act::send: return channel.fd && send_bytes(channel.fd.get(), bytes, false);
+    case Act::send_file: return channel.fd && send_bytes(channel.fd.get(), bytes, true);
+    case Act::request: return channel.fd && take_request(channel);
+    case Act::reply: return channel.client && (write_all_of(channel.client.get(), bytes), true);
+    case Act::hang_up: return channel.client && (channel.client.reset(), true);
+    case Act::close: return channel.fd && (channel.fd.reset(), true);
+    case Act::print: return write_all_of(STDOUT_FILENO, bytes), true;
+    case Act::complain: return write_all_of(STDERR_FILENO, bytes), true;
+    case Act::flood: return channel.fd && (flood(channel.fd.get(), {bytes.begin(), bytes.end()}), true);
+    case Act::no_control: return ::close(kControl) == 0;
+    case Act::exit: ::_exit(first);
     case Act::die:
         ::signal(first, SIG_DFL);
         ::raise(first);
@@ -182,8 +169,7 @@ bool Worker::act(Act what, std::uint8_t channel, std::span<const std::uint8_t> b
 
 Workers::Workers() : listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     const sockaddr_un address = address_of(name_of(::getpid()));
-    if (!listener_ ||
-        ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+    if (!listener_ || ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         ::listen(listener_.get(), 64) != 0) {
         std::perror("a socket for workers");
         std::abort();

@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "src/daemon/cache_service.hpp"
 #include "src/daemon/log_store.hpp"
 #include "src/daemon/metrics.hpp"
-#include "src/daemon/cache_service.hpp"
 #include "src/daemon/supervisor.hpp"
 #include "tests/unit/daemon/broken_worker.hpp"
 #include "tests/unit/store/samples.hpp"
@@ -94,8 +94,8 @@ struct Functions {
     store::SnapshotHold hold = store::test::import(store, store::test::sample_pieces(1));
     LogStore logs{""};
     Metrics metrics;
-    CacheService cache{FolderCache("")}; // none
-    Workers workers;                     // before what starts them
+    CacheService cache{FolderCache("")};             // none
+    Workers workers;                                 // before what starts them
     Examinations examinations{Examinations::Ways{}}; // none: there are no jails
     Supervisor supervisor;
 

@@ -41,9 +41,7 @@ public:
     TempFolder& operator=(const TempFolder&) = delete;
     fs::path cache() const { return path_ / "cache"; }
     std::size_t copies() const {
-        return fs::exists(cache())
-                   ? static_cast<std::size_t>(std::distance(fs::directory_iterator(cache()), {}))
-                   : 0;
+        return fs::exists(cache()) ? static_cast<std::size_t>(std::distance(fs::directory_iterator(cache()), {})) : 0;
     }
 
 private:
@@ -51,9 +49,7 @@ private:
 };
 
 Bytes pages_of(int seed, std::size_t pages = 3) { return Bytes(pages * 4096, static_cast<std::byte>(seed)); }
-CacheEntry entry_of(const Bytes& pages) {
-    return {sha256(pages).bytes, static_cast<std::uint32_t>(pages.size())};
-}
+CacheEntry entry_of(const Bytes& pages) { return {sha256(pages).bytes, static_cast<std::uint32_t>(pages.size())}; }
 
 UniqueFd memfd_of(const Bytes& bytes, int seals = link::cache_seals()) {
     UniqueFd file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -118,8 +114,8 @@ struct Served {
 std::string end_of_handing_over(const CacheEntry& entry, const UniqueFd& file) {
     Served served;
     const UniqueFd bad = served.service.connect(guest_of("bad v1"));
-    REQUIRE(link::send_request(bad.get(), GENERATE(CacheKind::keep, CacheKind::offer), std::span(&entry, 1),
-                               file.get()));
+    REQUIRE(
+        link::send_request(bad.get(), GENERATE(CacheKind::keep, CacheKind::offer), std::span(&entry, 1), file.get()));
     return served.end_of(bad);
 }
 
@@ -134,8 +130,7 @@ std::string end_of_saying(const std::vector<std::uint8_t>& bytes, const std::vec
 
 TEST_CASE("what one process hands over another one gets") {
     Served served;
-    const UniqueFd one = served.service.connect(guest_of("one v1")),
-                   two = served.service.connect(guest_of("two v1"));
+    const UniqueFd one = served.service.connect(guest_of("one v1")), two = served.service.connect(guest_of("two v1"));
     const Bytes a = pages_of(1), b = pages_of(2), c = pages_of(3);
     const UniqueFd file = memfd_of(a), other = memfd_of(b);
     const auto none = find(one, {entry_of(a), entry_of(b)});
@@ -201,17 +196,14 @@ TEST_CASE("tenants do not share") {
 
 TEST_CASE("a copy of other bytes than it says") {
     const Bytes pages = pages_of(1);
-    CHECK(end_of_handing_over(entry_of(pages_of(2)), memfd_of(pages)).find("of other bytes") !=
-          std::string::npos);
+    CHECK(end_of_handing_over(entry_of(pages_of(2)), memfd_of(pages)).find("of other bytes") != std::string::npos);
 }
 
 TEST_CASE("a copy that could still be changed") {
     const Bytes pages = pages_of(1);
-    const int seals =
-        GENERATE(0, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-                 F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
-    CHECK(end_of_handing_over(entry_of(pages), memfd_of(pages, seals)).find("no sealed memfd") !=
-          std::string::npos);
+    const int seals = GENERATE(0, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+                               F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
+    CHECK(end_of_handing_over(entry_of(pages), memfd_of(pages, seals)).find("no sealed memfd") != std::string::npos);
 }
 
 TEST_CASE("a copy of another length than it says") {
@@ -255,8 +247,7 @@ TEST_CASE("a socket whose closing takes for ever") {
     UniqueFd peer(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     REQUIRE(peer);
     const Bytes block(1 << 16);
-    while (::send(client.get(), block.data(), block.size(), MSG_DONTWAIT) >
-           0) { // what the peer does not read
+    while (::send(client.get(), block.data(), block.size(), MSG_DONTWAIT) > 0) { // what the peer does not read
     }
     const linger wait{1, 100'000};
     REQUIRE(::setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait) == 0);

@@ -99,9 +99,7 @@ TEST_CASE("few are examined at once, some wait in their order, more are refused"
         changed.wait(lock, [&] { return begun.size() >= count; });
     };
     std::list<std::jthread> askers;
-    const auto ask = [&](std::uint64_t bytes) {
-        askers.emplace_back([&, bytes] { examinations.of_file(-1, bytes); });
-    };
+    const auto ask = [&](std::uint64_t bytes) { askers.emplace_back([&, bytes] { examinations.of_file(-1, bytes); }); };
     ask(1);
     wait_for(1);
     ask(2);
@@ -125,11 +123,9 @@ TEST_CASE("few are examined at once, some wait in their order, more are refused"
 }
 
 TEST_CASE("a turn ends with an examination that fails") {
-    Examinations examinations({[](int, std::uint64_t) -> SnapshotFacts {
-                                   throw tinykvm::UserError(ExitCode::bad_snapshot, "altered");
-                               },
-                               {}},
-                              {.at_once = 1, .waiting = 0});
+    Examinations examinations(
+        {[](int, std::uint64_t) -> SnapshotFacts { throw tinykvm::UserError(ExitCode::bad_snapshot, "altered"); }, {}},
+        {.at_once = 1, .waiting = 0});
     for (int i = 0; i < 3; ++i)
         CHECK_THROWS_WITH(examinations.of_file(-1, 1), "altered");
 }

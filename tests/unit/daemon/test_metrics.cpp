@@ -11,9 +11,7 @@ TEST_CASE("threads that come and go leave what they counted, and nothing else") 
     Metrics metrics;
     const auto count = [&](int threads) {
         for (int i = 0; i < threads; ++i)
-            std::thread([&] {
-                metrics.count("hello", 1, [](VersionMetrics& m) { ++m.requests[200]; });
-            }).join();
+            std::thread([&] { metrics.count("hello", 1, [](VersionMetrics& m) { ++m.requests[200]; }); }).join();
     };
     count(100);
     const std::size_t before = ::mallinfo2().uordblks;

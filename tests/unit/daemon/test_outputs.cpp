@@ -20,7 +20,9 @@ struct Pipe {
         read.reset(ends[0]);
         write.reset(ends[1]);
     }
-    void say(std::string_view text) const { REQUIRE(::write(write.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())); }
+    void say(std::string_view text) const {
+        REQUIRE(::write(write.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+    }
     UniqueFd read, write;
 };
 
@@ -46,7 +48,8 @@ private:
 
 struct Program {
     explicit Program(std::uint64_t rate, const std::string& name = "hello")
-        : outputs(rate, [this](LogLine line) { told.add(std::move(line)); }), source(outputs.add(name, 4, out.read.get(), errors.read.get())) {}
+        : outputs(rate, [this](LogLine line) { told.add(std::move(line)); }),
+          source(outputs.add(name, 4, out.read.get(), errors.read.get())) {}
     std::vector<LogLine> finish() {
         std::vector<LogLine> lines;
         last_words = source->finish(lines);
@@ -122,7 +125,7 @@ TEST_CASE("a line without an end is told in pieces") {
 }
 
 TEST_CASE("what is beyond the rate is dropped, and told") {
-    Program program(1024); // 8 KiB and a line at once
+    Program program(1024);               // 8 KiB and a line at once
     const std::string line(64 - 1, 'y'); // with what a line costs 127 bytes
     std::string all;
     for (int i = 0; i < 500; ++i)

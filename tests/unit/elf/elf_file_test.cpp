@@ -100,14 +100,11 @@ TEST_CASE("not a program for this machine") {
               e.header.e_ident[EI_DATA] = ELFDATA2MSB;
               e.header.e_machine = EM_S390 << 8;
           }) == "x: is for s390; kvmserver runs 64-bit x86 programs");
-    CHECK(spoiled([](auto& e) { e.header.e_ident[EI_CLASS] = 7; }) ==
-          "x: not an ELF program (unknown ELF class 7)");
-    CHECK(spoiled([](auto& e) { e.header.e_ident[EI_DATA] = 0; }) ==
-          "x: not an ELF program (unknown byte order 0)");
+    CHECK(spoiled([](auto& e) { e.header.e_ident[EI_CLASS] = 7; }) == "x: not an ELF program (unknown ELF class 7)");
+    CHECK(spoiled([](auto& e) { e.header.e_ident[EI_DATA] = 0; }) == "x: not an ELF program (unknown byte order 0)");
     CHECK(spoiled([](auto& e) { e.header.e_ident[EI_OSABI] = ELFOSABI_FREEBSD; }) ==
           "x: is for FreeBSD; kvmserver runs Linux programs");
-    CHECK(spoiled([](auto& e) { e.header.e_type = ET_REL; }) ==
-          "x: is an object file; link it into a program first");
+    CHECK(spoiled([](auto& e) { e.header.e_type = ET_REL; }) == "x: is an object file; link it into a program first");
     CHECK(spoiled([](auto& e) { e.header.e_type = ET_CORE; }) == "x: is a core dump, not a program");
     CHECK(spoiled([](auto& e) { e.header.e_type = 77; }) == "x: has an unknown ELF type (77)");
     CHECK(spoiled([](auto& e) { e.header.e_version = 9; }) == "x: has an unknown ELF version (9)");
@@ -130,13 +127,9 @@ TEST_CASE("32-bit programs") {
 }
 
 TEST_CASE("hostile program headers") {
-    CHECK(spoiled([](auto& e) { e.header.e_phentsize = 55; }) ==
-          "x: has program headers of 55 bytes instead of 56");
-    CHECK(spoiled([](auto& e) { e.segments.clear(); }) ==
-          "x: has no program headers: nothing of it can be loaded");
-    CHECK(spoiled([](auto& e) {
-              e.header.e_phoff = ~0ull;
-          }).find("truncated: the program headers begin at") == 3);
+    CHECK(spoiled([](auto& e) { e.header.e_phentsize = 55; }) == "x: has program headers of 55 bytes instead of 56");
+    CHECK(spoiled([](auto& e) { e.segments.clear(); }) == "x: has no program headers: nothing of it can be loaded");
+    CHECK(spoiled([](auto& e) { e.header.e_phoff = ~0ull; }).find("truncated: the program headers begin at") == 3);
     CHECK(spoiled([](auto& e) { e.header.e_phoff = 0xbff; }) ==
           "x: truncated: the program headers end at byte 3183 but the file has 3072");
     ElfBuilder many;
@@ -155,25 +148,21 @@ TEST_CASE("hostile segments") {
           }) == "x: is damaged: segment 1 has 4096 bytes at offset 18446744073709549568");
     CHECK(spoiled([](auto& e) { e.segments[1].p_memsz = 0x100; }) ==
           "x: is damaged: segment 1 has more bytes in the file (1024) than in memory (256)");
-    CHECK(spoiled([](auto& e) { e.segments[1].p_memsz = ~0ull; }).find("does not fit below") !=
+    CHECK(spoiled([](auto& e) { e.segments[1].p_memsz = ~0ull; }).find("does not fit below") != std::string::npos);
+    CHECK(spoiled([](auto& e) { e.segments[1].p_vaddr = layout::kUserMax + 0x800; }).find("does not fit below") !=
           std::string::npos);
-    CHECK(spoiled([](auto& e) {
-              e.segments[1].p_vaddr = layout::kUserMax + 0x800;
-          }).find("does not fit below") != std::string::npos);
-    CHECK(spoiled([](auto& e) {
-              e.segments[1].p_vaddr = 0xffff'ffff'8000'0800;
-          }).find("does not fit below") != std::string::npos);
-    CHECK(spoiled([](auto& e) {
-              e.segments[1].p_memsz = layout::kStackTop - 0x401800;
-          }).find("does not fit below") != std::string::npos);
-    CHECK(spoiled([](auto& e) { e.segments[1].p_memsz = layout::kUserMax / 2; }, ET_DYN, 0)
-              .find("does not fit below") != std::string::npos);
+    CHECK(spoiled([](auto& e) { e.segments[1].p_vaddr = 0xffff'ffff'8000'0800; }).find("does not fit below") !=
+          std::string::npos);
+    CHECK(spoiled([](auto& e) { e.segments[1].p_memsz = layout::kStackTop - 0x401800; }).find("does not fit below") !=
+          std::string::npos);
+    CHECK(
+        spoiled([](auto& e) { e.segments[1].p_memsz = layout::kUserMax / 2; }, ET_DYN, 0).find("does not fit below") !=
+        std::string::npos);
     CHECK(spoiled([](auto&) {}, ET_EXEC, 0x1000).find("segment 0 at 0x1000 is below 0x10000") == 3);
     CHECK(spoiled([](auto& e) { e.segments[0].p_align = 3; }) ==
           "x: is damaged: segment 0 has an alignment of 0x3, not a power of two");
-    CHECK(spoiled([](auto& e) {
-              e.segments[0].p_align = 1ull << 40;
-          }).find("has an alignment of 0x10000000000") != std::string::npos);
+    CHECK(spoiled([](auto& e) { e.segments[0].p_align = 1ull << 40; }).find("has an alignment of 0x10000000000") !=
+          std::string::npos);
     CHECK(spoiled([](auto& e) { e.segments[1].p_vaddr += 8; }) ==
           "x: segment 1 at 0x401808 is not aligned with its file offset 0x800");
     CHECK(spoiled([](auto& e) { std::swap(e.segments[0], e.segments[1]); }) ==
@@ -261,8 +250,7 @@ TEST_CASE("scripts") {
     CHECK(error("#!") == none);
     CHECK(error("#!\n/bin/sh") == none);
     CHECK(error("#! \t \n") == none);
-    CHECK(error("#!/bin/sh\r\n").find("Windows line ends; its interpreter \"/bin/sh\\x0d\"") !=
-          std::string::npos);
+    CHECK(error("#!/bin/sh\r\n").find("Windows line ends; its interpreter \"/bin/sh\\x0d\"") != std::string::npos);
     CHECK(error("#!/" + std::string(300, 'a')) == "x: is a script whose interpreter's path is too long");
     // As in Linux, 256 bytes are looked at.
     CHECK(read("#!/bin/sh " + std::string(300, 'a'))->argument == std::string(246, 'a'));

@@ -25,8 +25,7 @@ struct FromLoader {
 // What the system's own ELF interpreter says about a program.
 FromLoader ask_loader(const std::string& program) {
     FromLoader result;
-    const std::string command =
-        "LD_TRACE_LOADED_OBJECTS=1 /lib64/ld-linux-x86-64.so.2 " + program + " 2>/dev/null";
+    const std::string command = "LD_TRACE_LOADED_OBJECTS=1 /lib64/ld-linux-x86-64.so.2 " + program + " 2>/dev/null";
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
     REQUIRE(pipe);
     std::array<char, 4096> line;
@@ -112,8 +111,7 @@ TEST_CASE("the same libraries as the system's loader finds") {
     for (const std::string& program :
          {samples + "/elf_runpath", samples + "/elf_rpath", samples + "/elf_lost", std::string("/bin/ls"),
           std::string("/usr/bin/python3"), std::string("/usr/bin/node"), std::string("/usr/bin/git"),
-          std::string("/usr/bin/cmake"), std::string("/usr/bin/qemu-system-x86_64"),
-          std::string("/usr/bin/gdb")}) {
+          std::string("/usr/bin/cmake"), std::string("/usr/bin/qemu-system-x86_64"), std::string("/usr/bin/gdb")}) {
         if (!fs::exists(program))
             continue;
         INFO(program);
@@ -152,8 +150,7 @@ TEST_CASE("order of the search") {
     CHECK(tree.find(tree.program({{DT_NEEDED, "liba.so"}, {DT_RUNPATH, "$ORIGIN/../own"}})) == "env/liba.so");
     const std::string rpath = tree.program({{DT_NEEDED, "liba.so"}, {DT_RPATH, "$ORIGIN/../own"}});
     CHECK(tree.find(rpath) == "bin/../own/liba.so");
-    CHECK(tree.find(
-              tree.program({{DT_NEEDED, "liba.so"}, {DT_RPATH, "/x"}, {DT_RUNPATH, "${ORIGIN}/../own"}})) ==
+    CHECK(tree.find(tree.program({{DT_NEEDED, "liba.so"}, {DT_RPATH, "/x"}, {DT_RUNPATH, "${ORIGIN}/../own"}})) ==
           "env/liba.so");
     // One for another machine is passed over.
     tree.library("own/liba.so", {}, EM_AARCH64);
@@ -182,8 +179,7 @@ TEST_CASE("libraries of libraries") {
               "/bin/../lib/liba.so); install it or set LD_LIBRARY_PATH to its folder");
 
     // By path, with the origin of the file that says so; and through a symbolic link to the program.
-    const std::string app =
-        tree.program({{DT_NEEDED, "$ORIGIN/../lib/libb.so"}, {DT_NEEDED, "rel/x.so"}}, "real/app");
+    const std::string app = tree.program({{DT_NEEDED, "$ORIGIN/../lib/libb.so"}, {DT_NEEDED, "rel/x.so"}}, "real/app");
     tree.library("rel/x.so");
     tree.search.cwd = tree.root;
     tree.library("lib/libb.so");

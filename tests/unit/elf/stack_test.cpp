@@ -115,9 +115,11 @@ TEST_CASE("room for values that come later") {
     for (std::size_t i = 0; i < 2; ++i) {
         const std::byte* at = &stack.bytes[stack.late_env[i] - stack.rsp];
         CHECK(std::memcmp(at, input.late_env[i].c_str(), input.late_env[i].size() + 1) == 0);
-        CHECK(std::all_of(at + input.late_env[i].size(), at + kLateEnvBytes, [](std::byte b) { return b == std::byte{0}; }));
+        CHECK(std::all_of(at + input.late_env[i].size(), at + kLateEnvBytes,
+                          [](std::byte b) { return b == std::byte{0}; }));
     }
-    CHECK(std::max(stack.late_env[0], stack.late_env[1]) - std::min(stack.late_env[0], stack.late_env[1]) == kLateEnvBytes);
+    CHECK(std::max(stack.late_env[0], stack.late_env[1]) - std::min(stack.late_env[0], stack.late_env[1]) ==
+          kLateEnvBytes);
     input.late_env = {"A=" + std::string(kLateEnvBytes - 2, 'x')};
     CHECK_THROWS_AS(build_stack(input, GuestVirt(kTop), 1 << 20), UserError);
     input.late_env[0].pop_back();
@@ -143,9 +145,7 @@ TEST_CASE("the stack is aligned whatever it holds") {
 TEST_CASE("a stack that is too small") {
     StackInput input;
     input.args = {"x", std::string(100'000, 'a')};
-    CHECK(error_of([&] {
-              build_stack(input, GuestVirt(kTop), 65536);
-          }).find("arguments and environment need 10") == 0);
+    CHECK(error_of([&] { build_stack(input, GuestVirt(kTop), 65536); }).find("arguments and environment need 10") == 0);
     CHECK_NOTHROW(build_stack(input, GuestVirt(kTop), 128 << 10));
     input.args[1] = std::string("a\0b", 3);
     CHECK(error_of([&] { build_stack(input, GuestVirt(kTop), 65536); }) == "argument 1 contains a NUL byte");

@@ -24,8 +24,7 @@ struct SymbolFile {
     void add(const std::string& name, std::uint64_t at, std::uint64_t size, int type = STT_FUNC,
              std::uint16_t section = 1) {
         symbols.push_back({static_cast<std::uint32_t>(names.size()),
-                           static_cast<unsigned char>(ELF64_ST_INFO(STB_GLOBAL, type)), 0, section, at,
-                           size});
+                           static_cast<unsigned char>(ELF64_ST_INFO(STB_GLOBAL, type)), 0, section, at, size});
         names += name + '\0';
         sections[2].sh_size = symbols.size() * sizeof(Elf64_Sym);
         sections[3].sh_size = names.size();

@@ -37,8 +37,8 @@ test_stub_back: .quad 0
 
 namespace {
 
-constexpr const char* kNames[] = {"__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time",
-                                  "__vdso_clock_getres", "__vdso_getcpu"};
+constexpr const char* kNames[] = {"__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time", "__vdso_clock_getres",
+                                  "__vdso_getcpu"};
 
 std::uint64_t tsc() { return __builtin_ia32_rdtsc(); }
 
@@ -55,32 +55,17 @@ struct MappedVdso {
             if (segments[i].p_type == PT_DYNAMIC)
                 for (const auto* d = at<Elf64_Dyn>(segments[i].p_vaddr); d->d_tag != DT_NULL; ++d)
                     switch (d->d_tag) {
-                    case DT_STRTAB:
-                        strings = at<char>(d->d_un.d_ptr);
-                        break;
-                    case DT_SYMTAB:
-                        symbols = at<Elf64_Sym>(d->d_un.d_ptr);
-                        break;
-                    case DT_HASH:
-                        hash = at<std::uint32_t>(d->d_un.d_ptr);
-                        break;
-                    case DT_GNU_HASH:
-                        gnu_hash = at<std::uint32_t>(d->d_un.d_ptr);
-                        break;
-                    case DT_VERSYM:
-                        versions = at<std::uint16_t>(d->d_un.d_ptr);
-                        break;
-                    case DT_VERDEF:
-                        definitions = at<Elf64_Verdef>(d->d_un.d_ptr);
-                        break;
+                    case DT_STRTAB: strings = at<char>(d->d_un.d_ptr); break;
+                    case DT_SYMTAB: symbols = at<Elf64_Sym>(d->d_un.d_ptr); break;
+                    case DT_HASH: hash = at<std::uint32_t>(d->d_un.d_ptr); break;
+                    case DT_GNU_HASH: gnu_hash = at<std::uint32_t>(d->d_un.d_ptr); break;
+                    case DT_VERSYM: versions = at<std::uint16_t>(d->d_un.d_ptr); break;
+                    case DT_VERDEF: definitions = at<Elf64_Verdef>(d->d_un.d_ptr); break;
                     case DT_RELA:
                     case DT_REL:
                     case DT_JMPREL:
-                    case DT_TEXTREL:
-                        relocations = true;
-                        break;
-                    default:
-                        break;
+                    case DT_TEXTREL: relocations = true; break;
+                    default: break;
                     }
     }
     template <class T>
@@ -93,8 +78,7 @@ struct MappedVdso {
         for (const Elf64_Verdef* d = definitions;;
              d = reinterpret_cast<const Elf64_Verdef*>(reinterpret_cast<const char*>(d) + d->vd_next)) {
             if (d->vd_ndx == (versions[symbol] & 0x7fff)) {
-                const auto* aux =
-                    reinterpret_cast<const Elf64_Verdaux*>(reinterpret_cast<const char*>(d) + d->vd_aux);
+                const auto* aux = reinterpret_cast<const Elf64_Verdaux*>(reinterpret_cast<const char*>(d) + d->vd_aux);
                 return d->vd_hash == 0x3ae75f6 && std::string("LINUX_2.6") == strings + aux->vda_name;
             }
             if (d->vd_next == 0)
@@ -152,7 +136,8 @@ struct MappedVdso {
 struct MappedTime {
     MappedTime() {
         const auto map = [](std::uint64_t address) {
-            return ::mmap(reinterpret_cast<void*>(address), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+            return ::mmap(reinterpret_cast<void*>(address), 4096, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
         };
         void* at = map(layout::kTimePage);
         header = map(layout::kKernelImage);
@@ -316,11 +301,9 @@ TEST_CASE("clocks of the vDSO") {
             ::clock_gettime(CLOCK_MONOTONIC, &b);
         while ((b.tv_sec - a.tv_sec) * 1'000'000'000 + b.tv_nsec - a.tv_nsec < 20'000'000);
         const std::uint64_t ticks = tsc() - start;
-        const auto ns =
-            static_cast<std::uint64_t>((b.tv_sec - a.tv_sec) * 1'000'000'000 + b.tv_nsec - a.tv_nsec);
+        const auto ns = static_cast<std::uint64_t>((b.tv_sec - a.tv_sec) * 1'000'000'000 + b.tv_nsec - a.tv_nsec);
         const auto mult = static_cast<std::uint64_t>((static_cast<unsigned __int128>(ns) << 32) / ticks);
-        const auto mono =
-            static_cast<std::uint64_t>(a.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(a.tv_nsec);
+        const auto mono = static_cast<std::uint64_t>(a.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(a.tv_nsec);
         *time.page = {start, mono, kReal, kBoot, mult};
         const std::uint64_t mine = read(CLOCK_MONOTONIC);
         ::clock_gettime(CLOCK_MONOTONIC, &b);

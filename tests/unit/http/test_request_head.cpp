@@ -89,7 +89,10 @@ TEST_CASE("requests that are refused") {
         {400, get(string("X: a\0b\r\n", 8)), "control-character"},
         {400, get("X: a\x01\r\n"), "control-character"},
         {400, get("X: a\x7f\r\n"), "control-character"},
-        {400, get("X: a\x0b" "chunked\r\n"), "control-character"},
+        {400,
+         get("X: a\x0b"
+             "chunked\r\n"),
+         "control-character"},
         {400, "\x16\x03\x01\x02", "control-character"}, // TLS to a port without it
         // names
         {400, get("X : a\r\n"), "bad-header-name"},

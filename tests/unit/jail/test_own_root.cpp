@@ -93,8 +93,10 @@ TEST_CASE("what is yet to be made is within what it is granted") {
 
 TEST_CASE("what is shown by a folder above needs no mount of its own, and hides nothing behind it") {
     const Folder folder;
-    CHECK(folder.shown({folder.read("open"), folder.read("open/file"), folder.read("secret"), folder.read("secret/file")}, {}) ==
-          Found{{"open", false}, {"secret", false}});
-    CHECK(folder.shown({folder.read("open"), folder.read("open/file"), folder.read("secret/file"), folder.read("secret/other")}, {}) ==
-          Found{{"open", false}, {"secret/file", false}, {"secret/other", false}});
+    CHECK(
+        folder.shown({folder.read("open"), folder.read("open/file"), folder.read("secret"), folder.read("secret/file")},
+                     {}) == Found{{"open", false}, {"secret", false}});
+    CHECK(folder.shown(
+              {folder.read("open"), folder.read("open/file"), folder.read("secret/file"), folder.read("secret/other")},
+              {}) == Found{{"open", false}, {"secret/file", false}, {"secret/other", false}});
 }

@@ -27,13 +27,13 @@ TEST_CASE("what is no plan is none") {
     const auto of = [](std::string_view text) { return plan_from(text).has_value(); };
     using namespace std::string_view_literals;
     CHECK(of("jauto\0"sv));
-    CHECK_FALSE(of(""sv));                   // it must say how
-    CHECK_FALSE(of("jnone\0"sv));            // no such mode
-    CHECK_FALSE(of("jauto"sv));              // cut off
-    CHECK_FALSE(of("jauto\0\0"sv));          // an empty item
-    CHECK_FALSE(of("jauto\0rsrv\0"sv));      // not absolute
+    CHECK_FALSE(of(""sv));              // it must say how
+    CHECK_FALSE(of("jnone\0"sv));       // no such mode
+    CHECK_FALSE(of("jauto"sv));         // cut off
+    CHECK_FALSE(of("jauto\0\0"sv));     // an empty item
+    CHECK_FALSE(of("jauto\0rsrv\0"sv)); // not absolute
     CHECK_FALSE(of("jauto\0r\0"sv));
-    CHECK_FALSE(of("jauto\0x/srv\0"sv));     // of no kind
+    CHECK_FALSE(of("jauto\0x/srv\0"sv)); // of no kind
     CHECK_FALSE(of("jauto\0nyes\0"sv));
     CHECK_FALSE(of("jauto\0R/srv\0"sv)); // of no bound
     CHECK_FALSE(of("jauto\0b\0Rsrv\0"sv));

@@ -18,9 +18,7 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-std::ptrdiff_t open_descriptors() {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
-}
+std::ptrdiff_t open_descriptors() { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); }
 
 UniqueFd some_file() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 

@@ -22,8 +22,7 @@ std::set<std::string> list(World& world, std::int64_t handle, std::uint64_t room
     std::set<std::string> names;
     std::int64_t offset = 0;
     while (true) {
-        const std::int64_t n =
-            world.call(SYS_getdents64, handle, World::kData, room, offset, World::kReply);
+        const std::int64_t n = world.call(SYS_getdents64, handle, World::kData, room, offset, World::kReply);
         REQUIRE(n >= 0);
         if (n == 0)
             return names;
@@ -38,7 +37,7 @@ std::set<std::string> list(World& world, std::int64_t handle, std::uint64_t room
     }
 }
 
-const std::set<std::string> kOpenNames{".",      "..",  "file.txt", "sub",  "link",
+const std::set<std::string> kOpenNames{".",       "..",  "file.txt", "sub",  "link",
                                        "linkdir", "out", "outdir",   "loop", "dangling"};
 
 } // namespace

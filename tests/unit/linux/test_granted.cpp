@@ -222,13 +222,12 @@ TEST_CASE("addresses and abstract names: both must allow") {
     Permissions asked = everything();
     Granted most;
     most.connect = {parse_net_grant("", "*")};
-    most.deny_connect.emplace({parse_net_grant("", "host"), parse_net_grant("", "169.254.0.0/16"),
-                               parse_net_grant("", "10.0.0.0/8:22")});
+    most.deny_connect.emplace(
+        {parse_net_grant("", "host"), parse_net_grant("", "169.254.0.0/16"), parse_net_grant("", "10.0.0.0/8:22")});
     most.listen = {parse_net_grant("", "*"), parse_net_grant("", "unix:@mine")};
     const Policy policy(asked, {}, {most});
     CHECK(connects(policy, "192.0.2.1", 443));
-    for (const char* own :
-         {"127.0.0.1", "127.1.2.3", "::1", "::", "0.0.0.0", "::ffff:127.0.0.1", "169.254.169.254"})
+    for (const char* own : {"127.0.0.1", "127.1.2.3", "::1", "::", "0.0.0.0", "::ffff:127.0.0.1", "169.254.169.254"})
         CHECK(!connects(policy, own, 80));
     CHECK(connects(policy, "10.0.0.1", 80));
     CHECK(!connects(policy, "10.0.0.1", 22));

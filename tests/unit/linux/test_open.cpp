@@ -43,7 +43,8 @@ TEST_CASE("openat brings all of a small file that is opened for reading only") {
     CHECK(content(file(5), O_PATH).empty());
     CHECK(content(world.tmp / "open/sub", O_RDONLY | O_DIRECTORY).empty());
     // Nowhere to put it: the file is open all the same.
-    CHECK(world.call(SYS_openat, AT_FDCWD, world.text(world.tmp / "rw/content"), O_RDONLY, 0, World::kReply, World::kHole) >= 4);
+    CHECK(world.call(SYS_openat, AT_FDCWD, world.text(world.tmp / "rw/content"), O_RDONLY, 0, World::kReply,
+                     World::kHole) >= 4);
     CHECK(world.get<abi::OpenReply>(World::kReply).content_bytes == 0);
 }
 
@@ -86,8 +87,8 @@ TEST_CASE("openat with hostile arguments") {
 TEST_CASE("a refusal names the flag that would allow it, once") {
     World world;
     CHECK(world.open(world.tmp / "secret/key", O_RDONLY) == -ENOENT);
-    CHECK(world.explained == "open \"" + (world.tmp / "secret/key") + "\": not permitted; --allow-read=" +
-                                 (world.tmp / "secret/key") + " would allow it");
+    CHECK(world.explained == "open \"" + (world.tmp / "secret/key") +
+                                 "\": not permitted; --allow-read=" + (world.tmp / "secret/key") + " would allow it");
     CHECK(world.open(world.tmp / "open/out", O_RDWR) == -EACCES);
     CHECK(world.explained.find("--allow-write=" + (world.tmp / "secret/key")) != std::string::npos);
     CHECK(world.open(world.tmp / "open/none", O_RDONLY) == -ENOENT);

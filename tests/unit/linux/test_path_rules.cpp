@@ -1,6 +1,6 @@
 #include "tests/catch.hpp"
-#include "tinykvm/linux/path_rules.hpp"
 #include "tinykvm/base/path_text.hpp"
+#include "tinykvm/linux/path_rules.hpp"
 
 using namespace tinykvm;
 

@@ -48,10 +48,10 @@ TEST_CASE("a bare port is refused with the form that was meant") {
 }
 
 TEST_CASE("network rules that mean nothing are refused") {
-    const std::string text = GENERATE(
-        as<std::string>{}, "", ":", "a:", ":65536", ":-1", ":8o", ":000080", "1.2.3", "1.2.3.4.5", "256.1.1.1:80",
-        "[::1", "[::1]80", "[::1]:", "[1.2.3.4]:80", "::1:80:90:zz", "http://x", "*", "*:80", "a b:80", "a/b", "[]:80",
-        "fe80::1%eth0");
+    const std::string text =
+        GENERATE(as<std::string>{}, "", ":", "a:", ":65536", ":-1", ":8o", ":000080", "1.2.3", "1.2.3.4.5",
+                 "256.1.1.1:80", "[::1", "[::1]80", "[::1]:", "[1.2.3.4]:80", "::1:80:90:zz", "http://x", "*", "*:80",
+                 "a b:80", "a/b", "[]:80", "fe80::1%eth0");
     CAPTURE(text);
     CHECK_FALSE(net_error(text).empty());
 }

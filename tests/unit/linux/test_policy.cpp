@@ -43,9 +43,10 @@ TEST_CASE("what is permitted opens, directly and through links inside") {
 TEST_CASE("every way out of a permitted folder is closed") {
     World world;
     const std::string open = world.tmp / "open";
-    const std::string path = GENERATE_COPY(
-        as<std::string>{}, "/out", "/outdir/key", "/../secret/key", "/sub/../../secret/key", "/linkdir/../../secret/key",
-        "/outdir/../secret/key", "/sub/../outdir/./key", "/out/", "/../../../../../../../etc/hostname");
+    const std::string path =
+        GENERATE_COPY(as<std::string>{}, "/out", "/outdir/key", "/../secret/key", "/sub/../../secret/key",
+                      "/linkdir/../../secret/key", "/outdir/../secret/key", "/sub/../outdir/./key", "/out/",
+                      "/../../../../../../../etc/hostname");
     CAPTURE(path);
     CHECK(error_of(world, open + path) == ENOENT);
     CHECK(error_of(world, open + path, O_PATH) == ENOENT);
@@ -59,11 +60,12 @@ TEST_CASE("the host's process and magic links cannot be reached, whatever is per
     everything.all = true;
     World world(everything);
     const std::string self = std::to_string(::getpid());
-    const std::string path = GENERATE_COPY(
-        as<std::string>{}, "/proc/self/root/etc/passwd", "/proc/self/fd/0", "/proc/self/fd", "/proc/self/mem",
-        "/proc/self/environ", "/proc/self/cwd", "/proc/self/task", "/proc/self/map_files", "/proc/thread-self/root",
-        "/proc/" + self + "/mem", "/proc/" + self + "/root/etc/passwd", "/proc/1/root", "/proc/1/environ",
-        "/proc/./self//root", "/proc/sys/../self/mem", "/dev/fd/0", "/proc/self/mountstats", "/proc/kcore", "/sys/fs/cgroup");
+    const std::string path =
+        GENERATE_COPY(as<std::string>{}, "/proc/self/root/etc/passwd", "/proc/self/fd/0", "/proc/self/fd",
+                      "/proc/self/mem", "/proc/self/environ", "/proc/self/cwd", "/proc/self/task",
+                      "/proc/self/map_files", "/proc/thread-self/root", "/proc/" + self + "/mem",
+                      "/proc/" + self + "/root/etc/passwd", "/proc/1/root", "/proc/1/environ", "/proc/./self//root",
+                      "/proc/sys/../self/mem", "/dev/fd/0", "/proc/self/mountstats", "/proc/kcore", "/sys/fs/cgroup");
     CAPTURE(path);
     CHECK(error_of(world, path) == ENOENT);
     CHECK(error_of(world, path, O_RDWR) != 0);
@@ -196,7 +198,8 @@ TEST_CASE("a procfs that is mounted elsewhere is not a way in") {
         everything.all = true;
         const Policy policy(everything);
         outcome = 0;
-        for (const char* path : {"proc/self/mem", "proc/self/environ", "proc/self/status", "proc/version", "proc/1/environ"})
+        for (const char* path :
+             {"proc/self/mem", "proc/self/environ", "proc/self/status", "proc/version", "proc/1/environ"})
             outcome += policy.open(tmp / path, O_RDONLY, 0, {}).error == 0;
         ::umount2((tmp / "proc").c_str(), MNT_DETACH);
     }).join();
@@ -242,7 +245,7 @@ TEST_CASE("volumes show host folders elsewhere") {
     CHECK(error("/kvmserver-test/data/../../" + (tmp / "single")) == ENOENT);
     CHECK(error("/kvmserver-test/file") == 0);
     CHECK(error("/kvmserver-test/file/x") == ENOTDIR);
-    CHECK(error("/kvmserver-test", O_PATH) == 0); // is not on the host at all
+    CHECK(error("/kvmserver-test", O_PATH) == 0);         // is not on the host at all
     CHECK(error("/kvmserver-test/data/..", O_PATH) == 0); // and found again from within
     CHECK(error("/kvmserver-test/data/sub/../..", O_PATH | O_DIRECTORY) == 0);
     CHECK(policy.open("/kvmserver-test/data/..", O_PATH, 0, {}).path == "/kvmserver-test");
@@ -310,7 +313,7 @@ TEST_CASE("hostile paths and flags") {
     std::string deep = world.tmp / "open";
     for (int n = 0; n < 1000; ++n)
         deep += "/..";
-    CHECK(error_of(world, deep, O_PATH) == 0); // the root
+    CHECK(error_of(world, deep, O_PATH) == 0);                                // the root
     CHECK(error_of(world, world.tmp / "open/file.txt", O_ACCMODE) == EACCES); // reading and writing
     CHECK(error_of(world, world.tmp / "rw", O_TMPFILE | O_RDWR) == 0);
     CHECK(error_of(world, world.tmp / "open", O_TMPFILE | O_RDWR) == EACCES);

@@ -116,7 +116,7 @@ TEST_CASE("a connection: connect, send, receive, names, shutdown") {
     CHECK(::recv(peer.get(), buffer, sizeof buffer, 0) == 0);
     CHECK(world.call(SYS_shutdown, 4, 9) == -EINVAL);
     CHECK(world.call(SYS_shutdown, -1, 0) == -EBADF);
-    CHECK(send(world, 4, "x") == -EPIPE); // an errno, not a signal
+    CHECK(send(world, 4, "x") == -EPIPE);                                                   // an errno, not a signal
     CHECK(world.call(SYS_preadv, 4, world.put(GuestIovec{kBuffer, 10}), 1, -1) == -EAGAIN); // a stream like others
 }
 

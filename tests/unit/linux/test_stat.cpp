@@ -11,7 +11,9 @@ namespace {
 std::int64_t stat_at(World& world, const std::string& path, int flags = 0) {
     return world.call(SYS_newfstatat, AT_FDCWD, world.text(path), World::kData, flags);
 }
-struct stat seen(World& world) { return world.get<struct stat>(World::kData); }
+struct stat seen(World& world) {
+    return world.get<struct stat>(World::kData);
+}
 
 } // namespace
 

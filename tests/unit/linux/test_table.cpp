@@ -55,11 +55,30 @@ TEST_CASE("every handler stands every argument") {
         state ^= state >> 7;
         return state ^= state << 17;
     };
-    const std::uint64_t interesting[] = {0,       1,          3,          4,          5,           6,
-                                         7,       8,          ~0ull,      ~0ull - 99, 1ull << 63,  INT64_MAX,
-                                         1u << 31, 0xffffffff, 4095,       4096,       0x7ffff000,  test::World::kData,
-                                         test::World::kDataEnd - 1,       test::World::kHole,      test::World::kReadOnly,
-                                         test::World::kHole - 1,          test::World::kText,      0xffffff9c /* AT_FDCWD */};
+    const std::uint64_t interesting[] = {0,
+                                         1,
+                                         3,
+                                         4,
+                                         5,
+                                         6,
+                                         7,
+                                         8,
+                                         ~0ull,
+                                         ~0ull - 99,
+                                         1ull << 63,
+                                         INT64_MAX,
+                                         1u << 31,
+                                         0xffffffff,
+                                         4095,
+                                         4096,
+                                         0x7ffff000,
+                                         test::World::kData,
+                                         test::World::kDataEnd - 1,
+                                         test::World::kHole,
+                                         test::World::kReadOnly,
+                                         test::World::kHole - 1,
+                                         test::World::kText,
+                                         0xffffff9c /* AT_FDCWD */};
     for (std::uint32_t nr = 0; nr < 0x2000; ++nr) {
         if (!find_call(nr))
             continue;

@@ -36,7 +36,8 @@ TEST_CASE("the name of a socket has the mode that was asked for, whatever the pr
             CHECK(name.mode() == mode);
         }
         CHECK(::umask(0) == 077);
-    }).join();
+    })
+        .join();
 }
 
 TEST_CASE("a link that takes the place of a socket's name does not give its mode to another file") {

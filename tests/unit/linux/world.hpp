@@ -29,7 +29,8 @@ namespace fs = std::filesystem;
 class TempFolder {
 public:
     TempFolder() {
-        std::string name = (fs::canonical("/var/tmp") / "kvmserver-linux-XXXXXX") /* not /tmp, which is the machine's own */.string();
+        std::string name =
+            (fs::canonical("/var/tmp") / "kvmserver-linux-XXXXXX") /* not /tmp, which is the machine's own */.string();
         REQUIRE(::mkdtemp(name.data()));
         path = name;
     }
@@ -144,7 +145,6 @@ struct World {
 struct GuestIovec {
     std::uint64_t base, length;
 };
-
 
 inline std::int64_t World::open(const std::string& path, int flags, unsigned mode) {
     return call(SYS_openat, AT_FDCWD, text(path), flags, mode, kReply);

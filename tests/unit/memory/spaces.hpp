@@ -66,15 +66,13 @@ struct CloneWorld {
     void reset() {
         space.reset();
         for (const Frame frame : private_pages(ram.host(GuestPhys(0)), ram.image_frames()))
-            std::memcpy(ram.host(frame_address(frame)), image->data() + frame_address(frame).value,
-                        kPageSize);
+            std::memcpy(ram.host(frame_address(frame)), image->data() + frame_address(frame).value, kPageSize);
         ram.drop_growth();
     }
     // The first frame that is not the image's, or nullopt.
     std::optional<Frame> difference() const {
         for (Frame frame = 0; frame < ram.image_frames(); ++frame)
-            if (std::memcmp(ram.host(frame_address(frame)), image->data() + frame_address(frame).value,
-                            kPageSize) != 0)
+            if (std::memcmp(ram.host(frame_address(frame)), image->data() + frame_address(frame).value, kPageSize) != 0)
                 return frame;
         return std::nullopt;
     }
@@ -103,11 +101,10 @@ inline bool canonical(const AddressSpace& space) {
 inline std::uint64_t reachable_frames(AddressSpace& space) {
     std::uint64_t count = 0;
     space.tables().for_each_table([&](Frame) { ++count; });
-    space.tables().update(GuestVirt(0), GuestVirt(std::uint64_t{1} << 47),
-                          [&](GuestVirt, std::uint64_t entry) {
-                              ++count;
-                              return entry;
-                          });
+    space.tables().update(GuestVirt(0), GuestVirt(std::uint64_t{1} << 47), [&](GuestVirt, std::uint64_t entry) {
+        ++count;
+        return entry;
+    });
     return count;
 }
 

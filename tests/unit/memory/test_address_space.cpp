@@ -9,7 +9,8 @@ using namespace tinykvm::test;
 
 namespace {
 constexpr std::uint64_t kAt = 0x10000000;
-std::int64_t map(AddressSpace& space, std::uint64_t at, std::uint64_t pages, std::uint32_t prot = kRw, std::uint32_t flags = MAP_FIXED) {
+std::int64_t map(AddressSpace& space, std::uint64_t at, std::uint64_t pages, std::uint32_t prot = kRw,
+                 std::uint32_t flags = MAP_FIXED) {
     return space.mmap(at, pages * kPageSize, prot, kAnon | flags, nullptr, 0);
 }
 std::uint64_t pages(std::uint64_t n) { return n * kPageSize; }
@@ -434,7 +435,8 @@ TEST_CASE("munmap and mprotect over the last memory and a file behind it") {
         // The last frame is given back, and taken by the page below the file.
         std::vector<std::uint64_t> taken;
         REQUIRE(map(w.space, kAt, kMiB / kPageSize) > 0);
-        for (std::uint64_t page = kAt; w.space.fault(GuestVirt(page), FaultAccess::write) == FaultOutcome::done; page += kPageSize)
+        for (std::uint64_t page = kAt; w.space.fault(GuestVirt(page), FaultAccess::write) == FaultOutcome::done;
+             page += kPageSize)
             taken.push_back(page);
         REQUIRE(w.space.madvise(taken.back(), pages(1), MADV_DONTNEED) == 0);
         REQUIRE(w.space.fault(GuestVirt(at - kPageSize), FaultAccess::write) == FaultOutcome::done);

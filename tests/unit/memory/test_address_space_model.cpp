@@ -56,7 +56,8 @@ public:
             if (got)
                 REQUIRE(*got == want.value);
             std::vector<iovec> runs;
-            REQUIRE(space_.gather(GuestVirt(address(p)), 1, Access::write, runs) == (want.mapped && (want.prot & PROT_WRITE)));
+            REQUIRE(space_.gather(GuestVirt(address(p)), 1, Access::write, runs) ==
+                    (want.mapped && (want.prot & PROT_WRITE)));
         }
         REQUIRE((!whole || canonical(space_)));
         std::uint64_t mapped = 0;
@@ -85,7 +86,8 @@ private:
     void map_file(std::uint64_t at, std::uint64_t count) {
         const std::uint32_t prot = any_prot();
         const std::uint64_t first = random_() % (kFilePages - 12);
-        REQUIRE(space_.mmap(address(at), count * kPageSize, prot, MAP_PRIVATE | MAP_FIXED, file_, first * kPageSize) > 0);
+        REQUIRE(space_.mmap(address(at), count * kPageSize, prot, MAP_PRIVATE | MAP_FIXED, file_, first * kPageSize) >
+                0);
         for (std::uint64_t p = at; p < at + count; ++p) {
             const auto page = static_cast<std::int64_t>(first + p - at);
             model_[p] = {true, prot, file_value(page), page, false};
@@ -113,8 +115,10 @@ private:
         // One mapping: the same rights, and one run of a file (or none).
         bool one = true;
         for (std::uint64_t p = at; p < at + count; ++p)
-            one &= model_[p].mapped && model_[p].prot == model_[at].prot && (model_[p].file_page < 0) == (model_[at].file_page < 0) &&
-                   (model_[p].file_page < 0 || model_[p].file_page == model_[at].file_page + static_cast<std::int64_t>(p - at));
+            one &= model_[p].mapped && model_[p].prot == model_[at].prot &&
+                   (model_[p].file_page < 0) == (model_[at].file_page < 0) &&
+                   (model_[p].file_page < 0 ||
+                    model_[p].file_page == model_[at].file_page + static_cast<std::int64_t>(p - at));
         const std::uint64_t to = random_() % kPages, want = 1 + random_() % std::min<std::uint64_t>(kPages - to, 12);
         const bool overlap = to < at + count && at < to + want;
         if (model_[at].file_page >= 0 && model_[at].file_page + want > kFilePages)
@@ -132,15 +136,18 @@ private:
             REQUIRE(result == static_cast<std::int64_t>(address(to)));
         if (result < 0)
             return;
-        std::vector<ModelPage> pages(model_.begin() + static_cast<long>(at), model_.begin() + static_cast<long>(at + count));
+        std::vector<ModelPage> pages(model_.begin() + static_cast<long>(at),
+                                     model_.begin() + static_cast<long>(at + count));
         clear(at, count);
         for (std::uint64_t i = 0; i < want; ++i) {
             if (i < count) {
                 model_[to + i] = pages[i];
                 continue;
             }
-            const std::int64_t file_page = pages[0].file_page < 0 ? -1 : pages[0].file_page + static_cast<std::int64_t>(i);
-            model_[to + i] = {true, pages[0].prot, file_page < 0 ? 0 : file_value(file_page), file_page, pages[0].was_file};
+            const std::int64_t file_page =
+                pages[0].file_page < 0 ? -1 : pages[0].file_page + static_cast<std::int64_t>(i);
+            model_[to + i] = {true, pages[0].prot, file_page < 0 ? 0 : file_value(file_page), file_page,
+                              pages[0].was_file};
         }
     }
     void write(std::uint64_t at) {

@@ -50,7 +50,9 @@ TEST_CASE("system call sites: the nearest instruction that a jump fits over, wit
         {"mov rax, rdi; mov r9, [rsp+8]; syscall", {0x48, 0x89, 0xf8, 0x4c, 0x8b, 0x4c, 0x24, 8, 0x0f, 0x05}, 3, 5},
         {"mov rax, 1; syscall", {0x48, 0xc7, 0xc0, 1, 0, 0, 0, 0x0f, 0x05}, 0, 7},
         {"mov edi, [rsp+8] after a store; xor eax, eax; syscall",
-         {0x48, 0x89, 0x54, 0x24, 0x10, 0x8b, 0x7c, 0x24, 8, 0x31, 0xc0, 0x0f, 0x05}, 0, 11},
+         {0x48, 0x89, 0x54, 0x24, 0x10, 0x8b, 0x7c, 0x24, 8, 0x31, 0xc0, 0x0f, 0x05},
+         0,
+         11},
     };
     for (const Case& c : cases) {
         CAPTURE(c.what);
@@ -63,7 +65,8 @@ TEST_CASE("system call sites: the nearest instruction that a jump fits over, wit
 }
 
 TEST_CASE("CPUID sites: with the leaf loaded before it", "[sites]") {
-    for (const Bytes& code : {Bytes{0xb8, 7, 0, 0, 0, 0x31, 0xc9, 0x0f, 0xa2}, Bytes{0xb8, 1, 0, 0, 0x80, 0x48, 0x89, 0xde, 0x0f, 0xa2}}) {
+    for (const Bytes& code :
+         {Bytes{0xb8, 7, 0, 0, 0, 0x31, 0xc9, 0x0f, 0xa2}, Bytes{0xb8, 1, 0, 0, 0x80, 0x48, 0x89, 0xde, 0x0f, 0xa2}}) {
         const auto found = sites_in(code);
         REQUIRE(found.size() == 1);
         CHECK(found[0].at == 128);
@@ -86,11 +89,13 @@ TEST_CASE("system call sites: what cannot be moved, or is no call at all, stays"
         {"relative to RIP", {0x48, 0x8b, 0x05, 1, 0, 0, 0, 0x0f, 0x05}},
         {"a call before", {0xe8, 0, 0, 0, 0, 0x0f, 0x05}},
         {"a number compared: cmpl $0x50f, 0x110(%rax)", {0x81, 0xb8, 0x10, 1, 0, 0, 0x0f, 0x05, 0, 0}},
-        {"a store whose displacement looks like mov eax: movl $1, -0x48(%rbp)", {0xc7, 0x45, 0xb8, 1, 0, 0, 0x0f, 0x05, 0x90}},
+        {"a store whose displacement looks like mov eax: movl $1, -0x48(%rbp)",
+         {0xc7, 0x45, 0xb8, 1, 0, 0, 0x0f, 0x05, 0x90}},
         {"a system call before", {0xb8, 1, 0, 0, 0, 0xcd, 0x80, 0x0f, 0x05}},
         {"no number", {0x48, 0x8b, 0x7c, 0x24, 8, 0x0f, 0x05}},
         {"a number too large", {0xb8, 0, 0, 1, 0, 0x0f, 0x05}},
-        {"too far", {0xb8, 1, 0, 0, 0, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xfa, 0x0f, 0x05}},
+        {"too far",
+         {0xb8, 1, 0, 0, 0, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xfa, 0x0f, 0x05}},
     };
     for (const Case& c : cases) {
         CAPTURE(c.what);
@@ -107,10 +112,10 @@ TEST_CASE("system call sites: the jump of one never lies over another's call", "
     // Found by fuzzing: a CPUID at 35 and one at 47. Read from a byte later, A2 of the first begins
     // mov [0x48ffffffff909090], al, which the second's jump would replace: then the first is none any more, nor is
     // what its stub comes back to.
-    const auto found = sites_in({0x00, 0xb8, 0x64, 0,    0,    0,    0x48, 0x8b, 0x64, 0,    0xb8, 1,    0,
-                                 0,    0x80, 0x48, 0x90, 0x90, 0x0f, 0x64, 0,    0,    0,    0x48, 0x8b, 0x64,
-                                 0,    0xb8, 1,    0,    0,    0x80, 0x48, 0x89, 0xde, 0x0f, 0xa2, 0x90, 0x90,
-                                 0x90, 0xff, 0xff, 0xff, 0xff, 0x48, 0x89, 0xde, 0x0f, 0xa2});
+    const auto found =
+        sites_in({0x00, 0xb8, 0x64, 0,    0,    0,    0x48, 0x8b, 0x64, 0,    0xb8, 1,    0,    0,    0x80, 0x48, 0x90,
+                  0x90, 0x0f, 0x64, 0,    0,    0,    0x48, 0x8b, 0x64, 0,    0xb8, 1,    0,    0,    0x80, 0x48, 0x89,
+                  0xde, 0x0f, 0xa2, 0x90, 0x90, 0x90, 0xff, 0xff, 0xff, 0xff, 0x48, 0x89, 0xde, 0x0f, 0xa2});
     REQUIRE(found.size() == 1);
     CHECK(found[0].at + found[0].moved == 128 + 35);
     // Side by side, both are.
@@ -141,7 +146,7 @@ TEST_CASE("system call sites: nearly all of the C library's", "[sites]") {
         &path);
     REQUIRE_FALSE(path.empty());
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat info{};
+    struct stat info {};
     REQUIRE(::fstat(file.get(), &info) == 0);
     // Found in pieces of a file as in one.
     const auto sites = find_code_sites(file.get(), 0, static_cast<std::uint64_t>(info.st_size), 10000);
@@ -159,7 +164,8 @@ TEST_CASE("code patches: a jump leads to a stub that comes back behind the call"
     std::vector<std::byte> code(kPageSize, std::byte{0x90});
     const Bytes call{0xb8, 1, 0, 0, 0, 0x48, 0x89, 0xfa, 0x0f, 0x05, 0xc3};
     std::memcpy(code.data() + 128, call.data(), call.size());
-    constexpr std::uint64_t kFileOffset = 0x3000, kShift = 0x7f0000000000, kStubs = kShift - 0x10000, kEntry = 0x7ff000001234;
+    constexpr std::uint64_t kFileOffset = 0x3000, kShift = 0x7f0000000000, kStubs = kShift - 0x10000,
+                            kEntry = 0x7ff000001234;
     auto sites = find_code_sites(code, 0, code.size());
     REQUIRE(sites.size() == 1);
     sites[0].at += kFileOffset;
@@ -174,7 +180,8 @@ TEST_CASE("code patches: a jump leads to a stub that comes back behind the call"
     patches.apply(code, kShift + kFileOffset);
     const std::uint64_t at = kShift + kFileOffset + 128;
     CHECK(code[128] == std::byte{0xe9});
-    CHECK(std::memcmp(code.data() + 133, original.data() + 133, code.size() - 133) == 0); // the rest of it, and the call, stay
+    CHECK(std::memcmp(code.data() + 133, original.data() + 133, code.size() - 133) ==
+          0); // the rest of it, and the call, stay
     const std::uint64_t stub = target(code.data() + 128, at);
     REQUIRE(stub == kStubs + abi::kStubBytes);
     const std::byte* bytes = stubs.data() + abi::kStubBytes;
@@ -191,7 +198,8 @@ TEST_CASE("code patches: a jump leads to a stub that comes back behind the call"
     REQUIRE(replaced);
     CHECK(std::memcmp(replaced->data(), original.data() + 128, kJumpBytes) == 0);
     CHECK_FALSE(replaced_by_jump(at + 1, own, stub));
-    CHECK_FALSE(replaced_by_jump(at, std::span<const std::byte, abi::kStubBytes>(stubs.data(), abi::kStubBytes), kStubs));
+    CHECK_FALSE(
+        replaced_by_jump(at, std::span<const std::byte, abi::kStubBytes>(stubs.data(), abi::kStubBytes), kStubs));
 
     // A file that was changed after it was looked through keeps what it has.
     auto changed = original;

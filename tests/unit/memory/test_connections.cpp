@@ -11,7 +11,8 @@ struct Table {
     abi::Shared shared{};
     Connections connections{world.space, &shared, conns.data()};
     Table() {
-        world.space.place(GuestVirt(layout::kConnBuffers), std::uint64_t{abi::kRxBytes + abi::kTxBytes} * abi::kMaxConns, kRw, 0,
+        world.space.place(GuestVirt(layout::kConnBuffers),
+                          std::uint64_t{abi::kRxBytes + abi::kTxBytes} * abi::kMaxConns, kRw, 0,
                           "[connection buffers]");
     }
     std::uint32_t offer(std::uint32_t listener = 0) {

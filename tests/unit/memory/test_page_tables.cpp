@@ -22,7 +22,9 @@ struct Tables {
         return out;
     }
 };
-std::uint64_t& word(GuestRam& ram, std::uint64_t at) { return *reinterpret_cast<std::uint64_t*>(ram.host(GuestPhys(at))); }
+std::uint64_t& word(GuestRam& ram, std::uint64_t at) {
+    return *reinterpret_cast<std::uint64_t*>(ram.host(GuestPhys(at)));
+}
 } // namespace
 
 TEST_CASE("entries on both sides of every table border are told apart") {
@@ -60,7 +62,8 @@ TEST_CASE("update writes what its function returns and skips what is not mapped"
     const std::uint64_t at = (1ull << 21) - 2 * kPageSize;
     for (int i = 0; i < 4; ++i)
         REQUIRE(t.tables.set(GuestVirt(at + i * kPageSize), t.entry()));
-    t.tables.update(GuestVirt(at + kPageSize), GuestVirt(at + 3 * kPageSize), [](GuestVirt, std::uint64_t) { return 0; });
+    t.tables.update(GuestVirt(at + kPageSize), GuestVirt(at + 3 * kPageSize),
+                    [](GuestVirt, std::uint64_t) { return 0; });
     CHECK(t.mapped(0, 1ull << 40) == std::vector<std::uint64_t>{at, at + 3 * kPageSize});
     // Not present but kept: still mapped.
     t.tables.update(GuestVirt(at), GuestVirt(at + kPageSize),
@@ -110,8 +113,8 @@ TEST_CASE("take_dirty finds the written leaves, once") {
 
 TEST_CASE("an entry that points beyond memory counts as absent, at every level") {
     // The last ones would be sound frame numbers if they were cut to 32 bits.
-    const std::uint64_t outside = GENERATE(0x1000000ull, 0x7ffffffff000ull, 1ull << 44, (1ull << 44) + 0x1000, 1ull << 48,
-                                           0x000ffffffffff000ull);
+    const std::uint64_t outside =
+        GENERATE(0x1000000ull, 0x7ffffffff000ull, 1ull << 44, (1ull << 44) + 0x1000, 1ull << 48, 0x000ffffffffff000ull);
     for (int level = 0; level < 4; ++level) {
         Tables t;
         const std::uint64_t at = 0x5555'5555'4000;
@@ -162,7 +165,8 @@ TEST_CASE("a clone's journal holds what its image's entries were") {
     PageTables& tables = clone.space.tables();
     const std::uint64_t before = tables.get(GuestVirt(at));
     REQUIRE(before != 0);
-    tables.update(GuestVirt(at), GuestVirt(at + kPageSize), [](GuestVirt, std::uint64_t e) { return e & ~pte::kWrite; });
+    tables.update(GuestVirt(at), GuestVirt(at + kPageSize),
+                  [](GuestVirt, std::uint64_t e) { return e & ~pte::kWrite; });
     tables.update(GuestVirt(at), GuestVirt(at + kPageSize), [](GuestVirt, std::uint64_t) { return 0; });
     REQUIRE(tables.journal().size() == 2);
     CHECK(tables.journal()[0].before == before);

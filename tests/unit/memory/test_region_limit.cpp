@@ -15,8 +15,7 @@ struct Full : BootWorld {
     explicit Full(std::size_t left) {
         space.set_brk(0x1000'0000);
         REQUIRE(space.mmap(kLarge, pages(1000), PROT_READ, kAnon | MAP_FIXED, nullptr, 0) > 0);
-        for (std::uint64_t at = kAt; space.regions().size() + left < AddressSpace::kMostRegions;
-             at += pages(2))
+        for (std::uint64_t at = kAt; space.regions().size() + left < AddressSpace::kMostRegions; at += pages(2))
             REQUIRE(space.mmap(at, kPageSize, PROT_READ, kAnon | MAP_FIXED, nullptr, 0) > 0);
     }
     std::size_t count() const { return space.regions().size(); }
@@ -52,8 +51,7 @@ std::uint64_t until_refused(Full& w, Fn&& split) {
 TEST_CASE("mremap of pages out of a mapping's middle stops at the limit of mappings") {
     Full w(10);
     const std::uint64_t done = until_refused(w, [&](std::uint64_t at, std::uint64_t n) {
-        return w.space.mremap(at, kPageSize, kPageSize, MREMAP_MAYMOVE | MREMAP_FIXED,
-                              kElsewhere + pages(2 * n));
+        return w.space.mremap(at, kPageSize, kPageSize, MREMAP_MAYMOVE | MREMAP_FIXED, kElsewhere + pages(2 * n));
     });
     CHECK(done >= 3);
     CHECK_FALSE(w.mapped(kElsewhere + pages(2 * done)));
@@ -63,8 +61,7 @@ TEST_CASE("mremap onto the middle of another mapping stops at the limit") {
     Full w(12);
     REQUIRE(w.space.mmap(kElsewhere, pages(1000), kRw, kAnon | MAP_FIXED, nullptr, 0) > 0);
     const std::uint64_t done = until_refused(w, [&](std::uint64_t at, std::uint64_t n) {
-        return w.space.mremap(at, kPageSize, kPageSize, MREMAP_MAYMOVE | MREMAP_FIXED,
-                              kElsewhere + pages(1 + 3 * n));
+        return w.space.mremap(at, kPageSize, kPageSize, MREMAP_MAYMOVE | MREMAP_FIXED, kElsewhere + pages(1 + 3 * n));
     });
     CHECK(done >= 2);
     CHECK(w.mapped(kElsewhere + pages(1 + 3 * done)));
@@ -72,33 +69,28 @@ TEST_CASE("mremap onto the middle of another mapping stops at the limit") {
 
 TEST_CASE("mremap that moves what grows stops at the limit") {
     Full w(10);
-    until_refused(w, [&](std::uint64_t at, std::uint64_t) {
-        return w.space.mremap(at, kPageSize, pages(2), MREMAP_MAYMOVE, 0);
-    });
+    until_refused(
+        w, [&](std::uint64_t at, std::uint64_t) { return w.space.mremap(at, kPageSize, pages(2), MREMAP_MAYMOVE, 0); });
 }
 
 TEST_CASE("mremap that shrinks in a mapping's middle says when it cannot") {
     Full w(10);
-    until_refused(
-        w, [&](std::uint64_t at, std::uint64_t) { return w.space.mremap(at, pages(2), pages(1), 0, 0); });
+    until_refused(w, [&](std::uint64_t at, std::uint64_t) { return w.space.mremap(at, pages(2), pages(1), 0, 0); });
 }
 
 TEST_CASE("munmap, mprotect, madvise and mmap in a mapping's middle stop at the limit") {
     SECTION("munmap") {
         Full w(10);
-        CHECK(until_refused(
-                  w, [&](std::uint64_t at, std::uint64_t) { return w.space.munmap(at, kPageSize); }) == 10);
+        CHECK(until_refused(w, [&](std::uint64_t at, std::uint64_t) { return w.space.munmap(at, kPageSize); }) == 10);
     }
     SECTION("mprotect") {
         Full w(10);
-        until_refused(w,
-                      [&](std::uint64_t at, std::uint64_t) { return w.space.mprotect(at, kPageSize, kRw); });
+        until_refused(w, [&](std::uint64_t at, std::uint64_t) { return w.space.mprotect(at, kPageSize, kRw); });
     }
     SECTION("madvise") {
         Full w(10);
-        until_refused(w, [&](std::uint64_t at, std::uint64_t) {
-            return w.space.madvise(at, kPageSize, MADV_WIPEONFORK);
-        });
+        until_refused(w,
+                      [&](std::uint64_t at, std::uint64_t) { return w.space.madvise(at, kPageSize, MADV_WIPEONFORK); });
     }
     SECTION("mmap") {
         Full w(10);

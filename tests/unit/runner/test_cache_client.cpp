@@ -73,8 +73,7 @@ TEST_CASE("as many copies as one likes are asked for") {
     const auto found = cache.find_all(names);
     REQUIRE(found.size() == 200);
     for (int i = 0; i < 200; ++i)
-        CHECK(static_cast<bool>(found[static_cast<std::size_t>(i)]) ==
-              (i == 0 || i == 63 || i == 64 || i == 199));
+        CHECK(static_cast<bool>(found[static_cast<std::size_t>(i)]) == (i == 0 || i == 63 || i == 64 || i == 199));
     CHECK(cache.find_all({}).empty());
 }
 

@@ -11,10 +11,12 @@ TEST_CASE("what was refused is told once, as flags and as lines of a manifest") 
     refusals.add("--allow-write=/out would allow it");
     refusals.add("--allow-listen=127.0.0.1:80 would allow it");
     refusals.add("a line of another kind");
-    CHECK(refusals.advice() == std::vector<std::string>{"it lacked permissions; this would allow what was refused: --allow-listen=127.0.0.1:80 "
-                                                        "--allow-read=/etc --allow-write=/out",
-                                                        "or as lines of kvmserver.toml:", "allow-listen = [\"127.0.0.1:80\"]",
-                                                        "allow-read = [\"/etc\"]", "allow-write = [\"/out\"]"});
+    CHECK(refusals.advice() ==
+          std::vector<std::string>{
+              "it lacked permissions; this would allow what was refused: --allow-listen=127.0.0.1:80 "
+              "--allow-read=/etc --allow-write=/out",
+              "or as lines of kvmserver.toml:", "allow-listen = [\"127.0.0.1:80\"]", "allow-read = [\"/etc\"]",
+              "allow-write = [\"/out\"]"});
 }
 
 TEST_CASE("files that are not there, and those that may be written anyway, are left out") {

@@ -78,10 +78,8 @@ MachineState sample_state(std::uint32_t frames) {
     memfd.content = {0, 1, 2, 255, 254};
     memfd.memory_file = {{0640, 3, -1, 1'760'000'000'123'456'789}};
     s.handles = {file, socket, memfd};
-    s.program = {"/usr/bin/prog",
-                 {"prog", "--x", "a b", "", "\xff\xfe bytes", "caf\xc3\xa9"},
-                 {"PATH", "HOME"},
-                 "/work"};
+    s.program = {
+        "/usr/bin/prog", {"prog", "--x", "a b", "", "\xff\xfe bytes", "caf\xc3\xa9"}, {"PATH", "HOME"}, "/work"};
     s.permissions.all = true;
     s.permissions.read = {"/a", "/b"};
     s.permissions.write = {"/w"};

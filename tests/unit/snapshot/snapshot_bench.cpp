@@ -18,9 +18,7 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 double cpu_seconds() {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
@@ -40,8 +38,7 @@ Input read_snapshot(const kvmserver::SnapshotReader& reader) {
     for (std::size_t i = 0; i < reader.chunks().size(); ++i) {
         reader.load_chunk(i, input.memory);
         for (const kvmserver::ChunkRun& run : reader.chunks()[i].runs)
-            for (std::uint32_t frame = run.first; reader.chunks()[i].hot && frame < run.first + run.count;
-                 ++frame)
+            for (std::uint32_t frame = run.first; reader.chunks()[i].hot && frame < run.first + run.count; ++frame)
                 input.hot.push_back(frame);
     }
     return input;
@@ -81,9 +78,8 @@ void measure_chunks(const kvmserver::SnapshotReader& reader, std::span<std::byte
     if (times.empty())
         return;
     const double sum = std::accumulate(times.begin(), times.end(), 0.0);
-    std::printf("%s: %zu chunks, %.1f MB raw; load average %.0f us, longest %.0f us, %.0f MB/s\n",
-                hot ? "hot" : "cold", times.size(), bytes / 1e6,
-                sum / static_cast<double>(times.size()) * 1e6,
+    std::printf("%s: %zu chunks, %.1f MB raw; load average %.0f us, longest %.0f us, %.0f MB/s\n", hot ? "hot" : "cold",
+                times.size(), bytes / 1e6, sum / static_cast<double>(times.size()) * 1e6,
                 *std::max_element(times.begin(), times.end()) * 1e6, bytes / sum / 1e6);
 }
 
@@ -100,11 +96,10 @@ int main(int argc, char** argv) {
     auto start = Clock::now();
     double cpu = cpu_seconds();
     const auto summary = kvmserver::write_snapshot(path, input.state, input.memory, input.hot, level);
-    std::printf(
-        "level %d: %.3f MB of %.1f MB (%u pages, %u zero, %u copies) in %u chunks; %.1f s, %.1f s of CPU\n",
-        level, static_cast<double>(summary.file_bytes) / 1e6, static_cast<double>(input.memory.size()) / 1e6,
-        summary.stored_pages, summary.zero_pages, summary.copied_pages, summary.chunks, seconds_since(start),
-        cpu_seconds() - cpu);
+    std::printf("level %d: %.3f MB of %.1f MB (%u pages, %u zero, %u copies) in %u chunks; %.1f s, %.1f s of CPU\n",
+                level, static_cast<double>(summary.file_bytes) / 1e6, static_cast<double>(input.memory.size()) / 1e6,
+                summary.stored_pages, summary.zero_pages, summary.copied_pages, summary.chunks, seconds_since(start),
+                cpu_seconds() - cpu);
     double open_time = 1e9;
     for (int repeat = 0; repeat < 5; ++repeat) {
         start = Clock::now();

@@ -69,8 +69,7 @@ TEST_CASE("each bit of a small file matters") {
 TEST_CASE("random bits of a larger file") {
     const test::TempFolder folder;
     const auto path = folder / "app.snap";
-    write_snapshot(path, test::sample_state(300), test::make_memory(300),
-                   std::vector<std::uint32_t>{1, 2, 3, 50}, 1);
+    write_snapshot(path, test::sample_state(300), test::make_memory(300), std::vector<std::uint32_t>{1, 2, 3, 50}, 1);
     Flipper flipper(path);
     std::mt19937 random(7);
     for (int i = 0; i < 3000; ++i)
@@ -94,8 +93,7 @@ TEST_CASE("what is altered is named") {
     CHECK_THAT(message_at(40), EndsWith(": altered: the header does not match its checksum"));
     CHECK_THAT(message_at(127), EndsWith(": altered: the header does not match its checksum"));
     CHECK_THAT(message_at(128), EndsWith(": altered: chunk 0 of guest memory does not match its checksum"));
-    CHECK_THAT(message_at(header.metadata_at()),
-               EndsWith(": altered: the metadata does not match its checksum"));
+    CHECK_THAT(message_at(header.metadata_at()), EndsWith(": altered: the metadata does not match its checksum"));
     CHECK_THAT(message_at(header.index_at()), EndsWith(": altered: the index does not match its checksum"));
     // The part that is damaged does not matter to those that are not.
     Bytes bad = good;

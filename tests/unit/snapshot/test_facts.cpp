@@ -263,7 +263,8 @@ TEST_CASE("sections that inflate to a thousand times their size cost little memo
     const std::uint32_t many = 22'000'000;
     runs.insert(runs.end(), reinterpret_cast<const std::byte*>(&many), reinterpret_cast<const std::byte*>(&many + 1));
     runs.resize(28);
-    CHECK_THAT(error_in_little_memory(with_index(stored(runs) + repeated('\1', 2047))), Contains("index is inconsistent"));
+    CHECK_THAT(error_in_little_memory(with_index(stored(runs) + repeated('\1', 2047))),
+               Contains("index is inconsistent"));
     CHECK_THAT(error_in_little_memory(with_index(stored(index) + repeated('\0', 2000))), Contains("too long"));
     // A window that the decompressor would have to keep.
     CHECK_THAT(error_in_little_memory(with_metadata(repeated('\0', kGiB, 30))), Contains("does not decompress"));

@@ -32,9 +32,7 @@ bool holds(const UniqueFd& copy, const test::Bytes& pages) {
            read == pages;
 }
 
-fs::path file_of(const fs::path& cache, const CopyName& name) {
-    return cache / (name.sha256.hex() + ".pages");
-}
+fs::path file_of(const fs::path& cache, const CopyName& name) { return cache / (name.sha256.hex() + ".pages"); }
 
 ino_t inode_of(const UniqueFd& copy) {
     struct stat info {};
@@ -132,8 +130,7 @@ TEST_CASE("who makes a copy that is there already gets that one") {
 TEST_CASE("what a tenant has another one has not") {
     const test::TempFolder folder;
     const FolderCache cache(folder / "cache");
-    const FolderCache one = cache.of_tenant("one"), two = cache.of_tenant("two"),
-                      nobody = cache.of_tenant("");
+    const FolderCache one = cache.of_tenant("one"), two = cache.of_tenant("two"), nobody = cache.of_tenant("");
     REQUIRE(one.keep(name_of(1), pages_of(1)));
     CHECK(one.find(name_of(1)));
     CHECK_FALSE(two.find(name_of(1)));
@@ -188,8 +185,7 @@ TEST_CASE("chunks are called by their pages, whatever the snapshot and wherever 
     make_snapshot(folder / "app.snap", 1);
     make_snapshot(folder / "other.snap", 2);
     fs::create_directory(folder / "a");
-    const auto file = SnapshotReader::open(folder / "app.snap"),
-               other = SnapshotReader::open(folder / "other.snap");
+    const auto file = SnapshotReader::open(folder / "app.snap"), other = SnapshotReader::open(folder / "other.snap");
     const auto pieces = open_in_pieces(folder / "app.snap", folder / "a");
     REQUIRE(file.chunks().size() > 2);
     for (std::size_t i = 0; i < file.chunks().size(); ++i) {
@@ -226,8 +222,7 @@ TEST_CASE("the longest unused copies make room") {
     const auto one = fs::file_size(file_of(folder / "cache", name_of(1)));
     const FolderCache cache(folder / "cache", 2 * one);
     cache.keep(name_of(2), pages_of(2));
-    for (const auto& entry :
-         fs::directory_iterator(folder / "cache")) // both long ago; then the first is used
+    for (const auto& entry : fs::directory_iterator(folder / "cache")) // both long ago; then the first is used
         used_before(entry, 3600);
     REQUIRE(cache.find(name_of(1)));
     const auto still_open = cache.find(name_of(2));

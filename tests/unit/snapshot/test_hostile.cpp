@@ -53,16 +53,10 @@ TEST_CASE("the sample itself is good") { CHECK(message_of(Sample().parts()) == "
 TEST_CASE("runs") {
     CHECK_THAT(with_chunks([](auto& c) { c[1].runs[0].first = 9; }), Contains("frame 9 is stored twice"));
     CHECK_THAT(with_chunks([](auto& c) { c[1].runs.push_back(c[1].runs[0]); }), Contains("stored twice"));
-    CHECK_THAT(with_chunks([](auto& c) {
-                   c[1].runs.push_back({2, 1, 0});
-               }),
-               Contains("frame 2 is stored twice"));
-    CHECK_THAT(with_chunks([](auto& c) { c[0].runs[0].first = kFrames; }),
-               Contains("outside of guest memory"));
-    CHECK_THAT(with_chunks([](auto& c) { c[0].runs[0].first = kFrames - 7; }),
-               Contains("outside of guest memory"));
-    CHECK_THAT(with_chunks([](auto& c) { c[0].runs[0].first = 0xfffffffc; }),
-               Contains("outside of guest memory"));
+    CHECK_THAT(with_chunks([](auto& c) { c[1].runs.push_back({2, 1, 0}); }), Contains("frame 2 is stored twice"));
+    CHECK_THAT(with_chunks([](auto& c) { c[0].runs[0].first = kFrames; }), Contains("outside of guest memory"));
+    CHECK_THAT(with_chunks([](auto& c) { c[0].runs[0].first = kFrames - 7; }), Contains("outside of guest memory"));
+    CHECK_THAT(with_chunks([](auto& c) { c[0].runs[0].first = 0xfffffffc; }), Contains("outside of guest memory"));
     CHECK_THAT(with_chunks([](auto& c) { c[0].runs[0].count = 9; }), Contains("outside of its pages"));
     CHECK_THAT(with_chunks([](auto& c) { c[0].runs[0].count = 0; }), Contains("outside of its pages"));
     CHECK_THAT(with_chunks([](auto& c) { c[0].runs[0].count = ~0u; }), Contains("outside of its pages"));
@@ -75,14 +69,8 @@ TEST_CASE("runs") {
 }
 
 TEST_CASE("lengths of chunks") {
-    CHECK_THAT(with_chunks([](auto& c) {
-                   c[0].pages = 9, c[0].runs[0] = {40, 9, 0};
-               }),
-               Contains("decompress"));
-    CHECK_THAT(with_chunks([](auto& c) {
-                   c[0].pages = 7, c[0].runs[0] = {40, 7, 0};
-               }),
-               Contains("decompress"));
+    CHECK_THAT(with_chunks([](auto& c) { c[0].pages = 9, c[0].runs[0] = {40, 9, 0}; }), Contains("decompress"));
+    CHECK_THAT(with_chunks([](auto& c) { c[0].pages = 7, c[0].runs[0] = {40, 7, 0}; }), Contains("decompress"));
     CHECK_THAT(with_chunks([](auto& c) { c[0].pages = 0; }), Contains("impossible size"));
     CHECK_THAT(with_chunks([](auto& c) { c[0].pages = 1025; }), Contains("impossible size"));
     CHECK_THAT(with_chunks([](auto& c) { c[0].stored = 0; }), Contains("impossible size"));
@@ -96,13 +84,11 @@ TEST_CASE("chunks that decompress to more, or that are no zstd at all") {
     Sample bomb;
     bomb.add_chunk(compress_section(Bytes(64 << 20)), 1); // 64 MiB, said to be a page
     bomb.chunks.back().runs = {{50, 1, 0}};
-    CHECK_THAT(message_of(bomb.parts()),
-               Contains("chunk 2 of guest memory does not decompress to its length"));
+    CHECK_THAT(message_of(bomb.parts()), Contains("chunk 2 of guest memory does not decompress to its length"));
     Sample noise;
     noise.add_chunk(test::to_bytes("not zstd"), 1);
     noise.chunks.back().runs = {{50, 1, 0}};
-    CHECK_THAT(message_of(noise.parts()),
-               Contains("chunk 2 of guest memory does not decompress to its length"));
+    CHECK_THAT(message_of(noise.parts()), Contains("chunk 2 of guest memory does not decompress to its length"));
     Sample skippable; // a frame without content
     skippable.add_chunk(test::to_bytes(std::string_view("\x50\x2a\x4d\x18\x04\x00\x00\x00"
                                                         "abcd",
@@ -160,20 +146,16 @@ TEST_CASE("the header") {
     CHECK_THAT(with_header([](Header& h) { h.prefix.file_bytes = 0; }), Contains("too many at its end"));
     CHECK_THAT(with_header([](Header& h) { h.prefix.file_bytes = ~0ull; }), Contains("truncated"));
     for (auto section : {&Header::metadata, &Header::index}) {
-        CHECK_THAT(with_header([&](Header& h) { (h.*section).stored = ~0ull; }),
-                   Contains("longer than the file"));
-        CHECK_THAT(with_header([&](Header& h) { (h.*section).stored += 1; }),
-                   Contains("do not make up the file"));
-        CHECK_THAT(with_header([&](Header& h) { (h.*section).stored -= 1; }),
-                   Contains("do not make up the file"));
+        CHECK_THAT(with_header([&](Header& h) { (h.*section).stored = ~0ull; }), Contains("longer than the file"));
+        CHECK_THAT(with_header([&](Header& h) { (h.*section).stored += 1; }), Contains("do not make up the file"));
+        CHECK_THAT(with_header([&](Header& h) { (h.*section).stored -= 1; }), Contains("do not make up the file"));
         CHECK_THAT(with_header([&](Header& h) { (h.*section).raw = ~0ull; }), Contains("is too long"));
         CHECK_THAT(with_header([&](Header& h) { (h.*section).raw += 1; }), Contains("does not decompress"));
         CHECK_THAT(with_header([&](Header& h) { (h.*section).raw -= 1; }), Contains("does not decompress"));
         CHECK_THAT(with_header([&](Header& h) { (h.*section).raw = 0; }), Contains("does not decompress"));
     }
     CHECK_THAT(with_header([](Header& h) { h.chunk_bytes = ~0ull; }), Contains("do not make up the file"));
-    CHECK_THAT(with_header([](Header& h) { h.chunk_bytes -= 1, h.metadata.stored += 1; }),
-               Contains("checksum"));
+    CHECK_THAT(with_header([](Header& h) { h.chunk_bytes -= 1, h.metadata.stored += 1; }), Contains("checksum"));
 }
 
 TEST_CASE("metadata that does not fit the chunks") {

@@ -41,8 +41,7 @@ TEST_CASE("missing CPU features are named") {
         CHECK(compare_cpu(snapshot, host).text() == "needs CPU feature cpuid-7.0-edx-7");
     }
     SECTION("what only a kernel can use does not count") {
-        snapshot.cpuid[0].ecx |=
-            1u << 31 | 1u << 21 | 1u << 17 | 1u << 27; // hypervisor, x2apic, pcid, osxsave
+        snapshot.cpuid[0].ecx |= 1u << 31 | 1u << 21 | 1u << 17 | 1u << 27; // hypervisor, x2apic, pcid, osxsave
         snapshot.cpuid[1].edx |= 1u << 26;
         CHECK(compare_cpu(snapshot, host).compatible());
     }
@@ -80,15 +79,14 @@ TEST_CASE("inspect names what a snapshot holds") {
     write_snapshot(path, state, test::make_memory(300), std::vector<std::uint32_t>{5, 6, 7, 8});
     const auto reader = SnapshotReader::open(path);
     const std::string text = describe(reader);
-    for (const char* part : {"app.snap, ", "format 1, guest kernel ABI 7 (01080f161d24)",
-                             "2025-10-09T08:53:20Z", "program      /usr/bin/prog\n",
-                             "arguments    prog --x \"a b\" \"\" \"\\xff\\xfe bytes\" caf\xc3\xa9\n",
-                             "folder       /work\n", "environment  PATH HOME\n",
-                             "permissions  read /a /b; write /w; env LC_*; connect localhost:5432; listen "
-                             ":8080; volume /host:/guest:wx\n",
-                             "listeners    127.0.0.1:8080 unix:/tmp/s\n", "threads      11\n",
-                             "image 1.2 MB, stored ", "in 1 chunks\n", "handle       4 file /etc/passwd\n",
-                             "handle       6 memfd shm\n", "CPU          x86-64 ("})
+    for (const char* part :
+         {"app.snap, ", "format 1, guest kernel ABI 7 (01080f161d24)", "2025-10-09T08:53:20Z",
+          "program      /usr/bin/prog\n", "arguments    prog --x \"a b\" \"\" \"\\xff\\xfe bytes\" caf\xc3\xa9\n",
+          "folder       /work\n", "environment  PATH HOME\n",
+          "permissions  read /a /b; write /w; env LC_*; connect localhost:5432; listen "
+          ":8080; volume /host:/guest:wx\n",
+          "listeners    127.0.0.1:8080 unix:/tmp/s\n", "threads      11\n", "image 1.2 MB, stored ", "in 1 chunks\n",
+          "handle       4 file /etc/passwd\n", "handle       6 memfd shm\n", "CPU          x86-64 ("})
         CHECK_THAT(text, Contains(part));
     CHECK(text.find("compatible") == std::string::npos);
     CHECK_THAT(describe(reader, state.cpu), EndsWith("\ncompatible: yes\n"));

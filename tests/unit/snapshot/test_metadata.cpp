@@ -56,9 +56,7 @@ std::string error_of(std::span<const std::byte> metadata) {
 }
 
 constexpr std::string_view kContent("\x00\x01\x02\xff\xfe", 5); // of the sample's memfd
-std::string error_of_document(const Json& document) {
-    return error_of(metadata_of(document.dump(), kContent));
-}
+std::string error_of_document(const Json& document) { return error_of(metadata_of(document.dump(), kContent)); }
 
 } // namespace
 
@@ -74,7 +72,8 @@ TEST_CASE("every field of the state is saved") {
     CHECK(saved_count<MemoryFileAttributes>() == member_count<MemoryFileAttributes>());
     CHECK(saved_count<Volume>() == member_count<Volume>());
     CHECK(saved_count<NetRule>() == member_count<NetRule>());
-    CHECK(saved_count<Permissions>() == member_count<Permissions>() - 2); // always_own_folders and hidden are the runner's
+    CHECK(saved_count<Permissions>() ==
+          member_count<Permissions>() - 2); // always_own_folders and hidden are the runner's
     CHECK(saved_count<Limits>() == member_count<Limits>());
     CHECK(saved_count<ProgramState>() == member_count<ProgramState>());
     CHECK(saved_count<MachineState>() == member_count<MachineState>());
@@ -96,10 +95,9 @@ TEST_CASE("metadata round trip") {
     CHECK(a.program == b.program);
     CHECK(a.permissions == b.permissions);
     CHECK(a.limits == b.limits);
-    CHECK(std::tie(a.guest_abi, a.door, a.page_table_root, a.frames, a.brk_begin, a.brk_end, a.mono_ns,
-                   a.real_ns, a.random_at, a.threads) == std::tie(b.guest_abi, b.door, b.page_table_root,
-                                                                  b.frames, b.brk_begin, b.brk_end, b.mono_ns,
-                                                                  b.real_ns, b.random_at, b.threads));
+    CHECK(std::tie(a.guest_abi, a.door, a.page_table_root, a.frames, a.brk_begin, a.brk_end, a.mono_ns, a.real_ns,
+                   a.random_at, a.threads) == std::tie(b.guest_abi, b.door, b.page_table_root, b.frames, b.brk_begin,
+                                                       b.brk_end, b.mono_ns, b.real_ns, b.random_at, b.threads));
     CHECK(encode_metadata(after) == bytes);
 }
 
@@ -149,8 +147,8 @@ TEST_CASE("metadata is parsed strictly") {
                 Json changed = document;
                 changed[at.parent_pointer()].erase(name);
                 CHECK(error_of_document(changed) == "metadata is inconsistent: " + shown + " is missing");
-                for (const Json& other : {Json(nullptr), Json(Json::array({Json::array()})), Json("not hex"),
-                                          Json(1.5), Json(Json::object()), Json(true), Json(-1e300)}) {
+                for (const Json& other : {Json(nullptr), Json(Json::array({Json::array()})), Json("not hex"), Json(1.5),
+                                          Json(Json::object()), Json(true), Json(-1e300)}) {
                     changed = document;
                     if (other.type() == value.type() || (other.is_number() && value.is_number_float()) ||
                         (other.is_string() && value.is_string()))
@@ -176,8 +174,7 @@ TEST_CASE("metadata is parsed strictly") {
         CHECK_THAT(error_of_document(changed),
                    Contains("document.machine.regions[1].prot is not a whole number of 32 bits"));
         changed["machine"]["regions"][1].erase(2);
-        CHECK_THAT(error_of_document(changed),
-                   Contains("document.machine.regions[1] is not a list of 5 values"));
+        CHECK_THAT(error_of_document(changed), Contains("document.machine.regions[1] is not a list of 5 values"));
     }
     SECTION("numbers that do not fit") {
         for (const auto& [at, value] : {std::pair{"/machine/threads", Json(1ull << 32)},

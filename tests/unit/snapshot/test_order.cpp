@@ -48,8 +48,7 @@ TEST_CASE("page tables of any content") {
     Bytes memory(8 * 4096);
     for (const std::uint64_t root : {0ull, 8ull * 4096, ~0ull, 7ull * 4096 + 123})
         CHECK(order_of(memory, root).size() == 8);
-    for (std::uint64_t table = 0; table < 8;
-         ++table) // each names all frames, itself, and frames beyond memory
+    for (std::uint64_t table = 0; table < 8; ++table) // each names all frames, itself, and frames beyond memory
         for (std::size_t i = 0; i < 512; ++i)
             set_entry(memory, table, i, entry_for((i * 5 + table) % 11) | i << 52);
     CHECK(order_of(memory, 0).size() == 8);

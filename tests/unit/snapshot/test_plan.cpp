@@ -145,8 +145,7 @@ TEST_CASE("frames in the order of the cold chunks make each of them one run") {
     test::Bytes moved(memory.size());
     std::vector<std::uint32_t> moved_ranks(kFrames);
     for (std::uint32_t to = 0; to < kFrames; ++to) {
-        std::copy_n(memory.begin() + std::ptrdiff_t{from[to]} * 4096, 4096,
-                    moved.begin() + std::ptrdiff_t{to} * 4096);
+        std::copy_n(memory.begin() + std::ptrdiff_t{from[to]} * 4096, 4096, moved.begin() + std::ptrdiff_t{to} * 4096);
         moved_ranks[to] = ranks[from[to]];
     }
     const Plan plan = plan_chunks(moved, moved_ranks, hot);

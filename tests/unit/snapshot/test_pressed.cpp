@@ -33,8 +33,7 @@ TEST_CASE("a chunk that was compressed before is found again, by its content and
     CHECK(again->stored == made.stored);
     CHECK_FALSE(known.find(other, sha256(other), false));
     CHECK_FALSE(known.find(raw, sha256(raw), true));
-    CHECK_FALSE(PressedChunks(FolderCache(folder / "cache"), Effort{4, 100 << 20})
-                    .find(raw, sha256(raw), false));
+    CHECK_FALSE(PressedChunks(FolderCache(folder / "cache"), Effort{4, 100 << 20}).find(raw, sha256(raw), false));
     CHECK_FALSE(PressedChunks(FolderCache(""), kEffort).find(raw, sha256(raw), false));
 }
 

@@ -150,8 +150,8 @@ TEST_CASE("holes of a memfd are skipped without filling them") {
     constexpr std::uint32_t frames = 20000;
     const tinykvm::UniqueFd memfd(::memfd_create("image", MFD_CLOEXEC));
     REQUIRE(::ftruncate(memfd.get(), std::int64_t{frames} * 4096) == 0);
-    const auto mapping = tinykvm::Mapping::map(std::size_t{frames} * 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
-                                               memfd.get(), 0, "image");
+    const auto mapping =
+        tinykvm::Mapping::map(std::size_t{frames} * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0, "image");
     for (const std::uint32_t frame : {3u, 4u, 9000u, frames - 1})
         std::memset(mapping.data() + std::size_t{frame} * 4096, 7 + static_cast<int>(frame % 200), 4096);
     auto state = test::sample_state(frames);
@@ -163,15 +163,13 @@ TEST_CASE("holes of a memfd are skipped without filling them") {
     ::fstat(memfd.get(), &after);
     CHECK(summary.stored_pages == 4);
     CHECK(after.st_blocks == before.st_blocks);
-    CHECK(load_all(SnapshotReader::open(folder / "a")) ==
-          Bytes(mapping.data(), mapping.data() + mapping.size()));
+    CHECK(load_all(SnapshotReader::open(folder / "a")) == Bytes(mapping.data(), mapping.data() + mapping.size()));
 }
 
 TEST_CASE("memory of nothing but zeros") {
     const test::TempFolder folder;
     const Bytes memory(10 * 4096);
-    const auto summary =
-        write_snapshot(folder / "a", test::sample_state(10), memory, std::vector<std::uint32_t>{1, 2});
+    const auto summary = write_snapshot(folder / "a", test::sample_state(10), memory, std::vector<std::uint32_t>{1, 2});
     CHECK(summary.chunks == 0);
     CHECK(summary.zero_pages == 10);
     const auto reader = SnapshotReader::open(folder / "a");

@@ -146,10 +146,8 @@ TEST_CASE("input that cannot be written") {
     CHECK(test::outcome_of([&] { write_sample(folder / "a", 400, -1); }).code == ExitCode::usage);
     auto state = test::sample_state(4);
     state.limits.boot_seconds = -1;
-    CHECK_THAT(
-        test::outcome_of([&] { write_snapshot(folder / "a", state, test::make_memory(4), {}); }).message,
-        Contains("a: metadata is inconsistent: document.machine.limits has an impossible time"));
-    CHECK_THROWS_AS(write_snapshot(folder / "a", test::sample_state(5), test::make_memory(4), {}),
-                    std::logic_error);
+    CHECK_THAT(test::outcome_of([&] { write_snapshot(folder / "a", state, test::make_memory(4), {}); }).message,
+               Contains("a: metadata is inconsistent: document.machine.limits has an impossible time"));
+    CHECK_THROWS_AS(write_snapshot(folder / "a", test::sample_state(5), test::make_memory(4), {}), std::logic_error);
     CHECK(folder.entries() == 0);
 }

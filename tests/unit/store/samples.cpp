@@ -118,8 +118,8 @@ std::string picture(Store& store, const std::string& name) {
     for (const auto& [variable, value] : Secrets(store).values(name, ""))
         text += fmt::format(" secret {}={}", variable, value);
     for (const VersionInfo& version : functions.versions(name))
-        text += fmt::format("\nv{} {} {}% {} {}{} {}", version.number, version.snapshot.hex(),
-                            version.percent, version.manifest, version.ceilings, name_of(version.state),
+        text += fmt::format("\nv{} {} {}% {} {}{} {}", version.number, version.snapshot.hex(), version.percent,
+                            version.manifest, version.ceilings, name_of(version.state),
                             sha256(exported(store, version.snapshot)) == version.snapshot);
     return text;
 }

@@ -23,8 +23,7 @@ std::size_t chunk_count(const fs::path& store) { return files_below(store / "chu
 } // namespace
 
 TEST_CASE("digests are those of FIPS 180-4") {
-    CHECK(sha256(std::string_view("abc")).hex() ==
-          "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK(sha256(std::string_view("abc")).hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     CHECK_FALSE(Digest::from_hex(std::string(64, 'A')));
     CHECK_FALSE(Digest::from_hex(std::string(63, 'a')));
 }
@@ -175,8 +174,7 @@ TEST_CASE("gc keeps as many versions as the newest manifest says") {
     };
     for (unsigned seed = 1; seed <= 4; ++seed) {
         deploy_with("two", seed,
-                    seed < 4 ? R"({"function":{"versions":{"keep":1}}})"
-                             : R"({"function":{"versions":{"keep":2}}})");
+                    seed < 4 ? R"({"function":{"versions":{"keep":1}}})" : R"({"function":{"versions":{"keep":2}}})");
         deploy_with("all", seed, seed < 4 ? R"({"function":{"versions":{"keep":1}}})" : "{}");
         deploy_with("odd", seed, R"({"function":{"versions":{"keep":"1"}}})"); // of an older kvmserver, say
     }

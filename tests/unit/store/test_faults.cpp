@@ -121,8 +121,7 @@ TEST_CASE("a deploy that fails anywhere changes nothing, one that dies is there 
         REQUIRE(pictures.before != pictures.after);
         for (const Fault fault : kFaults)
             at_every_operation(
-                fault, action, [&](Store& store, Outcome outcome) { pictures.check(store, name, outcome); },
-                true);
+                fault, action, [&](Store& store, Outcome outcome) { pictures.check(store, name, outcome); }, true);
     }
 }
 
@@ -142,8 +141,8 @@ TEST_CASE("changes and removals are all or nothing") {
         REQUIRE(pictures.before != pictures.after);
         for (const Fault fault : {Fault::io_error, Fault::death})
             at_every_operation(
-                fault, change.action,
-                [&](Store& store, Outcome outcome) { pictures.check(store, "alpha", outcome); }, true);
+                fault, change.action, [&](Store& store, Outcome outcome) { pictures.check(store, "alpha", outcome); },
+                true);
     }
 }
 
@@ -171,9 +170,9 @@ TEST_CASE("an upload goes on where it was durable, whatever failed") {
         Uploads uploads(store);
         id = uploads.create(content.size(), digest).id;
         for (std::uint64_t offset = 0; offset < content.size();)
-            offset = uploads.append(id, offset,
-                                    std::span(content).subspan(offset).first(
-                                        std::min<std::size_t>(1000, content.size() - offset)));
+            offset = uploads.append(
+                id, offset,
+                std::span(content).subspan(offset).first(std::min<std::size_t>(1000, content.size() - offset)));
         uploads.complete(id);
     };
     for (const Fault fault : kFaults)

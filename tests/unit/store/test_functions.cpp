@@ -127,8 +127,7 @@ TEST_CASE("what names and values may be") {
         CHECK_THROWS_AS(Route::parse(bad), BadValue);
     for (const char* bad : {"", "1", "[]", "{", "{} {}", "\"a\"", "{\"a\":\xff}"})
         CHECK_THROWS_AS(check_manifest(bad), BadValue);
-    CHECK_THROWS_AS(check_manifest("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}"),
-                    BadValue);
+    CHECK_THROWS_AS(check_manifest("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}"), BadValue);
     CHECK_THROWS_AS(check_variable_name("A=B"), BadValue);
     CHECK_THROWS_AS(check_variable_name("1A"), BadValue);
     CHECK_THROWS_AS(check_variable_value("A", std::string_view("a\0b", 3)), BadValue);

@@ -203,8 +203,7 @@ TEST_CASE("a thousand functions") {
     for (int i = 0; i < 3; ++i)
         best = std::min(best, milliseconds_of([&] { CHECK(functions.list().size() == 1000); }));
     CHECK(best < 500);
-    WARN("list of 1000 functions: " << best << " ms; ms for each hundred deploys: "
-                                    << Catch::Detail::stringify(times));
+    WARN("list of 1000 functions: " << best << " ms; ms for each hundred deploys: " << Catch::Detail::stringify(times));
     double versions = 0;
     times.clear();
     for (unsigned block = 0; block < 4; ++block) // and many versions of one

@@ -317,16 +317,14 @@ TEST_CASE("hostile records are lines, never crashes") {
         "kvmserver-record 2 function 00\n{}",
         seal_record("function", "{}"),
         seal_record("function", "[1,2,3]"),
-        seal_record(
-            "version",
-            R"({"function":1,"name":"../../x","number":1,"snapshot":"zz","manifest":"{}","created":0,"state":"ready"})"),
-        seal_record(
-            "function",
-            R"({"id":-1,"name":"alpha","revision":1e99,"last_version":true,"created":0,"changed":0,"live":[[1,4294967396]],"routes":[],"env":{},"secrets":{}})"),
+        seal_record("version", R"({"function":1,"name":"../../x","number":1,"snapshot":"zz","manifest":"{}",)"
+                               R"("created":0,"state":"ready"})"),
+        seal_record("function", R"({"id":-1,"name":"alpha","revision":1e99,"last_version":true,"created":0,)"
+                                R"("changed":0,"live":[[1,4294967396]],"routes":[],"env":{},"secrets":{}})"),
         seal_record("snapshot", std::string(R"({"digest":")") + std::string(64, '0') +
-                                    R"(","size":18446744073709551615,"created":0,"pieces":[[")" +
-                                    std::string(64, '0') + R"(",9223372036854775807],[")" +
-                                    std::string(64, '0') + R"(",9223372036854775807]]})")};
+                                    R"(","size":18446744073709551615,"created":0,"pieces":[[")" + std::string(64, '0') +
+                                    R"(",9223372036854775807],[")" + std::string(64, '0') +
+                                    R"(",9223372036854775807]]})")};
     for (std::size_t file = 0; file < records(folder / "good").size(); ++file)
         for (std::size_t how = 0; how < contents.size() + 4; ++how) {
             fs::remove_all(path);

@@ -23,8 +23,8 @@ TEST_CASE("a prefix ends where a word of the name ends") {
     CHECK(in_prefix("anything", ""));
     for (const char* prefix : {"", "a", "team-", "a--", "0"})
         CHECK_NOTHROW(check_prefix(prefix));
-    for (const std::string& prefix :
-         {std::string("-"), std::string("-a"), std::string("A"), std::string("a."), std::string("a*"), std::string(64, 'a')})
+    for (const std::string& prefix : {std::string("-"), std::string("-a"), std::string("A"), std::string("a."),
+                                      std::string("a*"), std::string(64, 'a')})
         CHECK_THROWS_AS(check_prefix(prefix), BadValue);
 }
 

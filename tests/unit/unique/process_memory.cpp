@@ -26,7 +26,8 @@ std::vector<Area> areas_of(pid_t process) {
         unsigned long begin = 0, end = 0;
         char rights[5] = "";
         int name_at = 0;
-        if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %*s %n", &begin, &end, rights, &name_at) != 3 || rights[0] != 'r')
+        if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %*s %n", &begin, &end, rights, &name_at) != 3 ||
+            rights[0] != 'r')
             continue;
         const std::string name = line.substr(static_cast<std::size_t>(name_at));
         if (name.starts_with("[v"))
@@ -63,7 +64,8 @@ ProcessMemory::ProcessMemory(pid_t process) {
                 continue; // behind the end of a file
             if (!area.writable() || is_zero(std::span<const std::byte>(to, kPageSize)))
                 continue;
-            if (!written.empty() && written.back().begin >= area.begin && written.back().bytes.data() + written.back().bytes.size() == to)
+            if (!written.empty() && written.back().begin >= area.begin &&
+                written.back().bytes.data() + written.back().bytes.size() == to)
                 written.back().bytes = {written.back().bytes.data(), written.back().bytes.size() + kPageSize};
             else
                 written.push_back({GuestVirt(at), {to, kPageSize}});

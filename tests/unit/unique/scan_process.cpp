@@ -17,8 +17,11 @@ int main(int argc, char** argv) {
     const auto [regions, left_out] = kvmserver::unique::find_entropy(memory.view());
     const double took = static_cast<double>(std::clock() - begin) * 1e3 / CLOCKS_PER_SEC;
     for (const auto& region : regions)
-        std::printf("%012llx %6llu %s %s\n", static_cast<unsigned long long>(region.at), static_cast<unsigned long long>(region.bytes),
-                    region.fill == tinykvm::EntropyFill::random ? "random" : region.fill == tinykvm::EntropyFill::pid ? "pid" : "constant",
+        std::printf("%012llx %6llu %s %s\n", static_cast<unsigned long long>(region.at),
+                    static_cast<unsigned long long>(region.bytes),
+                    region.fill == tinykvm::EntropyFill::random ? "random"
+                    : region.fill == tinykvm::EntropyFill::pid  ? "pid"
+                                                                : "constant",
                     region.source.c_str());
     std::printf("%zu regions; %.1f ms of CPU time for %.1f MB %s\n", regions.size(), took,
                 static_cast<double>(bytes) / 1e6, left_out.c_str());

@@ -1,4 +1,5 @@
-// Finders against memory made up here: what they must find, and near misses that they must leave alone. Real runtimes: tests/e2e/test_unique.py.
+// Finders against memory made up here: what they must find, and near misses that they must leave alone. Real runtimes:
+// tests/e2e/test_unique.py.
 #include <array>
 #include <cstring>
 #include <map>
@@ -19,14 +20,13 @@ namespace {
 
 // What Go's math/rand/v2 gives first for the seed 1, 2, ... 32.
 constexpr std::array<std::uint64_t, 32> kGoBlock{
-    0x1257b7014e379fd5, 0x69f11c3baa0effb6, 0x7a861df9cebc3801, 0xbd5ec6fbd6f40818,
-    0x3073aefa388b1417, 0x409adb9f6db75415, 0x39b06545e32fa44a, 0x782cd83c2074e81f,
-    0x4f6840c0739cf39c, 0x1bd76138b934ad89, 0xc009b062b53487ed, 0x539ec806af32c1fe,
-    0x1fc1d54ada88787a, 0x7d9dffcd0219fc9b, 0x79eb5acb67cdd52c, 0x9da72e7faa82fcb5,
-    0x4a3f82d663654be4, 0x746dc0176ee9c5dc, 0xdecc9238c0dc8ec2, 0x3c93adbdedec1da2,
-    0x8e2b2c24935b8d42, 0x6c10950f46599d24, 0x051d53d2d665a8ed, 0x06153457e2ca2556,
-    0x657d1d707a653255, 0x8a44a0b060ba2b89, 0xd62bd0120cd7460a, 0x4029e9b4cd7d011d,
-    0xf3b4ac1bcd06204b, 0x85558b3bca9e29b5, 0x196e1744f7d4fafb, 0x672fa7436756c930};
+    0x1257b7014e379fd5, 0x69f11c3baa0effb6, 0x7a861df9cebc3801, 0xbd5ec6fbd6f40818, 0x3073aefa388b1417,
+    0x409adb9f6db75415, 0x39b06545e32fa44a, 0x782cd83c2074e81f, 0x4f6840c0739cf39c, 0x1bd76138b934ad89,
+    0xc009b062b53487ed, 0x539ec806af32c1fe, 0x1fc1d54ada88787a, 0x7d9dffcd0219fc9b, 0x79eb5acb67cdd52c,
+    0x9da72e7faa82fcb5, 0x4a3f82d663654be4, 0x746dc0176ee9c5dc, 0xdecc9238c0dc8ec2, 0x3c93adbdedec1da2,
+    0x8e2b2c24935b8d42, 0x6c10950f46599d24, 0x051d53d2d665a8ed, 0x06153457e2ca2556, 0x657d1d707a653255,
+    0x8a44a0b060ba2b89, 0xd62bd0120cd7460a, 0x4029e9b4cd7d011d, 0xf3b4ac1bcd06204b, 0x85558b3bca9e29b5,
+    0x196e1744f7d4fafb, 0x672fa7436756c930};
 
 std::array<std::uint8_t, 32> counted() {
     std::array<std::uint8_t, 32> seed;
@@ -71,7 +71,8 @@ TEST_CASE("Go: generators of threads and the global one, not those of the progra
 TEST_CASE("Go: what differs from the block of its key in one bit is no generator") {
     World w("/bin/app");
     put_go_m(w, World::kHeap + 0x800, World::kHeap + 0x100);
-    const std::size_t at = GENERATE(std::size_t{0xb00}, std::size_t{0xb00 + 255}, std::size_t{0xb00 + 256}, std::size_t{0xb00 + 287});
+    const std::size_t at =
+        GENERATE(std::size_t{0xb00}, std::size_t{0xb00 + 255}, std::size_t{0xb00 + 256}, std::size_t{0xb00 + 287});
     CHECK(w.found().size() == 3);
     w.heap[at] ^= std::byte{1};
     CHECK(w.found().empty());
@@ -105,7 +106,8 @@ TEST_CASE("Rust: ThreadRng, however the compiler orders its fields") {
     const auto& key = regions[index_first ? 1 : 0];
     const auto& index = regions[index_first ? 0 : 1];
     CHECK((key.at == at && key.bytes == 32 && key.fill == EntropyFill::random));
-    CHECK((index.at == (index_first ? at - 16 : at + 64) && index.constant == std::vector<std::uint8_t>{64, 0, 0, 0, 0, 0, 0, 0}));
+    CHECK((index.at == (index_first ? at - 16 : at + 64) &&
+           index.constant == std::vector<std::uint8_t>{64, 0, 0, 0, 0, 0, 0, 0}));
     const int wrong = GENERATE(-200, 0, 31, 32, 40, 48);
     *w.host(at + static_cast<std::uint64_t>(wrong)) ^= std::byte{4};
     CHECK(w.found().empty());
@@ -167,7 +169,8 @@ void put_type(World& w, std::uint64_t at, const char* name, std::uint64_t size) 
 TEST_CASE("CPython: an unseeded random.Random and the running loop's process number") {
     World w("/usr/bin/python3.11");
     put_type(w, World::kData + 0x100, "type", 880);
-    constexpr std::uint64_t random_type = World::kData + 0x400, holder_type = World::kData + 0x800, loop_type = World::kData + 0xc00;
+    constexpr std::uint64_t random_type = World::kData + 0x400, holder_type = World::kData + 0x800,
+                            loop_type = World::kData + 0xc00;
     put_type(w, random_type, "_random.Random", 2520);
     put_type(w, holder_type, "_RunningLoopHolder", 32);
     put_type(w, loop_type, "Loop", 64);
@@ -189,7 +192,8 @@ TEST_CASE("CPython: an unseeded random.Random and the running loop's process num
         w.put(holder, World::kHeap + 0x3000);
         const auto none = w.found();
         REQUIRE(none.size() == 1);
-        CHECK((none[0].at == holder_type + 256 && none[0].fill == EntropyFill::constant && none[0].constant == std::vector<std::uint8_t>(8)));
+        CHECK((none[0].at == holder_type + 256 && none[0].fill == EntropyFill::constant &&
+               none[0].constant == std::vector<std::uint8_t>(8)));
         CHECK(tinykvm::knows_running_loop(none));
         w.put(holder_type + 8, std::uint64_t{0});
     }
@@ -203,7 +207,10 @@ TEST_CASE("CPython: an unseeded random.Random and the running loop's process num
 TEST_CASE("thousands of regions are cut off, and that is said") {
     World w("/bin/app");
     std::vector<std::byte> much(16 << 20);
-    struct { kvmserver_entropy head; std::uint64_t random; } one{};
+    struct {
+        kvmserver_entropy head;
+        std::uint64_t random;
+    } one{};
     kvmserver_entropy_place(&one.head, sizeof(one.random));
     static_assert(sizeof(one) == 48);
     const std::size_t count = GENERATE(std::size_t{100}, std::size_t{300'000});
@@ -234,7 +241,8 @@ TEST_CASE("hostile memory ends no finder") {
     for (const char* name : {"/usr/bin/python3.11", "/usr/lib/libruby.so", "/usr/lib/libjvm.so", "/usr/bin/php8.2"}) {
         World w(name);
         std::mt19937_64 random(3);
-        constexpr std::array<std::uint64_t, 8> likely{World::kData, World::kHeap, World::kHeap + 4096, 32ull << 32, 65536, 1, 0, ~0ull};
+        constexpr std::array<std::uint64_t, 8> likely{
+            World::kData, World::kHeap, World::kHeap + 4096, 32ull << 32, 65536, 1, 0, ~0ull};
         for (std::size_t at = 0; at < w.data.size(); at += 8) {
             w.put(World::kData + at, likely[random() % likely.size()] + (random() % 4) * 8);
             w.put(World::kHeap + at, likely[random() % likely.size()] + (random() % 4) * 8);

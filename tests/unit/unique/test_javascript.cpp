@@ -126,8 +126,8 @@ TEST_CASE("V8: a pool that a minified script describes") {
                                              tagged(used_name), smi(1), smi(1)});
     w.put(context, std::array<std::uint64_t, 6>{tagged(V8::kMap), smi(4), tagged(info), tagged(V8::kContext),
                                                 tagged(array), smi(48)});
-    w.put(array, std::array<std::uint64_t, 8>{tagged(V8::kMap), tagged(V8::kMap), tagged(V8::kMap), tagged(V8::kMap),
-                                              0, 256, 256, pool});
+    w.put(array, std::array<std::uint64_t, 8>{tagged(V8::kMap), tagged(V8::kMap), tagged(V8::kMap), tagged(V8::kMap), 0,
+                                              256, 256, pool});
     w.put(pool, random_bytes(1));
     const auto regions = of(w.found(), "pool of random bytes");
     REQUIRE(regions.size() == 1);

@@ -17,7 +17,8 @@ constexpr std::size_t kPage = 4096;
 struct World {
     alignas(kPage) std::array<std::byte, 2 * kPage> data{};
     alignas(kPage) std::array<std::byte, kPage> constants{};
-    MemoryView view{{{GuestVirt(0x10000), GuestVirt(0x12000), 3, "", data}, {GuestVirt(0x12000), GuestVirt(0x13000), 1, "/usr/lib/libx.so.1", constants}},
+    MemoryView view{{{GuestVirt(0x10000), GuestVirt(0x12000), 3, "", data},
+                     {GuestVirt(0x12000), GuestVirt(0x13000), 1, "/usr/lib/libx.so.1", constants}},
                     {{GuestVirt(0x10000), data}}};
 };
 

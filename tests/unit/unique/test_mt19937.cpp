@@ -51,8 +51,9 @@ void twist(MtState& mt) {
 
 TEST_CASE("A Mersenne Twister that was seeded on purpose is known by its state") {
     const int blocks = GENERATE(0, 1, 7, 500);
-    std::vector<MtState> states{by_key({42}), by_key({0}), by_key({1, 2, 3}), by_key(std::vector<std::uint32_t>(100, 7)), by_number(42),
-                                by_number(0)};
+    std::vector<MtState> states{by_key({42}),      by_key({0}),
+                                by_key({1, 2, 3}), by_key(std::vector<std::uint32_t>(100, 7)),
+                                by_number(42),     by_number(0)};
     for (MtState& state : states) {
         for (int i = 0; i < blocks; ++i)
             twist(state);

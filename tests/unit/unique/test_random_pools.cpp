@@ -26,7 +26,7 @@ TEST_CASE("the code of uuid and nanoid, as published and as minifiers leave it")
 
 TEST_CASE("other code is no pool") {
     const char* text = GENERATE("const key = new Uint8Array(32); crypto.getRandomValues(key); n = 0;", // filled once
-                                "if (p > b.length - 16) { flush(b); p = 0; }",            // nothing random
+                                "if (p > b.length - 16) { flush(b); p = 0; }",                         // nothing random
                                 "if (p > c.length - 16) { x.randomFillSync(b); p = 0; }", // another's length
                                 "if (q > b.length - 16) { x.randomFillSync(b); p = 0; }", // another index
                                 "if (p > b.length - 16) { x.randomFillSync(b); p = 0.5; }",

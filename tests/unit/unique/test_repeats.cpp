@@ -17,7 +17,7 @@ TEST_CASE("a token that clones share but one machine does not give twice would r
     const std::string a = "id 550e8400-e29b-41d4-a716-446655440000!", b = "id 9f1c2b34-0000-4abc-8def-0123456789ab!";
     CHECK(repeats(a, b, a) == std::vector<std::string>{"550e8400-e29b-41d4-a716-446655440000 in its body"});
     CHECK(repeats(a, b, "id 11111111-2222-4333-8444-555555555555!").empty()); // drawn anew in each clone
-    CHECK(repeats(a, a, a).empty());                                           // a constant
+    CHECK(repeats(a, a, a).empty());                                          // a constant
     CHECK(repeats("0.7312984512", "0.1123581321", "0.7312984512").size() == 1);
     CHECK(repeats("aB3$x", "zzzzz", "aB3$x").empty()); // too short
     CHECK(repeats("", "", "").empty());
@@ -27,7 +27,8 @@ TEST_CASE("a token that clones share but one machine does not give twice would r
 
 TEST_CASE("headers are named") {
     const std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Request-Id: ";
-    const auto found = repeats(head + "q8Zk2LmN0pQr\r\n\r\nhello", head + "Aa7Yy6Xx5Ww4\r\n\r\nhello", head + "q8Zk2LmN0pQr\r\n\r\nhello");
+    const auto found = repeats(head + "q8Zk2LmN0pQr\r\n\r\nhello", head + "Aa7Yy6Xx5Ww4\r\n\r\nhello",
+                               head + "q8Zk2LmN0pQr\r\n\r\nhello");
     CHECK(found == std::vector<std::string>{"q8Zk2LmN0pQr in its header x-request-id"});
 }
 

@@ -17,9 +17,7 @@ struct World {
         view = MemoryView({{low, low + data.size(), 3, name, data}, {high, high + heap.size(), 3, "", heap}},
                           {{low, data}, {high, heap}});
     }
-    std::byte* host(std::uint64_t at) {
-        return at >= kHeap ? heap.data() + (at - kHeap) : data.data() + (at - kData);
-    }
+    std::byte* host(std::uint64_t at) { return at >= kHeap ? heap.data() + (at - kHeap) : data.data() + (at - kData); }
     template <class T>
     void put(std::uint64_t at, const T& value) {
         std::memcpy(host(at), &value, sizeof(value));

@@ -29,7 +29,8 @@ struct Timezone {
     int minutes_west, dst_time;
 };
 
-// Without SYSCALL, which would leave the guest on some hosts: as a stub does it (memory/code_stubs.hpp), RCX says where to go on.
+// Without SYSCALL, which would leave the guest on some hosts: as a stub does it (memory/code_stubs.hpp), RCX says where
+// to go on.
 long system_call(long number, long a, void* b) {
     const auto* header = reinterpret_cast<const tinykvm::abi::KernelHeader*>(tinykvm::layout::kKernelImage);
     long result;
@@ -71,16 +72,12 @@ std::uint64_t now(std::uint64_t TimePage::*clock) {
 std::uint64_t TimePage::*field_of(int id) {
     switch (id) {
     case kClockRealtime:
-    case kClockRealtimeCoarse:
-        return &TimePage::real_base_ns;
+    case kClockRealtimeCoarse: return &TimePage::real_base_ns;
     case kClockMonotonic:
     case kClockMonotonicRaw:
-    case kClockMonotonicCoarse:
-        return &TimePage::mono_base_ns;
-    case kClockBoottime:
-        return &TimePage::boot_base_ns;
-    default:
-        return nullptr;
+    case kClockMonotonicCoarse: return &TimePage::mono_base_ns;
+    case kClockBoottime: return &TimePage::boot_base_ns;
+    default: return nullptr;
     }
 }
 
