@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a change must keep: include direction, format and, with --tidy, clang-tidy of the files that differ from main.
+# What a change must keep: include direction, shell and Python scripts, format, spelling and, with --tidy, clang-tidy.
 #   scripts/check.sh [--tidy] [--fix]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,6 +16,8 @@ for option in "$@"; do
     esac
 done
 
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 failed=0
 report() {  # NAME STATUS
     if (($2 == 0)); then echo "ok     $1"; else echo "FAILED $1"; failed=1; fi
@@ -25,24 +27,39 @@ status=0
 tests/include_direction.py --self-test && tests/include_direction.py || status=1
 report "include direction" "$status"
 
-status=0
-while IFS= read -r script; do bash -n "$script" || status=1; done < <(git ls-files '*.sh' .ci/run)
-if command -v shellcheck >/dev/null; then
+# Without the tool nothing is known, so nothing is right.
+needs() {  # TOOL CHECK
+    command -v "$1" >/dev/null && return
+    echo "       $1 is not installed: scripts/setup.sh --tests"
+    report "$2" 1
+    return 1
+}
+
+if needs shellcheck "shell scripts"; then
+    status=0
     git ls-files '*.sh' .ci/run | xargs shellcheck -x -S warning || status=1
+    report "shell scripts" "$status"
 fi
-report "shell scripts" "$status"
 
 status=0
 git ls-files '*.py' | xargs /usr/bin/python3 -m py_compile || status=1
 report "python" "$status"
 
 sources() { git ls-files 'tinykvm/*.[ch]pp' 'src/*.[ch]pp' 'tests/*.[ch]pp'; }
-if command -v clang-format >/dev/null; then
+if needs clang-format format; then
     status=0
-    if ((fix)); then sources | xargs clang-format -i; else sources | xargs clang-format --dry-run -Werror 2>&1 | tail -20 || status=1; fi
+    if ((fix)); then sources | xargs clang-format -i; fi
+    sources | xargs clang-format --dry-run -Werror >"$log" 2>&1 || status=1
+    head -n 20 "$log"
+    # What it cannot break: strings and tables.
+    sources | xargs awk 'length > 120 { print FILENAME ":" FNR ": longer than 120 columns"; long = 1 } END { exit long }' || status=1
     report "format" "$status"
-else
-    echo "skip   format: clang-format is not installed"
+fi
+
+if needs codespell spelling; then
+    status=0
+    git ls-files | grep -v '^tests/fuzz/seeds' | xargs codespell || status=1
+    report "spelling" "$status"
 fi
 
 if ((tidy)); then

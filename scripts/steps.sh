@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What scripts/test.sh and scripts/nightly.sh share: steps with a time limit, whose results scripts/test_results.py adds
 # up, and the steps that both run. Sourced, in the root folder, after `results` (a folder) is set.
 export KVMSERVER_BUILD=${KVMSERVER_BUILD:-$PWD/build}

@@ -41,8 +41,7 @@ emulated_chain() {
 }
 emulated_chain &
 
-step include-direction-self-test 60 $python tests/include_direction.py --self-test
-step include-direction 60 $python tests/include_direction.py
+step check 300 scripts/check.sh
 
 e2e() {  # NAME LIMIT ARGUMENTS...
     local name=$1 limit=$2 quickly=()

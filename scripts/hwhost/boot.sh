@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154,SC2034 # shares variables with hwhost.sh
 # Boots the emulated host and carries the command's streams and status out. Sourced by hwhost.sh.
 #
 # Three virtio serial ports, so that no byte is changed on its way: 1 stdout, 2 stderr, 3 status.

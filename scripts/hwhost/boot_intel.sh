@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154,SC2034 # shares variables with hwhost.sh
 # The emulated Intel host: Bochs with VMX and EPT. Its kernel has no driver for any disk of Bochs', so all is in the initramfs,
 # on a CD with a boot loader. Sourced by hwhost.sh; bochs.py runs the emulator.
 

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154,SC2034 # shares variables with hwhost.sh
 # What is fetched or made once and kept in build/hwhost. Sourced by hwhost.sh.
 
 # In the order in which they must be loaded. ext4 is built into the kernel.

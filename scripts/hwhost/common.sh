@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154,SC2034 # shares variables with hwhost.sh
 # Messages and the run folder. Sourced by hwhost.sh.
 
 readonly status_timeout=124 status_no_host=125

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154,SC2034 # shares variables with hwhost.sh
 # Gathers the root folder of one run and makes the disk of it. Sourced by hwhost.sh.
 
 # Folders that are mounted over in the guest: nothing can be added there.

@@ -6,5 +6,5 @@ cd "$1"
 npm ci --silent --no-audit --no-fund --ignore-scripts
 for format in cjs esm; do
     node_modules/.bin/esbuild server.mjs --bundle --minify --platform=node --log-level=error --format=$format \
-        --outfile=bundle.$([ $format = cjs ] && echo cjs || echo mjs)
+        --outfile="bundle.$([ "$format" = cjs ] && echo cjs || echo mjs)"
 done
