@@ -1,0 +1,361 @@
+// Machines: more under load, none after a while without, never more than there may be in all.
+#include <algorithm>
+#include <limits>
+
+#include "src/request/scheduler_state.hpp"
+
+namespace kvmserver::request {
+namespace {
+
+constexpr Time kSecond = 1'000'000'000;
+constexpr Time kToGo = 15 * kSecond;     // for a machine to end, or for a worker without any
+constexpr Time kToStart = 120 * kSecond; // for a machine to be ready: in an emulated host that can take a while
+constexpr Time kFirstBackoff = kSecond / 5, kLongestBackoff = 30 * kSecond;
+constexpr Time kAtOnce = kSecond; // who was ready for longer is replaced at once, and its failures are forgotten
+
+} // namespace
+
+void Scheduler::activate(Function& function) {
+    if (!function.active)
+        active_.push_back(&function);
+    function.active = true;
+}
+
+void Scheduler::make_idle(Machine& machine, Time now) {
+    machine.state = Machine::State::idle;
+    machine.last_used = now;
+    machine.worker->idle.push_back(&machine);
+}
+
+void Scheduler::not_idle(Machine& machine) {
+    if (machine.state == Machine::State::idle)
+        std::erase(machine.worker->idle, &machine);
+}
+
+// Requests wait, and no machine is free.
+void Scheduler::want_capacity(Function& function, Time now, Actions& out) {
+    if (function.queue.empty() || stopped_)
+        return;
+    Worker* const worker = function.worker;
+    if (!worker) {
+        if (!function.starting && now >= function.retry_at && take_budget(function, now, out))
+            start(function, out);
+        return;
+    }
+    if (!worker->ready)
+        return; // it may be enough: requests are shorter than a start
+    if (worker->staying() < function.scale.max && function.queue.size() > worker->count(Machine::State::starting) &&
+        take_budget(function, now, out))
+        add_machine(*worker, now, out);
+}
+
+// One more machine is allowed. False: later, when another is gone; each function that waits makes one go, however many
+// requests it has.
+bool Scheduler::take_budget(Function& function, Time now, Actions& out) {
+    if (room()) {
+        ++machine_count_;
+        return true;
+    }
+    if (!function.starved) {
+        function.starved = true;
+        starved_.push_back(function.id);
+        evict_one(now, out);
+    }
+    return false;
+}
+
+// The machine that has been idle for longest goes, whosesoever it is.
+bool Scheduler::evict_one(Time now, Actions& out) {
+    Machine* oldest = nullptr;
+    for (const auto& [id, worker] : workers_) {
+        const Function& function = *worker->function;
+        if (worker->stopping || worker->idle.empty() || (worker->staying() <= function.scale.min && !function.retired))
+            continue;
+        Machine* const first = worker->idle.front();
+        if (!oldest || first->last_used < oldest->last_used)
+            oldest = first;
+    }
+    if (oldest)
+        close(*oldest, now, out);
+    return oldest != nullptr;
+}
+
+void Scheduler::serve_starved(Time now, Actions& out) {
+    while (!starved_.empty() && room() && !stopped_) {
+        Function& function = *functions_.at(starved_.front());
+        starved_.pop_front();
+        function.starved = false;
+        want_capacity(function, now, out);
+    }
+}
+
+// Whether another function's request has waited for a machine for longer, and no machine is on its way out for it.
+bool Scheduler::should_yield(const Function& function) const {
+    if (starved_.size() <= closing_)
+        return false;
+    return std::ranges::any_of(starved_, [&](FunctionId id) {
+        const Function& other = *functions_.at(id);
+        return !other.queue.empty() &&
+               (function.queue.empty() || other.queue.front().since < function.queue.front().since);
+    });
+}
+
+// The budget for its first machine has been taken.
+void Scheduler::start(Function& function, Actions& out) {
+    auto worker = std::make_unique<Worker>();
+    worker->id = WorkerId{next_id_++};
+    worker->function = &function;
+    function.starting = worker.get();
+    ++function.workers;
+    activate(function);
+    out.push_back(StartWorker{function.id, worker->id});
+    const WorkerId id = worker->id;
+    workers_.try_emplace(id, std::move(worker));
+}
+
+void Scheduler::worker_started(WorkerId id, Time now, Actions& out) {
+    Worker& worker = *workers_.at(id);
+    Function& function = *worker.function;
+    function.starting = nullptr;
+    function.worker = &worker;
+    function.last_used = now;
+    ++function.starts;
+    add_machine(worker, now, out);
+    if (stopped_)
+        stop_worker(worker, now, out);
+    else
+        maybe_end(function, now, out);
+}
+
+// It never was ready: who waits is told, and the next try comes later.
+void Scheduler::start_failed(WorkerId id, Time now, Actions& out) {
+    Worker& worker = *workers_.at(id);
+    Function& function = *worker.function;
+    --machine_count_;
+    remove(worker);
+    count_failure(function, now);
+    refuse_all(function, Outcome::not_restored, now, out);
+    serve_starved(now, out);
+}
+
+void Scheduler::worker_exited(WorkerId id, bool as_wanted, Time now, Actions& out) {
+    const auto found = workers_.find(id);
+    if (found == workers_.end())
+        return;
+    Worker& worker = *found->second;
+    Function& function = *worker.function;
+    while (!worker.machines.empty())
+        remove(*worker.machines.back(), out);
+    const bool was_ready = worker.ready, expected = worker.stopping && as_wanted;
+    if (was_ready && now - worker.ready_at > kAtOnce)
+        function.failures = 0;
+    remove(worker);
+    if (!stopped_ && !expected) {
+        count_failure(function, now);
+        if (!was_ready)
+            refuse_all(function, Outcome::not_restored, now, out);
+        else if (now < function.retry_at)
+            refuse_all(function, Outcome::function_failing, now, out);
+        keep_minimum(function, now, out);
+    }
+    want_capacity(function, now, out);
+    serve_starved(now, out);
+}
+
+void Scheduler::count_failure(Function& function, Time now) {
+    // The first is made good at once.
+    const unsigned before = function.failures++;
+    function.retry_at = before == 0 ? now : now + std::min(kLongestBackoff, kFirstBackoff << std::min(10u, before - 1));
+    activate(function);
+}
+
+// The budget has been taken; it is given back when there will be none.
+void Scheduler::add_machine(Worker& worker, Time now, Actions& out) {
+    auto machine = std::make_unique<Machine>();
+    machine->id = MachineId{next_id_++};
+    machine->worker = &worker;
+    machine->last_used = machine->since = now;
+    worker.machines.push_back(machine.get());
+    worker.empty_since.reset();
+    out.push_back(AddMachine{worker.id, machine->id});
+    const MachineId id = machine->id;
+    machines_.try_emplace(id, std::move(machine));
+}
+
+void Scheduler::mark_closing(Machine& machine, Time now) {
+    not_idle(machine);
+    machine.state = Machine::State::closing;
+    machine.since = now;
+    ++closing_;
+}
+
+void Scheduler::close(Machine& machine, Time now, Actions& out) {
+    mark_closing(machine, now);
+    out.push_back(CloseMachine{machine.id});
+    Worker& worker = *machine.worker;
+    if (worker.staying() == 0)
+        stop_worker(worker, now, out);
+}
+
+void Scheduler::stop_worker(Worker& worker, Time now, Actions& out) {
+    if (worker.stopping)
+        return;
+    worker.stopping = true;
+    if (worker.function->worker == &worker)
+        worker.function->worker = nullptr; // the next request starts another
+    for (Machine* machine : worker.machines)
+        if (machine->state == Machine::State::idle || machine->state == Machine::State::starting)
+            mark_closing(*machine, now);
+    out.push_back(StopWorker{worker.id});
+}
+
+void Scheduler::machine_gone(MachineId id, Time now, Actions& out) {
+    const auto found = machines_.find(id);
+    if (found == machines_.end())
+        return;
+    Worker& worker = *found->second->worker;
+    const bool closed = found->second->state == Machine::State::closing;
+    remove(*found->second, out);
+    if (worker.machines.empty()) {
+        worker.empty_since = now;
+        if (closed)
+            stop_worker(worker, now, out); // else it is ending by itself
+    }
+    serve_starved(now, out);
+}
+
+void Scheduler::remove(Machine& machine, Actions& out) {
+    not_idle(machine);
+    if (machine.state == Machine::State::closing)
+        --closing_;
+    if (machine.request)
+        finish(machine, true, out);
+    --machine_count_;
+    std::erase(machine.worker->machines, &machine);
+    machines_.erase(MachineId{machine.id});
+}
+
+void Scheduler::remove(Worker& worker) {
+    Function& function = *worker.function;
+    --function.workers;
+    if (function.worker == &worker)
+        function.worker = nullptr;
+    if (function.starting == &worker)
+        function.starting = nullptr;
+    workers_.erase(WorkerId{worker.id});
+}
+
+// A version without routes goes when it has finished what it has.
+void Scheduler::maybe_end(Function& function, Time now, Actions& out) {
+    if (function.retired && function.queue.empty() && function.in_flight == 0 && function.worker)
+        stop_worker(*function.worker, now, out);
+}
+
+void Scheduler::keep_minimum(Function& function, Time now, Actions& out) {
+    const unsigned min = std::min(function.scale.min, function.scale.max);
+    if (min == 0 || function.retired || stopped_)
+        return;
+    activate(function);
+    Worker* const worker = function.worker;
+    if (!worker) {
+        if (!function.starting && now >= function.retry_at && room()) {
+            ++machine_count_;
+            start(function, out);
+        }
+        return;
+    }
+    while (worker->ready && worker->staying() < min && room()) {
+        ++machine_count_;
+        add_machine(*worker, now, out);
+    }
+}
+
+void Scheduler::expire(Function& function, Time now, Time& next, Actions& out) {
+    while (!function.queue.empty() && function.queue.front().deadline != 0) {
+        const Time deadline = function.queue.front().deadline;
+        if (deadline > now) {
+            next = std::min(next, deadline);
+            return;
+        }
+        out.push_back(Refuse{.request = dequeue(function), .function = function.id, .why = Outcome::queue_timeout});
+    }
+}
+
+void Scheduler::give_up_idle(Function& function, Time now, Time& next, Actions& out) {
+    Worker* const worker = function.worker;
+    if (!worker || !worker->ready || !function.queue.empty())
+        return;
+    const Time idle = function.scale.idle_ns;
+    const unsigned min = function.retired ? 0 : function.scale.min;
+    if (min == 0 && function.in_flight == 0) {
+        if (now >= function.last_used + idle)
+            return stop_worker(*worker, now, out);
+        next = std::min(next, function.last_used + idle);
+    }
+    // Machines beyond what the load needs now; the front is the one that was used longest ago.
+    for (std::size_t staying = worker->staying(); staying > std::max(1u, min) && !worker->idle.empty(); --staying) {
+        Machine& oldest = *worker->idle.front();
+        if (now < oldest.last_used + idle) {
+            next = std::min(next, oldest.last_used + idle);
+            return;
+        }
+        close(oldest, now, out);
+    }
+}
+
+// A machine that was told to go counts until it is gone, one that never is ready from its beginning: one that stays
+// would keep its place from others.
+void Scheduler::kill_stuck(Worker& worker, Time now, Time& next, Actions& out) {
+    if (worker.killed)
+        return;
+    Time latest = std::numeric_limits<Time>::max();
+    if (worker.empty_since)
+        latest = *worker.empty_since + kToGo;
+    for (const Machine* machine : worker.machines)
+        if (machine->state == Machine::State::closing)
+            latest = std::min(latest, machine->since + kToGo);
+        else if (machine->state == Machine::State::starting)
+            latest = std::min(latest, machine->since + kToStart);
+    if (now < latest) {
+        next = std::min(next, latest);
+        return;
+    }
+    worker.killed = true;
+    out.push_back(KillWorker{worker.id});
+}
+
+Time Scheduler::tick(Time now, Actions& out) {
+    Time next = std::numeric_limits<Time>::max();
+    for (const auto& [id, worker] : workers_)
+        kill_stuck(*worker, now, next, out);
+    for (std::size_t i = 0; i < active_.size(); ++i) { // more may be added meanwhile
+        Function& function = *active_[i];
+        expire(function, now, next, out);
+        maybe_end(function, now, out);
+        give_up_idle(function, now, next, out);
+        if (now < function.retry_at) {
+            next = std::min(next, function.retry_at);
+        } else {
+            keep_minimum(function, now, out);
+            want_capacity(function, now, out);
+        }
+    }
+    std::erase_if(active_, [now](Function* function) {
+        const bool rests = function->workers == 0 && function->queue.empty() && now >= function->retry_at &&
+                           (function->retired || function->scale.min == 0);
+        function->active = !rests;
+        return rests;
+    });
+    return next;
+}
+
+void Scheduler::stop(Time now, Actions& out) {
+    stopped_ = true;
+    for (const auto& [id, function] : functions_)
+        refuse_all(*function, Outcome::stopped, now, out);
+    for (const auto& [id, worker] : workers_)
+        if (worker.get() != worker->function->starting)
+            stop_worker(*worker, now, out);
+}
+
+} // namespace kvmserver::request

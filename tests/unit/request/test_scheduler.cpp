@@ -1,0 +1,473 @@
+#include <random>
+
+#include "tests/catch.hpp"
+#include "tests/unit/request/owner.hpp"
+
+using namespace kvmserver::request;
+using kvmserver::request::test::Owner;
+
+namespace {
+
+constexpr Time kSecond = 1'000'000'000;
+using State = Owner::RequestState;
+using MachineState = Owner::MachineState;
+
+WorkerId only_worker(const Owner& owner) {
+    REQUIRE(owner.workers.size() == 1);
+    return owner.workers.begin()->first;
+}
+
+// A function's worker with as many machines as wait for it, all clean.
+void start_all(Owner& owner) {
+    for (auto [id, worker] : std::map(owner.workers))
+        if (!worker.started)
+            owner.started(id);
+    for (const MachineId id : owner.machines_in(MachineState::starting))
+        owner.ready(id);
+}
+
+} // namespace
+
+TEST_CASE("the first request starts a worker and has its first machine") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 2, .idle_ns = kSecond, .queue = 4});
+    const RequestId request = owner.ask(function);
+    CHECK(owner.requests[request].state == State::waiting);
+    CHECK(owner.scheduler.live(function, owner.now).state == Scheduler::Live::State::starting);
+    owner.started(only_worker(owner));
+    REQUIRE(owner.machines.size() == 1);
+    const MachineId machine = owner.machines.begin()->first;
+    owner.ready(machine);
+    CHECK(owner.requests[request].state == State::in_machine);
+    CHECK_FALSE(owner.scheduler.quiet());
+    owner.ready(machine);
+    CHECK(owner.requests[request].state == State::finished);
+    CHECK(owner.scheduler.quiet());
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("a request goes to the machine that was used last: its memory is warm") {
+    Owner owner;
+    const FunctionId function = owner.add({.min = 2, .max = 2, .idle_ns = 100 * kSecond, .queue = 4});
+    owner.adopt(function);
+    start_all(owner);
+    start_all(owner);
+    REQUIRE(owner.machines_in(MachineState::idle).size() == 2);
+    const MachineId warm = *owner.requests[owner.ask(function)].machine;
+    for (int i = 0; i < 5; ++i) {
+        owner.ready(warm);
+        owner.now += 1000;
+        CHECK(owner.requests[owner.ask(function)].machine == warm);
+    }
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("a queue holds what it may, and not for longer than it may") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 1, .idle_ns = kSecond, .queue = 2, .queue_ns = 3 * kSecond});
+    const RequestId served = owner.ask(function);
+    start_all(owner);
+    REQUIRE(owner.requests[served].state == State::in_machine);
+    const RequestId first = owner.ask(function);
+    owner.now += kSecond;
+    const RequestId second = owner.ask(function), third = owner.ask(function);
+    REQUIRE(owner.requests[third].state == State::refused);
+    CHECK(owner.requests[third].refusal->why == Outcome::queue_full);
+    CHECK(owner.requests[third].refusal->all_busy);
+    CHECK(owner.requests[third].refusal->waiting == 2);
+    owner.now += 2 * kSecond - 1;
+    owner.tick();
+    CHECK(owner.requests[first].state == State::waiting);
+    CHECK(owner.next == owner.now + 1);
+    owner.now += 1;
+    owner.tick();
+    REQUIRE(owner.requests[first].state == State::refused);
+    CHECK(owner.requests[first].refusal->why == Outcome::queue_timeout);
+    CHECK(owner.requests[second].state == State::waiting);
+    // Who has gone makes room, and gets no machine.
+    owner.abandon(second);
+    const RequestId last = owner.ask(function);
+    owner.ready(owner.machines.begin()->first);
+    CHECK(owner.requests[last].state == State::in_machine);
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("without a queue: refused while all are busy, not while the first machine is being made") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 2, .idle_ns = kSecond, .queue = 0});
+    owner.ask(function);
+    owner.ask(function);
+    CHECK(owner.count(State::waiting) == 2);
+    owner.ask(function); // as many wait as there could be machines
+    CHECK(owner.count(State::refused) == 1);
+    start_all(owner);
+    start_all(owner);
+    CHECK(owner.count(State::in_machine) == 2);
+    owner.ask(function);
+    CHECK(owner.count(State::refused) == 2);
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("scarce machines: who waits longer gets one of a function that has idle ones, or in its turn") {
+    Owner owner(2);
+    const FunctionId a = owner.add({.max = 2, .idle_ns = 100 * kSecond, .queue = 8});
+    const FunctionId b = owner.add({.max = 2, .idle_ns = 100 * kSecond, .queue = 8});
+    owner.ask(a);
+    owner.ask(a);
+    start_all(owner);
+    start_all(owner);
+    REQUIRE(owner.count(State::in_machine) == 2);
+    const RequestId of_b = owner.ask(b);
+    owner.now += kSecond;
+    const RequestId of_a = owner.ask(a);
+    CHECK(owner.workers.size() == 1); // there is no place for another
+    owner.ready(owner.machines_in(MachineState::busy).front());
+    CHECK(owner.requests[of_a].state == State::waiting); // b's came first
+    const std::vector<MachineId> closing = owner.machines_in(MachineState::closing);
+    REQUIRE(closing.size() == 1);
+    owner.gone(closing.front());
+    start_all(owner);
+    CHECK(owner.requests[of_b].state == State::in_machine);
+    CHECK(owner.scheduler.machines() == 2);
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("idle machines are given up, but for the minimum; a version without routes keeps none") {
+    Owner owner;
+    const FunctionId function = owner.add({.min = 1, .max = 4, .idle_ns = 10 * kSecond, .queue = 8});
+    owner.adopt(function);
+    for (int i = 0; i < 4; ++i)
+        owner.ask(function);
+    for (int i = 0; i < 4; ++i)
+        start_all(owner);
+    REQUIRE(owner.count(State::in_machine) == 4);
+    for (const MachineId id : owner.machines_in(MachineState::busy))
+        owner.ready(id);
+    owner.now += 10 * kSecond;
+    owner.tick();
+    CHECK(owner.machines_in(MachineState::closing).size() == 3);
+    for (const MachineId id : owner.machines_in(MachineState::closing))
+        owner.gone(id);
+    owner.now += 100 * kSecond;
+    owner.tick();
+    CHECK(owner.machines_in(MachineState::idle).size() == 1);
+    CHECK_FALSE(owner.scheduler.forget(function));
+    owner.retire(function);
+    CHECK(owner.workers[only_worker(owner)].stopped);
+    owner.gone(owner.machines.begin()->first);
+    owner.exits(only_worker(owner), true);
+    CHECK(owner.scheduler.machines() == 0);
+    CHECK(owner.scheduler.forget(function));
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("a worker that dies is replaced at once, then more and more slowly; requests are told meanwhile") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 1, .idle_ns = 100 * kSecond, .queue = 8});
+    owner.ask(function);
+    std::vector<Time> pauses;
+    for (int i = 0; i < 12; ++i) {
+        start_all(owner);
+        owner.exits(only_worker(owner), false);
+        REQUIRE(owner.workers.empty());
+        owner.tick();
+        const RequestId refused = owner.ask(function);
+        if (owner.requests[refused].state == State::waiting) {
+            pauses.push_back(0);
+            continue;
+        }
+        REQUIRE(owner.requests[refused].refusal->why == Outcome::function_failing);
+        CHECK(owner.requests[refused].refusal->failures == static_cast<unsigned>(i) + 1);
+        pauses.push_back(owner.requests[refused].refusal->retry_ns);
+        owner.now += pauses.back();
+        owner.ask(function);
+    }
+    const std::vector<Time> want{0,
+                                 kSecond / 5,
+                                 2 * kSecond / 5,
+                                 4 * kSecond / 5,
+                                 8 * kSecond / 5,
+                                 16 * kSecond / 5,
+                                 32 * kSecond / 5,
+                                 64 * kSecond / 5,
+                                 128 * kSecond / 5,
+                                 30 * kSecond,
+                                 30 * kSecond,
+                                 30 * kSecond};
+    CHECK(pauses == want);
+    // One that lived for a while is replaced at once again.
+    start_all(owner);
+    owner.now += 2 * kSecond;
+    owner.exits(only_worker(owner), false);
+    owner.ask(function);
+    CHECK(owner.workers.size() == 1);
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("who waits when a worker dies gets the next one, without having to ask") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 1, .idle_ns = 100 * kSecond, .queue = 8});
+    const RequestId inside = owner.ask(function);
+    start_all(owner);
+    const RequestId waits = owner.ask(function);
+    owner.exits(only_worker(owner), false);
+    CHECK(owner.requests[inside].state == State::died);
+    CHECK(owner.requests[waits].state == State::waiting);
+    start_all(owner);
+    CHECK(owner.requests[waits].state == State::in_machine);
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("a worker is not given up for idleness while somebody waits for its next machine") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 1, .idle_ns = kSecond, .queue = 8});
+    owner.ask(function);
+    start_all(owner);
+    owner.ready(owner.machines.begin()->first);
+    owner.gone(owner.machines.begin()->first); // of its own will
+    owner.ask(function);
+    REQUIRE(owner.machines_in(MachineState::starting).size() == 1);
+    owner.now += 2 * kSecond;
+    owner.tick();
+    CHECK_FALSE(owner.workers[only_worker(owner)].stopped);
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("what does not end, or never begins, is killed after a while") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 1, .idle_ns = kSecond, .queue = 8});
+    owner.ask(function);
+    owner.started(only_worker(owner));
+    owner.now += 119 * kSecond;
+    owner.tick();
+    CHECK_FALSE(owner.workers[only_worker(owner)].killed);
+    owner.now = owner.next;
+    owner.tick();
+    CHECK(owner.workers[only_worker(owner)].killed);
+    owner.exits(only_worker(owner), false);
+    CHECK(owner.requests.begin()->second.refusal->why == Outcome::not_restored);
+
+    owner.now += 100 * kSecond;
+    owner.ask(function);
+    start_all(owner);
+    owner.ready(owner.machines_in(MachineState::busy).front());
+    owner.now += kSecond;
+    owner.tick(); // idle: it is to stop
+    REQUIRE(owner.workers[only_worker(owner)].stopped);
+    owner.now += 15 * kSecond;
+    owner.tick();
+    CHECK(owner.workers[only_worker(owner)].killed);
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("a machine that says twice that it is clean is not believed") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 1, .idle_ns = kSecond, .queue = 8});
+    owner.ask(function);
+    start_all(owner);
+    const MachineId machine = owner.machines.begin()->first;
+    owner.ready(machine);
+    Actions out;
+    CHECK_FALSE(owner.scheduler.machine_ready(machine, owner.now, out));
+    CHECK(out.empty());
+    CHECK(owner.wrong.empty());
+}
+
+namespace {
+
+// One after the other at random, as long as there is something that could happen.
+class Chance {
+public:
+    Chance(Owner& owner, unsigned seed) : owner_(owner), random_(seed) {}
+
+    void event(const std::vector<FunctionId>& functions) {
+        owner_.now += below(4) ? below(1'000'000) : below(static_cast<unsigned>(kSecond / 4));
+        switch (below(20)) {
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4:
+        case 5: owner_.ask(pick(functions)); break;
+        case 6: {
+            const auto at =
+                std::next(owner_.requests.begin(), below(static_cast<unsigned>(owner_.requests.size()) + 1));
+            if (at != owner_.requests.end())
+                owner_.abandon(at->first);
+            break;
+        }
+        case 7:
+        case 8:
+        case 9: {
+            std::vector<WorkerId> pending;
+            for (const auto& [id, worker] : owner_.workers)
+                if (!worker.started)
+                    pending.push_back(id);
+            if (pending.empty())
+                break;
+            if (below(8))
+                owner_.started(pick(pending));
+            else
+                owner_.start_fails(pick(pending));
+            break;
+        }
+        case 10:
+        case 11:
+        case 12:
+        case 13:
+            in_state(MachineState::busy, [&](MachineId id) {
+                if (below(16))
+                    owner_.ready(id);
+                else
+                    owner_.not_assigned(id);
+            });
+            break;
+        case 14: in_state(MachineState::starting, [&](MachineId id) { owner_.ready(id); }); break;
+        case 15: in_state(MachineState::closing, [&](MachineId id) { owner_.gone(id); }); break;
+        case 16: { // a worker ends by itself, or as it was to
+            std::vector<WorkerId> there;
+            for (const auto& [id, worker] : owner_.workers)
+                if (worker.started && (worker.stopped || worker.killed || below(10) == 0))
+                    there.push_back(id);
+            if (!there.empty())
+                owner_.exits(pick(there), below(4) != 0);
+            break;
+        }
+        case 17: owner_.tick(); break;
+        case 18: {
+            const FunctionId function = pick(functions);
+            if (below(3))
+                owner_.adopt(function);
+            else
+                owner_.retire(function);
+            break;
+        }
+        case 19:
+            if (below(4) == 0) // a machine ends by itself
+                in_state(below(2) ? MachineState::idle : MachineState::starting,
+                         [&](MachineId id) { owner_.gone(id); });
+            break;
+        }
+    }
+
+private:
+    unsigned below(unsigned end) { return static_cast<unsigned>(random_() % end); }
+    template <class T>
+    T pick(const std::vector<T>& from) {
+        return from[below(static_cast<unsigned>(from.size()))];
+    }
+    template <class Action>
+    void in_state(MachineState state, const Action& action) {
+        if (const std::vector<MachineId> there = owner_.machines_in(state); !there.empty())
+            action(pick(there));
+    }
+
+    Owner& owner_;
+    std::mt19937 random_;
+};
+
+// What must hold whenever nothing is happening.
+void check(const Owner& owner, const std::vector<FunctionId>& functions) {
+    for (const std::string& what : owner.wrong)
+        FAIL(what);
+    std::uint64_t pending = 0;
+    for (const auto& [id, worker] : owner.workers)
+        pending += !worker.started;
+    REQUIRE(owner.scheduler.machines() == owner.machines.size() + pending);
+    if (owner.scheduler.max_machines() != 0)
+        REQUIRE(owner.scheduler.machines() <= owner.scheduler.max_machines());
+    REQUIRE(owner.scheduler.quiet() == (owner.count(State::waiting) + owner.count(State::in_machine) == 0));
+    for (const FunctionId function : functions) {
+        std::uint64_t idle = 0, staying = 0, waiting = 0;
+        for (const auto& [id, machine] : owner.machines)
+            if (const auto worker = owner.workers.at(machine.worker);
+                worker.function == function && !worker.stopped && machine.state != MachineState::closing) {
+                ++staying;
+                idle += machine.state == MachineState::idle;
+            }
+        for (const auto& [id, request] : owner.requests)
+            waiting += request.function == function && request.state == State::waiting;
+        REQUIRE(staying <= owner.scales.at(function).max);
+        REQUIRE((idle == 0 || waiting == 0)); // nobody waits for what is there
+        REQUIRE(waiting <= std::max(owner.scales.at(function).queue, owner.scales.at(function).max));
+    }
+}
+
+// Everything that was begun goes on to its end.
+void settle(Owner& owner) {
+    for (const auto& [id, worker] : std::map(owner.workers))
+        if (!worker.started)
+            owner.started(id);
+    for (const MachineState state : {MachineState::starting, MachineState::busy})
+        for (const MachineId id : owner.machines_in(state))
+            if (owner.machines.contains(id) && owner.machines[id].state == state)
+                owner.ready(id);
+    for (const MachineId id : owner.machines_in(MachineState::closing))
+        owner.gone(id);
+    for (const auto& [id, worker] : std::map(owner.workers))
+        if (worker.killed || worker.stopped) {
+            const bool empty = std::none_of(owner.machines.begin(), owner.machines.end(),
+                                            [id = id](const auto& machine) { return machine.second.worker == id; });
+            if (worker.killed || empty)
+                owner.exits(id, worker.stopped);
+        }
+    owner.now += kSecond;
+    owner.tick();
+}
+
+} // namespace
+
+TEST_CASE("10,000 random events: no request is lost, doubled, or answered by a machine that is not clean") {
+    for (unsigned seed = 0; seed < 24; ++seed) {
+        INFO("seed " << seed);
+        Owner owner(seed % 3 == 0 ? 0 : seed % 3 == 1 ? 3 : 8);
+        std::vector<FunctionId> functions;
+        functions.push_back(owner.add({.max = 1, .idle_ns = kSecond, .queue = 0}));
+        functions.push_back(owner.add({.max = 4, .idle_ns = kSecond / 10, .queue = 16, .queue_ns = kSecond}));
+        functions.push_back(owner.add({.min = 1, .max = 2, .idle_ns = kSecond, .queue = 3, .queue_ns = kSecond / 3}));
+        functions.push_back(owner.add({.min = 2, .max = 3, .idle_ns = 0, .queue = 100}));
+        Chance chance(owner, seed);
+        for (int i = 0; i < 10'000; ++i) {
+            chance.event(functions);
+            if (i % 7 == 0)
+                check(owner, functions);
+            std::erase_if(owner.requests, [](const auto& entry) {
+                return entry.second.state != State::waiting && entry.second.state != State::in_machine;
+            });
+        }
+        check(owner, functions);
+        for (int i = 0; i < 200 && !owner.scheduler.quiet(); ++i)
+            settle(owner);
+        check(owner, functions);
+        REQUIRE(owner.scheduler.quiet()); // nobody waits for ever
+        for (const FunctionId function : functions)
+            owner.retire(function);
+        for (int i = 0; i < 200 && !owner.workers.empty(); ++i)
+            settle(owner);
+        REQUIRE(owner.workers.empty());
+        REQUIRE(owner.scheduler.machines() == 0);
+        for (const FunctionId function : functions)
+            REQUIRE(owner.scheduler.forget(function));
+    }
+}
+
+TEST_CASE("when the server ends, who waits is told, who is in a machine is served") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 1, .idle_ns = kSecond, .queue = 8});
+    const RequestId inside = owner.ask(function);
+    start_all(owner);
+    const RequestId waits = owner.ask(function);
+    owner.stop();
+    CHECK(owner.requests[waits].refusal->why == Outcome::stopped);
+    CHECK(owner.requests[owner.ask(function)].refusal->why == Outcome::stopped);
+    CHECK(owner.requests[inside].state == State::in_machine);
+    owner.ready(owner.machines.begin()->first);
+    CHECK(owner.requests[inside].state == State::finished);
+    owner.now += 15 * kSecond;
+    owner.tick(); // its machine is to go, too
+    CHECK(owner.workers[only_worker(owner)].killed);
+    owner.gone(owner.machines.begin()->first);
+    owner.exits(only_worker(owner), true);
+    CHECK(owner.scheduler.workers() == 0);
+    CHECK(owner.wrong.empty());
+}
