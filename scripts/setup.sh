@@ -9,7 +9,7 @@ set -euo pipefail
 build_packages=(
     g++ cmake ninja-build pkg-config git
     libcurl4-openssl-dev libsqlite3-dev libzstd-dev libcli11-dev nlohmann-json3-dev libfmt-dev
-    libxxhash-dev libseccomp-dev libspdlog-dev libssl-dev libtomlplusplus-dev catch2
+    libxxhash-dev libseccomp-dev libssl-dev libtomlplusplus-dev catch2
     libboost1.81-dev libboost-context1.81-dev libzydis-dev
     libcurl4 python3 curl ca-certificates
     dpkg-dev file  # the .deb

@@ -9,7 +9,7 @@
 
 namespace tinykvm {
 
-// Exit codes of the command line (shared/CLI.md).
+// Exit codes of the command line (README.md).
 enum class ExitCode : int {
     ok = 0,
     failure = 1,

@@ -1,7 +1,7 @@
 // The CPUID that a guest sees: the host CPU's own, limited to what XCR0 enables and to what works inside a machine.
 //
 // KVM_GET_SUPPORTED_CPUID alone would do on hardware, but PVM hides SSE3 and all later vector extensions there
-// although they execute (shared/KVM_HOSTS.md).
+// although they execute (docs/HOSTS.md).
 #pragma once
 #include <cstdint>
 #include <optional>

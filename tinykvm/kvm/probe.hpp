@@ -1,4 +1,4 @@
-// What kind of KVM host this is, found out by running a tiny machine once per process (shared/KVM_HOSTS.md).
+// What kind of KVM host this is, found out by running a tiny machine once per process (docs/HOSTS.md).
 #pragma once
 #include <string>
 

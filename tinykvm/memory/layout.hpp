@@ -6,7 +6,7 @@
 //   0x0000'7fef'f000'0000  main stack (grows down from here)
 //   0x0000'7ff0'0000'0000  guest kernel region: nothing of the program may be mapped here
 //
-// The upper half is not used: PVM hosts keep most of it for themselves (shared/KVM_HOSTS.md).
+// The upper half is not used: PVM hosts keep most of it for themselves (docs/HOSTS.md).
 #pragma once
 #include <cstdint>
 
