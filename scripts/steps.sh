@@ -100,7 +100,7 @@ for program in json.load(open(sys.argv[1])):
         print(program["argv"][0])' "$root/build/functions/programs.json")
         adds+=(--add "$node")
     fi
-    scripts/hwhost.sh --vendor "$vendor" --timeout "${EMULATED_LIMIT:-1500}" --with-python --cwd "$root" \
+    scripts/hwhost.sh --vendor "$vendor" --timeout "${EMULATED_LIMIT:-1700}" --with-python --cwd "$root" \
         --env "KVMSERVER_BUILD=$build" --env "E2E_SLOWNESS=$(slowness_of "$vendor")" \
         --env "ODD_EXITS=${ODD_EXITS:-3}" --env "ODD_KINDS=${ODD_KINDS:-}" "${adds[@]}" \
         --add "$root/build/functions/programs.json" --add "$root/functions/check.py" \

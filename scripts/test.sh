@@ -33,7 +33,7 @@ emulated_chain() {
         return
     fi
     step_function hwhost-machine 1000 emulated_machine amd "$results/hwhost-machine.xml"
-    step_function hwhost 1300 emulated_e2e amd "$results/hwhost.xml" \
+    step_function hwhost 1700 emulated_e2e amd "$results/hwhost.xml" \
         c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http tests/e2e
     step_function intel 900 emulated_e2e intel "$results/intel.xml" c-epoll,rust-tokio-multi tests/e2e/test_hosts.py
     while [[ ! -e $results/sanitized-build.status ]]; do sleep 1; done # by the other chain, long before
