@@ -17,7 +17,6 @@ ExitCode exit_code_of_reply(unsigned http_status, std::string_view code) {
     case 404: return ExitCode::not_found;
     case 409:
     case 412: return ExitCode::conflict;
-    case 502:
     case 503:
     case 504: return ExitCode::unreachable;
     default: return http_status >= 400 && http_status < 500 ? ExitCode::usage : ExitCode::failure;

@@ -59,7 +59,7 @@ TEST_CASE("an examiner that does not answer as it should") {
     };
     said("gone at once", "its examiner exited with status 3");
     said("exits", "its examiner exited with status 3");
-    said("crashes", "its examiner was killed by signal 11");
+    said("crashes", "its examiner was killed by signal 6");
     said("out of time", "it takes too much time");
     said("nonsense", "its examiner does not do what it is asked");
     said("no facts", "what was found out about it is not sound");

@@ -11,9 +11,10 @@ TEST_CASE("a refused command's exit code says whose turn it is") {
     CHECK(exit_code_of_reply(401, "") == ExitCode::not_permitted);
     CHECK(exit_code_of_reply(404, "not-found") == ExitCode::not_found);
     CHECK(exit_code_of_reply(412, "changed") == ExitCode::conflict);
-    for (const unsigned there_is_nobody : {502u, 503u, 504u})
+    for (const unsigned there_is_nobody : {503u, 504u})
         CHECK(exit_code_of_reply(there_is_nobody, "") == ExitCode::unreachable);
     CHECK(exit_code_of_reply(507, "disk-full") == ExitCode::failure);
+    CHECK(exit_code_of_reply(502, "program-failed") == ExitCode::failure); // a function's own doing, of `invoke`
     CHECK(exit_code_of_reply(302, "") == ExitCode::failure);
     // What the problem says goes first.
     CHECK(exit_code_of_reply(422, "bad-snapshot") == ExitCode::bad_snapshot);
