@@ -132,7 +132,7 @@ private:
         Actions actions;
         event(actions);
         for (const Action& action : actions)
-            std::visit([this](const auto& what) { carry_out(what); }, action);
+            std::visit([this](const auto& what) { this->carry_out(what); }, action);
     }
     void must(bool holds, const char* what) {
         if (!holds)
