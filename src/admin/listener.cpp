@@ -106,7 +106,13 @@ private:
         address_ += fmt::format("{}{}://{}", address_.empty() ? "" : " ", tls ? "https" : "http", actual);
     }
 
-    void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override {
+    std::unique_ptr<http::Lease> connect(const http::RequestInfo& request,
+                                         std::shared_ptr<http::RequestWaiter> waiter) override {
+        take(request, *waiter);
+        return nullptr;
+    }
+
+    void take(const http::RequestInfo& request, http::Waiter& waiter) {
         Request asked;
         asked.id = request.request_id;
         asked.peer = trusted_user(request.client_ip);
@@ -115,16 +121,16 @@ private:
         {
             const std::lock_guard lock(mutex_);
             if (running_[local] >= options_.most_requests)
-                return waiter->failed({request::Outcome::queue_full, 503, "busy",
-                                       fmt::format("{} requests are being answered already", running_[local]),
-                                       "try again", 1});
+                return waiter.failed({request::Outcome::queue_full, 503, "busy",
+                                      fmt::format("{} requests are being answered already", running_[local]),
+                                      "try again", 1});
             ++running_[local];
         }
         int pair[2];
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
             ended(local);
-            return waiter->failed({request::Outcome::no_socket, 503, "no-descriptors",
-                                   "the server has no more descriptors", "try again", 1});
+            return waiter.failed({request::Outcome::no_socket, 503, "no-descriptors",
+                                  "the server has no more descriptors", "try again", 1});
         }
         UniqueFd theirs(pair[0]), ours(pair[1]);
         try {
@@ -134,10 +140,10 @@ private:
             }).detach();
         } catch (const std::system_error&) {
             ended(local);
-            return waiter->failed(
+            return waiter.failed(
                 {request::Outcome::no_socket, 503, "no-threads", "the server has no more threads", "try again", 1});
         }
-        waiter->connected(std::move(theirs), nullptr);
+        waiter.connected(std::move(theirs));
     }
 
     void answer(UniqueFd socket, Request& request) {

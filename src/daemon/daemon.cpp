@@ -27,7 +27,7 @@ using namespace tinykvm;
 namespace {
 
 constexpr int kLookMs = 100; // how soon a deploy by another process is seen
-// All together, and the 5 s of the supervisor for its processes, in less than packaging's TimeoutStopSec.
+// All together, and the 5 s of the pool for its workers, in less than packaging's TimeoutStopSec.
 constexpr std::chrono::seconds kDrainPatience{30}, kLastPatience{3};
 
 // `said`: what went wrong the last time; that is not told again.

@@ -19,10 +19,10 @@ std::optional<std::uint64_t> least(const std::optional<std::uint64_t>& a, const 
 
 } // namespace
 
-FunctionTable::FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs, const Defaults& defaults,
+FunctionTable::FunctionTable(store::Store& store, WorkerPool& pool, LogStore& logs, const Defaults& defaults,
                              std::function<std::shared_ptr<const CeilingsFile>()> ceilings,
                              std::function<void(const std::string&)> note)
-    : store_(store), supervisor_(supervisor), logs_(logs), defaults_(defaults), ceilings_(std::move(ceilings)),
+    : store_(store), pool_(pool), logs_(logs), defaults_(defaults), ceilings_(std::move(ceilings)),
       note_(std::move(note)) {
     table_.store(std::make_shared<RoutingTable>());
 }
@@ -64,10 +64,10 @@ void FunctionTable::refresh(bool anyhow) {
     shares_ = std::move(shares);
     for (const auto& [key, entry] : known_)
         if (const auto old = before.find(key); old == before.end() || old->second.target != entry.target)
-            supervisor_.adopt(entry.target);
+            pool_.adopt(entry.target);
     for (const auto& [key, entry] : before)
         if (const auto now = known_.find(key); now == known_.end() || now->second.target != entry.target)
-            supervisor_.retire(entry.target);
+            pool_.retire(entry.target);
     for (const auto& [identity, destination] : std::exchange(functions_, std::move(functions)))
         if (!functions_.contains(identity))
             logs_.forget(identity.first);
@@ -186,7 +186,7 @@ std::shared_ptr<Target> FunctionTable::target(const std::string& function, std::
             return entry.target;
     const Known entry = read_version(function, version);
     const auto target = make_target(function, version, entry, values_of(function, entry), ceilings_of(function, entry));
-    supervisor_.retire(target); // its process goes when the request is over
+    pool_.retire(target); // its process goes when the request is over
     return target;
 }
 

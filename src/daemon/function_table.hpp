@@ -9,7 +9,7 @@
 
 #include "src/ceilings/file.hpp"
 #include "src/daemon/routing.hpp"
-#include "src/daemon/supervisor.hpp"
+#include "src/daemon/worker_pool.hpp"
 #include "src/store/functions.hpp"
 #include "tinykvm/base/shared_value.hpp"
 
@@ -25,7 +25,7 @@ class FunctionTable {
 public:
     // `note` gets one line of what cannot be served. All must outlive it.
     // `ceilings`: those in force, for each look at the store.
-    FunctionTable(store::Store& store, Supervisor& supervisor, LogStore& logs, const Defaults& defaults,
+    FunctionTable(store::Store& store, WorkerPool& pool, LogStore& logs, const Defaults& defaults,
                   std::function<std::shared_ptr<const CeilingsFile>()> ceilings,
                   std::function<void(const std::string&)> note);
 
@@ -66,7 +66,7 @@ private:
                                         Values values, const std::vector<Ceilings>& ceilings);
 
     store::Store& store_;
-    Supervisor& supervisor_;
+    WorkerPool& pool_;
     LogStore& logs_;
     const Defaults defaults_;
     const std::function<std::shared_ptr<const CeilingsFile>()> ceilings_;

@@ -24,10 +24,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::uint64_t us_since(Clock::time_point then) {
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - then).count());
+std::uint64_t us_between(Clock::time_point begin, Clock::time_point end) {
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(end - begin).count());
 }
+
+std::uint64_t us_since(Clock::time_point then) { return us_between(then, Clock::now()); }
 
 void check(const InvokeRequest& request) {
     const auto fits = [](std::string_view text, bool spaces) {
@@ -147,8 +148,10 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     reply.request_id = http::Ids().request_id();
     const OwnRequests::Running running(own_requests_);
     const auto& waiter = running.request;
-    supervisor_.submit(target, reply.request_id, "127.0.0.1", waiter);
-    std::string bytes, problem;
+    const std::string sent = bytes_of(request);
+    const std::unique_ptr<JobLease> lease =
+        pool_.submit(target, {.request_id = reply.request_id, .client_ip = "127.0.0.1", .opening = sent}, waiter);
+    std::string bytes;
     AccessRecord record;
     using request::Outcome;
     Outcome outcome = Outcome::ok;
@@ -169,10 +172,16 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     } else if (waiter->problem) {
         fail(*waiter->problem);
     } else {
-        reply.queue_us = us_since(begin);
-        const std::string sent = bytes_of(request);
         record.bytes_in = sent.size();
-        const std::string code = exchange(waiter->socket(), sent, request.most_bytes + 65536, deadline, bytes);
+        std::string code;
+        const std::uint64_t most = request.most_bytes + 65536;
+        if (waiter->reply) {
+            bytes = std::move(*waiter->reply);
+            code = bytes.size() > most ? "reply-too-large" : "";
+        } else {
+            code = exchange(waiter->socket(), waiter->opening_delivered ? std::string_view() : sent, most, deadline,
+                            bytes);
+        }
         record.bytes_out = bytes.size();
         if (waiter->cut_off())
             fail(stopping);
@@ -182,11 +191,13 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
             fail({Outcome::bad_reply, 502, code, "the reply is larger than what may be passed on here",
                   "ask the public address"});
         else if (!code.empty() || !understand(bytes, request.method == "HEAD", reply))
-            fail(waiter->lease->failure().value_or(request::problem_for(Outcome::bad_reply)));
+            fail(lease->failure().value_or(request::problem_for(Outcome::bad_reply)));
         waiter->close();
-        reply.exec_us = us_since(begin) - reply.queue_us;
     }
     reply.total_us = us_since(begin);
+    const Clock::time_point began = Clock::time_point(std::chrono::nanoseconds(lease->began_ns()));
+    reply.queue_us = began > begin ? std::min(reply.total_us, us_between(begin, began)) : reply.total_us;
+    reply.exec_us = reply.total_us - reply.queue_us;
     record.ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();
@@ -199,13 +210,11 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     record.queue_us = reply.queue_us;
     record.exec_us = reply.exec_us;
     record.total_us = reply.total_us;
-    const auto* lease = static_cast<const JobLease*>(waiter->lease.get());
-    count(record, outcome, lease ? lease->job().get() : nullptr);
-    if (lease) {
-        reply.cold = lease->job()->cold;
-        reply.restore_us = lease->job()->restore_us;
-        supervisor_.record(lease->job(), std::move(record));
-    }
+    const std::shared_ptr<Job>& job = lease->job();
+    count(record, outcome, job.get());
+    reply.cold = job->cold;
+    reply.restore_us = job->restore_us;
+    pool_.record(job, std::move(record));
     return reply;
 }
 

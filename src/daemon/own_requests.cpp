@@ -4,24 +4,33 @@
 
 namespace kvmserver::daemon {
 
-void OwnRequest::connected(tinykvm::UniqueFd with, std::unique_ptr<http::Lease> holding) {
-    answer(std::move(with), std::nullopt, std::move(holding));
-}
-
-void OwnRequest::failed(request::Problem why, std::unique_ptr<http::Lease> holding) {
-    answer({}, std::move(why), std::move(holding));
-}
-
-void OwnRequest::answer(tinykvm::UniqueFd with, std::optional<request::Problem> why,
-                        std::unique_ptr<http::Lease> holding) {
+template <class Text>
+void OwnRequest::answer(const Text& text) {
     const std::lock_guard lock(mutex_);
     if (answered_ || abandoned_)
         return;
     answered_ = true;
-    socket_ = std::move(with);
-    problem = std::move(why);
-    lease = std::move(holding);
+    text();
     changed_.notify_all();
+}
+
+void OwnRequest::connected(tinykvm::UniqueFd with) {
+    answer([&] { socket_ = std::move(with); });
+}
+
+void OwnRequest::connected_for_rest(tinykvm::UniqueFd with) {
+    answer([&] {
+        socket_ = std::move(with);
+        opening_delivered = true;
+    });
+}
+
+void OwnRequest::replied(std::string with, http::Closing, http::Sender) {
+    answer([&] { reply = std::move(with); });
+}
+
+void OwnRequest::failed(request::Problem why) {
+    answer([&] { problem = std::move(why); });
 }
 
 bool OwnRequest::abandoned() const {
@@ -30,10 +39,16 @@ bool OwnRequest::abandoned() const {
 }
 
 bool OwnRequest::wait_until(std::chrono::steady_clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, deadline, [this] { return answered_ || cut_; });
-    abandoned_ = !answered_ || cut_;
-    return !abandoned_;
+    {
+        std::unique_lock lock(mutex_);
+        changed_.wait_until(lock, deadline, [this] { return answered_ || cut_; });
+        abandoned_ = !answered_ || cut_;
+        if (!abandoned_)
+            return true;
+    }
+    if (on_abandon)
+        on_abandon();
+    return false;
 }
 
 void OwnRequest::close() {

@@ -12,12 +12,14 @@
 
 namespace kvmserver::daemon {
 
-// What the supervisor answers, for the thread that waits for it. `problem` and `lease` are to be read once
+// What the pool of workers answers, for the thread that waits for it. What is public is to be read once
 // wait_until() has returned true.
-class OwnRequest final : public http::Waiter {
+class OwnRequest final : public http::RequestWaiter {
 public:
-    void connected(tinykvm::UniqueFd with, std::unique_ptr<http::Lease> holding) override;
-    void failed(request::Problem why, std::unique_ptr<http::Lease> holding) override;
+    void connected(tinykvm::UniqueFd with) override;
+    void connected_for_rest(tinykvm::UniqueFd with) override;
+    void replied(std::string with, http::Closing closing, http::Sender sender) override;
+    void failed(request::Problem why) override;
     bool abandoned() const override;
 
     // False: no answer until then, or cut off before.
@@ -29,10 +31,12 @@ public:
     bool cut_off() const;
 
     std::optional<request::Problem> problem;
-    std::unique_ptr<http::Lease> lease;
+    std::optional<std::string> reply; // all that the program said
+    bool opening_delivered = false;   // nothing is to be sent to `socket`
 
 private:
-    void answer(tinykvm::UniqueFd with, std::optional<request::Problem> why, std::unique_ptr<http::Lease> holding);
+    template <class Text>
+    void answer(const Text& text);
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     tinykvm::UniqueFd socket_;

@@ -9,7 +9,7 @@
 
 namespace kvmserver::daemon {
 
-class Target; // a version of a function: supervisor.hpp
+class Target; // a version of a function: worker_pool.hpp
 
 struct Share {
     std::shared_ptr<Target> target;

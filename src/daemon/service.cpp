@@ -146,10 +146,10 @@ Service::Service(ServeOptions options, UniqueFd listening)
           {},
           [](const LogLine& line) { log_line(fmt::format("[{} v{}] {}", line.function, line.version, line.text)); })),
       cache_(FolderCache(default_cache_folder()), [](const std::string& line) { log_line("kvmserver: " + line); }),
-      supervisor_(store_, cache_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail,
-                  *options_.examinations, [this](const Job& job) { access_log_.write(*job.record, &job); }),
+      pool_(store_, cache_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail,
+            *options_.examinations, [this](const Job& job) { access_log_.write(*job.record, &job); }),
       table_(
-          store_, supervisor_, logs_,
+          store_, pool_, logs_,
           {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},
           [this] { return ceilings_.load(); }, [](const std::string& line) { log_line("kvmserver: " + line); }),
       front_(front_options(options_), *this, this) {
@@ -213,7 +213,8 @@ void Service::on_reload(std::function<void()> action) {
     on_reload_ = std::move(action);
 }
 
-void Service::connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) {
+std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
+                                              std::shared_ptr<http::RequestWaiter> waiter) {
     const auto table = table_.get();
     const std::string host = host_name(request.head.host);
     const Destination* destination = table->find(host, request.head.path);
@@ -223,15 +224,22 @@ void Service::connect(const http::RequestInfo& request, std::shared_ptr<http::Re
         request::Problem problem = problem_for(request::Outcome::no_route, of);
         if (table->functions == 0)
             problem.hint = "Nothing is deployed yet: `kvmserver deploy` makes a function.";
-        return waiter->failed(std::move(problem));
+        waiter->failed(std::move(problem));
+        return nullptr;
     }
     const std::shared_ptr<Target> target = choose(*destination);
     if (!target) {
         request::Circumstances of;
         of.function = destination->function;
-        return waiter->failed(problem_for(request::Outcome::not_live, of));
+        waiter->failed(problem_for(request::Outcome::not_live, of));
+        return nullptr;
     }
-    supervisor_.submit(target, request.request_id, request.client_ip, std::move(waiter));
+    return pool_.submit(target,
+                        {.request_id = request.request_id,
+                         .client_ip = request.client_ip,
+                         .opening = request.opening,
+                         .more_follows = request.more_follows},
+                        std::move(waiter));
 }
 
 void Service::finished(const http::RequestRecord& record) {
@@ -255,7 +263,7 @@ void Service::finished(const http::RequestRecord& record) {
     out.path = record.path;
     out.outcome = request::log_word(record.outcome);
     if (lease)
-        supervisor_.record(lease->job(), std::move(out));
+        pool_.record(lease->job(), std::move(out));
     else
         access_log_.write(out, nullptr);
 }
@@ -301,16 +309,16 @@ DaemonInfo Service::info() const {
     info.tls = !options_.certificate.empty();
     info.started_ms = started_ms_;
     info.functions = table_.get()->functions;
-    const Supervisor::Sums sums = supervisor_.sums();
+    const WorkerPool::Sums sums = pool_.sums();
     info.processes = sums.processes;
     info.machines = sums.machines;
-    info.max_machines = supervisor_.max_machines();
+    info.max_machines = pool_.max_machines();
     info.draining = draining_;
     return info;
 }
 
 std::vector<VersionLive> Service::live() const {
-    std::vector<VersionLive> all = supervisor_.live();
+    std::vector<VersionLive> all = pool_.live();
     auto shares = table_.shares();
     for (VersionLive& one : all) {
         if (one.pid != 0)

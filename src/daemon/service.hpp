@@ -1,4 +1,4 @@
-// The daemon's parts put together: front, table of functions, supervisor, logs, counters.
+// The daemon's parts put together: front, table of functions, pool of workers, logs, counters.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -47,7 +47,8 @@ public:
     void on_reload(std::function<void()> action);
 
 private:
-    void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override;
+    std::unique_ptr<http::Lease> connect(const http::RequestInfo& request,
+                                         std::shared_ptr<http::RequestWaiter> waiter) override;
     void finished(const http::RequestRecord& record) override;
     void refused(http::Refusal why) override;
     void count(const AccessRecord& record, request::Outcome outcome, const Job* job);
@@ -69,7 +70,7 @@ private:
     std::atomic<bool> draining_{false};
     OwnRequests own_requests_;
     CacheService cache_;
-    Supervisor supervisor_;
+    WorkerPool pool_;
     FunctionTable table_;
     http::Front front_; // last: its threads use the rest
 };

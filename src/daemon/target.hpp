@@ -1,8 +1,8 @@
 // A version of a function, whether a process serves it now or not, and the requests to it.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,14 +11,13 @@
 #include "src/common/digest.hpp"
 #include "src/daemon/function_settings.hpp"
 #include "src/http/upstream.hpp"
-#include "src/link/machine_link.hpp"
+#include "src/request/scheduler.hpp"
 
 namespace kvmserver::daemon {
 
 class Target;
-class Supervisor;
-struct RunningProcess;
-struct RequestMachineSlot;
+class WorkerPool;
+struct WorkerMachine;
 
 // What the access log says of a request that the front knows; strings of its own.
 struct AccessRecord {
@@ -29,29 +28,25 @@ struct AccessRecord {
     std::uint64_t bytes_in = 0, bytes_out = 0, queue_us = 0, exec_us = 0, total_us = 0;
 };
 
-// One request, from its arrival until its machine is clean again. What is not const is the supervisor's,
-// under its mutex.
+// One request, from its arrival until its machine is clean again. What is not const is the pool's, under its mutex.
 struct Job {
-    Job(std::shared_ptr<Target> of, std::string_view id) : target(std::move(of)), request_id(id) {}
+    Job(std::shared_ptr<Target> of, std::string_view named) : target(std::move(of)), request_id(named) {}
     const std::shared_ptr<Target> target;
     const std::string request_id;
-    std::weak_ptr<RequestMachineSlot> slot;          // while it is in a machine
+    request::RequestId id{};
+    std::shared_ptr<http::RequestWaiter> waiter; // until it has its answer
+    std::string client_ip, opening;              // for its machine
+    bool more_follows = false;
+    std::weak_ptr<WorkerMachine> machine;            // while it is in one
     request::Outcome outcome = request::Outcome::ok; // as far as is known
+    std::atomic<std::uint64_t> began_ns = 0;         // when a machine had it (now_ns())
     bool cold = false;                               // it waited for a process to be restored
     bool over = false;                               // its machine is clean, or gone, or it never got one
     std::uint64_t restore_us = 0, machine_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0;
     std::optional<AccessRecord> record; // once the reply is complete, until it is written
 };
 
-// A request that waits for a machine.
-struct Waiting {
-    std::shared_ptr<Job> job;
-    std::shared_ptr<http::Waiter> waiter;
-    std::string client_ip;
-    std::uint64_t since_ns = 0, deadline_ns = 0; // 0: none
-};
-
-class Target : public std::enable_shared_from_this<Target> {
+class Target {
 public:
     struct Facts {
         std::string name; // "hello v4"
@@ -71,32 +66,23 @@ public:
     const Facts& facts() const { return facts_; }
 
 private:
-    friend class Supervisor;
+    friend class WorkerPool;
     const Facts facts_;
-    // Under the supervisor's mutex:
-    std::shared_ptr<RunningProcess> process_; // that takes requests; null: none
-    std::deque<Waiting> queue_;
-    bool starting_ = false; // the starter has it
-    bool starved_ = false;  // it waits for others to give up machines
-    bool retired_ = false;  // no route leads here any more
-    bool active_ = false;   // the supervisor looks after it
-    unsigned failures_ = 0; // one after the other
-    std::uint64_t retry_at_ns_ = 0;
-    std::uint64_t last_used_ns_ = 0;
-    std::uint64_t in_flight_ = 0;
-    std::uint64_t starts_ = 0;
+    // Under the pool's mutex:
+    std::optional<request::FunctionId> id_; // the scheduler's; none: it does not know it
     std::string last_failure_;
 };
 
 // What the front holds of a request.
 class JobLease final : public http::Lease {
 public:
-    JobLease(Supervisor& supervisor, std::shared_ptr<Job> job) : supervisor_(supervisor), job_(std::move(job)) {}
+    JobLease(WorkerPool& pool, std::shared_ptr<Job> job) : pool_(pool), job_(std::move(job)) {}
     std::optional<request::Problem> failure() const override;
+    std::uint64_t began_ns() const override { return job_->began_ns; }
     const std::shared_ptr<Job>& job() const { return job_; }
 
 private:
-    Supervisor& supervisor_;
+    WorkerPool& pool_;
     std::shared_ptr<Job> job_;
 };
 

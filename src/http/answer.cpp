@@ -6,24 +6,22 @@
 
 namespace kvmserver::http {
 
-void Answer::connected(tinykvm::UniqueFd with, std::unique_ptr<Lease> holding) {
+void Answer::connected(tinykvm::UniqueFd with) {
     if (!settle())
         return;
     socket = std::move(with);
-    lease = std::move(holding);
     notify();
 }
 
-void Answer::connected_for_rest(tinykvm::UniqueFd with, std::unique_ptr<Lease> holding) {
+void Answer::connected_for_rest(tinykvm::UniqueFd with) {
     if (!settle())
         return;
     socket = std::move(with);
     opening_delivered = true;
-    lease = std::move(holding);
     notify();
 }
 
-void Answer::replied(std::string with, Closing by, Sender sender, std::unique_ptr<Lease> holding) {
+void Answer::replied(std::string with, Closing by, Sender sender) {
     if (!settle())
         return;
     try {
@@ -33,15 +31,13 @@ void Answer::replied(std::string with, Closing by, Sender sender, std::unique_pt
     reply = std::move(with);
     closing = by;
     opening_delivered = true;
-    lease = std::move(holding);
     notify();
 }
 
-void Answer::failed(Problem why, std::unique_ptr<Lease> holding) {
+void Answer::failed(Problem why) {
     if (!settle())
         return;
     problem = std::move(why);
-    lease = std::move(holding);
     notify();
 }
 

@@ -13,10 +13,10 @@ class Answer final : public RequestWaiter, public std::enable_shared_from_this<A
 public:
     explicit Answer(asio::io_context& io) : io_(io), arrived_event_(std::in_place, io) {}
 
-    void connected(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) override;
-    void connected_for_rest(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) override;
-    void replied(std::string reply, Closing closing, Sender sender, std::unique_ptr<Lease> lease) override;
-    void failed(Problem problem, std::unique_ptr<Lease> lease) override;
+    void connected(tinykvm::UniqueFd socket) override;
+    void connected_for_rest(tinykvm::UniqueFd socket) override;
+    void replied(std::string reply, Closing closing, Sender sender) override;
+    void failed(Problem problem) override;
     bool abandoned() const override { return state_.load(std::memory_order_acquire) == State::abandoned; }
 
     // The rest is for the request's own thread.
@@ -32,7 +32,6 @@ public:
     bool sent = false; // by `direct`
     std::optional<std::string> reply;
     Closing closing = Closing::clean; // of the reply
-    std::unique_ptr<Lease> lease;
     std::optional<Problem> problem;
 
 private:

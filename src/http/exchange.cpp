@@ -27,6 +27,10 @@ Exchange::Exchange(Connection& connection, const RequestHead& head, std::size_t 
 }
 
 Exchange::~Exchange() {
+    if (const std::uint64_t began = lease_ ? lease_->began_ns() : 0; began != 0) {
+        connected_ = Clock::time_point(std::chrono::nanoseconds(began));
+        has_program_ = true;
+    }
     RequestRecord record;
     record.request_id = request_id_;
     record.traceparent = traceparent_.empty() ? head_.traceparent : std::string_view(traceparent_);
@@ -89,19 +93,17 @@ bool Exchange::connect(Yield& yield) {
     if (body_.done() && !connection_.client().secure())
         answer_->direct = DirectReply::allowed(connection_.client().socket(), head_, options_, worker.draining_flag());
     connection_.deadline().set_in(options_.connect_timeout);
-    worker.upstream().connect({.head = head_,
-                               .request_id = request_id_,
-                               .traceparent = traceparent_.empty() ? head_.traceparent : traceparent_,
-                               .client_ip = connection_.client_ip(),
-                               .secure = connection_.client().secure(),
-                               .opening = out_,
-                               .more_follows = !body_.done() || head_.upgrade},
-                              answer_);
+    lease_ = worker.upstream().connect({.head = head_,
+                                        .request_id = request_id_,
+                                        .traceparent = traceparent_.empty() ? head_.traceparent : traceparent_,
+                                        .client_ip = connection_.client_ip(),
+                                        .secure = connection_.client().secure(),
+                                        .opening = out_,
+                                        .more_follows = !body_.done() || head_.upgrade},
+                                       answer_);
     connection_.watch(); // after it: a machine is at work meanwhile
     const bool answered = answer_->wait(yield);
     connected_ = Clock::now();
-    if (answered)
-        lease_ = std::move(answer_->lease);
     if (!answered || abort_ != Abort::none || answer_->problem)
         return false;
     has_program_ = true;

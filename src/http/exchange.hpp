@@ -81,7 +81,7 @@ private:
     std::chrono::milliseconds patience_;
 
     std::shared_ptr<Answer> answer_;
-    std::unique_ptr<Lease> lease_;
+    std::unique_ptr<Lease> lease_; // null: the upstream has none
     Stream program_;
     Buffer program_in_;
     bool has_program_ = false, program_ended_clean_ = false;

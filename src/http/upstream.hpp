@@ -15,14 +15,16 @@ namespace kvmserver::http {
 
 using request::Problem;
 
-// What an upstream holds for one request (a machine, a place in a count). The front destroys it on one of its
-// threads when the request is over and the socket is closed.
+// What an upstream knows of one request, from connect() on. The front destroys it on one of its threads when the
+// request is over and the socket is closed.
 class Lease {
 public:
     virtual ~Lease() = default;
     // Asked, on a thread of the front, when the program's connection ended: why, if that was not the program's own
     // will (a time limit, a crash). The client then gets this problem, or a reply that is visibly cut off.
     virtual std::optional<Problem> failure() const { return std::nullopt; }
+    // When a program had the request, on std::chrono::steady_clock; 0: when it was answered.
+    virtual std::uint64_t began_ns() const { return 0; }
 };
 
 struct RequestInfo {
@@ -42,9 +44,8 @@ class Waiter {
 public:
     virtual ~Waiter() = default;
     // A stream socket (AF_UNIX, AF_INET, AF_INET6), connected. Bytes already in it are part of the reply.
-    virtual void connected(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) = 0;
-    // A lease, if there is one, is only for the record.
-    virtual void failed(Problem problem, std::unique_ptr<Lease> lease = nullptr) = 0;
+    virtual void connected(tinykvm::UniqueFd socket) = 0;
+    virtual void failed(Problem problem) = 0;
     // The client is gone or the time is over: an answer is no longer wanted (one that comes all the same is
     // dropped). Any thread may ask.
     virtual bool abandoned() const = 0;
@@ -59,10 +60,10 @@ enum class Sender { front, caller };
 class RequestWaiter : public Waiter {
 public:
     // The rest of the request, if there is any, goes over this socket.
-    virtual void connected_for_rest(tinykvm::UniqueFd socket, std::unique_ptr<Lease> lease) = 0;
+    virtual void connected_for_rest(tinykvm::UniqueFd socket) = 0;
     // All that the program said before it closed its connection, or reset it. Sender::caller: this thread has nothing
     // better to do than to send it to the client, who then waits for one thread less.
-    virtual void replied(std::string reply, Closing closing, Sender sender, std::unique_ptr<Lease> lease) = 0;
+    virtual void replied(std::string reply, Closing closing, Sender sender) = 0;
 };
 
 class Upstream {
@@ -70,8 +71,8 @@ public:
     virtual ~Upstream() = default;
     // Called on a thread of the front and must not block it. `request` is valid during the call alone: copy what is
     // needed later. Answers through `waiter` now or later. Calls for different connections overlap.
-    // The request has no timeout here but Options::connect_timeout.
-    virtual void connect(const RequestInfo& request, std::shared_ptr<RequestWaiter> waiter) = 0;
+    // The request has no timeout here but Options::connect_timeout. What is returned may be null.
+    virtual std::unique_ptr<Lease> connect(const RequestInfo& request, std::shared_ptr<RequestWaiter> waiter) = 0;
 };
 
 } // namespace kvmserver::http

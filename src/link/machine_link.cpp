@@ -1,5 +1,7 @@
 #include "src/link/machine_link.hpp"
 
+#include <sys/socket.h>
+
 namespace kvmserver::link {
 
 namespace {
@@ -12,15 +14,29 @@ bool send_files(int socket, const Message& message, std::span<const int> files) 
     return send_packet(socket, std::as_bytes(std::span(&message, 1)), files, Wait::no);
 }
 
+std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_channel() {
+    auto pair = make_pair();
+    const int bytes = 2 * static_cast<int>(kMostInline); // Linux doubles it (socket(7)); what it has by default may do
+    for (const auto* end : {&pair.first, &pair.second})
+        ::setsockopt(end->get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    return pair;
+}
+
+bool send_bytes(int socket, const Message& message, std::string_view bytes, Wait wait, int fd) {
+    return send_packet(socket, std::as_bytes(std::span(&message, 1)), std::span(&fd, fd >= 0 ? 1 : 0), wait,
+                       std::as_bytes(std::span(bytes)));
+}
+
 bool send(int socket, const Message& message, int fd) {
     return send_files(socket, message, std::span(&fd, fd >= 0 ? 1 : 0));
 }
 
-std::optional<Received> receive(int socket, Wait wait, bool* again) {
+std::optional<Received> receive(int socket, Wait wait, bool* again, std::span<char> room) {
     Received out;
-    auto packet = receive_packet(socket, bytes_of(out.message), 1, wait, again);
-    if (!packet || packet->bytes != sizeof(Message) || packet->cut || packet->lost)
+    auto packet = receive_packet(socket, bytes_of(out.message), 1, wait, again, std::as_writable_bytes(room));
+    if (!packet || packet->bytes < sizeof(Message) || packet->cut || packet->lost)
         return std::nullopt;
+    out.bytes = std::string_view(room.data(), packet->bytes - sizeof(Message));
     if (!packet->files.empty())
         out.fd = std::move(packet->files.front());
     return out;

@@ -6,10 +6,15 @@
 // `assign`, with files of the name and the hook's path (a line each), of the list of the snapshot's pieces,
 // of the hook's body, and of the environment; then `pieces`, with the files of that list in its order, as
 // many messages as it takes; then `cache`, with a socket (cache_link.hpp), or with none where there are no
-// copies to be had. Then it sends a further socket for each request machine that it wants. The process ends
-// when the first is closed, a machine when its own is. A machine says `ready` when it can take a request, is
-// sent one `request` at a time, says `ended` when that went wrong, before it closes the request's connection,
-// and `ready` again.
+// copies to be had. Then it sends a further socket for each request machine that it wants, its channel. The process
+// ends when the first is closed, a machine when its channel is.
+//
+// A machine says `ready` when it can take a request, and is sent one `request` at a time, with the first bytes that the
+// program is to read. Most requests are over then: it answers with a `reply`, all that the program said. Where more is
+// to be read, or the program waits before it is done, it says `connect` instead, and is sent `connected` with a socket
+// to the client's side, or with none where there are no more. It says `ended` when something went wrong, before the
+// `reply` or the socket's end, and `ready` once it is clean. `cancel`: nobody waits for its reply any longer; it may
+// come after that. A request whose first bytes are too many comes with its socket, and without bytes.
 //
 // A process that examines a snapshot (src/runner/examiner.hpp) is told its jail, too, and then `examine`, with the
 // snapshot's file, or `describe`, with the list of pieces of one that is stored, and `pieces`; `left` is the seconds of
@@ -23,6 +28,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "src/link/packet.hpp"
@@ -42,7 +49,11 @@ enum class Kind : std::uint8_t {
     describe,
     described,
     walls,
-    examine
+    examine,
+    reply,
+    connect,
+    connected,
+    cancel
 };
 
 // Before the ceilings of an assignment: the process is to tell what its snapshot claims above them.
@@ -57,24 +68,34 @@ struct Message {
     std::uint8_t address_bytes = 0;                  // request: 4, 16, or 0 where the client has no IP address
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request
+    std::uint8_t more_follows = 0;     // request: 1 where its bytes are not all that the program is to read
+    std::uint8_t reset = 0;            // reply: 1 where the program reset its connection
     std::uint32_t left = 0;            // pieces: files that come in further messages; examine, describe: seconds
     // ready: of the request before, or (the first two) of the process, with a machine's first one
     std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0, exits = 0;
 };
 
+// Of a request or a reply, in one message.
+inline constexpr std::size_t kMostInline = 64 << 10;
+// A channel's two ends, which take such a message. Throws HostError.
+std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_channel();
+
 // With a descriptor, when `fd` is none of -1. Never blocks and never raises SIGPIPE: false (errno) when it
 // cannot be sent.
 bool send(int socket, const Message& message, int fd = -1);
+// With `bytes` behind it, kMostInline at most.
+bool send_bytes(int socket, const Message& message, std::string_view bytes, Wait wait, int fd = -1);
 // With several: kMostFiles at most.
 bool send_files(int socket, const Message& message, std::span<const int> files);
 
 struct Received {
     Message message;
     tinykvm::UniqueFd fd;
+    std::string_view bytes{}; // in the room that was given for them
 };
 // Nothing: the other side has closed, or (Wait::no) nothing is there: then `again` is set. What is no message
-// counts as the end.
-std::optional<Received> receive(int socket, Wait wait, bool* again = nullptr);
+// counts as the end. `room`: for what is behind a message; one that has more counts as the end, too.
+std::optional<Received> receive(int socket, Wait wait, bool* again = nullptr, std::span<char> room = {});
 
 struct ReceivedFiles {
     Message message;

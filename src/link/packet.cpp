@@ -19,16 +19,18 @@ std::pair<UniqueFd, UniqueFd> make_pair() {
     return {UniqueFd(pair[0]), UniqueFd(pair[1])};
 }
 
-bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> files, Wait wait) {
+bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> files, Wait wait,
+                 std::span<const std::byte> more) {
     if (files.size() > kMostFiles) {
         errno = EINVAL;
         return false;
     }
-    iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    iovec parts[2] = {{const_cast<std::byte*>(bytes.data()), bytes.size()},
+                      {const_cast<std::byte*>(more.data()), more.size()}};
     alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
     msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
+    header.msg_iov = parts;
+    header.msg_iovlen = more.empty() ? 1 : 2;
     if (!files.empty()) {
         header.msg_control = control;
         header.msg_controllen = CMSG_SPACE(files.size_bytes());
@@ -42,16 +44,17 @@ bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const i
     do
         sent = ::sendmsg(socket, &header, MSG_NOSIGNAL | (wait == Wait::no ? MSG_DONTWAIT : 0));
     while (sent < 0 && errno == EINTR);
-    return sent == static_cast<ssize_t>(bytes.size());
+    return sent == static_cast<ssize_t>(bytes.size() + more.size());
 }
 
-std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std::size_t files, Wait wait, bool* again) {
+std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std::size_t files, Wait wait, bool* again,
+                                     std::span<std::byte> more) {
     Packet packet;
-    iovec part{room.data(), room.size()};
+    iovec parts[2] = {{room.data(), room.size()}, {more.data(), more.size()}};
     alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
     msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
+    header.msg_iov = parts;
+    header.msg_iovlen = more.empty() ? 1 : 2;
     header.msg_control = control;
     // Not CMSG_SPACE: what it adds for alignment may have room for one more.
     header.msg_controllen = CMSG_LEN(std::min(files, kMostFiles) * sizeof(int));

@@ -17,8 +17,10 @@ inline constexpr std::size_t kMostFiles = 253;
 
 enum class Wait { yes, no };
 
-// Never raises SIGPIPE: false (errno) when it cannot be sent. kMostFiles at most.
-bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> files, Wait wait);
+// `bytes` and `more`, which follows them. Never raises SIGPIPE: false (errno) when it cannot be sent. kMostFiles at
+// most.
+bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> files, Wait wait,
+                 std::span<const std::byte> more = {});
 
 struct Packet {
     std::size_t bytes = 0;
@@ -26,9 +28,9 @@ struct Packet {
     bool cut = false;  // it was longer than the room for it
     bool lost = false; // so were its files, or this process may not have so many open
 };
-// Into `room`. Nothing: the other side has closed, or (Wait::no) nothing is there: then `again` is set. An
-// empty message counts as the end. `files`: so many are taken.
+// Into `room`, and what is longer into `more`. Nothing: the other side has closed, or (Wait::no) nothing is there: then
+// `again` is set. An empty message counts as the end. `files`: so many are taken.
 std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std::size_t files, Wait wait,
-                                     bool* again = nullptr);
+                                     bool* again = nullptr, std::span<std::byte> more = {});
 
 } // namespace kvmserver::link

@@ -184,6 +184,11 @@ void Scheduler::refuse_all(Function& function, Outcome why, Time now, Actions& o
     }
 }
 
+bool Scheduler::ready(FunctionId id) const {
+    const Worker* const worker = functions_.at(id)->worker;
+    return worker && worker->ready;
+}
+
 Scheduler::Live Scheduler::live(FunctionId id, Time now) const {
     const Function& function = *functions_.at(id);
     Live live;

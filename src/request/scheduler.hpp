@@ -112,11 +112,13 @@ public:
         std::optional<WorkerId> worker; // that takes requests
     };
     Live live(FunctionId function, Time now) const;
+    bool ready(FunctionId function) const;                    // a machine of it has been
     std::uint64_t machines() const { return machine_count_; } // with those that are being made
     std::uint64_t workers() const { return workers_.size(); }
     std::uint64_t max_machines() const { return max_machines_; }
     bool quiet() const { return waiting_.empty() && in_flight_ == 0; } // no request waits or is in a machine
     bool waits(RequestId request) const { return waiting_.contains(request); }
+    std::size_t waiting() const { return waiting_.size(); } // requests, of all functions
 
 private:
     struct Function;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "src/runner/driver.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/clock.hpp"
 
@@ -14,7 +15,7 @@ namespace kvmserver {
 
 namespace {
 
-// A request's head is sent right after its connection is made.
+// The head of a request with a socket is sent right after that is made.
 constexpr int kHeadPatienceMs = 10'000;
 
 SocketAddress address_of(const link::Message& request) {
@@ -46,10 +47,59 @@ bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
     }
 }
 
+// The daemon's side of a request, whose first bytes came with it.
+class ChannelPeer final : public MemoryPeer {
+public:
+    ChannelPeer(int channel, bool more_follows, const Stopper& stop)
+        : channel_(channel), more_follows_(more_follows), stop_(stop) {}
+    ~ChannelPeer() override {
+        if (!answered_)
+            say_all({}, http::Closing::reset);
+    }
+    // Nothing but `cancel` can come during a request that is asked for nothing.
+    bool gone() const override {
+        pollfd channel{channel_, POLLIN, 0};
+        return ::poll(&channel, 1, 0) > 0;
+    }
+    bool more_follows() const override { return more_follows_; }
+    void reply(std::string bytes, http::Closing closing) override { say_all(bytes, closing); }
+    tinykvm::UniqueFd connect() override {
+        answered_ = true;
+        link::Message wanted;
+        wanted.kind = link::Kind::connect;
+        if (!link::send(channel_, wanted))
+            return {};
+        while (wait_readable(channel_, stop_, -1)) {
+            auto received = link::receive(channel_, link::Wait::no);
+            if (!received)
+                break;
+            if (received->message.kind == link::Kind::connected)
+                return std::move(received->fd);
+        }
+        return {}; // this is the end of the machine
+    }
+
+private:
+    void say_all(std::string_view bytes, http::Closing closing) {
+        answered_ = true;
+        link::Message message;
+        message.kind = link::Kind::reply;
+        message.reset = closing == http::Closing::reset;
+        link::send_bytes(channel_, message, bytes, link::Wait::yes);
+    }
+
+    const int channel_;
+    const bool more_follows_;
+    const Stopper& stop_;
+    bool answered_ = false;
+};
+
+static_assert(Driver::kMostReceived <= link::kMostInline && tinykvm::abi::kTxBytes <= link::kMostInline);
+
 } // namespace
 
 ChannelArrivals::ChannelArrivals(int channel, std::uint32_t listener, First first, const Stopper& stop)
-    : channel_(channel), first_(first), listener_(listener), stop_(stop) {
+    : channel_(channel), first_(first), listener_(listener), stop_(stop), room_(link::kMostInline) {
     ready_.kind = link::Kind::ready;
 }
 
@@ -62,20 +112,24 @@ void ChannelArrivals::served(const Served& served) {
 }
 
 bool ChannelArrivals::next(Arrival& out) {
-    for (;;) {
-        if (first_.begin_ns != 0) {
-            ready_.restore_us = (tinykvm::host_mono_ns() - first_.begin_ns) / 1000;
-            ready_.hot_bytes = first_.hot_bytes;
-        }
-        first_ = {};
+    if (first_.begin_ns != 0) {
+        ready_.restore_us = (tinykvm::host_mono_ns() - first_.begin_ns) / 1000;
+        ready_.hot_bytes = first_.hot_bytes;
+    }
+    first_ = {};
+    for (bool say = true;;) {
         const link::Message ready = ready_;
         ready_ = {};
-        if (!link::send(channel_, ready) || !wait_readable(channel_, stop_, -1))
+        if ((say && !link::send(channel_, ready)) || !wait_readable(channel_, stop_, -1))
             return false;
-        auto received = link::receive(channel_, link::Wait::no);
-        if (!received || received->message.kind != link::Kind::request || !received->fd)
+        auto received = link::receive(channel_, link::Wait::no, nullptr, room_);
+        if (received && received->message.kind == link::Kind::cancel) { // of the request before
+            say = false;
+            continue;
+        }
+        if (!received || received->message.kind != link::Kind::request)
             return false; // the daemon wants this machine no longer
-        out.fd = std::move(received->fd);
+        say = true;
         out.listener = listener_;
         out.own = true;
         out.peer = address_of(received->message);
@@ -85,15 +139,29 @@ bool ChannelArrivals::next(Arrival& out) {
             ended.outcome = outcome;
             link::send(channel, ended);
         };
-        // A machine is resumed once, with the request in its hands; not at all for a client that went away.
-        wait_readable(out.fd.get(), stop_, kHeadPatienceMs);
-        char byte;
-        if (::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+        if (received->fd ? take_socket(std::move(received->fd), out) : take(*received, out)) {
             begin_cpu_ns_ = tinykvm::thread_cpu_ns();
             return true;
         }
-        out.fd.reset();
     }
+}
+
+bool ChannelArrivals::take(const link::Received& request, Arrival& out) const {
+    if (request.bytes.size() > Driver::kMostReceived)
+        return false;
+    out.received = request.bytes;
+    out.memory = std::make_unique<ChannelPeer>(channel_, request.message.more_follows != 0, stop_);
+    return true;
+}
+
+// A machine is resumed once, with the request in its hands; not at all for a client that went away.
+bool ChannelArrivals::take_socket(tinykvm::UniqueFd socket, Arrival& out) const {
+    wait_readable(socket.get(), stop_, kHeadPatienceMs);
+    char byte;
+    if (::recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        return false;
+    out.fd = std::move(socket);
+    return true;
 }
 
 } // namespace kvmserver

@@ -1,6 +1,7 @@
 // A machine's requests as the daemon hands them to it.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "src/link/machine_link.hpp"
 #include "src/runner/arrivals.hpp"
@@ -21,12 +22,16 @@ public:
     void served(const Served& served) override;
 
 private:
+    bool take(const link::Received& request, Arrival& out) const;
+    bool take_socket(tinykvm::UniqueFd socket, Arrival& out) const;
+
     int channel_;
     First first_;
     std::uint32_t listener_;
     const Stopper& stop_;
     link::Message ready_;
     std::uint64_t begin_cpu_ns_ = 0; // of this thread, when it took the request
+    std::vector<char> room_;         // for what comes with a request
 };
 
 } // namespace kvmserver

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -20,7 +21,7 @@ using namespace tinykvm;
 namespace {
 
 // Requests that wait for a machine; beyond it clients are told to come again.
-constexpr std::size_t kMostWaiting = 1024;
+constexpr unsigned kMostWaiting = 1024;
 constexpr std::uint64_t kPatienceNs = 30'000'000'000; // with which they wait
 constexpr std::uint64_t kDrainPatienceNs = 30'000'000'000;
 constexpr std::chrono::seconds kLastWords{1}; // to send those that got no machine until then
@@ -29,7 +30,7 @@ http::Options front_options(const Options& options) {
     http::Options out;
     out.threads = 1 + options.threads / 8; // a front thread serves some 50,000 requests a second
     out.progress_timeout = {};             // --max-request-time is the worker's to enforce
-    out.connect_timeout = {};              // the queue's is give_up_late_ones()
+    out.connect_timeout = {};              // the scheduler's is kPatienceNs
     return out;
 }
 
@@ -86,41 +87,54 @@ private:
 // Of a request whose opening the machine has been given.
 class RequestPeer final : public MemoryPeer {
 public:
-    RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, std::unique_ptr<http::Lease> lease, bool more_follows,
-                const std::atomic<bool>& others_wait)
-        : waiter_(std::move(waiter)), lease_(std::move(lease)), more_follows_(more_follows), others_wait_(others_wait) {
-    }
+    RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, bool more_follows, const std::atomic<bool>& others_wait)
+        : waiter_(std::move(waiter)), more_follows_(more_follows), others_wait_(others_wait) {}
     ~RequestPeer() override {
         if (waiter_)
-            waiter_->replied({}, http::Closing::reset, http::Sender::front, std::move(lease_));
+            waiter_->replied({}, http::Closing::reset, http::Sender::front);
     }
     bool gone() const override { return waiter_->abandoned(); }
     bool more_follows() const override { return more_follows_; }
     void reply(std::string bytes, http::Closing closing) override {
         // With others waiting for the machine its thread is what is short, else the client's time is.
         const bool busy = others_wait_.load(std::memory_order_relaxed);
-        waiter_->replied(std::move(bytes), closing, busy ? http::Sender::front : http::Sender::caller,
-                         std::move(lease_));
+        waiter_->replied(std::move(bytes), closing, busy ? http::Sender::front : http::Sender::caller);
         waiter_ = nullptr;
     }
     UniqueFd connect() override {
         auto [ours, theirs] = socket_pair();
         if (theirs)
-            waiter_->connected_for_rest(std::move(theirs), std::move(lease_));
+            waiter_->connected_for_rest(std::move(theirs));
         else
-            waiter_->failed(no_socket(), std::move(lease_));
+            waiter_->failed(no_socket());
         waiter_ = nullptr;
         return std::move(ours);
     }
 
 private:
     std::shared_ptr<http::RequestWaiter> waiter_; // until it has its answer
-    std::unique_ptr<http::Lease> lease_;
     bool more_follows_;
     const std::atomic<bool>& others_wait_; // of the HttpMode, which outlives its machines
 };
 
 } // namespace
+
+// The clients of one machine, for its thread.
+class HttpMode::Machine final : public ArrivalSource {
+public:
+    explicit Machine(HttpMode& mode) : mode_(mode) {}
+    bool next(Arrival& out) override;
+
+private:
+    friend class HttpMode;
+    bool ready(std::unique_lock<std::mutex>& lock);
+
+    HttpMode& mode_;
+    // Under its mutex:
+    std::optional<request::MachineId> id_; // none before it is ready for the first time
+    std::optional<Request> assigned_;
+    std::condition_variable changed_;
+};
 
 HttpMode::HttpMode(const Setup& setup, const Options& options)
     : listeners_(*setup.listeners), limits_(setup.env.limits), front_(front_options(options), *this, nullptr) {
@@ -134,114 +148,209 @@ HttpMode::HttpMode(const Setup& setup, const Options& options)
     if (!socket)
         throw_errno("dup listening socket");
     front_.add_listener(std::move(socket));
+
+    const unsigned machines = std::max(1u, options.threads);
+    function_ = scheduler_.add(
+        {.min = machines, .max = machines, .idle_ns = 0, .queue = kMostWaiting, .queue_ns = kPatienceNs});
+    request::Actions actions;
+    scheduler_.adopt(function_, host_mono_ns(), actions);
+    Refusals none;
+    carry_out(actions, none);
 }
+
+HttpMode::~HttpMode() = default;
 
 void HttpMode::serve() {
     front_.start();
     constexpr int kLookMs = 1000;
     pollfd stop{StopSignal::instance().fd(), POLLIN, 0};
     while (::poll(&stop, 1, kLookMs) <= 0)
-        give_up_late_ones();
+        look_at_the_clock();
     listeners_.close(listener_); // with the front's copy: who comes now is refused, and does not wait for nothing
     front_.drain();
     const std::uint64_t end_ns = host_mono_ns() + kDrainPatienceNs;
     while (!front_.wait_drained(std::chrono::milliseconds(kLookMs)) && host_mono_ns() < end_ns)
-        give_up_late_ones();
+        look_at_the_clock();
     end();
 }
 
 void HttpMode::end() {
-    std::deque<Waiting> left;
+    Refusals refusals;
     {
         const std::lock_guard lock(mutex_);
         ended_ = true;
-        left.swap(queue_);
+        request::Actions actions;
+        scheduler_.stop(host_mono_ns(), actions);
+        carry_out(actions, refusals);
+        for (Machine& machine : machines_)
+            machine.changed_.notify_one();
+        machine_wanted_.notify_all();
     }
-    for (const Waiting& request : left)
-        request.waiter->failed(problem_for(request::Outcome::stopped));
     hard_stop_.request();
-    changed_.notify_all();
-    if (!left.empty())
+    const bool any = !refusals.empty();
+    tell(std::move(refusals));
+    if (any)
         front_.wait_drained(kLastWords);
 }
 
-void HttpMode::connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) {
-    Waiting waiting{std::move(waiter), std::string(request.client_ip), std::string(request.opening),
-                    request.more_follows, host_mono_ns()};
-    bool ended = false;
-    {
-        const std::lock_guard lock(mutex_);
-        ended = ended_;
-        if (!ended && queue_.size() < kMostWaiting) {
-            queue_.push_back(std::move(waiting));
-            others_wait_ = true;
-        }
-    }
-    if (!waiting.waiter)
-        return changed_.notify_one();
-    request::Circumstances of;
-    of.waiting = kMostWaiting;
-    waiting.waiter->failed(problem_for(ended ? request::Outcome::stopped : request::Outcome::queue_full, of));
+ArrivalSource& HttpMode::add_machine() {
+    const std::lock_guard lock(mutex_);
+    return machines_.emplace_back(*this);
 }
 
-bool HttpMode::next(Arrival& out) {
-    for (;;) {
-        Waiting request;
-        {
-            std::unique_lock lock(mutex_);
-            changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
-            if (ended_)
-                return false;
-            request = std::move(queue_.front());
-            queue_.pop_front();
-            others_wait_ = !queue_.empty();
-        }
-        if (request.waiter->abandoned()) // no machine is needed
-            continue;
-        out = arrival_of(std::move(request));
-        if (out.memory || out.fd)
-            return true;
+std::unique_ptr<http::Lease> HttpMode::connect(const http::RequestInfo& info,
+                                               std::shared_ptr<http::RequestWaiter> waiter) {
+    auto outcome = std::make_shared<std::atomic<request::Outcome>>(request::Outcome::ok);
+    auto lease = std::make_unique<MachineLease>(outcome, limits_);
+    http::RequestWaiter& who = *waiter;
+    Request request{std::move(waiter), std::move(outcome), std::string(info.client_ip), std::string(info.opening),
+                    info.more_follows};
+    Refusals refusals;
+    {
+        const std::lock_guard lock(mutex_);
+        const request::RequestId id{next_request_++};
+        who.on_abandon = [this, id] { abandon(id); };
+        waiting_.emplace(id, std::move(request));
+        request::Actions actions;
+        scheduler_.arrive(id, function_, host_mono_ns(), actions);
+        carry_out(actions, refusals);
     }
+    tell(std::move(refusals));
+    return lease;
+}
+
+void HttpMode::abandon(request::RequestId id) {
+    Request request; // destroyed without the lock
+    const std::lock_guard lock(mutex_);
+    scheduler_.abandon(id);
+    others_wait_ = scheduler_.waiting() != 0;
+    if (const auto found = waiting_.find(id); found != waiting_.end()) {
+        request = std::move(found->second);
+        waiting_.erase(found);
+    }
+}
+
+void HttpMode::look_at_the_clock() {
+    Refusals refusals;
+    {
+        const std::lock_guard lock(mutex_);
+        request::Actions actions;
+        scheduler_.tick(host_mono_ns(), actions);
+        carry_out(actions, refusals);
+    }
+    tell(std::move(refusals));
+}
+
+// Of what a scheduler may say, this is what can come here: one worker, this process, which has all of its machines for
+// as long as it lives.
+void HttpMode::carry_out(const request::Actions& actions, Refusals& refusals) {
+    for (const request::Action& action : actions) {
+        if (const auto* assign = std::get_if<request::Assign>(&action)) {
+            carry_out(*assign);
+        } else if (const auto* refuse = std::get_if<request::Refuse>(&action)) {
+            carry_out(*refuse, refusals);
+        } else if (const auto* add = std::get_if<request::AddMachine>(&action)) {
+            wanted_.push_back(add->machine);
+            machine_wanted_.notify_one();
+        } else if (const auto* start = std::get_if<request::StartWorker>(&action)) {
+            request::Actions next;
+            scheduler_.worker_started(start->worker, host_mono_ns(), next);
+            carry_out(next, refusals);
+        }
+    }
+    others_wait_ = scheduler_.waiting() != 0;
+}
+
+void HttpMode::carry_out(const request::Assign& assign) {
+    const auto found = waiting_.find(assign.request);
+    const auto machine = std::ranges::find(machines_, assign.machine, &Machine::id_);
+    machine->assigned_ = std::move(found->second);
+    machine->changed_.notify_one();
+    waiting_.erase(found);
+}
+
+void HttpMode::carry_out(const request::Refuse& refuse, Refusals& refusals) {
+    request::Circumstances of;
+    of.waiting = refuse.waiting;
+    const auto found = waiting_.find(refuse.request);
+    refusals.push_back({std::move(found->second.waiter), problem_for(refuse.why, of)});
+    waiting_.erase(found);
+}
+
+void HttpMode::tell(Refusals refusals) {
+    for (Refusal& refusal : refusals)
+        refusal.waiter->failed(std::move(refusal.problem));
+}
+
+bool HttpMode::Machine::next(Arrival& out) {
+    std::unique_lock lock(mode_.mutex_);
+    if (!ready(lock))
+        return false;
+    for (;;) {
+        changed_.wait(lock, [this] { return mode_.ended_ || assigned_; });
+        std::optional<Request> request = std::move(assigned_);
+        assigned_.reset();
+        const bool ended = mode_.ended_;
+        lock.unlock();
+        if (request && ended)
+            request->waiter->failed(problem_for(request::Outcome::stopped));
+        if (ended)
+            return false;
+        if (!request->waiter->abandoned()) { // else no machine is needed
+            out = mode_.arrival_of(std::move(*request));
+            if (out.memory || out.fd)
+                return true;
+        }
+        lock.lock();
+        request::Actions actions;
+        Refusals none;
+        mode_.scheduler_.not_assigned(*id_, host_mono_ns(), actions);
+        mode_.carry_out(actions, none);
+    }
+}
+
+// It is clean. False: this is the end.
+bool HttpMode::Machine::ready(std::unique_lock<std::mutex>& lock) {
+    if (!id_) {
+        mode_.machine_wanted_.wait(lock, [this] { return mode_.ended_ || !mode_.wanted_.empty(); });
+        if (mode_.ended_)
+            return false;
+        id_ = mode_.wanted_.front();
+        mode_.wanted_.pop_front();
+    }
+    request::Actions actions;
+    Refusals refusals;
+    mode_.scheduler_.machine_ready(*id_, host_mono_ns(), actions);
+    mode_.carry_out(actions, refusals);
+    if (!refusals.empty()) {
+        lock.unlock();
+        tell(std::move(refusals));
+        lock.lock();
+    }
+    return true;
 }
 
 // Without either kind of connection when there is none to be had; its client was told so.
-Arrival HttpMode::arrival_of(Waiting request) const {
+Arrival HttpMode::arrival_of(Request request) const {
     Arrival out;
     out.listener = listener_;
     out.own = true;
     out.peer = address_of(request.client_ip);
-    auto outcome = std::make_shared<std::atomic<request::Outcome>>(request::Outcome::ok);
-    out.tell = [outcome](request::Outcome how) { outcome->store(how, std::memory_order_release); };
-    auto lease = std::make_unique<MachineLease>(std::move(outcome), limits_);
+    out.tell = [outcome = std::move(request.outcome)](request::Outcome how) {
+        outcome->store(how, std::memory_order_release);
+    };
     if (request.opening.size() <= Driver::kMostReceived) {
         out.received = std::move(request.opening);
-        out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), std::move(lease), request.more_follows,
-                                                   others_wait_);
+        out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), request.more_follows, others_wait_);
         return out;
     }
     auto [ours, theirs] = socket_pair();
     out.fd = std::move(ours);
     if (theirs)
-        request.waiter->connected(std::move(theirs), std::move(lease));
+        request.waiter->connected(std::move(theirs));
     else
         request.waiter->failed(no_socket());
     return out;
-}
-
-void HttpMode::give_up_late_ones() {
-    std::deque<Waiting> late; // told without the lock
-    {
-        const std::lock_guard lock(mutex_);
-        const std::uint64_t now = host_mono_ns();
-        std::erase_if(queue_, [](const Waiting& request) { return request.waiter->abandoned(); });
-        while (!queue_.empty() && queue_.front().since_ns + kPatienceNs < now) {
-            late.push_back(std::move(queue_.front()));
-            queue_.pop_front();
-        }
-        others_wait_ = !queue_.empty();
-    }
-    for (const Waiting& request : late)
-        request.waiter->failed(problem_for(request::Outcome::queue_timeout));
 }
 
 } // namespace kvmserver

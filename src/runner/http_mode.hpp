@@ -4,50 +4,76 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "src/http/front.hpp"
+#include "src/request/scheduler.hpp"
 #include "src/runner/arrivals.hpp"
 #include "src/runner/setup.hpp"
 #include "src/runner/stop.hpp"
 
 namespace kvmserver {
 
-// Between the HTTP front, which has the clients, and the workers, which have the machines. A request waits in one queue
-// until a machine is free, and most then go into the machine and come back as a reply without a socket (MemoryPeer).
-class HttpMode final : public ArrivalSource, private http::Upstream {
+// Between the HTTP front, which has the clients, and the threads that have the machines. The scheduler says which
+// machine serves which request; most requests go into a machine and come back as a reply without a socket (MemoryPeer).
+class HttpMode final : private http::Upstream {
 public:
     HttpMode(const Setup& setup, const Options& options);
+    ~HttpMode() override;
     // Serves until SIGTERM or SIGINT and then finishes what is in flight; the workers stop after that.
     void serve();
-    // Ends the workers at once; what waits gets 503.
+    // Ends the machines at once; what waits gets 503.
     void end();
     // Stops machines in the middle of a request.
     const Stopper& hard_stop() const { return hard_stop_; }
-
-    bool next(Arrival& out) override;
+    // For one more machine: where its thread gets its clients from. Any thread.
+    ArrivalSource& add_machine();
 
 private:
-    struct Waiting {
+    struct Request {
         std::shared_ptr<http::RequestWaiter> waiter;
+        std::shared_ptr<std::atomic<request::Outcome>> outcome; // ok: as far as is known
         std::string client_ip, opening;
         bool more_follows = false;
-        std::uint64_t since_ns = 0;
     };
-    void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override;
-    Arrival arrival_of(Waiting request) const;
-    void give_up_late_ones();
+    class Machine;
+    // What waiters are told once the mutex is not held any more.
+    struct Refusal {
+        std::shared_ptr<http::RequestWaiter> waiter;
+        request::Problem problem;
+    };
+    using Refusals = std::vector<Refusal>;
+
+    std::unique_ptr<http::Lease> connect(const http::RequestInfo& request,
+                                         std::shared_ptr<http::RequestWaiter> waiter) override;
+    Arrival arrival_of(Request request) const;
+    void abandon(request::RequestId id);
+    void look_at_the_clock();
+    // With the mutex held: does what the scheduler says.
+    void carry_out(const request::Actions& actions, Refusals& refusals);
+    void carry_out(const request::Assign& assign);
+    void carry_out(const request::Refuse& refuse, Refusals& refusals);
+    static void tell(Refusals refusals);
 
     Listeners& listeners_;
     const tinykvm::Limits& limits_;
     std::uint32_t listener_ = 0;
     Stopper hard_stop_;
-    std::mutex mutex_; // guards what follows
-    std::condition_variable changed_;
-    std::deque<Waiting> queue_;             // the oldest first
-    std::atomic<bool> others_wait_ = false; // in the queue
+    std::atomic<bool> others_wait_ = false; // for a machine
+    std::mutex mutex_;                      // guards what follows
+    request::Scheduler scheduler_{0};
+    request::FunctionId function_; // the program
+    std::uint64_t next_request_ = 1;
+    std::unordered_map<request::RequestId, Request> waiting_;
+    std::list<Machine> machines_;
+    std::deque<request::MachineId> wanted_; // by the scheduler, and no thread has them yet
+    std::condition_variable machine_wanted_;
     bool ended_ = false;
     http::Front front_; // last: its threads use the rest
 };

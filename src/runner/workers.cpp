@@ -124,11 +124,11 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
                 });
             });
     } else {
-        const auto work = [&](ArrivalSource& arrivals, const Stopper& stop) {
+        const auto work = [&](const std::function<ArrivalSource&()>& arrivals, const Stopper& stop) {
             for (unsigned i = 0; i < count; ++i)
-                threads.emplace_back([&] {
+                threads.emplace_back([&, source = &arrivals()] {
                     guard([&] {
-                        RequestMachine worker(setup, options, image, arrivals, stats, stop);
+                        RequestMachine worker(setup, options, image, *source, stats, stop);
                         worker.prepare();
                         while (worker.serve_one()) {
                         }
@@ -141,14 +141,14 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
         if (options.http) {
             HttpMode http(setup, options);
             const Joined joined_before_it(threads, [&http] { http.end(); });
-            work(http, http.hard_stop());
+            work([&]() -> ArrivalSource& { return http.add_machine(); }, http.hard_stop());
             http.serve(); // until the signal, and until what was in flight then is answered
             join(threads);
         } else {
             Arrivals arrivals(*setup.listeners, image->handles->served(),
                               options.server_first ? Arrivals::Given::at_once : Arrivals::Given::at_first_byte);
             const Joined joined_before_it(threads, [] { StopSignal::instance().request(); });
-            work(arrivals, StopSignal::instance());
+            work([&]() -> ArrivalSource& { return arrivals; }, StopSignal::instance());
             join(threads);
         }
     }

@@ -39,7 +39,7 @@ std::shared_ptr<Target> new_target(Functions& functions, Input& in) {
     facts.queue = in.byte() % 4;
     facts.idle_ns = 3600ull * 1'000'000'000;
     auto target = std::make_shared<Target>(facts);
-    functions.supervisor.adopt(target);
+    functions.pool.adopt(target);
     return target;
 }
 
@@ -105,7 +105,7 @@ void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& w
         break;
     }
     default:
-        for (const VersionLive& live : functions.supervisor.live())
+        for (const VersionLive& live : functions.pool.live())
             FUZZ_REQUIRE(live.busy <= live.machines);
         functions.metrics.snapshot();
     }
@@ -114,9 +114,9 @@ void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& w
 // All processes that serve something are made to end, until none is left that does.
 void end_all(Functions& functions, const std::shared_ptr<Target>& target,
              const std::vector<std::shared_ptr<Asker>>& askers) {
-    functions.supervisor.retire(target);
+    functions.pool.retire(target);
     for (int waited = 0;; ++waited) {
-        bool over = functions.supervisor.sums().processes == 0 && functions.supervisor.quiet();
+        bool over = functions.pool.sums().processes == 0 && functions.pool.quiet();
         for (const auto& asker : askers)
             over &= asker->answered(std::chrono::milliseconds(0));
         if (over)
@@ -127,7 +127,7 @@ void end_all(Functions& functions, const std::shared_ptr<Target>& target,
                 worker->act_with(Act::die, 0, std::uint8_t{SIGKILL});
         ::poll(nullptr, 0, 1);
     }
-    FUZZ_REQUIRE(functions.supervisor.sums().machines == 0);
+    FUZZ_REQUIRE(functions.pool.sums().machines == 0);
 }
 
 } // namespace

@@ -72,7 +72,16 @@ public:
     explicit Backend(int port) : port_(port) {}
     void set_unix(const std::string& path) { unix_ = path; }
 
-    void connect(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) override {
+    std::unique_ptr<http::Lease> connect(const http::RequestInfo& request,
+                                         std::shared_ptr<http::RequestWaiter> waiter) override {
+        auto machine = std::make_unique<Machine>();
+        machine->killed = request.head.path == "/-/killed";
+        ask(request, std::move(waiter));
+        return machine;
+    }
+
+private:
+    void ask(const http::RequestInfo& request, std::shared_ptr<http::RequestWaiter> waiter) {
         if (request.head.path == "/-/refuse")
             return waiter->failed(
                 {request::Outcome::queue_full, 503, "no-machine", "All machines are busy.", "Try again.", 7});
@@ -84,14 +93,13 @@ public:
         if (request.head.path == "/-/slow") {
             std::thread([this, waiter] {
                 std::this_thread::sleep_for(std::chrono::milliseconds(200));
-                answer(*waiter, false);
+                answer(*waiter);
             }).detach();
             return;
         }
-        answer(*waiter, request.head.path == "/-/killed");
+        answer(*waiter);
     }
 
-private:
     // Loopback connects at once or not at all, so this may block.
     UniqueFd open() {
         sockaddr_storage storage{};
@@ -111,7 +119,7 @@ private:
             fd.reset();
         return fd;
     }
-    void answer(http::Waiter& waiter, bool killed) {
+    void answer(http::Waiter& waiter) {
         UniqueFd fd = open();
         if (!fd)
             return waiter.failed({request::Outcome::not_restored,
@@ -120,9 +128,7 @@ private:
                                   "The backend does not accept connections.",
                                   "",
                                   {}});
-        auto machine = std::make_unique<Machine>();
-        machine->killed = killed;
-        waiter.connected(std::move(fd), std::move(machine));
+        waiter.connected(std::move(fd));
     }
 
     int port_;

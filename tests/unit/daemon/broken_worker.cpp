@@ -65,8 +65,9 @@ bool take_machine(std::vector<Channel>& channels) {
 }
 
 bool take_request(Channel& channel) {
-    auto got = link::receive(channel.fd.get(), link::Wait::no);
-    if (!got || got->message.kind != link::Kind::request)
+    std::vector<char> room(link::kMostInline);
+    auto got = link::receive(channel.fd.get(), link::Wait::no, nullptr, room);
+    if (!got || (got->message.kind != link::Kind::request && got->message.kind != link::Kind::connected))
         return false;
     channel.client = std::move(got->fd);
     return true;

@@ -1,5 +1,5 @@
 // Processes of functions that do what the test says instead of what they should. A program that is linked
-// with this and has a Supervisor is itself what that starts for a function (/proc/self/exe): then it becomes
+// with this and has a WorkerPool is itself what that starts for a function (/proc/self/exe): then it becomes
 // such a process before main(). Also for tests/fuzz: no Catch2 here.
 #pragma once
 #include <sys/socket.h>
@@ -19,8 +19,8 @@ enum class Act : std::uint8_t {
     machine,    // takes what its control socket holds; yes when it is asked for a machine: the next channel
     send,       // the bytes, as a message over the channel
     send_file,  // the same, with a descriptor
-    request,    // takes what the channel holds; yes when it is a request
-    reply,      // the bytes, to the client of the channel's request
+    request,    // takes what the channel holds; yes when it is a request, or the socket of one
+    reply,      // the bytes, over that socket
     hang_up,    // on that client
     close,      // the channel
     print,      // the bytes, to stdout
@@ -49,7 +49,7 @@ private:
     bool gone_ = false, given_ = false;
 };
 
-// Make one before the Supervisor.
+// Make one before the WorkerPool.
 class Workers {
 public:
     Workers();

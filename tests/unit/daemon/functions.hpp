@@ -1,4 +1,4 @@
-// A supervisor with functions whose processes are broken workers, and requests to them. Also for tests/fuzz:
+// A pool of workers with functions whose processes are broken workers, and requests to them. Also for tests/fuzz:
 // no Catch2 here.
 #pragma once
 #include <chrono>
@@ -11,28 +11,37 @@
 #include "src/daemon/cache_service.hpp"
 #include "src/daemon/log_store.hpp"
 #include "src/daemon/metrics.hpp"
-#include "src/daemon/supervisor.hpp"
+#include "src/daemon/worker_pool.hpp"
 #include "tests/unit/daemon/broken_worker.hpp"
 #include "tests/unit/store/samples.hpp"
 
 namespace kvmserver::daemon::test {
 
 // Who asks.
-class Asker : public http::Waiter {
+class Asker : public http::RequestWaiter {
 public:
-    void connected(tinykvm::UniqueFd to, std::unique_ptr<http::Lease> with) override {
+    void connected(tinykvm::UniqueFd to) override {
         const std::lock_guard lock(mutex_);
         socket_ = std::move(to);
-        lease_ = std::move(with);
         answered_ = true;
         changed_.notify_all();
     }
-    void failed(request::Problem why, std::unique_ptr<http::Lease> with) override {
+    void connected_for_rest(tinykvm::UniqueFd to) override { connected(std::move(to)); }
+    void replied(std::string with, http::Closing, http::Sender) override {
         const std::lock_guard lock(mutex_);
-        problem_ = std::move(why);
-        lease_ = std::move(with);
+        reply_ = std::move(with);
         answered_ = true;
         changed_.notify_all();
+    }
+    void failed(request::Problem why) override {
+        const std::lock_guard lock(mutex_);
+        problem_ = std::move(why);
+        answered_ = true;
+        changed_.notify_all();
+    }
+    void hold(std::unique_ptr<http::Lease> lease) {
+        const std::lock_guard lock(mutex_);
+        lease_ = std::move(lease);
     }
     bool abandoned() const override { return false; }
 
@@ -44,6 +53,10 @@ public:
     int socket() {
         const std::lock_guard lock(mutex_);
         return socket_.get();
+    }
+    std::optional<std::string> reply() {
+        const std::lock_guard lock(mutex_);
+        return reply_;
     }
     std::optional<request::Problem> problem() {
         const std::lock_guard lock(mutex_);
@@ -61,13 +74,14 @@ private:
     bool answered_ = false;
     tinykvm::UniqueFd socket_;
     std::unique_ptr<http::Lease> lease_;
+    std::optional<std::string> reply_;
     std::optional<request::Problem> problem_;
 };
 
 struct Functions {
     explicit Functions(std::uint64_t max_machines)
-        : supervisor(store, cache, logs, metrics, max_machines, 0, JailSettings{jail::Mode::off, {}, {}}, examinations,
-                     [](const Job&) {}) {}
+        : pool(store, cache, logs, metrics, max_machines, 0, JailSettings{jail::Mode::off, {}, {}}, examinations,
+               [](const Job&) {}) {}
 
     // A version of a function that nothing is known of yet.
     std::shared_ptr<Target> add(unsigned max = 2, unsigned queue = 4) {
@@ -80,12 +94,14 @@ struct Functions {
         facts.queue = queue;
         facts.idle_ns = 3600ull * 1'000'000'000;
         auto target = std::make_shared<Target>(facts);
-        supervisor.adopt(target);
+        pool.adopt(target);
         return target;
     }
     std::shared_ptr<Asker> ask(const std::shared_ptr<Target>& target) {
         auto asker = std::make_shared<Asker>();
-        supervisor.submit(target, "0123456789abcdef", "127.0.0.1", asker);
+        asker->hold(pool.submit(
+            target, {.request_id = "0123456789abcdef", .client_ip = "127.0.0.1", .opening = "GET / HTTP/1.1\r\n\r\n"},
+            asker));
         return asker;
     }
 
@@ -97,7 +113,7 @@ struct Functions {
     CacheService cache{FolderCache("")};             // none
     Workers workers;                                 // before what starts them
     Examinations examinations{Examinations::Ways{}}; // none: there are no jails
-    Supervisor supervisor;
+    WorkerPool pool;
 
 private:
     std::uint64_t versions_ = 0;

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "src/daemon/cache_service.hpp"
-#include "src/daemon/supervisor.hpp"
+#include "src/daemon/worker_pool.hpp"
 
 using namespace kvmserver;
 using namespace kvmserver::daemon;

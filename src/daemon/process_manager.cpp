@@ -1,0 +1,140 @@
+#include "src/daemon/process_manager.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "src/daemon/spare_processes.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+
+namespace {
+
+// So long after a start the next one is made ready: not while the first request is being answered.
+constexpr std::chrono::milliseconds kQuiet{25};
+constexpr std::size_t kSpares = 2;
+constexpr std::uint64_t kMaxAhead = 64 << 20;
+
+} // namespace
+
+ProcessManager::ProcessManager(store::Store& store, CacheService& cache, JailSettings jail, Examinations& examinations,
+                               Done done)
+    : store_(store), cache_(cache), plans_(std::move(jail), examinations), done_(std::move(done)) {
+    starter_ = std::thread([this] { start_loop(); });
+    for (std::thread& examiner : examiners_)
+        examiner = std::thread([this] { examine_loop(); });
+}
+
+ProcessManager::~ProcessManager() { end(); }
+
+void ProcessManager::start(request::WorkerId worker, std::shared_ptr<const Target> target, bool tell_excess) {
+    const std::lock_guard lock(mutex_);
+    to_start_.push_back({worker, std::move(target), tell_excess});
+    start_wanted_.notify_one();
+}
+
+void ProcessManager::set_ahead(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    ahead_bytes_ = std::min(bytes, kMaxAhead);
+}
+
+void ProcessManager::end() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (ending_)
+            return;
+        ending_ = true;
+        start_wanted_.notify_all();
+        examination_wanted_.notify_all();
+    }
+    starter_.join();
+    for (std::thread& examiner : examiners_)
+        examiner.join();
+    for (const auto* left : {&to_start_, &to_examine_})
+        for (const Start& start : *left)
+            done_(start.worker, "the server ends");
+}
+
+void ProcessManager::start_loop() {
+    SpareProcesses spares(kSpares, plans_.mode(), plans_.groups());
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        const auto wanted = [this] { return ending_ || !to_start_.empty(); };
+        if (spares.complete()) {
+            start_wanted_.wait(lock, wanted);
+        } else if (!start_wanted_.wait_for(lock, kQuiet, wanted)) {
+            const std::uint64_t ahead = ahead_bytes_;
+            lock.unlock();
+            spares.add(ahead);
+            lock.lock();
+            continue;
+        }
+        if (ending_)
+            return;
+        const Start start = to_start_.front();
+        to_start_.pop_front();
+        if (!start.examined && !plans_.knows(start.target->facts().snapshot)) {
+            to_examine_.push_back(start);
+            examination_wanted_.notify_one();
+            continue;
+        }
+        lock.unlock();
+        done_(start.worker, started(start, spares));
+        lock.lock();
+    }
+}
+
+std::variant<ProcessManager::Started, std::string> ProcessManager::started(const Start& start, SpareProcesses& spares) {
+    const Target::Facts& facts = start.target->facts();
+    Started out;
+    try {
+        out.snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
+        const std::vector<Ceilings> ceilings = ceilings_from_text(facts.ceilings);
+        const FunctionProgram program{.name = facts.name,
+                                      .function = facts.function,
+                                      .snapshot = out.snapshot.get(),
+                                      .after_restore = facts.after_restore,
+                                      .values = facts.values.body,
+                                      .environment = facts.values.environment,
+                                      .ceilings = facts.ceilings,
+                                      .tell_excess = start.tell_excess,
+                                      .jail = plans_.plan_for(*out.snapshot, ceilings),
+                                      .limits = plans_.limits_for(*out.snapshot, ceilings, facts.max),
+                                      .tenant = facts.tenant};
+        out.process = spares.take();
+        try {
+            out.process->assign(program, cache_);
+        } catch (const HostError&) { // a spare one that was killed this moment
+            out.process = spares.take();
+            out.process->assign(program, cache_);
+        }
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+    return out;
+}
+
+// Functions whose snapshots are known do not wait for those whose are not.
+void ProcessManager::examine_loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        examination_wanted_.wait(lock, [this] { return ending_ || !to_examine_.empty(); });
+        if (ending_)
+            return;
+        Start start = to_examine_.front();
+        to_examine_.pop_front();
+        lock.unlock();
+        try {
+            plans_.plan_for(store::StoredSnapshot(store_, start.target->facts().snapshot), {});
+        } catch (const std::exception&) { // its start will say why
+        }
+        lock.lock();
+        start.examined = true;
+        to_start_.push_back(std::move(start));
+        start_wanted_.notify_one();
+    }
+}
+
+} // namespace kvmserver::daemon

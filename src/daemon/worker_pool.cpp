@@ -1,0 +1,384 @@
+#include "src/daemon/worker_pool.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+using request::Actions;
+using request::Time;
+
+namespace {
+
+link::Message request_message(const Job& job) {
+    link::Message message;
+    message.kind = link::Kind::request;
+    message.more_follows = job.more_follows;
+    std::memcpy(message.request_id.data(), job.request_id.data(),
+                std::min(job.request_id.size(), message.request_id.size()));
+    if (::inet_pton(AF_INET, job.client_ip.c_str(), message.address.data()) == 1)
+        message.address_bytes = 4;
+    else if (::inet_pton(AF_INET6, job.client_ip.c_str(), message.address.data()) == 1)
+        message.address_bytes = 16;
+    return message;
+}
+
+} // namespace
+
+Time now_ns() { return static_cast<Time>(std::chrono::steady_clock::now().time_since_epoch().count()); }
+
+std::optional<request::Problem> JobLease::failure() const { return pool_.failure_of(*job_); }
+
+WorkerPool::WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
+                       std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
+                       Examinations& examinations, std::function<void(const Job&)> finished)
+    : logs_(logs), metrics_(metrics), finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines), room_(link::kMostInline),
+      outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
+      manager_(store, cache, std::move(jail), examinations,
+               [this](request::WorkerId worker, std::variant<ProcessManager::Started, std::string> result) {
+                   Afterwards after;
+                   {
+                       const std::lock_guard lock(mutex_);
+                       if (auto* process = std::get_if<ProcessManager::Started>(&result))
+                           started(worker, std::move(*process), after);
+                       else
+                           start_failed(worker, std::get<std::string>(result), after);
+                   }
+                   do_afterwards(std::move(after));
+               }) {
+    if (!epoll_ || !wake_)
+        throw_errno("epoll");
+    watch(0, wake_.get());
+    watcher_ = std::thread([this] { watch_loop(); });
+}
+
+WorkerPool::~WorkerPool() {
+    Afterwards after;
+    {
+        const std::lock_guard lock(mutex_);
+        ending_ = true;
+        schedule([this](Time now, Actions& out) { scheduler_.stop(now, out); }, after);
+    }
+    do_afterwards(std::move(after));
+    manager_.end();
+    wake();
+    watcher_.join();
+}
+
+// A front's threads may get the answer before this returns, and destroy leases within it: hence without the mutex.
+void WorkerPool::do_afterwards(Afterwards after) {
+    for (LogLine& line : after.lines)
+        logs_.add(std::move(line));
+    for (const Sending& sending : after.sendings)
+        // One that cannot take it ends, and what it had is answered then.
+        if (!link::send_bytes(sending.machine->channel.get(), sending.message, sending.bytes, link::Wait::no,
+                              sending.socket.get()))
+            ::shutdown(sending.machine->channel.get(), SHUT_RDWR);
+    for (Answer& answer : after.answers) {
+        http::RequestWaiter& waiter = *answer.waiter;
+        if (auto* reply = std::get_if<Replied>(&answer.text))
+            waiter.replied(std::move(reply->bytes), reply->closing, reply->sender);
+        else if (auto* problem = std::get_if<request::Problem>(&answer.text))
+            waiter.failed(std::move(*problem));
+        else if (auto& connected = std::get<Connected>(answer.text); connected.for_rest)
+            waiter.connected_for_rest(std::move(connected.socket));
+        else
+            waiter.connected(std::move(connected.socket));
+    }
+    for (const auto& job : after.finished)
+        finished_(*job);
+}
+
+// Doing them may make more.
+void WorkerPool::carry_out(Actions& actions, Afterwards& after) {
+    for (std::size_t i = 0; i < actions.size(); ++i)
+        std::visit([&](const auto action) { carry_out(action, actions, after); }, actions[i]);
+}
+
+std::unique_ptr<JobLease> WorkerPool::submit(const std::shared_ptr<Target>& target, const Incoming& request,
+                                             std::shared_ptr<http::RequestWaiter> waiter) {
+    auto job = std::make_shared<Job>(target, request.request_id);
+    job->client_ip = request.client_ip;
+    job->opening = request.opening;
+    job->more_follows = request.more_follows;
+    Afterwards after;
+    {
+        const std::lock_guard lock(mutex_);
+        job->id = request::RequestId{next_request_++};
+        waiter->on_abandon = [this, id = job->id] { abandon(id); };
+        job->waiter = std::move(waiter);
+        const request::FunctionId function = function_of(target);
+        job->cold = !scheduler_.ready(function);
+        jobs_.emplace(job->id, job);
+        schedule([&](Time now, Actions& out) { scheduler_.arrive(job->id, function, now, out); }, after);
+        if (target->facts().queue_ns != 0 && scheduler_.waits(job->id))
+            not_later_than(now_ns() + target->facts().queue_ns);
+    }
+    do_afterwards(std::move(after));
+    return std::make_unique<JobLease>(*this, std::move(job));
+}
+
+request::FunctionId WorkerPool::function_of(const std::shared_ptr<Target>& target) {
+    if (!target->id_) {
+        const Target::Facts& facts = target->facts();
+        target->id_ = scheduler_.add({.min = facts.min,
+                                      .max = facts.max,
+                                      .idle_ns = facts.idle_ns,
+                                      .queue = facts.queue,
+                                      .queue_ns = facts.queue_ns});
+        functions_.emplace(*target->id_, target);
+    }
+    return *target->id_;
+}
+
+std::shared_ptr<Job> WorkerPool::take_job(request::RequestId id) {
+    const auto found = jobs_.find(id);
+    std::shared_ptr<Job> job = std::move(found->second);
+    jobs_.erase(found);
+    return job;
+}
+
+// Without the mutex. Nobody waits for its answer any longer.
+void WorkerPool::abandon(request::RequestId id) {
+    std::shared_ptr<Job> job; // destroyed without the mutex
+    const std::lock_guard lock(mutex_);
+    const auto found = jobs_.find(id);
+    if (found == jobs_.end())
+        return;
+    if (scheduler_.waits(id)) {
+        scheduler_.abandon(id);
+        job = take_job(id);
+        job->over = true;
+    } else if (const Machine machine = found->second->machine.lock(); machine && found->second->waiter) {
+        // Under the mutex: not after the next request.
+        link::Message message;
+        message.kind = link::Kind::cancel;
+        link::send(machine->channel.get(), message);
+    }
+}
+
+void WorkerPool::carry_out(const request::StartWorker& start, Actions&, Afterwards&) {
+    const std::shared_ptr<Target>& target = functions_.at(start.function);
+    starting_.emplace(start.worker, target);
+    const bool first = scheduler_.live(start.function, now_ns()).starts == 0; // once is enough
+    manager_.start(start.worker, target, first);
+}
+
+void WorkerPool::carry_out(const request::AddMachine& add, Actions& more, Afterwards&) {
+    const Worker& worker = workers_.at(add.worker);
+    try {
+        auto [ours, theirs] = link::make_channel();
+        link::Message message;
+        message.kind = link::Kind::add_machine;
+        if (!link::send(worker->process->control_fd(), message, theirs.get()))
+            throw_errno("ask its process for a machine"); // it is dying, mostly
+        watch(static_cast<std::uint64_t>(add.machine), ours.get());
+        auto machine = std::make_shared<WorkerMachine>(add.machine, worker.get(), std::move(ours));
+        worker->machines.push_back(machine);
+        machines_.emplace(add.machine, std::move(machine));
+    } catch (const std::exception& error) { // no descriptors, say: the machines that there are go on
+        scheduler_.machine_gone(add.machine, now_ns(), more);
+        if (!worker->machines.empty())
+            return;
+        worker->last_words = error.what(); // unless it said something itself
+        worker->process->kill();           // on_exit() tells who waits
+    }
+}
+
+void WorkerPool::carry_out(const request::CloseMachine& close, Actions&, Afterwards&) {
+    ::shutdown(machines_.at(close.machine)->channel.get(), SHUT_WR); // its thread ends and closes the channel
+}
+
+// Busy machines end once they are clean: on_ready().
+void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards&) {
+    RunningWorker& worker = *workers_.at(stop.worker);
+    worker.stopping = true;
+    for (const Machine& machine : worker.machines)
+        if (!machine->job)
+            ::shutdown(machine->channel.get(), SHUT_WR);
+    worker.process->stop();
+}
+
+void WorkerPool::carry_out(const request::KillWorker& kill, Actions&, Afterwards& after) {
+    RunningWorker& worker = *workers_.at(kill.worker);
+    worker.broken = true;
+    note(*worker.target,
+         worker.ready ? "its process does not end, and is killed"
+                      : "its process is killed: no machine of it became ready",
+         after);
+    worker.process->kill();
+}
+
+void WorkerPool::carry_out(const request::Assign& assign, Actions& more, Afterwards& after) {
+    const Machine& machine = machines_.at(assign.machine);
+    const std::shared_ptr<Job>& job = jobs_.at(assign.request);
+    Sending sending{machine, request_message(*job), {}, {}};
+    if (job->opening.size() <= link::kMostInline) {
+        sending.bytes = std::move(job->opening);
+    } else { // the front sends it over a socket
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+            request::Circumstances of;
+            of.reason = std::strerror(errno);
+            refuse(take_job(assign.request), problem_for(request::Outcome::no_socket, of), after);
+            return scheduler_.not_assigned(assign.machine, now_ns(), more);
+        }
+        sending.socket.reset(pair[0]);
+        answer(*job, Connected{UniqueFd(pair[1])}, after);
+    }
+    machine->clean = false;
+    machine->job = job;
+    job->machine = machine;
+    job->began_ns = now_ns();
+    mark_output(*machine->worker); // before its program can print
+    after.sendings.push_back(std::move(sending));
+}
+
+void WorkerPool::carry_out(const request::Refuse& refusal, Actions&, Afterwards& after) {
+    std::shared_ptr<Job> job = take_job(refusal.request);
+    const Target& target = *job->target;
+    request::Circumstances of = circumstances(target);
+    of.waiting = refusal.waiting;
+    of.queue_counts_max = refusal.all_busy;
+    of.waited_seconds = static_cast<double>(target.facts().queue_ns) / 1e9;
+    of.reason = target.last_failure_;
+    of.failures = refusal.failures;
+    of.retry_seconds = static_cast<unsigned>(refusal.retry_ns / 1'000'000'000 + 1);
+    refuse(job, problem_for(refusal.why, of), after);
+}
+
+void WorkerPool::carry_out(const request::Finish& finish, Actions&, Afterwards& after) {
+    const std::shared_ptr<Job> job = take_job(finish.request);
+    if (finish.worker_died && job->outcome == request::Outcome::ok)
+        job->outcome = request::Outcome::worker_died;
+    if (const Machine machine = job->machine.lock()) {
+        machine->job.reset();
+        if (machine->worker)
+            mark_output(*machine->worker);
+    }
+    job->machine.reset();
+    if (job->waiter) // it has had no answer; the front asks why
+        answer(*job, Replied{}, after);
+    job->over = true;
+    if (job->record)
+        after.finished.push_back(job);
+}
+
+void WorkerPool::answer(Job& job, AnswerText text, Afterwards& after) {
+    after.answers.push_back({std::move(job.waiter), std::move(text)});
+    job.waiter = nullptr;
+}
+
+void WorkerPool::refuse(const std::shared_ptr<Job>& job, request::Problem problem, Afterwards& after) {
+    job->over = true;
+    job->outcome = problem.outcome;
+    answer(*job, std::move(problem), after);
+}
+
+request::Circumstances WorkerPool::circumstances(const Target& target) {
+    request::Circumstances of;
+    of.function = target.facts().function;
+    of.version = target.facts().name;
+    return of;
+}
+
+void WorkerPool::record(const std::shared_ptr<Job>& job, AccessRecord record) {
+    {
+        const std::lock_guard lock(mutex_);
+        job->record = std::move(record);
+        if (!job->over)
+            return; // when its machine is clean
+    }
+    finished_(*job);
+}
+
+std::optional<request::Problem> WorkerPool::failure_of(Job& job) {
+    constexpr unsigned kMostSaid = 4; // of one request
+    Afterwards after;
+    std::optional<request::Problem> problem;
+    {
+        const std::lock_guard lock(mutex_);
+        if (const Machine machine = job.machine.lock())
+            receive(machine, kMostSaid, after); // it told before it closed the connection
+        if (job.outcome != request::Outcome::ok)
+            problem = problem_for(job.outcome, circumstances(*job.target));
+    }
+    do_afterwards(std::move(after));
+    return problem;
+}
+
+void WorkerPool::adopt(const std::shared_ptr<Target>& target) {
+    Afterwards after;
+    {
+        const std::lock_guard lock(mutex_);
+        schedule([&](Time now, Actions& out) { scheduler_.adopt(function_of(target), now, out); }, after);
+    }
+    do_afterwards(std::move(after));
+}
+
+void WorkerPool::retire(const std::shared_ptr<Target>& target) {
+    Afterwards after;
+    {
+        const std::lock_guard lock(mutex_);
+        schedule([&](Time now, Actions& out) { scheduler_.retire(function_of(target), now, out); }, after);
+    }
+    do_afterwards(std::move(after));
+}
+
+bool WorkerPool::quiet() const {
+    const std::lock_guard lock(mutex_);
+    return scheduler_.quiet();
+}
+
+WorkerPool::Sums WorkerPool::sums() const {
+    const std::lock_guard lock(mutex_);
+    return {workers_.size(), scheduler_.machines()};
+}
+
+std::vector<VersionLive> WorkerPool::live() const {
+    using State = request::Scheduler::Live::State;
+    static constexpr const char* kNames[] = {"idle", "starting", "ready", "failing"}; // by State
+    std::vector<VersionLive> all;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, target] : functions_) {
+        const request::Scheduler::Live now = scheduler_.live(id, now_ns());
+        if (now.state == State::idle && now.waiting == 0 && now.in_flight == 0)
+            continue;
+        VersionLive& one = all.emplace_back();
+        one.function = target->facts().function;
+        one.version = target->facts().version;
+        one.state = kNames[static_cast<unsigned>(now.state)];
+        one.in_flight = now.in_flight;
+        one.queued = now.waiting;
+        one.starts = now.starts;
+        one.last_failure = target->last_failure_;
+        one.machines = static_cast<unsigned>(now.machines);
+        one.busy = static_cast<unsigned>(now.busy);
+        if (now.worker)
+            one.pid = workers_.at(*now.worker)->process->pid();
+    }
+    for (const auto& [id, worker] : workers_)
+        if (worker->stopping) {
+            VersionLive& one = all.emplace_back();
+            one.function = worker->target->facts().function;
+            one.version = worker->target->facts().version;
+            one.state = "stopping";
+            one.pid = worker->process->pid();
+            one.machines = static_cast<unsigned>(worker->machines.size());
+        }
+    return all;
+}
+
+} // namespace kvmserver::daemon

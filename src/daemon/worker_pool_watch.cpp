@@ -1,0 +1,324 @@
+// The pool's thread: what workers and their machines say.
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "src/daemon/worker_pool.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+using namespace tinykvm;
+using request::Actions;
+using request::Time;
+
+namespace {
+
+constexpr Time kMillisecond = 1'000'000, kSecond = 1'000 * kMillisecond;
+constexpr Time kShortestTick = 20 * kMillisecond, kLongestTick = kSecond;
+constexpr Time kLookEvery = 10 * kSecond;   // for functions that nobody knows any longer
+constexpr Time kLastPatience = 5 * kSecond; // for workers to end when the daemon does
+constexpr Time kLastTick = 100 * kMillisecond;
+
+} // namespace
+
+void WorkerPool::watch(std::uint64_t id, int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = id;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
+        throw_errno("epoll_ctl");
+}
+
+void WorkerPool::unwatch(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void WorkerPool::wake() {
+    const std::uint64_t one = 1;
+    (void)!::write(wake_.get(), &one, sizeof(one));
+}
+
+void WorkerPool::not_later_than(Time when) {
+    if (when >= next_tick_)
+        return;
+    next_tick_ = when;
+    if (!watching_)
+        wake();
+}
+
+// The scheduler's ids are of one row, so one number says whether a machine spoke or a worker ended.
+void WorkerPool::watch_loop() {
+    int timeout_ms = 0;
+    for (;;) {
+        epoll_event events[64];
+        const int n = ::epoll_wait(epoll_.get(), events, 64, timeout_ms);
+        if (n < 0 && errno != EINTR)
+            throw_errno("epoll_wait");
+        Afterwards after;
+        {
+            const std::lock_guard lock(mutex_);
+            watching_ = true;
+            for (int i = 0; i < n; ++i) {
+                const std::uint64_t id = events[i].data.u64; // a copy: the structure is packed
+                if (id == 0) {
+                    std::uint64_t woken;
+                    (void)!::read(wake_.get(), &woken, sizeof(woken));
+                } else if (const auto machine = machines_.find(request::MachineId{id}); machine != machines_.end()) {
+                    receive(Machine(machine->second), 1, after);
+                } else if (const auto worker = workers_.find(request::WorkerId{id}); worker != workers_.end()) {
+                    on_exit(Worker(worker->second), after);
+                }
+            }
+            const Time now = now_ns();
+            if (ending_)
+                end_stragglers(now);
+            if (now >= next_tick_)
+                tick(now, after);
+            timeout_ms = static_cast<int>((next_tick_ - std::min(next_tick_, now_ns())) / kMillisecond) + 1;
+            watching_ = false;
+        }
+        do_afterwards(std::move(after));
+        const std::lock_guard lock(mutex_);
+        if (ending_ && scheduler_.workers() == 0)
+            return;
+    }
+}
+
+void WorkerPool::tick(Time now, Afterwards& after) {
+    next_tick_ = now + (ending_ ? kLastTick : kLongestTick);
+    Time next = 0;
+    schedule([&](Time then, Actions& out) { next = scheduler_.tick(then, out); }, after);
+    next_tick_ = std::min(next_tick_, std::max(next, now + kShortestTick));
+    if (now >= next_look_)
+        forget_unused(now, after);
+}
+
+void WorkerPool::end_stragglers(Time now) {
+    if (end_ == 0)
+        end_ = now + kLastPatience;
+    next_tick_ = std::min(next_tick_, now + kLastTick);
+    if (now > end_)
+        for (const auto& [id, worker] : workers_)
+            worker->process->kill();
+}
+
+// A version that was deleted, say, has nobody else who knows it.
+void WorkerPool::forget_unused(Time now, Afterwards& after) {
+    next_look_ = now + kLookEvery;
+    std::vector<request::FunctionId> unused;
+    for (const auto& [id, target] : functions_)
+        if (target.use_count() == 1)
+            unused.push_back(id);
+    for (const request::FunctionId id : unused) {
+        schedule([&](Time then, Actions& out) { scheduler_.retire(id, then, out); }, after);
+        if (scheduler_.forget(id))
+            functions_.erase(id);
+    }
+}
+
+void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, Afterwards& after) {
+    auto worker = std::make_shared<RunningWorker>();
+    worker->id = id;
+    worker->target = starting_.at(id);
+    worker->process = std::move(process.process);
+    worker->snapshot = std::move(process.snapshot);
+    const Target::Facts& facts = worker->target->facts();
+    try {
+        worker->output =
+            outputs_.add(facts.function, facts.version, worker->process->output_fd(), worker->process->errors_fd());
+        watch(static_cast<std::uint64_t>(id), worker->process->pid_fd());
+    } catch (const std::exception& error) {
+        finish_output(*worker, after);
+        after.gone.push_back(std::move(worker));
+        return start_failed(id, error.what(), after);
+    }
+    starting_.erase(id);
+    workers_.emplace(id, std::move(worker));
+    schedule([&](Time now, Actions& out) { scheduler_.worker_started(id, now, out); }, after);
+    not_later_than(now_ns() + kLongestTick);
+}
+
+void WorkerPool::start_failed(request::WorkerId id, const std::string& why, Afterwards& after) {
+    const auto found = starting_.find(id);
+    Target& target = *found->second;
+    target.last_failure_ = why;
+    note(target, fmt::format("cannot be restored: {}", why), after);
+    schedule([&](Time now, Actions& out) { scheduler_.start_failed(id, now, out); }, after);
+    starting_.erase(found);
+    not_later_than(now_ns()); // when to try again
+}
+
+// So many messages at most: whoever says more without end has others' turn come in between.
+void WorkerPool::receive(const Machine& machine, unsigned most, Afterwards& after) {
+    using link::Kind;
+    for (unsigned n = 0; n < most && machine->worker; ++n) {
+        bool again = false;
+        const auto received = link::receive(machine->channel.get(), link::Wait::no, &again, room_);
+        if (again)
+            return;
+        if (!received)
+            return on_gone(machine, after);
+        const link::Message& message = received->message;
+        Job* const job = machine->job.get();
+        bool sound = false;
+        if (message.kind == Kind::ready && !machine->clean) {
+            sound = on_ready(machine, message, after);
+        } else if (message.kind == Kind::ended && job && job->outcome == request::Outcome::ok &&
+                   request::from_machine(message.outcome)) {
+            job->outcome = message.outcome;
+            sound = true;
+        } else if (message.kind == Kind::reply && job && job->waiter) {
+            answer(*job,
+                   Replied{std::string(received->bytes), message.reset ? http::Closing::reset : http::Closing::clean,
+                           http::Sender::caller},
+                   after);
+            sound = true;
+        } else if (message.kind == Kind::connect && job && job->waiter) {
+            connect(*machine, after);
+            sound = true;
+        }
+        if (!sound)
+            return break_off(machine, after);
+    }
+}
+
+// The rest of its request goes over a socket.
+void WorkerPool::connect(WorkerMachine& machine, Afterwards& after) {
+    Job& job = *machine.job;
+    Sending sending{job.machine.lock(), {}, {}, {}};
+    sending.message.kind = link::Kind::connected;
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0) {
+        sending.socket.reset(pair[0]);
+        answer(job, Connected{UniqueFd(pair[1]), true}, after);
+    } else {
+        request::Circumstances of = circumstances(*job.target);
+        of.reason = std::strerror(errno);
+        answer(job, problem_for(request::Outcome::no_socket, of), after);
+    }
+    after.sendings.push_back(std::move(sending));
+}
+
+// It says what no machine says: whoever has taken it over gets nobody's attention.
+void WorkerPool::break_off(const Machine& machine, Afterwards& after) {
+    RunningWorker& worker = *machine->worker;
+    if (!worker.broken) {
+        worker.broken = true;
+        note(*worker.target, "its process says what it should not, and is killed", after);
+        worker.process->kill();
+    }
+    on_gone(machine, after);
+}
+
+// False: it cannot be.
+bool WorkerPool::on_ready(const Machine& machine, const link::Message& message, Afterwards& after) {
+    RunningWorker& worker = *machine->worker;
+    const Target::Facts& facts = worker.target->facts();
+    if (!worker.ready) {
+        worker.ready = true;
+        manager_.set_ahead(message.hot_bytes);
+        metrics_.count(facts.function, facts.version, [&](VersionMetrics& m) { m.restore.add(message.restore_us); });
+        for (const auto& [id, job] : jobs_)
+            if (job->target == worker.target && scheduler_.waits(id))
+                job->restore_us = message.restore_us;
+    }
+    if (machine->job) {
+        Job& job = *machine->job;
+        job.machine_us = message.exec_us;
+        job.reset_us = message.reset_us;
+        job.cpu_us = message.cpu_us;
+        job.dirty_pages = message.dirty_pages;
+        metrics_.count(facts.function, facts.version, [&](VersionMetrics& m) {
+            m.reset.add(message.reset_us);
+            m.cpu_us += message.cpu_us;
+            m.dirty_pages += message.dirty_pages;
+        });
+    }
+    machine->clean = true;
+    bool believed = false;
+    schedule([&](Time now, Actions& out) { believed = scheduler_.machine_ready(machine->id, now, out); }, after);
+    if (worker.stopping && !machine->job)
+        ::shutdown(machine->channel.get(), SHUT_WR);
+    if (facts.idle_ns < kLongestTick)
+        not_later_than(now_ns() + std::max(facts.idle_ns, kShortestTick));
+    return believed;
+}
+
+// Its channel has ended: its machine is gone, by our wish or with its worker.
+void WorkerPool::on_gone(const Machine& machine, Afterwards& after) {
+    if (!machine->worker)
+        return;
+    const Machine keep = machine;
+    RunningWorker& worker = *keep->worker;
+    unwatch(keep->channel.get());
+    std::erase(worker.machines, keep);
+    machines_.erase(keep->id);
+    keep->worker = nullptr;
+    schedule([&](Time now, Actions& out) { scheduler_.machine_gone(keep->id, now, out); }, after);
+    ::shutdown(keep->channel.get(), SHUT_RDWR); // somebody may have it for a moment yet
+    mark_output(worker);
+}
+
+void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
+    constexpr unsigned kMostSaid = 16; // by a machine, before its worker's end
+    for (const Machine& machine : std::vector<Machine>(worker->machines))
+        receive(machine, kMostSaid, after);
+    Target& target = *worker->target;
+    finish_output(*worker, after);
+    const std::string how = worker->process->reap();
+    const bool as_wanted = how == "exited with status 0";
+    if (!ending_ && !(worker->stopping && as_wanted)) {
+        target.last_failure_ = worker->last_words.empty() ? "it " + how : worker->last_words;
+        note(target, fmt::format("its process {}", how), after);
+        if (!worker->ready)
+            note(target, fmt::format("cannot be restored: {}", target.last_failure_), after);
+    }
+    unwatch(worker->process->pid_fd());
+    for (const Machine& machine : worker->machines) {
+        unwatch(machine->channel.get());
+        machines_.erase(machine->id);
+        machine->worker = nullptr;
+    }
+    workers_.erase(worker->id);
+    schedule([&](Time now, Actions& out) { scheduler_.worker_exited(worker->id, as_wanted, now, out); }, after);
+    after.gone.push_back(worker);
+    not_later_than(now_ns()); // when to try again
+}
+
+// Which request prints is known while there is only one.
+void WorkerPool::mark_output(RunningWorker& worker) {
+    const Job* only = nullptr;
+    std::size_t busy = 0;
+    for (const Machine& machine : worker.machines)
+        if (machine->job && ++busy == 1)
+            only = machine->job.get();
+    const std::string_view id = busy == 1 ? std::string_view(only->request_id) : std::string_view();
+    if (!worker.output || id == worker.only_request)
+        return;
+    worker.only_request = id;
+    worker.output->mark(worker.only_request);
+}
+
+void WorkerPool::finish_output(RunningWorker& worker, Afterwards& after) {
+    if (!worker.output)
+        return;
+    if (std::string words = worker.output->finish(after.lines); !words.empty())
+        worker.last_words = std::move(words);
+    worker.output.reset();
+}
+
+void WorkerPool::note(const Target& target, std::string text, Afterwards& after) {
+    LogLine line;
+    line.function = target.facts().function;
+    line.version = target.facts().version;
+    line.stream = "daemon";
+    line.text = std::move(text);
+    after.lines.push_back(std::move(line));
+}
+
+} // namespace kvmserver::daemon

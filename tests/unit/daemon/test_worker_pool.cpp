@@ -1,0 +1,161 @@
+// What the daemon does with processes of functions that have been taken over, or are broken.
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <future>
+
+#include "tests/catch.hpp"
+#include "tests/unit/daemon/functions.hpp"
+
+using namespace kvmserver::daemon;
+using namespace kvmserver::daemon::test;
+using kvmserver::link::Kind;
+using kvmserver::link::Message;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto kLong = 60s; // for what comes at once, but for a loaded host
+
+// A worker whose first machine is ready.
+std::shared_ptr<Worker> ready_worker(Functions& functions) {
+    auto worker = functions.workers.assigned(60'000);
+    REQUIRE(worker);
+    while (!worker->act(Act::machine) && !worker->gone())
+        ::poll(nullptr, 0, 1);
+    REQUIRE(worker->act_with(Act::send, 0, Message{}));
+    return worker;
+}
+
+// Waits until the worker has a request.
+void take_request(Worker& worker) {
+    while (!worker.act(Act::request) && !worker.gone())
+        ::poll(nullptr, 0, 1);
+    REQUIRE_FALSE(worker.gone());
+}
+
+void say(Worker& worker, Kind kind, std::string_view bytes = {}) {
+    Message message;
+    message.kind = kind;
+    const auto* const begin = reinterpret_cast<const std::uint8_t*>(&message);
+    std::vector<std::uint8_t> all(begin, begin + sizeof message);
+    all.insert(all.end(), bytes.begin(), bytes.end());
+    REQUIRE(worker.act(Act::send, 0, all));
+}
+
+} // namespace
+
+TEST_CASE("a worker that says without end that it is ready keeps nobody else waiting") {
+    Functions functions(0);
+    const auto broken = functions.add(), other = functions.add();
+    const auto first = functions.ask(broken);
+    const auto worker = ready_worker(functions);
+    take_request(*worker);
+    REQUIRE(worker->act_with(Act::flood, 0, Message{}));
+
+    std::shared_ptr<Asker> second;
+    auto asked = std::async(std::launch::async, [&] {
+        second = functions.ask(other);
+        const auto sound = ready_worker(functions);
+        take_request(*sound);
+        say(*sound, Kind::reply, "hello");
+        return second->answered(kLong);
+    });
+    const bool answered = asked.wait_for(kLong) == std::future_status::ready;
+    CHECK(answered);
+    const std::uint8_t kill = SIGKILL;
+    worker->act_with(Act::die, 0, kill); // else this would not end
+    CHECK(asked.get());
+    CHECK(second->reply() == "hello");
+}
+
+TEST_CASE("a machine that is told to go and stays loses its process, and its place is another's") {
+    Functions functions(1);
+    const auto stays = functions.add(), waits = functions.add();
+    const auto first = functions.ask(stays);
+    const auto worker = ready_worker(functions);
+    take_request(*worker);
+    say(*worker, Kind::reply, "hello");
+    REQUIRE(first->answered(kLong));
+    say(*worker, Kind::ready); // idle again
+
+    const auto second = functions.ask(waits);
+    const auto other = ready_worker(functions);
+    take_request(*other);
+    say(*other, Kind::reply, "you, too");
+    CHECK(second->answered(kLong));
+    CHECK(second->reply() == "you, too");
+    CHECK_FALSE(worker->act(Act::assigned)); // it is gone
+}
+
+TEST_CASE("the rest of a request goes over a socket when its machine asks for one") {
+    Functions functions(0);
+    const auto asker = functions.ask(functions.add());
+    const auto worker = ready_worker(functions);
+    take_request(*worker);
+    CHECK_FALSE(asker->answered(0ms));
+    say(*worker, Kind::connect);
+    REQUIRE(asker->answered(kLong));
+    take_request(*worker); // the socket
+    const std::string_view reply = "late";
+    REQUIRE(worker->act(Act::reply, 0, {reinterpret_cast<const std::uint8_t*>(reply.data()), reply.size()}));
+    pollfd readable{asker->socket(), POLLIN, 0};
+    REQUIRE(::poll(&readable, 1, 60'000) == 1);
+    char text[16];
+    CHECK(std::string_view(text, static_cast<std::size_t>(::read(asker->socket(), text, sizeof text))) == reply);
+}
+
+TEST_CASE("a worker that answers twice is ended, and its first answer counts") {
+    Functions functions(0);
+    const auto asker = functions.ask(functions.add());
+    const auto worker = ready_worker(functions);
+    take_request(*worker);
+    say(*worker, Kind::reply, "one");
+    REQUIRE(asker->answered(kLong));
+    (void)worker->act_with(Act::send, 0, [] {
+        Message again;
+        again.kind = Kind::reply;
+        return again;
+    }());
+    while (worker->act(Act::assigned))
+        ::poll(nullptr, 0, 1);
+    CHECK(asker->reply() == "one");
+}
+
+TEST_CASE("a request whose worker dies is told so, and one that had its reply keeps it") {
+    Functions functions(0);
+    const auto target = functions.add(1);
+    const auto dies = functions.ask(target);
+    const auto worker = ready_worker(functions);
+    take_request(*worker);
+    const std::uint8_t kill = SIGKILL;
+    SECTION("before it replied") {
+        worker->act_with(Act::die, 0, kill);
+        REQUIRE(dies->answered(kLong));
+        REQUIRE(dies->failure());
+        CHECK(dies->failure()->outcome == kvmserver::request::Outcome::worker_died);
+    }
+    SECTION("after it replied") {
+        say(*worker, Kind::reply, "done");
+        worker->act_with(Act::die, 0, kill);
+        REQUIRE(dies->answered(kLong));
+        CHECK(dies->reply() == "done");
+    }
+}
+
+TEST_CASE("a request that nobody waits for any longer leaves the queue") {
+    Functions functions(0);
+    const auto target = functions.add(1);
+    const auto first = functions.ask(target), second = functions.ask(target);
+    const auto worker = ready_worker(functions);
+    take_request(*worker);
+    second->on_abandon();
+    say(*worker, Kind::reply);
+    say(*worker, Kind::ready);
+    REQUIRE(first->answered(kLong));
+    while (!functions.pool.quiet())
+        ::poll(nullptr, 0, 1);
+    CHECK_FALSE(second->answered(0ms));
+    CHECK_FALSE(worker->act(Act::request));
+}
