@@ -298,7 +298,7 @@ void WorkerPool::mark_output(RunningWorker& worker) {
         if (machine->job && ++busy == 1)
             only = machine->job.get();
     const std::string_view id = busy == 1 ? std::string_view(only->request_id) : std::string_view();
-    if (!worker.output || id == worker.only_request)
+    if (!worker.output || busy == 0 || id == worker.only_request) // machines that have no request print nothing
         return;
     worker.only_request = id;
     worker.output->mark(worker.only_request);
