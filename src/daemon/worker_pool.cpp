@@ -225,6 +225,7 @@ void WorkerPool::carry_out(const request::Assign& assign, Actions& more, Afterwa
     const Machine& machine = machines_.at(assign.machine);
     const std::shared_ptr<Job>& job = jobs_.at(assign.request);
     Sending sending{machine, request_message(*job), {}, {}};
+    sending.message.others_wait = scheduler_.waiting(*job->target->id_) != 0;
     if (job->opening.size() <= link::kMostInline) {
         sending.bytes = std::move(job->opening);
     } else { // the front sends it over a socket

@@ -177,7 +177,7 @@ void WorkerPool::receive(const Machine& machine, unsigned most, Afterwards& afte
                    Replied{std::string(received->bytes), message.reset ? http::Closing::reset : http::Closing::clean,
                            http::Sender::caller},
                    after);
-            sound = true;
+            sound = !message.ready || on_ready(machine, message, after);
         } else if (message.kind == Kind::connect && job && job->waiter) {
             connect(*machine, after);
             sound = true;

@@ -13,7 +13,8 @@
 // program is to read. Most requests are over then: it answers with a `reply`, all that the program said. Where more is
 // to be read, or the program waits before it is done, it says `connect` instead, and is sent `connected` with a socket
 // to the client's side, or with none where there are no more. It says `ended` when something went wrong, before the
-// `reply` or the socket's end, and `ready` once it is clean. `cancel`: nobody waits for its reply any longer; it may
+// `reply` or the socket's end, and `ready` once it is clean; where others wait for the machine both may come in one
+// message, for then the machine is what is short and not its client's time. `cancel`: nobody waits for its reply any longer; it may
 // come after that. A request whose first bytes are too many comes with its socket, and without bytes.
 //
 // A process that examines a snapshot (src/runner/examiner.hpp) is told its jail, too, and then `examine`, with the
@@ -69,7 +70,9 @@ struct Message {
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request
     std::uint8_t more_follows = 0;     // request: 1 where its bytes are not all that the program is to read
+    std::uint8_t others_wait = 0;      // request: 1 where others wait for the machine
     std::uint8_t reset = 0;            // reply: 1 where the program reset its connection
+    std::uint8_t ready = 0;            // reply: 1 where it is a `ready`, too
     std::uint32_t left = 0;            // pieces: files that come in further messages; examine, describe: seconds
     // ready: of the request before, or (the first two) of the process, with a machine's first one
     std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0, exits = 0;

@@ -184,6 +184,8 @@ void Scheduler::refuse_all(Function& function, Outcome why, Time now, Actions& o
     }
 }
 
+std::size_t Scheduler::waiting(FunctionId id) const { return functions_.at(id)->queue.size(); }
+
 bool Scheduler::ready(FunctionId id) const {
     const Worker* const worker = functions_.at(id)->worker;
     return worker && worker->ready;

@@ -119,6 +119,7 @@ public:
     bool quiet() const { return waiting_.empty() && in_flight_ == 0; } // no request waits or is in a machine
     bool waits(RequestId request) const { return waiting_.contains(request); }
     std::size_t waiting() const { return waiting_.size(); } // requests, of all functions
+    std::size_t waiting(FunctionId function) const;
 
 private:
     struct Function;

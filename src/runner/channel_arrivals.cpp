@@ -47,14 +47,22 @@ bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
     }
 }
 
+// `message`: what else is told with it.
+bool say_reply(int channel, const ChannelArrivals::Held& reply, link::Message message) {
+    message.kind = link::Kind::reply;
+    message.reset = reply.closing == http::Closing::reset;
+    return link::send_bytes(channel, message, reply.bytes, link::Wait::yes);
+}
+
 // The daemon's side of a request, whose first bytes came with it.
 class ChannelPeer final : public MemoryPeer {
 public:
-    ChannelPeer(int channel, bool more_follows, const Stopper& stop)
-        : channel_(channel), more_follows_(more_follows), stop_(stop) {}
+    // `hold`: where a whole reply is put; null: it is sent at once.
+    ChannelPeer(int channel, bool more_follows, const Stopper& stop, std::optional<ChannelArrivals::Held>* hold)
+        : channel_(channel), more_follows_(more_follows), stop_(stop), hold_(hold) {}
     ~ChannelPeer() override {
         if (!answered_)
-            say_all({}, http::Closing::reset);
+            say_reply(channel_, {{}, http::Closing::reset}, {});
     }
     // Nothing but `cancel` can come during a request that is asked for nothing.
     bool gone() const override {
@@ -62,7 +70,14 @@ public:
         return ::poll(&channel, 1, 0) > 0;
     }
     bool more_follows() const override { return more_follows_; }
-    void reply(std::string bytes, http::Closing closing) override { say_all(bytes, closing); }
+    void reply(std::string bytes, http::Closing closing) override {
+        answered_ = true;
+        ChannelArrivals::Held whole{std::move(bytes), closing};
+        if (hold_)
+            *hold_ = std::move(whole);
+        else
+            say_reply(channel_, whole, {});
+    }
     tinykvm::UniqueFd connect() override {
         answered_ = true;
         link::Message wanted;
@@ -80,17 +95,10 @@ public:
     }
 
 private:
-    void say_all(std::string_view bytes, http::Closing closing) {
-        answered_ = true;
-        link::Message message;
-        message.kind = link::Kind::reply;
-        message.reset = closing == http::Closing::reset;
-        link::send_bytes(channel_, message, bytes, link::Wait::yes);
-    }
-
     const int channel_;
     const bool more_follows_;
     const Stopper& stop_;
+    std::optional<ChannelArrivals::Held>* const hold_;
     bool answered_ = false;
 };
 
@@ -101,6 +109,11 @@ static_assert(Driver::kMostReceived <= link::kMostInline && tinykvm::abi::kTxByt
 ChannelArrivals::ChannelArrivals(int channel, std::uint32_t listener, First first, const Stopper& stop)
     : channel_(channel), first_(first), listener_(listener), stop_(stop), room_(link::kMostInline) {
     ready_.kind = link::Kind::ready;
+}
+
+ChannelArrivals::~ChannelArrivals() {
+    if (held_) // its machine could not be made clean
+        say_reply(channel_, *held_, {});
 }
 
 void ChannelArrivals::served(const Served& served) {
@@ -118,9 +131,7 @@ bool ChannelArrivals::next(Arrival& out) {
     }
     first_ = {};
     for (bool say = true;;) {
-        const link::Message ready = ready_;
-        ready_ = {};
-        if ((say && !link::send(channel_, ready)) || !wait_readable(channel_, stop_, -1))
+        if ((say && !say_ready()) || !wait_readable(channel_, stop_, -1))
             return false;
         auto received = link::receive(channel_, link::Wait::no, nullptr, room_);
         if (received && received->message.kind == link::Kind::cancel) { // of the request before
@@ -146,11 +157,23 @@ bool ChannelArrivals::next(Arrival& out) {
     }
 }
 
-bool ChannelArrivals::take(const link::Received& request, Arrival& out) const {
+bool ChannelArrivals::say_ready() {
+    link::Message ready = ready_;
+    ready_ = {};
+    if (!held_)
+        return link::send(channel_, ready);
+    ready.ready = 1;
+    const Held reply = *std::move(held_);
+    held_.reset();
+    return say_reply(channel_, reply, ready);
+}
+
+bool ChannelArrivals::take(const link::Received& request, Arrival& out) {
     if (request.bytes.size() > Driver::kMostReceived)
         return false;
     out.received = request.bytes;
-    out.memory = std::make_unique<ChannelPeer>(channel_, request.message.more_follows != 0, stop_);
+    out.memory = std::make_unique<ChannelPeer>(channel_, request.message.more_follows != 0, stop_,
+                                               request.message.others_wait ? &held_ : nullptr);
     return true;
 }
 

@@ -1,6 +1,8 @@
 // A machine's requests as the daemon hands them to it.
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "src/link/machine_link.hpp"
@@ -18,11 +20,19 @@ public:
     };
     // `listener`: of the program, whose connections these are to be.
     ChannelArrivals(int channel, std::uint32_t listener, First first, const Stopper& stop);
+    ~ChannelArrivals() override;
     bool next(Arrival& out) override;
     void served(const Served& served) override;
 
+    // A reply that is to be told with the next `ready`.
+    struct Held {
+        std::string bytes;
+        http::Closing closing;
+    };
+
 private:
-    bool take(const link::Received& request, Arrival& out) const;
+    bool say_ready();
+    bool take(const link::Received& request, Arrival& out);
     bool take_socket(tinykvm::UniqueFd socket, Arrival& out) const;
 
     int channel_;
@@ -31,7 +41,8 @@ private:
     const Stopper& stop_;
     link::Message ready_;
     std::uint64_t begin_cpu_ns_ = 0; // of this thread, when it took the request
-    std::vector<char> room_;         // for what comes with a request
+    std::optional<Held> held_;
+    std::vector<char> room_; // for what comes with a request
 };
 
 } // namespace kvmserver

@@ -35,9 +35,10 @@ void take_request(Worker& worker) {
     REQUIRE_FALSE(worker.gone());
 }
 
-void say(Worker& worker, Kind kind, std::string_view bytes = {}) {
+void say(Worker& worker, Kind kind, std::string_view bytes = {}, bool ready = false) {
     Message message;
     message.kind = kind;
+    message.ready = ready;
     const auto* const begin = reinterpret_cast<const std::uint8_t*>(&message);
     std::vector<std::uint8_t> all(begin, begin + sizeof message);
     all.insert(all.end(), bytes.begin(), bytes.end());
@@ -158,4 +159,21 @@ TEST_CASE("a request that nobody waits for any longer leaves the queue") {
         ::poll(nullptr, 0, 1);
     CHECK_FALSE(second->answered(0ms));
     CHECK_FALSE(worker->act(Act::request));
+}
+
+TEST_CASE("a reply that says that its machine is clean gets that the next request") {
+    Functions functions(0);
+    const auto target = functions.add(1);
+    const auto first = functions.ask(target), second = functions.ask(target);
+    const auto worker = ready_worker(functions);
+    take_request(*worker);
+    say(*worker, Kind::reply, "one", true);
+    REQUIRE(first->answered(kLong));
+    take_request(*worker);
+    say(*worker, Kind::reply, "two", true);
+    REQUIRE(second->answered(kLong));
+    CHECK(first->reply() == "one");
+    CHECK(second->reply() == "two");
+    while (!functions.pool.quiet())
+        ::poll(nullptr, 0, 1);
 }

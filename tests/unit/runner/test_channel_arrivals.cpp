@@ -1,0 +1,171 @@
+// A machine's side of the worker protocol.
+#include <poll.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "src/runner/channel_arrivals.hpp"
+#include "tests/catch.hpp"
+
+using namespace kvmserver;
+using link::Kind;
+using tinykvm::UniqueFd;
+
+namespace {
+
+struct Channel {
+    Channel() { std::tie(ours, theirs) = link::make_channel(); }
+    link::Received receive() {
+        auto received = link::receive(ours.get(), link::Wait::yes, nullptr, room);
+        REQUIRE(received);
+        return std::move(*received);
+    }
+    bool silent() const {
+        pollfd readable{ours.get(), POLLIN, 0};
+        return ::poll(&readable, 1, 0) == 0;
+    }
+    void request(std::string_view bytes, bool others_wait = false, bool more_follows = false) {
+        link::Message message;
+        message.kind = Kind::request;
+        message.others_wait = others_wait;
+        message.more_follows = more_follows;
+        REQUIRE(link::send_bytes(ours.get(), message, bytes, link::Wait::no));
+    }
+    void say(Kind kind, int fd = -1) {
+        link::Message message;
+        message.kind = kind;
+        REQUIRE(link::send(ours.get(), message, fd));
+    }
+
+    UniqueFd ours, theirs;
+    std::string room = std::string(link::kMostInline, '\0');
+    Stopper stop;
+};
+
+} // namespace
+
+TEST_CASE("a request comes with its first bytes, and its reply goes back at once") {
+    Channel channel;
+    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    channel.request("GET /");
+    Arrival arrival;
+    REQUIRE(arrivals.next(arrival));
+    CHECK(channel.receive().message.kind == Kind::ready);
+    CHECK(arrival.received == "GET /");
+    CHECK(arrival.listener == 7);
+    REQUIRE(arrival.memory);
+    CHECK_FALSE(arrival.memory->more_follows());
+    CHECK_FALSE(arrival.memory->gone());
+    arrival.memory->reply("200", http::Closing::clean);
+    const auto reply = channel.receive();
+    CHECK(reply.message.kind == Kind::reply);
+    CHECK(reply.bytes == "200");
+    CHECK(reply.message.reset == 0);
+    CHECK(reply.message.ready == 0);
+}
+
+TEST_CASE("where others wait for the machine, its reply and that it is clean are one message") {
+    Channel channel;
+    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    channel.request("first", true);
+    channel.request("second");
+    Arrival arrival;
+    REQUIRE(arrivals.next(arrival));
+    channel.receive();
+    arrival.memory->reply("200", http::Closing::reset);
+    arrival.memory.reset();
+    CHECK(channel.silent());
+    arrivals.served({.exec_ns = 5000, .reset_ns = 3000});
+    REQUIRE(arrivals.next(arrival));
+    const auto reply = channel.receive();
+    CHECK(reply.message.kind == Kind::reply);
+    CHECK(reply.bytes == "200");
+    CHECK(reply.message.reset == 1);
+    CHECK(reply.message.ready == 1);
+    CHECK(reply.message.exec_us == 5);
+    CHECK(arrival.received == "second");
+}
+
+TEST_CASE("a reply that waits for its machine is told when that cannot be made clean") {
+    Channel channel;
+    {
+        ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+        channel.request("first", true);
+        Arrival arrival;
+        REQUIRE(arrivals.next(arrival));
+        channel.receive();
+        arrival.memory->reply("200", http::Closing::clean);
+    }
+    const auto reply = channel.receive();
+    CHECK(reply.bytes == "200");
+    CHECK(reply.message.ready == 0);
+}
+
+TEST_CASE("a request that gets no reply is told to be broken off") {
+    Channel channel;
+    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    channel.request("first", GENERATE(false, true));
+    Arrival arrival;
+    REQUIRE(arrivals.next(arrival));
+    channel.receive();
+    arrival.tell(request::Outcome::program_failed);
+    arrival.memory.reset();
+    const auto ended = channel.receive();
+    CHECK(ended.message.kind == Kind::ended);
+    CHECK(ended.message.outcome == request::Outcome::program_failed);
+    const auto reply = channel.receive();
+    CHECK(reply.message.kind == Kind::reply);
+    CHECK(reply.message.reset == 1);
+    CHECK(reply.bytes.empty());
+}
+
+TEST_CASE("what comes later goes over a socket, which the daemon gives") {
+    Channel channel;
+    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    channel.request("POST", false, true);
+    Arrival arrival;
+    REQUIRE(arrivals.next(arrival));
+    channel.receive();
+    CHECK(arrival.memory->more_follows());
+    int pipe[2];
+    REQUIRE(::pipe(pipe) == 0);
+    const UniqueFd in(pipe[0]), out(pipe[1]);
+    const bool given = GENERATE(true, false);
+    channel.say(Kind::cancel); // that nobody waits any longer is no answer
+    channel.say(Kind::connected, given ? in.get() : -1);
+    CHECK(static_cast<bool>(arrival.memory->connect()) == given);
+    CHECK(channel.receive().message.kind == Kind::connect);
+    arrival.memory.reset();
+    CHECK(channel.silent());
+}
+
+TEST_CASE("a client that goes away is seen while its request runs, and not by the next") {
+    Channel channel;
+    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    channel.request("first");
+    Arrival arrival;
+    REQUIRE(arrivals.next(arrival));
+    channel.receive();
+    channel.say(Kind::cancel);
+    CHECK(arrival.memory->gone());
+    arrival.memory->reply("200", http::Closing::clean);
+    channel.receive();
+    channel.request("second");
+    REQUIRE(arrivals.next(arrival));
+    CHECK(channel.receive().message.kind == Kind::ready);
+    CHECK(channel.silent()); // it was ready once
+    CHECK(arrival.received == "second");
+    CHECK_FALSE(arrival.memory->gone());
+}
+
+TEST_CASE("a machine ends when its channel does, or says what is no request") {
+    Channel channel;
+    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    if (GENERATE(true, false))
+        channel.ours.reset();
+    else
+        channel.say(Kind::connected);
+    Arrival arrival;
+    CHECK_FALSE(arrivals.next(arrival));
+}
