@@ -185,7 +185,10 @@ void WorkerPool::carry_out(const request::AddMachine& add, Actions& more, Afterw
         if (!link::send(worker->process->control_fd(), message, theirs.get()))
             throw_errno("ask its process for a machine"); // it is dying, mostly
         watch(static_cast<std::uint64_t>(add.machine), ours.get());
-        auto machine = std::make_shared<WorkerMachine>(add.machine, worker.get(), std::move(ours));
+        auto machine = std::make_shared<WorkerMachine>();
+        machine->id = add.machine;
+        machine->worker = worker.get();
+        machine->channel = std::move(ours);
         worker->machines.push_back(machine);
         machines_.emplace(add.machine, std::move(machine));
     } catch (const std::exception& error) { // no descriptors, say: the machines that there are go on

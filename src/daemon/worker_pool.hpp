@@ -31,15 +31,15 @@ request::Time now_ns();
 struct RunningWorker;
 
 struct WorkerMachine {
-    request::MachineId id;
-    RunningWorker* worker; // null once the machine is gone
+    request::MachineId id{};
+    RunningWorker* worker = nullptr; // null once the machine is gone
     tinykvm::UniqueFd channel;
     std::shared_ptr<Job> job; // that it has
     bool clean = false;       // and waits for one
 };
 
 struct RunningWorker {
-    request::WorkerId id;
+    request::WorkerId id{};
     std::shared_ptr<Target> target;
     std::unique_ptr<FunctionProcess> process;
     std::unique_ptr<store::StoredSnapshot> snapshot; // stays in the store meanwhile
