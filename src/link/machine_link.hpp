@@ -14,8 +14,8 @@
 // to be read, or the program waits before it is done, it says `connect` instead, and is sent `connected` with a socket
 // to the client's side, or with none where there are no more. It says `ended` when something went wrong, before the
 // `reply` or the socket's end, and `ready` once it is clean; where others wait for the machine both may come in one
-// message, for then the machine is what is short and not its client's time. `cancel`: nobody waits for its reply any longer; it may
-// come after that. A request whose first bytes are too many comes with its socket, and without bytes.
+// message, for then the machine is what is short and not its client's time. `cancel`: nobody waits for its reply any
+// longer; it may come after that. A request whose first bytes are too many comes with its socket, and without bytes.
 //
 // A process that examines a snapshot (src/runner/examiner.hpp) is told its jail, too, and then `examine`, with the
 // snapshot's file, or `describe`, with the list of pieces of one that is stored, and `pieces`; `left` is the seconds of
