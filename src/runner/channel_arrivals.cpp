@@ -107,7 +107,8 @@ static_assert(Driver::kMostReceived <= link::kMostInline && tinykvm::abi::kTxByt
 } // namespace
 
 ChannelArrivals::ChannelArrivals(int channel, std::uint32_t listener, First first, const Stopper& stop)
-    : channel_(channel), first_(first), listener_(listener), stop_(stop), room_(link::kMostInline) {
+    : channel_(channel), first_(first), listener_(listener), stop_(stop),
+      room_(std::make_unique_for_overwrite<char[]>(link::kMostInline)) {
     ready_.kind = link::Kind::ready;
 }
 
@@ -133,7 +134,7 @@ bool ChannelArrivals::next(Arrival& out) {
     for (bool say = true;;) {
         if ((say && !say_ready()) || !wait_readable(channel_, stop_, -1))
             return false;
-        auto received = link::receive(channel_, link::Wait::no, nullptr, room_);
+        auto received = link::receive(channel_, link::Wait::no, nullptr, std::span(room_.get(), link::kMostInline));
         if (received && received->message.kind == link::Kind::cancel) { // of the request before
             say = false;
             continue;

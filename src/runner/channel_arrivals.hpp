@@ -1,9 +1,9 @@
 // A machine's requests as the daemon hands them to it.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "src/link/machine_link.hpp"
 #include "src/runner/arrivals.hpp"
@@ -42,7 +42,7 @@ private:
     link::Message ready_;
     std::uint64_t begin_cpu_ns_ = 0; // of this thread, when it took the request
     std::optional<Held> held_;
-    std::vector<char> room_; // for what comes with a request
+    std::unique_ptr<char[]> room_; // for what comes with a request; not touched before
 };
 
 } // namespace kvmserver
