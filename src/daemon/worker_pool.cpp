@@ -152,15 +152,16 @@ std::shared_ptr<Job> WorkerPool::take_job(request::RequestId id) {
 
 // Without the mutex. Nobody waits for its answer any longer.
 void WorkerPool::abandon(request::RequestId id) {
-    std::shared_ptr<Job> job; // destroyed without the mutex
+    std::shared_ptr<http::RequestWaiter> waiter; // destroyed without the mutex
     const std::lock_guard lock(mutex_);
     const auto found = jobs_.find(id);
     if (found == jobs_.end())
         return;
     if (scheduler_.waits(id)) {
         scheduler_.abandon(id);
-        job = take_job(id);
+        const std::shared_ptr<Job> job = take_job(id);
         job->over = true;
+        waiter = std::move(job->waiter);
     } else if (const Machine machine = found->second->machine.lock(); machine && found->second->waiter) {
         // Under the mutex: not after the next request.
         link::Message message;
