@@ -114,7 +114,11 @@ std::uint64_t Server::request(const std::string& path) {
     const std::string text = "GET " + path + " HTTP/1.1\r\n\r\n";
     // It has arrived when the machine gets it, as a request in `snaprun -e` has.
     (void)!::write(ours.get(), text.data(), text.size());
-    if (!driver_.attach(*machine_, Arrival{.fd = std::move(theirs), .listener = machine_->listeners().front().id, .own = true, .tell = {}, .peer = {}}))
+    if (!driver_.attach(*machine_, IncomingConnection{.fd = std::move(theirs),
+                                                      .listener = machine_->listeners().front().id,
+                                                      .own = true,
+                                                      .tell = {},
+                                                      .peer = {}}))
         throw std::runtime_error("no room for a connection");
     Driver::Until until;
     until.one_connection = true;

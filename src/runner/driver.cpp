@@ -90,15 +90,15 @@ Driver::Client& Driver::client(std::uint32_t slot) {
     return clients_[slot];
 }
 
-bool Driver::attach(Machine& machine, Arrival arrival) {
-    UniqueFd fd = std::move(arrival.fd);
-    const std::uint32_t listener = arrival.listener;
-    sockaddr_storage peer = arrival.peer.storage, local{};
-    socklen_t peer_bytes = arrival.peer.bytes, local_bytes = 0;
+bool Driver::attach(Machine& machine, IncomingConnection incoming) {
+    UniqueFd fd = std::move(incoming.fd);
+    const std::uint32_t listener = incoming.listener;
+    sockaddr_storage peer = incoming.peer.storage, local{};
+    socklen_t peer_bytes = incoming.peer.bytes, local_bytes = 0;
     const auto state = std::find_if(machine.listeners().begin(), machine.listeners().end(),
                                     [&](const ListenerState& l) { return l.id == listener; });
-    bool as_listener = arrival.own; // the program sees a connection to where it listens
-    if (!arrival.own) {
+    bool as_listener = incoming.own; // the program sees a connection to where it listens
+    if (!incoming.own) {
         local_bytes = sizeof(local);
         if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &local_bytes) < 0)
             local_bytes = 0;
@@ -126,9 +126,9 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
     c = Client{};
     c.open = true;
     c.fd = std::move(fd);
-    c.memory = std::move(arrival.memory);
+    c.memory = std::move(incoming.memory);
     c.listener = listener;
-    c.own = arrival.own;
+    c.own = incoming.own;
     ++open_;
     ++attached_;
     const std::uint64_t now = host_mono_ns();
@@ -139,7 +139,7 @@ bool Driver::attach(Machine& machine, Arrival arrival) {
     if (!machine.connections().view(*slot, view))
         return true;
     if (c.memory)
-        return deliver(machine, *slot, view, arrival.received);
+        return deliver(machine, *slot, view, incoming.received);
     receive(machine, *slot, view);
     return true;
 }
@@ -159,7 +159,7 @@ bool Driver::accept_some(Machine& machine) {
     bool news = false;
     for (const Listeners::Listening& l : listeners_.all()) {
         for (int i = 0; i < 64 && open_ < abi::kMaxConns; ++i) {
-            Arrival client = accept_client(l.fd, l.id);
+            IncomingConnection client = accept_client(l.fd, l.id);
             if (!client.fd)
                 break;
             if (!attach(machine, std::move(client)))

@@ -54,7 +54,7 @@ public:
     // Bytes that may come with a connection in memory.
     static constexpr std::size_t kMostReceived = tinykvm::abi::kRxBytes;
     // Gives the machine a connection; false when it has no free slot, or no room for what came with it.
-    bool attach(tinykvm::Machine& machine, Arrival client);
+    bool attach(tinykvm::Machine& machine, IncomingConnection client);
     void give(tinykvm::Machine& machine, std::int32_t handle, tinykvm::Datagram datagram);
     void drop_connections(bool reset);
     std::uint64_t bytes_moved() const { return moved_; }

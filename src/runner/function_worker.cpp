@@ -21,7 +21,7 @@
 #include "src/jail/spawn.hpp"
 #include "src/runner/after_restore.hpp"
 #include "src/runner/cache_client.hpp"
-#include "src/runner/channel_arrivals.hpp"
+#include "src/runner/connections/channel_connections.hpp"
 #include "src/runner/daemon_messages.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
@@ -183,11 +183,11 @@ private:
 
     void serve(Thread& machine) {
         try {
-            ChannelArrivals arrivals(machine.channel.get(), restored_.image()->listeners.front().id,
-                                     first_.exchange(false) ? ChannelArrivals::First{begin_, restored_.hot_bytes()}
-                                                            : ChannelArrivals::First{},
-                                     StopSignal::instance());
-            RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), arrivals, stats_,
+            ChannelConnections source(machine.channel.get(), restored_.image()->listeners.front().id,
+                                      first_.exchange(false) ? ChannelConnections::First{begin_, restored_.hot_bytes()}
+                                                             : ChannelConnections::First{},
+                                      StopSignal::instance());
+            RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), source, stats_,
                                            StopSignal::instance());
             request_machine.prepare();
             if (options_.on_machine)

@@ -120,10 +120,10 @@ private:
 } // namespace
 
 // The clients of one machine, for its thread.
-class HttpMode::Machine final : public ArrivalSource {
+class HttpMode::Machine final : public ConnectionSource {
 public:
     explicit Machine(HttpMode& mode) : mode_(mode) {}
-    bool next(Arrival& out) override;
+    bool next(IncomingConnection& out) override;
 
 private:
     friend class HttpMode;
@@ -193,7 +193,7 @@ void HttpMode::end() {
         front_.wait_drained(kLastWords);
 }
 
-ArrivalSource& HttpMode::add_machine() {
+ConnectionSource& HttpMode::add_machine() {
     const std::lock_guard lock(mutex_);
     return machines_.emplace_back(*this);
 }
@@ -282,7 +282,7 @@ void HttpMode::tell(Refusals refusals) {
         refusal.waiter->failed(std::move(refusal.problem));
 }
 
-bool HttpMode::Machine::next(Arrival& out) {
+bool HttpMode::Machine::next(IncomingConnection& out) {
     std::unique_lock lock(mode_.mutex_);
     if (!ready(lock))
         return false;
@@ -297,7 +297,7 @@ bool HttpMode::Machine::next(Arrival& out) {
         if (ended)
             return false;
         if (!request->waiter->abandoned()) { // else no machine is needed
-            out = mode_.arrival_of(std::move(*request));
+            out = mode_.connection_of(std::move(*request));
             if (out.memory || out.fd)
                 return true;
         }
@@ -331,8 +331,8 @@ bool HttpMode::Machine::ready(std::unique_lock<std::mutex>& lock) {
 }
 
 // Without either kind of connection when there is none to be had; its client was told so.
-Arrival HttpMode::arrival_of(Request request) const {
-    Arrival out;
+IncomingConnection HttpMode::connection_of(Request request) const {
+    IncomingConnection out;
     out.listener = listener_;
     out.own = true;
     out.peer = address_of(request.client_ip);

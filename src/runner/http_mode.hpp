@@ -14,7 +14,7 @@
 
 #include "src/http/front.hpp"
 #include "src/request/scheduler.hpp"
-#include "src/runner/arrivals.hpp"
+#include "src/runner/connections/connection_source.hpp"
 #include "src/runner/setup.hpp"
 #include "src/runner/stop.hpp"
 
@@ -33,7 +33,7 @@ public:
     // Stops machines in the middle of a request.
     const Stopper& hard_stop() const { return hard_stop_; }
     // For one more machine: where its thread gets its clients from. Any thread.
-    ArrivalSource& add_machine();
+    ConnectionSource& add_machine();
 
 private:
     struct Request {
@@ -52,7 +52,7 @@ private:
 
     std::unique_ptr<http::Lease> connect(const http::RequestInfo& request,
                                          std::shared_ptr<http::RequestWaiter> waiter) override;
-    Arrival arrival_of(Request request) const;
+    IncomingConnection connection_of(Request request) const;
     void abandon(request::RequestId id);
     void look_at_the_clock();
     // With the mutex held: does what the scheduler says.

@@ -68,8 +68,8 @@ int parse_listen_fd(const std::string& text) {
     return fd;
 }
 
-Arrival accept_client(int listening, std::uint32_t listener) {
-    Arrival client;
+IncomingConnection accept_client(int listening, std::uint32_t listener) {
+    IncomingConnection client;
     client.peer.bytes = sizeof(client.peer.storage);
     client.listener = listener;
     client.fd = UniqueFd(::accept4(listening, reinterpret_cast<sockaddr*>(&client.peer.storage), &client.peer.bytes,

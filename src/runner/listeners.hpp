@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/runner/arrival.hpp"
+#include "src/runner/connections/incoming_connection.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/linux/policy.hpp"
 #include "tinykvm/linux/unix_name.hpp"
@@ -19,7 +19,7 @@
 namespace kvmserver {
 
 // Takes one connection without waiting; without an fd, and with errno set, when there is none.
-Arrival accept_client(int listening, std::uint32_t listener);
+IncomingConnection accept_client(int listening, std::uint32_t listener);
 
 // "host:port", ":port", "[::1]:80", "unix:/path" to an address; throws UserError(usage). Names are "localhost" or
 // numeric.

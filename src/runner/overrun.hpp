@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "src/runner/arrival.hpp"
+#include "src/runner/connections/incoming_connection.hpp"
 #include "src/runner/spent_time.hpp"
 #include "tinykvm/machine/state.hpp"
 

@@ -89,8 +89,9 @@ OwnReply ask(Machine& machine, Driver& driver, std::string request, const Limits
         throw_errno("socketpair");
     UniqueFd ours(pair[0]), theirs(pair[1]);
     const std::uint32_t listener = machine.listeners().front().id;
-    if (!driver.attach(machine,
-                       Arrival{.fd = std::move(theirs), .listener = listener, .own = true, .tell = {}, .peer = {}}))
+    if (!driver.attach(
+            machine,
+            IncomingConnection{.fd = std::move(theirs), .listener = listener, .own = true, .tell = {}, .peer = {}}))
         throw UserError(ExitCode::failure, "the machine has no room for a connection");
     Client client(std::move(ours), std::move(request));
     Driver::Until until;

@@ -19,8 +19,8 @@ bool uses_dirty_bits(const Setup& setup, const Options& options) {
 }
 
 RequestMachine::RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image,
-                               ArrivalSource& arrivals, WorkerStats& stats, const Stopper& stop)
-    : setup_(setup), options_(options), image_(std::move(image)), arrivals_(arrivals), stats_(stats),
+                               ConnectionSource& source, WorkerStats& stats, const Stopper& stop)
+    : setup_(setup), options_(options), image_(std::move(image)), source_(source), stats_(stats),
       driver_(Driver::Own::real, note_line, stop) {}
 
 void RequestMachine::prepare() {
@@ -31,8 +31,8 @@ void RequestMachine::prepare() {
 }
 
 bool RequestMachine::serve_one() {
-    Arrival client;
-    if (!arrivals_.next(client))
+    IncomingConnection client;
+    if (!source_.next(client))
         return false;
     Served served;
     const std::uint64_t begin = host_mono_ns(), exits = machine_->exits();
@@ -60,7 +60,7 @@ bool RequestMachine::serve_one() {
         replace();
     else
         clean(served);
-    arrivals_.served(served);
+    source_.served(served);
     return true;
 }
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "src/runner/arrivals.hpp"
+#include "src/runner/connections/connection_source.hpp"
 #include "src/runner/driver.hpp"
 #include "src/runner/setup.hpp"
 
@@ -26,7 +26,7 @@ bool uses_dirty_bits(const Setup& setup, const Options& options);
 class RequestMachine {
 public:
     RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image,
-                   ArrivalSource& arrivals, WorkerStats& stats, const Stopper& stop);
+                   ConnectionSource& source, WorkerStats& stats, const Stopper& stop);
     // Makes the machine. Throws HostError, UserError.
     void prepare();
     // Waits for a client, serves it and puts every bit back. True until the server is to stop.
@@ -44,7 +44,7 @@ private:
     const Setup& setup_;
     const Options& options_;
     std::shared_ptr<const tinykvm::MachineImage> image_;
-    ArrivalSource& arrivals_;
+    ConnectionSource& source_;
     WorkerStats& stats_;
     Driver driver_;
     std::unique_ptr<tinykvm::Machine> machine_;

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/runner/arrivals.hpp"
+#include "src/runner/connections/accepted_connections.hpp"
 #include "src/runner/http_mode.hpp"
 #include "src/runner/request_machine.hpp"
 #include "tinykvm/base/error.hpp"
@@ -124,9 +124,9 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
                 });
             });
     } else {
-        const auto work = [&](const std::function<ArrivalSource&()>& arrivals, const Stopper& stop) {
+        const auto work = [&](const std::function<ConnectionSource&()>& source_of_machine, const Stopper& stop) {
             for (unsigned i = 0; i < count; ++i)
-                threads.emplace_back([&, source = &arrivals()] {
+                threads.emplace_back([&, source = &source_of_machine()] {
                     guard([&] {
                         RequestMachine worker(setup, options, image, *source, stats, stop);
                         worker.prepare();
@@ -141,14 +141,15 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
         if (options.http) {
             HttpMode http(setup, options);
             const Joined joined_before_it(threads, [&http] { http.end(); });
-            work([&]() -> ArrivalSource& { return http.add_machine(); }, http.hard_stop());
+            work([&]() -> ConnectionSource& { return http.add_machine(); }, http.hard_stop());
             http.serve(); // until the signal, and until what was in flight then is answered
             join(threads);
         } else {
-            Arrivals arrivals(*setup.listeners, image->handles->served(),
-                              options.server_first ? Arrivals::Given::at_once : Arrivals::Given::at_first_byte);
+            AcceptedConnections accepted(*setup.listeners, image->handles->served(),
+                                         options.server_first ? AcceptedConnections::Given::at_once
+                                                              : AcceptedConnections::Given::at_first_byte);
             const Joined joined_before_it(threads, [] { StopSignal::instance().request(); });
-            work([&]() -> ArrivalSource& { return arrivals; }, StopSignal::instance());
+            work([&]() -> ConnectionSource& { return accepted; }, StopSignal::instance());
             join(threads);
         }
     }

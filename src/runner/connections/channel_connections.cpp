@@ -1,4 +1,4 @@
-#include "src/runner/channel_arrivals.hpp"
+#include "src/runner/connections/channel_connections.hpp"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -48,7 +48,7 @@ bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
 }
 
 // `message`: what else is told with it.
-bool say_reply(int channel, const ChannelArrivals::Held& reply, link::Message message) {
+bool say_reply(int channel, const ChannelConnections::Held& reply, link::Message message) {
     message.kind = link::Kind::reply;
     message.reset = reply.closing == http::Closing::reset;
     return link::send_bytes(channel, message, reply.bytes, link::Wait::yes);
@@ -58,7 +58,7 @@ bool say_reply(int channel, const ChannelArrivals::Held& reply, link::Message me
 class ChannelPeer final : public MemoryPeer {
 public:
     // `hold`: where a whole reply is put; null: it is sent at once.
-    ChannelPeer(int channel, bool more_follows, const Stopper& stop, std::optional<ChannelArrivals::Held>* hold)
+    ChannelPeer(int channel, bool more_follows, const Stopper& stop, std::optional<ChannelConnections::Held>* hold)
         : channel_(channel), more_follows_(more_follows), stop_(stop), hold_(hold) {}
     ~ChannelPeer() override {
         if (!answered_)
@@ -72,7 +72,7 @@ public:
     bool more_follows() const override { return more_follows_; }
     void reply(std::string bytes, http::Closing closing) override {
         answered_ = true;
-        ChannelArrivals::Held whole{std::move(bytes), closing};
+        ChannelConnections::Held whole{std::move(bytes), closing};
         if (hold_)
             *hold_ = std::move(whole);
         else
@@ -98,7 +98,7 @@ private:
     const int channel_;
     const bool more_follows_;
     const Stopper& stop_;
-    std::optional<ChannelArrivals::Held>* const hold_;
+    std::optional<ChannelConnections::Held>* const hold_;
     bool answered_ = false;
 };
 
@@ -106,18 +106,18 @@ static_assert(Driver::kMostReceived <= link::kMostInline && tinykvm::abi::kTxByt
 
 } // namespace
 
-ChannelArrivals::ChannelArrivals(int channel, std::uint32_t listener, First first, const Stopper& stop)
+ChannelConnections::ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop)
     : channel_(channel), first_(first), listener_(listener), stop_(stop),
       room_(std::make_unique_for_overwrite<char[]>(link::kMostInline)) {
     ready_.kind = link::Kind::ready;
 }
 
-ChannelArrivals::~ChannelArrivals() {
+ChannelConnections::~ChannelConnections() {
     if (held_) // its machine could not be made clean
         say_reply(channel_, *held_, {});
 }
 
-void ChannelArrivals::served(const Served& served) {
+void ChannelConnections::served(const Served& served) {
     ready_.exec_us = served.exec_ns / 1000;
     ready_.reset_us = served.reset_ns / 1000;
     ready_.cpu_us = (tinykvm::thread_cpu_ns() - begin_cpu_ns_) / 1000; // with the reset
@@ -125,7 +125,7 @@ void ChannelArrivals::served(const Served& served) {
     ready_.exits = served.exits;
 }
 
-bool ChannelArrivals::next(Arrival& out) {
+bool ChannelConnections::next(IncomingConnection& out) {
     if (first_.begin_ns != 0) {
         ready_.restore_us = (tinykvm::host_mono_ns() - first_.begin_ns) / 1000;
         ready_.hot_bytes = first_.hot_bytes;
@@ -158,7 +158,7 @@ bool ChannelArrivals::next(Arrival& out) {
     }
 }
 
-bool ChannelArrivals::say_ready() {
+bool ChannelConnections::say_ready() {
     link::Message ready = ready_;
     ready_ = {};
     if (!held_)
@@ -169,7 +169,7 @@ bool ChannelArrivals::say_ready() {
     return say_reply(channel_, reply, ready);
 }
 
-bool ChannelArrivals::take(const link::Received& request, Arrival& out) {
+bool ChannelConnections::take(const link::Received& request, IncomingConnection& out) {
     if (request.bytes.size() > Driver::kMostReceived)
         return false;
     out.received = request.bytes;
@@ -179,7 +179,7 @@ bool ChannelArrivals::take(const link::Received& request, Arrival& out) {
 }
 
 // A machine is resumed once, with the request in its hands; not at all for a client that went away.
-bool ChannelArrivals::take_socket(tinykvm::UniqueFd socket, Arrival& out) const {
+bool ChannelConnections::take_socket(tinykvm::UniqueFd socket, IncomingConnection& out) const {
     wait_readable(socket.get(), stop_, kHeadPatienceMs);
     char byte;
     if (::recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)

@@ -1,4 +1,4 @@
-#include "src/runner/arrivals.hpp"
+#include "src/runner/connections/accepted_connections.hpp"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -21,7 +21,8 @@ constexpr std::size_t kMostDatagram = 65536;
 
 } // namespace
 
-Arrivals::Arrivals(const Listeners& listeners, std::vector<HandleBase::Served> served, Given given)
+AcceptedConnections::AcceptedConnections(const Listeners& listeners, std::vector<HandleBase::Served> served,
+                                         Given given)
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)), served_(std::move(served)), given_(given) {
     if (!epoll_)
         throw_errno("epoll_create1");
@@ -34,7 +35,7 @@ Arrivals::Arrivals(const Listeners& listeners, std::vector<HandleBase::Served> s
     add(StopSignal::instance().fd(), EPOLLIN, kStop);
 }
 
-bool Arrivals::next(Arrival& out) {
+bool AcceptedConnections::next(IncomingConnection& out) {
     for (;;) {
         epoll_event event;
         const int n = ::epoll_wait(epoll_.get(), &event, 1, -1);
@@ -59,7 +60,7 @@ bool Arrivals::next(Arrival& out) {
     }
 }
 
-void Arrivals::add(int fd, std::uint32_t events, std::uint64_t token) {
+void AcceptedConnections::add(int fd, std::uint32_t events, std::uint64_t token) {
     epoll_event event{};
     event.events = events;
     event.data.u64 = token;
@@ -67,8 +68,8 @@ void Arrivals::add(int fd, std::uint32_t events, std::uint64_t token) {
         throw_errno("epoll_ctl");
 }
 
-bool Arrivals::receive(const HandleBase::Served& from, Arrival& out) {
-    out = Arrival{};
+bool AcceptedConnections::receive(const HandleBase::Served& from, IncomingConnection& out) {
+    out = IncomingConnection{};
     out.handle = from.number;
     out.datagram.bytes.resize(kMostDatagram);
     out.datagram.from_bytes = sizeof(out.datagram.from);
@@ -78,8 +79,8 @@ bool Arrivals::receive(const HandleBase::Served& from, Arrival& out) {
     return n >= 0; // else another machine has it
 }
 
-bool Arrivals::accept(const Listeners::Listening& from, Arrival& out) {
-    Arrival client = accept_client(from.fd, from.id);
+bool AcceptedConnections::accept(const Listeners::Listening& from, IncomingConnection& out) {
+    IncomingConnection client = accept_client(from.fd, from.id);
     if (!client.fd) {
         if (errno == EMFILE || errno == ENFILE)
             ::usleep(1000); // the backlog holds the client meanwhile
@@ -106,7 +107,7 @@ bool Arrivals::accept(const Listeners::Listening& from, Arrival& out) {
     return false;
 }
 
-bool Arrivals::take(std::uint64_t slot, Arrival& out) {
+bool AcceptedConnections::take(std::uint64_t slot, IncomingConnection& out) {
     const std::lock_guard lock(mutex_);
     out = std::move(silent_[slot]);
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, out.fd.get(), nullptr);

@@ -6,12 +6,12 @@
 #include <string>
 
 #include "src/link/machine_link.hpp"
-#include "src/runner/arrivals.hpp"
+#include "src/runner/connections/connection_source.hpp"
 #include "src/runner/stop.hpp"
 
 namespace kvmserver {
 
-class ChannelArrivals final : public ArrivalSource {
+class ChannelConnections final : public ConnectionSource {
 public:
     // What the first machine of a process tells with its first `ready`: the time since `begin_ns` (0:
     // nothing).
@@ -19,9 +19,9 @@ public:
         std::uint64_t begin_ns = 0, hot_bytes = 0;
     };
     // `listener`: of the program, whose connections these are to be.
-    ChannelArrivals(int channel, std::uint32_t listener, First first, const Stopper& stop);
-    ~ChannelArrivals() override;
-    bool next(Arrival& out) override;
+    ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop);
+    ~ChannelConnections() override;
+    bool next(IncomingConnection& out) override;
     void served(const Served& served) override;
 
     // A reply that is to be told with the next `ready`.
@@ -32,8 +32,8 @@ public:
 
 private:
     bool say_ready();
-    bool take(const link::Received& request, Arrival& out);
-    bool take_socket(tinykvm::UniqueFd socket, Arrival& out) const;
+    bool take(const link::Received& request, IncomingConnection& out);
+    bool take_socket(tinykvm::UniqueFd socket, IncomingConnection& out) const;
 
     int channel_;
     First first_;

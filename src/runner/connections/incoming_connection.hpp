@@ -20,9 +20,9 @@ struct SocketAddress {
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// The other end of a connection in memory: the request's first bytes come with it (Arrival::received), and a reply that
-// is complete when the machine first waits goes back in one piece. Only what comes later needs a socket. Destroyed
-// without an answer, it has told its side that the connection is broken.
+// The other end of a connection in memory: the request's first bytes come with it (IncomingConnection::received), and a
+// reply that is complete when the machine first waits goes back in one piece. Only what comes later needs a socket.
+// Destroyed without an answer, it has told its side that the connection is broken.
 class MemoryPeer {
 public:
     virtual ~MemoryPeer() = default;
@@ -38,7 +38,7 @@ public:
 };
 
 // A client: a connection that was accepted, or one of our own making.
-struct Arrival {
+struct IncomingConnection {
     tinykvm::UniqueFd fd; // or:
     std::unique_ptr<MemoryPeer> memory{};
     std::string received{}; // with `memory`: what the program can read at once

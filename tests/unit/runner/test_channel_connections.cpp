@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "src/runner/channel_arrivals.hpp"
+#include "src/runner/connections/channel_connections.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvmserver;
@@ -47,17 +47,17 @@ struct Channel {
 
 TEST_CASE("a request comes with its first bytes, and its reply goes back at once") {
     Channel channel;
-    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop);
     channel.request("GET /");
-    Arrival arrival;
-    REQUIRE(arrivals.next(arrival));
+    IncomingConnection incoming;
+    REQUIRE(source.next(incoming));
     CHECK(channel.receive().message.kind == Kind::ready);
-    CHECK(arrival.received == "GET /");
-    CHECK(arrival.listener == 7);
-    REQUIRE(arrival.memory);
-    CHECK_FALSE(arrival.memory->more_follows());
-    CHECK_FALSE(arrival.memory->gone());
-    arrival.memory->reply("200", http::Closing::clean);
+    CHECK(incoming.received == "GET /");
+    CHECK(incoming.listener == 7);
+    REQUIRE(incoming.memory);
+    CHECK_FALSE(incoming.memory->more_follows());
+    CHECK_FALSE(incoming.memory->gone());
+    incoming.memory->reply("200", http::Closing::clean);
     const auto reply = channel.receive();
     CHECK(reply.message.kind == Kind::reply);
     CHECK(reply.bytes == "200");
@@ -67,35 +67,35 @@ TEST_CASE("a request comes with its first bytes, and its reply goes back at once
 
 TEST_CASE("where others wait for the machine, its reply and that it is clean are one message") {
     Channel channel;
-    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop);
     channel.request("first", true);
     channel.request("second");
-    Arrival arrival;
-    REQUIRE(arrivals.next(arrival));
+    IncomingConnection incoming;
+    REQUIRE(source.next(incoming));
     channel.receive();
-    arrival.memory->reply("200", http::Closing::reset);
-    arrival.memory.reset();
+    incoming.memory->reply("200", http::Closing::reset);
+    incoming.memory.reset();
     CHECK(channel.silent());
-    arrivals.served({.exec_ns = 5000, .reset_ns = 3000});
-    REQUIRE(arrivals.next(arrival));
+    source.served({.exec_ns = 5000, .reset_ns = 3000});
+    REQUIRE(source.next(incoming));
     const auto reply = channel.receive();
     CHECK(reply.message.kind == Kind::reply);
     CHECK(reply.bytes == "200");
     CHECK(reply.message.reset == 1);
     CHECK(reply.message.ready == 1);
     CHECK(reply.message.exec_us == 5);
-    CHECK(arrival.received == "second");
+    CHECK(incoming.received == "second");
 }
 
 TEST_CASE("a reply that waits for its machine is told when that cannot be made clean") {
     Channel channel;
     {
-        ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+        ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop);
         channel.request("first", true);
-        Arrival arrival;
-        REQUIRE(arrivals.next(arrival));
+        IncomingConnection incoming;
+        REQUIRE(source.next(incoming));
         channel.receive();
-        arrival.memory->reply("200", http::Closing::clean);
+        incoming.memory->reply("200", http::Closing::clean);
     }
     const auto reply = channel.receive();
     CHECK(reply.bytes == "200");
@@ -104,13 +104,13 @@ TEST_CASE("a reply that waits for its machine is told when that cannot be made c
 
 TEST_CASE("a request that gets no reply is told to be broken off") {
     Channel channel;
-    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop);
     channel.request("first", GENERATE(false, true));
-    Arrival arrival;
-    REQUIRE(arrivals.next(arrival));
+    IncomingConnection incoming;
+    REQUIRE(source.next(incoming));
     channel.receive();
-    arrival.tell(request::Outcome::program_failed);
-    arrival.memory.reset();
+    incoming.tell(request::Outcome::program_failed);
+    incoming.memory.reset();
     const auto ended = channel.receive();
     CHECK(ended.message.kind == Kind::ended);
     CHECK(ended.message.outcome == request::Outcome::program_failed);
@@ -122,50 +122,50 @@ TEST_CASE("a request that gets no reply is told to be broken off") {
 
 TEST_CASE("what comes later goes over a socket, which the daemon gives") {
     Channel channel;
-    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop);
     channel.request("POST", false, true);
-    Arrival arrival;
-    REQUIRE(arrivals.next(arrival));
+    IncomingConnection incoming;
+    REQUIRE(source.next(incoming));
     channel.receive();
-    CHECK(arrival.memory->more_follows());
+    CHECK(incoming.memory->more_follows());
     int pipe[2];
     REQUIRE(::pipe(pipe) == 0);
     const UniqueFd in(pipe[0]), out(pipe[1]);
     const bool given = GENERATE(true, false);
     channel.say(Kind::cancel); // that nobody waits any longer is no answer
     channel.say(Kind::connected, given ? in.get() : -1);
-    CHECK(static_cast<bool>(arrival.memory->connect()) == given);
+    CHECK(static_cast<bool>(incoming.memory->connect()) == given);
     CHECK(channel.receive().message.kind == Kind::connect);
-    arrival.memory.reset();
+    incoming.memory.reset();
     CHECK(channel.silent());
 }
 
 TEST_CASE("a client that goes away is seen while its request runs, and not by the next") {
     Channel channel;
-    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop);
     channel.request("first");
-    Arrival arrival;
-    REQUIRE(arrivals.next(arrival));
+    IncomingConnection incoming;
+    REQUIRE(source.next(incoming));
     channel.receive();
     channel.say(Kind::cancel);
-    CHECK(arrival.memory->gone());
-    arrival.memory->reply("200", http::Closing::clean);
+    CHECK(incoming.memory->gone());
+    incoming.memory->reply("200", http::Closing::clean);
     channel.receive();
     channel.request("second");
-    REQUIRE(arrivals.next(arrival));
+    REQUIRE(source.next(incoming));
     CHECK(channel.receive().message.kind == Kind::ready);
     CHECK(channel.silent()); // it was ready once
-    CHECK(arrival.received == "second");
-    CHECK_FALSE(arrival.memory->gone());
+    CHECK(incoming.received == "second");
+    CHECK_FALSE(incoming.memory->gone());
 }
 
 TEST_CASE("a machine ends when its channel does, or says what is no request") {
     Channel channel;
-    ChannelArrivals arrivals(channel.theirs.get(), 7, {}, channel.stop);
+    ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop);
     if (GENERATE(true, false))
         channel.ours.reset();
     else
         channel.say(Kind::connected);
-    Arrival arrival;
-    CHECK_FALSE(arrivals.next(arrival));
+    IncomingConnection incoming;
+    CHECK_FALSE(source.next(incoming));
 }
