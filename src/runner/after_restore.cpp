@@ -21,26 +21,26 @@ namespace {
 
 std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<MachineImage> image,
                                             const std::string& path, const std::string& body) {
-    Driver driver(Driver::Own::dry, note_line);
+    EventLoop loop(EventLoop::Own::dry, note_line);
     const std::shared_ptr<Image> memory = image->image;
-    auto machine = Machine::clone(setup.env, std::move(image), driver, ResetStrategy::working_set);
+    auto machine = Machine::clone(setup.env, std::move(image), loop, ResetStrategy::working_set);
     const double seconds = setup.env.limits.request_seconds;
     const OwnReply reply =
-        ask(*machine, driver,
+        ask(*machine, loop,
             fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-after-restore\r\n"
                         "Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
                         path, body.size(), body),
             setup.env.limits);
-    if (reply.end == DriveEnd::stopped)
-        fail(ExitCode::failure, path, "the program ended: " + driver.stop().report);
-    if (reply.end == DriveEnd::timeout)
-        fail(ExitCode::unreachable, path, "it " + overrun_text(driver.overrun(), setup.env.limits));
-    if (reply.end == DriveEnd::requested)
+    if (reply.end == LoopEnd::stopped)
+        fail(ExitCode::failure, path, "the program ended: " + loop.stop().report);
+    if (reply.end == LoopEnd::timeout)
+        fail(ExitCode::unreachable, path, "it " + overrun_text(loop.overrun(), setup.env.limits));
+    if (reply.end == LoopEnd::requested)
         fail(ExitCode::failure, path, "stopped");
     const unsigned status = reply.status();
     if (status < 200 || status > 299)
         fail(ExitCode::failure, path, status == 0 ? "no HTTP reply" : fmt::format("status {}", status));
-    if (!settle(*machine, driver, seconds))
+    if (!settle(*machine, loop, seconds))
         fail(ExitCode::failure, path, "the program does not wait for connections afterwards");
     // What the hook changed may have moved generators, or made others. Where it did not touch their surroundings they
     // are where they were, and nothing more of the image need be loaded.

@@ -339,7 +339,7 @@ IncomingConnection HttpMode::connection_of(Request request) const {
     out.tell = [outcome = std::move(request.outcome)](request::Outcome how) {
         outcome->store(how, std::memory_order_release);
     };
-    if (request.opening.size() <= Driver::kMostReceived) {
+    if (request.opening.size() <= EventLoop::kMostReceived) {
         out.received = std::move(request.opening);
         out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), request.more_follows, others_wait_);
         return out;

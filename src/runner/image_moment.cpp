@@ -22,11 +22,11 @@ constexpr unsigned kAttempts = 8;
 std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options,
                                           std::shared_ptr<const MachineImage> image, unsigned requests) {
     Booted further;
-    further.driver = std::make_unique<Driver>(*setup.listeners, note_line);
-    further.machine = Machine::clone(setup.env, std::move(image), *further.driver, ResetStrategy::working_set);
+    further.loop = std::make_unique<EventLoop>(*setup.listeners, note_line);
+    further.machine = Machine::clone(setup.env, std::move(image), *further.loop, ResetStrategy::working_set);
     try {
         warm_up(further, options, 1);
-        if (run_out_timers(*further.machine, *further.driver, options.limits.boot_seconds) != DriveEnd::quiescent)
+        if (run_out_timers(*further.machine, *further.loop, options.limits.boot_seconds) != LoopEnd::quiescent)
             return nullptr;
         warm_up(further, options, requests);
     } catch (const UserError&) {

@@ -43,7 +43,7 @@ int make_snapshot(const Options& options) {
     Booted booted = boot_program(*setup, options, true);
     if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program))) {
         // The program's own status is not this command's: there is no snapshot.
-        return static_cast<int>(booted.end == DriveEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
+        return static_cast<int>(booted.end == LoopEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     }
     const double boot_seconds = booted.seconds;
     auto booted_image = take_image(*setup, options, std::move(booted));

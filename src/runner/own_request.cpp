@@ -83,42 +83,41 @@ unsigned OwnReply::status() const {
     return 0;
 }
 
-OwnReply ask(Machine& machine, Driver& driver, std::string request, const Limits& limits) {
+OwnReply ask(Machine& machine, EventLoop& loop, std::string request, const Limits& limits) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         throw_errno("socketpair");
     UniqueFd ours(pair[0]), theirs(pair[1]);
     const std::uint32_t listener = machine.listeners().front().id;
-    if (!driver.attach(
-            machine,
-            IncomingConnection{.fd = std::move(theirs), .listener = listener, .own = true, .tell = {}, .peer = {}}))
+    if (!loop.attach(machine, IncomingConnection{
+                                  .fd = std::move(theirs), .listener = listener, .own = true, .tell = {}, .peer = {}}))
         throw UserError(ExitCode::failure, "the machine has no room for a connection");
     Client client(std::move(ours), std::move(request));
-    Driver::Until until;
+    EventLoop::Until until;
     until.one_connection = true;
     until.limit_ns = static_cast<std::uint64_t>(limits.request_seconds * 1e9);
     until.total_ns = static_cast<std::uint64_t>(limits.request_total_seconds * 1e9);
     OwnReply reply;
-    reply.end = driver.drive(machine, until);
-    if (reply.end != DriveEnd::closed)
-        driver.drop_connections(true);
+    reply.end = loop.run(machine, until);
+    if (reply.end != LoopEnd::closed)
+        loop.drop_connections(true);
     reply.text = client.reply();
     return reply;
 }
 
-static DriveEnd drive_until_quiet(Machine& machine, Driver& driver, double seconds) {
-    Driver::Until quiet;
+static LoopEnd run_until_quiet(Machine& machine, EventLoop& loop, double seconds) {
+    EventLoop::Until quiet;
     quiet.quiescent = true;
     quiet.limit_ns = static_cast<std::uint64_t>(seconds * 1e9);
     quiet.all_waits_count = true;
-    return driver.drive(machine, quiet);
+    return loop.run(machine, quiet);
 }
 
-bool settle(Machine& machine, Driver& driver, double seconds) {
-    return drive_until_quiet(machine, driver, seconds) == DriveEnd::quiescent;
+bool settle(Machine& machine, EventLoop& loop, double seconds) {
+    return run_until_quiet(machine, loop, seconds) == LoopEnd::quiescent;
 }
 
-DriveEnd run_out_timers(Machine& machine, Driver& driver, double seconds) {
+LoopEnd run_out_timers(Machine& machine, EventLoop& loop, double seconds) {
     constexpr std::uint64_t kAheadNs = kTimersAheadSeconds * 1'000'000'000;
     // For programs whose timers never end: a heartbeat each millisecond, or one that takes long.
     constexpr std::uint64_t kPatienceNs = 2'000'000'000;
@@ -127,10 +126,10 @@ DriveEnd run_out_timers(Machine& machine, Driver& driver, double seconds) {
         const std::uint64_t now = host_mono_ns(), deadline = machine.wait().deadline_host_ns;
         const std::uint64_t ahead = deadline > now ? deadline - now : 0;
         if (now > begin + kPatienceNs || ahead > kAheadNs - skipped)
-            return DriveEnd::quiescent;
+            return LoopEnd::quiescent;
         machine.skip_time(ahead);
         skipped += ahead;
-        if (const DriveEnd end = drive_until_quiet(machine, driver, seconds); end != DriveEnd::quiescent)
+        if (const LoopEnd end = run_until_quiet(machine, loop, seconds); end != LoopEnd::quiescent)
             return end;
     }
 }

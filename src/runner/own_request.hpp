@@ -2,14 +2,14 @@
 #pragma once
 #include <string>
 
-#include "src/runner/driver.hpp"
+#include "src/runner/event_loop.hpp"
 #include "tinykvm/machine/machine.hpp"
 
 namespace kvmserver {
 
 struct OwnReply {
     // closed: the program has answered and closed. Else why not, with all connections dropped.
-    DriveEnd end = DriveEnd::closed;
+    LoopEnd end = LoopEnd::closed;
     std::string text;        // what it sent, or the beginning of that
     unsigned status() const; // of the reply that is not an interim one (RFC 9112, 4); 0: there is none
 };
@@ -17,17 +17,17 @@ struct OwnReply {
 // Sends `request`, which asks for the connection to be closed, over a connection to the machine's first
 // listener, and reads what comes aside, so that neither side waits for the other. Throws UserError when the
 // machine has no room for a connection.
-OwnReply ask(tinykvm::Machine& machine, Driver& driver, std::string request, const tinykvm::Limits& limits);
+OwnReply ask(tinykvm::Machine& machine, EventLoop& loop, std::string request, const tinykvm::Limits& limits);
 
 // Runs it until it waits for its next connection. False: it does not within `seconds` of CPU time and waiting, or
 // ended.
-bool settle(tinykvm::Machine& machine, Driver& driver, double seconds);
+bool settle(tinykvm::Machine& machine, EventLoop& loop, double seconds);
 
 // Lets the timers run that are due within kTimersAheadSeconds, by moving the machine's clock on. What a program has put
 // off (V8 collects garbage in steps, eight seconds after each other; with the React example the last is 154 s after the
 // last request) is done once here, and not in each invocation of an image that is as old. Returns quiescent, or why it
 // does not wait for connections any more.
 inline constexpr std::uint64_t kTimersAheadSeconds = 180;
-DriveEnd run_out_timers(tinykvm::Machine& machine, Driver& driver, double seconds);
+LoopEnd run_out_timers(tinykvm::Machine& machine, EventLoop& loop, double seconds);
 
 } // namespace kvmserver

@@ -21,12 +21,12 @@ bool uses_dirty_bits(const Setup& setup, const Options& options) {
 RequestMachine::RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image,
                                ConnectionSource& source, WorkerStats& stats, const Stopper& stop)
     : setup_(setup), options_(options), image_(std::move(image)), source_(source), stats_(stats),
-      driver_(Driver::Own::real, note_line, stop) {}
+      loop_(EventLoop::Own::real, note_line, stop) {}
 
 void RequestMachine::prepare() {
     const ResetStrategy strategy =
         uses_dirty_bits(setup_, options_) ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
-    machine_ = Machine::clone(setup_.env, image_, driver_, strategy);
+    machine_ = Machine::clone(setup_.env, image_, loop_, strategy);
     machine_->handles().take_given_only();
 }
 
@@ -39,24 +39,24 @@ bool RequestMachine::serve_one() {
     tell_ = std::move(client.tell);
     const bool datagram = client.handle >= 0;
     if (datagram)
-        driver_.give(*machine_, client.handle, std::move(client.datagram));
-    else if (!driver_.attach(*machine_, std::move(client)))
+        loop_.give(*machine_, client.handle, std::move(client.datagram));
+    else if (!loop_.attach(*machine_, std::move(client)))
         throw HostError(ENOSPC, "connection slot of a clean machine");
-    Driver::Until until;
+    EventLoop::Until until;
     until.one_connection = !datagram;
     until.one_datagram = datagram;
     until.accepting = true; // where this invocation listens
     until.limit_ns = static_cast<std::uint64_t>(setup_.env.limits.request_seconds * 1e9);
     until.total_ns = static_cast<std::uint64_t>(setup_.env.limits.request_total_seconds * 1e9);
-    const DriveEnd end = driver_.drive(*machine_, until);
+    const LoopEnd end = loop_.run(*machine_, until);
     finish(end);
     served.exec_ns = host_mono_ns() - begin;
     served.exits = machine_->exits() - exits;
     stats_.connections.fetch_add(1, std::memory_order_relaxed);
     stats_.exits.fetch_add(served.exits, std::memory_order_relaxed);
-    if (end == DriveEnd::requested)
+    if (end == LoopEnd::requested)
         return false;
-    if ((end == DriveEnd::stopped && driver_.stop().kind == StopKind::broken) || !machine_->settle())
+    if ((end == LoopEnd::stopped && loop_.stop().kind == StopKind::broken) || !machine_->settle())
         replace();
     else
         clean(served);
@@ -77,10 +77,10 @@ void RequestMachine::tell(request::Outcome outcome) {
 }
 
 // What became of the request is told before its connection is closed.
-void RequestMachine::finish(DriveEnd end) {
+void RequestMachine::finish(LoopEnd end) {
     const std::string name = program_name(setup_.program);
-    if (end == DriveEnd::stopped) {
-        const Stop& stop = driver_.stop();
+    if (end == LoopEnd::stopped) {
+        const Stop& stop = loop_.stop();
         stats_.failures.fetch_add(1, std::memory_order_relaxed);
         if (stop.kind == StopKind::exited)
             note_line(
@@ -95,16 +95,16 @@ void RequestMachine::finish(DriveEnd end) {
         else
             report_stop(name, stop);
         tell(stop.kind == StopKind::no_memory ? request::Outcome::out_of_memory : request::Outcome::program_failed);
-        driver_.drop_connections(false);
-    } else if (end == DriveEnd::timeout) {
+        loop_.drop_connections(false);
+    } else if (end == LoopEnd::timeout) {
         stats_.failures.fetch_add(1, std::memory_order_relaxed);
         note_line(fmt::format("{}: a request {}; the connection is closed, the machine reset", name,
-                              overrun_text(driver_.overrun(), setup_.env.limits)));
-        tell(outcome_of(driver_.overrun()));
-        driver_.drop_connections(true);
-    } else if (end == DriveEnd::requested) {
+                              overrun_text(loop_.overrun(), setup_.env.limits)));
+        tell(outcome_of(loop_.overrun()));
+        loop_.drop_connections(true);
+    } else if (end == LoopEnd::requested) {
         tell(request::Outcome::stopped);
-        driver_.drop_connections(false);
+        loop_.drop_connections(false);
     }
     tell_ = nullptr;
 }
@@ -112,7 +112,7 @@ void RequestMachine::finish(DriveEnd end) {
 // A vCPU that left by anything but the guest kernel's own ports is not used again: KVM may still have half an
 // instruction to end (IN waits for its value), and would do so with the next invocation's registers.
 void RequestMachine::replace() {
-    driver_.close_own_listeners();
+    loop_.close_own_listeners();
     add_reasons();
     machine_.reset();
     prepare();
@@ -120,7 +120,7 @@ void RequestMachine::replace() {
 
 void RequestMachine::clean(Served& served) {
     const std::uint64_t begin = host_mono_ns();
-    driver_.close_own_listeners();
+    loop_.close_own_listeners();
     const ResetStats done = machine_->reset();
     served.reset_ns = host_mono_ns() - begin;
     served.pages_copied = done.pages_copied;

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "src/runner/connections/connection_source.hpp"
-#include "src/runner/driver.hpp"
+#include "src/runner/event_loop.hpp"
 #include "src/runner/setup.hpp"
 
 namespace kvmserver {
@@ -37,7 +37,7 @@ public:
 
 private:
     void tell(request::Outcome outcome);
-    void finish(DriveEnd end);
+    void finish(LoopEnd end);
     void replace();
     void clean(Served& served);
 
@@ -46,7 +46,7 @@ private:
     std::shared_ptr<const tinykvm::MachineImage> image_;
     ConnectionSource& source_;
     WorkerStats& stats_;
-    Driver driver_;
+    EventLoop loop_;
     std::unique_ptr<tinykvm::Machine> machine_;
     std::function<void(request::Outcome)> tell_;
     bool difference_ = false;

@@ -49,7 +49,7 @@ int run_program(const Options& options) {
     warm_up(booted, options, options.warmup);
     announce(*setup, options, booted.seconds, "booted");
     WorkerStats stats;
-    const int code = serve_kept(*setup, *booted.machine, *booted.driver, stats);
+    const int code = serve_kept(*setup, *booted.machine, *booted.loop, stats);
     if (options.stats)
         print_stats(stats, false);
     return code;

@@ -175,8 +175,8 @@ int report_stop(const std::string& name, const Stop& stop) {
     }
 }
 
-static void tell_refusals(const std::string& name, const Driver& driver) {
-    for (const std::string& line : driver.refusals().advice())
+static void tell_refusals(const std::string& name, const EventLoop& loop) {
+    for (const std::string& line : loop.refusals().advice())
         note_line(fmt::format("{}: {}", name, line));
 }
 
@@ -184,40 +184,40 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
     Booted booted;
     const std::string name = program_name(setup.program);
     const std::uint64_t begin = host_mono_ns();
-    booted.driver = std::make_unique<Driver>(*setup.listeners, note_line);
-    booted.driver->keep_refusals(true);
-    booted.driver->set_exists([&policy = *setup.policy](const std::string& path) { return policy.is_on_host(path); });
-    booted.machine = Machine::boot(setup.env, setup.program, *booted.driver);
-    Driver::Until until;
+    booted.loop = std::make_unique<EventLoop>(*setup.listeners, note_line);
+    booted.loop->keep_refusals(true);
+    booted.loop->set_exists([&policy = *setup.policy](const std::string& path) { return policy.is_on_host(path); });
+    booted.machine = Machine::boot(setup.env, setup.program, *booted.loop);
+    EventLoop::Until until;
     until.quiescent = true;
     if (must_listen) {
         until.limit_ns = static_cast<std::uint64_t>(options.limits.boot_seconds * 1e9);
         until.all_waits_count = true;
     }
-    const DriveEnd end = booted.end = booted.driver->drive(*booted.machine, until);
+    const LoopEnd end = booted.end = booted.loop->run(*booted.machine, until);
     booted.seconds = static_cast<double>(host_mono_ns() - begin) / 1e9;
-    if (end == DriveEnd::quiescent)
+    if (end == LoopEnd::quiescent)
         return booted;
     booted.machine->space(); // still alive: its memory tells where it was
-    if (end == DriveEnd::requested) {
+    if (end == LoopEnd::requested) {
         booted.exit_code = 0;
-    } else if (end == DriveEnd::timeout) {
-        const bool computed = booted.driver->overrun() == Overrun::computed;
+    } else if (end == LoopEnd::timeout) {
+        const bool computed = booted.loop->overrun() == Overrun::computed;
         note_line(fmt::format("{}: did not wait for a connection within {:.4g} s{}; it needs more time "
                               "(--max-boot-time) or is no server",
                               name, options.limits.boot_seconds,
                               computed ? " of CPU time" : ", most of which it waited for something else"));
         booted.exit_code = static_cast<int>(ExitCode::unreachable);
     } else {
-        booted.exit_code = report_stop(name, booted.driver->stop());
-        if (must_listen && booted.driver->stop().kind == StopKind::exited) {
+        booted.exit_code = report_stop(name, booted.loop->stop());
+        if (must_listen && booted.loop->stop().kind == StopKind::exited) {
             note_line(fmt::format("{}: exited with status {} before it waited for a connection", name,
-                                  booted.driver->stop().status));
+                                  booted.loop->stop().status));
             booted.exit_code = booted.exit_code == 0 ? static_cast<int>(ExitCode::failure) : booted.exit_code;
         }
     }
     if (booted.exit_code != 0)
-        tell_refusals(name, *booted.driver);
+        tell_refusals(name, *booted.loop);
     booted.machine.reset();
     return booted;
 }
@@ -226,7 +226,7 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
     std::uint64_t least = 0;
     for (unsigned i = 0; i < requests; ++i) {
         const std::uint64_t begin = thread_cpu_ns(); // not by the clock: others at work here would make it dear
-        const OwnReply reply = ask(*booted.machine, *booted.driver,
+        const OwnReply reply = ask(*booted.machine, *booted.loop,
                                    fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
                                                "kvmserver-warmup\r\nConnection: close\r\n\r\n",
                                                options.warmup_path),
@@ -235,16 +235,16 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
         least = i == 0 ? took : std::min(least, took);
         booted.warm_status = reply.status();
         booted.warm_reply = reply.text;
-        if (reply.end == DriveEnd::stopped || reply.end == DriveEnd::timeout)
-            tell_refusals("warm-up", *booted.driver);
-        if (reply.end == DriveEnd::stopped)
+        if (reply.end == LoopEnd::stopped || reply.end == LoopEnd::timeout)
+            tell_refusals("warm-up", *booted.loop);
+        if (reply.end == LoopEnd::stopped)
             throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
-                                                   options.warmup_path + ": " + booted.driver->stop().report);
-        if (reply.end == DriveEnd::timeout)
+                                                   options.warmup_path + ": " + booted.loop->stop().report);
+        if (reply.end == LoopEnd::timeout)
             throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " + options.warmup_path +
                                                        " and close: it " +
-                                                       overrun_text(booted.driver->overrun(), options.limits));
-        if (!settle(*booted.machine, *booted.driver, options.limits.boot_seconds))
+                                                       overrun_text(booted.loop->overrun(), options.limits));
+        if (!settle(*booted.machine, *booted.loop, options.limits.boot_seconds))
             throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
     }
     return least;
@@ -257,8 +257,8 @@ bool prepare_for_image(Booted& booted, const Options& options, const std::string
     constexpr unsigned kManyRequests = 1000;
     const unsigned after = options.warmup >= kManyRequests ? options.warmup / 10 * 9 : std::min(options.warmup, 2u);
     booted.warm_ns = warm_up(booted, options, options.warmup - after);
-    booted.end = run_out_timers(*booted.machine, *booted.driver, options.limits.boot_seconds);
-    if (booted.end == DriveEnd::quiescent) {
+    booted.end = run_out_timers(*booted.machine, *booted.loop, options.limits.boot_seconds);
+    if (booted.end == LoopEnd::quiescent) {
         const std::uint64_t least = warm_up(booted, options, after);
         booted.warm_ns = booted.warm_ns == 0 ? least : std::min(least, booted.warm_ns);
         return true;
@@ -267,16 +267,16 @@ bool prepare_for_image(Booted& booted, const Options& options, const std::string
         "when its timers of the next {} s ran out, as they have when its image is used: a server must go on "
         "waiting for connections",
         kTimersAheadSeconds);
-    if (booted.end == DriveEnd::stopped) {
-        booted.exit_code = report_stop(name, booted.driver->stop());
+    if (booted.end == LoopEnd::stopped) {
+        booted.exit_code = report_stop(name, booted.loop->stop());
         note_line(fmt::format("{}: ended {}", name, when));
         if (booted.exit_code == 0)
             booted.exit_code = static_cast<int>(ExitCode::failure);
-    } else if (booted.end == DriveEnd::timeout) {
+    } else if (booted.end == LoopEnd::timeout) {
         note_line(fmt::format("{}: did not wait for connections any more {}", name, when));
         booted.exit_code = static_cast<int>(ExitCode::unreachable);
     }
-    tell_refusals(name, *booted.driver);
+    tell_refusals(name, *booted.loop);
     booted.machine.reset();
     return false;
 }

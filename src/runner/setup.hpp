@@ -5,7 +5,7 @@
 #include <mutex>
 #include <string>
 
-#include "src/runner/driver.hpp"
+#include "src/runner/event_loop.hpp"
 #include "src/runner/options.hpp"
 #include "tinykvm/machine/machine.hpp"
 
@@ -35,10 +35,10 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const tinykvm::Ma
 // Boots until the program waits for its first connection. Null when it ended instead, with the exit code of
 // the command (what happened has been told).
 struct Booted {
-    std::unique_ptr<Driver> driver;
+    std::unique_ptr<EventLoop> loop;
     std::unique_ptr<tinykvm::Machine> machine;
     int exit_code = 0;
-    DriveEnd end = DriveEnd::quiescent; // how the boot ended
+    LoopEnd end = LoopEnd::quiescent; // how the boot ended
     double seconds = 0;
     std::uint64_t warm_ns = 0; // CPU time of the cheapest request of the warm-up; 0: there was none
     std::string warm_reply;    // the last one to warm_up(), or its beginning

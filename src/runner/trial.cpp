@@ -26,8 +26,8 @@ Trial::Trial(const Setup& setup, const Options& options, std::shared_ptr<const M
     : env_(trial_env(setup.env)), options_(options) {
     options_.limits.request_seconds = options_.limits.request_total_seconds = options_.limits.boot_seconds =
         kTrialSeconds;
-    clone_.driver = std::make_unique<Driver>(Driver::Own::dry, [](const std::string&) {});
-    clone_.machine = Machine::clone(env_, std::move(image), *clone_.driver, ResetStrategy::working_set);
+    clone_.loop = std::make_unique<EventLoop>(EventLoop::Own::dry, [](const std::string&) {});
+    clone_.machine = Machine::clone(env_, std::move(image), *clone_.loop, ResetStrategy::working_set);
     clone_.machine->skip_time(kTrialLaterNs);
 }
 

@@ -21,22 +21,22 @@ using namespace tinykvm;
 namespace {
 
 int serve_persistent(const Setup& setup, std::shared_ptr<const MachineImage> image, WorkerStats& stats) {
-    Driver driver(*setup.listeners, note_line);
+    EventLoop loop(*setup.listeners, note_line);
     MachineEnv env = setup.env;
     env.limits.request_memory = env.limits.memory;
-    const auto machine = Machine::clone(env, std::move(image), driver, ResetStrategy::working_set);
-    return serve_kept(setup, *machine, driver, stats);
+    const auto machine = Machine::clone(env, std::move(image), loop, ResetStrategy::working_set);
+    return serve_kept(setup, *machine, loop, stats);
 }
 
 } // namespace
 
-int serve_kept(const Setup& setup, Machine& machine, Driver& driver, WorkerStats& stats) {
-    const std::uint64_t connections = driver.connections_attached(), exits = machine.exits();
+int serve_kept(const Setup& setup, Machine& machine, EventLoop& loop, WorkerStats& stats) {
+    const std::uint64_t connections = loop.connections_attached(), exits = machine.exits();
     auto reasons = machine.exit_reasons();
-    Driver::Until until;
+    EventLoop::Until until;
     until.accepting = true;
-    const DriveEnd end = driver.drive(machine, until);
-    stats.connections += driver.connections_attached() - connections;
+    const LoopEnd end = loop.run(machine, until);
+    stats.connections += loop.connections_attached() - connections;
     stats.exits += machine.exits() - exits;
     {
         const std::lock_guard lock(stats.mutex);
@@ -44,9 +44,9 @@ int serve_kept(const Setup& setup, Machine& machine, Driver& driver, WorkerStats
             if (count != reasons[reason])
                 stats.reasons[reason] += count - reasons[reason];
     }
-    if (end == DriveEnd::requested)
+    if (end == LoopEnd::requested)
         return 0;
-    return report_stop(program_name(setup.program), driver.stop());
+    return report_stop(program_name(setup.program), loop.stop());
 }
 
 void print_stats(WorkerStats& s, bool resets) {

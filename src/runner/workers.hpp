@@ -12,7 +12,7 @@ namespace kvmserver {
 int serve(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image);
 
 // A machine that keeps its state: serves all connections until the program ends. Returns the exit code.
-int serve_kept(const Setup& setup, tinykvm::Machine& machine, Driver& driver, WorkerStats& stats);
+int serve_kept(const Setup& setup, tinykvm::Machine& machine, EventLoop& loop, WorkerStats& stats);
 
 void print_stats(WorkerStats& stats, bool resets);
 

@@ -7,7 +7,7 @@ using namespace tinykvm::test;
 
 namespace {
 
-// Runs to some end: a machine that waits is looked at as a driver would, and goes on a few times.
+// Runs to some end: a machine that waits is looked at as an event loop would, and goes on a few times.
 StopKind attack(World& world, const std::string& mode, unsigned seed, double seconds = 3) {
     const auto machine = world.boot("hostile", {mode, std::to_string(seed)});
     world.host.allow(seconds);

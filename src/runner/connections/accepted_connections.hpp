@@ -8,8 +8,8 @@
 
 namespace kvmserver {
 
-// A machine is given to a client once its first byte is here, so silent
-// connections hold none; or, for a program that speaks first, as the client connects.
+// A machine is given to a client once its first byte is here, so silent connections hold none; or, for a program that
+// speaks first, as the client connects.
 class AcceptedConnections final : public ConnectionSource {
 public:
     enum class Given { at_first_byte, at_once };

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "src/runner/driver.hpp"
+#include "src/runner/event_loop.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/clock.hpp"
 
@@ -102,7 +102,7 @@ private:
     bool answered_ = false;
 };
 
-static_assert(Driver::kMostReceived <= link::kMostInline && tinykvm::abi::kTxBytes <= link::kMostInline);
+static_assert(EventLoop::kMostReceived <= link::kMostInline && tinykvm::abi::kTxBytes <= link::kMostInline);
 
 } // namespace
 
@@ -170,7 +170,7 @@ bool ChannelConnections::say_ready() {
 }
 
 bool ChannelConnections::take(const link::Received& request, IncomingConnection& out) {
-    if (request.bytes.size() > Driver::kMostReceived)
+    if (request.bytes.size() > EventLoop::kMostReceived)
         return false;
     out.received = request.bytes;
     out.memory = std::make_unique<ChannelPeer>(channel_, request.message.more_follows != 0, stop_,

@@ -1,7 +1,7 @@
 // What counts against a program's time limits.
 #include <algorithm>
 
-#include "src/runner/driver.hpp"
+#include "src/runner/event_loop.hpp"
 
 namespace kvmserver {
 
@@ -13,14 +13,14 @@ constexpr std::uint64_t kForever = ~std::uint64_t{0};
 constexpr unsigned kLeastShare = 3;
 } // namespace
 
-void Driver::moved(std::size_t bytes) {
+void EventLoop::moved(std::size_t bytes) {
     moved_ += bytes;
     spent_.restart(host_mono_ns());
 }
 
 // A client that has had an answer and sends something again begins a new request on its connection, or a message of a
 // WebSocket.
-void Driver::heard(Client& c) {
+void EventLoop::heard(Client& c) {
     if (c.answered)
         request_begin_ns_ = host_mono_ns();
     c.answered = false;
@@ -28,15 +28,15 @@ void Driver::heard(Client& c) {
 }
 
 // A boot has all the time that a busy host needs for it.
-std::uint64_t Driver::spent(std::uint64_t now_ns) {
+std::uint64_t EventLoop::spent(std::uint64_t now_ns) {
     return spent_.in_all(now_ns, until_.all_waits_count ? 0 : kLeastShare);
 }
 
-std::uint64_t Driver::end_of_request() const {
+std::uint64_t EventLoop::end_of_request() const {
     return until_.total_ns ? request_begin_ns_ + until_.total_ns : kForever;
 }
 
-bool Driver::over_limit(std::uint64_t now_ns) {
+bool EventLoop::over_limit(std::uint64_t now_ns) {
     if (now_ns >= end_of_request())
         overrun_ = Overrun::total;
     else if (until_.limit_ns && spent(now_ns) >= until_.limit_ns)
@@ -46,7 +46,7 @@ bool Driver::over_limit(std::uint64_t now_ns) {
     return true;
 }
 
-std::uint64_t Driver::limit_end(std::uint64_t now_ns, Overrun counts) {
+std::uint64_t EventLoop::limit_end(std::uint64_t now_ns, Overrun counts) {
     std::uint64_t end = end_of_request();
     if (until_.limit_ns && counts != Overrun::none)
         end = std::min(end, now_ns + until_.limit_ns - std::min(until_.limit_ns, spent(now_ns)));
@@ -55,8 +55,8 @@ std::uint64_t Driver::limit_end(std::uint64_t now_ns, Overrun counts) {
 
 // A program may wait for its own timers and for whom it has asked itself. It may not wait for nothing, and a client
 // that it has answered may not keep a machine from others.
-Overrun Driver::what_counts(Machine& machine, const Machine::Wait& wait,
-                            const std::vector<Machine::WaitHandle>& handles) const {
+Overrun EventLoop::what_counts(Machine& machine, const Machine::Wait& wait,
+                               const std::vector<Machine::WaitHandle>& handles) const {
     if (until_.limit_ns == 0)
         return Overrun::none;
     if (until_.all_waits_count)

@@ -1,4 +1,4 @@
-// Drives one machine: moves bytes between its connections and real sockets, waits for what it waits for.
+// The event loop of one machine: moves bytes between its connections and real sockets, waits for what it waits for.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace kvmserver {
 
-enum class DriveEnd {
+enum class LoopEnd {
     stopped,   // the machine stopped for good: see stop()
     quiescent, // (only when asked for) every thread waits, the listener among what is waited for
     closed,    // (one connection) the connection is over
@@ -24,17 +24,17 @@ enum class DriveEnd {
     requested, // SIGTERM, SIGINT
 };
 
-class Driver final : public tinykvm::MachineHost {
+class EventLoop final : public tinykvm::MachineHost {
 public:
     // `listeners` serves the program's bind and listen; connections are taken from it when `accepting`.
-    Driver(Listeners& listeners, std::function<void(const std::string&)> note,
-           const Stopper& stop = StopSignal::instance());
+    EventLoop(Listeners& listeners, std::function<void(const std::string&)> note,
+              const Stopper& stop = StopSignal::instance());
     // With listeners of its own: what a machine that is reset opens and closes is no other's concern. The image's it
     // has not.
     enum class Own { real, dry };
-    Driver(Own own, std::function<void(const std::string&)> note, const Stopper& stop = StopSignal::instance());
+    EventLoop(Own own, std::function<void(const std::string&)> note, const Stopper& stop = StopSignal::instance());
     void close_own_listeners(); // with the reset
-    ~Driver() override;
+    ~EventLoop() override;
 
     // Runs the machine until it stops, or until the listed ends.
     struct Until {
@@ -47,9 +47,9 @@ public:
         bool all_waits_count = false; // against it, from now on; else those for its client or for nothing
         std::uint64_t total_ns = 0;   // of a request, whatever it does; 0: none
     };
-    DriveEnd drive(tinykvm::Machine& machine, const Until& until);
+    LoopEnd run(tinykvm::Machine& machine, const Until& until);
     const tinykvm::Stop& stop() const { return stop_; }
-    Overrun overrun() const { return overrun_; } // after DriveEnd::timeout
+    Overrun overrun() const { return overrun_; } // after LoopEnd::timeout
 
     // Bytes that may come with a connection in memory.
     static constexpr std::size_t kMostReceived = tinykvm::abi::kRxBytes;
@@ -100,7 +100,7 @@ private:
     bool send_pending(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
     bool receive(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
     bool accept_some(tinykvm::Machine& machine);
-    bool wait(tinykvm::Machine& machine, const Until& until, DriveEnd& end);
+    bool wait(tinykvm::Machine& machine, const Until& until, LoopEnd& end);
     void moved(std::size_t bytes);
     void heard(Client& c);
     std::uint64_t spent(std::uint64_t now_ns);

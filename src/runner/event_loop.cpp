@@ -1,4 +1,4 @@
-#include "src/runner/driver.hpp"
+#include "src/runner/event_loop.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -48,22 +48,22 @@ socklen_t loopback(std::uint32_t family, sockaddr_storage& out) {
 
 } // namespace
 
-Driver::Driver(Listeners& listeners, std::function<void(const std::string&)> note, const Stopper& stop)
+EventLoop::EventLoop(Listeners& listeners, std::function<void(const std::string&)> note, const Stopper& stop)
     : listeners_(listeners), stop_request_(stop), note_(std::move(note)) {}
-Driver::Driver(Own own, std::function<void(const std::string&)> note, const Stopper& stop)
+EventLoop::EventLoop(Own own, std::function<void(const std::string&)> note, const Stopper& stop)
     : own_listeners_(std::make_unique<Listeners>()), listeners_(*own_listeners_), stop_request_(stop),
       note_(std::move(note)) {
     own_listeners_->set_dry(own == Own::dry);
 }
-Driver::~Driver() = default;
+EventLoop::~EventLoop() = default;
 
-void Driver::close_own_listeners() {
+void EventLoop::close_own_listeners() {
     if (own_listeners_)
         own_listeners_->close_all();
 }
 
 // The program gets the error as it would without us; people get a line too, as not every program says what happened.
-int Driver::tell_failure(int result, const std::vector<std::uint8_t>& address) {
+int EventLoop::tell_failure(int result, const std::vector<std::uint8_t>& address) {
     if (result < 0)
         note_(fmt::format(
             "the program cannot listen on {}: {}",
@@ -72,25 +72,25 @@ int Driver::tell_failure(int result, const std::vector<std::uint8_t>& address) {
     return result;
 }
 
-int Driver::bind(ListenerState& socket) {
+int EventLoop::bind(ListenerState& socket) {
     const int result = listeners_.bind(socket);
     return socket.family == AF_UNIX ? result : tell_failure(result, socket.address); // programs try names
 }
-int Driver::listen(ListenerState& socket, int backlog) {
+int EventLoop::listen(ListenerState& socket, int backlog) {
     return tell_failure(listeners_.listen(socket, backlog), socket.address);
 }
-void Driver::unlisten(std::uint32_t id) { listeners_.close(id); }
-BoundSocket Driver::take_bound(std::uint32_t id) { return listeners_.take_bound(id); }
+void EventLoop::unlisten(std::uint32_t id) { listeners_.close(id); }
+BoundSocket EventLoop::take_bound(std::uint32_t id) { return listeners_.take_bound(id); }
 
-bool Driver::should_stop() { return stop_request_.requested() || over_limit(host_mono_ns()); }
+bool EventLoop::should_stop() { return stop_request_.requested() || over_limit(host_mono_ns()); }
 
-Driver::Client& Driver::client(std::uint32_t slot) {
+EventLoop::Client& EventLoop::client(std::uint32_t slot) {
     if (clients_.size() <= slot)
         clients_.resize(slot + 1);
     return clients_[slot];
 }
 
-bool Driver::attach(Machine& machine, IncomingConnection incoming) {
+bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
     UniqueFd fd = std::move(incoming.fd);
     const std::uint32_t listener = incoming.listener;
     sockaddr_storage peer = incoming.peer.storage, local{};
@@ -145,7 +145,7 @@ bool Driver::attach(Machine& machine, IncomingConnection incoming) {
 }
 
 // A datagram for a machine that waits at one of its image's sockets.
-void Driver::give(Machine& machine, std::int32_t handle, Datagram datagram) {
+void EventLoop::give(Machine& machine, std::int32_t handle, Datagram datagram) {
     machine.handles().give(handle, std::move(datagram));
     const int fd = machine.handles().fd(handle);
     const auto handles = machine.wait_handles();
@@ -155,7 +155,7 @@ void Driver::give(Machine& machine, std::int32_t handle, Datagram datagram) {
     spent_.restart(request_begin_ns_);
 }
 
-bool Driver::accept_some(Machine& machine) {
+bool EventLoop::accept_some(Machine& machine) {
     bool news = false;
     for (const Listeners::Listening& l : listeners_.all()) {
         for (int i = 0; i < 64 && open_ < abi::kMaxConns; ++i) {
@@ -170,7 +170,7 @@ bool Driver::accept_some(Machine& machine) {
     return news;
 }
 
-void Driver::poll(Machine& machine) {
+void EventLoop::poll(Machine& machine) {
     exchange(machine);
     for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
         ConnView view;
@@ -191,7 +191,7 @@ void Driver::poll(Machine& machine) {
         machine.handle_ready(i, handles[i].fd < 0 ? short{POLLERR} : fds[i].revents);
 }
 
-bool Driver::wait(Machine& machine, const Until& until, DriveEnd& end) {
+bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
     const Machine::Wait w = machine.wait();
     const auto handles = machine.wait_handles();
     for (;;) {
@@ -231,7 +231,7 @@ bool Driver::wait(Machine& machine, const Until& until, DriveEnd& end) {
         timespec timeout{};
         const std::uint64_t now = host_mono_ns();
         if (over_limit(now)) {
-            end = DriveEnd::timeout;
+            end = LoopEnd::timeout;
             return false;
         }
         const std::uint64_t stop_at = std::min(w.deadline_host_ns, limit_end(now, counts));
@@ -243,7 +243,7 @@ bool Driver::wait(Machine& machine, const Until& until, DriveEnd& end) {
         if (n < 0 && errno != EINTR)
             throw_errno("ppoll");
         if (stop_request_.requested()) {
-            end = DriveEnd::requested;
+            end = LoopEnd::requested;
             return false;
         }
         bool news = false;
@@ -275,7 +275,7 @@ bool Driver::wait(Machine& machine, const Until& until, DriveEnd& end) {
                 if (view.state == abi::kConnClosed && (view.tx_pending() == 0 || clients_[slots[i]].failed)) {
                     close_client(machine, slots[i], view.reset);
                     if (until.one_connection && open_ == 0) {
-                        end = DriveEnd::closed;
+                        end = LoopEnd::closed;
                         return false;
                     }
                 }
@@ -286,7 +286,7 @@ bool Driver::wait(Machine& machine, const Until& until, DriveEnd& end) {
     }
 }
 
-DriveEnd Driver::drive(Machine& machine, const Until& until) {
+LoopEnd EventLoop::run(Machine& machine, const Until& until) {
     accepting_ = until.accepting;
     contract_broken_ = false;
     until_ = until;
@@ -297,24 +297,24 @@ DriveEnd Driver::drive(Machine& machine, const Until& until) {
     for (;;) {
         stop_ = machine.run();
         if (stop_.kind == StopKind::interrupted)
-            return stop_request_.requested() ? DriveEnd::requested : DriveEnd::timeout;
+            return stop_request_.requested() ? LoopEnd::requested : LoopEnd::timeout;
         if (stop_.kind != StopKind::waiting) {
             exchange(machine); // what the program sent before it ended
-            return DriveEnd::stopped;
+            return LoopEnd::stopped;
         }
         const bool news = exchange(machine);
         if (contract_broken_) {
             stop_ = Stop{StopKind::broken, 0, "the connection table holds nonsense"};
-            return DriveEnd::stopped;
+            return LoopEnd::stopped;
         }
         if (until.one_connection && open_ == 0)
-            return DriveEnd::closed;
+            return LoopEnd::closed;
         if (news)
             continue;
         const Machine::Wait w = machine.wait();
         if (until.one_datagram && open_ == 0 && !machine.waits_for_own() &&
             (w.deadline_host_ns == kForever || w.deadline_host_ns > host_mono_ns() + kTimerSoonNs))
-            return DriveEnd::closed;
+            return LoopEnd::closed;
         if (until.quiescent && w.listening && !machine.listeners().empty() && open_ == 0) {
             const std::uint64_t now = host_mono_ns();
             if (quiet_since == 0)
@@ -322,14 +322,14 @@ DriveEnd Driver::drive(Machine& machine, const Until& until) {
             // Programs with a heartbeat never are quiet for long: after a second any moment will do.
             if (w.deadline_host_ns == kForever || w.deadline_host_ns > now + kTimerSoonNs ||
                 now > quiet_since + 1'000'000'000)
-                return DriveEnd::quiescent;
+                return LoopEnd::quiescent;
         }
-        DriveEnd end;
+        LoopEnd end;
         if (!wait(machine, until, end))
             return end;
         if (contract_broken_) {
             stop_ = Stop{StopKind::broken, 0, "the connection table holds nonsense"};
-            return DriveEnd::stopped;
+            return LoopEnd::stopped;
         }
     }
 }

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "src/runner/driver.hpp"
+#include "src/runner/event_loop.hpp"
 
 namespace kvmserver {
 
@@ -30,7 +30,7 @@ msghdr message_of(std::vector<iovec>& ranges) {
 } // namespace
 
 // The first bytes of a connection in memory, as receive() would have them from a socket.
-bool Driver::deliver(Machine& machine, std::uint32_t slot, const ConnView& view, std::string_view bytes) {
+bool EventLoop::deliver(Machine& machine, std::uint32_t slot, const ConnView& view, std::string_view bytes) {
     std::vector<iovec> ranges;
     if (bytes.size() > view.rx_room() || !machine.connections().rx_ranges(slot, view, ranges))
         return false;
@@ -47,7 +47,7 @@ bool Driver::deliver(Machine& machine, std::uint32_t slot, const ConnView& view,
 }
 
 // The connection's end, with all that the program has said: nothing of it was sent before.
-void Driver::reply_whole(Machine& machine, std::uint32_t slot, const ConnView& view) {
+void EventLoop::reply_whole(Machine& machine, std::uint32_t slot, const ConnView& view) {
     std::vector<iovec> ranges;
     if (!machine.connections().tx_ranges(slot, view, ranges)) {
         contract_broken_ = true;
@@ -63,7 +63,7 @@ void Driver::reply_whole(Machine& machine, std::uint32_t slot, const ConnView& v
 }
 
 // False: there is none to be had, and the connection has failed.
-bool Driver::have_socket(Machine& machine, std::uint32_t slot) {
+bool EventLoop::have_socket(Machine& machine, std::uint32_t slot) {
     Client& c = client(slot);
     if (!c.memory)
         return true;
@@ -76,7 +76,7 @@ bool Driver::have_socket(Machine& machine, std::uint32_t slot) {
     return false;
 }
 
-void Driver::close_client(Machine& machine, std::uint32_t slot, bool reset) {
+void EventLoop::close_client(Machine& machine, std::uint32_t slot, bool reset) {
     Client& c = client(slot);
     if (c.open) {
         if (reset)
@@ -87,7 +87,7 @@ void Driver::close_client(Machine& machine, std::uint32_t slot, bool reset) {
     machine.connections().free(slot);
 }
 
-void Driver::drop_connections(bool reset) {
+void EventLoop::drop_connections(bool reset) {
     if (reset)
         for (const Client& c : clients_)
             reset_at_close(c.fd);
@@ -95,7 +95,7 @@ void Driver::drop_connections(bool reset) {
     open_ = 0;
 }
 
-bool Driver::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) {
+bool EventLoop::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) {
     Client& c = client(slot);
     bool news = false;
     if ((view.tx_pending() > 0 || view.shut_write) && !have_socket(machine, slot))
@@ -132,7 +132,7 @@ bool Driver::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) 
     return news;
 }
 
-bool Driver::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
+bool EventLoop::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
     Client& c = client(slot);
     if (c.eof || c.failed || view.rx_room() == 0 || (c.memory && !c.memory->more_follows() && !c.memory->gone()))
         return false;
@@ -163,7 +163,7 @@ bool Driver::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
     return true;
 }
 
-bool Driver::exchange(Machine& machine) {
+bool EventLoop::exchange(Machine& machine) {
     bool news = false;
     for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
         Client& c = clients_[slot];
@@ -189,7 +189,7 @@ bool Driver::exchange(Machine& machine) {
     return news;
 }
 
-void Driver::flush(Machine& machine, std::uint32_t slot) {
+void EventLoop::flush(Machine& machine, std::uint32_t slot) {
     ConnView view;
     if (slot >= clients_.size() || !clients_[slot].open)
         return;
