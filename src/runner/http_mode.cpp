@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "src/runner/event_loop.hpp"
+#include "src/runner/setup.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -26,11 +28,11 @@ constexpr std::uint64_t kPatienceNs = 30'000'000'000; // with which they wait
 constexpr std::uint64_t kDrainPatienceNs = 30'000'000'000;
 constexpr std::chrono::seconds kLastWords{1}; // to send those that got no machine until then
 
-http::Options front_options(const Options& options) {
+http::Options front_options(unsigned machines) {
     http::Options out;
-    out.threads = 1 + options.threads / 8; // a front thread serves some 50,000 requests a second
-    out.progress_timeout = {};             // --max-request-time is the worker's to enforce
-    out.connect_timeout = {};              // the scheduler's is kPatienceNs
+    out.threads = 1 + machines / 8; // a front thread serves some 50,000 requests a second
+    out.progress_timeout = {};      // --max-request-time is the worker's to enforce
+    out.connect_timeout = {};       // the scheduler's is kPatienceNs
     return out;
 }
 
@@ -136,9 +138,9 @@ private:
     std::condition_variable changed_;
 };
 
-HttpMode::HttpMode(const Setup& setup, const Options& options)
-    : listeners_(*setup.listeners), limits_(setup.env.limits), front_(front_options(options), *this, nullptr) {
-    const auto listening = setup.listeners->all();
+HttpMode::HttpMode(Listeners& listeners, const Limits& limits, unsigned machines)
+    : listeners_(listeners), limits_(limits), front_(front_options(machines), *this, nullptr) {
+    const auto listening = listeners.all();
     if (listening.empty())
         throw UserError(ExitCode::failure, "--http: the program does not listen");
     listener_ = listening.front().id;
@@ -149,7 +151,6 @@ HttpMode::HttpMode(const Setup& setup, const Options& options)
         throw_errno("dup listening socket");
     front_.add_listener(std::move(socket));
 
-    const unsigned machines = std::max(1u, options.threads);
     function_ = scheduler_.add(
         {.min = machines, .max = machines, .idle_ns = 0, .queue = kMostWaiting, .queue_ns = kPatienceNs});
     request::Actions actions;
@@ -160,10 +161,10 @@ HttpMode::HttpMode(const Setup& setup, const Options& options)
 
 HttpMode::~HttpMode() = default;
 
-void HttpMode::serve() {
+void HttpMode::serve(const Stopper& asked) {
     front_.start();
     constexpr int kLookMs = 1000;
-    pollfd stop{StopSignal::instance().fd(), POLLIN, 0};
+    pollfd stop{asked.fd(), POLLIN, 0};
     while (::poll(&stop, 1, kLookMs) <= 0)
         look_at_the_clock();
     listeners_.close(listener_); // with the front's copy: who comes now is refused, and does not wait for nothing

@@ -15,7 +15,7 @@
 #include "src/http/front.hpp"
 #include "src/request/scheduler.hpp"
 #include "src/runner/connections/connection_source.hpp"
-#include "src/runner/setup.hpp"
+#include "src/runner/listeners.hpp"
 #include "src/runner/stop.hpp"
 
 namespace kvmserver {
@@ -24,10 +24,11 @@ namespace kvmserver {
 // machine serves which request; most requests go into a machine and come back as a reply without a socket (MemoryPeer).
 class HttpMode final : private http::Upstream {
 public:
-    HttpMode(const Setup& setup, const Options& options);
+    // With so many machines: one add_machine() each. `listeners`: the program's. All must outlive it.
+    HttpMode(Listeners& listeners, const tinykvm::Limits& limits, unsigned machines);
     ~HttpMode() override;
-    // Serves until SIGTERM or SIGINT and then finishes what is in flight; the workers stop after that.
-    void serve();
+    // Serves until `stop` and then finishes what is in flight; the machines end after that.
+    void serve(const Stopper& stop);
     // Ends the machines at once; what waits gets 503.
     void end();
     // Stops machines in the middle of a request.

@@ -139,10 +139,10 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
                 });
         };
         if (options.http) {
-            HttpMode http(setup, options);
+            HttpMode http(*setup.listeners, setup.env.limits, count);
             const Joined joined_before_it(threads, [&http] { http.end(); });
             work([&]() -> ConnectionSource& { return http.add_machine(); }, http.hard_stop());
-            http.serve(); // until the signal, and until what was in flight then is answered
+            http.serve(StopSignal::instance()); // until the signal, and until what was in flight then is answered
             join(threads);
         } else {
             AcceptedConnections accepted(*setup.listeners, image->handles->served(),
