@@ -62,10 +62,14 @@ public:
         const std::lock_guard lock(mutex_);
         return problem_;
     }
-    // Why the program's connection ended.
+    // Why the program's connection ended. Without the mutex: an answer may come meanwhile, on this thread.
     std::optional<request::Problem> failure() {
-        const std::lock_guard lock(mutex_);
-        return lease_ ? lease_->failure() : std::nullopt;
+        const http::Lease* lease = nullptr;
+        {
+            const std::lock_guard lock(mutex_);
+            lease = lease_.get();
+        }
+        return lease ? lease->failure() : std::nullopt;
     }
 
 private:
