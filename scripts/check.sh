@@ -45,6 +45,10 @@ status=0
 git ls-files '*.py' | xargs /usr/bin/python3 -m py_compile || status=1
 report "python" "$status"
 
+status=0
+scripts/syscalls.py --check || status=1
+report "system call table" "$status"
+
 sources() { git ls-files 'tinykvm/*.[ch]pp' 'src/*.[ch]pp' 'tests/*.[ch]pp'; }
 if needs clang-format format; then
     status=0
