@@ -2,7 +2,7 @@
 """What serving from a machine costs: the bare program and kvmserver, side by side and alternating in one run.
 
     bench/side_by_side.py [--quick] [--programs c-epoll,node-http] [--variants bare,run,run-e,snaprun-e,http]
-                          [--connections 1,2,16] [--modes new,keep-alive] [--warmup 0,100] [--threads 1,2]
+                          [--connections 1,2,16] [--modes new,keep-alive] [--warmup 0,100,auto] [--threads 1,2]
                           [--rounds 7] [--seconds-per-burst 0.4] [--place auto] [--peer [NAME=]PATH]... [--json FILE]
 
 All servers of one program are started; then, in each round, each has a short burst of requests in turn, in an order that
@@ -39,7 +39,7 @@ FIGURES = ["p50_us", "p90_us", "p99_us", "requests_per_second"]
 class Variant:
     kind: str  # of LABELS
     label: str
-    warmup: int = 0
+    warmup: int | str = 0  # str: auto
     threads: int = 1
     binary: str = ""  # none: the bare program
     peer: bool = False
@@ -79,7 +79,7 @@ def variants(options):
     for kind in options.variants:
         for name, binary in [("", options.binary)] + (peers if kind in ("run", "run-e") else []):
             resets = kind not in ("bare", "run")
-            for warmup in options.warmup if resets else [0]:
+            for warmup in (options.peer_warmup if name and options.peer_warmup else options.warmup) if resets else [0]:
                 for threads in options.threads if resets else [1]:
                     label = " ".join([f"{name}:"] * bool(name) + [LABELS[kind]] + [f"-w {warmup}"] * bool(warmup) + [f"-t {threads}"] * (threads > 1))
                     found.append(Variant(kind, label, warmup, threads, "" if kind == "bare" else binary, bool(name)))
@@ -280,10 +280,13 @@ def host(binary):
 
 
 def parse():
+    def warmup(text):
+        return text if text == "auto" else int(text)
+
     def listed(kind, known=None):
         def convert(text):
             items = [kind(item) for item in text.split(",")]
-            strange = [item for item in items if (item not in known if known else item < 0)]
+            strange = [item for item in items if (item not in known if known else item != "auto" and item < 0)]
             if strange:
                 raise argparse.ArgumentTypeError(f"{strange[0]}" + (f" is none of {', '.join(known)}" if known else " is negative"))
             return items
@@ -295,7 +298,8 @@ def parse():
     parser.add_argument("--variants", default=list(LABELS), type=listed(str, LABELS))
     parser.add_argument("--connections", default=[1, 2, 16], type=listed(int))
     parser.add_argument("--modes", default=list(MODES), type=listed(str, MODES))
-    parser.add_argument("--warmup", default=[0], type=listed(int), help="-w of those that reset, as 0,100")
+    parser.add_argument("--warmup", default=[0], type=listed(warmup), help="-w of those that reset, as 0,100,auto")
+    parser.add_argument("--peer-warmup", type=listed(warmup), help="the same for peers, where it differs")
     parser.add_argument("--threads", default=[1], type=listed(int), help="-t of those that reset, as 1,2")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds-per-burst", type=float, default=0.4)

@@ -39,6 +39,7 @@ std::string_view wanted_type(Kind kind) {
     case Kind::text: return "a string";
     case Kind::count:
     case Kind::mib: return "an integer";
+    case Kind::count_or_word: return "an integer or a string";
     case Kind::seconds: return "a number";
     }
     return "";
@@ -105,6 +106,12 @@ private:
                 wrong();
             result.values = {node.as_boolean()->get() ? "true" : "false"};
             break;
+        case Kind::count_or_word:
+            if (node.is_string()) {
+                result.values = {string_value(*node.as_string(), where, spec.name)};
+                break;
+            }
+            [[fallthrough]];
         case Kind::count:
         case Kind::mib:
             if (!node.is_integer())

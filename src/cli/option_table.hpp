@@ -13,6 +13,7 @@ enum class Kind {
     repeated,      // --x V, as often as wanted, not split at commas; in a file "V" or [..]
     text,          // --x V
     count,         // a whole number
+    count_or_word, // a whole number or a word; in a file a number or a string
     mib,           // a whole number of MiB
     seconds,       // a number, fractions allowed
 };

@@ -66,7 +66,7 @@ private:
     }
 
     std::uint64_t whole(std::string_view name, std::uint64_t lowest, std::uint64_t highest, std::uint64_t unset,
-                        std::string_view unit = "") {
+                        std::string_view unit = "", std::string_view or_else = "") {
         const Setting* setting = find(name);
         if (!setting)
             return unset;
@@ -74,8 +74,8 @@ private:
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
-            usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}", setting->label(name), text, unit,
-                              lowest, highest));
+            usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}{}", setting->label(name), text, unit,
+                              lowest, highest, or_else));
         return value;
     }
 
@@ -147,7 +147,11 @@ private:
             options_.threads = std::max(1u, cpus_);
             find("threads")->values = {fmt::to_string(options_.threads)};
         }
-        options_.warmup = static_cast<unsigned>(whole("warmup", 0, kMaxWarmup, options_.warmup));
+        const Setting* warmup = find("warmup");
+        options_.warmup_auto = warmup && warmup->values.front() == "auto";
+        if (!options_.warmup_auto)
+            options_.warmup = static_cast<unsigned>(whole("warmup", 0, kMaxWarmup, options_.warmup, "", " or auto"));
+        seconds("max-warmup-time", options_.warmup_seconds);
         options_.level = static_cast<int>(whole("level", 1, 22, 0));
         tinykvm::Limits& limits = options_.limits;
         seconds("max-boot-time", limits.boot_seconds);
@@ -169,6 +173,7 @@ private:
             cwd->values = {options_.cwd};
         text("output", options_.snapshot_file);
         choice("cpu", options_.cpu);
+        choice("clock", options_.clock);
         choice("reset", options_.reset);
         std::string walls(jail::text_of(options_.jail));
         choice("jail", walls);

@@ -36,7 +36,9 @@ std::string array(const std::vector<std::string>& values) {
 std::string literal(const OptionSpec& spec, const std::vector<std::string>& values) {
     if (spec.is_list())
         return array(values);
-    return spec.kind == Kind::text ? quoted(values.front()) : values.front();
+    const bool word =
+        spec.kind == Kind::count_or_word && values.front().find_first_not_of("0123456789") != std::string::npos;
+    return spec.kind == Kind::text || word ? quoted(values.front()) : values.front();
 }
 
 std::string default_literal(const OptionSpec& spec) {

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "src/runner/own_request.hpp"
 #include "src/runner/random_state.hpp"
 #include "src/runner/trial.hpp"
+#include "src/runner/warm_up.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/renumber.hpp"
 
@@ -24,11 +24,18 @@ std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& opt
     Booted further;
     further.loop = std::make_unique<EventLoop>(*setup.listeners, note_line);
     further.machine = Machine::clone(setup.env, std::move(image), *further.loop, ResetStrategy::working_set);
+    const auto quiet = [&] { return run_out_timers(further, options) == LoopEnd::quiescent; };
     try {
-        warm_up(further, options, 1);
-        if (run_out_timers(*further.machine, *further.loop, options.limits.boot_seconds) != LoopEnd::quiescent)
-            return nullptr;
-        warm_up(further, options, requests);
+        if (options.clock == "continues") { // the last requests bring back what a timer throws away
+            warm_up(further, options, 1);
+            if (!quiet())
+                return nullptr;
+            warm_up(further, options, requests - 1);
+        } else {
+            warm_up(further, options, requests);
+            if (!quiet())
+                return nullptr;
+        }
     } catch (const UserError&) {
         return nullptr;
     }
@@ -46,35 +53,102 @@ std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& op
     return trial.status() == status ? cost : std::nullopt;
 }
 
+std::string ms(std::uint64_t ns) { return fmt::format("{:.2f} ms", static_cast<double>(ns) / 1e6); }
+
+// Moments after the boot, each after some more requests than the one before, and the cheapest of them.
+class Moments {
+public:
+    Moments(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> first, unsigned status)
+        : setup_(setup), options_(options), status_(status), best_(first), last_(std::move(first)),
+          best_ns_(invocation_ns(setup, options, best_, status)) {}
+
+    // False: no more can be had.
+    bool go_on(unsigned requests) {
+        last_ = later_image(setup_, options_, last_, requests);
+        if (!last_)
+            return false;
+        requests_ += requests;
+        const auto now = invocation_ns(setup_, options_, last_, status_);
+        if (options_.verbose.general)
+            note_line(fmt::format("{}: after {} requests more an invocation would take {} of CPU (before: {})",
+                                  program_name(setup_.program), requests_, now ? ms(*now) : "no answer",
+                                  ms(*best_ns_)));
+        if (now && *now < *best_ns_) {
+            best_ = last_;
+            best_ns_ = now;
+            requests_of_best_ = requests_;
+        }
+        return now.has_value();
+    }
+
+    std::optional<std::uint64_t> best_ns() const { return best_ns_; } // nothing: the first did not answer
+    unsigned requests() const { return requests_; }
+    unsigned requests_of_best() const { return requests_of_best_; }
+    std::shared_ptr<MachineImage> best() { return std::move(best_); }
+
+private:
+    const Setup& setup_;
+    const Options& options_;
+    unsigned status_; // that it answers with
+    unsigned requests_ = 0, requests_of_best_ = 0;
+    std::shared_ptr<MachineImage> best_, last_;
+    std::optional<std::uint64_t> best_ns_;
+};
+
+// After so many requests as were asked for, or some more where an invocation is dear.
+std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options& options, const Booted& booted,
+                                              std::shared_ptr<MachineImage> image) {
+    if (booted.warm_ns == 0)
+        return image;
+    Moments moments(setup, options, std::move(image), booted.warm_status);
+    const auto dear = [&] {
+        const std::uint64_t ns = *moments.best_ns();
+        return ns > booted.warm_ns * kDearTimes && ns > booted.warm_ns + kDearNs;
+    };
+    for (unsigned attempt = 0; moments.best_ns() && dear() && attempt < kAttempts; ++attempt)
+        if (!moments.go_on(1 + (2u << (2 * (attempt % 4))))) // 3, 9, 33, 129, 3, ...
+            break;
+    return moments.best();
+}
+
+// --warmup auto: more and more requests, until that helps no more. The first is on trial, for whether GET is good for
+// this program nobody has said.
+std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& options,
+                                            std::shared_ptr<MachineImage> image) {
+    constexpr unsigned kFirst = 8, kMost = 2048, kInVain = 4;
+    const std::string name = program_name(setup.program);
+    const std::uint64_t end = host_mono_ns() + static_cast<std::uint64_t>(options.warmup_seconds * 1e9);
+    unsigned status = 0;
+    {
+        Trial trial(setup, options, image);
+        if (!trial.answer() || (status = trial.status()) == 0) {
+            note_line(fmt::format("{}: no warm-up, for GET {} was not answered on trial; name a path that is "
+                                  "(--warmup-path, or [function.hooks] health)",
+                                  name, options.warmup_path));
+            return image;
+        }
+    }
+    Moments moments(setup, options, std::move(image), status);
+    if (!moments.best_ns())
+        return moments.best();
+    const std::uint64_t cold = *moments.best_ns();
+    unsigned in_vain = 0;
+    for (unsigned requests = kFirst; in_vain < kInVain && requests <= kMost && host_mono_ns() < end; requests *= 2) {
+        const std::uint64_t before = *moments.best_ns();
+        if (!moments.go_on(requests))
+            break;
+        in_vain = *moments.best_ns() < before - before / 32 ? 0 : in_vain + 1;
+    }
+    note_line(fmt::format("{}: warm-up: after {} requests to {} an invocation takes {} of CPU, {} without", name,
+                          moments.requests_of_best(), options.warmup_path, ms(*moments.best_ns()), ms(cold)));
+    return moments.best();
+}
+
 std::shared_ptr<MachineImage> best_image(const Setup& setup, const Options& options, Booted booted) {
     auto image = std::move(*booted.machine).into_image();
     booted.machine.reset();
-    if (booted.warm_ns == 0)
-        return image;
-    const auto dear = [&](std::uint64_t ns) {
-        return ns > booted.warm_ns * kDearTimes && ns > booted.warm_ns + kDearNs;
-    };
-    auto cost = invocation_ns(setup, options, image, booted.warm_status);
-    auto last = image;
-    for (unsigned attempt = 1, more = 0; cost && dear(*cost) && attempt <= kAttempts; ++attempt) {
-        const unsigned requests = 2u << (2 * ((attempt - 1) % 4)); // 2, 8, 32, 128, 2, ...
-        last = later_image(setup, options, last, requests);
-        if (!last)
-            break;
-        more += 1 + requests;
-        const auto now = invocation_ns(setup, options, last, booted.warm_status);
-        if (options.verbose.general)
-            note_line(fmt::format("{}: an invocation would take {:.2f} ms of CPU, the warm-up's cheapest request took "
-                                  "{:.2f}; after {} more: {}",
-                                  program_name(setup.program), static_cast<double>(*cost) / 1e6,
-                                  static_cast<double>(booted.warm_ns) / 1e6, more,
-                                  now ? fmt::format("{:.2f} ms", static_cast<double>(*now) / 1e6) : "no answer"));
-        if (now && *now < *cost) {
-            image = last;
-            cost = now;
-        }
-    }
-    return image;
+    return options.warmup_auto ? warmest_image(setup, options, std::move(image))
+                               : image_about_now(setup, options, booted, std::move(image));
 }
 
 } // namespace

@@ -9,6 +9,7 @@
 #include "src/runner/setup.hpp"
 #include "src/runner/snapshot_image.hpp"
 #include "src/runner/unique_check.hpp"
+#include "src/runner/warm_up.hpp"
 #include "src/snapshot/address_order.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "src/snapshot/plan.hpp"

@@ -34,6 +34,8 @@ struct Options {
     unsigned threads = 1; // request machines; the CLI has turned 0 into the number of CPUs
     bool ephemeral = false;
     unsigned warmup = 0;
+    bool warmup_auto = false;   // --warmup auto: until an invocation gets no cheaper
+    double warmup_seconds = 10; // --max-warmup-time: of --warmup auto
     std::string warmup_path = "/";
     std::string listen;        // --listen: overrides the (first) listener's address; "" = as the program asked
     bool server_first = false; // --server-first: with -e a client gets a machine before it has said anything
@@ -47,6 +49,7 @@ struct Options {
     std::string cpu;                 // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
     bool code_as_is = false;         // --code-as-is: system calls in it are made where they are, not by stubs
     bool check_reset = false;        // --check-reset: compare the whole machine with the image after each reset
+    std::string clock = "pauses";    // --clock: pauses, continues
     std::string reset;               // --reset: "", auto, dirty-bits, working-set
     bool keep_working_memory = true; // --no-ephemeral-keep-working-memory clears it
 

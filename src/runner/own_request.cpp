@@ -117,19 +117,18 @@ bool settle(Machine& machine, EventLoop& loop, double seconds) {
     return run_until_quiet(machine, loop, seconds) == LoopEnd::quiescent;
 }
 
-LoopEnd run_out_timers(Machine& machine, EventLoop& loop, double seconds) {
-    constexpr std::uint64_t kAheadNs = kTimersAheadSeconds * 1'000'000'000;
+LoopEnd run_out_timers(Machine& machine, EventLoop& loop, std::uint64_t seconds, double patience) {
     // For programs whose timers never end: a heartbeat each millisecond, or one that takes long.
     constexpr std::uint64_t kPatienceNs = 2'000'000'000;
     const std::uint64_t begin = host_mono_ns();
     for (std::uint64_t skipped = 0;;) {
         const std::uint64_t now = host_mono_ns(), deadline = machine.wait().deadline_host_ns;
         const std::uint64_t ahead = deadline > now ? deadline - now : 0;
-        if (now > begin + kPatienceNs || ahead > kAheadNs - skipped)
+        if (now > begin + kPatienceNs || ahead > seconds * 1'000'000'000 - skipped)
             return LoopEnd::quiescent;
         machine.skip_time(ahead);
         skipped += ahead;
-        if (const LoopEnd end = run_until_quiet(machine, loop, seconds); end != LoopEnd::quiescent)
+        if (const LoopEnd end = run_until_quiet(machine, loop, patience); end != LoopEnd::quiescent)
             return end;
     }
 }

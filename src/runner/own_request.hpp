@@ -1,5 +1,6 @@
 // Requests of our own to a program in a machine: the warm-up, the trial, the after-restore hook.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "src/runner/event_loop.hpp"
@@ -23,11 +24,8 @@ OwnReply ask(tinykvm::Machine& machine, EventLoop& loop, std::string request, co
 // ended.
 bool settle(tinykvm::Machine& machine, EventLoop& loop, double seconds);
 
-// Lets the timers run that are due within kTimersAheadSeconds, by moving the machine's clock on. What a program has put
-// off (V8 collects garbage in steps, eight seconds after each other; with the React example the last is 154 s after the
-// last request) is done once here, and not in each invocation of an image that is as old. Returns quiescent, or why it
-// does not wait for connections any more.
-inline constexpr std::uint64_t kTimersAheadSeconds = 180;
-LoopEnd run_out_timers(tinykvm::Machine& machine, EventLoop& loop, double seconds);
+// Lets the timers run that are due within so many seconds, by moving the machine's clock on. Returns quiescent, or why
+// it does not wait for connections any more. `patience`: seconds of CPU time and waiting for each.
+LoopEnd run_out_timers(tinykvm::Machine& machine, EventLoop& loop, std::uint64_t seconds, double patience);
 
 } // namespace kvmserver

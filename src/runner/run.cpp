@@ -8,6 +8,7 @@
 #include "src/runner/image_moment.hpp"
 #include "src/runner/outside.hpp"
 #include "src/runner/own_jail.hpp"
+#include "src/runner/warm_up.hpp"
 #include "src/runner/workers.hpp"
 #include "tinykvm/machine/restore.hpp"
 
@@ -46,6 +47,8 @@ int run_program(const Options& options) {
         announce(*setup, options, boot_seconds, "booted");
         return serve(*setup, options, image);
     }
+    if (options.warmup_auto)
+        note_line("--warmup auto: this machine keeps its state and warms up as it is used");
     warm_up(booted, options, options.warmup);
     announce(*setup, options, booted.seconds, "booted");
     WorkerStats stats;

@@ -49,6 +49,7 @@ MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& op
     env.options.verbose = options.verbose.general;
     env.options.keep_working_memory = options.keep_working_memory;
     env.options.lead_code = !options.code_as_is;
+    env.options.time = options.clock == "continues" ? GuestTime::continues : GuestTime::pauses;
     env.options.trace_syscalls = options.verbose.syscalls;
     env.options.trace_mmap = options.verbose.mmap;
     env.options.trace_threads = options.verbose.threads;
@@ -159,6 +160,8 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     setup->program = std::move(program);
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, limits), granted);
     setup->env = make_env(setup->kvm, setup->policy.get(), options, limits);
+    if (!given("clock") && state.clock_continues)
+        setup->env.options.time = GuestTime::continues;
     setup->env.pool = &setup->pool;
     if (setup->env.kind.pvm_door && std::thread::hardware_concurrency() > std::max(1u, options.threads))
         setup->pool.add_second(setup->kvm);
@@ -175,7 +178,7 @@ int report_stop(const std::string& name, const Stop& stop) {
     }
 }
 
-static void tell_refusals(const std::string& name, const EventLoop& loop) {
+void tell_refusals(const std::string& name, const EventLoop& loop) {
     for (const std::string& line : loop.refusals().advice())
         note_line(fmt::format("{}: {}", name, line));
 }
@@ -220,65 +223,6 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
         tell_refusals(name, *booted.loop);
     booted.machine.reset();
     return booted;
-}
-
-std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests) {
-    std::uint64_t least = 0;
-    for (unsigned i = 0; i < requests; ++i) {
-        const std::uint64_t begin = thread_cpu_ns(); // not by the clock: others at work here would make it dear
-        const OwnReply reply = ask(*booted.machine, *booted.loop,
-                                   fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
-                                               "kvmserver-warmup\r\nConnection: close\r\n\r\n",
-                                               options.warmup_path),
-                                   options.limits);
-        const std::uint64_t took = thread_cpu_ns() - begin;
-        least = i == 0 ? took : std::min(least, took);
-        booted.warm_status = reply.status();
-        booted.warm_reply = reply.text;
-        if (reply.end == LoopEnd::stopped || reply.end == LoopEnd::timeout)
-            tell_refusals("warm-up", *booted.loop);
-        if (reply.end == LoopEnd::stopped)
-            throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
-                                                   options.warmup_path + ": " + booted.loop->stop().report);
-        if (reply.end == LoopEnd::timeout)
-            throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " + options.warmup_path +
-                                                       " and close: it " +
-                                                       overrun_text(booted.loop->overrun(), options.limits));
-        if (!settle(*booted.machine, *booted.loop, options.limits.boot_seconds))
-            throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
-    }
-    return least;
-}
-
-bool prepare_for_image(Booted& booted, const Options& options, const std::string& name) {
-    // What a garbage collection by timer throws away (V8: code not used of late, and all that it has optimised), the
-    // last requests bring back. Fewer than a thousand are not enough for V8 to optimise again, but for garbage that
-    // makes it put off the next collection.
-    constexpr unsigned kManyRequests = 1000;
-    const unsigned after = options.warmup >= kManyRequests ? options.warmup / 10 * 9 : std::min(options.warmup, 2u);
-    booted.warm_ns = warm_up(booted, options, options.warmup - after);
-    booted.end = run_out_timers(*booted.machine, *booted.loop, options.limits.boot_seconds);
-    if (booted.end == LoopEnd::quiescent) {
-        const std::uint64_t least = warm_up(booted, options, after);
-        booted.warm_ns = booted.warm_ns == 0 ? least : std::min(least, booted.warm_ns);
-        return true;
-    }
-    const std::string when = fmt::format(
-        "when its timers of the next {} s ran out, as they have when its image is used: a server must go on "
-        "waiting for connections",
-        kTimersAheadSeconds);
-    if (booted.end == LoopEnd::stopped) {
-        booted.exit_code = report_stop(name, booted.loop->stop());
-        note_line(fmt::format("{}: ended {}", name, when));
-        if (booted.exit_code == 0)
-            booted.exit_code = static_cast<int>(ExitCode::failure);
-    } else if (booted.end == LoopEnd::timeout) {
-        note_line(fmt::format("{}: did not wait for connections any more {}", name, when));
-        booted.exit_code = static_cast<int>(ExitCode::unreachable);
-    }
-    tell_refusals(name, *booted.loop);
-    booted.machine.reset();
-    return false;
 }
 
 } // namespace kvmserver

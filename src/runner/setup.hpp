@@ -47,14 +47,8 @@ struct Booted {
 // `must_listen`: ending before that is an error and boot time is limited.
 Booted boot_program(const Setup& setup, const Options& options, bool must_listen);
 
-// Serves `requests` requests over connections of our own, so that what they warm is in the image. Returns the CPU time
-// of the cheapest of them, in nanoseconds; 0 for none. Throws UserError when one is not answered.
-std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests);
-
-// All that comes between the boot and the image: warm-up, and nothing left to do that a timer has put off
-// (run_out_timers). False when the program ended meanwhile or was asked to: told, and `booted` is as after a boot that
-// failed.
-bool prepare_for_image(Booted& booted, const Options& options, const std::string& name);
+// What a program was refused while it ran, and what would have allowed it.
+void tell_refusals(const std::string& name, const EventLoop& loop);
 
 // The exit code for a machine that stopped, having told why.
 int report_stop(const std::string& name, const tinykvm::Stop& stop);

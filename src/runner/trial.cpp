@@ -1,4 +1,5 @@
 #include "src/runner/trial.hpp"
+#include "src/runner/warm_up.hpp"
 
 #include <algorithm>
 

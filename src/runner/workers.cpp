@@ -24,6 +24,7 @@ int serve_persistent(const Setup& setup, std::shared_ptr<const MachineImage> ima
     EventLoop loop(*setup.listeners, note_line);
     MachineEnv env = setup.env;
     env.limits.request_memory = env.limits.memory;
+    env.options.time = GuestTime::continues; // it is a program that goes on
     const auto machine = Machine::clone(env, std::move(image), loop, ResetStrategy::working_set);
     return serve_kept(setup, *machine, loop, stats);
 }

@@ -225,6 +225,8 @@ struct Fields<tinykvm::MachineState> {
                           Field{"brk_begin", &T::brk_begin},
                           Field{"brk_end", &T::brk_end},
                           Field{"mono_ns", &T::mono_ns},
+                          Field{"boot_ns", &T::boot_ns, true},
+                          Field{"clock_continues", &T::clock_continues, true},
                           Field{"random_at", &T::random_at},
                           Field{"late_env", &T::late_env, true},
                           Field{"entropy", &T::entropy, true},

@@ -34,6 +34,8 @@ struct Off {
     }
 };
 
+std::uint64_t mono_of(const GuestClock& clock) { return clock.at(host_mono_ns()).mono; }
+
 std::uint64_t guest_mono(const abi::TimePage& page) { return guest_ns(page, page.mono_base_ns, tsc_now()); }
 std::uint32_t khz() { return kvm::PreparedVm(kvm_device()).vcpu.tsc_khz(); }
 
@@ -92,17 +94,49 @@ TEST_CASE("the guest's time does not go back over refreshes and follows the host
 TEST_CASE("after a restore time goes on from where it was") {
     const std::uint64_t later = host_mono_ns() + 3'600'000'000'000ull;
     GuestClock clock(khz());
-    clock.continue_from(later);
-    CHECK(clock.now_mono() >= later);
+    clock.continue_from({.mono = later});
+    CHECK(mono_of(clock) >= later);
     abi::TimePage page{};
     clock.refresh(page);
     CHECK(page.mono_base_ns >= later);
     CHECK(page.mono_base_ns < later + 1'000'000'000);
     // A snapshot of a host that was up for a shorter time: nothing is to be made up for.
-    clock.continue_from(1);
-    CHECK(clock.now_mono() >= later);
+    clock.continue_from({.mono = 1});
+    CHECK(mono_of(clock) >= later);
     // Deadlines are told in the host's time.
-    CHECK(std::llabs(static_cast<long long>(clock.to_host_mono(clock.now_mono()) - host_mono_ns())) < 100'000'000);
+    CHECK(std::llabs(static_cast<long long>(clock.to_host_mono(mono_of(clock)) - host_mono_ns())) < 100'000'000);
     CHECK(clock.to_host_mono(0) == 0);
     CHECK(clock.to_host_mono(5) == 0);
+}
+
+TEST_CASE("as after a suspend monotonic time is what it was, and boot time has gone on") {
+    constexpr std::uint64_t kSecond = 1'000'000'000, kDay = 86'400 * kSecond;
+    GuestClock clock(khz());
+    const auto read = [&] {
+        abi::TimePage page{};
+        clock.refresh(page);
+        return page;
+    };
+    const auto near = [](std::uint64_t a, std::uint64_t b) { return a >= b && a - b < kSecond; };
+    const std::uint64_t now = host_real_ns();
+    for (const std::uint64_t mono : {std::uint64_t{5}, host_mono_ns() + kDay, std::uint64_t{7}}) {
+        clock.resume({.mono = mono, .boot = mono + 100, .real = now - kDay});
+        const abi::TimePage page = read();
+        CHECK(near(page.mono_base_ns, mono));
+        CHECK(near(page.boot_base_ns, mono + 100 + kDay));
+        CHECK(near(page.real_base_ns, now));
+        const ClockTimes times = clock.at(host_mono_ns());
+        CHECK(near(times.mono, mono));
+        CHECK(near(times.boot, mono + 100 + kDay));
+        CHECK(near(clock.to_host_mono(mono + kDay), host_mono_ns() + kDay - kSecond / 2));
+        CHECK(clock.to_host_mono(~std::uint64_t{0} - 1) >= ~std::uint64_t{0} / 2);
+    }
+    // The time of day was set back, or nobody knows when it was; boot time never is behind monotonic time.
+    clock.resume({.mono = kDay, .boot = 0, .real = now + kDay});
+    CHECK(near(read().boot_base_ns, kDay));
+    clock.resume({.mono = kDay, .boot = 0, .real = 0}, 3 * kSecond);
+    CHECK(near(read().boot_base_ns, kDay + 3 * kSecond));
+    // What a file may hold.
+    clock.resume({.mono = ~std::uint64_t{0}, .boot = ~std::uint64_t{0}, .real = 1});
+    CHECK(read().mono_base_ns >= std::uint64_t{1} << 62);
 }

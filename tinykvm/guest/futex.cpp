@@ -52,7 +52,7 @@ i64 wait(u64 at, u32 expected, u32 bits, u64 deadline) {
         return -EFAULT;
     if (value != expected)
         return -EAGAIN;
-    if (deadline <= now_mono())
+    if (has_passed(deadline))
         return -ETIMEDOUT;
     current->futex_address = at;
     current->futex_bits = bits;

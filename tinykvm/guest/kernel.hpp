@@ -106,6 +106,7 @@ void destroy(T* p) {
 // --- time (time.cpp) -----------------------------------------------------------------------------
 u64 now_mono(); // ns
 u64 now_real();
+u64 now_boot();
 void charge_cpu(u64 now); // to the current thread: what passed since the last time
 void skip_cpu(u64 now);   // all waited until now
 struct Timespec {
@@ -114,8 +115,14 @@ struct Timespec {
 bool valid(const Timespec& t);
 u64 to_ns(const Timespec& t); // saturating
 Timespec from_ns(u64 ns);
-// Absolute monotonic deadline of a relative or absolute time on a clock; 0 for "now".
-u64 deadline_of(i32 clock, bool absolute, const Timespec& t);
+// A deadline is guest monotonic time, 0 for "now", kNever; or guest boot time with kByBootTime: between an image and an
+// invocation the monotonic clock pauses, and who waits for a time of day, or by CLOCK_BOOTTIME, waits no longer for
+// that.
+constexpr u64 kByBootTime = u64{1} << 63;
+u64 deadline_of(i32 clock, bool absolute, const Timespec& t); // of a relative or absolute time on a clock
+u64 now_like(u64 deadline);                                   // now, in the terms of this deadline
+u64 mono_of(u64 deadline);                                    // when it is, as things stand, by the monotonic clock
+inline bool has_passed(u64 deadline) { return deadline != kNever && deadline <= now_like(deadline); }
 
 // --- threads and scheduler (sched.cpp, thread.cpp) -----------------------------------------------
 struct SigStack {

@@ -163,7 +163,7 @@ void unlink(Queue** at) {
     free_if_unused(q);
 }
 
-// The absolute time-out of a send or receive, as a monotonic deadline.
+// The absolute time-out of a send or receive, as a deadline.
 i64 deadline_from(u64 at, u64& deadline) {
     deadline = kNever;
     if (!at)
@@ -203,7 +203,7 @@ i64 wait_while(QueueFile* f, u64 deadline, Blocked blocked) {
     while (blocked()) {
         if (nonblocking(f))
             return -EAGAIN;
-        if (deadline != kNever && deadline <= now_mono())
+        if (has_passed(deadline))
             return -ETIMEDOUT;
         if (wait_io(deadline) == Wake::signal)
             return -ERESTARTSYS;

@@ -94,7 +94,7 @@ i64 sys_sysinfo(const Args& c) {
         u32 unit, pad3;
     } s{};
     static_assert(sizeof(s) == 112);
-    s.uptime = static_cast<i64>(now_mono() / 1'000'000'000);
+    s.uptime = static_cast<i64>(now_boot() / 1'000'000'000);
     s.total = gk_shared_page.memory_bytes;
     s.free = gk_shared_page.memory_bytes / 2;
     s.procs = 1;

@@ -16,7 +16,7 @@ struct PosixTimer {
     u32 tid = 0;    // of kThreadId
     u32 serial = 0; // tells this timer from others that had its number
     u64 value = 0;  // sigev_value
-    u64 expiry = 0; // by its clock's CPU time, or guest monotonic
+    u64 expiry = 0; // by its clock's CPU time, or a deadline
     u64 interval = 0;
     u64 missed = 0;  // times that it ran out while its signal was queued
     u32 overrun = 0; // of the last delivery
@@ -30,7 +30,7 @@ u32 next_serial;
 
 PosixTimer* timer_of(u64 id) { return id < timer_limit ? timers[id] : nullptr; }
 
-u64 now_for(const PosixTimer& t) { return t.clock.is_cpu() ? now_of(t.clock) : now_mono(); }
+u64 now_for(const PosixTimer& t) { return t.clock.is_cpu() ? now_of(t.clock) : now_like(t.expiry); }
 
 // The first expiry after `now`; how many intervals that was.
 u64 forward(PosixTimer& t, u64 now) {
@@ -101,13 +101,13 @@ u64 next_posix_timer() {
     for (u32 i = 0; i < timer_limit; ++i) {
         const PosixTimer* t = timers[i];
         // CPU time passes only while a thread runs, and then the ticks look.
-        if (t && t->armed && !t->waiting && t->notify != kNone && !t->clock.is_cpu() && t->expiry < next)
-            next = t->expiry;
+        if (t && t->armed && !t->waiting && t->notify != kNone && !t->clock.is_cpu())
+            next = earlier(next, mono_of(t->expiry));
     }
     return next;
 }
 
-void fire_posix_timers(u64) {
+void fire_posix_timers() {
     for (u32 i = 0; i < timer_limit; ++i)
         if (timers[i])
             fire(*timers[i], i);
@@ -195,12 +195,7 @@ i64 sys_timer_settime(const Args& c) {
     if (t->armed && t->clock.is_cpu())
         t->expiry = (absolute ? 0 : now_of(t->clock)) + to_ns(spec.value);
     else if (t->armed)
-        t->expiry = deadline_of(t->clock.kind == ClockKind::realtime   ? kRealtime
-                                : t->clock.kind == ClockKind::boottime ? kBoottime
-                                                                       : kMonotonic,
-                                absolute, spec.value);
-    if (t->armed && t->expiry == 0) // in the past
-        t->expiry = now_for(*t);
+        t->expiry = expiry_of(t->clock, absolute, spec.value);
     fire(*t, static_cast<u32>(c.a[0]));
     return !c.a[3] || put_user(c.a[3], old) ? 0 : -EFAULT;
 }

@@ -96,8 +96,8 @@ void describe_wait(bool runnable) {
         Thread* t = threads[i];
         if (!t || t->state != ThreadState::blocked)
             continue;
-        if (t->deadline < deadline)
-            deadline = t->deadline;
+        if (const u64 due = mono_of(t->deadline); due < deadline)
+            deadline = due;
         io |= t->waits_for_io;
         overflow |= t->interest_overflow;
         for (u32 k = 0; k < t->interest_count; ++k) {
@@ -289,7 +289,7 @@ void check_timers() {
     fire_timers(now);
     for (u32 i = 0; i < thread_limit; ++i) {
         Thread* t = threads[i];
-        if (t && t->state == ThreadState::blocked && t->deadline <= now) {
+        if (t && t->state == ThreadState::blocked && mono_of(t->deadline) <= now) {
             t->timed_out = true;
             t->deadline = kNever;
             make_runnable(t);

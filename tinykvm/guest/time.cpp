@@ -61,7 +61,7 @@ Clock clock_of(i32 id) {
 u64 now_of(const Clock& clock) {
     switch (clock.kind) {
     case ClockKind::realtime: return now_real();
-    case ClockKind::boottime: return read_clock(gk_time_page.boot_base_ns);
+    case ClockKind::boottime: return now_boot();
     case ClockKind::process_cpu: return cpu_ns();
     case ClockKind::thread_cpu: {
         const Thread* t = thread_of(static_cast<i32>(clock.tid));
@@ -73,6 +73,7 @@ u64 now_of(const Clock& clock) {
 
 u64 now_mono() { return read_clock(gk_time_page.mono_base_ns); }
 u64 now_real() { return read_clock(gk_time_page.real_base_ns); }
+u64 now_boot() { return read_clock(gk_time_page.boot_base_ns); }
 
 void init_time() { charged_at = now_mono(); }
 void charge_cpu(u64 now) {
@@ -94,33 +95,47 @@ u64 thread_cpu_ns(const Thread* t) {
 
 bool valid(const Timespec& t) { return t.sec >= 0 && t.nsec >= 0 && t.nsec < 1'000'000'000; }
 u64 to_ns(const Timespec& t) {
-    if (static_cast<u64>(t.sec) > 9'000'000'000ull)
-        return kNever / 2;
+    constexpr u64 kLongest = 4'000'000'000; // seconds; a deadline that is so far ahead has room for kByBootTime
+    if (static_cast<u64>(t.sec) > kLongest)
+        return kLongest * 1'000'000'000;
     return static_cast<u64>(t.sec) * 1'000'000'000 + static_cast<u64>(t.nsec);
 }
 u64 to_ns(const Timeval& t) { return to_ns(Timespec{t.sec, t.usec * 1000}); }
 Timespec from_ns(u64 ns) { return {static_cast<i64>(ns / 1'000'000'000), static_cast<i64>(ns % 1'000'000'000)}; }
 
-u64 deadline_of(i32 clock, bool absolute, const Timespec& t) {
-    const u64 ns = to_ns(t);
-    if (!absolute)
-        return now_mono() + ns;
-    const u64 now = now_of(clock_of(clock));
-    return ns <= now ? 0 : now_mono() + (ns - now);
+// Relative times of CLOCK_REALTIME are those of CLOCK_MONOTONIC (kernel/time/hrtimer.c, __hrtimer_init).
+u64 expiry_of(const Clock& clock, bool absolute, const Timespec& t) {
+    const bool by_boot = clock.kind == ClockKind::boottime || (clock.kind == ClockKind::realtime && absolute);
+    const u64 ns = to_ns(t), now = absolute ? now_of(clock) : 0;
+    return now_like(by_boot ? kByBootTime : 0) + (ns > now ? ns - now : 0);
+}
+
+u64 deadline_of(i32 id, bool absolute, const Timespec& t) {
+    const Clock clock = clock_of(id);
+    return absolute && to_ns(t) <= now_of(clock) ? 0 : expiry_of(clock, absolute, t);
+}
+
+u64 now_like(u64 deadline) { return deadline & kByBootTime ? now_boot() | kByBootTime : now_mono(); }
+
+u64 mono_of(u64 deadline) {
+    if (deadline == kNever || !(deadline & kByBootTime)) [[likely]]
+        return deadline;
+    const u64 now = now_like(deadline);
+    return deadline <= now ? 0 : now_mono() + (deadline - now);
 }
 
 u64 next_timer() {
     const u64 all[] = {next_timerfd(), next_interval_timer(), next_posix_timer()};
     u64 next = kNever;
     for (const u64 one : all)
-        next = one < next ? one : next;
+        next = earlier(next, one);
     return next;
 }
 
 void fire_timers(u64 now) {
-    fire_timerfds(now);
+    fire_timerfds();
     fire_interval_timers(now);
-    fire_posix_timers(now);
+    fire_posix_timers();
 }
 
 i64 sys_clock_gettime(const Args& c) {
@@ -192,10 +207,10 @@ i64 sys_getrusage(const Args& c) {
 
 namespace {
 i64 sleep_until(u64 deadline, bool absolute, u64 rest) {
-    while (now_mono() < deadline) {
+    while (!has_passed(deadline)) {
         block(deadline);
         if (signal_pending(current)) {
-            const u64 now = now_mono();
+            const u64 now = now_like(deadline);
             if (now >= deadline)
                 return 0;
             if (!absolute && rest && !put_user(rest, from_ns(deadline - now)))

@@ -7,7 +7,7 @@ namespace {
 
 struct TimerFile : File {
     i32 clock = kMonotonic;
-    u64 expiry = 0; // guest monotonic; 0: disarmed
+    u64 expiry = 0; // a deadline; 0: disarmed
     u64 interval = 0;
     u64 expirations = 0;
     TimerFile* next = nullptr;
@@ -15,8 +15,11 @@ struct TimerFile : File {
 };
 TimerFile* timer_files;
 
-void settle(TimerFile* t, u64 now) {
-    if (t->expiry == 0 || t->expiry > now)
+void settle(TimerFile* t) {
+    if (t->expiry == 0)
+        return;
+    const u64 now = now_like(t->expiry);
+    if (t->expiry > now)
         return;
     if (t->interval) {
         const u64 n = (now - t->expiry) / t->interval + 1;
@@ -34,7 +37,7 @@ i64 timer_read(File* f, Cursor& out, i64) {
     if (out.left < 8)
         return -EINVAL;
     for (;;) {
-        settle(t, now_mono());
+        settle(t);
         if (t->expirations) {
             const u64 n = t->expirations;
             const i64 put = out.put(&n, 8);
@@ -51,7 +54,7 @@ i64 timer_read(File* f, Cursor& out, i64) {
 i64 timer_write(File*, Cursor&, i64) { return -EINVAL; }
 u32 timer_poll(File* f) {
     auto* t = static_cast<TimerFile*>(f);
-    settle(t, now_mono());
+    settle(t);
     return t->expirations ? POLLIN_ | POLLRDNORM_ : 0;
 }
 void timer_close(File* f) {
@@ -64,7 +67,7 @@ void timer_close(File* f) {
 const FileOps timer_ops{timer_read, timer_write, timer_poll, timer_close, "anon_inode:[timerfd]"};
 
 void remaining(const TimerFile* t, ItimerSpec& out) {
-    const u64 now = now_mono();
+    const u64 now = now_like(t->expiry);
     out.interval = from_ns(t->interval);
     out.value = from_ns(t->expiry == 0 ? 0 : t->expiry > now ? t->expiry - now : 1);
 }
@@ -74,14 +77,14 @@ void remaining(const TimerFile* t, ItimerSpec& out) {
 u64 next_timerfd() {
     u64 next = kNever;
     for (const TimerFile* t = timer_files; t; t = t->next)
-        if (t->expiry && t->expiry < next)
-            next = t->expiry;
+        if (t->expiry)
+            next = earlier(next, mono_of(t->expiry));
     return next;
 }
 
-void fire_timerfds(u64 now) {
+void fire_timerfds() {
     for (TimerFile* t = timer_files; t; t = t->next)
-        settle(t, now);
+        settle(t);
 }
 
 i64 sys_timerfd_create(const Args& c) {
@@ -133,12 +136,9 @@ i64 sys_timerfd_settime(const Args& c) {
     t->expirations = 0;
     t->interval = to_ns(spec.interval);
     t->expiry = 0;
-    if (to_ns(spec.value)) {
-        t->expiry = deadline_of(t->clock, (c.a[1] & 1) != 0, spec.value);
-        if (t->expiry == 0) // in the past: expires at once
-            t->expiry = now_mono();
-    }
-    settle(t, now_mono());
+    if (to_ns(spec.value))
+        t->expiry = expiry_of(clock_of(t->clock), (c.a[1] & 1) != 0, spec.value);
+    settle(t);
     return !c.a[3] || put_user(c.a[3], old) ? 0 : -EFAULT;
 }
 
@@ -146,7 +146,7 @@ i64 sys_timerfd_gettime(const Args& c) {
     TimerFile* t = nullptr;
     if (const i64 error = timer_file_of(c.a[0], t); error < 0)
         return error;
-    settle(t, now_mono());
+    settle(t);
     ItimerSpec out;
     remaining(t, out);
     return put_user(c.a[1], out) ? 0 : -EFAULT;

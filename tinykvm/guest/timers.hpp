@@ -28,6 +28,8 @@ struct Clock {
 Clock clock_of(i32 id);                                               // kind none: EINVAL
 inline bool is_file_clock(i32 id) { return id < 0 && (id & 7) == 3; } // of a descriptor (FD_TO_CLOCKID): there are none
 u64 now_of(const Clock&);                                             // ns; of a thread that has ended 0
+u64 expiry_of(const Clock&, bool absolute, const Timespec&);          // a deadline; what is past is now
+inline u64 earlier(u64 a, u64 b) { return b < a ? b : a; }
 
 struct Timeval {
     i64 sec, usec;
@@ -41,13 +43,14 @@ struct ItimerSpec {
     Timespec interval, value;
 };
 
-// Each kind of timer: when the earliest of them is due (guest monotonic time, kNever for none), and what is due by now.
+// Each kind of timer: when the earliest of them is due (guest monotonic time, 0 for now, kNever for none), and what is
+// due by now.
 u64 next_timerfd();
-void fire_timerfds(u64 now);
+void fire_timerfds();
 u64 next_interval_timer();
 void fire_interval_timers(u64 now);
 u64 next_posix_timer();
-void fire_posix_timers(u64 now);
+void fire_posix_timers();
 
 // --- signals of POSIX timers (signal.cpp asks, posix_timers.cpp knows) ---------------------------
 struct TimerSignal {

@@ -23,6 +23,13 @@ std::uint64_t scaled(std::uint64_t ticks, std::uint64_t mult) {
     return static_cast<std::uint64_t>((static_cast<unsigned __int128>(ticks) * mult) >> 32);
 }
 
+// A time that a snapshot's file tells: differences of two must be told apart from their sign.
+std::uint64_t sound(std::uint64_t ns) { return std::min(ns, std::uint64_t{1} << 62); }
+
+std::uint64_t plus(std::uint64_t ns, std::int64_t offset) { return ns + static_cast<std::uint64_t>(offset); }
+
+std::int64_t difference(std::uint64_t guest, std::uint64_t host) { return static_cast<std::int64_t>(guest - host); }
+
 // The host's clocks, each with the TSC in the middle of its reading.
 struct Reading {
     std::uint64_t mono, real, boot;
@@ -60,6 +67,7 @@ Reading read_clocks(std::uint64_t ticks_a_us) {
 
 std::uint64_t host_mono_ns() { return clock_ns(CLOCK_MONOTONIC); }
 std::uint64_t host_real_ns() { return clock_ns(CLOCK_REALTIME); }
+std::uint64_t host_boot_ns() { return clock_ns(CLOCK_BOOTTIME); }
 std::uint64_t thread_cpu_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 GuestClock::GuestClock(std::uint32_t tsc_khz)
@@ -87,13 +95,15 @@ void GuestClock::follow_rate(std::uint64_t tsc, std::uint64_t mono) {
 void GuestClock::refresh(abi::TimePage& page) {
     const Reading now = read_clocks(ticks_a_us_);
     follow_rate(now.mono_tsc, now.mono);
-    std::uint64_t mono = now.mono + offset_ns_, mult = mult_;
+    std::uint64_t mono = plus(now.mono, offset_ns_), mult = mult_;
+    ahead_ns_ = 0;
     if (last_tsc_ != 0 && now.mono_tsc >= last_tsc_) {
         // What a guest that reads its clock at this very moment would compute from the page as it is. Where that is
         // ahead, the clock goes on from there, slower by so much a second until the next time.
         constexpr std::uint64_t kMostAheadNs = 1'000'000;
         const std::uint64_t promised = last_mono_ + scaled(now.mono_tsc - last_tsc_, last_mult_);
         if (promised > mono) {
+            ahead_ns_ = promised - mono;
             mult -= scaled(mult, (std::min(promised - mono, kMostAheadNs) << 32) / 1'000'000'000);
             mono = promised;
         }
@@ -101,23 +111,37 @@ void GuestClock::refresh(abi::TimePage& page) {
     page.tsc_base = now.mono_tsc;
     page.mono_base_ns = mono;
     page.real_base_ns = now.real - scaled(now.real_tsc - now.mono_tsc, mult_);
-    page.boot_base_ns = now.boot - scaled(now.boot_tsc - now.mono_tsc, mult_) + offset_ns_;
+    page.boot_base_ns = plus(now.boot - scaled(now.boot_tsc - now.mono_tsc, mult_), boot_offset_ns_);
     page.mult = mult;
     last_tsc_ = now.mono_tsc;
     last_mono_ = mono;
     last_mult_ = mult;
 }
 
-std::uint64_t GuestClock::now_mono() const { return host_mono_ns() + offset_ns_; }
-
-std::uint64_t GuestClock::to_host_mono(std::uint64_t guest_ns) const {
-    return guest_ns > offset_ns_ ? guest_ns - offset_ns_ : 0;
+ClockTimes GuestClock::at(std::uint64_t host_mono) const {
+    const std::uint64_t since = host_mono_ns() - host_mono;
+    return {plus(host_mono, offset_ns_) + ahead_ns_, plus(host_boot_ns() - since, boot_offset_ns_),
+            host_real_ns() - since};
 }
 
-void GuestClock::continue_from(std::uint64_t guest_ns) {
-    const std::uint64_t now = host_mono_ns();
-    if (guest_ns > now + offset_ns_)
-        offset_ns_ = guest_ns - now;
+std::uint64_t GuestClock::to_host_mono(std::uint64_t guest_ns) const {
+    const auto host = static_cast<__int128>(guest_ns) - offset_ns_;
+    constexpr std::uint64_t kNever = ~std::uint64_t{0};
+    return host < 0 ? 0 : host >= kNever ? kNever - 1 : static_cast<std::uint64_t>(host);
+}
+
+void GuestClock::resume(const ClockTimes& then, std::uint64_t slept_ns) {
+    const std::uint64_t mono = sound(then.mono), boot = std::max(sound(then.boot), mono), real = host_real_ns();
+    const std::uint64_t passed = then.real != 0 && real > then.real ? real - then.real : 0;
+    offset_ns_ = difference(mono, host_mono_ns());
+    boot_offset_ns_ = difference(boot + passed + sound(slept_ns), host_boot_ns());
+    last_tsc_ = 0; // what the page said before was of another invocation
+}
+
+void GuestClock::continue_from(const ClockTimes& then) {
+    const std::uint64_t mono = sound(then.mono), boot = std::max(sound(then.boot), mono);
+    offset_ns_ = std::max(offset_ns_, difference(mono, host_mono_ns()));
+    boot_offset_ns_ = std::max({boot_offset_ns_, offset_ns_, difference(boot, host_boot_ns())});
 }
 
 } // namespace tinykvm

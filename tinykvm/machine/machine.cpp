@@ -269,7 +269,8 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     m->listeners_ = image->listeners;
     m->random_at_ = image->random_at;
     m->late_env_ = image->late_env;
-    m->clock_.continue_from(image->mono_ns);
+    m->clock_.continue_from(image->times);
+    m->begins_ = true;
     if (strategy == ResetStrategy::dirty_bits) {
         m->space_.track_host_writes(true);
         m->host_pages_ = {m->frame_at(layout::kShared), m->frame_at(layout::kTimePage)};
@@ -348,6 +349,17 @@ void Machine::handle_ready(std::uint32_t index, short revents) {
         shared_->wait.handles[index].revents = revents;
 }
 
+void Machine::skip_time(std::uint64_t ns) {
+    if (image_ && env_->options.time == GuestTime::pauses) {
+        slept_ns_ += ns;
+        return;
+    }
+    ClockTimes times = clock_.at(host_mono_ns());
+    times.mono += ns;
+    times.boot += ns;
+    clock_.continue_from(times);
+}
+
 std::uint64_t Machine::memory_bytes() const { return ram_.bytes_in_use(); }
 
 SelfNumbers Machine::self_numbers() const {
@@ -378,7 +390,7 @@ std::shared_ptr<MachineImage> Machine::describe() {
     out->root = space_.tables().root();
     out->brk_begin = space_.brk_begin();
     out->brk_end = space_.brk_end();
-    out->mono_ns = clock_.now_mono();
+    out->times = clock_.at(waited_at_);
     out->random_at = random_at_;
     out->late_env = late_env_;
     out->keep_pid = image_ ? image_->keep_pid : must_keep_pid(*out->regions);

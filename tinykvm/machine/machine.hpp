@@ -68,6 +68,12 @@ struct Stop {
 };
 
 // Verbosity and tuning that every machine of a process shares.
+// What a clone's CLOCK_MONOTONIC makes of the time between its image and an invocation.
+enum class GuestTime {
+    pauses,   // nothing, as in a suspend: each invocation begins at the image's time, and nothing is overdue
+    continues // it has passed
+};
+
 struct MachineOptions {
     bool verbose = false;
     bool trace_syscalls = false, trace_mmap = false, trace_threads = false, trace_pagetables = false;
@@ -77,6 +83,7 @@ struct MachineOptions {
     bool keep_working_memory = true;
     // Code of files leads around what leaves the machine (memory/code_sites.hpp).
     bool lead_code = true;
+    GuestTime time = GuestTime::pauses;
 };
 
 // What machines of one kind share: KVM, the CPU they see, the policy.
@@ -105,7 +112,7 @@ struct MachineImage {
     std::shared_ptr<const HandleBase> handles;
     GuestPhys root;
     std::uint64_t brk_begin = 0, brk_end = 0;
-    std::uint64_t mono_ns = 0;
+    ClockTimes times;
     std::uint64_t random_at = 0;
     std::vector<LateVariable> late_env;
     std::vector<EntropyRegion> entropy; // sound by themselves: check_entropy_region()
@@ -177,9 +184,10 @@ public:
     // may yet have to be loaded; all of it becomes the image of a machine like this one (make_lazy() is due again). No
     // other clone may be there, and this one must not be used afterwards.
     std::shared_ptr<MachineImage> merge_into(std::shared_ptr<Image> memory) &&;
-    // Of a machine that waits or was not run yet: its monotonic clock is this much later, and what is due until then is
-    // due.
-    void skip_time(std::uint64_t ns) { clock_.continue_from(clock_.now_mono() + ns); }
+    // Of a machine that waits or was not run yet: as if it went on this much later. What is due until then is due:
+    // where its monotonic clock pauses (MachineOptions::clock), that is what waits for a time of day or of
+    // CLOCK_BOOTTIME.
+    void skip_time(std::uint64_t ns);
     // Clone only, before its first run: from now on accessed_frames() tells which frames the program uses.
     void forget_accessed();
     struct AccessedFrames {
@@ -264,6 +272,9 @@ private:
     HandleTable handles_;
     MappedFiles mapped_files_;
     GuestClock clock_;
+    bool begins_ = false;         // a clone that did not run since it was made or reset
+    std::uint64_t slept_ns_ = 0;  // by skip_time(), where its monotonic clock pauses
+    std::uint64_t waited_at_ = 0; // when it last waited, by the host's monotonic clock
     std::shared_ptr<const MachineImage> image_;
     ResetStrategy strategy_ = ResetStrategy::working_set;
     abi::KernelHeader kernel_{};

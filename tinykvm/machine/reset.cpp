@@ -272,6 +272,7 @@ ResetStats Machine::reset() {
     handles_.reset();
     listeners_ = image_->listeners;
     start_at(kernel_.wait_resume);
+    begins_ = true;
     if (!env_->options.keep_working_memory ||
         (own_count_ + ram_.kept_growth()) * kPageSize > env_->limits.keep_memory) {
         // More than a machine may keep: the copies go back to the kernel, and the set is learned anew.

@@ -118,8 +118,10 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
         state.regions.push_back({begin, region.end, region.prot, region.flags, region.name});
     state.brk_begin = image.brk_begin;
     state.brk_end = image.brk_end;
-    state.mono_ns = image.mono_ns;
-    state.real_ns = host_real_ns();
+    state.clock_continues = env.options.time == GuestTime::continues;
+    state.mono_ns = image.times.mono;
+    state.boot_ns = image.times.boot;
+    state.real_ns = image.times.real;
     state.random_at = image.random_at;
     state.late_env = image.late_env;
     state.entropy = image.entropy;
@@ -192,7 +194,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     image->root = GuestPhys(state.page_table_root);
     image->brk_begin = state.brk_begin;
     image->brk_end = state.brk_end;
-    image->mono_ns = state.mono_ns;
+    image->times = {state.mono_ns, state.boot_ns, state.real_ns};
     image->random_at = state.random_at;
     image->late_env = state.late_env;
     image->listeners = state.listeners;

@@ -1,6 +1,7 @@
 // The exit loop: resume, answer what the machine asks, until something that the caller must decide.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -24,6 +25,8 @@ constexpr std::uint32_t kMostSameFaults = 1000;
 } // namespace
 
 Stop Machine::run() {
+    if (std::exchange(begins_, false) && env_->options.time == GuestTime::pauses)
+        clock_.resume(image_->times, slept_ns_);
     clock_.refresh(*time_);
     in_door_ = false;
     space_.follow_files(); // they may have changed while it waited
@@ -45,6 +48,7 @@ Stop Machine::run() {
                 ++exit_reasons_[kWaits];
                 close_handles();
                 in_door_ = at_wait_door();
+                waited_at_ = host_mono_ns();
                 return Stop{};
             case abi::kPortHostCall:
                 same_faults_ = 0; // it may have unmapped what it touches next

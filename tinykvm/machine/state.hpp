@@ -139,10 +139,12 @@ struct MachineState {
     std::vector<FrameRun> growth;      // frames behind the image that it used; may be absent in a file
     std::vector<RegionState> regions;
     std::uint64_t brk_begin = 0, brk_end = 0;
-    std::uint64_t mono_ns = 0, real_ns = 0; // the guest's clocks at the snapshot
-    std::uint64_t random_at = 0;            // guest address of AT_RANDOM's 16 bytes, made fresh in each clone
-    std::vector<LateVariable> late_env;     // may be absent in a file
-    std::vector<EntropyRegion> entropy;     // may be absent in a file
+    // The guest's clocks when it last waited; boot_ns is not in older files (0).
+    std::uint64_t mono_ns = 0, boot_ns = 0, real_ns = 0;
+    bool clock_continues = false;       // GuestTime; may be absent in a file
+    std::uint64_t random_at = 0;        // guest address of AT_RANDOM's 16 bytes, made fresh in each clone
+    std::vector<LateVariable> late_env; // may be absent in a file
+    std::vector<EntropyRegion> entropy; // may be absent in a file
     std::vector<std::string>
         repeats; // what is known of random values that every request would repeat, a line each; may be absent in a file
     std::vector<LargePageState> large_pages; // by address; may be absent in a file

@@ -4,6 +4,7 @@
 
 #include "src/cli/config_file.hpp"
 #include "src/cli/platform/child.hpp"
+#include "src/cli/platform/warmup.hpp"
 
 namespace kvmserver::cli::dev {
 namespace {
@@ -64,6 +65,9 @@ void Server::save(const Manifest& manifest) {
                 "1",   "--cache",  "none"};
     if (plan_.verbose)
         words.push_back("-v");
+    constexpr unsigned kWarmupSeconds = 1; // somebody waits
+    const Words warmup = platform::warmup_words(manifest, kWarmupSeconds);
+    words.insert(words.end(), warmup.begin(), warmup.end());
     add_environment(words, manifest);
     words.insert(words.end(), {"--", manifest.program});
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());

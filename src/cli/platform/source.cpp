@@ -11,6 +11,7 @@
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/child.hpp"
 #include "src/cli/platform/held_signals.hpp"
+#include "src/cli/platform/warmup.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/elf/stack.hpp"
 
@@ -81,6 +82,8 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
     const std::string path = temporary / "function.snap";
     std::vector<std::string> words{kSelf, "snapshot", "-c",         manifest.file.string(),
                                    "-o",  path,       "--temporary"}; // it goes into the store, and then away
+    const std::vector<std::string> warmup = warmup_words(manifest);
+    words.insert(words.end(), warmup.begin(), warmup.end());
     for (const std::string& variable : late_variables(manifest))
         words.insert(words.end(), {"--late-env", variable});
     words.insert(words.end(), {"--", manifest.program});

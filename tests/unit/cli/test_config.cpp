@@ -15,6 +15,7 @@ TEST_CASE("the options file gives what the command line does") {
     };
     const Row rows[] = {
         {"ephemeral = true\nthreads = 0\nwarmup = 2", "-e -t 0 -w 2"},
+        {"warmup = 'auto'\nclock = 'continues'", "-w auto --clock continues"},
         {"allow-read = true", "--allow-read"},
         {"allow-read = '/a,b'", "--allow-read=/a,b"},
         {"allow-read = [\n  '/a', # arrays span lines\n  'b',\n]", "--allow-read=/a,b"},
@@ -212,6 +213,7 @@ TEST_CASE("--print-config reads back the same") {
     const std::vector<Strings> lines = {
         words("run"),
         words("run -e -t 0 -w 3 ./prog --help -x"),
+        words("run -e -w auto --max-warmup-time 0.5 --clock continues ./prog"),
         words("run --allow-read --allow-write=a,/b/../c --allow-net=[::1]:80 --allow-listen ./p"),
         words("run --allow-all --cwd sub --listen :1 --cpu native --reset auto --warmup-path /x ./p"),
         words("run --volume a:/b --volume /c:/d:rwx --env A=1 --late-env B --late-env C=2 --remapping 1:2 --hugepages "

@@ -71,6 +71,11 @@ TEST_CASE("switches and plain values") {
     CHECK(told("-t 0").threads == kTestCpus);
     CHECK(told("--code-as-is").code_as_is);
     CHECK(told("-w 7 --warmup-path /ready?x=1").warmup_path == "/ready?x=1");
+    CHECK(told("-w 7").warmup == 7);
+    CHECK_FALSE(told("-w 7").warmup_auto);
+    CHECK(told("-w auto --max-warmup-time 2.5").warmup_auto);
+    CHECK(told("-w auto --max-warmup-time 2.5").warmup_seconds == 2.5);
+    CHECK(told("--clock continues").clock == "continues");
     CHECK(told("--cpu x86-64-v3").cpu == "x86-64-v3");
     CHECK(told("--reset=working-set").reset == "working-set");
     CHECK(told("--listen :8080").listen == ":8080");
@@ -134,7 +139,10 @@ TEST_CASE("values that are refused: one line naming the option") {
         {"-t x", "--threads: 'x' is not a whole number from 0 to 4096"},
         {"-t -1", "--threads: '-1' is not a whole number from 0 to 4096"},
         {"-t 4x", "--threads: '4x' is not a whole number from 0 to 4096"},
-        {"-w 99999999999999999999", "--warmup: '99999999999999999999' is not a whole number from 0 to 1000000"},
+        {"-w 99999999999999999999", "--warmup: '99999999999999999999' is not a whole number from 0 to 1000000 or auto"},
+        {"-w often", "--warmup: 'often' is not a whole number from 0 to 1000000 or auto"},
+        {"--max-warmup-time 0", "--max-warmup-time: '0' is not a number of seconds above 0"},
+        {"--clock stops", "--clock: 'stops' is not pauses, continues"},
         {"--max-main-memory 8G", "--max-main-memory: '8G' is not a whole number of MiB from 1 to 134217728"},
         {"--max-main-memory 0", "--max-main-memory: '0' is not a whole number of MiB from 1 to 134217728"},
         {"--max-request-time 0", "--max-request-time: '0' is not a number of seconds above 0"},
