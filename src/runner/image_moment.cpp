@@ -82,7 +82,6 @@ public:
     }
 
     std::optional<std::uint64_t> best_ns() const { return best_ns_; } // nothing: the first did not answer
-    unsigned requests() const { return requests_; }
     unsigned requests_of_best() const { return requests_of_best_; }
     std::shared_ptr<MachineImage> best() { return std::move(best_); }
 
@@ -117,7 +116,12 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
                                             std::shared_ptr<MachineImage> image) {
     constexpr unsigned kFirst = 8, kMost = 2048, kInVain = 4;
     const std::string name = program_name(setup.program);
-    const std::uint64_t end = host_mono_ns() + static_cast<std::uint64_t>(options.warmup_seconds * 1e9);
+    std::uint64_t begin = host_mono_ns();
+    const std::uint64_t end = begin + static_cast<std::uint64_t>(options.warmup_seconds * 1e9);
+    const auto in_time = [&](std::uint64_t of_one, std::uint64_t most) { // as many requests as the time is enough for
+        const std::uint64_t now = host_mono_ns();
+        return static_cast<unsigned>(now < end ? std::min(most, (end - now) / std::max<std::uint64_t>(of_one, 1)) : 0);
+    };
     unsigned status = 0;
     {
         Trial trial(setup, options, image);
@@ -128,15 +132,19 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
             return image;
         }
     }
+    std::uint64_t of_one = host_mono_ns() - begin;
     Moments moments(setup, options, std::move(image), status);
     if (!moments.best_ns())
         return moments.best();
     const std::uint64_t cold = *moments.best_ns();
     unsigned in_vain = 0;
-    for (unsigned requests = kFirst; in_vain < kInVain && requests <= kMost && host_mono_ns() < end; requests *= 2) {
+    for (std::uint64_t wanted = kFirst; in_vain < kInVain && wanted <= kMost; wanted *= 2) {
         const std::uint64_t before = *moments.best_ns();
-        if (!moments.go_on(requests))
+        const unsigned requests = in_time(of_one, wanted);
+        begin = host_mono_ns();
+        if (requests == 0 || !moments.go_on(requests))
             break;
+        of_one = (host_mono_ns() - begin) / requests;
         in_vain = *moments.best_ns() < before - before / 32 ? 0 : in_vain + 1;
     }
     note_line(fmt::format("{}: warm-up: after {} requests to {} an invocation takes {} of CPU, {} without", name,
