@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <charconv>
@@ -17,6 +16,7 @@
 #include "src/admin/socket_exchange.hpp"
 #include "src/http/front.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/stream_pair.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -126,13 +126,12 @@ private:
                                       "try again", 1});
             ++running_[local];
         }
-        int pair[2];
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+        auto [ours, theirs] = tinykvm::stream_pair();
+        if (!ours) {
             ended(local);
             return waiter.failed({request::Outcome::no_socket, 503, "no-descriptors",
                                   "the server has no more descriptors", "try again", 1});
         }
-        UniqueFd theirs(pair[0]), ours(pair[1]);
         try {
             std::thread([this, socket = std::move(ours), asked = std::move(asked)]() mutable {
                 answer(std::move(socket), asked);

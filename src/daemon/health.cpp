@@ -14,6 +14,7 @@
 #include "src/daemon/function_process.hpp"
 #include "src/link/machine_link.hpp"
 #include "src/store/stored_snapshot.hpp"
+#include "tinykvm/base/stream_pair.hpp"
 
 namespace kvmserver::daemon {
 namespace {
@@ -76,10 +77,9 @@ private:
     }
 
     void ask(const std::string& path) {
-        int pair[2];
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        auto [ours, theirs] = tinykvm::stream_pair();
+        if (!ours)
             tinykvm::throw_errno("socketpair");
-        UniqueFd ours(pair[0]), theirs(pair[1]);
         link::Message request;
         request.kind = link::Kind::request;
         const std::string head = fmt::format(

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/stream_pair.hpp"
 
 namespace kvmserver::daemon {
 
@@ -233,15 +234,13 @@ void WorkerPool::carry_out(const request::Assign& assign, Actions& more, Afterwa
     if (job->opening.size() <= link::kMostInline) {
         sending.bytes = std::move(job->opening);
     } else { // the front sends it over a socket
-        int pair[2];
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
-            request::Circumstances of;
-            of.reason = std::strerror(errno);
-            refuse(take_job(assign.request), problem_for(request::Outcome::no_socket, of), after);
+        auto [ours, theirs] = stream_pair();
+        if (!ours) {
+            refuse(take_job(assign.request), no_socket(*job->target), after);
             return scheduler_.not_assigned(assign.machine, now_ns(), more);
         }
-        sending.socket.reset(pair[0]);
-        answer(*job, Connected{UniqueFd(pair[1])}, after);
+        sending.socket = std::move(ours);
+        answer(*job, Connected{std::move(theirs)}, after);
     }
     machine->clean = false;
     machine->job = job;
@@ -290,6 +289,12 @@ void WorkerPool::refuse(const std::shared_ptr<Job>& job, request::Problem proble
     job->over = true;
     job->outcome = problem.outcome;
     answer(*job, std::move(problem), after);
+}
+
+request::Problem WorkerPool::no_socket(const Target& target) {
+    request::Circumstances of = circumstances(target);
+    of.reason = std::strerror(errno);
+    return problem_for(request::Outcome::no_socket, of);
 }
 
 request::Circumstances WorkerPool::circumstances(const Target& target) {

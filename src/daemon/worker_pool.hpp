@@ -147,6 +147,7 @@ private:
     void abandon(request::RequestId id);
     void refuse(const std::shared_ptr<Job>& job, request::Problem problem, Afterwards& after);
     static request::Circumstances circumstances(const Target& target);
+    static request::Problem no_socket(const Target& target); // of errno
     static void answer(Job& job, AnswerText text, Afterwards& after);
     // worker_pool_watch.cpp
     void watch_loop();

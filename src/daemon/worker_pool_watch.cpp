@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 
 #include "src/daemon/worker_pool.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/stream_pair.hpp"
 
 namespace kvmserver::daemon {
 
@@ -192,14 +192,12 @@ void WorkerPool::connect(WorkerMachine& machine, Afterwards& after) {
     Job& job = *machine.job;
     Sending sending{job.machine.lock(), {}, {}, {}};
     sending.message.kind = link::Kind::connected;
-    int pair[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0) {
-        sending.socket.reset(pair[0]);
-        answer(job, Connected{UniqueFd(pair[1]), true}, after);
+    auto [ours, theirs] = stream_pair();
+    if (ours) {
+        sending.socket = std::move(ours);
+        answer(job, Connected{std::move(theirs), true}, after);
     } else {
-        request::Circumstances of = circumstances(*job.target);
-        of.reason = std::strerror(errno);
-        answer(job, problem_for(request::Outcome::no_socket, of), after);
+        answer(job, no_socket(*job.target), after);
     }
     after.sendings.push_back(std::move(sending));
 }

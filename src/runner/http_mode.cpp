@@ -15,6 +15,7 @@
 #include "src/runner/event_loop.hpp"
 #include "src/runner/setup.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/stream_pair.hpp"
 
 namespace kvmserver {
 
@@ -48,14 +49,6 @@ SocketAddress address_of(const std::string& ip) {
         address.bytes = sizeof(*in6);
     }
     return address;
-}
-
-// Neither, with errno set, when the system has no more.
-std::pair<UniqueFd, UniqueFd> socket_pair() {
-    int pair[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-        return {};
-    return {UniqueFd(pair[0]), UniqueFd(pair[1])};
 }
 
 request::Problem no_socket() {
@@ -104,7 +97,7 @@ public:
         waiter_ = nullptr;
     }
     UniqueFd connect() override {
-        auto [ours, theirs] = socket_pair();
+        auto [ours, theirs] = stream_pair();
         if (theirs)
             waiter_->connected_for_rest(std::move(theirs));
         else
@@ -345,7 +338,7 @@ IncomingConnection HttpMode::connection_of(Request request) const {
         out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), request.more_follows, others_wait_);
         return out;
     }
-    auto [ours, theirs] = socket_pair();
+    auto [ours, theirs] = stream_pair();
     out.fd = std::move(ours);
     if (theirs)
         request.waiter->connected(std::move(theirs));

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/stream_pair.hpp"
 
 namespace kvmserver {
 
@@ -84,10 +85,9 @@ unsigned OwnReply::status() const {
 }
 
 OwnReply ask(Machine& machine, EventLoop& loop, std::string request, const Limits& limits) {
-    int pair[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+    auto [ours, theirs] = stream_pair();
+    if (!ours)
         throw_errno("socketpair");
-    UniqueFd ours(pair[0]), theirs(pair[1]);
     const std::uint32_t listener = machine.listeners().front().id;
     if (!loop.attach(machine, IncomingConnection{
                                   .fd = std::move(theirs), .listener = listener, .own = true, .tell = {}, .peer = {}}))
