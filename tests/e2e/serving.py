@@ -81,7 +81,8 @@ class Store:
         folder = self.folder / f"probe-{function}"
         folder.mkdir(exist_ok=True)
         argv = [node["argv"][0], str(PROBE), str(harness.free_port()), name]
-        text = f"allow-all = true\nlevel = 1\n{top}[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n"
+        warmup = "" if "warmup" in top else "warmup = 0\n"  # test_warmup.py has what is done without that
+        text = f"allow-all = true\nlevel = 1\n{warmup}{top}[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n"
         (folder / "kvmserver.toml").write_text(f"{text}[function]\nname = {json.dumps(function)}\n{settings}")
         return self.ok("deploy", folder, "-q")
 

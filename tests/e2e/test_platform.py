@@ -70,7 +70,7 @@ def quoted(words: list[str]) -> str:
 
 def manifest(folder: pathlib.Path, program: dict, function: str, top: str = "") -> pathlib.Path:
     argv = harness.arguments_of(program, harness.free_port())
-    text = f"allow-all = true\nlevel = 1\n{top}[run]\nprogram = {json.dumps(argv[0])}\nargs = {quoted(argv[1:])}\n"
+    text = f"allow-all = true\nlevel = 1\nwarmup = 0\n{top}[run]\nprogram = {json.dumps(argv[0])}\nargs = {quoted(argv[1:])}\n"
     path = folder / "kvmserver.toml"
     folder.mkdir(exist_ok=True)
     path.write_text(text + "[function]\n" + function)
