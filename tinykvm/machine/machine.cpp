@@ -11,8 +11,8 @@
 #include "tinykvm/base/random_stream.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
+#include "tinykvm/machine/prefaulter.hpp"
 #include "tinykvm/machine/privileged.hpp"
-#include "tinykvm/machine/toucher.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
@@ -225,7 +225,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
 
 std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<const MachineImage> image,
                                         MachineHost& host, ResetStrategy strategy) {
-    Toucher toucher(*image, env.kind.pvm_door && env.pool && env.pool->has_second());
+    Prefaulter prefaulter(*image, env.kind.pvm_door && env.pool && env.pool->has_second());
     std::unique_ptr<Machine> m(new Machine(env, host, image));
     m->strategy_ = strategy;
     const auto populate = [&](const FrameRun& run, int advice) {
@@ -284,7 +284,7 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     if (strategy == ResetStrategy::dirty_bits)
         m->host_pages_.insert(m->host_pages_.end(), m->entropy_.frames().begin(), m->entropy_.frames().end());
     m->set_up_vcpu();
-    toucher.touch(*m);
+    prefaulter.touch(*m);
     m->start_at(m->kernel_.wait_resume);
     m->make_unique();
     return m;

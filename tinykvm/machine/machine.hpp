@@ -238,7 +238,7 @@ private:
     void close_handles();
     void find_written();
     void touch(std::span<const std::uint64_t> pages);
-    class Toucher;
+    class Prefaulter;
     void tell_once(std::uint32_t what, const std::string& line);
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();

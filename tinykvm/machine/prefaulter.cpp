@@ -1,16 +1,16 @@
 // Has KVM map the pages that a first invocation is known to use before it runs.
+#include "tinykvm/machine/prefaulter.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
 #include "tinykvm/machine/machine.hpp"
 #include "tinykvm/machine/ticker.hpp"
-#include "tinykvm/machine/toucher.hpp"
 #include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 
 namespace {
 
-// Runs the guest kernel's page toucher. False when it stopped in another way than by its end.
+// Runs the guest kernel's page prefaulter. False when it stopped in another way than by its end.
 bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size_t count) {
     vcpu.regs() = kvm_regs{};
     vcpu.regs().rip = entry.value;
@@ -28,7 +28,7 @@ bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size
     return kind == kvm::ExitKind::io && vcpu.io_port() == abi::kPortWait;
 }
 
-// Where the lists for the guest kernel's page toucher go: where requests are received and replies are put,
+// Where the lists for the guest kernel's page prefaulter go: where requests are received and replies are put,
 // which hold nothing yet.
 constexpr std::uint64_t kTouchList = layout::kConnBuffers, kOtherTouchList = layout::kConnBuffers + abi::kRxBytes;
 static_assert(abi::kRxBytes == abi::kTxBytes);
@@ -51,7 +51,7 @@ void Machine::touch(std::span<const std::uint64_t> pages) {
     }
 }
 
-Machine::Toucher::Toucher(const MachineImage& image, bool aside) : image_(image) {
+Machine::Prefaulter::Prefaulter(const MachineImage& image, bool aside) : image_(image) {
     constexpr std::size_t kWorth = 64;
     if (!aside || image.hot_aside.size() < kWorth)
         return;
@@ -62,20 +62,20 @@ Machine::Toucher::Toucher(const MachineImage& image, bool aside) : image_(image)
     }
 }
 
-Machine::Toucher::~Toucher() {
+Machine::Prefaulter::~Prefaulter() {
     if (!thread_.joinable())
         return;
     set(given_up);
     thread_.join();
 }
 
-void Machine::Toucher::set(Stage stage) {
+void Machine::Prefaulter::set(Stage stage) {
     stage_ = stage;
     stage_.notify_one();
 }
 
 // The second vCPU uses the same shadow pages as the first.
-void Machine::Toucher::run() {
+void Machine::Prefaulter::run() {
     stage_.wait(idle);
     if (stage_ == given_up)
         return;
@@ -90,7 +90,7 @@ void Machine::Toucher::run() {
     }
 }
 
-void Machine::Toucher::touch(Machine& machine) {
+void Machine::Prefaulter::touch(Machine& machine) {
     const std::span list = fitting(image_.hot_aside);
     if (!thread_.joinable() || !machine.kvm_->second ||
         !machine.space_.write(GuestVirt(kOtherTouchList), std::as_bytes(list))) {

@@ -8,14 +8,14 @@
 
 namespace tinykvm {
 
-class Machine::Toucher {
+class Machine::Prefaulter {
 public:
     // Before the clone is made: a thread takes a while to get going. `aside`: whether the clone will have a second
     // vCPU.
-    Toucher(const MachineImage& image, bool aside);
-    ~Toucher();
-    Toucher(const Toucher&) = delete;
-    Toucher& operator=(const Toucher&) = delete;
+    Prefaulter(const MachineImage& image, bool aside);
+    ~Prefaulter();
+    Prefaulter(const Prefaulter&) = delete;
+    Prefaulter& operator=(const Prefaulter&) = delete;
 
     // Once its copies are made: a page that is mapped already would be unmapped for its copy. Returns when all is
     // touched.
