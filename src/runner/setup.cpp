@@ -48,7 +48,7 @@ MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& op
     env.limits = limits;
     env.options.verbose = options.verbose.general;
     env.options.keep_working_memory = options.keep_working_memory;
-    env.options.lead_code = !options.code_as_is;
+    env.options.patch_code = !options.code_as_is;
     env.options.time = options.clock == "continues" ? GuestTime::continues : GuestTime::pauses;
     env.options.trace_syscalls = options.verbose.syscalls;
     env.options.trace_mmap = options.verbose.mmap;

@@ -143,7 +143,7 @@ struct Pair {
             Input in(step, sizeof step);
             play.step(in);
         }
-        w.space.lead_code(kStubEntries);
+        w.space.patch_code(kStubEntries);
         FUZZ_REQUIRE(w.space.mmap(kArena - 64 * kPageSize, 4 * kPageSize, PROT_READ | PROT_EXEC,
                                   MAP_PRIVATE | MAP_FIXED, code_file(), 0) > 0);
         w.space.set_brk(kBrk);
@@ -156,7 +156,7 @@ struct Pair {
         bytes.assign(snapshot.image->bytes().begin(), snapshot.image->bytes().end());
         for (auto& m : machine) {
             m.emplace(snapshot, 2 * kMiB, 64 * kMiB);
-            m->space.lead_code(kStubEntries);
+            m->space.patch_code(kStubEntries);
         }
     }
     void reset_and_check() {
@@ -205,7 +205,7 @@ void play_boot(Input& in, bool model) {
     const auto shared = backing(shared_file().fd, "/shared", true);
     shared_file().renew();
     BootWorld w(model ? 16 * kMiB : kMiB, 64 * kMiB);
-    w.space.lead_code(kStubEntries);
+    w.space.patch_code(kStubEntries);
     w.space.set_brk(kBrk);
     Model pages{};
     Play play(w.space, pages, shared);

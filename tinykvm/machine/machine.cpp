@@ -164,8 +164,8 @@ void Machine::find_pages() {
                                 "snapshot: its guest kernel has no sound entries; build it anew");
     }
     connections_ = Connections(space_, shared_, conns_);
-    if (env_->options.lead_code)
-        space_.lead_code({kernel_.stub_entry, kernel_.cpuid_entry});
+    if (env_->options.patch_code)
+        space_.patch_code({kernel_.stub_entry, kernel_.cpuid_entry});
 }
 
 void Machine::set_up_vcpu() {

@@ -82,7 +82,7 @@ struct MachineOptions {
     // Between invocations a machine keeps its copies of the pages it wrote to; false gives them back each time.
     bool keep_working_memory = true;
     // Code of files leads around what leaves the machine (memory/code_sites.hpp).
-    bool lead_code = true;
+    bool patch_code = true;
     GuestTime time = GuestTime::pauses;
 };
 

@@ -73,7 +73,7 @@ public:
     // A run of `bytes` free user addresses below the mmap area's top; 0 when there is none.
     std::uint64_t find_free(std::uint64_t bytes) const;
     // From now on what leaves the machine in mapped code (memory/code_sites.hpp) is led to the guest kernel.
-    void lead_code(const StubEntries& entries) { stub_entries_ = entries; }
+    void patch_code(const StubEntries& entries) { stub_entries_ = entries; }
     void set_brk(std::uint64_t begin) { brk_begin_ = brk_end_ = begin; }
     void set_memory_files(MemoryFiles files) { memory_files_ = std::move(files); }
     // A trial: what is written to files through mappings is not.
