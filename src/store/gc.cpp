@@ -7,7 +7,7 @@
 
 #include "src/store/chunk_files.hpp"
 #include "src/store/function_record.hpp"
-#include "src/store/live_mark.hpp"
+#include "src/store/pin.hpp"
 #include "src/store/snapshot_record.hpp"
 #include "src/store/sweep.hpp"
 

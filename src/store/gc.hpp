@@ -25,7 +25,7 @@ struct GcResult {
 
 // Runs beside deploys, imports, uploads and servers of any process. What is removed: versions (as told),
 // snapshots that no version names and nobody holds, chunks that no snapshot names, and what dead processes
-// left behind. There is no grace period: what is about to be named is protected by locks (live_mark.hpp,
+// left behind. There is no grace period: what is about to be named is protected by locks (pin.hpp,
 // importer.hpp).
 GcResult gc(Store& store, const GcOptions& options = {});
 

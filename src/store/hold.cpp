@@ -6,7 +6,7 @@ namespace kvmserver::store {
 
 std::optional<SnapshotHold> SnapshotHold::take(Store& store, const Digest& digest) {
     const FileLock naming = store.naming(); // no gc between the mark and the look
-    LiveMark mark(store.shared_folder(), snapshot_mark(digest), naming);
+    Pin mark(store.shared_folder(), snapshot_mark(digest), naming);
     if (!has_snapshot(*store.index(), digest))
         return std::nullopt;
     return SnapshotHold(digest, std::move(mark));

@@ -2,7 +2,7 @@
 #pragma once
 #include <optional>
 
-#include "src/store/live_mark.hpp"
+#include "src/store/pin.hpp"
 #include "src/store/store.hpp"
 
 namespace kvmserver::store {
@@ -16,9 +16,9 @@ public:
 
 private:
     friend class Importer;
-    SnapshotHold(const Digest& digest, LiveMark mark) : digest_(digest), mark_(std::move(mark)) {}
+    SnapshotHold(const Digest& digest, Pin mark) : digest_(digest), mark_(std::move(mark)) {}
     Digest digest_;
-    LiveMark mark_;
+    Pin mark_;
 };
 
 } // namespace kvmserver::store

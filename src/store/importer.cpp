@@ -157,7 +157,7 @@ SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
         folder.sync(folder.open_write(own_path(digest)).get(), own_path(digest));
 
     const FileLock naming = store_.naming();
-    LiveMark hold(store_.shared_folder(), snapshot_mark(record_.digest), naming);
+    Pin hold(store_.shared_folder(), snapshot_mark(record_.digest), naming);
     std::set<std::string> folders;
     give_names(folders);
     for (const std::string& path : folders)

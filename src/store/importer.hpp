@@ -52,7 +52,7 @@ private:
     Store& store_;
     const std::optional<std::set<Digest>> reach_;
     std::string id_, own_folder_;
-    std::optional<LiveMark> mark_;
+    std::optional<Pin> mark_;
     Sha256 sum_;
     SnapshotRecord record_;
     std::map<Digest, std::uint64_t> own_; // what lies in our folder, with its length

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "src/store/live_mark.hpp"
+#include "src/store/pin.hpp"
 #include "src/store/store.hpp"
 
 namespace kvmserver::store {

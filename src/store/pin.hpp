@@ -12,13 +12,13 @@
 
 namespace kvmserver::store {
 
-class LiveMark {
+class Pin {
 public:
     // The caller holds the sweep lock (shared), else a gc might find the mark before it is locked.
-    LiveMark(std::shared_ptr<Folder> folder, std::string name, const FileLock& sweep);
-    ~LiveMark();
-    LiveMark(LiveMark&&) noexcept = default;
-    LiveMark& operator=(LiveMark&&) = delete;
+    Pin(std::shared_ptr<Folder> folder, std::string name, const FileLock& sweep);
+    ~Pin();
+    Pin(Pin&&) noexcept = default;
+    Pin& operator=(Pin&&) = delete;
     const std::string& name() const { return name_; }
 
 private:

@@ -1,4 +1,4 @@
-#include "src/store/live_mark.hpp"
+#include "src/store/pin.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -19,14 +19,14 @@ std::string in_locks(const std::string& name) { return std::string(kLocks) + "/"
 
 } // namespace
 
-LiveMark::LiveMark(std::shared_ptr<Folder> folder, std::string name, const FileLock&)
+Pin::Pin(std::shared_ptr<Folder> folder, std::string name, const FileLock&)
     : folder_(std::move(folder)), name_(std::move(name)) {
     fd_ = folder_->create(in_locks(name_));
     if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0)
         throw HostError(errno, "lock " + folder_->full(in_locks(name_)));
 }
 
-LiveMark::~LiveMark() {
+Pin::~Pin() {
     if (!folder_)
         return;
     try {
