@@ -50,7 +50,7 @@ def files(folder: str, names: str) -> list[str]:
 TARGETS = {
     "elf": Target(["tinykvm/elf"], 1 << 16),
     "http": Target(
-        files("src/http", "chunked fields head_end reply_head request_head rewrite second_opinion target"),
+        files("src/http", "chunked fields head_end reply_head request_head rewrite cross_check target"),
     ),
     "snapshot": Target(files("src/snapshot", "codec filter format index inspect metadata reader text"), 1 << 15),
     "path_rules": Target(

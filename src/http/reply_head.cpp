@@ -1,6 +1,6 @@
 #include "src/http/reply_head.hpp"
 
-#include "src/http/second_opinion.hpp"
+#include "src/http/cross_check.hpp"
 
 namespace kvmserver::http {
 namespace {

@@ -1,6 +1,6 @@
 #include "src/http/request_head.hpp"
 
-#include "src/http/second_opinion.hpp"
+#include "src/http/cross_check.hpp"
 #include "src/http/target.hpp"
 
 namespace kvmserver::http {

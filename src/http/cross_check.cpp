@@ -1,4 +1,4 @@
-#include "src/http/second_opinion.hpp"
+#include "src/http/cross_check.hpp"
 
 #include <utility>
 
