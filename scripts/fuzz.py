@@ -86,7 +86,7 @@ TARGETS = {
         ["src/admin/assemble.cpp", "src/admin/uploads.cpp", "src/ops/delta.cpp", "src/ops/import.cpp"],
         8192,
     ),
-    "cache_files": Target(["src/snapshot/folder_cache.cpp", "src/snapshot/pressed.cpp"], 512),
+    "cache_files": Target(["src/snapshot/folder_cache.cpp", "src/snapshot/compressed_chunk_cache.cpp"], 512),
 }
 
 

@@ -13,11 +13,11 @@
 #include "src/common/digest.hpp"
 #include "src/snapshot/address_order.hpp"
 #include "src/snapshot/codec.hpp"
+#include "src/snapshot/compressed_chunk_cache.hpp"
 #include "src/snapshot/format.hpp"
 #include "src/snapshot/metadata.hpp"
 #include "src/snapshot/output_file.hpp"
 #include "src/snapshot/plan.hpp"
-#include "src/snapshot/pressed.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
 #include "tinykvm/base/text.hpp"
@@ -32,7 +32,7 @@ constexpr unsigned kMinThreads = 2, kMaxThreads = 8;
 class ChunkPress {
 public:
     ChunkPress(std::vector<ChunkInfo>& chunks, std::span<const std::byte> memory, const Effort& effort,
-               PressedChunks known, OutputFile& file)
+               CompressedChunkCache known, OutputFile& file)
         : chunks_(chunks), memory_(memory), effort_(effort), known_(std::move(known)), file_(file) {}
 
     // Returns how many bytes the chunks take.
@@ -102,7 +102,7 @@ private:
     std::vector<ChunkInfo>& chunks_;
     std::span<const std::byte> memory_;
     const Effort effort_;
-    const PressedChunks known_;
+    const CompressedChunkCache known_;
     OutputFile& file_;
 
     std::mutex mutex_; // guards what follows, the file, and the chunks' fields that deposit() sets
@@ -149,7 +149,7 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
     format::Header header;
     header.prefix.guest_abi = state.guest_abi;
     header.chunks = static_cast<std::uint32_t>(plan.chunks.size());
-    header.chunk_bytes = ChunkPress(plan.chunks, memory, effort, PressedChunks(cache, effort), file).run();
+    header.chunk_bytes = ChunkPress(plan.chunks, memory, effort, CompressedChunkCache(cache, effort), file).run();
     std::uint64_t end = header.metadata_at();
     header.metadata = write_section(file, end, metadata);
     const auto index = encode_index(plan.chunks);

@@ -13,8 +13,8 @@
 #include <optional>
 #include <vector>
 
+#include "src/snapshot/compressed_chunk_cache.hpp"
 #include "src/snapshot/folder_cache.hpp"
-#include "src/snapshot/pressed.hpp"
 #include "tests/fuzz/support.hpp"
 #include "tests/fuzz/temp_folder.hpp"
 #include "tinykvm/base/text.hpp"
@@ -125,7 +125,7 @@ void check_unpacked(const FolderCache& cache, Input& in) {
 // What was compressed before is proven, whatever the file says.
 void check_pressed(const FolderCache& cache, Input& in) {
     const Effort effort{.level = 19, .total_raw = UnpackedCache::kWorthBytes};
-    const PressedChunks pressed(cache, effort);
+    const CompressedChunkCache pressed(cache, effort);
     const Bytes raw = pages_of(in);
     const Digest name = sha256(raw);
     const ChunkCompressor::Result honest = ChunkCompressor(Effort{.level = 1}).compress(raw, false);

@@ -1,4 +1,4 @@
-#include "src/snapshot/pressed.hpp"
+#include "src/snapshot/compressed_chunk_cache.hpp"
 
 #include <fmt/format.h>
 
@@ -11,16 +11,16 @@ namespace kvmserver {
 
 // The file: a byte that names the filter, then the stored bytes.
 
-PressedChunks::PressedChunks(FolderCache cache, const Effort& effort)
+CompressedChunkCache::CompressedChunkCache(FolderCache cache, const Effort& effort)
     : cache_(std::move(cache)), usable_(effort.total_raw >= UnpackedCache::kWorthBytes && cache_.usable()),
       effort_(effort) {}
 
-std::string PressedChunks::name_of(const Digest& sha256, bool hot) const {
+std::string CompressedChunkCache::name_of(const Digest& sha256, bool hot) const {
     return fmt::format("{}-{}{}", sha256.hex(), effort_name(effort_), hot ? "-hot" : "");
 }
 
-std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::byte> raw, const Digest& sha256,
-                                                           bool hot) const {
+std::optional<ChunkCompressor::Result> CompressedChunkCache::find(std::span<const std::byte> raw, const Digest& sha256,
+                                                                  bool hot) const {
     if (!usable_ || is_fast(effort_, hot))
         return std::nullopt;
     const auto bytes = cache_.read(name_of(sha256, hot));
@@ -40,7 +40,7 @@ std::optional<ChunkCompressor::Result> PressedChunks::find(std::span<const std::
                                                                              : std::nullopt;
 }
 
-void PressedChunks::keep(const Digest& sha256, bool hot, const ChunkCompressor::Result& result) const {
+void CompressedChunkCache::keep(const Digest& sha256, bool hot, const ChunkCompressor::Result& result) const {
     if (!usable_ || is_fast(effort_, hot))
         return;
     std::vector<std::byte> bytes(1 + result.stored.size());

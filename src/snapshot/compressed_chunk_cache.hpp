@@ -13,9 +13,9 @@
 namespace kvmserver {
 
 // Of snapshots made with the same effort. Any number of threads may use it.
-class PressedChunks {
+class CompressedChunkCache {
 public:
-    PressedChunks(FolderCache cache, const Effort& effort);
+    CompressedChunkCache(FolderCache cache, const Effort& effort);
 
     // What compressing gave, proven to decompress to `raw`; nothing when it is not known.
     // `sha256`: of `raw`.

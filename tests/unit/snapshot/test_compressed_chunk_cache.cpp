@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "src/snapshot/pressed.hpp"
+#include "src/snapshot/compressed_chunk_cache.hpp"
 #include "src/snapshot/reader.hpp"
 #include "src/snapshot/writer.hpp"
 #include "tests/catch.hpp"
@@ -22,7 +22,7 @@ constexpr Effort kEffort{3, 100 << 20};
 
 TEST_CASE("a chunk that was compressed before is found again, by its content and the effort") {
     const test::TempFolder folder;
-    const PressedChunks known(FolderCache(folder / "cache"), kEffort);
+    const CompressedChunkCache known(FolderCache(folder / "cache"), kEffort);
     const test::Bytes raw = test::make_memory(400, 1), other = test::make_memory(400, 2);
     const auto made = ChunkCompressor(kEffort).compress(raw, false);
     CHECK_FALSE(known.find(raw, sha256(raw), false));
@@ -33,14 +33,15 @@ TEST_CASE("a chunk that was compressed before is found again, by its content and
     CHECK(again->stored == made.stored);
     CHECK_FALSE(known.find(other, sha256(other), false));
     CHECK_FALSE(known.find(raw, sha256(raw), true));
-    CHECK_FALSE(PressedChunks(FolderCache(folder / "cache"), Effort{4, 100 << 20}).find(raw, sha256(raw), false));
-    CHECK_FALSE(PressedChunks(FolderCache(""), kEffort).find(raw, sha256(raw), false));
+    CHECK_FALSE(
+        CompressedChunkCache(FolderCache(folder / "cache"), Effort{4, 100 << 20}).find(raw, sha256(raw), false));
+    CHECK_FALSE(CompressedChunkCache(FolderCache(""), kEffort).find(raw, sha256(raw), false));
 }
 
 TEST_CASE("what does not decompress to the chunk is compressed anew") {
     const test::TempFolder folder;
     const FolderCache cache(folder / "cache");
-    const PressedChunks known(cache, kEffort);
+    const CompressedChunkCache known(cache, kEffort);
     const test::Bytes raw = test::make_memory(400, 1);
     const auto made = ChunkCompressor(kEffort).compress(raw, false);
     known.keep(sha256(raw), false, made);
