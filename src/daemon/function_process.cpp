@@ -102,7 +102,7 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
         send_text(control_.get(), link::Kind::assign, text);
     send_pieces(control_.get(), *program.snapshot);
     // Each chunk is a piece; a large page is of chunks.
-    const std::uint64_t most_bytes = program.snapshot->pieces().size() * UnpackedCache::kMostCopyBytes;
+    const std::uint64_t most_bytes = program.snapshot->pieces().size() * PageCache::kMostCopyBytes;
     const UniqueFd socket = cache.connect({program.name, program.tenant, program.snapshot->digest(), most_bytes});
     link::Message message;
     message.kind = link::Kind::cache;

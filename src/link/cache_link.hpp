@@ -1,5 +1,5 @@
 // What the process of a function says to the daemon about copies of unpacked pages
-// (src/snapshot/unpacked.hpp), over a SEQPACKET socket of its own. Either may be broken: both check what they
+// (src/snapshot/page_cache.hpp), over a SEQPACKET socket of its own. Either may be broken: both check what they
 // receive.
 //
 // `find` asks for up to kMostCopies; `keep` hands one over, as a memfd that nobody can change any more. Both

@@ -29,7 +29,7 @@ std::string no_copy(int file, std::uint64_t bytes) {
 
 CacheSession::Outcome CacheSession::handle(CacheRequest& request, std::uint64_t now_ns) {
     for (const CacheEntry& entry : request.entries)
-        if (!UnpackedCache::is_size(entry.bytes))
+        if (!PageCache::is_size(entry.bytes))
             return {{}, fmt::format("names a copy of {} bytes", entry.bytes), 0};
     return request.kind == CacheKind::find ? find(request) : keep(request, now_ns);
 }

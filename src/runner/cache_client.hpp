@@ -3,11 +3,11 @@
 #include <atomic>
 #include <mutex>
 
-#include "src/snapshot/unpacked.hpp"
+#include "src/snapshot/page_cache.hpp"
 
 namespace kvmserver {
 
-class CacheClient final : public UnpackedCache {
+class CacheClient final : public PageCache {
 public:
     // No descriptor: there are no copies.
     explicit CacheClient(tinykvm::UniqueFd daemon) : daemon_(std::move(daemon)), ended_(!daemon_) {}

@@ -68,7 +68,7 @@ std::vector<LargePageState> choose_large(const MachineImage& image, std::uint32_
     return chosen;
 }
 
-LargeCopies find_large(std::span<const LargePageState> wanted, const UnpackedCache& cache) {
+LargeCopies find_large(std::span<const LargePageState> wanted, const PageCache& cache) {
     LargeCopies found;
     if (wanted.empty() || !can_scan_pages())
         return found;
@@ -121,7 +121,7 @@ PageOfFrame pages_of(const SnapshotReader& reader) {
     };
 }
 
-std::vector<LargePageState> large_without_copies(const MachineImage& image, const UnpackedCache& cache) {
+std::vector<LargePageState> large_without_copies(const MachineImage& image, const PageCache& cache) {
     std::vector<LargePageState> without;
     if (!can_scan_pages())
         return without; // nobody would use them
@@ -132,7 +132,7 @@ std::vector<LargePageState> large_without_copies(const MachineImage& image, cons
     return without;
 }
 
-void offer_large(const MachineImage& image, const UnpackedCache& cache, std::span<const LargePageState> large,
+void offer_large(const MachineImage& image, const PageCache& cache, std::span<const LargePageState> large,
                  const PageOfFrame& pages, const std::function<bool()>& go_on) {
     for (const LargePageState& page : large) {
         if (!go_on())

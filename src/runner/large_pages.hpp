@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "src/snapshot/page_cache.hpp"
 #include "src/snapshot/reader.hpp"
-#include "src/snapshot/unpacked.hpp"
 #include "tinykvm/machine/machine.hpp"
 #include "tinykvm/machine/state.hpp"
 #include "tinykvm/memory/large_pages.hpp"
@@ -30,7 +30,7 @@ struct LargeCopies {
     std::vector<tinykvm::FrameRun> hot;         // frames that they make needless
     bool all = true;                            // there are no others
 };
-LargeCopies find_large(std::span<const tinykvm::LargePageState> wanted, const UnpackedCache& cache);
+LargeCopies find_large(std::span<const tinykvm::LargePageState> wanted, const PageCache& cache);
 
 // The page of a frame, good until the next call.
 using PageOfFrame = std::function<std::span<const std::byte>(tinykvm::Frame)>;
@@ -39,9 +39,8 @@ PageOfFrame pages_of(const SnapshotReader& reader);       // which must outlive 
 
 // Those that the cache has no copies of, where they can be used; and makes these, for as long as `go_on` says
 // so before each.
-std::vector<tinykvm::LargePageState> large_without_copies(const tinykvm::MachineImage& image,
-                                                          const UnpackedCache& cache);
-void offer_large(const tinykvm::MachineImage& image, const UnpackedCache& cache,
+std::vector<tinykvm::LargePageState> large_without_copies(const tinykvm::MachineImage& image, const PageCache& cache);
+void offer_large(const tinykvm::MachineImage& image, const PageCache& cache,
                  std::span<const tinykvm::LargePageState> large, const PageOfFrame& pages,
                  const std::function<bool()>& go_on);
 

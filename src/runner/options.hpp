@@ -41,16 +41,16 @@ struct Options {
     bool server_first = false; // --server-first: with -e a client gets a machine before it has said anything
     bool http = false;         // a clean machine for each HTTP request; implies ephemeral
     jail::Mode jail = jail::Mode::automatic; // --jail: of run, snaprun
-    std::string cache;               // --cache: the folder of unpacked copies (src/snapshot/unpacked.hpp); "" for none
-    bool temporary = false;          // the snapshot's file will not stay: no unpacked copy of it is worth keeping
-    bool strict_unique = false;      // --strict-unique: no snapshot of a program whose random values would repeat
-    bool stats = false;              // --stats: counters at exit, to stderr
-    int level = 0;                   // zstd level of snapshot; 0 = default
-    std::string cpu;                 // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
-    bool code_as_is = false;         // --code-as-is: system calls in it are made where they are, not by stubs
-    bool check_reset = false;        // --check-reset: compare the whole machine with the image after each reset
-    std::string clock = "pauses";    // --clock: pauses, continues
-    std::string reset;               // --reset: "", auto, dirty-bits, working-set
+    std::string cache;            // --cache: the folder of unpacked copies (src/snapshot/page_cache.hpp); "" for none
+    bool temporary = false;       // the snapshot's file will not stay: no unpacked copy of it is worth keeping
+    bool strict_unique = false;   // --strict-unique: no snapshot of a program whose random values would repeat
+    bool stats = false;           // --stats: counters at exit, to stderr
+    int level = 0;                // zstd level of snapshot; 0 = default
+    std::string cpu;              // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
+    bool code_as_is = false;      // --code-as-is: system calls in it are made where they are, not by stubs
+    bool check_reset = false;     // --check-reset: compare the whole machine with the image after each reset
+    std::string clock = "pauses"; // --clock: pauses, continues
+    std::string reset;            // --reset: "", auto, dirty-bits, working-set
     bool keep_working_memory = true; // --no-ephemeral-keep-working-memory clears it
 
     tinykvm::Permissions permissions;

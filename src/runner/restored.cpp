@@ -20,7 +20,7 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
-Restored::Restored(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, const Options& options,
+Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache, const Options& options,
                    Sockets sockets, const Change& change, Ahead ahead) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();

@@ -10,7 +10,7 @@
 
 #include "src/runner/setup.hpp"
 #include "src/runner/snapshot_image.hpp"
-#include "src/snapshot/unpacked.hpp"
+#include "src/snapshot/page_cache.hpp"
 
 namespace kvmserver {
 
@@ -27,7 +27,7 @@ public:
         tinykvm::ImageMemory memory;
     };
     // Throws UserError, HostError.
-    Restored(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, const Options& options, Sockets sockets,
+    Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache, const Options& options, Sockets sockets,
              const Change& change = {}, Ahead ahead = {});
     ~Restored(); // ends the filling
     Restored(const Restored&) = delete;
@@ -40,7 +40,7 @@ public:
     // `on_damage` is called on another thread.
     void fill_behind(std::function<void()> on_damage);
     // From now on copies are asked for there. Not while there are threads.
-    void use_cache(std::shared_ptr<const UnpackedCache> cache) { loader_->use_cache(std::move(cache)); }
+    void use_cache(std::shared_ptr<const PageCache> cache) { loader_->use_cache(std::move(cache)); }
     bool damaged() const { return damaged_; }
     // Of Options::env: lines about those that the program will not see, for there is no room for them (set_late_env).
     const std::vector<std::string>& env_problems() const { return env_problems_; }

@@ -24,10 +24,10 @@ bool worth_copies(const SnapshotReader& reader) {
     std::uint64_t bytes = 0;
     for (const ChunkInfo& chunk : reader.chunks())
         bytes += chunk.raw_bytes();
-    return bytes >= UnpackedCache::kWorthBytes && reader.copy_name(0);
+    return bytes >= PageCache::kWorthBytes && reader.copy_name(0);
 }
 
-SnapshotLoader::SnapshotLoader(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, tinykvm::Image& image)
+SnapshotLoader::SnapshotLoader(SnapshotReader reader, std::shared_ptr<const PageCache> cache, tinykvm::Image& image)
     : reader_(std::move(reader)), cache_(std::move(cache)), caches_(worth_copies(reader_) && cache_->usable()),
       image_(image), states_(reader_.chunks().size()) {
     while (hot_ < reader_.chunks().size() && reader_.chunks()[hot_].hot)
@@ -141,7 +141,7 @@ void SnapshotLoader::fill(std::size_t number) {
     }
 }
 
-std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const UnpackedCache& cache) {
+std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const PageCache& cache) {
     std::vector<std::size_t> without;
     const auto found = cache.find_all(hot_copies(reader));
     for (std::size_t i = 0; i < found.size(); ++i)
@@ -150,7 +150,7 @@ std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const 
     return without;
 }
 
-void offer_chunks(const SnapshotReader& reader, const UnpackedCache& cache, std::span<const std::size_t> chunks,
+void offer_chunks(const SnapshotReader& reader, const PageCache& cache, std::span<const std::size_t> chunks,
                   const std::function<bool()>& go_on) {
     for (const std::size_t chunk : chunks) {
         if (!go_on())

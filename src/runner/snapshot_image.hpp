@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "src/snapshot/page_cache.hpp"
 #include "src/snapshot/reader.hpp"
-#include "src/snapshot/unpacked.hpp"
 #include "tinykvm/memory/image.hpp"
 
 namespace kvmserver {
@@ -21,7 +21,7 @@ public:
     // The image must outlive the loader's last use; the image holds the loader, not the other way round.
     // Chunks are taken from `cache` as far as they are there, unless the snapshot is too small for that, or
     // of an earlier kvmserver.
-    SnapshotLoader(SnapshotReader reader, std::shared_ptr<const UnpackedCache> cache, tinykvm::Image& image);
+    SnapshotLoader(SnapshotReader reader, std::shared_ptr<const PageCache> cache, tinykvm::Image& image);
 
     void load(std::uint32_t frame) override;
     bool loaded(std::uint32_t frame) const override;
@@ -33,9 +33,7 @@ public:
     // Image::replace().
     void map_cold_chunks() { maps_ = caches_; }
     bool caches() const { return caches_; }
-    void use_cache(std::shared_ptr<const UnpackedCache> cache) {
-        cache_ = std::move(cache);
-    } // not while there are threads
+    void use_cache(std::shared_ptr<const PageCache> cache) { cache_ = std::move(cache); } // not while there are threads
 
     std::size_t chunks() const { return states_.size(); }
     std::size_t hot_chunks() const { return hot_; }
@@ -45,7 +43,7 @@ public:
     end_of(std::size_t chunks) const; // none of the first so many chunks fills that frame or one behind it
     std::size_t hot_from_cache() const { return hot_from_cache_; } // so far
     const SnapshotReader& reader() const { return reader_; }
-    const UnpackedCache& cache() const { return *cache_; }
+    const PageCache& cache() const { return *cache_; }
 
 private:
     enum State : std::uint8_t { absent, loading, present, failed };
@@ -55,7 +53,7 @@ private:
     tinykvm::UniqueFd copy_of(std::size_t chunk);
 
     SnapshotReader reader_;
-    std::shared_ptr<const UnpackedCache> cache_;
+    std::shared_ptr<const PageCache> cache_;
     bool caches_, maps_ = false;
     tinykvm::Image& image_;
     std::vector<std::atomic<std::uint8_t>> states_;
@@ -72,8 +70,8 @@ bool worth_copies(const SnapshotReader& reader);
 
 // The hot chunks that the cache has no copies of; and makes these, for as long as `go_on` says so before
 // each. Throws UserError (bad_snapshot).
-std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const UnpackedCache& cache);
-void offer_chunks(const SnapshotReader& reader, const UnpackedCache& cache, std::span<const std::size_t> chunks,
+std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const PageCache& cache);
+void offer_chunks(const SnapshotReader& reader, const PageCache& cache, std::span<const std::size_t> chunks,
                   const std::function<bool()>& go_on);
 
 } // namespace kvmserver

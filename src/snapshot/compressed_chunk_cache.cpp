@@ -12,7 +12,7 @@ namespace kvmserver {
 // The file: a byte that names the filter, then the stored bytes.
 
 CompressedChunkCache::CompressedChunkCache(FolderCache cache, const Effort& effort)
-    : cache_(std::move(cache)), usable_(effort.total_raw >= UnpackedCache::kWorthBytes && cache_.usable()),
+    : cache_(std::move(cache)), usable_(effort.total_raw >= PageCache::kWorthBytes && cache_.usable()),
       effort_(effort) {}
 
 std::string CompressedChunkCache::name_of(const Digest& sha256, bool hot) const {

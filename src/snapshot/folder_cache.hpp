@@ -5,14 +5,14 @@
 #include <optional>
 #include <string_view>
 
-#include "src/snapshot/unpacked.hpp"
+#include "src/snapshot/page_cache.hpp"
 
 namespace kvmserver {
 
 // Any number of threads and processes may use the same folder. Nothing in it is believed: a copy is handed
 // out only when its SHA-256 is its name's, which is found out when it is made, when the host was started
 // since, and when its file was written to since. None of these ever throws.
-class FolderCache final : public UnpackedCache {
+class FolderCache final : public PageCache {
 public:
     // Copies take a tenth of the folder's file system, and at least this; the longest unused go first.
     static constexpr std::uint64_t kLeastRoom = 1ull << 30;

@@ -12,7 +12,7 @@
 #include "src/snapshot/byte_source.hpp"
 #include "src/snapshot/index.hpp"
 #include "src/snapshot/metadata.hpp"
-#include "src/snapshot/unpacked.hpp"
+#include "src/snapshot/page_cache.hpp"
 
 namespace kvmserver {
 

@@ -87,7 +87,7 @@ Bytes trailer(Input& in) {
 void check_copy(const tinykvm::UniqueFd& file, const CopyName& name) {
     if (!file)
         return;
-    FUZZ_REQUIRE(UnpackedCache::is_size(name.bytes));
+    FUZZ_REQUIRE(PageCache::is_size(name.bytes));
     Bytes bytes(name.bytes);
     FUZZ_REQUIRE(::pread(file.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
     FUZZ_REQUIRE(sha256(bytes) == name.sha256);
@@ -124,7 +124,7 @@ void check_unpacked(const FolderCache& cache, Input& in) {
 
 // What was compressed before is proven, whatever the file says.
 void check_pressed(const FolderCache& cache, Input& in) {
-    const Effort effort{.level = 19, .total_raw = UnpackedCache::kWorthBytes};
+    const Effort effort{.level = 19, .total_raw = PageCache::kWorthBytes};
     const CompressedChunkCache pressed(cache, effort);
     const Bytes raw = pages_of(in);
     const Digest name = sha256(raw);

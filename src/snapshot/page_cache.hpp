@@ -24,14 +24,14 @@ struct CopyName {
 // Where copies are: a folder of the user's (folder_cache.hpp), or with the daemon
 // (src/runner/cache_client.hpp). Any number of threads may use the same. A copy is the beginning of its file,
 // which never changes; it is open for reading only. No descriptor: there is none.
-class UnpackedCache {
+class PageCache {
 public:
     // Of a snapshot that is smaller than this, in memory, copies gain nothing worth their place.
     static constexpr std::uint64_t kWorthBytes = 4 << 20;
     static constexpr std::uint64_t kMostCopyBytes = 4 << 20; // of one
     static bool is_size(std::uint64_t bytes) { return bytes != 0 && bytes <= kMostCopyBytes && bytes % 4096 == 0; }
 
-    virtual ~UnpackedCache() = default;
+    virtual ~PageCache() = default;
     // Whether copies can be had or made at all.
     virtual bool usable() const = 0;
     // One answer for each name.
@@ -46,9 +46,9 @@ public:
     virtual std::string where() const = 0; // for people
 
 protected:
-    UnpackedCache() = default;
-    UnpackedCache(const UnpackedCache&) = default;
-    UnpackedCache& operator=(const UnpackedCache&) = default;
+    PageCache() = default;
+    PageCache(const PageCache&) = default;
+    PageCache& operator=(const PageCache&) = default;
 };
 
 } // namespace kvmserver
