@@ -286,13 +286,13 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     m->set_up_vcpu();
     prefaulter.touch(*m);
     m->start_at(m->kernel_.wait_resume);
-    m->make_unique();
+    m->refresh_identity();
     return m;
 }
 
 void Machine::seed_guest_kernel(RandomStream& random) { random.fill(std::as_writable_bytes(std::span(shared_->seed))); }
 
-void Machine::make_unique() {
+void Machine::refresh_identity() {
     if (!image_->keep_pid)
         shared_->pid = fresh_pid();
     shared_->generation = shared_->generation + 1;

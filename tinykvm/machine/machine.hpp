@@ -218,7 +218,7 @@ private:
     std::shared_ptr<MachineImage> describe(); // as an image, but for its memory
     void set_up_vcpu();
     void start_at(std::uint64_t rip);
-    void make_unique();
+    void refresh_identity();
     void seed_guest_kernel(class RandomStream& random);
     void find_pages();
     // Of a populated address of the guest kernel's; the pointer is good within its page.

@@ -327,7 +327,7 @@ Machine::AccessedFrames Machine::accessed_frames() {
     return found;
 }
 
-void Machine::prepare() { make_unique(); }
+void Machine::prepare() { refresh_identity(); }
 
 std::string Machine::compare_with_image() {
     std::byte* pristine = image_->image->data();
