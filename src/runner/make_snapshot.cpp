@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "src/runner/capture_timing.hpp"
 #include "src/runner/hot_pages.hpp"
-#include "src/runner/image_moment.hpp"
 #include "src/runner/large_pages.hpp"
 #include "src/runner/setup.hpp"
 #include "src/runner/snapshot_image.hpp"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "src/runner/announce.hpp"
-#include "src/runner/image_moment.hpp"
+#include "src/runner/capture_timing.hpp"
 #include "src/runner/outside.hpp"
 #include "src/runner/own_jail.hpp"
 #include "src/runner/warm_up.hpp"

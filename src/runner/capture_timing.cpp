@@ -1,4 +1,4 @@
-#include "src/runner/image_moment.hpp"
+#include "src/runner/capture_timing.hpp"
 
 #include <fmt/format.h>
 
