@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "src/runner/overrun.hpp"
-#include "src/runner/own_request.hpp"
 #include "src/runner/random_state.hpp"
+#include "src/runner/synthetic_request.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -25,7 +25,7 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
     const std::shared_ptr<Image> memory = image->image;
     auto machine = Machine::clone(setup.env, std::move(image), loop, ResetStrategy::working_set);
     const double seconds = setup.env.limits.request_seconds;
-    const OwnReply reply =
+    const SyntheticReply reply =
         ask(*machine, loop,
             fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-after-restore\r\n"
                         "Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",

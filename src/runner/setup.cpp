@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "src/runner/overrun.hpp"
-#include "src/runner/own_request.hpp"
+#include "src/runner/synthetic_request.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/text.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "src/runner/overrun.hpp"
-#include "src/runner/own_request.hpp"
+#include "src/runner/synthetic_request.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -36,11 +36,11 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
     std::uint64_t least = 0;
     for (unsigned i = 0; i < requests; ++i) {
         const std::uint64_t begin = thread_cpu_ns(); // not by the clock: others at work here would make it dear
-        const OwnReply reply = ask(*booted.machine, *booted.loop,
-                                   fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
-                                               "kvmserver-warmup\r\nConnection: close\r\n\r\n",
-                                               options.warmup_path),
-                                   options.limits);
+        const SyntheticReply reply = ask(*booted.machine, *booted.loop,
+                                         fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
+                                                     "kvmserver-warmup\r\nConnection: close\r\n\r\n",
+                                                     options.warmup_path),
+                                         options.limits);
         const std::uint64_t took = thread_cpu_ns() - begin;
         least = i == 0 ? took : std::min(least, took);
         booted.warm_status = reply.status();

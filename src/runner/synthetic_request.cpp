@@ -1,4 +1,4 @@
-#include "src/runner/own_request.hpp"
+#include "src/runner/synthetic_request.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -67,7 +67,7 @@ private:
 
 } // namespace
 
-unsigned OwnReply::status() const {
+unsigned SyntheticReply::status() const {
     constexpr std::size_t kAt = 9, kDigits = 3; // "HTTP/1.1 200"
     std::string_view rest = text;
     while (rest.size() >= kAt + kDigits && rest.starts_with("HTTP/1.")) {
@@ -84,7 +84,7 @@ unsigned OwnReply::status() const {
     return 0;
 }
 
-OwnReply ask(Machine& machine, EventLoop& loop, std::string request, const Limits& limits) {
+SyntheticReply ask(Machine& machine, EventLoop& loop, std::string request, const Limits& limits) {
     auto [ours, theirs] = stream_pair();
     if (!ours)
         throw_errno("socketpair");
@@ -97,7 +97,7 @@ OwnReply ask(Machine& machine, EventLoop& loop, std::string request, const Limit
     until.one_connection = true;
     until.limit_ns = static_cast<std::uint64_t>(limits.request_seconds * 1e9);
     until.total_ns = static_cast<std::uint64_t>(limits.request_total_seconds * 1e9);
-    OwnReply reply;
+    SyntheticReply reply;
     reply.end = loop.run(machine, until);
     if (reply.end != LoopEnd::closed)
         loop.drop_connections(true);

@@ -8,7 +8,7 @@
 
 namespace kvmserver {
 
-struct OwnReply {
+struct SyntheticReply {
     // closed: the program has answered and closed. Else why not, with all connections dropped.
     LoopEnd end = LoopEnd::closed;
     std::string text;        // what it sent, or the beginning of that
@@ -18,7 +18,7 @@ struct OwnReply {
 // Sends `request`, which asks for the connection to be closed, over a connection to the machine's first
 // listener, and reads what comes aside, so that neither side waits for the other. Throws UserError when the
 // machine has no room for a connection.
-OwnReply ask(tinykvm::Machine& machine, EventLoop& loop, std::string request, const tinykvm::Limits& limits);
+SyntheticReply ask(tinykvm::Machine& machine, EventLoop& loop, std::string request, const tinykvm::Limits& limits);
 
 // Runs it until it waits for its next connection. False: it does not within `seconds` of CPU time and waiting, or
 // ended.
