@@ -14,8 +14,8 @@
 #include "src/ops/reference.hpp"
 #include "src/snapshot/reader.hpp"
 #include "src/store/stored_snapshot.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/guest/abi.hpp"
 
 namespace kvmserver::cli {
 namespace {

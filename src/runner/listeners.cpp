@@ -14,8 +14,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/net_rules.hpp"
 #include "tinykvm/linux/permissions.hpp"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/zero.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace kvmserver::unique {
 

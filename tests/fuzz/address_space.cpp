@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "tests/fuzz/address_model.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/memory/code_stubs.hpp"
 
 using namespace fuzz;

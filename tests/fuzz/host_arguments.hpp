@@ -20,7 +20,7 @@
 #include "tests/fuzz/support.hpp"
 #include "tests/fuzz/temp_folder.hpp"
 #include "tests/unit/linux/fake_memory.hpp"
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/linux/call.hpp"
 #include "tinykvm/linux/handles.hpp"
 #include "tinykvm/linux/policy.hpp"

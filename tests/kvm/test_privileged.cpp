@@ -3,10 +3,10 @@
 #include <sys/mman.h>
 
 #include "tests/kvm/tampered.hpp"
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
 #include "tinykvm/machine/privileged.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 using namespace tinykvm;
 using namespace tinykvm::test;

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "tests/kvm/serve_guest.hpp"
-#include "tinykvm/memory/layout.hpp"
+#include "tinykvm/abi/layout.hpp"
 
 using namespace tinykvm;
 using namespace tinykvm::test;

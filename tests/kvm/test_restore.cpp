@@ -4,9 +4,9 @@
 #include <set>
 
 #include "tests/kvm/tampered.hpp"
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/machine/late_env.hpp"
 #include "tinykvm/memory/large_pages.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 using namespace tinykvm;
 using namespace tinykvm::test;

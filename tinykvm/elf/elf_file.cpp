@@ -10,11 +10,11 @@
 #include <bit>
 #include <cerrno>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
 #include "tinykvm/base/text.hpp"
 #include "tinykvm/elf/elf_names.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 namespace {

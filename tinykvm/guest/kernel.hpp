@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/guest/credentials.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace gk {
 

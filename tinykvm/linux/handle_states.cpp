@@ -11,9 +11,9 @@
 #include <cstring>
 #include <optional>
 
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/path_text.hpp"
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/datagram_socket.hpp"
 #include "tinykvm/linux/handles.hpp"
 #include "tinykvm/linux/policy.hpp"

@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <csignal>
 
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/must_hold.hpp"
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/datagram_socket.hpp"
 #include "tinykvm/linux/policy.hpp"
 

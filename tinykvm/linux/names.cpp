@@ -1,7 +1,7 @@
 // Names of the x86-64 system calls (arch/x86/entry/syscalls/syscall_64.tbl of Linux 6.15) and of our own.
 #include <algorithm>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/linux/call.hpp"
 
 namespace tinykvm {

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/linux/arguments.hpp"
 #include "tinykvm/linux/creation_mask.hpp"
 #include "tinykvm/linux/handlers.hpp"

@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/path_text.hpp"
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/handles.hpp"
 #include "tinykvm/linux/policy_walk.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 
 namespace tinykvm {
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/path_text.hpp"
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/handlers.hpp"
 #include "tinykvm/linux/socket_address.hpp"
 

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/path_text.hpp"
-#include "tinykvm/guest/abi.hpp"
 
 namespace tinykvm {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/linux/handlers.hpp"
 #include "tinykvm/linux/socket_address.hpp"
 

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/path_text.hpp"
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/linux/arguments.hpp"
 #include "tinykvm/linux/handlers.hpp"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/linux/handlers.hpp"
 
 namespace tinykvm {

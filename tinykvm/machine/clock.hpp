@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 
 namespace tinykvm {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/must_hold.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 namespace {

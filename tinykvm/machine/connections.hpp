@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/memory/address_space.hpp"
 
 namespace tinykvm {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/random_stream.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tinykvm/memory/layout.hpp"
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/memory/page_tables.hpp"
 
 namespace tinykvm {

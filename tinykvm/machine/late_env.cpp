@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "tinykvm/memory/layout.hpp"
+#include "tinykvm/abi/layout.hpp"
 
 namespace tinykvm {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/guest_addr.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 namespace {

@@ -1,10 +1,10 @@
 // Has KVM map the pages that a first invocation is known to use before it runs.
 #include "tinykvm/machine/prefaulter.hpp"
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
 #include "tinykvm/machine/machine.hpp"
 #include "tinykvm/machine/ticker.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/machine/machine.hpp"
 
 namespace tinykvm {

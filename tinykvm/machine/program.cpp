@@ -10,13 +10,13 @@
 #include <climits>
 #include <cstdlib>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/elf/libraries.hpp"
 #include "tinykvm/elf/shebang.hpp"
 #include "tinykvm/elf/stack.hpp"
 #include "tinykvm/elf/vdso/vdso.hpp"
 #include "tinykvm/machine/runtime_files.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 namespace {

@@ -7,13 +7,13 @@
 #include <cstring>
 #include <utility>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/machine/large_pages.hpp"
 #include "tinykvm/machine/loop_region.hpp"
 #include "tinykvm/machine/mapped_files.hpp"
 #include "tinykvm/machine/privileged.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
 #include "tinykvm/machine/machine.hpp"
 #include "tinykvm/machine/ticker.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 namespace {

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <limits>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/must_hold.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 

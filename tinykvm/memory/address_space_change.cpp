@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/memory/address_space.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/memory/address_space.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/memory/address_space.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm {
 namespace {

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/memory/code_sites.hpp"
 
 namespace tinykvm {

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// tinykvm/guest/abi.hpp, tinykvm/memory/layout.hpp
+// tinykvm/abi/guest_kernel.hpp, tinykvm/abi/layout.hpp
 enum { kPort = 0x5a0, kWaitPort = 0x5a1, kExceptionPort = 0xe0, kOther = 0x80 };
 #define KERNEL 0x7ff000000000l     // KernelHeader
 #define CPU_TABLES 0x7ff004000000l // GDT, IDT, TSS, exception stack

@@ -6,8 +6,8 @@
 
 #include "src/snapshot/reader.hpp"
 #include "src/snapshot/writer.hpp"
-#include "tinykvm/guest/abi.hpp"
-#include "tinykvm/memory/layout.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/memory/page_tables.hpp"
 
 using namespace kvmserver;

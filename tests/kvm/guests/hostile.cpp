@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tinykvm/guest/abi.hpp"
-#include "tinykvm/memory/layout.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
+#include "tinykvm/abi/layout.hpp"
 
 using namespace tinykvm;
 using u64 = unsigned long;

@@ -18,8 +18,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "tinykvm/guest/abi.hpp"
-#include "tinykvm/memory/layout.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
+#include "tinykvm/abi/layout.hpp"
 
 using u64 = unsigned long;
 using namespace tinykvm;

@@ -8,8 +8,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/cli/harness.hpp"
 #include "tests/unit/cli/matchers.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/guest/abi.hpp"
 
 using namespace kvmserver;
 using namespace kvmserver::cli;

@@ -6,8 +6,8 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/elf/support.hpp"
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/elf/shebang.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 using namespace tinykvm;
 using namespace elf_test;

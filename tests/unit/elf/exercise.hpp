@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdlib>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
 #include "tinykvm/elf/dynamic.hpp"
@@ -11,7 +12,6 @@
 #include "tinykvm/elf/ld_cache.hpp"
 #include "tinykvm/elf/shebang.hpp"
 #include "tinykvm/elf/symbols.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace elf_test {
 

@@ -4,7 +4,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/elf/support.hpp"
-#include "tinykvm/memory/layout.hpp"
+#include "tinykvm/abi/layout.hpp"
 
 using namespace tinykvm;
 using namespace elf_test;

@@ -12,11 +12,11 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/elf/support.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/mapping.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/elf/elf_file.hpp"
-#include "tinykvm/guest/abi.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 using namespace tinykvm;
 using namespace elf_test;

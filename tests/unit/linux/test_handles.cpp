@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "tests/unit/linux/world.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/guest/abi.hpp"
 
 using namespace tinykvm;
 using namespace tinykvm::test;

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "tests/unit/linux/world.hpp"
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 
 using namespace tinykvm;
 using namespace tinykvm::test;

@@ -6,7 +6,7 @@
 #include <sys/un.h>
 
 #include "tests/unit/linux/world.hpp"
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 
 using namespace tinykvm;
 using namespace tinykvm::test;

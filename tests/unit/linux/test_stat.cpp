@@ -1,4 +1,4 @@
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include <sys/statfs.h>
 
 #include "tests/unit/linux/world.hpp"

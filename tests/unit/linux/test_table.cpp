@@ -5,7 +5,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/linux/world.hpp"
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 
 using namespace tinykvm;
 

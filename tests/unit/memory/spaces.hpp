@@ -6,10 +6,10 @@
 #include <memory>
 #include <optional>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/kvm/kvm.hpp"
 #include "tinykvm/memory/address_space.hpp"
 #include "tinykvm/memory/dirty_pages.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace tinykvm::test {
 

@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "tests/catch.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/guest_addr.hpp"
 #include "tinykvm/base/unique_fd.hpp"
-#include "tinykvm/guest/abi.hpp"
 #include "tinykvm/memory/code_stubs.hpp"
 
 using namespace tinykvm;

@@ -7,7 +7,7 @@
 
 #include "src/runner/listeners.hpp"
 #include "tests/catch.hpp"
-#include "tinykvm/guest/abi.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/linux/policy.hpp"
 
 using namespace kvmserver;

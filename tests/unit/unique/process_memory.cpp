@@ -8,10 +8,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/base/zero.hpp"
-#include "tinykvm/memory/layout.hpp"
 
 namespace kvmserver::unique {
 

@@ -1,8 +1,8 @@
 // Guest code: the functions of the vDSO. Freestanding, without data, relocations or calls outside.
 #include <cstdint>
 
-#include "tinykvm/guest/abi.hpp"
-#include "tinykvm/memory/layout.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
+#include "tinykvm/abi/layout.hpp"
 
 namespace {
 
