@@ -30,12 +30,16 @@ MAY_INCLUDE = {
     "src/jail": ["tinykvm/base"],  # the walls around a process
     "src/unique": ["tinykvm"],  # finds generators in a machine's memory
     "src/ceilings": ["src/common", "tinykvm", "src/snapshot"],  # what an operator grants at most
-    "src/runner": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/request", "src/http", "src/link", "src/jail", "src/unique"],
+    "src/event_loop": ["tinykvm", "src/request"],  # what a machine waits for
+    "src/setup": ["tinykvm", "src/ceilings", "src/jail", "src/event_loop"],  # from options to a booted program
+    "src/capture": ["src/common", "tinykvm", "src/snapshot", "src/unique", "src/request", "src/event_loop", "src/setup"],  # making images
+    "src/runner": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/request", "src/http", "src/link", "src/jail", "src/unique",
+                   "src/event_loop", "src/setup", "src/capture"],  # serving from machines
     "src/ops": ["src/common", "tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
     "src/daemon": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/link", "src/jail"],
     "src/admin": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/ops", "src/daemon"],
     "src/remote": ["src/common", "tinykvm/base", "src/store", "src/ops"],
-    "src/cli": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote"],
+    "src/cli": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/event_loop", "src/setup", "src/capture", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote"],
 }
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only (tinykvm/abi), and the
 # machine also the bytes to load.
@@ -103,16 +107,16 @@ def self_test() -> list[str]:
         ("tinykvm/kvm/vm.cpp", '"', "tinykvm/base/error.hpp"), ("tinykvm/machine/run.cpp", '"', "tinykvm/linux/policy.hpp"),
         ("tinykvm/elf/vdso/guest.cpp", '"', "tinykvm/abi/guest_kernel.hpp"), ("tinykvm/guest/time.cpp", '"', "tinykvm/abi/layout.hpp"),
         ("tinykvm/machine/machine.cpp", '"', "tinykvm/guest/embed.hpp"), ("src/runner/run.cpp", '"', "tinykvm/machine/machine.hpp"),
-        ("src/cli/run.cpp", '"', "src/runner/options.hpp"), ("tinykvm/kvm/abi.hpp", "<", "linux/kvm.h"), ("src/cli/a.cpp", "<", "vector"),
+        ("src/cli/run.cpp", '"', "src/setup/options.hpp"), ("tinykvm/kvm/abi.hpp", "<", "linux/kvm.h"), ("src/cli/a.cpp", "<", "vector"),
     ]  # fmt: skip
     refused = [
         ("tinykvm/base/error.cpp", '"', "tinykvm/kvm/kvm.hpp"), ("tinykvm/linux/files.cpp", '"', "tinykvm/machine/machine.hpp"),
-        ("tinykvm/linux/files.cpp", '"', "tinykvm/elf/elf_file.hpp"), ("tinykvm/machine/run.cpp", '"', "src/runner/options.hpp"),
+        ("tinykvm/linux/files.cpp", '"', "tinykvm/elf/elf_file.hpp"), ("tinykvm/machine/run.cpp", '"', "src/setup/options.hpp"),
         ("tinykvm/guest/time.cpp", '"', "tinykvm/base/error.hpp"), ("tinykvm/machine/run.cpp", '"', "tinykvm/guest/kernel.hpp"),
-        ("src/runner/run.cpp", '"', "tinykvm/guest/embed.hpp"), ("src/snapshot/read.cpp", '"', "src/runner/options.hpp"),
+        ("src/runner/run.cpp", '"', "tinykvm/guest/embed.hpp"), ("src/snapshot/read.cpp", '"', "src/setup/options.hpp"),
         ("src/store/index.cpp", '"', "tinykvm/machine/machine.hpp"), ("src/runner/a.cpp", "<", "linux/kvm.h"),
-        ("src/daemon/daemon.cpp", '"', "src/runner/options.hpp"), ("src/link/machine_link.cpp", '"', "src/store/store.hpp"),
-        ("src/http/front.cpp", '"', "tinykvm/machine/machine.hpp"), ("src/http/front.cpp", '"', "src/runner/options.hpp"),
+        ("src/daemon/daemon.cpp", '"', "src/setup/options.hpp"), ("src/link/machine_link.cpp", '"', "src/store/store.hpp"),
+        ("src/http/front.cpp", '"', "tinykvm/machine/machine.hpp"), ("src/http/front.cpp", '"', "src/setup/options.hpp"),
         ("src/cli/a.cpp", '"', "tests/catch.hpp"), ("tinykvm/memory/a.cpp", '"', "tinykvm/elf/elf_file.hpp"),
     ]  # fmt: skip
     wrong = [f"{path} may include {target}, but: {why}" for path, b, target in allowed if (why := problem(path, b, target))]

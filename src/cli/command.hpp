@@ -8,7 +8,7 @@
 
 #include "src/cli/option_table.hpp"
 #include "src/cli/settings.hpp"
-#include "src/runner/options.hpp"
+#include "src/setup/options.hpp"
 
 namespace kvmserver::cli {
 
@@ -54,7 +54,7 @@ struct Command {
 // returns the exit code. Without a command the one named "run" is invoked with Invocation::named = false.
 int run_cli(std::span<const Command> commands, const std::vector<std::string>& words, Context context);
 
-// The commands. MachineAction is run_program, make_snapshot or run_snapshot (src/runner/options.hpp).
+// The commands. MachineAction is run_program, make_snapshot or run_snapshot (src/setup/options.hpp).
 using MachineAction = std::function<int(const Options&)>;
 Command run_command(MachineAction action);
 Command snapshot_command(MachineAction action);

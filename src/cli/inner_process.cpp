@@ -5,7 +5,7 @@
 #include <exception>
 #include <iostream>
 
-#include "src/runner/listeners.hpp"
+#include "src/event_loop/listeners.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

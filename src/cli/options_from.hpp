@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "src/cli/settings.hpp"
-#include "src/runner/options.hpp"
+#include "src/setup/options.hpp"
 
 namespace kvmserver::cli {
 

@@ -9,7 +9,7 @@
 #include "src/cli/init/init.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/run_main.hpp"
-#include "src/runner/options.hpp"
+#include "src/setup/options.hpp"
 
 int kvmserver::cli::run_main(int argc, char** argv, const Actions& actions) {
     const std::vector<std::string> words(argv + (argc > 0), argv + argc);

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "src/runner/function_worker.hpp"
-#include "src/runner/options.hpp"
+#include "src/setup/options.hpp"
 
 namespace kvmserver::cli {
 

@@ -15,7 +15,7 @@
 #include "src/cli/probe_line.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_process.hpp"
-#include "src/runner/listeners.hpp"
+#include "src/event_loop/listeners.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "src/store/gc.hpp"
 #include "tinykvm/base/error.hpp"

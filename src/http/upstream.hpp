@@ -8,11 +8,13 @@
 #include <string_view>
 
 #include "src/http/request_head.hpp"
+#include "src/request/outcome.hpp"
 #include "src/request/problem.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::http {
 
+using request::Closing;
 using request::Problem;
 
 // What an upstream knows of one request, from connect() on. The front destroys it on one of its threads when the
@@ -53,7 +55,6 @@ public:
     std::function<void()> on_abandon;
 };
 
-enum class Closing { clean, reset }; // by the program, of its connection
 enum class Sender { front, caller };
 
 // Who waits within connect(): the Upstream may have given the request's opening to a program itself.

@@ -1,5 +1,5 @@
 #pragma once
-#include "src/runner/setup.hpp"
+#include "src/setup/setup.hpp"
 
 namespace kvmserver {
 

@@ -16,15 +16,16 @@
 #include <thread>
 #include <vector>
 
+#include "src/capture/after_restore.hpp"
 #include "src/ceilings/claims.hpp"
 #include "src/jail/enter.hpp"
 #include "src/jail/spawn.hpp"
-#include "src/runner/after_restore.hpp"
 #include "src/runner/cache_client.hpp"
 #include "src/runner/connections/channel_connections.hpp"
 #include "src/runner/daemon_messages.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
+#include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/memory/dirty_pages.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/jail/walls.hpp"
-#include "src/runner/options.hpp"
+#include "src/setup/options.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {

@@ -12,8 +12,9 @@
 #include <chrono>
 #include <cstring>
 
-#include "src/runner/event_loop.hpp"
-#include "src/runner/setup.hpp"
+#include "src/event_loop/event_loop.hpp"
+#include "src/setup/report.hpp"
+#include "src/setup/setup.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/stream_pair.hpp"
 
@@ -86,11 +87,11 @@ public:
         : waiter_(std::move(waiter)), more_follows_(more_follows), others_wait_(others_wait) {}
     ~RequestPeer() override {
         if (waiter_)
-            waiter_->replied({}, http::Closing::reset, http::Sender::front);
+            waiter_->replied({}, request::Closing::reset, http::Sender::front);
     }
     bool gone() const override { return waiter_->abandoned(); }
     bool more_follows() const override { return more_follows_; }
-    void reply(std::string bytes, http::Closing closing) override {
+    void reply(std::string bytes, request::Closing closing) override {
         // With others waiting for the machine its thread is what is short, else the client's time is.
         const bool busy = others_wait_.load(std::memory_order_relaxed);
         waiter_->replied(std::move(bytes), closing, busy ? http::Sender::front : http::Sender::caller);

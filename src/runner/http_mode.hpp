@@ -12,11 +12,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "src/event_loop/listeners.hpp"
+#include "src/event_loop/stop.hpp"
 #include "src/http/front.hpp"
 #include "src/request/scheduler.hpp"
 #include "src/runner/connections/connection_source.hpp"
-#include "src/runner/listeners.hpp"
-#include "src/runner/stop.hpp"
 
 namespace kvmserver {
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "src/jail/plan_of.hpp"
+#include "src/setup/report.hpp"
 
 namespace kvmserver {
 

@@ -2,7 +2,7 @@
 // instruction that they run.
 #pragma once
 #include "src/jail/enter.hpp"
-#include "src/runner/setup.hpp"
+#include "src/setup/setup.hpp"
 
 namespace kvmserver {
 

@@ -4,7 +4,8 @@
 
 #include <cerrno>
 
-#include "src/runner/overrun.hpp"
+#include "src/event_loop/overrun.hpp"
+#include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <mutex>
 
+#include "src/event_loop/event_loop.hpp"
 #include "src/runner/connections/connection_source.hpp"
-#include "src/runner/event_loop.hpp"
-#include "src/runner/setup.hpp"
+#include "src/setup/setup.hpp"
 
 namespace kvmserver {
 

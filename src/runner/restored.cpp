@@ -8,8 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "src/runner/large_pages.hpp"
+#include "src/capture/large_pages.hpp"
 #include "src/runner/request_machine.hpp"
+#include "src/setup/report.hpp"
 #include "src/snapshot/cpu_check.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/large_pages.hpp"

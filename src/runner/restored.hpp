@@ -8,8 +8,9 @@
 #include <string>
 #include <thread>
 
-#include "src/runner/setup.hpp"
-#include "src/runner/snapshot_image.hpp"
+#include "src/event_loop/stop.hpp"
+#include "src/setup/setup.hpp"
+#include "src/snapshot/image_loader.hpp"
 #include "src/snapshot/page_cache.hpp"
 
 namespace kvmserver {

@@ -4,12 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "src/capture/capture_timing.hpp"
+#include "src/capture/warm_up.hpp"
 #include "src/runner/announce.hpp"
-#include "src/runner/capture_timing.hpp"
 #include "src/runner/outside.hpp"
 #include "src/runner/own_jail.hpp"
-#include "src/runner/warm_up.hpp"
 #include "src/runner/workers.hpp"
+#include "src/setup/boot.hpp"
+#include "src/setup/report.hpp"
 #include "tinykvm/machine/restore.hpp"
 
 namespace kvmserver {

@@ -6,6 +6,7 @@
 #include "src/runner/own_jail.hpp"
 #include "src/runner/restored.hpp"
 #include "src/runner/workers.hpp"
+#include "src/setup/report.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/base/error.hpp"
 

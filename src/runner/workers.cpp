@@ -9,9 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "src/event_loop/event_loop.hpp"
 #include "src/runner/connections/accepted_connections.hpp"
 #include "src/runner/http_mode.hpp"
 #include "src/runner/request_machine.hpp"
+#include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {

@@ -2,8 +2,9 @@
 #pragma once
 #include <memory>
 
+#include "src/event_loop/event_loop.hpp"
 #include "src/runner/request_machine.hpp"
-#include "src/runner/setup.hpp"
+#include "src/setup/setup.hpp"
 
 namespace kvmserver {
 

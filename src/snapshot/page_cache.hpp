@@ -1,5 +1,5 @@
 // Copies of unpacked pages, each called by the SHA-256 of what is in it: chunks of snapshots, and large pages
-// (src/runner/large_pages.hpp). Read at a start in place of decompressing them, and mapped by all processes
+// (src/capture/large_pages.hpp). Read at a start in place of decompressing them, and mapped by all processes
 // whose snapshots hold the same pages, which then have them in memory once.
 //
 // Only a help: whatever is wrong with a copy, the snapshot itself is read instead.

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "src/runner/stop.hpp"
+#include "src/event_loop/stop.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {

@@ -3,8 +3,8 @@
 #include <mutex>
 #include <vector>
 
+#include "src/event_loop/listeners.hpp"
 #include "src/runner/connections/connection_source.hpp"
-#include "src/runner/listeners.hpp"
 
 namespace kvmserver {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "src/runner/event_loop.hpp"
+#include "src/event_loop/event_loop.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/clock.hpp"
 
@@ -50,7 +50,7 @@ bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
 // `message`: what else is told with it.
 bool say_reply(int channel, const ChannelConnections::Held& reply, link::Message message) {
     message.kind = link::Kind::reply;
-    message.reset = reply.closing == http::Closing::reset;
+    message.reset = reply.closing == request::Closing::reset;
     return link::send_bytes(channel, message, reply.bytes, link::Wait::yes);
 }
 
@@ -62,7 +62,7 @@ public:
         : channel_(channel), more_follows_(more_follows), stop_(stop), hold_(hold) {}
     ~ChannelPeer() override {
         if (!answered_)
-            say_reply(channel_, {{}, http::Closing::reset}, {});
+            say_reply(channel_, {{}, request::Closing::reset}, {});
     }
     // Nothing but `cancel` can come during a request that is asked for nothing.
     bool gone() const override {
@@ -70,7 +70,7 @@ public:
         return ::poll(&channel, 1, 0) > 0;
     }
     bool more_follows() const override { return more_follows_; }
-    void reply(std::string bytes, http::Closing closing) override {
+    void reply(std::string bytes, request::Closing closing) override {
         answered_ = true;
         ChannelConnections::Held whole{std::move(bytes), closing};
         if (hold_)

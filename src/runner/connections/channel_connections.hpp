@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "src/event_loop/stop.hpp"
 #include "src/link/machine_link.hpp"
 #include "src/runner/connections/connection_source.hpp"
-#include "src/runner/stop.hpp"
 
 namespace kvmserver {
 
@@ -27,7 +27,7 @@ public:
     // A reply that is to be told with the next `ready`.
     struct Held {
         std::string bytes;
-        http::Closing closing;
+        request::Closing closing;
     };
 
 private:

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "src/runner/connections/incoming_connection.hpp"
+#include "src/event_loop/incoming_connection.hpp"
 
 namespace kvmserver {
 

@@ -57,7 +57,7 @@ TEST_CASE("a request comes with its first bytes, and its reply goes back at once
     REQUIRE(incoming.memory);
     CHECK_FALSE(incoming.memory->more_follows());
     CHECK_FALSE(incoming.memory->gone());
-    incoming.memory->reply("200", http::Closing::clean);
+    incoming.memory->reply("200", request::Closing::clean);
     const auto reply = channel.receive();
     CHECK(reply.message.kind == Kind::reply);
     CHECK(reply.bytes == "200");
@@ -73,7 +73,7 @@ TEST_CASE("where others wait for the machine, its reply and that it is clean are
     IncomingConnection incoming;
     REQUIRE(source.next(incoming));
     channel.receive();
-    incoming.memory->reply("200", http::Closing::reset);
+    incoming.memory->reply("200", request::Closing::reset);
     incoming.memory.reset();
     CHECK(channel.silent());
     source.served({.exec_ns = 5000, .reset_ns = 3000});
@@ -95,7 +95,7 @@ TEST_CASE("a reply that waits for its machine is told when that cannot be made c
         IncomingConnection incoming;
         REQUIRE(source.next(incoming));
         channel.receive();
-        incoming.memory->reply("200", http::Closing::clean);
+        incoming.memory->reply("200", request::Closing::clean);
     }
     const auto reply = channel.receive();
     CHECK(reply.bytes == "200");
@@ -149,7 +149,7 @@ TEST_CASE("a client that goes away is seen while its request runs, and not by th
     channel.receive();
     channel.say(Kind::cancel);
     CHECK(incoming.memory->gone());
-    incoming.memory->reply("200", http::Closing::clean);
+    incoming.memory->reply("200", request::Closing::clean);
     channel.receive();
     channel.request("second");
     REQUIRE(source.next(incoming));

@@ -88,11 +88,11 @@ TEST_CASE("requests go to the machines as those become clean, the first that cam
     REQUIRE(machine.next(incoming));
     CHECK(incoming.received.starts_with("GET /first "));
     const UniqueFd second = mode.ask("/second");
-    incoming.memory->reply(reply_with("one"), http::Closing::clean);
+    incoming.memory->reply(reply_with("one"), request::Closing::clean);
     CHECK(heard(first).ends_with("one"));
     REQUIRE(machine.next(incoming));
     CHECK(incoming.received.starts_with("GET /second "));
-    incoming.memory->reply(reply_with("two"), http::Closing::clean);
+    incoming.memory->reply(reply_with("two"), request::Closing::clean);
     CHECK(heard(second).ends_with("two"));
 }
 
@@ -107,12 +107,12 @@ TEST_CASE("two machines have two requests, and a third one waits for either") {
     CHECK(in_one.received.starts_with("GET /a "));
     CHECK(in_two.received.starts_with("GET /b "));
     const UniqueFd c = mode.ask("/c");
-    in_two.memory->reply(reply_with("b"), http::Closing::clean);
+    in_two.memory->reply(reply_with("b"), request::Closing::clean);
     CHECK(heard(b).ends_with("b"));
     REQUIRE(two.next(in_two));
     CHECK(in_two.received.starts_with("GET /c "));
-    in_two.memory->reply(reply_with("c"), http::Closing::clean);
-    in_one.memory->reply(reply_with("a"), http::Closing::clean);
+    in_two.memory->reply(reply_with("c"), request::Closing::clean);
+    in_one.memory->reply(reply_with("a"), request::Closing::clean);
     CHECK(heard(c).ends_with("c"));
     CHECK(heard(a).ends_with("a"));
 }
@@ -150,12 +150,12 @@ TEST_CASE("a client that goes away while it waits takes no machine") {
     mode.ask("/gone").reset();
     const UniqueFd third = mode.ask("/third");
     // The third has been heard once its reply is here, and the end of the second came before it.
-    incoming.memory->reply(reply_with("one"), http::Closing::clean);
+    incoming.memory->reply(reply_with("one"), request::Closing::clean);
     std::vector<std::string> served;
     do {
         REQUIRE(machine.next(incoming));
         served.push_back(incoming.received.substr(0, incoming.received.find(' ', 4)));
-        incoming.memory->reply(reply_with("x"), http::Closing::clean);
+        incoming.memory->reply(reply_with("x"), request::Closing::clean);
     } while (served.back() != "GET /third");
     CHECK(heard(third).ends_with("x"));
     CHECK(served.size() <= 2); // it may have been given one before it was seen to have gone
@@ -173,7 +173,7 @@ TEST_CASE("at the end what is in a machine is finished, and machines that wait e
         served = two.next(none);
     });
     std::thread ends([&mode] { mode.end(); });
-    incoming.memory->reply(reply_with("done"), http::Closing::clean);
+    incoming.memory->reply(reply_with("done"), request::Closing::clean);
     incoming.memory.reset();
     CHECK(heard(client).ends_with("done"));
     ends.join();

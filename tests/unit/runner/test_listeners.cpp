@@ -5,7 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "src/runner/listeners.hpp"
+#include "src/event_loop/listeners.hpp"
 #include "tests/catch.hpp"
 #include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/linux/policy.hpp"

@@ -1,4 +1,4 @@
-#include "src/runner/refusals.hpp"
+#include "src/event_loop/refusals.hpp"
 #include "tests/catch.hpp"
 
 using kvmserver::Refusals;

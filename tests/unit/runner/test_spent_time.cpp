@@ -1,4 +1,4 @@
-#include "src/runner/spent_time.hpp"
+#include "src/event_loop/spent_time.hpp"
 #include "tests/catch.hpp"
 
 using kvmserver::Overrun;

@@ -1,0 +1,181 @@
+#include "src/capture/capture_timing.hpp"
+
+#include <fmt/format.h>
+
+#include "src/capture/random_state.hpp"
+#include "src/capture/trial.hpp"
+#include "src/capture/warm_up.hpp"
+#include "src/event_loop/event_loop.hpp"
+#include "src/setup/boot.hpp"
+#include "src/setup/report.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/machine/renumber.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+// What a clean machine adds of its own (copies, cold caches) is less than this.
+constexpr std::uint64_t kDearTimes = 3, kDearNs = 500'000;
+constexpr unsigned kAttempts = 8;
+
+// The image of a machine that went on from `image` for a few more requests; null when it did not get through them.
+std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options,
+                                          std::shared_ptr<const MachineImage> image, unsigned requests) {
+    Booted further;
+    further.loop = std::make_unique<EventLoop>(*setup.listeners, note_line);
+    further.machine = Machine::clone(setup.env, std::move(image), *further.loop, ResetStrategy::working_set);
+    const auto quiet = [&] { return run_out_timers(further, options) == LoopEnd::quiescent; };
+    try {
+        if (options.clock == "continues") { // the last requests bring back what a timer throws away
+            warm_up(further, options, 1);
+            if (!quiet())
+                return nullptr;
+            warm_up(further, options, requests - 1);
+        } else {
+            warm_up(further, options, requests);
+            if (!quiet())
+                return nullptr;
+        }
+    } catch (const UserError&) {
+        return nullptr;
+    }
+    return renumber(*std::move(*further.machine).into_image(), {});
+}
+
+// Nothing: it does not answer as it did in the warm-up. A trial may not connect elsewhere, and what fails is no
+// measure.
+std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& options,
+                                           const std::shared_ptr<MachineImage>& image, unsigned status) {
+    Trial trial(setup, options, image);
+    if (!trial.answer() || trial.status() != status)
+        return std::nullopt;
+    const auto cost = trial.cost_ns();
+    return trial.status() == status ? cost : std::nullopt;
+}
+
+std::string ms(std::uint64_t ns) { return fmt::format("{:.2f} ms", static_cast<double>(ns) / 1e6); }
+
+// Moments after the boot, each after some more requests than the one before, and the cheapest of them.
+class Moments {
+public:
+    Moments(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> first, unsigned status)
+        : setup_(setup), options_(options), status_(status), best_(first), last_(std::move(first)),
+          best_ns_(invocation_ns(setup, options, best_, status)) {}
+
+    // False: no more can be had.
+    bool go_on(unsigned requests) {
+        last_ = later_image(setup_, options_, last_, requests);
+        if (!last_)
+            return false;
+        requests_ += requests;
+        const auto now = invocation_ns(setup_, options_, last_, status_);
+        if (options_.verbose.general)
+            note_line(fmt::format("{}: after {} requests more an invocation would take {} of CPU (before: {})",
+                                  program_name(setup_.program), requests_, now ? ms(*now) : "no answer",
+                                  ms(*best_ns_)));
+        if (now && *now < *best_ns_) {
+            best_ = last_;
+            best_ns_ = now;
+            requests_of_best_ = requests_;
+        }
+        return now.has_value();
+    }
+
+    std::optional<std::uint64_t> best_ns() const { return best_ns_; } // nothing: the first did not answer
+    unsigned requests_of_best() const { return requests_of_best_; }
+    std::shared_ptr<MachineImage> best() { return std::move(best_); }
+
+private:
+    const Setup& setup_;
+    const Options& options_;
+    unsigned status_; // that it answers with
+    unsigned requests_ = 0, requests_of_best_ = 0;
+    std::shared_ptr<MachineImage> best_, last_;
+    std::optional<std::uint64_t> best_ns_;
+};
+
+// After so many requests as were asked for, or some more where an invocation is dear.
+std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options& options, const Booted& booted,
+                                              std::shared_ptr<MachineImage> image) {
+    if (booted.warm_ns == 0)
+        return image;
+    Moments moments(setup, options, std::move(image), booted.warm_status);
+    const auto dear = [&] {
+        const std::uint64_t ns = *moments.best_ns();
+        return ns > booted.warm_ns * kDearTimes && ns > booted.warm_ns + kDearNs;
+    };
+    for (unsigned attempt = 0; moments.best_ns() && dear() && attempt < kAttempts; ++attempt)
+        if (!moments.go_on(1 + (2u << (2 * (attempt % 4))))) // 3, 9, 33, 129, 3, ...
+            break;
+    return moments.best();
+}
+
+// --warmup auto: more and more requests, until that helps no more. The first is on trial, for whether GET is good for
+// this program nobody has said.
+std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& options,
+                                            std::shared_ptr<MachineImage> image) {
+    constexpr unsigned kFirst = 8, kMost = 2048, kInVain = 4;
+    const std::string name = program_name(setup.program);
+    std::uint64_t begin = host_mono_ns();
+    const std::uint64_t end = begin + static_cast<std::uint64_t>(options.warmup_seconds * 1e9);
+    const auto in_time = [&](std::uint64_t of_one, std::uint64_t most) { // as many requests as the time is enough for
+        const std::uint64_t now = host_mono_ns();
+        return static_cast<unsigned>(now < end ? std::min(most, (end - now) / std::max<std::uint64_t>(of_one, 1)) : 0);
+    };
+    unsigned status = 0;
+    {
+        Trial trial(setup, options, image);
+        if (!trial.answer() || (status = trial.status()) == 0) {
+            note_line(fmt::format("{}: no warm-up, for GET {} was not answered on trial; name a path that is "
+                                  "(--warmup-path, or [function.hooks] health)",
+                                  name, options.warmup_path));
+            return image;
+        }
+    }
+    std::uint64_t of_one = host_mono_ns() - begin;
+    Moments moments(setup, options, std::move(image), status);
+    if (!moments.best_ns())
+        return moments.best();
+    const std::uint64_t cold = *moments.best_ns();
+    unsigned in_vain = 0;
+    for (std::uint64_t wanted = kFirst; in_vain < kInVain && wanted <= kMost; wanted *= 2) {
+        const std::uint64_t before = *moments.best_ns();
+        const unsigned requests = in_time(of_one, wanted);
+        begin = host_mono_ns();
+        if (requests == 0 || !moments.go_on(requests))
+            break;
+        of_one = (host_mono_ns() - begin) / requests;
+        in_vain = *moments.best_ns() < before - before / 32 ? 0 : in_vain + 1;
+    }
+    note_line(fmt::format("{}: warm-up: after {} requests to {} an invocation takes {} of CPU, {} without", name,
+                          moments.requests_of_best(), options.warmup_path, ms(*moments.best_ns()), ms(cold)));
+    return moments.best();
+}
+
+std::shared_ptr<MachineImage> best_image(const Setup& setup, const Options& options, Booted booted) {
+    auto image = std::move(*booted.machine).into_image();
+    booted.machine.reset();
+    return options.warmup_auto ? warmest_image(setup, options, std::move(image))
+                               : image_about_now(setup, options, booted, std::move(image));
+}
+
+} // namespace
+
+std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& options, Booted booted) {
+    auto image = best_image(setup, options, std::move(booted));
+    const std::string name = program_name(setup.program);
+    const std::string left_out = find_random_state(*image, options.verbose.general ? name : "");
+    if (!left_out.empty()) {
+        const std::string line =
+            fmt::format("{}: not all of its random state is filled anew in every invocation: {}", name, left_out);
+        if (options.strict_unique)
+            throw UserError(ExitCode::failure, line + " (--strict-unique)");
+        note_line(line);
+    }
+    return image;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,78 @@
+#include "src/capture/hot_pages.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "src/capture/trial.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+struct Used {
+    Machine::AccessedFrames frames;
+    std::vector<FrameRun> written;
+    std::uint32_t growth = 0;
+    bool answered = false;
+};
+
+Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+    Trial trial(setup, options, std::move(image));
+    trial.machine().forget_accessed();
+    Used used;
+    used.answered = trial.answer(); // else: what it touched until then is what is known
+    used.frames = trial.machine().accessed_frames();
+    used.written = trial.machine().written_frames();
+    used.growth = static_cast<std::uint32_t>(trial.machine().memory_bytes() / kPageSize);
+    return used;
+}
+
+} // namespace
+
+TrialPages trial_invocation(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+    Used used = answer_once(setup, options, image);
+    // What a thread happened to touch in one of two trials only is not hot: a few such pages move the chunks'
+    // ends, and snapshots of the same program would share less.
+    if (used.answered) {
+        const Used again = answer_once(setup, options, image);
+        std::vector<bool> both(image->image->frames());
+        for (const Frame frame : again.frames.program)
+            both[frame] = true;
+        if (again.answered)
+            std::erase_if(used.frames.program, [&](Frame frame) { return !both[frame]; });
+    }
+    TrialPages pages{std::move(used.frames.machine), std::move(used.written), used.growth, used.answered};
+    // Those of the program that a clone needs as copies of its own from the start lie together.
+    std::vector<bool> written(image->image->frames());
+    for (const FrameRun& run : pages.written)
+        std::fill_n(written.begin() + run.first, run.count, true);
+    auto& program = used.frames.program;
+    std::stable_partition(program.begin(), program.end(), [&](Frame frame) { return !written[frame]; });
+    pages.hot.insert(pages.hot.end(), program.begin(), program.end());
+    return pages;
+}
+
+void check_output(const std::string& path) {
+    const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+    struct stat info {};
+    if (::stat(folder.c_str(), &info) < 0 || !S_ISDIR(info.st_mode))
+        throw UserError(ExitCode::not_found,
+                        fmt::format("{}: the folder {} does not exist; make it first", path, folder.string()));
+    if (::access(folder.c_str(), W_OK) < 0)
+        throw UserError(ExitCode::not_permitted,
+                        fmt::format("{}: {}: {}", path, folder.string(), std::strerror(errno)));
+    if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))
+        throw UserError(ExitCode::usage, fmt::format("{}: is a folder; give the name of a file", path));
+}
+
+} // namespace kvmserver

@@ -1,0 +1,90 @@
+#include <cstdio>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "src/capture/capture_timing.hpp"
+#include "src/capture/hot_pages.hpp"
+#include "src/capture/large_pages.hpp"
+#include "src/capture/unique_check.hpp"
+#include "src/capture/warm_up.hpp"
+#include "src/setup/boot.hpp"
+#include "src/setup/report.hpp"
+#include "src/setup/setup.hpp"
+#include "src/snapshot/address_order.hpp"
+#include "src/snapshot/folder_cache.hpp"
+#include "src/snapshot/image_loader.hpp"
+#include "src/snapshot/plan.hpp"
+#include "src/snapshot/reader.hpp"
+#include "src/snapshot/writer.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/machine/renumber.hpp"
+#include "tinykvm/machine/restore.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+// Then each chunk is a run of frames, and can be mapped as a whole.
+std::vector<Frame> in_order_of_chunks(const MachineImage& image, const std::vector<Frame>& hot) {
+    const auto memory = image.image->bytes();
+    const auto cold = cold_order(plan_chunks(memory, address_ranks(memory, image.root.value), hot, image.image->fd()));
+    std::vector<Frame> order = hot;
+    order.insert(order.end(), cold.begin(), cold.end());
+    return order;
+}
+
+} // namespace
+
+int make_snapshot(const Options& options) {
+    StopSignal::instance();
+    check_output(options.snapshot_file); // before the boot, which may take long
+    const auto setup = set_up_program(options);
+    setup->listeners->set_dry(true);
+    Booted booted = boot_program(*setup, options, true);
+    if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program))) {
+        // The program's own status is not this command's: there is no snapshot.
+        return static_cast<int>(booted.end == LoopEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
+    }
+    const double boot_seconds = booted.seconds;
+    auto booted_image = take_image(*setup, options, std::move(booted));
+    TrialPages trial = trial_invocation(*setup, options, booted_image);
+    std::vector<std::string> repeats = check_unique(*setup, options, booted_image, trial.answered);
+    booted_image->working_set = std::move(trial.written);
+    put_large_last(*booted_image, trial.hot);
+    const auto image = renumber(*booted_image, in_order_of_chunks(*booted_image, trial.hot));
+    booted_image.reset();
+    std::vector<std::uint32_t> hot(trial.hot.size());
+    std::iota(hot.begin(), hot.end(), 0);
+    image->growth = trial.growth;
+    setup->listeners->note_modes(image->listeners);
+    image->large_pages = choose_large(*image, static_cast<Frame>(hot.size()));
+    MachineState state = to_state(*image, setup->env, setup->program);
+    state.repeats = std::move(repeats);
+    const FolderCache cache(options.cache);
+    const SnapshotSummary summary = write_snapshot(options.snapshot_file, state, image->image->bytes(), hot,
+                                                   options.level, image->image->fd(), cache);
+    if (options.verbose.general)
+        note_line(fmt::format("{}: booted in {:.1f} ms; {} pages stored, {} zero, {} hot in {} of {} chunks",
+                              program_name(setup->program), boot_seconds * 1000, summary.stored_pages,
+                              summary.zero_pages, hot.size(), summary.hot_chunks, summary.chunks));
+    const double mib = static_cast<double>(summary.file_bytes) / (1 << 20);
+    fmt::print("Snapshot {} {} sha256:{}\n", options.snapshot_file,
+               mib >= 10  ? fmt::format("{:.0f} MiB", mib)
+               : mib >= 1 ? fmt::format("{:.1f} MiB", mib)
+                          : fmt::format("{:.0f} KiB", mib * 1024),
+               summary.sha256);
+    std::fflush(stdout);
+    if (const auto reader = SnapshotReader::open(options.snapshot_file);
+        !options.temporary && worth_copies(reader) && cache.usable()) { // it is likely to be started soon
+        const auto go_on = [] { return true; };
+        offer_chunks(reader, cache, hot_without_copies(reader, cache), go_on);
+        offer_large(*image, cache, large_without_copies(*image, cache), pages_of(*image), go_on);
+    }
+    cache.make_room();
+    return 0;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,61 @@
+#include "src/capture/trial.hpp"
+#include "src/capture/warm_up.hpp"
+#include "src/event_loop/event_loop.hpp"
+
+#include <algorithm>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr double kTrialSeconds = 3;
+constexpr std::uint64_t kTrialLaterNs = 86'400'000'000'000;
+
+MachineEnv trial_env(MachineEnv env) {
+    env.options.trial = true;
+    env.options.verbose = false;
+    env.options.trace_syscalls = env.options.trace_mmap = false;
+    return env;
+}
+
+} // namespace
+
+Trial::Trial(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image)
+    : env_(trial_env(setup.env)), options_(options) {
+    options_.limits.request_seconds = options_.limits.request_total_seconds = options_.limits.boot_seconds =
+        kTrialSeconds;
+    clone_.loop = std::make_unique<EventLoop>(EventLoop::Own::dry, [](const std::string&) {});
+    clone_.machine = Machine::clone(env_, std::move(image), *clone_.loop, ResetStrategy::working_set);
+    clone_.machine->skip_time(kTrialLaterNs);
+}
+
+bool Trial::answer() {
+    try {
+        warm_up(clone_, options_, 1);
+        return true;
+    } catch (const UserError&) {
+        return false;
+    }
+}
+
+std::optional<std::uint64_t> Trial::cost_ns() {
+    constexpr unsigned kAnswers = 4;
+    std::optional<std::uint64_t> least;
+    for (unsigned i = 0; i < kAnswers; ++i) {
+        clone_.machine->reset();
+        clone_.machine->prepare();
+        try {
+            const std::uint64_t ns = warm_up(clone_, options_, 1);
+            least = std::min(ns, least.value_or(ns));
+        } catch (const UserError&) {
+            return std::nullopt;
+        }
+    }
+    return least;
+}
+
+} // namespace kvmserver

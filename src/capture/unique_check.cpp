@@ -1,0 +1,86 @@
+#include "src/capture/unique_check.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <optional>
+
+#include "src/capture/trial.hpp"
+#include "src/setup/report.hpp"
+#include "src/unique/repeats.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+// Replies come from the program: what a terminal would act on is not printed.
+std::string printed(const std::string& value) {
+    constexpr std::size_t kMost = 48;
+    return value.size() > kMost ? value.substr(0, kMost) + "..." : value; // token characters only
+}
+
+// What was answered: twice by one clone, then once each by two others; nothing when one of them did not answer. The
+// later ones are asked later: times are not what they were.
+std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const Options& options,
+                                                     const std::shared_ptr<const MachineImage>& image) {
+    std::array<std::string, 4> replies;
+    {
+        Trial trial(setup, options, image);
+        for (std::string* reply : {&replies[0], &replies[1]}) {
+            if (!trial.answer())
+                return std::nullopt;
+            *reply = trial.reply();
+        }
+    }
+    if (replies[0] == replies[1])
+        return replies; // nothing in it is random
+    for (std::string* reply : {&replies[2], &replies[3]}) {
+        Trial trial(setup, options, image);
+        if (!trial.answer())
+            return std::nullopt;
+        *reply = trial.reply();
+    }
+    return replies;
+}
+
+} // namespace
+
+std::vector<std::string> check_unique(const Setup& setup, const Options& options,
+                                      const std::shared_ptr<const MachineImage>& image, bool answers) {
+    const std::string name = program_name(setup.program);
+    const auto replies = answers ? replies_of(setup, options, image) : std::nullopt;
+    if (!replies) {
+        const std::string line = fmt::format(
+            "GET {} was not answered on trial: whether random values repeat is not known", options.warmup_path);
+        if (options.strict_unique)
+            throw UserError(
+                ExitCode::failure,
+                fmt::format("{}: --strict-unique: {}; name a path that it answers by --warmup-path", name, line));
+        return {line};
+    }
+    const auto& [first, second, third, fourth] = *replies;
+    if (first == second)
+        return {};
+    const auto repeats = unique::find_repeats(first, second, {third, fourth});
+    if (repeats.empty())
+        return {};
+    std::vector<std::string> lines;
+    for (const unique::Repeat& repeat : repeats) {
+        lines.push_back(fmt::format("every request to {} answers \"{}\" in {}", options.warmup_path,
+                                    printed(repeat.value), repeat.where));
+        note_line(fmt::format("{}: {}: its random generator was seeded before the snapshot", name, lines.back()));
+    }
+    const std::string advice =
+        "seed it in each request, use getrandom(2), or mark its state as an entropy region (docs/UNIQUENESS.md)";
+    if (options.strict_unique)
+        throw UserError(
+            ExitCode::failure,
+            fmt::format("{}: --strict-unique: random values would repeat in every request; {}", name, advice));
+    note_line(fmt::format("{}: {}", name, advice));
+    return lines;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,103 @@
+#include "src/capture/warm_up.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/capture/synthetic_request.hpp"
+#include "src/event_loop/overrun.hpp"
+#include "src/setup/boot.hpp"
+#include "src/setup/report.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+
+constexpr std::uint64_t kShortLivedSeconds = 2;
+// V8 collects garbage in steps, eight seconds after each other; with the React example the last is 154 s after the last
+// request.
+constexpr std::uint64_t kContinuesSeconds = 180;
+
+std::uint64_t seconds_ahead(const Options& options) {
+    return options.clock == "continues" ? kContinuesSeconds : kShortLivedSeconds;
+}
+
+void warm_up_before(Booted& booted, const Options& options, unsigned requests) {
+    if (requests == 0)
+        return;
+    const std::uint64_t least = warm_up(booted, options, requests);
+    booted.warm_ns = booted.warm_ns == 0 ? least : std::min(least, booted.warm_ns);
+}
+
+} // namespace
+
+std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests) {
+    std::uint64_t least = 0;
+    for (unsigned i = 0; i < requests; ++i) {
+        const std::uint64_t begin = thread_cpu_ns(); // not by the clock: others at work here would make it dear
+        const SyntheticReply reply = ask(*booted.machine, *booted.loop,
+                                         fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
+                                                     "kvmserver-warmup\r\nConnection: close\r\n\r\n",
+                                                     options.warmup_path),
+                                         options.limits);
+        const std::uint64_t took = thread_cpu_ns() - begin;
+        least = i == 0 ? took : std::min(least, took);
+        booted.warm_status = reply.status();
+        booted.warm_reply = reply.text;
+        if (reply.end == LoopEnd::stopped || reply.end == LoopEnd::timeout)
+            tell_refusals("warm-up", *booted.loop);
+        if (reply.end == LoopEnd::stopped)
+            throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
+                                                   options.warmup_path + ": " + booted.loop->stop().report);
+        if (reply.end == LoopEnd::timeout)
+            throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " + options.warmup_path +
+                                                       " and close: it " +
+                                                       overrun_text(booted.loop->overrun(), options.limits));
+        if (!settle(*booted.machine, *booted.loop, options.limits.boot_seconds))
+            throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
+    }
+    return least;
+}
+
+LoopEnd run_out_timers(Booted& booted, const Options& options) {
+    return run_out_timers(*booted.machine, *booted.loop, seconds_ahead(options), options.limits.boot_seconds);
+}
+
+bool prepare_for_image(Booted& booted, const Options& options, const std::string& name) {
+    // Where the clock continues: what a garbage collection by timer throws away (V8: code not used of late, and all
+    // that it has optimised), the last requests bring back. Fewer than a thousand are not enough for V8 to optimise
+    // again, but for garbage that makes it put off the next collection.
+    constexpr unsigned kManyRequests = 1000;
+    const unsigned after = options.clock != "continues"      ? 0
+                           : options.warmup >= kManyRequests ? options.warmup / 10 * 9
+                                                             : std::min(options.warmup, 2u);
+    if (!options.warmup_auto)
+        warm_up_before(booted, options, options.warmup - after);
+    booted.end = run_out_timers(booted, options);
+    if (booted.end == LoopEnd::quiescent) {
+        if (!options.warmup_auto)
+            warm_up_before(booted, options, after);
+        return true;
+    }
+    const std::string when = fmt::format(
+        "when its timers of the next {} s ran out, as they have when its image is used: a server must go on "
+        "waiting for connections",
+        seconds_ahead(options));
+    if (booted.end == LoopEnd::stopped) {
+        booted.exit_code = report_stop(name, booted.loop->stop());
+        note_line(fmt::format("{}: ended {}", name, when));
+        if (booted.exit_code == 0)
+            booted.exit_code = static_cast<int>(ExitCode::failure);
+    } else if (booted.end == LoopEnd::timeout) {
+        note_line(fmt::format("{}: did not wait for connections any more {}", name, when));
+        booted.exit_code = static_cast<int>(ExitCode::unreachable);
+    }
+    tell_refusals(name, *booted.loop);
+    booted.machine.reset();
+    return false;
+}
+
+} // namespace kvmserver

@@ -1,0 +1,80 @@
+// What counts against a program's time limits.
+#include <algorithm>
+
+#include "src/event_loop/event_loop.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+namespace {
+constexpr std::uint64_t kForever = ~std::uint64_t{0};
+// On a host that has less for it than a third of a CPU, an endless loop in a request is ended all the same.
+constexpr unsigned kLeastShare = 3;
+} // namespace
+
+void EventLoop::moved(std::size_t bytes) {
+    moved_ += bytes;
+    spent_.restart(host_mono_ns());
+}
+
+// A client that has had an answer and sends something again begins a new request on its connection, or a message of a
+// WebSocket.
+void EventLoop::heard(Client& c) {
+    if (c.answered)
+        request_begin_ns_ = host_mono_ns();
+    c.answered = false;
+    c.asked = true;
+}
+
+// A boot has all the time that a busy host needs for it.
+std::uint64_t EventLoop::spent(std::uint64_t now_ns) {
+    return spent_.in_all(now_ns, until_.all_waits_count ? 0 : kLeastShare);
+}
+
+std::uint64_t EventLoop::end_of_request() const {
+    return until_.total_ns ? request_begin_ns_ + until_.total_ns : kForever;
+}
+
+bool EventLoop::over_limit(std::uint64_t now_ns) {
+    if (now_ns >= end_of_request())
+        overrun_ = Overrun::total;
+    else if (until_.limit_ns && spent(now_ns) >= until_.limit_ns)
+        overrun_ = spent_.why(until_.limit_ns);
+    else
+        return false;
+    return true;
+}
+
+std::uint64_t EventLoop::limit_end(std::uint64_t now_ns, Overrun counts) {
+    std::uint64_t end = end_of_request();
+    if (until_.limit_ns && counts != Overrun::none)
+        end = std::min(end, now_ns + until_.limit_ns - std::min(until_.limit_ns, spent(now_ns)));
+    return end;
+}
+
+// A program may wait for its own timers and for whom it has asked itself. It may not wait for nothing, and a client
+// that it has answered may not keep a machine from others.
+Overrun EventLoop::what_counts(Machine& machine, const Machine::Wait& wait,
+                               const std::vector<Machine::WaitHandle>& handles) const {
+    if (until_.limit_ns == 0)
+        return Overrun::none;
+    if (until_.all_waits_count)
+        return Overrun::stuck;
+    bool idle = true;
+    for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
+        const Client& c = clients_[slot];
+        ConnView view;
+        // Who has sent the end of its side has gone, as far as anybody can tell before something is sent to it.
+        if (!c.open || c.gone || c.eof || !machine.connections().view(slot, view))
+            continue;
+        const bool answered = !c.own && !c.asked && view.want_rx;
+        idle &= view.tx_pending() > 0 || answered;
+    }
+    if (idle)
+        return Overrun::idle;
+    const bool asks_others = std::any_of(handles.begin(), handles.end(), [](const auto& h) { return h.fd >= 0; });
+    return asks_others || wait.deadline_host_ns != kForever ? Overrun::none : Overrun::stuck;
+}
+
+} // namespace kvmserver

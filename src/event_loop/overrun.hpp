@@ -1,0 +1,18 @@
+// What a time limit that was reached is called.
+#pragma once
+#include <string>
+
+#include "src/event_loop/incoming_connection.hpp"
+#include "src/event_loop/spent_time.hpp"
+#include "tinykvm/machine/state.hpp"
+
+namespace kvmserver {
+
+// "made no progress: it computed for 8 s (--max-request-time)"
+std::string overrun_text(Overrun why, const tinykvm::Limits& limits);
+
+inline request::Outcome outcome_of(Overrun why) {
+    return why == Overrun::total ? request::Outcome::over_total : request::Outcome::no_progress;
+}
+
+} // namespace kvmserver

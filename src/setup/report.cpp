@@ -1,0 +1,36 @@
+#include "src/setup/report.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "tinykvm/base/text.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+void note_line(const std::string& line) {
+    const std::string text = "kvmserver: " + printable(line) + "\n" /* names and texts of the guest may be in it */;
+    (void)!::write(STDERR_FILENO, text.data(), text.size());
+}
+
+std::string program_name(const ProgramSpec& program) {
+    const std::string& path = program.script.empty() ? program.path : program.script;
+    return path.substr(path.rfind('/') + 1);
+}
+
+int report_stop(const std::string& name, const Stop& stop) {
+    switch (stop.kind) {
+    case StopKind::exited: return stop.status;
+    case StopKind::killed: note_line(fmt::format("{}: {}", name, stop.report)); return 128 + stop.status;
+    case StopKind::no_memory: note_line(fmt::format("{}: {}; raise --max-main-memory", name, stop.report)); return 1;
+    default: note_line(fmt::format("{}: the machine broke: {}", name, stop.report)); return 1;
+    }
+}
+
+void tell_refusals(const std::string& name, const EventLoop& loop) {
+    for (const std::string& line : loop.refusals().advice())
+        note_line(fmt::format("{}: {}", name, line));
+}
+
+} // namespace kvmserver

@@ -1,0 +1,71 @@
+// For a restored machine: what its snapshot says, and what the user gave instead.
+#include <algorithm>
+#include <thread>
+
+#include "src/setup/machine_env.hpp"
+#include "src/setup/setup.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+std::unique_ptr<Setup> begin_restored() {
+    auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, {}, nullptr, {}, {}});
+    setup->probing = std::async(std::launch::async, [&kvm = setup->kvm] { kvm::host_kind(kvm); });
+    setup->pool.fill(setup->kvm, 1);
+    return setup;
+}
+
+std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineState& state,
+                                       std::unique_ptr<Setup> setup) {
+    const auto given = [&](const char* name) {
+        return std::find(options.given.begin(), options.given.end(), name) != options.given.end();
+    };
+    ProgramSpec program;
+    program.path = state.program.path;
+    program.name = state.program.path;
+    program.args = state.program.args;
+    program.cwd = state.program.cwd;
+    Permissions permissions = state.permissions;
+    if (given("allow-all") || given("allow-read") || given("allow-write") || given("allow-connect") ||
+        given("allow-listen") || given("allow-net") || given("volume")) {
+        // What is given here replaces what was saved: a snapshot may be run with fewer or more rights.
+        const std::vector<std::string> implied = permissions.implied_read;
+        permissions = options.permissions;
+        permissions.implied_read = implied;
+    }
+    permissions.always_own_folders = options.permissions.always_own_folders;
+    permissions.hidden = options.hidden;
+    Limits limits = state.limits;
+    if (given("max-request-time"))
+        limits.request_seconds = options.limits.request_seconds;
+    if (given("max-request-total"))
+        limits.request_total_seconds = options.limits.request_total_seconds;
+    if (given("no-executable-heap"))
+        limits.executable_heap = options.limits.executable_heap;
+    if (given("max-main-memory"))
+        limits.memory = options.limits.memory;
+    if (given("max-address-space"))
+        limits.address_space = options.limits.address_space;
+    if (given("max-request-memory"))
+        limits.request_memory = options.limits.request_memory;
+    if (given("limit-request-memory"))
+        limits.keep_memory = options.limits.keep_memory;
+    std::vector<Granted> granted;
+    for (const Ceilings& each : options.ceilings) {
+        limits = lesser(limits, each);
+        granted.push_back(granted_by(each));
+    }
+    setup->program = std::move(program);
+    setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, limits), granted);
+    setup->env = make_env(setup->kvm, setup->policy.get(), options, limits);
+    if (!given("clock") && state.clock_continues)
+        setup->env.options.time = GuestTime::continues;
+    setup->env.pool = &setup->pool;
+    if (setup->env.kind.pvm_door && std::thread::hardware_concurrency() > std::max(1u, options.threads))
+        setup->pool.add_second(setup->kvm);
+    start_listeners(*setup, options);
+    return setup;
+}
+
+} // namespace kvmserver

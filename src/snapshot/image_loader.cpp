@@ -1,0 +1,167 @@
+#include "src/snapshot/image_loader.hpp"
+
+#include <algorithm>
+#include <system_error>
+
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver {
+namespace {
+
+// A mapping each: what is shorter is copied.
+constexpr std::uint32_t kWorthMapping = 64;
+
+std::vector<CopyName> hot_copies(const SnapshotReader& reader) {
+    std::vector<CopyName> names;
+    for (std::size_t i = 0; i < reader.chunks().size() && reader.chunks()[i].hot; ++i)
+        names.push_back(*reader.copy_name(i));
+    return names;
+}
+
+} // namespace
+
+bool worth_copies(const SnapshotReader& reader) {
+    std::uint64_t bytes = 0;
+    for (const ChunkInfo& chunk : reader.chunks())
+        bytes += chunk.raw_bytes();
+    return bytes >= PageCache::kWorthBytes && reader.copy_name(0);
+}
+
+SnapshotLoader::SnapshotLoader(SnapshotReader reader, std::shared_ptr<const PageCache> cache, tinykvm::Image& image)
+    : reader_(std::move(reader)), cache_(std::move(cache)), caches_(worth_copies(reader_) && cache_->usable()),
+      image_(image), states_(reader_.chunks().size()) {
+    while (hot_ < reader_.chunks().size() && reader_.chunks()[hot_].hot)
+        ++hot_;
+}
+
+tinykvm::UniqueFd SnapshotLoader::copy_of(std::size_t chunk) {
+    if (!caches_)
+        return {};
+    if (chunk >= hot_)
+        return cache_->find(*reader_.copy_name(chunk));
+    std::call_once(asked_, [this] { hot_copies_ = cache_->find_all(hot_copies(reader_)); });
+    return std::move(hot_copies_[chunk]);
+}
+
+std::size_t SnapshotLoader::hot_chunks_without(std::span<const tinykvm::FrameRun> frames) const {
+    std::vector<bool> needless(reader_.state().frames);
+    for (const tinykvm::FrameRun& run : frames)
+        std::fill_n(needless.begin() + run.first, run.count, true);
+    const auto needed = [&](const ChunkInfo& chunk) {
+        return std::ranges::any_of(chunk.runs, [&](const ChunkRun& run) {
+            const auto begin = needless.begin() + run.first;
+            return std::find(begin, begin + run.count, false) != begin + run.count;
+        });
+    };
+    std::size_t chunks = hot_;
+    while (chunks > 0 && !needed(reader_.chunks()[chunks - 1]))
+        --chunks;
+    return chunks;
+}
+
+std::uint32_t SnapshotLoader::end_of(std::size_t chunks) const {
+    std::uint32_t end = 0;
+    for (const ChunkInfo& chunk : reader_.chunks().first(chunks))
+        for (const ChunkRun& run : chunk.runs)
+            end = std::max(end, run.first + run.count);
+    return end;
+}
+
+bool SnapshotLoader::loaded(std::uint32_t frame) const {
+    const auto chunk = reader_.chunk_of(frame);
+    return !chunk || states_[*chunk].load(std::memory_order_acquire) == present;
+}
+
+void SnapshotLoader::load(std::uint32_t frame) {
+    if (const auto chunk = reader_.chunk_of(frame))
+        load_chunk(*chunk);
+}
+
+void SnapshotLoader::load_chunk(std::size_t chunk) {
+    std::uint8_t seen = absent;
+    if (states_[chunk].compare_exchange_strong(seen, loading, std::memory_order_acquire)) {
+        try {
+            fill(chunk);
+        } catch (...) {
+            states_[chunk].store(failed, std::memory_order_release);
+            const std::lock_guard lock(mutex_);
+            arrived_.notify_all();
+            throw;
+        }
+        states_[chunk].store(present, std::memory_order_release);
+        const std::lock_guard lock(mutex_);
+        arrived_.notify_all();
+        return;
+    }
+    if (seen == loading) {
+        std::unique_lock lock(mutex_);
+        arrived_.wait(lock, [&] { return states_[chunk].load(std::memory_order_acquire) != loading; });
+        seen = states_[chunk].load(std::memory_order_acquire);
+    }
+    if (seen == failed)
+        throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot,
+                                 reader_.path().string() + ": a part of the snapshot cannot be read; build it anew");
+}
+
+void SnapshotLoader::fill(std::size_t number) {
+    const ChunkInfo& chunk = reader_.chunks()[number];
+    tinykvm::UniqueFd copy = copy_of(number);
+    if (copy && chunk.hot)
+        ++hot_from_cache_;
+    const auto longest = std::ranges::max_element(chunk.runs, {}, &ChunkRun::count);
+    bool map = maps_ && longest->count >= kWorthMapping;
+    std::span<const std::byte> pages; // unpacked here, or still none
+    if (!copy) {
+        pages = reader_.unpack(number);
+        if (map)
+            copy = cache_->keep(*reader_.copy_name(number), pages);
+    }
+    map = map && copy;
+    const auto put = [&](const ChunkRun& run) {
+        const std::uint64_t at = std::uint64_t{run.page} * tinykvm::kPageSize;
+        if (pages.empty() && image_.fill(run.first, run.count, copy.get(), at))
+            return;
+        if (pages.empty())
+            pages = reader_.unpack(number);
+        image_.fill(run.first, pages.subspan(at, std::size_t{run.count} * tinykvm::kPageSize));
+    };
+    for (const ChunkRun& run : chunk.runs)
+        if (!map || &run != &*longest)
+            put(run);
+    if (!map)
+        return;
+    try {
+        image_.add_part(
+            {std::move(copy), std::uint64_t{longest->page} * tinykvm::kPageSize, longest->first, longest->count});
+    } catch (const std::system_error&) {
+        // No more mappings to be had: those that have it hold what is copied now. Its file is closed.
+        if (pages.empty())
+            pages = reader_.unpack(number);
+        put(*longest);
+    }
+}
+
+std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const PageCache& cache) {
+    std::vector<std::size_t> without;
+    const auto found = cache.find_all(hot_copies(reader));
+    for (std::size_t i = 0; i < found.size(); ++i)
+        if (!found[i])
+            without.push_back(i);
+    return without;
+}
+
+void offer_chunks(const SnapshotReader& reader, const PageCache& cache, std::span<const std::size_t> chunks,
+                  const std::function<bool()>& go_on) {
+    for (const std::size_t chunk : chunks) {
+        if (!go_on())
+            return;
+        cache.offer(*reader.copy_name(chunk), reader.unpack(chunk));
+    }
+}
+
+void SnapshotLoader::load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop) {
+    for (std::size_t chunk = first; chunk < last && !stop.load(std::memory_order_relaxed); ++chunk)
+        load_chunk(chunk);
+}
+
+} // namespace kvmserver
