@@ -48,7 +48,7 @@ ALSO = {
     "src/snapshot/facts.hpp": ["src/daemon", "src/admin"],  # plain values that are known of a snapshot
     "src/snapshot/json_text.hpp": ["src/admin"],  # JSON in bounded memory
     "tinykvm/linux/permissions.hpp": ["src/daemon", "src/jail"],  # of these
-    "src/store/tenant.hpp": ["src/ceilings"],  # whose a function is, by its name
+    "src/store/functions/tenant.hpp": ["src/ceilings"],  # whose a function is, by its name
     "tinykvm/guest/embed.hpp": ["tinykvm/machine"],
     "tinykvm/base/chacha20.hpp": ["tinykvm/guest"],
     "include/kvmserver/entropy.h": ["src/unique"],  # for programs

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "src/store/errors.hpp"
-#include "src/store/stored_snapshot.hpp"
-#include "src/store/tenant.hpp"
+#include "src/store/functions/tenant.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 
 namespace kvmserver::admin {
 namespace {

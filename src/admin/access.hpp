@@ -5,8 +5,8 @@
 #include <set>
 
 #include "src/admin/call.hpp"
-#include "src/store/hold.hpp"
-#include "src/store/uploads.hpp"
+#include "src/store/files/hold.hpp"
+#include "src/store/snapshots/uploads.hpp"
 
 namespace kvmserver::admin {
 

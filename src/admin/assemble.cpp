@@ -11,8 +11,8 @@
 
 #include "src/admin/access.hpp"
 #include "src/ops/delta.hpp"
-#include "src/store/chunk_files.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/snapshots/chunk_files.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/base/write.hpp"
 

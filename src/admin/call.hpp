@@ -9,7 +9,7 @@
 
 #include "src/admin/api.hpp"
 #include "src/admin/problem.hpp"
-#include "src/store/functions.hpp"
+#include "src/store/functions/functions.hpp"
 
 namespace kvmserver::admin {
 

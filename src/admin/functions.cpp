@@ -11,7 +11,7 @@
 #include "src/ops/json.hpp"
 #include "src/ops/manifest.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/secrets.hpp"
+#include "src/store/functions/secrets.hpp"
 
 namespace kvmserver::admin {
 namespace {

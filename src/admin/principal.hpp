@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/store/tokens.hpp"
+#include "src/store/functions/tokens.hpp"
 
 namespace kvmserver::admin {
 

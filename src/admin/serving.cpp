@@ -7,8 +7,8 @@
 #include "src/admin/metrics_text.hpp"
 #include "src/daemon/control.hpp"
 #include "src/http/fields.hpp"
-#include "src/store/database.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/index/database.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {

@@ -11,8 +11,8 @@
 #include "src/snapshot/facts.hpp"
 #include "src/snapshot/json_text.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/importer.hpp"
-#include "src/store/stored_snapshot.hpp"
+#include "src/store/snapshots/importer.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "src/store/hold.hpp"
+#include "src/store/files/hold.hpp"
 
 namespace kvmserver::admin {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/store/tokens.hpp"
+#include "src/store/functions/tokens.hpp"
 
 namespace kvmserver::admin {
 

@@ -7,8 +7,8 @@
 #include "src/daemon/function_settings.hpp"
 #include "src/ops/manifest.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/secrets.hpp"
-#include "src/store/tenant.hpp"
+#include "src/store/functions/secrets.hpp"
+#include "src/store/functions/tenant.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "src/admin/principal.hpp"
-#include "src/store/uploads.hpp"
+#include "src/store/snapshots/uploads.hpp"
 
 namespace kvmserver::admin {
 

@@ -1,5 +1,5 @@
 // /v1/uploads: bytes that arrive in parts, over connections that break.
-#include "src/store/uploads.hpp"
+#include "src/store/snapshots/uploads.hpp"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include "src/common/time_text.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/secrets.hpp"
+#include "src/store/functions/secrets.hpp"
 
 namespace kvmserver::admin {
 namespace {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "src/store/tenant.hpp"
+#include "src/store/functions/tenant.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/base/unique_fd.hpp"

@@ -13,7 +13,7 @@
 #include "src/cli/platform/platform.hpp"
 #include "src/ops/reference.hpp"
 #include "src/snapshot/reader.hpp"
-#include "src/store/stored_snapshot.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
 

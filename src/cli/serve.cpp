@@ -17,7 +17,7 @@
 #include "src/daemon/function_process.hpp"
 #include "src/event_loop/listeners.hpp"
 #include "src/snapshot/folder_cache.hpp"
-#include "src/store/gc.hpp"
+#include "src/store/snapshots/gc.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

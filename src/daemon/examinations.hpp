@@ -13,7 +13,7 @@
 
 #include "src/common/digest.hpp"
 #include "src/daemon/examiner_process.hpp"
-#include "src/store/stored_snapshot.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {

@@ -7,7 +7,7 @@
 
 #include "src/jail/walls.hpp"
 #include "src/snapshot/facts.hpp"
-#include "src/store/stored_snapshot.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 
 namespace kvmserver::daemon {
 

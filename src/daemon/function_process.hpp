@@ -11,7 +11,7 @@
 #include "src/daemon/control_groups.hpp"
 #include "src/jail/plan.hpp"
 #include "src/link/machine_link.hpp"
-#include "src/store/stored_snapshot.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {

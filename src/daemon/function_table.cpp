@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "src/store/secrets.hpp"
+#include "src/store/functions/secrets.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {

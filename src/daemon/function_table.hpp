@@ -10,7 +10,7 @@
 #include "src/ceilings/file.hpp"
 #include "src/daemon/routing.hpp"
 #include "src/daemon/worker_pool.hpp"
-#include "src/store/functions.hpp"
+#include "src/store/functions/functions.hpp"
 #include "tinykvm/base/shared_value.hpp"
 
 namespace kvmserver::daemon {

@@ -13,7 +13,7 @@
 #include "src/daemon/cache_service.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/link/machine_link.hpp"
-#include "src/store/stored_snapshot.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/base/stream_pair.hpp"
 
 namespace kvmserver::daemon {

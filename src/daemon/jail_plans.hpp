@@ -8,7 +8,7 @@
 #include "src/daemon/control_groups.hpp"
 #include "src/daemon/examinations.hpp"
 #include "src/jail/plan.hpp"
-#include "src/store/stored_snapshot.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 
 namespace kvmserver::daemon {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "src/link/machine_link.hpp"
-#include "src/store/stored_snapshot.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 
 namespace kvmserver::daemon {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/store/functions.hpp"
+#include "src/store/functions/functions.hpp"
 
 namespace kvmserver::daemon {
 

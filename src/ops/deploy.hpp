@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/store/functions.hpp"
+#include "src/store/functions/functions.hpp"
 
 namespace kvmserver::ops {
 

@@ -7,7 +7,7 @@
 
 #include "src/snapshot/format.hpp"
 #include "src/snapshot/reader.hpp"
-#include "src/store/importer.hpp"
+#include "src/store/snapshots/importer.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "src/store/functions.hpp"
-#include "src/store/gc.hpp"
+#include "src/store/functions/functions.hpp"
+#include "src/store/functions/tokens.hpp"
 #include "src/store/report.hpp"
-#include "src/store/tokens.hpp"
-#include "src/store/verify.hpp"
+#include "src/store/snapshots/gc.hpp"
+#include "src/store/snapshots/verify.hpp"
 
 namespace kvmserver::ops {
 

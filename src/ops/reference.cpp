@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "src/store/errors.hpp"
-#include "src/store/functions.hpp"
+#include "src/store/functions/functions.hpp"
 
 namespace kvmserver::ops {
 namespace {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "src/store/errors.hpp"
-#include "src/store/index_file.hpp"
-#include "src/store/rebuild.hpp"
+#include "src/store/index/index_file.hpp"
+#include "src/store/index/rebuild.hpp"
 
 namespace kvmserver::store {
 

@@ -16,11 +16,11 @@
 #include <string>
 #include <vector>
 
-#include "src/store/database.hpp"
-#include "src/store/file_layer.hpp"
-#include "src/store/folder.hpp"
-#include "src/store/lock.hpp"
-#include "src/store/migrations.hpp"
+#include "src/store/files/file_layer.hpp"
+#include "src/store/files/folder.hpp"
+#include "src/store/files/lock.hpp"
+#include "src/store/index/database.hpp"
+#include "src/store/index/migrations.hpp"
 #include "src/store/report.hpp"
 
 namespace kvmserver::store {

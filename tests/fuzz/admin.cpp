@@ -11,7 +11,7 @@
 
 #include "src/daemon/function_settings.hpp"
 #include "src/ops/manifest.hpp"
-#include "src/store/record.hpp"
+#include "src/store/files/record.hpp"
 #include "tests/fuzz/support.hpp"
 #include "tests/unit/admin/world.hpp"
 #include "tinykvm/base/error.hpp"

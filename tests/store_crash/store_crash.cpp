@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "src/store/errors.hpp"
-#include "src/store/functions.hpp"
-#include "src/store/gc.hpp"
-#include "src/store/importer.hpp"
-#include "src/store/stored_snapshot.hpp"
-#include "src/store/uploads.hpp"
-#include "src/store/verify.hpp"
+#include "src/store/functions/functions.hpp"
+#include "src/store/snapshots/gc.hpp"
+#include "src/store/snapshots/importer.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
+#include "src/store/snapshots/uploads.hpp"
+#include "src/store/snapshots/verify.hpp"
 
 using namespace kvmserver;
 using namespace kvmserver::store;

@@ -8,7 +8,7 @@
 #include "src/cli/init/templates.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
-#include "src/store/names.hpp"
+#include "src/store/functions/names.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

@@ -15,7 +15,7 @@
 #include "src/daemon/health.hpp"
 #include "src/ops/import.hpp"
 #include "src/ops/reference.hpp"
-#include "src/store/stored_snapshot.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::platform {

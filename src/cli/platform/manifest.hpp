@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/store/names.hpp"
+#include "src/store/functions/names.hpp"
 
 namespace kvmserver::cli::platform {
 

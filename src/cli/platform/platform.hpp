@@ -15,7 +15,7 @@
 #include "src/cli/platform/connection.hpp"
 #include "src/jail/walls.hpp"
 #include "src/ops/json.hpp"
-#include "src/store/functions.hpp"
+#include "src/store/functions/functions.hpp"
 #include "src/store/store.hpp"
 
 namespace kvmserver::cli {

@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "src/store/tokens.hpp"
-#include "src/store/uploads.hpp"
+#include "src/store/functions/tokens.hpp"
+#include "src/store/snapshots/uploads.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/admin/world.hpp"
 

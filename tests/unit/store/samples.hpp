@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "src/store/errors.hpp"
-#include "src/store/file_layer.hpp"
-#include "src/store/functions.hpp"
-#include "src/store/gc.hpp"
-#include "src/store/importer.hpp"
-#include "src/store/secrets.hpp"
+#include "src/store/files/file_layer.hpp"
+#include "src/store/functions/functions.hpp"
+#include "src/store/functions/secrets.hpp"
+#include "src/store/functions/tokens.hpp"
+#include "src/store/snapshots/gc.hpp"
+#include "src/store/snapshots/importer.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
+#include "src/store/snapshots/uploads.hpp"
+#include "src/store/snapshots/verify.hpp"
 #include "src/store/store.hpp"
-#include "src/store/stored_snapshot.hpp"
-#include "src/store/tokens.hpp"
-#include "src/store/uploads.hpp"
-#include "src/store/verify.hpp"
 
 namespace kvmserver::store::test {
 

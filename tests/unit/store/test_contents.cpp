@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "src/store/chunk_files.hpp"
+#include "src/store/snapshots/chunk_files.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 #include "tinykvm/base/read.hpp"

@@ -3,7 +3,7 @@
 #include "tests/unit/store/samples.hpp"
 
 #include "src/store/clock.hpp"
-#include "src/store/names.hpp"
+#include "src/store/functions/names.hpp"
 
 using namespace kvmserver;
 using namespace kvmserver::store;

@@ -6,9 +6,9 @@
 #include <functional>
 #include <random>
 
-#include "src/store/chunk_files.hpp"
-#include "src/store/record.hpp"
-#include "src/store/tokens.hpp"
+#include "src/store/files/record.hpp"
+#include "src/store/functions/tokens.hpp"
+#include "src/store/snapshots/chunk_files.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 

@@ -1,11 +1,11 @@
 // What is a tenant's, by its prefix and by what is granted to it.
-#include "src/store/tenant.hpp"
+#include "src/store/functions/tenant.hpp"
 
-#include "src/store/importer.hpp"
-#include "src/store/secrets.hpp"
-#include "src/store/tokens.hpp"
-#include "src/store/uploads.hpp"
-#include "src/store/verify.hpp"
+#include "src/store/functions/secrets.hpp"
+#include "src/store/functions/tokens.hpp"
+#include "src/store/snapshots/importer.hpp"
+#include "src/store/snapshots/uploads.hpp"
+#include "src/store/snapshots/verify.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 

@@ -1,0 +1,82 @@
+// All that the store knows of a function and of its versions: as rows and as records.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/common/digest.hpp"
+#include "src/store/functions/names.hpp"
+#include "src/store/index/database.hpp"
+
+namespace kvmserver::store {
+
+enum class VersionState { pending, ready, failed };
+const char* name_of(VersionState state);
+
+struct Live { // a version that gets requests
+    std::uint64_t version = 0;
+    unsigned percent = 0;
+    bool operator==(const Live&) const = default;
+};
+
+struct SecretValue {
+    std::string value;
+    std::int64_t changed = 0;
+    bool operator==(const SecretValue&) const = default;
+};
+
+struct FunctionRecord {
+    std::int64_t id = 0;
+    std::string name;
+    std::uint64_t revision = 0, last_version = 0;
+    std::int64_t created = 0, changed = 0;
+    std::string tag = "0";  // random; "0": made before there was one
+    std::vector<Live> live; // by version
+    std::vector<Route> routes;
+    std::map<std::string, std::string> env;
+    std::map<std::string, SecretValue> secrets;
+    bool operator==(const FunctionRecord&) const = default;
+    // Changes with every change of the function; another function of the same name never has it.
+    std::string etag() const;
+    void check() const; // throws BadValue for what no function can be
+};
+
+struct VersionRecord {
+    std::int64_t function = 0; // its id
+    std::string name;          // the function's
+    std::uint64_t number = 0;
+    Digest snapshot;
+    std::string manifest; // JSON
+    std::int64_t created = 0;
+    VersionState state = VersionState::ready;
+    std::string tenant;   // the prefix of the token by which it was deployed; "": the operator's
+    std::string ceilings; // JSON: those of who deployed it; "": none
+    bool operator==(const VersionRecord&) const = default;
+    void check() const;
+};
+
+void check_traffic(const std::vector<Live>& live); // none, or 100 percent in all
+
+std::string function_folder(std::string_view name);
+std::string function_record_path(std::string_view name);
+std::string version_record_path(std::string_view name, std::uint64_t number);
+std::string to_record(const FunctionRecord& function);
+std::string to_record(const VersionRecord& version);
+FunctionRecord function_from_record(std::string_view file); // throws RecordError
+VersionRecord version_from_record(std::string_view file);   // throws RecordError
+
+std::int64_t function_id(const Database& database, std::string_view name); // throws NotFound
+FunctionRecord load_function(const Database& database, std::int64_t id);   // throws IndexDamaged
+VersionRecord load_version(const Database& database, std::int64_t function,
+                           std::uint64_t number); // throws NotFound
+std::vector<std::uint64_t> version_numbers(const Database& database, std::int64_t function);
+
+// Within a transaction. What is named must be there already (version: function and snapshot; live: versions).
+void insert_function_row(Database& database, const FunctionRecord& function);
+void insert_function_details(Database& database,
+                             const FunctionRecord& function); // traffic, routes, env, secrets
+void insert_version(Database& database, const VersionRecord& version);
+
+} // namespace kvmserver::store

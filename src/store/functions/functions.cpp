@@ -1,0 +1,148 @@
+// What changes functions; function_read.cpp has what only looks.
+#include "src/store/functions/functions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/store/clock.hpp"
+#include "src/store/errors.hpp"
+#include "tinykvm/base/text.hpp"
+
+namespace kvmserver::store {
+
+namespace {
+
+std::uint64_t next_version(FunctionChange& change) {
+    auto& database = change.database();
+    database.prepare("UPDATE function SET last_version = last_version + 1 WHERE id = ?").bind(change.id()).run();
+    auto number = database.prepare("SELECT last_version FROM function WHERE id = ?");
+    number.bind(change.id()).step();
+    return number.natural(0);
+}
+
+void replace_env(FunctionChange& change, const std::map<std::string, std::string>& env) {
+    change.database().prepare("DELETE FROM env WHERE function = ?").bind(change.id()).run();
+    auto insert = change.database().prepare("INSERT INTO env (function, name, value) VALUES (?, ?, ?)");
+    for (const auto& [name, value] : env) {
+        check_variable_name(name);
+        check_variable_value(name, value);
+        insert.bind(change.id()).bind(name).bind(value).run();
+    }
+}
+
+} // namespace
+
+DeployResult Functions::deploy(const DeployRequest& request) {
+    check_manifest(request.manifest);
+    FunctionChange change(store_, request.function, request.if_match, FunctionChange::Missing::make);
+    DeployResult result;
+    result.before = load_function(change.database(), change.id()).live;
+    result.version = next_version(change);
+    change.add({change.id(), request.function, result.version, request.snapshot, request.manifest, now_ms(),
+                request.state, request.tenant, request.ceilings});
+    if (request.routes)
+        change.take_routes(*request.routes);
+    if (request.env)
+        replace_env(change, *request.env);
+    if (request.activate)
+        change.set_traffic({{result.version, 100}});
+    const FunctionRecord now = change.commit();
+    result.live = now.live;
+    result.etag = now.etag();
+    return result;
+}
+
+void Functions::set_state(const std::string& name, std::uint64_t version, VersionState state, const IfMatch& if_match) {
+    FunctionChange change(store_, name, if_match);
+    VersionRecord record = load_version(change.database(), change.id(), version);
+    const auto live = load_function(change.database(), change.id()).live;
+    const bool is_live =
+        std::any_of(live.begin(), live.end(), [&](const Live& part) { return part.version == version; });
+    if (is_live && state != VersionState::ready)
+        throw Conflict(fmt::format("{} v{} is live: move its traffic to another version first", name, version));
+    record.state = state;
+    change.replace(record);
+    change.commit();
+}
+
+Functions::Switched Functions::set_traffic(const std::string& name, const std::vector<Live>& live,
+                                           const IfMatch& if_match) {
+    FunctionChange change(store_, name, if_match);
+    Switched switched;
+    switched.before = load_function(change.database(), change.id()).live;
+    change.set_traffic(live);
+    const FunctionRecord now = change.commit();
+    switched.live = now.live;
+    switched.etag = now.etag();
+    return switched;
+}
+
+Functions::Switched Functions::rollback(const std::string& name, std::optional<std::uint64_t> version,
+                                        const IfMatch& if_match) {
+    FunctionChange change(store_, name, if_match);
+    Switched switched;
+    switched.before = load_function(change.database(), change.id()).live;
+    if (!version) {
+        const auto most = std::max_element(switched.before.begin(), switched.before.end(),
+                                           [](const Live& a, const Live& b) { return a.percent <= b.percent; });
+        if (most == switched.before.end())
+            throw Conflict(fmt::format("{} has no live version to roll back from: name the version", name));
+        auto older = change.database().prepare(
+            "SELECT max(number) FROM version WHERE function = ? AND number < ? AND state = 'ready'");
+        older.bind(change.id()).bind(most->version).step();
+        if (older.is_null(0))
+            throw NotFound(
+                fmt::format("{} has no ready version before v{}: `kvmserver versions {}` shows those that there are",
+                            name, most->version, name));
+        version = older.natural(0);
+    }
+    change.set_traffic({{*version, 100}});
+    const FunctionRecord now = change.commit();
+    switched.live = now.live;
+    switched.etag = now.etag();
+    return switched;
+}
+
+std::string Functions::set_routes(const std::string& name, const std::vector<Route>& routes, const IfMatch& if_match) {
+    FunctionChange change(store_, name, if_match);
+    change.take_routes(routes);
+    return change.commit().etag();
+}
+
+std::string Functions::set_env(const std::string& name, const std::string& variable,
+                               const std::optional<std::string>& value, const IfMatch& if_match) {
+    check_variable_name(variable);
+    if (value)
+        check_variable_value(variable, *value);
+    FunctionChange change(store_, name, if_match);
+    change.database().prepare("DELETE FROM env WHERE function = ? AND name = ?").bind(change.id()).bind(variable).run();
+    if (!value && change.database().changes() == 0)
+        throw NotFound(fmt::format("{} has no value {}: `kvmserver env list {}` shows those that there are", name,
+                                   variable, name));
+    if (value)
+        change.database()
+            .prepare("INSERT INTO env (function, name, value) VALUES (?, ?, ?)")
+            .bind(change.id())
+            .bind(variable)
+            .bind(*value)
+            .run();
+    return change.commit().etag();
+}
+
+void Functions::remove(const std::string& name, const IfMatch& if_match) {
+    FunctionChange change(store_, name, if_match);
+    change.commit_removal();
+}
+
+void Functions::remove_version(const std::string& name, std::uint64_t version, const IfMatch& if_match) {
+    FunctionChange change(store_, name, if_match);
+    load_version(change.database(), change.id(), version); // throws NotFound
+    for (const Live& part : load_function(change.database(), change.id()).live)
+        if (part.version == version)
+            throw Conflict(fmt::format("{} v{} is live: move its traffic to another version first", name, version));
+    change.remove(version);
+    change.commit();
+}
+
+} // namespace kvmserver::store

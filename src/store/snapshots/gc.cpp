@@ -1,0 +1,132 @@
+#include "src/store/snapshots/gc.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "src/store/functions/function_record.hpp"
+#include "src/store/snapshots/chunk_files.hpp"
+#include "src/store/snapshots/pin.hpp"
+#include "src/store/snapshots/snapshot_record.hpp"
+#include "src/store/snapshots/sweep.hpp"
+
+namespace kvmserver::store {
+
+namespace {
+
+// What the transaction removes, and the files that go with it.
+struct Plan {
+    GcResult result;
+    std::vector<std::string> records;
+    std::set<std::string> folders;
+    std::vector<Digest> chunks;
+};
+
+// Nothing: as many as the manifest of each function's newest version says (a comparison with NULL, or with
+// what is no number, removes none).
+void drop_versions(Database& database, std::optional<unsigned> keep, Plan& plan) {
+    auto old = database.prepare(
+        "SELECT v.id, f.name, v.number FROM (SELECT id, function, number, row_number() OVER newest_first AS "
+        "place, "
+        "first_value(manifest) OVER newest_first AS newest FROM version "
+        "WINDOW newest_first AS (PARTITION BY function ORDER BY number DESC)) v "
+        "JOIN function f ON f.id = v.function "
+        "WHERE v.place > CASE WHEN ?1 >= 0 THEN ?1 ELSE json_extract(v.newest, '$.function.versions.keep') "
+        "END "
+        "AND NOT EXISTS (SELECT 1 FROM traffic t WHERE t.function = v.function AND t.number = v.number)");
+    std::vector<std::int64_t> ids;
+    for (old.bind(keep ? std::int64_t{*keep} : std::int64_t{-1}); old.step();) {
+        ids.push_back(old.integer(0));
+        plan.records.push_back(version_record_path(old.text(1), old.natural(2)));
+        plan.folders.insert(function_folder(old.text(1)));
+        plan.result.lines.push_back(fmt::format("{} v{}", old.text(1), old.natural(2)));
+    }
+    auto drop = database.prepare("DELETE FROM version WHERE id = ?");
+    for (const std::int64_t id : ids)
+        drop.bind(id).run();
+    plan.result.versions = ids.size();
+}
+
+void drop_snapshots(Database& database, const Marks& marks, Plan& plan) {
+    auto unnamed = database.prepare("SELECT s.id, s.digest FROM snapshot s WHERE NOT EXISTS "
+                                    "(SELECT 1 FROM version v WHERE v.snapshot = s.id)");
+    std::vector<std::int64_t> ids;
+    while (unnamed.step()) {
+        const Digest digest = unnamed.digest(1);
+        if (std::binary_search(marks.snapshots.begin(), marks.snapshots.end(), digest))
+            continue;
+        ids.push_back(unnamed.integer(0));
+        plan.result.lines.push_back("snapshot " + digest.hex());
+    }
+    auto drop = database.prepare("DELETE FROM snapshot WHERE id = ?");
+    for (const std::int64_t id : ids)
+        drop.bind(id).run();
+    plan.result.snapshots = ids.size();
+    database.execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM piece WHERE piece.chunk = chunk.id)");
+}
+
+// Records of snapshots that have no row (any more).
+void plan_records(const Folder& folder, const Database& database, Plan& plan) {
+    std::set<std::string> named;
+    auto rows = database.prepare("SELECT digest FROM snapshot");
+    while (rows.step())
+        named.insert(snapshot_record_path(rows.digest(0)));
+    for (const std::string& file : folder.list(kSnapshots)) {
+        const std::string path = fmt::format("{}/{}", kSnapshots, file);
+        if (named.contains(path) || !Digest::from_hex(file.substr(0, 64)))
+            continue;
+        plan.records.push_back(path);
+        plan.folders.insert(kSnapshots);
+    }
+}
+
+} // namespace
+
+GcResult gc(Store& store, const GcOptions& options) {
+    Plan plan;
+    Folder& folder = store.folder();
+    {
+        const FileLock sweeping = store.sweeping();
+        const Marks marks = read_marks(folder, sweeping);
+        auto index = store.index();
+        Transaction transaction(*index);
+        const Rubbish leftovers = find_leftovers(folder, *index, marks);
+        plan.result.leftovers = leftovers.paths.size();
+        plan.result.bytes += leftovers.bytes;
+        drop_versions(*index, options.keep_versions, plan);
+        drop_snapshots(*index, marks, plan);
+        plan_records(folder, *index, plan);
+        plan.chunks = chunk_files_but(folder, known_chunks(*index));
+        if (options.dry_run) {
+            for (const Digest& digest : plan.chunks)
+                plan.result.bytes += folder.size_of(chunk_path(digest)).value_or(0);
+            plan.result.chunks = plan.chunks.size();
+            return plan.result;
+        }
+        // Records before rows: a record that stayed behind would look like a row that was lost.
+        for (const std::string& path : plan.records)
+            folder.remove(path);
+        for (const std::string& path : plan.folders)
+            folder.sync_folder(path);
+        transaction.commit();
+        remove(folder, leftovers);
+    }
+    const Removed removed = remove_chunks(store, plan.chunks);
+    plan.result.chunks = removed.chunks;
+    plan.result.bytes += removed.bytes;
+    return plan.result;
+}
+
+std::size_t remove_leftovers(Store& store) {
+    constexpr int kPatienceMs = 1000;
+    const auto sweeping = FileLock::exclusive_within(store.folder(), kSweepLock, kPatienceMs);
+    if (!sweeping)
+        return 0; // somebody deploys, or sweeps already: the next start, or gc, will do
+    const Marks marks = read_marks(store.folder(), *sweeping);
+    const Rubbish leftovers = find_leftovers(store.folder(), *store.index(), marks);
+    remove(store.folder(), leftovers);
+    return leftovers.paths.size();
+}
+
+} // namespace kvmserver::store

@@ -1,0 +1,184 @@
+#include "src/store/snapshots/importer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/common/random_hex.hpp"
+#include "src/store/clock.hpp"
+#include "src/store/errors.hpp"
+#include "src/store/snapshots/chunk_files.hpp"
+#include "tinykvm/base/read.hpp"
+
+namespace kvmserver::store {
+
+namespace {
+
+constexpr std::size_t kBlock = 256 << 10;
+
+using Take = std::function<void(std::span<const std::byte>)>;
+
+// Cheaper than a digest: whether the file has exactly these bytes.
+bool holds(const Folder& folder, const std::string& path, const std::function<void(const Take&)>& read) {
+    const auto file = folder.open_read(path);
+    bool same = static_cast<bool>(file);
+    std::uint64_t at = 0;
+    std::vector<std::byte> there;
+    if (same)
+        read([&](std::span<const std::byte> bytes) {
+            there.resize(bytes.size());
+            same = same && tinykvm::read_at(file.get(), at, there, "read " + folder.full(path)) == bytes.size() &&
+                   std::equal(bytes.begin(), bytes.end(), there.begin());
+            at += bytes.size();
+        });
+    return same;
+}
+
+UserError changed(const std::string& name) {
+    return UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", name));
+}
+
+} // namespace
+
+Importer::Importer(Store& store, std::optional<std::set<Digest>> reach)
+    : store_(store), reach_(std::move(reach)), id_(random_hex(8)), own_folder_(fmt::format("{}/{}", kTmp, id_)) {
+    const FileLock naming = store_.naming(); // gc removes what is in tmp/ and has no living owner
+    mark_.emplace(store_.shared_folder(), import_mark(id_), naming);
+    store_.folder().make_folder(own_folder_);
+}
+
+Importer::~Importer() {
+    try {
+        store_.folder().remove_tree(own_folder_);
+    } catch (...) { // gc removes it
+    }
+}
+
+std::string Importer::own_path(const Digest& digest) const { return fmt::format("{}/{}", own_folder_, digest.hex()); }
+
+void Importer::put(std::span<const std::byte> piece) {
+    put(piece.size(), [piece](const Take& take) { take(piece); });
+}
+
+void Importer::put_part(int file, std::uint64_t offset, std::uint64_t length, const std::string& name) {
+    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBlock)));
+    put(length, [&](const Take& take) {
+        for (std::uint64_t at = 0; at < length;) {
+            const auto part =
+                std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), length - at)));
+            if (tinykvm::read_at(file, offset + at, part, "read " + name) != part.size())
+                throw changed(name);
+            take(part);
+            at += part.size();
+        }
+    });
+}
+
+// `read` is called again for each look at its bytes.
+void Importer::put(std::uint64_t length, const Read& read) {
+    if (length == 0)
+        throw BadValue("a piece of a snapshot must not be empty");
+    Sha256 sum;
+    read([&](std::span<const std::byte> bytes) {
+        sum.update(bytes);
+        sum_.update(bytes);
+    });
+    const Digest digest = sum.finish();
+    if (!own_.contains(digest)) {
+        Folder& folder = store_.folder();
+        // The link keeps the bytes, whatever a gc does to the chunk's name meanwhile.
+        const bool there = has_chunk(folder, digest, length);
+        if (there && !holds(folder, chunk_path(digest), read))
+            altered_.insert(digest); // on the disk: the good bytes take its place
+        const bool known = there && !altered_.contains(digest) && (!reach_ || reach_->contains(digest)) &&
+                           folder.link(chunk_path(digest), own_path(digest));
+        if (!known) {
+            const auto file = folder.create(own_path(digest));
+            Sha256 written;
+            std::uint64_t at = 0;
+            read([&](std::span<const std::byte> bytes) {
+                folder.write(file.get(), own_path(digest), bytes, at);
+                written.update(bytes);
+                at += bytes.size();
+            });
+            if (written.finish() != digest)
+                throw changed("the snapshot");
+            written_.insert(digest);
+            new_bytes_ += length;
+        }
+        own_[digest] = length;
+    }
+    record_.size += length;
+    record_.pieces.push_back({digest, length});
+}
+
+void Importer::put_known(const Digest& digest, std::uint64_t length) {
+    Folder& folder = store_.folder();
+    std::vector<std::byte> bytes;
+    try {
+        bytes = read_chunk(folder, digest, length);
+    } catch (const UserError&) { // missing or altered: either way its bytes are needed
+        throw MissingChunk(digest);
+    }
+    put(bytes); // writes it again should it have gone since
+}
+
+void Importer::give_names(std::set<std::string>& folders) {
+    Folder& folder = store_.folder();
+    auto index = store_.index();
+    for (const auto& [digest, length] : own_) {
+        const std::string path = chunk_folder(digest);
+        if (altered_.contains(digest) || !has_chunk(folder, digest, length)) {
+            if (folder.make_folder(path))
+                folders.insert(kChunks);
+            folder.rename(own_path(digest), chunk_path(digest));
+            folders.insert(path);
+            continue;
+        }
+        // A name that another import gave and no transaction has confirmed yet may not be on the disk.
+        auto known = index->prepare("SELECT 1 FROM chunk WHERE digest = ?");
+        if (!known.bind(digest).step()) {
+            folders.insert(path);
+            folders.insert(kChunks);
+        }
+    }
+}
+
+SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
+    if (record_.pieces.empty() || committed_)
+        throw BadValue("a snapshot must have pieces, and is committed once");
+    committed_ = true;
+    record_.digest = sum_.finish();
+    record_.created = now_ms();
+    if (announced && *announced != record_.digest)
+        throw DigestMismatch("snapshot", *announced, record_.digest);
+    Folder& folder = store_.folder();
+    for (const Digest& digest : written_) // before others can find them under their names
+        folder.sync(folder.open_write(own_path(digest)).get(), own_path(digest));
+
+    const FileLock naming = store_.naming();
+    Pin hold(store_.shared_folder(), snapshot_mark(record_.digest), naming);
+    std::set<std::string> folders;
+    give_names(folders);
+    for (const std::string& path : folders)
+        folder.sync_folder(path);
+    auto index = store_.index();
+    Transaction transaction(*index);
+    if (!has_snapshot(*index, record_.digest)) {
+        insert_snapshot(*index, record_);
+        folder.put(snapshot_record_path(record_.digest), to_record(record_));
+        folder.sync_folder(kSnapshots);
+    }
+    transaction.commit();
+    return SnapshotHold(record_.digest, std::move(hold));
+}
+
+std::vector<Digest> missing(Store& store, std::span<const ChunkRef> chunks) {
+    std::vector<Digest> lacking;
+    for (const ChunkRef& chunk : chunks)
+        if (!has_chunk(store.folder(), chunk.digest, chunk.length))
+            lacking.push_back(chunk.digest);
+    return lacking;
+}
+
+} // namespace kvmserver::store

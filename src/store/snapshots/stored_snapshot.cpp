@@ -1,0 +1,82 @@
+#include "src/store/snapshots/stored_snapshot.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/store/errors.hpp"
+#include "src/store/snapshots/chunk_files.hpp"
+#include "src/store/snapshots/snapshot_record.hpp"
+#include "tinykvm/base/read.hpp"
+#include "tinykvm/base/write.hpp"
+
+namespace kvmserver::store {
+
+namespace {
+
+SnapshotHold hold_of(Store& store, const Digest& digest) {
+    auto hold = SnapshotHold::take(store, digest);
+    if (!hold)
+        throw NotFound(fmt::format("snapshot {} is not in the store: deploy or push it first", digest.hex()));
+    return std::move(*hold);
+}
+
+} // namespace
+
+StoredSnapshot::StoredSnapshot(Store& store, const Digest& digest)
+    : folder_(store.shared_folder()), hold_(hold_of(store, digest)) {
+    auto index = store.index();
+    const Transaction same_moment(*index, Transaction::Kind::read);
+    const SnapshotRecord record = load_snapshot(*index, digest);
+    for (const ChunkRef& chunk : record.pieces) {
+        pieces_.push_back({chunk.digest, size_, chunk.length});
+        size_ += chunk.length;
+    }
+}
+
+tinykvm::UniqueFd StoredSnapshot::open_piece(std::size_t piece) const {
+    const Piece& which = pieces_.at(piece);
+    return open_chunk(*folder_, which.chunk, which.length);
+}
+
+void StoredSnapshot::read(std::uint64_t offset, std::span<std::byte> bytes) const {
+    if (offset > size_ || bytes.size() > size_ - offset)
+        throw BadValue("reading beyond the end of a snapshot");
+    auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset,
+                                  [](std::uint64_t at, const Piece& p) { return at < p.offset; }) -
+                 pieces_.begin() - 1;
+    while (!bytes.empty()) {
+        const Piece& from = pieces_[static_cast<std::size_t>(piece)];
+        const auto file = open_piece(static_cast<std::size_t>(piece++));
+        const std::uint64_t skipped = offset - from.offset;
+        const auto part =
+            bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
+        const std::string path = folder_->full(chunk_path(from.chunk));
+        if (tinykvm::read_at(file.get(), skipped, part, "read " + path) != part.size())
+            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: is cut short: deploy what needs it again", path));
+        offset += part.size();
+        bytes = bytes.subspan(part.size());
+    }
+}
+
+void StoredSnapshot::export_to(int fd) const {
+    read_all([fd](std::span<const std::byte> bytes) { tinykvm::write_all(fd, bytes, "the snapshot"); });
+}
+
+void StoredSnapshot::check() const {
+    read_all([](std::span<const std::byte>) {});
+}
+
+void StoredSnapshot::read_all(const std::function<void(std::span<const std::byte>)>& take) const {
+    Sha256 sum;
+    for (const Piece& piece : pieces_) {
+        read_chunk(*folder_, piece.chunk, piece.length, [&](std::span<const std::byte> bytes) {
+            sum.update(bytes);
+            take(bytes);
+        });
+    }
+    if (const Digest actual = sum.finish(); actual != digest())
+        throw DigestMismatch("snapshot " + digest().hex(), digest(), actual);
+}
+
+} // namespace kvmserver::store

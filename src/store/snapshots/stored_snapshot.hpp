@@ -1,0 +1,49 @@
+// Reading a snapshot in the store, in place.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/store/files/hold.hpp"
+#include "src/store/store.hpp"
+
+namespace kvmserver::store {
+
+struct Piece {
+    Digest chunk;
+    std::uint64_t offset = 0, length = 0; // in the snapshot's file
+};
+
+// The snapshot stays in the store while this lives, even when its function is deleted; it may outlive the
+// Store. To be used by any number of threads. What is wrong with the files on the disk is a UserError
+// (bad_snapshot) naming one.
+class StoredSnapshot {
+public:
+    StoredSnapshot(Store& store, const Digest& digest); // throws NotFound
+
+    const Digest& digest() const { return hold_.digest(); }
+    std::uint64_t size() const { return size_; }
+    std::span<const Piece> pieces() const& { return pieces_; }
+    std::span<const Piece> pieces() const&& = delete; // they would be gone
+    // The file that holds a piece and nothing else, for openat and pread; its length is checked, its bytes
+    // are not (a snapshot has checksums of its own). The descriptor may be kept.
+    tinykvm::UniqueFd open_piece(std::size_t piece) const;
+    // Any part of the snapshot's file. Throws BadValue beyond its end.
+    void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+    // Writes the whole file, from the offset at which `fd` stands; every byte is checked on the way.
+    void export_to(int fd) const;
+    void check() const; // every byte
+
+private:
+    void read_all(const std::function<void(std::span<const std::byte>)>& take) const;
+    std::shared_ptr<Folder> folder_;
+    SnapshotHold hold_;
+    std::uint64_t size_ = 0;
+    std::vector<Piece> pieces_;
+};
+
+} // namespace kvmserver::store
