@@ -107,7 +107,7 @@ def self_test() -> list[str]:
         ("tinykvm/kvm/vm.cpp", '"', "tinykvm/base/error.hpp"), ("tinykvm/machine/run.cpp", '"', "tinykvm/linux/policy.hpp"),
         ("tinykvm/elf/vdso/guest.cpp", '"', "tinykvm/abi/guest_kernel.hpp"), ("tinykvm/guest/time.cpp", '"', "tinykvm/abi/layout.hpp"),
         ("tinykvm/machine/machine.cpp", '"', "tinykvm/guest/embed.hpp"), ("src/runner/run.cpp", '"', "tinykvm/machine/machine.hpp"),
-        ("src/cli/run.cpp", '"', "src/setup/options.hpp"), ("tinykvm/kvm/abi.hpp", "<", "linux/kvm.h"), ("src/cli/a.cpp", "<", "vector"),
+        ("src/cli/machine/run.cpp", '"', "src/setup/options.hpp"), ("tinykvm/kvm/abi.hpp", "<", "linux/kvm.h"), ("src/cli/a.cpp", "<", "vector"),
     ]  # fmt: skip
     refused = [
         ("tinykvm/base/error.cpp", '"', "tinykvm/kvm/kvm.hpp"), ("tinykvm/linux/files.cpp", '"', "tinykvm/machine/machine.hpp"),

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "src/cli/command.hpp"
-#include "src/cli/words.hpp"
+#include "src/cli/options/words.hpp"
 
 namespace kvmserver::cli {
 

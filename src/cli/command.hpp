@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "src/cli/option_table.hpp"
-#include "src/cli/settings.hpp"
+#include "src/cli/options/option_table.hpp"
+#include "src/cli/options/settings.hpp"
 #include "src/setup/options.hpp"
 
 namespace kvmserver::cli {

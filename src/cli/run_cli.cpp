@@ -7,7 +7,7 @@
 
 #include "src/cli/app.hpp"
 #include "src/cli/command.hpp"
-#include "src/cli/words.hpp"
+#include "src/cli/options/words.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

@@ -3,11 +3,11 @@
 
 #include "src/cli/command.hpp"
 #include "src/cli/dev/dev.hpp"
-#include "src/cli/examiner_process.hpp"
-#include "src/cli/function_process.hpp"
 #include "src/cli/help/help.hpp"
 #include "src/cli/init/init.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/processes/examiner_process.hpp"
+#include "src/cli/processes/function_process.hpp"
 #include "src/cli/run_main.hpp"
 #include "src/setup/options.hpp"
 

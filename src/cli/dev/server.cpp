@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "src/cli/config_file.hpp"
+#include "src/cli/options/config_file.hpp"
 #include "src/cli/platform/child.hpp"
 #include "src/cli/platform/warmup.hpp"
 

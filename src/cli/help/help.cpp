@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "src/cli/app.hpp"
-#include "src/cli/nearest.hpp"
+#include "src/cli/help/nearest.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "tinykvm/base/error.hpp"
 

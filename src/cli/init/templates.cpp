@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "src/cli/nearest.hpp"
+#include "src/cli/help/nearest.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::init {

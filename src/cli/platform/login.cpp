@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "src/cli/nearest.hpp"
+#include "src/cli/help/nearest.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/held_signals.hpp"
 #include "src/cli/platform/platform.hpp"

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "src/cli/config_file.hpp"
-#include "src/cli/nearest.hpp"
+#include "src/cli/help/nearest.hpp"
+#include "src/cli/options/config_file.hpp"
 #include "src/daemon/function_settings.hpp"
 #include "src/store/errors.hpp"
 #include "tinykvm/base/error.hpp"

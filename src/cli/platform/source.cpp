@@ -6,8 +6,8 @@
 
 #include <cstdlib>
 
-#include "src/cli/config_file.hpp"
-#include "src/cli/option_table.hpp"
+#include "src/cli/options/config_file.hpp"
+#include "src/cli/options/option_table.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/child.hpp"
 #include "src/cli/platform/held_signals.hpp"

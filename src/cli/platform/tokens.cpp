@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "src/ceilings/file.hpp"
-#include "src/cli/nearest.hpp"
+#include "src/cli/help/nearest.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "tinykvm/base/error.hpp"

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "src/cli/config_file.hpp"
-#include "src/cli/option_table.hpp"
+#include "src/cli/options/config_file.hpp"
+#include "src/cli/options/option_table.hpp"
 
 namespace kvmserver::cli::platform {
 

@@ -1,7 +1,7 @@
 // Help, version, doctor, completion, and how failures of the actions come out.
 #include <algorithm>
 
-#include "src/cli/probe_line.hpp"
+#include "src/cli/doctor/probe_line.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/cli/harness.hpp"
 #include "tests/unit/cli/matchers.hpp"

@@ -1,5 +1,5 @@
 // kvmserver.toml and --print-config.
-#include "src/cli/config_file.hpp"
+#include "src/cli/options/config_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/cli/harness.hpp"
 #include "tests/unit/cli/matchers.hpp"

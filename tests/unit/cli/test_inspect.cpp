@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "src/cli/host_cpu.hpp"
+#include "src/cli/doctor/host_cpu.hpp"
 #include "src/snapshot/writer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/cli/harness.hpp"

@@ -1,5 +1,5 @@
-#include "src/cli/nearest.hpp"
-#include "src/cli/option_table.hpp"
+#include "src/cli/help/nearest.hpp"
+#include "src/cli/options/option_table.hpp"
 #include "tests/catch.hpp"
 
 #include <set>

@@ -1,5 +1,5 @@
 // What each option means.
-#include "src/cli/options_from.hpp"
+#include "src/cli/options/options_from.hpp"
 #include "src/cli/paths.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/cli/harness.hpp"

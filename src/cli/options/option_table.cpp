@@ -1,4 +1,4 @@
-#include "src/cli/option_table.hpp"
+#include "src/cli/options/option_table.hpp"
 
 #include <algorithm>
 

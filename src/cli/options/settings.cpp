@@ -1,4 +1,4 @@
-#include "src/cli/settings.hpp"
+#include "src/cli/options/settings.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "src/cli/inner_process.hpp"
+#include "src/cli/processes/inner_process.hpp"
 
 #include <fcntl.h>
 

@@ -1,10 +1,10 @@
-#include "src/cli/words.hpp"
+#include "src/cli/options/words.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "src/cli/nearest.hpp"
+#include "src/cli/help/nearest.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

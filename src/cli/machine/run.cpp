@@ -1,5 +1,5 @@
 // kvmserver run: boots a program and serves it, or runs it to its end.
-#include "src/cli/machine_command.hpp"
+#include "src/cli/machine/machine_command.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

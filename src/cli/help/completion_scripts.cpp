@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "src/cli/completion.hpp"
+#include "src/cli/help/completion.hpp"
 
 namespace kvmserver::cli {
 namespace {

@@ -1,11 +1,11 @@
 // kvmserver completion: a script for the shell, made from the commands' CLI11 options.
-#include "src/cli/completion.hpp"
+#include "src/cli/help/completion.hpp"
 
 #include <fmt/format.h>
 
 #include "src/cli/app.hpp"
 #include "src/cli/command.hpp"
-#include "src/cli/nearest.hpp"
+#include "src/cli/help/nearest.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

@@ -1,4 +1,4 @@
-#include "src/cli/config_file.hpp"
+#include "src/cli/options/config_file.hpp"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "src/cli/nearest.hpp"
+#include "src/cli/help/nearest.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "src/cli/config_file.hpp"
+#include "src/cli/options/config_file.hpp"
 
 namespace kvmserver::cli {
 

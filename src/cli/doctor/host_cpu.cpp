@@ -1,4 +1,4 @@
-#include "src/cli/host_cpu.hpp"
+#include "src/cli/doctor/host_cpu.hpp"
 
 #include "tinykvm/kvm/cpuid.hpp"
 #include "tinykvm/machine/restore.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "src/cli/command.hpp"
-#include "src/cli/host_cpu.hpp"
+#include "src/cli/doctor/host_cpu.hpp"
 #include "src/cli/platform/child.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/ops/reference.hpp"

@@ -1,4 +1,4 @@
-#include "src/cli/options_from.hpp"
+#include "src/cli/options/options_from.hpp"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "src/cli/nearest.hpp"
-#include "src/cli/option_table.hpp"
+#include "src/cli/help/nearest.hpp"
+#include "src/cli/options/option_table.hpp"
 #include "src/cli/paths.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/base/error.hpp"

@@ -1,8 +1,8 @@
-#include "src/cli/print_config.hpp"
+#include "src/cli/options/print_config.hpp"
 
 #include <fmt/format.h>
 
-#include "src/cli/option_table.hpp"
+#include "src/cli/options/option_table.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/text.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "src/cli/settings.hpp"
+#include "src/cli/options/settings.hpp"
 #include "src/setup/options.hpp"
 
 namespace kvmserver::cli {

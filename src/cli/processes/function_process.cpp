@@ -1,4 +1,4 @@
-#include "src/cli/function_process.hpp"
+#include "src/cli/processes/function_process.hpp"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "src/cli/inner_process.hpp"
+#include "src/cli/processes/inner_process.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

@@ -1,5 +1,5 @@
 // kvmserver snapshot: boots a program until it waits for its first connection and saves the machine.
-#include "src/cli/machine_command.hpp"
+#include "src/cli/machine/machine_command.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "src/cli/option_table.hpp"
-#include "src/cli/settings.hpp"
+#include "src/cli/options/option_table.hpp"
+#include "src/cli/options/settings.hpp"
 
 namespace kvmserver::cli {
 

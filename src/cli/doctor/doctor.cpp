@@ -4,9 +4,9 @@
 
 #include "src/cli/command.hpp"
 #include "src/cli/doctor/advice.hpp"
+#include "src/cli/doctor/probe_line.hpp"
 #include "src/cli/platform/child.hpp"
 #include "src/cli/platform/platform.hpp"
-#include "src/cli/probe_line.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/ops/child.hpp"
 #include "tinykvm/base/error.hpp"

@@ -1,4 +1,4 @@
-#include "src/cli/nearest.hpp"
+#include "src/cli/help/nearest.hpp"
 
 #include <algorithm>
 

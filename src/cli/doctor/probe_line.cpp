@@ -1,4 +1,4 @@
-#include "src/cli/probe_line.hpp"
+#include "src/cli/doctor/probe_line.hpp"
 
 #include <fmt/format.h>
 

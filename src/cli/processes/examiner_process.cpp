@@ -1,8 +1,8 @@
-#include "src/cli/examiner_process.hpp"
+#include "src/cli/processes/examiner_process.hpp"
 
 #include <optional>
 
-#include "src/cli/inner_process.hpp"
+#include "src/cli/processes/inner_process.hpp"
 #include "src/runner/examiner.hpp"
 #include "tinykvm/base/error.hpp"
 

@@ -1,5 +1,5 @@
 // kvmserver snaprun: restores a snapshot and serves it.
-#include "src/cli/machine_command.hpp"
+#include "src/cli/machine/machine_command.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

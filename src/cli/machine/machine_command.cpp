@@ -1,4 +1,4 @@
-#include "src/cli/machine_command.hpp"
+#include "src/cli/machine/machine_command.hpp"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <iterator>
 
-#include "src/cli/config_file.hpp"
-#include "src/cli/options_from.hpp"
+#include "src/cli/options/config_file.hpp"
+#include "src/cli/options/options_from.hpp"
+#include "src/cli/options/print_config.hpp"
 #include "src/cli/platform/platform.hpp"
-#include "src/cli/print_config.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
