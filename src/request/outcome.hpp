@@ -35,6 +35,9 @@ enum class Outcome : std::uint8_t {
 };
 inline constexpr unsigned kOutcomes = static_cast<unsigned>(Outcome::internal) + 1;
 
+// How the program ended its connection.
+enum class Closing : std::uint8_t { clean, reset };
+
 // The word of access logs: "ok", "refused", "timed_out", "client_slow", "client_gone", "program_failed", "stopped", or
 // the code of one that no machine had.
 std::string_view log_word(Outcome outcome);
