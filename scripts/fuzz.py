@@ -68,7 +68,7 @@ TARGETS = {
     ),
     "host_calls": Target(["tinykvm/linux"], 1024),
     "worker": Target(
-        ["src/link", *files("src/daemon", "worker_pool worker_pool_watch process_manager")],
+        ["src/protocol", *files("src/daemon", "worker_pool worker_pool_watch process_manager")],
         1024,
     ),
     "admin": Target(

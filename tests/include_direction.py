@@ -26,17 +26,17 @@ MAY_INCLUDE = {
     "src/store": ["tinykvm/base", "src/common"],  # it knows blobs, not machines
     "src/request": ["tinykvm/base"],  # how a request ended, in every mode
     "src/http": ["tinykvm/base", "src/request"],  # it knows sockets, not machines
-    "src/link": ["src/common", "src/request", "tinykvm/base"],  # between the daemon and the processes of functions
+    "src/protocol": ["src/common", "src/request", "tinykvm/base"],  # between the daemon and the processes of functions
     "src/jail": ["tinykvm/base"],  # the walls around a process
     "src/unique": ["tinykvm"],  # finds generators in a machine's memory
     "src/ceilings": ["src/common", "tinykvm", "src/snapshot"],  # what an operator grants at most
     "src/event_loop": ["tinykvm", "src/request"],  # what a machine waits for
     "src/setup": ["tinykvm", "src/ceilings", "src/jail", "src/event_loop"],  # from options to a booted program
     "src/capture": ["src/common", "tinykvm", "src/snapshot", "src/unique", "src/request", "src/event_loop", "src/setup"],  # making images
-    "src/runner": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/request", "src/http", "src/link", "src/jail", "src/unique",
+    "src/runner": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/request", "src/http", "src/protocol", "src/jail", "src/unique",
                    "src/event_loop", "src/setup", "src/capture"],  # serving from machines
     "src/ops": ["src/common", "tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
-    "src/daemon": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/link", "src/jail"],
+    "src/daemon": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/protocol", "src/jail"],
     "src/admin": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/ops", "src/daemon"],
     "src/remote": ["src/common", "tinykvm/base", "src/store", "src/ops"],
     "src/cli": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/event_loop", "src/setup", "src/capture", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote"],
@@ -44,7 +44,7 @@ MAY_INCLUDE = {
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only (tinykvm/abi), and the
 # machine also the bytes to load.
 ALSO = {
-    "src/snapshot/folder_cache.hpp": ["src/daemon", "src/link"],  # where copies of pages are; it knows nothing else of snapshots
+    "src/snapshot/folder_cache.hpp": ["src/daemon", "src/protocol"],  # where copies of pages are; it knows nothing else of snapshots
     "src/snapshot/facts.hpp": ["src/daemon", "src/admin"],  # plain values that are known of a snapshot
     "src/snapshot/json_text.hpp": ["src/admin"],  # JSON in bounded memory
     "tinykvm/linux/permissions.hpp": ["src/daemon", "src/jail"],  # of these
@@ -115,7 +115,7 @@ def self_test() -> list[str]:
         ("tinykvm/guest/time.cpp", '"', "tinykvm/base/error.hpp"), ("tinykvm/machine/run.cpp", '"', "tinykvm/guest/kernel.hpp"),
         ("src/runner/run.cpp", '"', "tinykvm/guest/embed.hpp"), ("src/snapshot/read.cpp", '"', "src/setup/options.hpp"),
         ("src/store/index.cpp", '"', "tinykvm/machine/machine.hpp"), ("src/runner/a.cpp", "<", "linux/kvm.h"),
-        ("src/daemon/daemon.cpp", '"', "src/setup/options.hpp"), ("src/link/machine_link.cpp", '"', "src/store/store.hpp"),
+        ("src/daemon/daemon.cpp", '"', "src/setup/options.hpp"), ("src/protocol/worker_messages.cpp", '"', "src/store/store.hpp"),
         ("src/http/front.cpp", '"', "tinykvm/machine/machine.hpp"), ("src/http/front.cpp", '"', "src/setup/options.hpp"),
         ("src/cli/a.cpp", '"', "tests/catch.hpp"), ("tinykvm/memory/a.cpp", '"', "tinykvm/elf/elf_file.hpp"),
     ]  # fmt: skip

@@ -35,7 +35,7 @@ void add(int epoll, std::uint64_t id, int fd) {
 
 // Closing what is not what it should be may take as long as its maker likes (a socket with SO_LINGER, a file
 // of FUSE): not here, where others wait.
-void close_elsewhere(UniqueFd socket, link::CacheRequest request) {
+void close_elsewhere(UniqueFd socket, protocol::CacheRequest request) {
     try {
         std::thread([socket = std::move(socket), request = std::move(request)] {}).detach();
     } catch (const std::system_error&) { // no thread to be had
@@ -67,14 +67,14 @@ CacheService::~CacheService() {
 UniqueFd CacheService::connect(const CacheGuest& guest) {
     if (!folder_.usable())
         return {};
-    auto [ours, theirs] = link::make_pair();
-    const int half = link::kSendBytes / 2; // Linux doubles it (socket(7))
+    auto [ours, theirs] = protocol::make_pair();
+    const int half = protocol::kSendBytes / 2; // Linux doubles it (socket(7))
     if (::setsockopt(theirs.get(), SOL_SOCKET, SO_SNDBUF, &half, sizeof half) != 0)
         throw_errno("setsockopt");
     const std::lock_guard lock(mutex_);
-    auto connection = std::make_unique<Connection>(
-        Connection{std::move(ours), guest.name, link::CacheSession(folder_.of_tenant(guest.tenant), bytes_of(guest)),
-                   link::Allowance(kMostNames, kMostNames * 1'000'000'000 / kNamesASecond, now_ns())});
+    auto connection = std::make_unique<Connection>(Connection{
+        std::move(ours), guest.name, protocol::CacheSession(folder_.of_tenant(guest.tenant), bytes_of(guest)),
+        protocol::Allowance(kMostNames, kMostNames * 1'000'000'000 / kNamesASecond, now_ns())});
     const std::uint64_t id = next_id_++;
     const int socket = connection->socket.get();
     connections_.emplace(id, std::move(connection));
@@ -88,10 +88,10 @@ UniqueFd CacheService::connect(const CacheGuest& guest) {
 }
 
 // With the mutex held.
-std::shared_ptr<link::Allowance> CacheService::bytes_of(const CacheGuest& guest) {
+std::shared_ptr<protocol::Allowance> CacheService::bytes_of(const CacheGuest& guest) {
     auto& bytes = bytes_[guest.snapshot];
     if (!bytes)
-        bytes = std::make_shared<link::Allowance>(guest.most_bytes, kRefillNs, now_ns());
+        bytes = std::make_shared<protocol::Allowance>(guest.most_bytes, kRefillNs, now_ns());
     return bytes;
 }
 
@@ -119,16 +119,16 @@ void CacheService::loop() {
 }
 
 void CacheService::serve_one(std::uint64_t id, Connection& connection) {
-    link::CacheRequest request;
-    switch (link::receive_request(connection.socket.get(), request)) {
-    case link::Came::nothing: return;
-    case link::Came::end: return forget(id, connection);
-    case link::Came::nonsense: return drop(id, connection, "says what is no request", std::move(request));
-    case link::Came::request: break;
+    protocol::CacheRequest request;
+    switch (protocol::receive_request(connection.socket.get(), request)) {
+    case protocol::Came::nothing: return;
+    case protocol::Came::end: return forget(id, connection);
+    case protocol::Came::nonsense: return drop(id, connection, "says what is no request", std::move(request));
+    case protocol::Came::request: break;
     }
     const std::uint64_t now = now_ns();
     try {
-        link::CacheSession::Outcome outcome = connection.session.handle(request, now);
+        protocol::CacheSession::Outcome outcome = connection.session.handle(request, now);
         if (!outcome.broken.empty())
             return drop(id, connection, outcome.broken, std::move(request));
         made_ += outcome.kept;
@@ -136,8 +136,8 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
             if (!has_taken_its_answer(connection.socket.get()))
                 return drop(id, connection, "does not take its answers", std::move(request));
             // With descriptors it may be refused (ETOOMANYREFS): then there are none.
-            if (!link::send_answer(connection.socket.get(), *outcome.answer) &&
-                !link::send_answer(connection.socket.get(), std::vector<UniqueFd>(outcome.answer->size())))
+            if (!protocol::send_answer(connection.socket.get(), *outcome.answer) &&
+                !protocol::send_answer(connection.socket.get(), std::vector<UniqueFd>(outcome.answer->size())))
                 return forget(id, connection);
         }
     } catch (const std::exception&) { // no memory, the disk: who waits for an answer does without
@@ -149,7 +149,8 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
     }
 }
 
-void CacheService::drop(std::uint64_t id, Connection& connection, const std::string& why, link::CacheRequest request) {
+void CacheService::drop(std::uint64_t id, Connection& connection, const std::string& why,
+                        protocol::CacheRequest request) {
     if (tell_)
         tell_(
             fmt::format("{}: its process is broken: it {}; it gets no more copies of the cache", connection.name, why));

@@ -1,4 +1,4 @@
-// Gives the processes of functions copies of unpacked pages, and takes theirs (src/link/cache_link.hpp). The
+// Gives the processes of functions copies of unpacked pages, and takes theirs (src/protocol/cache_messages.hpp). The
 // cache folder is the daemon's: no process of a function can open it, and none can change what another one
 // maps.
 //
@@ -16,7 +16,7 @@
 #include <unordered_map>
 
 #include "src/common/digest.hpp"
-#include "src/link/cache_session.hpp"
+#include "src/protocol/cache_session.hpp"
 
 namespace kvmserver::daemon {
 
@@ -45,14 +45,14 @@ private:
     struct Connection {
         tinykvm::UniqueFd socket;
         std::string name;
-        link::CacheSession session;
-        link::Allowance names;
+        protocol::CacheSession session;
+        protocol::Allowance names;
     };
 
-    std::shared_ptr<link::Allowance> bytes_of(const CacheGuest& guest);
+    std::shared_ptr<protocol::Allowance> bytes_of(const CacheGuest& guest);
     void loop();
     void serve_one(std::uint64_t id, Connection& connection);
-    void drop(std::uint64_t id, Connection& connection, const std::string& why, link::CacheRequest request);
+    void drop(std::uint64_t id, Connection& connection, const std::string& why, protocol::CacheRequest request);
     void forget(std::uint64_t id, Connection& connection);
     void listen_again(std::uint64_t now_ns);
     int patience(std::uint64_t now_ns) const;
@@ -63,7 +63,7 @@ private:
     tinykvm::UniqueFd epoll_, wake_;
     std::mutex mutex_; // of what follows; a connection itself is the thread's
     std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
-    std::map<Digest, std::shared_ptr<link::Allowance>> bytes_;
+    std::map<Digest, std::shared_ptr<protocol::Allowance>> bytes_;
     std::uint64_t next_id_ = 1;
     // The thread's:
     std::multimap<std::uint64_t, std::uint64_t> silent_; // connections that ask too often, by when they are heard again

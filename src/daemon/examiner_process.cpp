@@ -85,20 +85,20 @@ private:
 
 class Process {
 public:
-    explicit Process(const Examiner& examiner) : Process(examiner, link::make_pair()) {}
+    explicit Process(const Examiner& examiner) : Process(examiner, protocol::make_pair()) {}
 
     int control() const { return control_.get(); }
 
     SnapshotFacts answer(Depth depth, std::uint64_t file_bytes, seconds patience) {
         const auto begin = std::chrono::steady_clock::now();
-        const auto text = receive_text(control(), link::Kind::described, kMostFactsText + 1, patience);
+        const auto text = receive_text(control(), protocol::Kind::described, kMostFactsText + 1, patience);
         if (!text || text->empty()) {
             if (std::chrono::steady_clock::now() - begin >= patience)
                 bad(fmt::format("it could not be examined within {} s", patience.count()));
             bad("it could not be examined: " + child_.end(control()));
         }
         const std::string_view rest = std::string_view(*text).substr(1);
-        if (text->front() == link::kFacts) {
+        if (text->front() == protocol::kFacts) {
             try {
                 return facts_from_text(rest, depth, file_bytes);
             } catch (const FormatError&) { // of ours, if at all
@@ -106,9 +106,9 @@ public:
             }
         }
         const std::string line = tinykvm::brief(rest.substr(0, kMostLine));
-        if (text->front() == link::kBadSnapshot)
+        if (text->front() == protocol::kBadSnapshot)
             bad(line);
-        if (text->front() != link::kFailed)
+        if (text->front() != protocol::kFailed)
             bad("it could not be examined: " + child_.end(control()));
         throw UserError(ExitCode::failure, "the snapshot could not be examined: " + line);
     }
@@ -119,7 +119,7 @@ private:
         : child_(start(examiner, pair.second.get())), control_(std::move(pair.first)) {
         jail::Plan closed;
         closed.mode = examiner.mode;
-        tell([&] { send_text(control(), link::Kind::jail, jail::to_text(closed)); });
+        tell([&] { send_text(control(), protocol::Kind::jail, jail::to_text(closed)); });
     }
 
     static jail::Spawned start(const Examiner& examiner, int control) {
@@ -139,8 +139,8 @@ private:
     UniqueFd control_;
 };
 
-link::Message question(link::Kind kind, seconds patience) {
-    link::Message message;
+protocol::Message question(protocol::Kind kind, seconds patience) {
+    protocol::Message message;
     message.kind = kind;
     message.left = static_cast<std::uint32_t>(patience.count());
     return message;
@@ -155,7 +155,7 @@ SnapshotFacts Examiner::of_file(int file, std::uint64_t bytes) const {
         throw_errno("open an upload again");
     Process process(*this);
     tell([&] {
-        if (!link::send(process.control(), question(link::Kind::examine, patience), to_read.get()))
+        if (!protocol::send(process.control(), question(protocol::Kind::examine, patience), to_read.get()))
             throw_errno("give an examiner its file");
     });
     return process.answer(Depth::whole, bytes, patience);
@@ -165,7 +165,7 @@ SnapshotFacts Examiner::of_stored(const store::StoredSnapshot& snapshot) const {
     require_open_files("a snapshot", snapshot);
     Process process(*this);
     tell([&] {
-        send_text(process.control(), question(link::Kind::describe, least), list_of(snapshot));
+        send_text(process.control(), question(protocol::Kind::describe, least), list_of(snapshot));
         send_pieces(process.control(), snapshot);
     });
     return process.answer(Depth::metadata, 0, least);

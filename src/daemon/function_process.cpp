@@ -17,7 +17,7 @@
 #include "src/daemon/open_files.hpp"
 #include "src/daemon/process_messages.hpp"
 #include "src/jail/spawn.hpp"
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "tinykvm/base/error.hpp"
 
 extern char** environ;
@@ -58,7 +58,7 @@ FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode,
                                  const std::vector<std::string>& more)
     : group_(groups ? groups->make() : nullptr) {
     Pipe out, err;
-    auto [ours, theirs] = link::make_pair();
+    auto [ours, theirs] = protocol::make_pair();
     std::string title = "spare";
     title.resize(kTitleBytes, ' ');
     jail::Program program{executable,
@@ -85,28 +85,28 @@ FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode,
 }
 
 std::optional<std::string> FunctionProcess::missing_walls() {
-    send_text(control_.get(), link::Kind::jail, jail::to_text({}));
-    send_text(control_.get(), link::Kind::walls, "");
+    send_text(control_.get(), protocol::Kind::jail, jail::to_text({}));
+    send_text(control_.get(), protocol::Kind::walls, "");
     constexpr std::size_t kMostBytes = 1 << 16;
-    return receive_text(control_.get(), link::Kind::described, kMostBytes, std::chrono::seconds(3));
+    return receive_text(control_.get(), protocol::Kind::described, kMostBytes, std::chrono::seconds(3));
 }
 
 void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache) {
     require_open_files(program.name, *program.snapshot);
     if (group_)
         group_->limit(program.limits);
-    send_text(control_.get(), link::Kind::jail, program.jail);
+    send_text(control_.get(), protocol::Kind::jail, program.jail);
     for (const std::string& text :
          {program.name + "\n" + program.after_restore + "\n", list_of(*program.snapshot), program.values,
-          program.environment, (program.tell_excess ? std::string(1, link::kTell) : "") + program.ceilings})
-        send_text(control_.get(), link::Kind::assign, text);
+          program.environment, (program.tell_excess ? std::string(1, protocol::kTell) : "") + program.ceilings})
+        send_text(control_.get(), protocol::Kind::assign, text);
     send_pieces(control_.get(), *program.snapshot);
     // Each chunk is a piece; a large page is of chunks.
     const std::uint64_t most_bytes = program.snapshot->pieces().size() * PageCache::kMostCopyBytes;
     const UniqueFd socket = cache.connect({program.name, program.tenant, program.snapshot->digest(), most_bytes});
-    link::Message message;
-    message.kind = link::Kind::cache;
-    if (!link::send(control_.get(), message, socket.get()))
+    protocol::Message message;
+    message.kind = protocol::Kind::cache;
+    if (!protocol::send(control_.get(), message, socket.get()))
         throw_errno("give a process its way to the cache");
 }
 

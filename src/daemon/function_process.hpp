@@ -10,7 +10,7 @@
 
 #include "src/daemon/control_groups.hpp"
 #include "src/jail/plan.hpp"
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 

@@ -12,7 +12,7 @@
 
 #include "src/daemon/cache_service.hpp"
 #include "src/daemon/function_process.hpp"
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/base/stream_pair.hpp"
 
@@ -48,8 +48,8 @@ public:
                  candidate.after_restore.empty()
                      ? "it was not restored"
                      : fmt::format("the after-restore hook: POST {}: not restored", candidate.after_restore));
-        if (const auto said = link::receive(channel_.get(), link::Wait::no);
-            !said || said->message.kind != link::Kind::ready)
+        if (const auto said = protocol::receive(channel_.get(), protocol::Wait::no);
+            !said || said->message.kind != protocol::Kind::ready)
             ended();
         if (!candidate.health.empty())
             ask(candidate.health);
@@ -60,13 +60,13 @@ public:
 
 private:
     void start(const FunctionProgram& program) {
-        auto [ours, theirs] = link::make_pair();
-        link::Message message;
-        message.kind = link::Kind::add_machine;
+        auto [ours, theirs] = protocol::make_pair();
+        protocol::Message message;
+        message.kind = protocol::Kind::add_machine;
         bool sent = false;
         try {
             process_.assign(program, cache_);
-            sent = link::send(process_.control_fd(), message, theirs.get());
+            sent = protocol::send(process_.control_fd(), message, theirs.get());
         } catch (const tinykvm::HostError& error) {
             if (error.code().value() != EPIPE && error.code().value() != ECONNRESET)
                 throw;
@@ -80,11 +80,11 @@ private:
         auto [ours, theirs] = tinykvm::stream_pair();
         if (!ours)
             tinykvm::throw_errno("socketpair");
-        link::Message request;
-        request.kind = link::Kind::request;
+        protocol::Message request;
+        request.kind = protocol::Kind::request;
         const std::string head = fmt::format(
             "GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-health\r\nConnection: close\r\n\r\n", path);
-        if (!link::send(channel_.get(), request, theirs.get()))
+        if (!protocol::send(channel_.get(), request, theirs.get()))
             ended();
         if (::send(ours.get(), head.data(), head.size(), MSG_NOSIGNAL) !=
             static_cast<ssize_t>(head.size())) // a new socket's buffer holds it
@@ -125,8 +125,8 @@ private:
         constexpr int kPatienceMs = 1000, kMost = 4; // messages: one that says more is broken
         pollfd said{channel_.get(), POLLIN, 0};
         for (int n = 0; n<kMost&& ::poll(&said, 1, kPatienceMs)> 0; ++n) {
-            const auto received = link::receive(channel_.get(), link::Wait::no);
-            if (!received || received->message.kind == link::Kind::ready)
+            const auto received = protocol::receive(channel_.get(), protocol::Wait::no);
+            if (!received || received->message.kind == protocol::Kind::ready)
                 break;
         }
         read_output();

@@ -15,7 +15,7 @@ struct Outputs::Rate {
 private:
     const bool limited_;
     std::mutex mutex_;
-    link::Allowance allowance_;
+    protocol::Allowance allowance_;
 };
 
 class Outputs::Source {

@@ -15,7 +15,7 @@
 #include <unordered_map>
 
 #include "src/daemon/log_store.hpp"
-#include "src/link/allowance.hpp"
+#include "src/protocol/allowance.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {

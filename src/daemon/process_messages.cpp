@@ -20,22 +20,22 @@ namespace kvmserver::daemon {
 
 using namespace tinykvm;
 
-void send_text(int control, const link::Message& message, const std::string& text) {
+void send_text(int control, const protocol::Message& message, const std::string& text) {
     const UniqueFd file(::memfd_create("kvmserver-assignment", MFD_CLOEXEC));
     if (!file)
         throw_errno("memfd_create");
     write_all(file.get(), std::as_bytes(std::span(text)), "the assignment of a process");
-    if (!link::send(control, message, file.get()))
+    if (!protocol::send(control, message, file.get()))
         throw_errno("tell a process what it serves");
 }
 
-void send_text(int control, link::Kind kind, const std::string& text) {
-    link::Message message;
+void send_text(int control, protocol::Kind kind, const std::string& text) {
+    protocol::Message message;
     message.kind = kind;
     send_text(control, message, text);
 }
 
-std::optional<std::string> receive_text(int control, link::Kind kind, std::size_t most_bytes,
+std::optional<std::string> receive_text(int control, protocol::Kind kind, std::size_t most_bytes,
                                         std::chrono::milliseconds patience) {
     pollfd said{control, POLLIN, 0};
     const auto end = std::chrono::steady_clock::now() + patience;
@@ -49,7 +49,7 @@ std::optional<std::string> receive_text(int control, link::Kind kind, std::size_
         if (errno != EINTR)
             throw_errno("poll");
     }
-    const auto received = link::receive(control, link::Wait::no);
+    const auto received = protocol::receive(control, protocol::Wait::no);
     if (!received || received->message.kind != kind || !received->fd)
         return std::nullopt;
     struct stat info {};
@@ -89,17 +89,17 @@ constexpr std::size_t kFewFiles = 16, kFewMessages = 64;
 
 void send_pieces(int control, const store::StoredSnapshot& snapshot) {
     const std::size_t count = snapshot.pieces().size();
-    const std::size_t at_once = std::clamp(count / kFewMessages, kFewFiles, link::kMostFiles);
+    const std::size_t at_once = std::clamp(count / kFewMessages, kFewFiles, protocol::kMostFiles);
     for (std::size_t first = 0; first < count; first += at_once) {
         std::vector<UniqueFd> files;
         std::vector<int> numbers;
         const std::size_t end = std::min(count, first + at_once);
         for (std::size_t piece = first; piece < end; ++piece)
             numbers.push_back(files.emplace_back(snapshot.open_piece(piece)).get());
-        link::Message message;
-        message.kind = link::Kind::pieces;
+        protocol::Message message;
+        message.kind = protocol::Kind::pieces;
         message.left = static_cast<std::uint32_t>(count - end);
-        if (!link::send_files(control, message, numbers))
+        if (!protocol::send_files(control, message, numbers))
             throw_errno("give a process the pieces of its snapshot");
     }
 }

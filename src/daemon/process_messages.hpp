@@ -1,21 +1,21 @@
-// Texts to and from a process, and the files of a snapshot in the store (src/link/machine_link.hpp).
+// Texts to and from a process, and the files of a snapshot in the store (src/protocol/worker_messages.hpp).
 #pragma once
 #include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
 
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
 
 namespace kvmserver::daemon {
 
 // A message with a file that holds the text. Throws HostError.
-void send_text(int control, link::Kind kind, const std::string& text);
-void send_text(int control, const link::Message& message, const std::string& text);
+void send_text(int control, protocol::Kind kind, const std::string& text);
+void send_text(int control, const protocol::Message& message, const std::string& text);
 // The text of its next message, which it may change meanwhile. Nothing: it has ended, is not done in time, or says
 // something else. Throws HostError.
-std::optional<std::string> receive_text(int control, link::Kind kind, std::size_t most_bytes,
+std::optional<std::string> receive_text(int control, protocol::Kind kind, std::size_t most_bytes,
                                         std::chrono::milliseconds patience);
 // The list of its pieces, as src/snapshot/byte_source.hpp has it.
 std::string list_of(const store::StoredSnapshot& snapshot);

@@ -22,9 +22,9 @@ using request::Time;
 
 namespace {
 
-link::Message request_message(const Job& job) {
-    link::Message message;
-    message.kind = link::Kind::request;
+protocol::Message request_message(const Job& job) {
+    protocol::Message message;
+    message.kind = protocol::Kind::request;
     message.more_follows = job.more_follows;
     std::memcpy(message.request_id.data(), job.request_id.data(),
                 std::min(job.request_id.size(), message.request_id.size()));
@@ -45,7 +45,7 @@ WorkerPool::WorkerPool(store::Store& store, CacheService& cache, LogStore& logs,
                        std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
                        Examinations& examinations, std::function<void(const Job&)> finished)
     : logs_(logs), metrics_(metrics), finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines), room_(link::kMostInline),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines), room_(protocol::kMostInline),
       outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
       manager_(store, cache, std::move(jail), examinations,
                [this](request::WorkerId worker, std::variant<ProcessManager::Started, std::string> result) {
@@ -84,8 +84,8 @@ void WorkerPool::do_afterwards(Afterwards after) {
         logs_.add(std::move(line));
     for (const Sending& sending : after.sendings)
         // One that cannot take it ends, and what it had is answered then.
-        if (!link::send_bytes(sending.machine->channel.get(), sending.message, sending.bytes, link::Wait::no,
-                              sending.socket.get()))
+        if (!protocol::send_bytes(sending.machine->channel.get(), sending.message, sending.bytes, protocol::Wait::no,
+                                  sending.socket.get()))
             ::shutdown(sending.machine->channel.get(), SHUT_RDWR);
     for (Answer& answer : after.answers) {
         http::RequestWaiter& waiter = *answer.waiter;
@@ -165,9 +165,9 @@ void WorkerPool::abandon(request::RequestId id) {
         waiter = std::move(job->waiter);
     } else if (const Machine machine = found->second->machine.lock(); machine && found->second->waiter) {
         // Under the mutex: not after the next request.
-        link::Message message;
-        message.kind = link::Kind::cancel;
-        link::send(machine->channel.get(), message);
+        protocol::Message message;
+        message.kind = protocol::Kind::cancel;
+        protocol::send(machine->channel.get(), message);
     }
 }
 
@@ -181,10 +181,10 @@ void WorkerPool::carry_out(const request::StartWorker& start, Actions&, Afterwar
 void WorkerPool::carry_out(const request::AddMachine& add, Actions& more, Afterwards&) {
     const Worker& worker = workers_.at(add.worker);
     try {
-        auto [ours, theirs] = link::make_channel();
-        link::Message message;
-        message.kind = link::Kind::add_machine;
-        if (!link::send(worker->process->control_fd(), message, theirs.get()))
+        auto [ours, theirs] = protocol::make_channel();
+        protocol::Message message;
+        message.kind = protocol::Kind::add_machine;
+        if (!protocol::send(worker->process->control_fd(), message, theirs.get()))
             throw_errno("ask its process for a machine"); // it is dying, mostly
         watch(static_cast<std::uint64_t>(add.machine), ours.get());
         auto machine = std::make_shared<WorkerMachine>();
@@ -231,7 +231,7 @@ void WorkerPool::carry_out(const request::Assign& assign, Actions& more, Afterwa
     const std::shared_ptr<Job>& job = jobs_.at(assign.request);
     Sending sending{machine, request_message(*job), {}, {}};
     sending.message.others_wait = scheduler_.waiting(*job->target->id_) != 0;
-    if (job->opening.size() <= link::kMostInline) {
+    if (job->opening.size() <= protocol::kMostInline) {
         sending.bytes = std::move(job->opening);
     } else { // the front sends it over a socket
         auto [ours, theirs] = stream_pair();

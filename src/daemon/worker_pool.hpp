@@ -1,8 +1,8 @@
 // The machines that serve requests: does what the scheduler says, with the processes of functions.
 //
 // A worker is the process that holds the machines of one version, up to its `max`. The daemon knows what each machine
-// does (src/link/machine_link.hpp), so requests wait here, and one is handed to a machine only when that is clean: what
-// waits survives the death of a process.
+// does (src/protocol/worker_messages.hpp), so requests wait here, and one is handed to a machine only when that is
+// clean: what waits survives the death of a process.
 //
 // worker_pool.cpp: requests, and what the scheduler says; worker_pool_watch.cpp: its thread, and what workers say.
 #pragma once
@@ -22,7 +22,7 @@
 #include "src/daemon/output_source.hpp"
 #include "src/daemon/process_manager.hpp"
 #include "src/daemon/target.hpp"
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 
 namespace kvmserver::daemon {
 
@@ -97,7 +97,7 @@ private:
     // What is done once the mutex is not held any more, in this order.
     struct Sending {
         Machine machine;
-        link::Message message;
+        protocol::Message message;
         std::string bytes;
         tinykvm::UniqueFd socket;
     };
@@ -159,7 +159,7 @@ private:
     void start_failed(request::WorkerId id, const std::string& why, Afterwards& after);
     void receive(const Machine& machine, unsigned most, Afterwards& after);
     void connect(WorkerMachine& machine, Afterwards& after);
-    bool on_ready(const Machine& machine, const link::Message& message, Afterwards& after);
+    bool on_ready(const Machine& machine, const protocol::Message& message, Afterwards& after);
     void break_off(const Machine& machine, Afterwards& after);
     void on_gone(const Machine& machine, Afterwards& after);
     void on_exit(const Worker& worker, Afterwards& after);

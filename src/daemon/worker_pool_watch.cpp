@@ -155,15 +155,15 @@ void WorkerPool::start_failed(request::WorkerId id, const std::string& why, Afte
 
 // So many messages at most: whoever says more without end has others' turn come in between.
 void WorkerPool::receive(const Machine& machine, unsigned most, Afterwards& after) {
-    using link::Kind;
+    using protocol::Kind;
     for (unsigned n = 0; n < most && machine->worker; ++n) {
         bool again = false;
-        const auto received = link::receive(machine->channel.get(), link::Wait::no, &again, room_);
+        const auto received = protocol::receive(machine->channel.get(), protocol::Wait::no, &again, room_);
         if (again)
             return;
         if (!received)
             return on_gone(machine, after);
-        const link::Message& message = received->message;
+        const protocol::Message& message = received->message;
         Job* const job = machine->job.get();
         bool sound = false;
         if (message.kind == Kind::ready && !machine->clean) {
@@ -191,7 +191,7 @@ void WorkerPool::receive(const Machine& machine, unsigned most, Afterwards& afte
 void WorkerPool::connect(WorkerMachine& machine, Afterwards& after) {
     Job& job = *machine.job;
     Sending sending{job.machine.lock(), {}, {}, {}};
-    sending.message.kind = link::Kind::connected;
+    sending.message.kind = protocol::Kind::connected;
     auto [ours, theirs] = stream_pair();
     if (ours) {
         sending.socket = std::move(ours);
@@ -214,7 +214,7 @@ void WorkerPool::break_off(const Machine& machine, Afterwards& after) {
 }
 
 // False: it cannot be.
-bool WorkerPool::on_ready(const Machine& machine, const link::Message& message, Afterwards& after) {
+bool WorkerPool::on_ready(const Machine& machine, const protocol::Message& message, Afterwards& after) {
     RunningWorker& worker = *machine->worker;
     const Target::Facts& facts = worker.target->facts();
     if (!worker.ready) {

@@ -5,7 +5,7 @@
 
 namespace kvmserver::request {
 
-// The values are also sent between the daemon and the processes of functions (src/link): of one build both.
+// The values are also sent between the daemon and the processes of functions (src/protocol): of one build both.
 enum class Outcome : std::uint8_t {
     ok,
     // The client's doing.

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "src/link/cache_link.hpp"
+#include "src/protocol/cache_messages.hpp"
 #include "tinykvm/base/write.hpp"
 
 namespace kvmserver {
@@ -17,7 +17,9 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-link::CacheEntry entry_of(const CopyName& name) { return {name.sha256.bytes, static_cast<std::uint32_t>(name.bytes)}; }
+protocol::CacheEntry entry_of(const CopyName& name) {
+    return {name.sha256.bytes, static_cast<std::uint32_t>(name.bytes)};
+}
 
 // The pages, as nobody can change them any more.
 UniqueFd sealed(std::span<const std::byte> pages) {
@@ -29,7 +31,7 @@ UniqueFd sealed(std::span<const std::byte> pages) {
     } catch (const std::system_error&) { // no memory: it goes on without
         return {};
     }
-    return ::fcntl(file.get(), F_ADD_SEALS, link::cache_seals()) == 0 ? std::move(file) : UniqueFd();
+    return ::fcntl(file.get(), F_ADD_SEALS, protocol::cache_seals()) == 0 ? std::move(file) : UniqueFd();
 }
 
 } // namespace
@@ -37,12 +39,12 @@ UniqueFd sealed(std::span<const std::byte> pages) {
 std::vector<UniqueFd> CacheClient::find_all(std::span<const CopyName> names) const {
     std::vector<UniqueFd> found(names.size());
     const std::lock_guard lock(asking_);
-    for (std::size_t first = 0; first < names.size() && !ended_; first += link::kMostCopies) {
-        std::vector<link::CacheEntry> entries;
-        for (const CopyName& name : names.subspan(first, std::min(link::kMostCopies, names.size() - first)))
+    for (std::size_t first = 0; first < names.size() && !ended_; first += protocol::kMostCopies) {
+        std::vector<protocol::CacheEntry> entries;
+        for (const CopyName& name : names.subspan(first, std::min(protocol::kMostCopies, names.size() - first)))
             entries.push_back(entry_of(name));
-        auto some = link::send_request(daemon_.get(), link::CacheKind::find, entries)
-                        ? link::receive_answer(daemon_.get(), entries.size())
+        auto some = protocol::send_request(daemon_.get(), protocol::CacheKind::find, entries)
+                        ? protocol::receive_answer(daemon_.get(), entries.size())
                         : std::nullopt;
         if (some)
             std::ranges::move(*some, found.begin() + static_cast<std::ptrdiff_t>(first));
@@ -56,10 +58,10 @@ UniqueFd CacheClient::keep(const CopyName& name, std::span<const std::byte> page
     const UniqueFd file = ended_ ? UniqueFd() : sealed(pages);
     if (!file)
         return {};
-    const link::CacheEntry entry = entry_of(name);
+    const protocol::CacheEntry entry = entry_of(name);
     const std::lock_guard lock(asking_);
-    auto copy = link::send_request(daemon_.get(), link::CacheKind::keep, std::span(&entry, 1), file.get())
-                    ? link::receive_answer(daemon_.get(), 1)
+    auto copy = protocol::send_request(daemon_.get(), protocol::CacheKind::keep, std::span(&entry, 1), file.get())
+                    ? protocol::receive_answer(daemon_.get(), 1)
                     : std::nullopt;
     if (copy)
         return std::move(copy->front());
@@ -71,11 +73,11 @@ void CacheClient::offer(const CopyName& name, std::span<const std::byte> pages) 
     const UniqueFd file = ended_ ? UniqueFd() : sealed(pages);
     if (!file)
         return;
-    const link::CacheEntry entry = entry_of(name);
+    const protocol::CacheEntry entry = entry_of(name);
     pollfd room{daemon_.get(), POLLOUT, 0}; // the one before is taken: others may have a question to send
     while (::poll(&room, 1, -1) < 0 && errno == EINTR) {
     }
-    if (!link::send_request(daemon_.get(), link::CacheKind::offer, std::span(&entry, 1), file.get()))
+    if (!protocol::send_request(daemon_.get(), protocol::CacheKind::offer, std::span(&entry, 1), file.get()))
         ended_ = true;
 }
 

@@ -1,4 +1,4 @@
-// Copies of unpacked pages that are with the daemon (src/link/cache_link.hpp).
+// Copies of unpacked pages that are with the daemon (src/protocol/cache_messages.hpp).
 #pragma once
 #include <atomic>
 #include <mutex>

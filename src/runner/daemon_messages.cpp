@@ -6,7 +6,7 @@
 #include <iterator>
 #include <span>
 
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/base/write.hpp"
@@ -16,8 +16,8 @@ namespace kvmserver {
 using namespace tinykvm;
 
 std::optional<jail::Plan> receive_plan(int control) {
-    const auto received = link::receive(control, link::Wait::yes);
-    if (!received || received->message.kind != link::Kind::jail || !received->fd)
+    const auto received = protocol::receive(control, protocol::Wait::yes);
+    if (!received || received->message.kind != protocol::Kind::jail || !received->fd)
         return std::nullopt;
     return jail::plan_from(read_text(received->fd.get(), "the plan of a jail"));
 }
@@ -25,8 +25,8 @@ std::optional<jail::Plan> receive_plan(int control) {
 std::optional<std::vector<UniqueFd>> receive_pieces(int control, const std::string& name) {
     std::vector<UniqueFd> files;
     for (;;) {
-        auto received = link::receive_files(control);
-        if (!received || received->message.kind != link::Kind::pieces)
+        auto received = protocol::receive_files(control);
+        if (!received || received->message.kind != protocol::Kind::pieces)
             return std::nullopt;
         if (received->lost)
             throw UserError(ExitCode::failure,
@@ -44,9 +44,9 @@ void answer(int control, const std::string& text) {
     if (!file)
         throw_errno("memfd_create");
     write_all(file.get(), std::as_bytes(std::span(text)), "an answer to the daemon");
-    link::Message message;
-    message.kind = link::Kind::described;
-    link::send(control, message, file.get());
+    protocol::Message message;
+    message.kind = protocol::Kind::described;
+    protocol::send(control, message, file.get());
 }
 
 } // namespace kvmserver

@@ -1,4 +1,4 @@
-// What a process that the daemon started is told first, and how it answers (src/link/machine_link.hpp).
+// What a process that the daemon started is told first, and how it answers (src/protocol/worker_messages.hpp).
 #pragma once
 #include <optional>
 #include <string>

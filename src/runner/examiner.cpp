@@ -10,7 +10,7 @@
 
 #include "src/jail/enter.hpp"
 #include "src/jail/spawn.hpp"
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "src/runner/daemon_messages.hpp"
 #include "src/snapshot/facts.hpp"
 #include "tinykvm/base/error.hpp"
@@ -35,14 +35,14 @@ void limit(__rlimit_resource resource, rlim_t most) {
 
 // Nothing: the daemon has no use for us.
 std::optional<SnapshotFacts> examine(int control) {
-    auto asked = link::receive(control, link::Wait::yes);
+    auto asked = protocol::receive(control, protocol::Wait::yes);
     if (!asked || !asked->fd)
         return std::nullopt;
     limit(RLIMIT_AS, kMostMemory);
     limit(RLIMIT_CPU, asked->message.left);
-    if (asked->message.kind == link::Kind::examine)
+    if (asked->message.kind == protocol::Kind::examine)
         return examine_snapshot(asked->fd.get());
-    if (asked->message.kind != link::Kind::describe)
+    if (asked->message.kind != protocol::Kind::describe)
         return std::nullopt;
     auto pieces = receive_pieces(control, "a snapshot");
     if (!pieces)
@@ -63,19 +63,19 @@ int run_examiner(UniqueFd control, jail::Mode mode) {
         const auto facts = examine(control.get());
         if (!facts)
             return 0;
-        text = link::kFacts + to_text(*facts);
+        text = protocol::kFacts + to_text(*facts);
     } catch (const FormatError& error) {
-        text = fmt::format("{}{}", link::kBadSnapshot, error.what());
+        text = fmt::format("{}{}", protocol::kBadSnapshot, error.what());
     } catch (const std::bad_alloc&) {
-        text = fmt::format("{}needs more memory to be examined than it may have", link::kBadSnapshot);
+        text = fmt::format("{}needs more memory to be examined than it may have", protocol::kBadSnapshot);
     } catch (const UserError& error) {
-        text = fmt::format("{}{}", error.code() == ExitCode::bad_snapshot ? link::kBadSnapshot : link::kFailed,
+        text = fmt::format("{}{}", error.code() == ExitCode::bad_snapshot ? protocol::kBadSnapshot : protocol::kFailed,
                            error.what());
     } catch (const std::exception& error) {
-        text = fmt::format("{}{}", link::kFailed, error.what());
+        text = fmt::format("{}{}", protocol::kFailed, error.what());
     }
     answer(control.get(), text);
-    while (link::receive_files(control.get())) { // what is not read would cost the daemon the answer (ECONNRESET)
+    while (protocol::receive_files(control.get())) { // what is not read would cost the daemon the answer (ECONNRESET)
     }
     return 0;
 }

@@ -5,7 +5,7 @@
 
 namespace kvmserver {
 
-// `control`: to the daemon (src/link/machine_link.hpp). Returns the exit code; throws HostError.
+// `control`: to the daemon (src/protocol/worker_messages.hpp). Returns the exit code; throws HostError.
 int run_examiner(tinykvm::UniqueFd control, jail::Mode mode);
 
 } // namespace kvmserver

@@ -53,12 +53,12 @@ struct Assignment {
 std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail) {
     UniqueFd files[5];
     for (UniqueFd& file : files) {
-        auto received = link::receive(control, link::Wait::yes);
-        if (received && received->message.kind == link::Kind::walls) {
+        auto received = protocol::receive(control, protocol::Wait::yes);
+        if (received && received->message.kind == protocol::Kind::walls) {
             answer(control, jail::text_of(jail.missing()));
             return std::nullopt;
         }
-        if (!received || received->message.kind != link::Kind::assign || !received->fd)
+        if (!received || received->message.kind != protocol::Kind::assign || !received->fd)
             return std::nullopt;
         file = std::move(received->fd);
     }
@@ -67,7 +67,7 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     if (end == std::string::npos)
         return std::nullopt;
     std::string ceilings = read_text(files[4].get(), "the ceilings");
-    const bool tell = ceilings.starts_with(link::kTell);
+    const bool tell = ceilings.starts_with(protocol::kTell);
     std::vector<std::string> environment;
     const std::string variables = read_text(files[3].get(), "the environment");
     for (std::size_t at = 0, nul; (nul = variables.find('\0', at)) != variables.npos; at = nul + 1)
@@ -75,8 +75,8 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     auto pieces = receive_pieces(control, text.substr(0, middle));
     if (!pieces)
         return std::nullopt;
-    auto cache = link::receive(control, link::Wait::yes);
-    if (!cache || cache->message.kind != link::Kind::cache)
+    auto cache = protocol::receive(control, protocol::Wait::yes);
+    if (!cache || cache->message.kind != protocol::Kind::cache)
         return std::nullopt;
     Assignment assignment;
     assignment.name = text.substr(0, middle);
@@ -175,8 +175,8 @@ private:
                 return std::nullopt;
             if (fds[0].revents == 0)
                 continue;
-            auto received = link::receive(options_.control.get(), link::Wait::no);
-            if (!received || received->message.kind != link::Kind::add_machine || !received->fd)
+            auto received = protocol::receive(options_.control.get(), protocol::Wait::no);
+            if (!received || received->message.kind != protocol::Kind::add_machine || !received->fd)
                 return std::nullopt;
             return std::move(received->fd);
         }

@@ -1,5 +1,5 @@
 // The process of a function: restores one version and serves the requests that the daemon hands to it
-// (src/link).
+// (src/protocol).
 #pragma once
 #include <functional>
 #include <string>
@@ -12,7 +12,7 @@
 namespace kvmserver {
 
 struct FunctionOptions {
-    tinykvm::UniqueFd control; // to the daemon: machine_link.hpp
+    tinykvm::UniqueFd control; // to the daemon: worker_messages.hpp
     Options machine;           // what snaprun would be told
     jail::Mode jail = jail::Mode::automatic;
     std::uint64_t ahead_bytes = 0; // of memory that is made ready for an image before it is known which

@@ -9,7 +9,7 @@
 #include <array>
 #include <memory>
 
-#include "src/link/cache_session.hpp"
+#include "src/protocol/cache_session.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/clock.hpp"
 
@@ -53,7 +53,7 @@ void serve_copies(int socket, const FolderCache& cache) {
         return;
     constexpr std::uint64_t kRefillNs = 3600ull * 1'000'000'000;
     constexpr int kTidyMs = 1000; // when nothing was asked for so long
-    link::CacheSession session(cache, std::make_shared<link::Allowance>(most_bytes, kRefillNs, host_mono_ns()));
+    protocol::CacheSession session(cache, std::make_shared<protocol::Allowance>(most_bytes, kRefillNs, host_mono_ns()));
     for (std::uint64_t made = 0;;) {
         pollfd asked{socket, POLLIN, 0};
         if (::poll(&asked, 1, made > 0 ? kTidyMs : -1) == 0) {
@@ -61,17 +61,17 @@ void serve_copies(int socket, const FolderCache& cache) {
             made = 0;
             continue;
         }
-        link::CacheRequest request;
-        const link::Came came = link::receive_request(socket, request);
-        if (came == link::Came::nothing)
+        protocol::CacheRequest request;
+        const protocol::Came came = protocol::receive_request(socket, request);
+        if (came == protocol::Came::nothing)
             continue;
-        if (came != link::Came::request)
+        if (came != protocol::Came::request)
             break;
         auto outcome = session.handle(request, host_mono_ns());
         if (!outcome.broken.empty())
             break;
         made += outcome.kept;
-        if (outcome.answer && !link::send_answer(socket, *outcome.answer))
+        if (outcome.answer && !protocol::send_answer(socket, *outcome.answer))
             break;
     }
     cache.make_room();

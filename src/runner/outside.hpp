@@ -10,8 +10,8 @@
 
 namespace kvmserver {
 
-// Gives and makes copies of unpacked pages (src/link/cache_link.hpp), for a CacheClient. Its process works with memory
-// and OpenSSL, whose locks another thread may hold at a fork: to be made while there is no other thread.
+// Gives and makes copies of unpacked pages (src/protocol/cache_messages.hpp), for a CacheClient. Its process works with
+// memory and OpenSSL, whose locks another thread may hold at a fork: to be made while there is no other thread.
 class CacheOutside {
 public:
     explicit CacheOutside(const FolderCache& cache); // throws HostError

@@ -15,8 +15,8 @@
 using namespace kvmserver::daemon;
 using namespace kvmserver::daemon::test;
 using fuzz::Input;
-using kvmserver::link::Kind;
-using kvmserver::link::Message;
+using kvmserver::protocol::Kind;
+using kvmserver::protocol::Message;
 using kvmserver::request::Outcome;
 
 namespace {

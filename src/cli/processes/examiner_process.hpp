@@ -5,7 +5,7 @@
 
 namespace kvmserver::cli {
 
-// kExaminer CONTROL JAIL: the number of a descriptor (machine_link.hpp) and the jail's mode.
+// kExaminer CONTROL JAIL: the number of a descriptor (worker_messages.hpp) and the jail's mode.
 inline constexpr const char* kExaminer = "--examiner";
 inline bool is_examiner(const std::vector<std::string>& words) { return !words.empty() && words[0] == kExaminer; }
 

@@ -9,7 +9,7 @@
 
 namespace kvmserver::cli {
 
-// kFunctionProcess TITLE CONTROL JAIL AHEAD [with-parent]: the number of a descriptor (machine_link.hpp), the jail's
+// kFunctionProcess TITLE CONTROL JAIL AHEAD [with-parent]: the number of a descriptor (worker_messages.hpp), the jail's
 // mode and FunctionOptions::ahead_bytes; it is killed when the thread that started it ends.
 inline constexpr const char* kFunctionProcess = "--function-process";
 inline bool is_function_process(const std::vector<std::string>& words) {

@@ -18,7 +18,7 @@ namespace {
 // The head of a request with a socket is sent right after that is made.
 constexpr int kHeadPatienceMs = 10'000;
 
-SocketAddress address_of(const link::Message& request) {
+SocketAddress address_of(const protocol::Message& request) {
     SocketAddress address;
     if (request.address_bytes == 4) {
         auto* in = reinterpret_cast<sockaddr_in*>(&address.storage);
@@ -48,10 +48,10 @@ bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
 }
 
 // `message`: what else is told with it.
-bool say_reply(int channel, const ChannelConnections::Held& reply, link::Message message) {
-    message.kind = link::Kind::reply;
+bool say_reply(int channel, const ChannelConnections::Held& reply, protocol::Message message) {
+    message.kind = protocol::Kind::reply;
     message.reset = reply.closing == request::Closing::reset;
-    return link::send_bytes(channel, message, reply.bytes, link::Wait::yes);
+    return protocol::send_bytes(channel, message, reply.bytes, protocol::Wait::yes);
 }
 
 // The daemon's side of a request, whose first bytes came with it.
@@ -80,15 +80,15 @@ public:
     }
     tinykvm::UniqueFd connect() override {
         answered_ = true;
-        link::Message wanted;
-        wanted.kind = link::Kind::connect;
-        if (!link::send(channel_, wanted))
+        protocol::Message wanted;
+        wanted.kind = protocol::Kind::connect;
+        if (!protocol::send(channel_, wanted))
             return {};
         while (wait_readable(channel_, stop_, -1)) {
-            auto received = link::receive(channel_, link::Wait::no);
+            auto received = protocol::receive(channel_, protocol::Wait::no);
             if (!received)
                 break;
-            if (received->message.kind == link::Kind::connected)
+            if (received->message.kind == protocol::Kind::connected)
                 return std::move(received->fd);
         }
         return {}; // this is the end of the machine
@@ -102,14 +102,14 @@ private:
     bool answered_ = false;
 };
 
-static_assert(EventLoop::kMostReceived <= link::kMostInline && tinykvm::abi::kTxBytes <= link::kMostInline);
+static_assert(EventLoop::kMostReceived <= protocol::kMostInline && tinykvm::abi::kTxBytes <= protocol::kMostInline);
 
 } // namespace
 
 ChannelConnections::ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop)
     : channel_(channel), first_(first), listener_(listener), stop_(stop),
-      room_(std::make_unique_for_overwrite<char[]>(link::kMostInline)) {
-    ready_.kind = link::Kind::ready;
+      room_(std::make_unique_for_overwrite<char[]>(protocol::kMostInline)) {
+    ready_.kind = protocol::Kind::ready;
 }
 
 ChannelConnections::~ChannelConnections() {
@@ -134,22 +134,23 @@ bool ChannelConnections::next(IncomingConnection& out) {
     for (bool say = true;;) {
         if ((say && !say_ready()) || !wait_readable(channel_, stop_, -1))
             return false;
-        auto received = link::receive(channel_, link::Wait::no, nullptr, std::span(room_.get(), link::kMostInline));
-        if (received && received->message.kind == link::Kind::cancel) { // of the request before
+        auto received =
+            protocol::receive(channel_, protocol::Wait::no, nullptr, std::span(room_.get(), protocol::kMostInline));
+        if (received && received->message.kind == protocol::Kind::cancel) { // of the request before
             say = false;
             continue;
         }
-        if (!received || received->message.kind != link::Kind::request)
+        if (!received || received->message.kind != protocol::Kind::request)
             return false; // the daemon wants this machine no longer
         say = true;
         out.listener = listener_;
         out.own = true;
         out.peer = address_of(received->message);
         out.tell = [channel = channel_](request::Outcome outcome) {
-            link::Message ended;
-            ended.kind = link::Kind::ended;
+            protocol::Message ended;
+            ended.kind = protocol::Kind::ended;
             ended.outcome = outcome;
-            link::send(channel, ended);
+            protocol::send(channel, ended);
         };
         if (received->fd ? take_socket(std::move(received->fd), out) : take(*received, out)) {
             begin_cpu_ns_ = tinykvm::thread_cpu_ns();
@@ -159,17 +160,17 @@ bool ChannelConnections::next(IncomingConnection& out) {
 }
 
 bool ChannelConnections::say_ready() {
-    link::Message ready = ready_;
+    protocol::Message ready = ready_;
     ready_ = {};
     if (!held_)
-        return link::send(channel_, ready);
+        return protocol::send(channel_, ready);
     ready.ready = 1;
     const Held reply = *std::move(held_);
     held_.reset();
     return say_reply(channel_, reply, ready);
 }
 
-bool ChannelConnections::take(const link::Received& request, IncomingConnection& out) {
+bool ChannelConnections::take(const protocol::Received& request, IncomingConnection& out) {
     if (request.bytes.size() > EventLoop::kMostReceived)
         return false;
     out.received = request.bytes;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "src/event_loop/stop.hpp"
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "src/runner/connections/connection_source.hpp"
 
 namespace kvmserver {
@@ -32,14 +32,14 @@ public:
 
 private:
     bool say_ready();
-    bool take(const link::Received& request, IncomingConnection& out);
+    bool take(const protocol::Received& request, IncomingConnection& out);
     bool take_socket(tinykvm::UniqueFd socket, IncomingConnection& out) const;
 
     int channel_;
     First first_;
     std::uint32_t listener_;
     const Stopper& stop_;
-    link::Message ready_;
+    protocol::Message ready_;
     std::uint64_t begin_cpu_ns_ = 0; // of this thread, when it took the request
     std::optional<Held> held_;
     std::unique_ptr<char[]> room_; // for what comes with a request; not touched before

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "tinykvm/base/write.hpp"
 
 using namespace kvmserver;
@@ -14,12 +14,12 @@ namespace {
 
 constexpr int kControl = 3;
 
-void say(const std::string& text, link::Kind kind = link::Kind::described) {
+void say(const std::string& text, protocol::Kind kind = protocol::Kind::described) {
     const tinykvm::UniqueFd file(::memfd_create("answer", MFD_CLOEXEC));
     tinykvm::write_all(file.get(), std::as_bytes(std::span(text)), "the answer");
-    link::Message message;
+    protocol::Message message;
     message.kind = kind;
-    link::send(kControl, message, file.get());
+    protocol::send(kControl, message, file.get());
 }
 
 [[noreturn]] void stay() {
@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
     const std::string kind = argc > 1 ? argv[1] : "";
     if (kind == "gone at once")
         return 3;
-    if (!link::receive(kControl, link::Wait::yes) || !link::receive_files(kControl)) // its jail, the question
+    if (!protocol::receive(kControl, protocol::Wait::yes) ||
+        !protocol::receive_files(kControl)) // its jail, the question
         return 4;
     if (kind == "exits")
         return 3;
@@ -56,8 +57,8 @@ int main(int argc, char** argv) {
     else if (kind == "empty")
         say("");
     else if (kind == "another message")
-        say("f{}", link::Kind::ready);
+        say("f{}", protocol::Kind::ready);
     else if (kind == "no file")
-        link::send(kControl, {.kind = link::Kind::described});
+        protocol::send(kControl, {.kind = protocol::Kind::described});
     stay();
 }

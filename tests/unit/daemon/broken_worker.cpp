@@ -16,7 +16,7 @@
 #include <string_view>
 #include <thread>
 
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 
 namespace kvmserver::daemon::test {
 
@@ -53,10 +53,10 @@ void write_all_of(int fd, std::span<const std::uint8_t> bytes) {
 // Past what it is to serve.
 bool take_machine(std::vector<Channel>& channels) {
     while (has_input(kControl)) {
-        auto got = link::receive_files(kControl);
+        auto got = protocol::receive_files(kControl);
         if (!got)
             return false;
-        if (got->message.kind == link::Kind::add_machine && got->files.size() == 1) {
+        if (got->message.kind == protocol::Kind::add_machine && got->files.size() == 1) {
             channels.push_back({std::move(got->files.front()), {}});
             return true;
         }
@@ -65,9 +65,9 @@ bool take_machine(std::vector<Channel>& channels) {
 }
 
 bool take_request(Channel& channel) {
-    std::vector<char> room(link::kMostInline);
-    auto got = link::receive(channel.fd.get(), link::Wait::no, nullptr, room);
-    if (!got || (got->message.kind != link::Kind::request && got->message.kind != link::Kind::connected))
+    std::vector<char> room(protocol::kMostInline);
+    auto got = protocol::receive(channel.fd.get(), protocol::Wait::no, nullptr, room);
+    if (!got || (got->message.kind != protocol::Kind::request && got->message.kind != protocol::Kind::connected))
         return false;
     channel.client = std::move(got->fd);
     return true;

@@ -20,8 +20,8 @@
 
 using namespace kvmserver;
 using namespace kvmserver::daemon;
-using link::CacheEntry;
-using link::CacheKind;
+using protocol::CacheEntry;
+using protocol::CacheKind;
 using tinykvm::UniqueFd;
 namespace fs = std::filesystem;
 
@@ -51,7 +51,7 @@ private:
 Bytes pages_of(int seed, std::size_t pages = 3) { return Bytes(pages * 4096, static_cast<std::byte>(seed)); }
 CacheEntry entry_of(const Bytes& pages) { return {sha256(pages).bytes, static_cast<std::uint32_t>(pages.size())}; }
 
-UniqueFd memfd_of(const Bytes& bytes, int seals = link::cache_seals()) {
+UniqueFd memfd_of(const Bytes& bytes, int seals = protocol::cache_seals()) {
     UniqueFd file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     REQUIRE(::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
     REQUIRE(::fcntl(file.get(), F_ADD_SEALS, seals) == 0);
@@ -74,15 +74,15 @@ CacheGuest guest_of(const std::string& name, std::uint64_t most = 1 << 30, const
 
 // What a process asks. Nothing: it is not heard any more.
 std::optional<std::vector<UniqueFd>> find(const UniqueFd& socket, const std::vector<CacheEntry>& entries) {
-    if (!link::send_request(socket.get(), CacheKind::find, entries))
+    if (!protocol::send_request(socket.get(), CacheKind::find, entries))
         return std::nullopt;
-    return link::receive_answer(socket.get(), entries.size());
+    return protocol::receive_answer(socket.get(), entries.size());
 }
 
 std::optional<std::vector<UniqueFd>> keep(const UniqueFd& socket, const CacheEntry& entry, int file) {
-    if (!link::send_request(socket.get(), CacheKind::keep, std::span(&entry, 1), file))
+    if (!protocol::send_request(socket.get(), CacheKind::keep, std::span(&entry, 1), file))
         return std::nullopt;
-    return link::receive_answer(socket.get(), 1);
+    return protocol::receive_answer(socket.get(), 1);
 }
 
 struct Served {
@@ -97,7 +97,7 @@ struct Served {
 
     // What was said of it, once it is not heard any more and the others are.
     std::string end_of(const UniqueFd& socket) {
-        CHECK_FALSE(link::receive_answer(socket.get(), 1));
+        CHECK_FALSE(protocol::receive_answer(socket.get(), 1));
         const std::string line = told.get_future().get();
         CHECK(line.starts_with("bad v1: its process is broken: it "));
         CHECK(folder.copies() == 0);
@@ -114,15 +114,15 @@ struct Served {
 std::string end_of_handing_over(const CacheEntry& entry, const UniqueFd& file) {
     Served served;
     const UniqueFd bad = served.service.connect(guest_of("bad v1"));
-    REQUIRE(
-        link::send_request(bad.get(), GENERATE(CacheKind::keep, CacheKind::offer), std::span(&entry, 1), file.get()));
+    REQUIRE(protocol::send_request(bad.get(), GENERATE(CacheKind::keep, CacheKind::offer), std::span(&entry, 1),
+                                   file.get()));
     return served.end_of(bad);
 }
 
 std::string end_of_saying(const std::vector<std::uint8_t>& bytes, const std::vector<int>& files = {}) {
     Served served;
     const UniqueFd bad = served.service.connect(guest_of("bad v1"));
-    REQUIRE(link::send_packet(bad.get(), std::as_bytes(std::span(bytes)), files, link::Wait::yes));
+    REQUIRE(protocol::send_packet(bad.get(), std::as_bytes(std::span(bytes)), files, protocol::Wait::yes));
     return served.end_of(bad);
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("what one process hands over another one gets") {
     REQUIRE(kept);
     CHECK(holds(kept->front(), a));
     const CacheEntry offered = entry_of(b);
-    REQUIRE(link::send_request(one.get(), CacheKind::offer, std::span(&offered, 1), other.get()));
+    REQUIRE(protocol::send_request(one.get(), CacheKind::offer, std::span(&offered, 1), other.get()));
     REQUIRE(find(one, {entry_of(c)})); // it was taken before this was answered
     const auto found = find(two, {entry_of(c), entry_of(b), entry_of(a)});
     REQUIRE(found);
@@ -169,7 +169,7 @@ TEST_CASE("without room for its descriptor there is no copy, and nobody is to bl
     ::close(next);
     const rlimit few{static_cast<rlim_t>(next), usual.rlim_max};
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-    const bool offered = link::send_request(one.get(), CacheKind::offer, std::span(&entry, 1), file.get());
+    const bool offered = protocol::send_request(one.get(), CacheKind::offer, std::span(&entry, 1), file.get());
     const auto kept = keep(one, entry, file.get());
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &usual) == 0);
     REQUIRE(offered);
@@ -220,7 +220,7 @@ TEST_CASE("a copy of a size that none has") {
     CHECK(end_of_handing_over(entry, memfd_of(pages_of(1))).find("names a copy of ") != std::string::npos);
     Served served;
     const UniqueFd bad = served.service.connect(guest_of("bad v1"));
-    REQUIRE(link::send_request(bad.get(), CacheKind::find, std::span(&entry, 1)));
+    REQUIRE(protocol::send_request(bad.get(), CacheKind::find, std::span(&entry, 1)));
     served.end_of(bad);
 }
 
@@ -254,7 +254,7 @@ TEST_CASE("a socket whose closing takes for ever") {
     Served served;
     const UniqueFd bad = served.service.connect(guest_of("bad v1"));
     const CacheEntry entry = entry_of(pages_of(1));
-    REQUIRE(link::send_request(bad.get(), CacheKind::keep, std::span(&entry, 1), client.get()));
+    REQUIRE(protocol::send_request(bad.get(), CacheKind::keep, std::span(&entry, 1), client.get()));
     client.reset(); // the message has the last one
     const std::string line = served.told.get_future().get();
     CHECK(line.find("no sealed memfd") != std::string::npos);
@@ -280,7 +280,7 @@ TEST_CASE("what is no request") {
     SECTION("no file") { end_of_saying(request(2, 1, 1)); }
     SECTION("two files") { end_of_saying(request(3, 1, 1), {file.get(), file.get()}); }
     SECTION("as many files as there can be") {
-        end_of_saying(request(2, 1, 1), std::vector<int>(link::kMostFiles, file.get()));
+        end_of_saying(request(2, 1, 1), std::vector<int>(protocol::kMostFiles, file.get()));
     }
 }
 
@@ -289,7 +289,7 @@ TEST_CASE("a message that is too long") {
     const UniqueFd bad = served.service.connect(guest_of("bad v1"));
     const int room = 1 << 20; // its own end is its own
     REQUIRE(::setsockopt(bad.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
-    REQUIRE(link::send_packet(bad.get(), Bytes(100'000, std::byte{1}), {}, link::Wait::yes));
+    REQUIRE(protocol::send_packet(bad.get(), Bytes(100'000, std::byte{1}), {}, protocol::Wait::yes));
     served.end_of(bad);
 }
 
@@ -308,10 +308,10 @@ TEST_CASE("who takes no answers gets no more") {
     const UniqueFd bad = served.service.connect(guest_of("bad v1"));
     const CacheEntry entry = entry_of(pages_of(1));
     for (int i = 0; i < 2; ++i)
-        REQUIRE(link::send_request(bad.get(), CacheKind::find, std::span(&entry, 1)));
+        REQUIRE(protocol::send_request(bad.get(), CacheKind::find, std::span(&entry, 1)));
     CHECK(served.told.get_future().get().find("does not take its answers") != std::string::npos);
-    CHECK(link::receive_answer(bad.get(), 1)); // the first
-    CHECK_FALSE(link::receive_answer(bad.get(), 1));
+    CHECK(protocol::receive_answer(bad.get(), 1)); // the first
+    CHECK_FALSE(protocol::receive_answer(bad.get(), 1));
 }
 
 TEST_CASE("who asks too often waits, and nobody else does") {
@@ -319,17 +319,17 @@ TEST_CASE("who asks too often waits, and nobody else does") {
     const UniqueFd often = served.service.connect(guest_of("often v1"));
     std::atomic<std::uint64_t> asked{0};
     std::thread asking([&] {
-        const std::vector<CacheEntry> entries(link::kMostCopies, entry_of(pages_of(1)));
+        const std::vector<CacheEntry> entries(protocol::kMostCopies, entry_of(pages_of(1)));
         while (find(often, entries))
             asked += entries.size();
     });
     const std::uint64_t begin = now_ns();
-    while (asked < CacheService::kMostNames + 2 * link::kMostCopies) // more than it may at once
+    while (asked < CacheService::kMostNames + 2 * protocol::kMostCopies) // more than it may at once
         REQUIRE(find(served.good, {entry_of(pages_of(2))}));
     for (int i = 0; i < 100; ++i)
         REQUIRE(find(served.good, {entry_of(pages_of(2))}));
     const std::uint64_t seconds = (now_ns() - begin) / 1'000'000'000 + 1;
-    CHECK(asked <= CacheService::kMostNames + 2 * link::kMostCopies + seconds * CacheService::kNamesASecond);
+    CHECK(asked <= CacheService::kMostNames + 2 * protocol::kMostCopies + seconds * CacheService::kNamesASecond);
     ::shutdown(often.get(), SHUT_RDWR);
     asking.join();
     CHECK(served.broken == 0);
@@ -367,7 +367,7 @@ TEST_CASE("nothing stays of those that are gone") {
         const UniqueFd socket = served.service.connect(guest_of("one v1"));
         REQUIRE(keep(socket, entry_of(pages), file.get()));
         const CacheEntry entry = entry_of(pages);
-        REQUIRE(link::send_request(socket.get(), CacheKind::offer, std::span(&entry, 1), file.get()));
+        REQUIRE(protocol::send_request(socket.get(), CacheKind::offer, std::span(&entry, 1), file.get()));
     }
     while (open_descriptors() > before) // each is seen to be gone
         REQUIRE(find(served.good, {entry_of(pages)}));
@@ -398,7 +398,7 @@ TEST_CASE("a folder that goes away is no harm") {
 }
 
 TEST_CASE("an allowance comes back with time") {
-    kvmserver::link::Allowance allowance(100, 1000, 0);
+    kvmserver::protocol::Allowance allowance(100, 1000, 0);
     CHECK(allowance.take(60, 0));
     CHECK_FALSE(allowance.take(60, 0));
     CHECK(allowance.wait_ns(60, 0) > 199);

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
@@ -20,7 +20,7 @@ TEST_CASE("the pieces of a snapshot are handed over with few files open") {
     const auto hold = store::test::import(store, store::test::sample_pieces(1, 100));
     const store::StoredSnapshot snapshot(store, hold.digest());
     REQUIRE(snapshot.pieces().size() >= 100);
-    auto [daemon, process] = link::make_pair();
+    auto [daemon, process] = protocol::make_pair();
 
     rlimit usual{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &usual) == 0);
@@ -40,7 +40,7 @@ TEST_CASE("the pieces of a snapshot are handed over with few files open") {
     std::vector<std::uint64_t> lengths;
     std::uint32_t left = 1;
     while (left > 0) {
-        const auto received = link::receive_files(process.get());
+        const auto received = protocol::receive_files(process.get());
         REQUIRE(received);
         left = received->message.left;
         for (const UniqueFd& piece : received->files)

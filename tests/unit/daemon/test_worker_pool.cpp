@@ -10,8 +10,8 @@
 
 using namespace kvmserver::daemon;
 using namespace kvmserver::daemon::test;
-using kvmserver::link::Kind;
-using kvmserver::link::Message;
+using kvmserver::protocol::Kind;
+using kvmserver::protocol::Message;
 using namespace std::chrono_literals;
 
 namespace {

@@ -9,15 +9,15 @@
 #include "tests/catch.hpp"
 
 using namespace kvmserver;
-using link::Kind;
+using protocol::Kind;
 using tinykvm::UniqueFd;
 
 namespace {
 
 struct Channel {
-    Channel() { std::tie(ours, theirs) = link::make_channel(); }
-    link::Received receive() {
-        auto received = link::receive(ours.get(), link::Wait::yes, nullptr, room);
+    Channel() { std::tie(ours, theirs) = protocol::make_channel(); }
+    protocol::Received receive() {
+        auto received = protocol::receive(ours.get(), protocol::Wait::yes, nullptr, room);
         REQUIRE(received);
         return std::move(*received);
     }
@@ -26,20 +26,20 @@ struct Channel {
         return ::poll(&readable, 1, 0) == 0;
     }
     void request(std::string_view bytes, bool others_wait = false, bool more_follows = false) {
-        link::Message message;
+        protocol::Message message;
         message.kind = Kind::request;
         message.others_wait = others_wait;
         message.more_follows = more_follows;
-        REQUIRE(link::send_bytes(ours.get(), message, bytes, link::Wait::no));
+        REQUIRE(protocol::send_bytes(ours.get(), message, bytes, protocol::Wait::no));
     }
     void say(Kind kind, int fd = -1) {
-        link::Message message;
+        protocol::Message message;
         message.kind = kind;
-        REQUIRE(link::send(ours.get(), message, fd));
+        REQUIRE(protocol::send(ours.get(), message, fd));
     }
 
     UniqueFd ours, theirs;
-    std::string room = std::string(link::kMostInline, '\0');
+    std::string room = std::string(protocol::kMostInline, '\0');
     Stopper stop;
 };
 

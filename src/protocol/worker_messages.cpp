@@ -1,8 +1,8 @@
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 
 #include <sys/socket.h>
 
-namespace kvmserver::link {
+namespace kvmserver::protocol {
 
 namespace {
 
@@ -52,4 +52,4 @@ std::optional<ReceivedFiles> receive_files(int socket) {
     return out;
 }
 
-} // namespace kvmserver::link
+} // namespace kvmserver::protocol

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace kvmserver::link {
+namespace kvmserver::protocol {
 
 class Allowance {
 public:
@@ -40,4 +40,4 @@ private:
     std::uint64_t then_ns_;
 };
 
-} // namespace kvmserver::link
+} // namespace kvmserver::protocol

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "src/link/allowance.hpp"
-#include "src/link/cache_link.hpp"
+#include "src/protocol/allowance.hpp"
+#include "src/protocol/cache_messages.hpp"
 #include "src/snapshot/folder_cache.hpp"
 
-namespace kvmserver::link {
+namespace kvmserver::protocol {
 
 // For one thread.
 class CacheSession {
@@ -21,7 +21,7 @@ public:
         : folder_(std::move(folder)), bytes_(std::move(bytes)) {}
 
     struct Outcome {
-        std::optional<std::vector<tinykvm::UniqueFd>> answer; // for link::send_answer
+        std::optional<std::vector<tinykvm::UniqueFd>> answer; // for protocol::send_answer
         std::string broken;     // not "": what no process says that is sound; it is to be heard no more
         std::uint64_t kept = 0; // bytes of copies that were made
     };
@@ -36,4 +36,4 @@ private:
     std::shared_ptr<Allowance> bytes_;
 };
 
-} // namespace kvmserver::link
+} // namespace kvmserver::protocol

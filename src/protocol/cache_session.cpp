@@ -1,4 +1,4 @@
-#include "src/link/cache_session.hpp"
+#include "src/protocol/cache_session.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -6,7 +6,7 @@
 
 #include "tinykvm/base/read.hpp"
 
-namespace kvmserver::link {
+namespace kvmserver::protocol {
 
 using tinykvm::UniqueFd;
 
@@ -69,4 +69,4 @@ CacheSession::Outcome CacheSession::keep(CacheRequest& request, std::uint64_t no
     return outcome;
 }
 
-} // namespace kvmserver::link
+} // namespace kvmserver::protocol

@@ -11,9 +11,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "src/link/machine_link.hpp"
+#include "src/protocol/worker_messages.hpp"
 
-using namespace kvmserver::link;
+using namespace kvmserver::protocol;
 using tinykvm::UniqueFd;
 
 namespace {

@@ -1,11 +1,11 @@
-#include "src/link/cache_link.hpp"
+#include "src/protocol/cache_messages.hpp"
 
 #include <fcntl.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace kvmserver::link {
+namespace kvmserver::protocol {
 
 namespace {
 
@@ -88,4 +88,4 @@ std::optional<std::vector<tinykvm::UniqueFd>> receive_answer(int socket, std::si
     return file == packet->files.end() ? std::optional(std::move(found)) : std::nullopt;
 }
 
-} // namespace kvmserver::link
+} // namespace kvmserver::protocol

@@ -1,4 +1,4 @@
-#include "src/link/packet.hpp"
+#include "src/protocol/packet.hpp"
 
 #include <sys/socket.h>
 
@@ -8,7 +8,7 @@
 
 #include "tinykvm/base/error.hpp"
 
-namespace kvmserver::link {
+namespace kvmserver::protocol {
 
 using tinykvm::UniqueFd;
 
@@ -85,4 +85,4 @@ std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std:
     return packet;
 }
 
-} // namespace kvmserver::link
+} // namespace kvmserver::protocol

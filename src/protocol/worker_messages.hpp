@@ -5,7 +5,7 @@
 // (`walls`): the process answers with a file (`described`) and ends. Or it says what the process serves: four times
 // `assign`, with files of the name and the hook's path (a line each), of the list of the snapshot's pieces,
 // of the hook's body, and of the environment; then `pieces`, with the files of that list in its order, as
-// many messages as it takes; then `cache`, with a socket (cache_link.hpp), or with none where there are no
+// many messages as it takes; then `cache`, with a socket (cache_messages.hpp), or with none where there are no
 // copies to be had. Then it sends a further socket for each request machine that it wants, its channel. The process
 // ends when the first is closed, a machine when its channel is.
 //
@@ -33,10 +33,10 @@
 #include <utility>
 #include <vector>
 
-#include "src/link/packet.hpp"
+#include "src/protocol/packet.hpp"
 #include "src/request/outcome.hpp"
 
-namespace kvmserver::link {
+namespace kvmserver::protocol {
 
 enum class Kind : std::uint8_t {
     add_machine = 1,
@@ -108,4 +108,4 @@ struct ReceivedFiles {
 // Waits. Nothing: as above.
 std::optional<ReceivedFiles> receive_files(int socket);
 
-} // namespace kvmserver::link
+} // namespace kvmserver::protocol

@@ -8,7 +8,7 @@
 
 #include "tinykvm/base/unique_fd.hpp"
 
-namespace kvmserver::link {
+namespace kvmserver::protocol {
 
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_pair(); // throws HostError
 
@@ -33,4 +33,4 @@ struct Packet {
 std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std::size_t files, Wait wait,
                                      bool* again = nullptr, std::span<std::byte> more = {});
 
-} // namespace kvmserver::link
+} // namespace kvmserver::protocol

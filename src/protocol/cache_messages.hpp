@@ -13,9 +13,9 @@
 #include <span>
 #include <vector>
 
-#include "src/link/packet.hpp"
+#include "src/protocol/packet.hpp"
 
-namespace kvmserver::link {
+namespace kvmserver::protocol {
 
 inline constexpr std::size_t kMostCopies = 64; // in a message
 
@@ -51,4 +51,4 @@ bool send_answer(int socket, std::span<const tinykvm::UniqueFd> found);
 // Waits. `entries`: so many were asked for. Nothing: this socket is of no more use.
 std::optional<std::vector<tinykvm::UniqueFd>> receive_answer(int socket, std::size_t entries);
 
-} // namespace kvmserver::link
+} // namespace kvmserver::protocol
