@@ -16,7 +16,7 @@
 namespace kvmserver::admin {
 namespace {
 
-constexpr std::uint64_t kLeastFree = 64u << 20; // bytes on the store's disk
+constexpr std::uint64_t kMinFree = 64u << 20; // bytes on the store's disk
 
 json disk_facts(const std::filesystem::path& path) {
     struct statvfs disk {};
@@ -48,7 +48,7 @@ std::string disk_problem(const std::filesystem::path& path) {
     if (facts.contains("error"))
         return facts["error"];
     const auto free = facts["free_bytes"].get<std::uint64_t>();
-    return free >= kLeastFree ? "" : fmt::format("{} bytes are free", free);
+    return free >= kMinFree ? "" : fmt::format("{} bytes are free", free);
 }
 
 const char* name_of(Of of) {

@@ -23,7 +23,7 @@ class Arrivals {
 public:
     void put(const LogLine& line) {
         const std::lock_guard lock(mutex_);
-        if (lines_.size() < kMost)
+        if (lines_.size() < kMax)
             lines_.push_back(line);
         else
             ++lost_;
@@ -38,7 +38,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t kMost = 10'000;
+    static constexpr std::size_t kMax = 10'000;
     std::mutex mutex_;
     std::condition_variable some_;
     std::deque<LogLine> lines_;

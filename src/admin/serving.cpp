@@ -14,7 +14,7 @@
 namespace kvmserver::admin {
 namespace {
 
-constexpr std::size_t kMostBody = 32u << 20;
+constexpr std::size_t kMaxBody = 32u << 20;
 constexpr double kLongest = 600; // seconds
 
 std::uint64_t bytes_of_chunks(store::Store& store) {
@@ -63,7 +63,7 @@ daemon::InvokeRequest asked(Call& call) {
         if (http::equal_nocase(name, "Kvmserver-Header"))
             asked.headers.push_back(header_from(value));
     asked.timeout_seconds = seconds_of(call);
-    asked.body = call.body(kMostBody);
+    asked.body = call.body(kMaxBody);
     return asked;
 }
 

@@ -67,13 +67,13 @@ struct Listed {
 
 // {"snapshot": ..., "pieces": [[SHA-256, bytes], ...]}: a long list, of which no more than a piece is held as JSON.
 Listed listed(Call& call) {
-    constexpr std::size_t kMost = 8 << 20;
+    constexpr std::size_t kMax = 8 << 20;
     std::array<std::byte, 16 << 10> buffer;
     std::size_t bytes = 0;
     JsonText text([&]() -> std::string_view {
         const std::size_t count = call.exchange.read(buffer);
-        if ((bytes += count) > kMost)
-            throw Refused(413, "too-large", fmt::format("the body is larger than {} bytes", kMost));
+        if ((bytes += count) > kMax)
+            throw Refused(413, "too-large", fmt::format("the body is larger than {} bytes", kMax));
         return {reinterpret_cast<const char*>(buffer.data()), count};
     });
     const auto wrong = [] { throw store::BadValue("\"pieces\" must be a list of [SHA-256, bytes]"); };
@@ -90,8 +90,8 @@ Listed listed(Call& call) {
                 text.array(
                     [&](std::size_t index) {
                         const json piece = text.value();
-                        if (index >= kMostPieces)
-                            throw store::BadValue(fmt::format("more than {} pieces are listed", kMostPieces));
+                        if (index >= kMaxPieces)
+                            throw store::BadValue(fmt::format("more than {} pieces are listed", kMaxPieces));
                         if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() ||
                             !piece[1].is_number_unsigned())
                             wrong();

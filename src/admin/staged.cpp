@@ -4,7 +4,7 @@
 
 namespace kvmserver::admin {
 namespace {
-constexpr std::size_t kMost = 1000;
+constexpr std::size_t kMax = 1000;
 } // namespace
 
 void Staged::add(store::SnapshotHold hold, std::int64_t token) {
@@ -38,7 +38,7 @@ void Staged::drop_old() {
 }
 
 void Staged::make_room() {
-    while (entries_.size() >= kMost)
+    while (entries_.size() >= kMax)
         entries_.erase(std::ranges::min_element(entries_, {}, [](const auto& entry) { return entry.second.until; }));
 }
 

@@ -8,13 +8,13 @@
 namespace kvmserver::admin {
 namespace {
 
-constexpr std::size_t kMost = 1u << 20; // bytes of a body; the store's own limit of a value is smaller
+constexpr std::size_t kMax = 1u << 20; // bytes of a body; the store's own limit of a value is smaller
 
 // Of the secrets for all functions: "".
 std::string function_of(const Call& call) { return call.has_param("name") ? call.param("name") : std::string(); }
 
 std::string value_of(Call& call) {
-    Members members = call.members(kMost);
+    Members members = call.members(kMax);
     std::string value = members.need_text("value");
     members.done();
     return value;
@@ -42,7 +42,7 @@ void set_secret(Call& call, const std::optional<std::string>& value) {
 // A value, those tenants' functions that may have it, or both.
 void set_for_all(Call& call) {
     call.only_query({});
-    Members members = call.members(kMost);
+    Members members = call.members(kMax);
     const auto value = members.text("value");
     const auto grants = members.texts("for");
     members.done();

@@ -117,7 +117,7 @@ std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options&
 // this program nobody has said.
 std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& options,
                                             std::shared_ptr<MachineImage> image) {
-    constexpr unsigned kFirst = 8, kMost = 2048, kInVain = 4;
+    constexpr unsigned kFirst = 8, kMax = 2048, kInVain = 4;
     const std::string name = program_name(setup.program);
     std::uint64_t begin = host_mono_ns();
     const std::uint64_t end = begin + static_cast<std::uint64_t>(options.warmup_seconds * 1e9);
@@ -141,7 +141,7 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
         return moments.best();
     const std::uint64_t cold = *moments.best_ns();
     unsigned in_vain = 0;
-    for (std::uint64_t wanted = kFirst; in_vain < kInVain && wanted <= kMost; wanted *= 2) {
+    for (std::uint64_t wanted = kFirst; in_vain < kInVain && wanted <= kMax; wanted *= 2) {
         const std::uint64_t before = *moments.best_ns();
         const unsigned requests = in_time(of_one, wanted);
         begin = host_mono_ns();

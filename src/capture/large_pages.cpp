@@ -101,7 +101,7 @@ PageOfFrame pages_of(const MachineImage& image) {
 }
 
 PageOfFrame pages_of(const SnapshotReader& reader) {
-    constexpr std::size_t kMost = 16; // chunks: 2 MiB of addresses have few
+    constexpr std::size_t kMax = 16; // chunks: 2 MiB of addresses have few
     auto unpacked = std::make_shared<std::map<std::uint32_t, std::vector<std::byte>>>();
     return [&reader, unpacked](Frame frame) -> std::span<const std::byte> {
         static const std::array<std::byte, kPageSize> zero{};
@@ -110,7 +110,7 @@ PageOfFrame pages_of(const SnapshotReader& reader) {
             return zero;
         auto chunk = unpacked->find(*number);
         if (chunk == unpacked->end()) {
-            if (unpacked->size() == kMost)
+            if (unpacked->size() == kMax)
                 unpacked->clear();
             const std::span pages = reader.unpack(*number);
             chunk = unpacked->emplace(*number, std::vector(pages.begin(), pages.end())).first;

@@ -17,7 +17,7 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::size_t kMostReply = 64 * 1024; // what is kept of it
+constexpr std::size_t kMaxReply = 64 * 1024; // what is kept of it
 
 // The client's side, on a thread of its own: both directions at once, until the program closes.
 class Client {
@@ -54,7 +54,7 @@ private:
                 const ssize_t n = ::recv(fd_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
                 if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
                     return;
-                if (n > 0 && reply_.size() < kMostReply)
+                if (n > 0 && reply_.size() < kMaxReply)
                     reply_.append(buffer, static_cast<std::size_t>(n));
             }
         }

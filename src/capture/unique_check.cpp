@@ -18,8 +18,8 @@ namespace {
 
 // Replies come from the program: what a terminal would act on is not printed.
 std::string printed(const std::string& value) {
-    constexpr std::size_t kMost = 48;
-    return value.size() > kMost ? value.substr(0, kMost) + "..." : value; // token characters only
+    constexpr std::size_t kMax = 48;
+    return value.size() > kMax ? value.substr(0, kMax) + "..." : value; // token characters only
 }
 
 // What was answered: twice by one clone, then once each by two others; nothing when one of them did not answer. The

@@ -16,7 +16,7 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::size_t kMostTold = 20;
+constexpr std::size_t kMaxTold = 20;
 constexpr std::string_view kUnixPathRule = "unix:/";
 
 template <class Values>
@@ -140,7 +140,7 @@ public:
 
 private:
     void add(std::string claim, std::string granted, bool fatal = false) {
-        if (found_.size() < kMostTold || fatal)
+        if (found_.size() < kMaxTold || fatal)
             found_.push_back({printable(claim), std::move(granted), fatal});
     }
 

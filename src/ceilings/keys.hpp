@@ -82,11 +82,11 @@ struct HostFolder {
 };
 
 struct Seconds {
-    static constexpr double kMost = 366.0 * 86400; // as the command line's
+    static constexpr double kMax = 366.0 * 86400; // as the command line's
     static double read(const std::string& key, const json& value) {
         const double seconds = value.is_number() ? value.get<double>() : -1;
-        if (!std::isfinite(seconds) || seconds <= 0 || seconds > kMost)
-            bad(key, fmt::format("a number of seconds above 0, at most {}", kMost));
+        if (!std::isfinite(seconds) || seconds <= 0 || seconds > kMax)
+            bad(key, fmt::format("a number of seconds above 0, at most {}", kMax));
         return seconds;
     }
     static json write(double seconds) { return seconds; }
@@ -94,10 +94,10 @@ struct Seconds {
 
 template <std::uint64_t unit, std::int64_t least = 0>
 struct Whole {
-    static constexpr std::uint64_t kMost = unit == 1 ? 1ull << 32 : 128ull << 20; // MiB: 128 TiB
+    static constexpr std::uint64_t kMax = unit == 1 ? 1ull << 32 : 128ull << 20; // MiB: 128 TiB
     static std::uint64_t read(const std::string& key, const json& value) {
-        if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::uint64_t>() > kMost)
-            bad(key, fmt::format("a whole number {}from {} to {}", unit == 1 ? "" : "of MiB ", least, kMost));
+        if (!value.is_number_integer() || value.get<std::int64_t>() < least || value.get<std::uint64_t>() > kMax)
+            bad(key, fmt::format("a whole number {}from {} to {}", unit == 1 ? "" : "of MiB ", least, kMax));
         return value.get<std::uint64_t>() * unit;
     }
     static json write(std::uint64_t number) { return number / unit; }

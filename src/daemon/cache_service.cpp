@@ -74,7 +74,7 @@ UniqueFd CacheService::connect(const CacheGuest& guest) {
     const std::lock_guard lock(mutex_);
     auto connection = std::make_unique<Connection>(Connection{
         std::move(ours), guest.name, protocol::CacheSession(folder_.of_tenant(guest.tenant), bytes_of(guest)),
-        protocol::Allowance(kMostNames, kMostNames * 1'000'000'000 / kNamesASecond, now_ns())});
+        protocol::Allowance(kMaxNames, kMaxNames * 1'000'000'000 / kNamesASecond, now_ns())});
     const std::uint64_t id = next_id_++;
     const int socket = connection->socket.get();
     connections_.emplace(id, std::move(connection));

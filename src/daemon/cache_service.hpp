@@ -30,7 +30,7 @@ struct CacheGuest {
 class CacheService {
 public:
     // Names that a process may ask for at once, and how many more in a second.
-    static constexpr std::uint64_t kMostNames = 8192, kNamesASecond = 2048;
+    static constexpr std::uint64_t kMaxNames = 8192, kNamesASecond = 2048;
 
     // `tell`: a line about a process that is not heard any more; on this thread. Throws HostError.
     explicit CacheService(FolderCache folder, std::function<void(const std::string&)> tell = {});

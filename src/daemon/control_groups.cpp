@@ -236,11 +236,11 @@ std::unique_ptr<ControlGroup> ControlGroups::make() {
 GroupLimits limits_of_process(std::uint64_t memory, std::uint64_t request_memory, unsigned machines) {
     constexpr std::uint64_t kProcess = 16 << 20; // kvmserver itself, KVM's own for a machine, one's page tables
     constexpr std::uint64_t kMachine = 4 << 20;  // of each further one
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 60;
+    constexpr std::uint64_t kMax = std::uint64_t{1} << 60;
     const std::uint64_t further = machines == 0 ? 0 : machines - 1;
     const std::uint64_t changed = std::min(memory, request_memory);
     GroupLimits limits{.memory_bytes = 0, .tasks = 64 + 16 * std::uint64_t{machines}};
-    if (memory < kMost && changed < kMost / 65536 && machines <= 65536)
+    if (memory < kMax && changed < kMax / 65536 && machines <= 65536)
         limits.memory_bytes = memory + kProcess + further * (changed + kMachine);
     return limits;
 }

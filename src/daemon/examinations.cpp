@@ -13,7 +13,7 @@ using tinykvm::UserError;
 
 namespace {
 
-constexpr std::size_t kMostKnownBytes = 16 << 20;
+constexpr std::size_t kMaxKnownBytes = 16 << 20;
 constexpr std::chrono::minutes kTriedAgain{1};
 
 std::size_t bytes_of(const std::optional<SnapshotFacts>& facts) {
@@ -125,7 +125,7 @@ void Examinations::keep(const Digest& digest, Known known) {
     };
     forget(digest);
     std::erase(order_, digest);
-    while (!order_.empty() && known_bytes_ + known.bytes > kMostKnownBytes) {
+    while (!order_.empty() && known_bytes_ + known.bytes > kMaxKnownBytes) {
         forget(order_.front());
         order_.pop_front();
     }

@@ -27,7 +27,7 @@ namespace {
 
 // Enough on a busy host with slow disks.
 constexpr std::uint64_t kBytesPerSecond = 16 << 20;
-constexpr std::size_t kMostLine = 1000;
+constexpr std::size_t kMaxLine = 1000;
 
 // One that has ended may have said why: that is for Process::answer().
 template <class Action>
@@ -91,7 +91,7 @@ public:
 
     SnapshotFacts answer(Depth depth, std::uint64_t file_bytes, seconds patience) {
         const auto begin = std::chrono::steady_clock::now();
-        const auto text = receive_text(control(), protocol::Kind::described, kMostFactsText + 1, patience);
+        const auto text = receive_text(control(), protocol::Kind::described, kMaxFactsText + 1, patience);
         if (!text || text->empty()) {
             if (std::chrono::steady_clock::now() - begin >= patience)
                 bad(fmt::format("it could not be examined within {} s", patience.count()));
@@ -105,7 +105,7 @@ public:
                 bad("it could not be examined: what was found out about it is not sound");
             }
         }
-        const std::string line = tinykvm::brief(rest.substr(0, kMostLine));
+        const std::string line = tinykvm::brief(rest.substr(0, kMaxLine));
         if (text->front() == protocol::kBadSnapshot)
             bad(line);
         if (text->front() != protocol::kFailed)

@@ -87,8 +87,8 @@ FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode,
 std::optional<std::string> FunctionProcess::missing_walls() {
     send_text(control_.get(), protocol::Kind::jail, jail::to_text({}));
     send_text(control_.get(), protocol::Kind::walls, "");
-    constexpr std::size_t kMostBytes = 1 << 16;
-    return receive_text(control_.get(), protocol::Kind::described, kMostBytes, std::chrono::seconds(3));
+    constexpr std::size_t kMaxBytes = 1 << 16;
+    return receive_text(control_.get(), protocol::Kind::described, kMaxBytes, std::chrono::seconds(3));
 }
 
 void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache) {
@@ -102,7 +102,7 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
         send_text(control_.get(), protocol::Kind::assign, text);
     send_pieces(control_.get(), *program.snapshot);
     // Each chunk is a piece; a large page is of chunks.
-    const std::uint64_t most_bytes = program.snapshot->pieces().size() * PageCache::kMostCopyBytes;
+    const std::uint64_t most_bytes = program.snapshot->pieces().size() * PageCache::kMaxCopyBytes;
     const UniqueFd socket = cache.connect({program.name, program.tenant, program.snapshot->digest(), most_bytes});
     protocol::Message message;
     message.kind = protocol::Kind::cache;

@@ -58,8 +58,8 @@ std::optional<std::uint64_t> duration_ns(std::string_view text) {
                          : unit == "m"                 ? 60e9
                          : unit == "h"                 ? 3600e9
                                                        : 0;
-    constexpr double kMost = 365.0 * 86400 * 1e9;
-    if (scale == 0 || value * scale > kMost)
+    constexpr double kMax = 365.0 * 86400 * 1e9;
+    if (scale == 0 || value * scale > kMax)
         return std::nullopt;
     return static_cast<std::uint64_t>(value * scale);
 }

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 using tinykvm::UniqueFd;
 
 constexpr auto kLimit = 30s; // for restoring and answering
-constexpr std::size_t kMostOutput = 1 << 16, kMostHead = 1 << 16;
+constexpr std::size_t kMaxOutput = 1 << 16, kMaxHead = 1 << 16;
 constexpr std::string_view kOurs = "kvmserver: ";
 
 // Why it is not healthy.
@@ -56,7 +56,7 @@ public:
     }
 
     // What it said so far.
-    std::string output() const { return output_.substr(output_.size() - std::min(output_.size(), kMostOutput)); }
+    std::string output() const { return output_.substr(output_.size() - std::min(output_.size(), kMaxOutput)); }
 
 private:
     void start(const FunctionProgram& program) {
@@ -110,7 +110,7 @@ private:
             }
             if (answer.size() >= 12 && answer[9] != '1')
                 break;
-            if (answer.size() > kMostHead)
+            if (answer.size() > kMaxHead)
                 throw Sick(fmt::format("GET {}: the answer is not HTTP", path));
         }
         const bool digits = answer.find_first_not_of("0123456789", 9) >= 12;
@@ -122,9 +122,9 @@ private:
 
     // What became of its program it prints before it is ready for the next request.
     void let_it_say_why() {
-        constexpr int kPatienceMs = 1000, kMost = 4; // messages: one that says more is broken
+        constexpr int kPatienceMs = 1000, kMax = 4; // messages: one that says more is broken
         pollfd said{channel_.get(), POLLIN, 0};
-        for (int n = 0; n<kMost&& ::poll(&said, 1, kPatienceMs)> 0; ++n) {
+        for (int n = 0; n<kMax&& ::poll(&said, 1, kPatienceMs)> 0; ++n) {
             const auto received = protocol::receive(channel_.get(), protocol::Wait::no);
             if (!received || received->message.kind == protocol::Kind::ready)
                 break;
@@ -156,8 +156,8 @@ private:
     void read_output() {
         out_.read(output_);
         errors_.read(output_);
-        if (output_.size() > 2 * kMostOutput) // the last of it says most
-            output_.erase(0, output_.size() - kMostOutput);
+        if (output_.size() > 2 * kMaxOutput) // the last of it says most
+            output_.erase(0, output_.size() - kMaxOutput);
     }
 
     // It has given up, or is about to end. What it said last of itself is why.
@@ -191,7 +191,7 @@ private:
             output.append(buffer, static_cast<std::size_t>(count));
             for (const char c : std::string_view(buffer, static_cast<std::size_t>(count))) {
                 if (c != '\n') {
-                    if (line_.size() < kMostLine)
+                    if (line_.size() < kMaxLine)
                         line_ += c;
                 } else {
                     if (line_.starts_with(kOurs))
@@ -204,7 +204,7 @@ private:
         const std::string& why() const { return why_; }
 
     private:
-        static constexpr std::size_t kMostLine = 8192;
+        static constexpr std::size_t kMaxLine = 8192;
         int fd_;
         std::string line_, why_;
     };

@@ -62,9 +62,9 @@ std::string Outputs::Source::finish(std::vector<LogLine>& lines) {
         return last_words_;
     collected_ = &lines;
     for (std::size_t number = 0; number < 2; ++number) {
-        constexpr unsigned kMostReads = 64; // more than a pipe holds: its writer has ended, and cannot go on for ever
+        constexpr unsigned kMaxReads = 64; // more than a pipe holds: its writer has ended, and cannot go on for ever
         Turn came = Turn::more;
-        for (unsigned reads = 0; reads < kMostReads && (came == Turn::more || came == Turn::pause); ++reads)
+        for (unsigned reads = 0; reads < kMaxReads && (came == Turn::more || came == Turn::pause); ++reads)
             came = read(number);
         Stream& stream = streams_[number];
         stream.line += '\n'; // what is unfinished is all there will be
@@ -79,7 +79,7 @@ std::string Outputs::Source::finish(std::vector<LogLine>& lines) {
 }
 
 Outputs::Source::Turn Outputs::Source::read(std::size_t number) {
-    constexpr std::size_t kMostLines = 1000; // in a turn: others wait for theirs
+    constexpr std::size_t kMaxLines = 1000; // in a turn: others wait for theirs
     Stream& stream = streams_[number];
     if (!stream.whole) {
         char buffer[65536]; // a pipe holds no more (pipe(7))
@@ -96,7 +96,7 @@ Outputs::Source::Turn Outputs::Source::read(std::size_t number) {
         }
         stream.line.append(buffer, static_cast<std::size_t>(bytes));
     }
-    return cut_lines(number, kMostLines) ? Turn::more : Turn::pause;
+    return cut_lines(number, kMaxLines) ? Turn::more : Turn::pause;
 }
 
 bool Outputs::Source::cut_lines(std::size_t number, std::size_t most) {

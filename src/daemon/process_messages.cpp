@@ -89,7 +89,7 @@ constexpr std::size_t kFewFiles = 16, kFewMessages = 64;
 
 void send_pieces(int control, const store::StoredSnapshot& snapshot) {
     const std::size_t count = snapshot.pieces().size();
-    const std::size_t at_once = std::clamp(count / kFewMessages, kFewFiles, protocol::kMostFiles);
+    const std::size_t at_once = std::clamp(count / kFewMessages, kFewFiles, protocol::kMaxFiles);
     for (std::size_t first = 0; first < count; first += at_once) {
         std::vector<UniqueFd> files;
         std::vector<int> numbers;

@@ -58,13 +58,13 @@ std::shared_ptr<Target> choose(const Destination& destination) {
 
 // What a connection and its request take of open files, and what the API and the processes of functions need beside
 // them.
-constexpr std::uint64_t kFilesOfConnection = 2, kMostFilesOfOthers = 4096, kMostConnections = 16'384;
+constexpr std::uint64_t kFilesOfConnection = 2, kMaxFilesOfOthers = 4096, kMaxConnections = 16'384;
 
 std::uint64_t connections_that_fit() {
     rlimit files{};
     if (::getrlimit(RLIMIT_NOFILE, &files) != 0)
         throw_errno("getrlimit");
-    const std::uint64_t others = std::min<std::uint64_t>(files.rlim_cur / 4, kMostFilesOfOthers);
+    const std::uint64_t others = std::min<std::uint64_t>(files.rlim_cur / 4, kMaxFilesOfOthers);
     return std::max<std::uint64_t>(1, (files.rlim_cur - others) / kFilesOfConnection);
 }
 
@@ -79,7 +79,7 @@ http::Options front_options(const ServeOptions& options) {
         log_line(fmt::format("kvmserver: --max-connections={}: the limit of open files has room for {}: raise it "
                              "(ulimit -n, LimitNOFILE= in the unit)",
                              options.max_connections, fit));
-    out.max_connections = std::min(options.max_connections == 0 ? kMostConnections : options.max_connections, fit);
+    out.max_connections = std::min(options.max_connections == 0 ? kMaxConnections : options.max_connections, fit);
     out.max_per_client =
         options.max_per_client == 0 ? std::max<std::uint64_t>(1, out.max_connections / 2) : options.max_per_client;
     out.spare_loopback = options.max_per_client == 0; // a proxy may be one

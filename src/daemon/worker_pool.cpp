@@ -45,7 +45,7 @@ WorkerPool::WorkerPool(store::Store& store, CacheService& cache, LogStore& logs,
                        std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
                        Examinations& examinations, std::function<void(const Job&)> finished)
     : logs_(logs), metrics_(metrics), finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines), room_(protocol::kMostInline),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines), room_(protocol::kMaxInline),
       outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
       manager_(store, cache, std::move(jail), examinations,
                [this](request::WorkerId worker, std::variant<ProcessManager::Started, std::string> result) {
@@ -231,7 +231,7 @@ void WorkerPool::carry_out(const request::Assign& assign, Actions& more, Afterwa
     const std::shared_ptr<Job>& job = jobs_.at(assign.request);
     Sending sending{machine, request_message(*job), {}, {}};
     sending.message.others_wait = scheduler_.waiting(*job->target->id_) != 0;
-    if (job->opening.size() <= protocol::kMostInline) {
+    if (job->opening.size() <= protocol::kMaxInline) {
         sending.bytes = std::move(job->opening);
     } else { // the front sends it over a socket
         auto [ours, theirs] = stream_pair();
@@ -315,13 +315,13 @@ void WorkerPool::record(const std::shared_ptr<Job>& job, AccessRecord record) {
 }
 
 std::optional<request::Problem> WorkerPool::failure_of(Job& job) {
-    constexpr unsigned kMostSaid = 4; // of one request
+    constexpr unsigned kMaxSaid = 4; // of one request
     Afterwards after;
     std::optional<request::Problem> problem;
     {
         const std::lock_guard lock(mutex_);
         if (const Machine machine = job.machine.lock())
-            receive(machine, kMostSaid, after); // it told before it closed the connection
+            receive(machine, kMaxSaid, after); // it told before it closed the connection
         if (job.outcome != request::Outcome::ok)
             problem = problem_for(job.outcome, circumstances(*job.target));
     }

@@ -263,9 +263,9 @@ void WorkerPool::on_gone(const Machine& machine, Afterwards& after) {
 }
 
 void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
-    constexpr unsigned kMostSaid = 16; // by a machine, before its worker's end
+    constexpr unsigned kMaxSaid = 16; // by a machine, before its worker's end
     for (const Machine& machine : std::vector<Machine>(worker->machines))
-        receive(machine, kMostSaid, after);
+        receive(machine, kMaxSaid, after);
     Target& target = *worker->target;
     finish_output(*worker, after);
     const std::string how = worker->process->reap();

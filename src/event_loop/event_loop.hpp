@@ -52,7 +52,7 @@ public:
     Overrun overrun() const { return overrun_; } // after LoopEnd::timeout
 
     // Bytes that may come with a connection in memory.
-    static constexpr std::size_t kMostReceived = tinykvm::abi::kRxBytes;
+    static constexpr std::size_t kMaxReceived = tinykvm::abi::kRxBytes;
     // Gives the machine a connection; false when it has no free slot, or no room for what came with it.
     bool attach(tinykvm::Machine& machine, IncomingConnection client);
     void give(tinykvm::Machine& machine, std::int32_t handle, tinykvm::Datagram datagram);

@@ -10,7 +10,7 @@ using namespace tinykvm;
 namespace {
 constexpr std::uint64_t kForever = ~std::uint64_t{0};
 // On a host that has less for it than a third of a CPU, an endless loop in a request is ended all the same.
-constexpr unsigned kLeastShare = 3;
+constexpr unsigned kMinShare = 3;
 } // namespace
 
 void EventLoop::moved(std::size_t bytes) {
@@ -29,7 +29,7 @@ void EventLoop::heard(Client& c) {
 
 // A boot has all the time that a busy host needs for it.
 std::uint64_t EventLoop::spent(std::uint64_t now_ns) {
-    return spent_.in_all(now_ns, until_.all_waits_count ? 0 : kLeastShare);
+    return spent_.in_all(now_ns, until_.all_waits_count ? 0 : kMinShare);
 }
 
 std::uint64_t EventLoop::end_of_request() const {

@@ -7,8 +7,8 @@
 namespace kvmserver {
 namespace {
 
-constexpr std::size_t kMostValues = 500; // that are kept of one flag: a program may ask for ever
-constexpr std::size_t kMostShown = 30;
+constexpr std::size_t kMaxValues = 500; // that are kept of one flag: a program may ask for ever
+constexpr std::size_t kMaxShown = 30;
 // As many files of one folder are told as that folder.
 constexpr std::size_t kManyOfFolder = 4;
 
@@ -75,7 +75,7 @@ void Refusals::add(std::string_view line) {
     if (equals == line.npos)
         return;
     auto& values = flags_[std::string(line.substr(0, equals))];
-    if (values.size() < kMostValues)
+    if (values.size() < kMaxValues)
         values.emplace(line.substr(equals + 1));
 }
 
@@ -97,7 +97,7 @@ std::vector<std::string> Refusals::advice() const {
         std::vector<std::string> values = values_of(flag);
         if (values.empty())
             continue;
-        const std::size_t more = values.size() > kMostShown ? values.size() - kMostShown : 0;
+        const std::size_t more = values.size() > kMaxShown ? values.size() - kMaxShown : 0;
         values.resize(values.size() - more);
         std::vector<std::string> quoted;
         for (const std::string& value : values)

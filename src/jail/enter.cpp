@@ -40,7 +40,7 @@ namespace {
 // Users that no system gives away: systemd's "Users, Groups, UIDs and GIDs on systemd Systems" leaves 0x70000000 to
 // 0x7fffffff alone. Process numbers are below 2^22.
 constexpr unsigned kFirstUser = 0x70000000;
-constexpr rlim_t kMostThreads = 4096; // of the user, which is this process
+constexpr rlim_t kMaxThreads = 4096; // of the user, which is this process
 
 // By the host's procfs, which is still there: our number as the host sees it.
 unsigned number_outside() {
@@ -250,7 +250,7 @@ void Jail::give_up_ahead() {
 }
 
 void Jail::drop_rights() {
-    if (user_ != 0 && !limit(RLIMIT_NPROC, kMostThreads))
+    if (user_ != 0 && !limit(RLIMIT_NPROC, kMaxThreads))
         miss(Wall::limits, "setrlimit");
     if (user_ != 0 &&
         (::setgroups(0, nullptr) < 0 || ::setresgid(user_, user_, user_) < 0 || ::setresuid(user_, user_, user_) < 0))

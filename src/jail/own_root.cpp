@@ -23,7 +23,7 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-constexpr unsigned kMostLinks = 40; // as Linux, path_resolution(7)
+constexpr unsigned kMaxLinks = 40; // as Linux, path_resolution(7)
 
 bool is_folder(const std::string& path) {
     struct stat info {};
@@ -182,7 +182,7 @@ std::string OwnRoot::resolve(const std::string& path, bool& exists) {
             continue;
         }
         const std::string target = link_target(next);
-        if (++links > kMostLinks || target.empty()) {
+        if (++links > kMaxLinks || target.empty()) {
             exists = false;
             return next;
         }

@@ -5,7 +5,7 @@
 namespace kvmserver::jail {
 namespace {
 
-constexpr std::size_t kMostPaths = 10'000;
+constexpr std::size_t kMaxPaths = 10'000;
 constexpr std::size_t kLongestPath = 4096; // PATH_MAX
 
 bool is_path(std::string_view path) { return path.starts_with('/') && path.size() < kLongestPath; }
@@ -71,7 +71,7 @@ std::optional<Plan> plan_from(std::string_view text) {
             plan.bounds.emplace_back();
             continue;
         }
-        if (!is_path(value) || ++paths > kMostPaths)
+        if (!is_path(value) || ++paths > kMaxPaths)
             return std::nullopt;
         if (kind == 'r' || kind == 'w')
             plan.places.push_back({std::string(value), kind == 'w'});

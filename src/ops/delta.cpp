@@ -71,7 +71,7 @@ Delta read_delta(int fd, std::uint64_t file_bytes, std::uint64_t& bytes_at) {
     if (number_at<std::uint32_t>(head + 8) != kVersion)
         bad("its version is not 1");
     const auto count = number_at<std::uint32_t>(head + 12);
-    if (count == 0 || count > kMostPieces || kHead + std::uint64_t{count} * kRow > file_bytes)
+    if (count == 0 || count > kMaxPieces || kHead + std::uint64_t{count} * kRow > file_bytes)
         bad("its list of pieces is longer than it");
     std::vector<std::byte> rows(count * kRow);
     read_exactly(fd, rows, kHead);

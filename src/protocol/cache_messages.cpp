@@ -14,9 +14,9 @@ struct RequestHead {
     std::uint32_t count;
 };
 static_assert(sizeof(CacheEntry) == 36);
-constexpr std::size_t kMostRequest = sizeof(RequestHead) + kMostCopies * sizeof(CacheEntry);
+constexpr std::size_t kMaxRequest = sizeof(RequestHead) + kMaxCopies * sizeof(CacheEntry);
 
-static_assert(kMostRequest + 32 <= kSendBytes); // else it could not be sent
+static_assert(kMaxRequest + 32 <= kSendBytes); // else it could not be sent
 
 bool is_sound(const CacheRequest& request, bool lost) {
     switch (request.kind) {
@@ -40,9 +40,9 @@ bool send_request(int socket, CacheKind kind, std::span<const CacheEntry> entrie
 }
 
 Came receive_request(int socket, CacheRequest& request) {
-    std::array<std::byte, kMostRequest> bytes;
+    std::array<std::byte, kMaxRequest> bytes;
     bool again = false;
-    auto packet = receive_packet(socket, bytes, kMostFiles, Wait::no, &again);
+    auto packet = receive_packet(socket, bytes, kMaxFiles, Wait::no, &again);
     request = {};
     if (!packet)
         return again ? Came::nothing : Came::end;
@@ -51,7 +51,7 @@ Came receive_request(int socket, CacheRequest& request) {
     if (packet->cut || packet->bytes < sizeof head)
         return Came::nonsense;
     std::memcpy(&head, bytes.data(), sizeof head);
-    if (head.count == 0 || head.count > kMostCopies || packet->bytes != sizeof head + head.count * sizeof(CacheEntry))
+    if (head.count == 0 || head.count > kMaxCopies || packet->bytes != sizeof head + head.count * sizeof(CacheEntry))
         return Came::nonsense;
     request.kind = head.kind;
     request.entries.resize(head.count);
@@ -60,7 +60,7 @@ Came receive_request(int socket, CacheRequest& request) {
 }
 
 bool send_answer(int socket, std::span<const tinykvm::UniqueFd> found) {
-    std::array<std::byte, kMostCopies> there{};
+    std::array<std::byte, kMaxCopies> there{};
     std::vector<int> files;
     for (std::size_t i = 0; i < found.size(); ++i)
         if (found[i]) {
@@ -71,8 +71,8 @@ bool send_answer(int socket, std::span<const tinykvm::UniqueFd> found) {
 }
 
 std::optional<std::vector<tinykvm::UniqueFd>> receive_answer(int socket, std::size_t entries) {
-    std::array<std::byte, kMostCopies> there{};
-    auto packet = receive_packet(socket, there, kMostCopies, Wait::yes);
+    std::array<std::byte, kMaxCopies> there{};
+    auto packet = receive_packet(socket, there, kMaxCopies, Wait::yes);
     if (!packet || packet->bytes != entries || packet->cut)
         return std::nullopt;
     std::vector<tinykvm::UniqueFd> found(entries);

@@ -2,7 +2,7 @@
 // (src/snapshot/page_cache.hpp), over a SEQPACKET socket of its own. Either may be broken: both check what they
 // receive.
 //
-// `find` asks for up to kMostCopies; `keep` hands one over, as a memfd that nobody can change any more. Both
+// `find` asks for up to kMaxCopies; `keep` hands one over, as a memfd that nobody can change any more. Both
 // are answered, in their order, with one Answer: which there are, and a descriptor of each, open for reading
 // only. The next of them is sent when the one before is answered. `offer` is as `keep`, without an answer.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace kvmserver::protocol {
 
-inline constexpr std::size_t kMostCopies = 64; // in a message
+inline constexpr std::size_t kMaxCopies = 64; // in a message
 
 enum class CacheKind : std::uint32_t { find = 1, keep, offer };
 

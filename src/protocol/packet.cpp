@@ -21,13 +21,13 @@ std::pair<UniqueFd, UniqueFd> make_pair() {
 
 bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> files, Wait wait,
                  std::span<const std::byte> more) {
-    if (files.size() > kMostFiles) {
+    if (files.size() > kMaxFiles) {
         errno = EINVAL;
         return false;
     }
     iovec parts[2] = {{const_cast<std::byte*>(bytes.data()), bytes.size()},
                       {const_cast<std::byte*>(more.data()), more.size()}};
-    alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(kMaxFiles * sizeof(int))] = {};
     msghdr header{};
     header.msg_iov = parts;
     header.msg_iovlen = more.empty() ? 1 : 2;
@@ -51,13 +51,13 @@ std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std:
                                      std::span<std::byte> more) {
     Packet packet;
     iovec parts[2] = {{room.data(), room.size()}, {more.data(), more.size()}};
-    alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
+    alignas(cmsghdr) char control[CMSG_SPACE(kMaxFiles * sizeof(int))];
     msghdr header{};
     header.msg_iov = parts;
     header.msg_iovlen = more.empty() ? 1 : 2;
     header.msg_control = control;
     // Not CMSG_SPACE: what it adds for alignment may have room for one more.
-    header.msg_controllen = CMSG_LEN(std::min(files, kMostFiles) * sizeof(int));
+    header.msg_controllen = CMSG_LEN(std::min(files, kMaxFiles) * sizeof(int));
     ssize_t got;
     do
         got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | (wait == Wait::no ? MSG_DONTWAIT : 0));

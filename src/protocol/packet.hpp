@@ -13,11 +13,11 @@ namespace kvmserver::protocol {
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_pair(); // throws HostError
 
 // What Linux takes in one message (SCM_MAX_FD).
-inline constexpr std::size_t kMostFiles = 253;
+inline constexpr std::size_t kMaxFiles = 253;
 
 enum class Wait { yes, no };
 
-// `bytes` and `more`, which follows them. Never raises SIGPIPE: false (errno) when it cannot be sent. kMostFiles at
+// `bytes` and `more`, which follows them. Never raises SIGPIPE: false (errno) when it cannot be sent. kMaxFiles at
 // most.
 bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> files, Wait wait,
                  std::span<const std::byte> more = {});

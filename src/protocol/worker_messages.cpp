@@ -16,7 +16,7 @@ bool send_files(int socket, const Message& message, std::span<const int> files) 
 
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_channel() {
     auto pair = make_pair();
-    const int bytes = 2 * static_cast<int>(kMostInline); // Linux doubles it (socket(7)); what it has by default may do
+    const int bytes = 2 * static_cast<int>(kMaxInline); // Linux doubles it (socket(7)); what it has by default may do
     for (const auto* end : {&pair.first, &pair.second})
         ::setsockopt(end->get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     return pair;
@@ -44,7 +44,7 @@ std::optional<Received> receive(int socket, Wait wait, bool* again, std::span<ch
 
 std::optional<ReceivedFiles> receive_files(int socket) {
     ReceivedFiles out;
-    auto packet = receive_packet(socket, bytes_of(out.message), kMostFiles, Wait::yes);
+    auto packet = receive_packet(socket, bytes_of(out.message), kMaxFiles, Wait::yes);
     if (!packet || packet->bytes != sizeof(Message) || packet->cut)
         return std::nullopt;
     out.files = std::move(packet->files);

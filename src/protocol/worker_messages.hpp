@@ -79,16 +79,16 @@ struct Message {
 };
 
 // Of a request or a reply, in one message.
-inline constexpr std::size_t kMostInline = 64 << 10;
+inline constexpr std::size_t kMaxInline = 64 << 10;
 // A channel's two ends, which take such a message. Throws HostError.
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_channel();
 
 // With a descriptor, when `fd` is none of -1. Never blocks and never raises SIGPIPE: false (errno) when it
 // cannot be sent.
 bool send(int socket, const Message& message, int fd = -1);
-// With `bytes` behind it, kMostInline at most.
+// With `bytes` behind it, kMaxInline at most.
 bool send_bytes(int socket, const Message& message, std::string_view bytes, Wait wait, int fd = -1);
-// With several: kMostFiles at most.
+// With several: kMaxFiles at most.
 bool send_files(int socket, const Message& message, std::span<const int> files);
 
 struct Received {

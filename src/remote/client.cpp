@@ -21,7 +21,7 @@ using nlohmann::json;
 using tinykvm::ExitCode;
 using tinykvm::UserError;
 
-constexpr std::size_t kMostReply = 256u << 20;
+constexpr std::size_t kMaxReply = 256u << 20;
 constexpr long kConnectSeconds = 15;
 constexpr double kStallSeconds = 30; // of an upload of which nobody takes the next byte
 
@@ -98,7 +98,7 @@ std::size_t on_body(char* data, std::size_t, std::size_t size, void* user) {
             transfer.ended_by_sink = true;
             return 0;
         }
-        transfer.too_long = transfer.reply.body.size() + size > kMostReply;
+        transfer.too_long = transfer.reply.body.size() + size > kMaxReply;
         if (transfer.too_long)
             return 0;
         transfer.reply.body.append(data, size);

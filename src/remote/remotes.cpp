@@ -22,7 +22,7 @@ using tinykvm::ExitCode;
 using tinykvm::UniqueFd;
 using tinykvm::UserError;
 
-constexpr std::size_t kMost = 1u << 20;
+constexpr std::size_t kMax = 1u << 20;
 
 // Nothing when it is not there.
 std::optional<std::string> read_private(const std::filesystem::path& file) {
@@ -38,7 +38,7 @@ std::optional<std::string> read_private(const std::filesystem::path& file) {
     if ((facts.st_mode & 077) != 0)
         throw UserError(ExitCode::not_permitted,
                         fmt::format("{}: others may read it: chmod 600 {}", file.string(), file.string()));
-    std::string text(kMost, '\0');
+    std::string text(kMax, '\0');
     const ssize_t count = ::read(fd.get(), text.data(), text.size());
     if (count < 0)
         tinykvm::throw_errno("read " + file.string());

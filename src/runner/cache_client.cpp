@@ -39,9 +39,9 @@ UniqueFd sealed(std::span<const std::byte> pages) {
 std::vector<UniqueFd> CacheClient::find_all(std::span<const CopyName> names) const {
     std::vector<UniqueFd> found(names.size());
     const std::lock_guard lock(asking_);
-    for (std::size_t first = 0; first < names.size() && !ended_; first += protocol::kMostCopies) {
+    for (std::size_t first = 0; first < names.size() && !ended_; first += protocol::kMaxCopies) {
         std::vector<protocol::CacheEntry> entries;
-        for (const CopyName& name : names.subspan(first, std::min(protocol::kMostCopies, names.size() - first)))
+        for (const CopyName& name : names.subspan(first, std::min(protocol::kMaxCopies, names.size() - first)))
             entries.push_back(entry_of(name));
         auto some = protocol::send_request(daemon_.get(), protocol::CacheKind::find, entries)
                         ? protocol::receive_answer(daemon_.get(), entries.size())

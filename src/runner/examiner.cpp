@@ -22,9 +22,9 @@ using namespace tinykvm;
 namespace {
 
 #ifdef KVMSERVER_SANITIZED
-constexpr rlim_t kMostMemory = RLIM_INFINITY; // their shadow memory is terabytes
+constexpr rlim_t kMaxMemory = RLIM_INFINITY; // their shadow memory is terabytes
 #else
-constexpr rlim_t kMostMemory = 192 << 20; // of which examining needs 32 MiB, and the rest is this binary
+constexpr rlim_t kMaxMemory = 192 << 20; // of which examining needs 32 MiB, and the rest is this binary
 #endif
 
 void limit(__rlimit_resource resource, rlim_t most) {
@@ -38,7 +38,7 @@ std::optional<SnapshotFacts> examine(int control) {
     auto asked = protocol::receive(control, protocol::Wait::yes);
     if (!asked || !asked->fd)
         return std::nullopt;
-    limit(RLIMIT_AS, kMostMemory);
+    limit(RLIMIT_AS, kMaxMemory);
     limit(RLIMIT_CPU, asked->message.left);
     if (asked->message.kind == protocol::Kind::examine)
         return examine_snapshot(asked->fd.get());

@@ -25,7 +25,7 @@ using namespace tinykvm;
 namespace {
 
 // Requests that wait for a machine; beyond it clients are told to come again.
-constexpr unsigned kMostWaiting = 1024;
+constexpr unsigned kMaxWaiting = 1024;
 constexpr std::uint64_t kPatienceNs = 30'000'000'000; // with which they wait
 constexpr std::uint64_t kDrainPatienceNs = 30'000'000'000;
 constexpr std::chrono::seconds kLastWords{1}; // to send those that got no machine until then
@@ -145,8 +145,8 @@ HttpMode::HttpMode(Listeners& listeners, const Limits& limits, unsigned machines
         throw_errno("dup listening socket");
     front_.add_listener(std::move(socket));
 
-    function_ = scheduler_.add(
-        {.min = machines, .max = machines, .idle_ns = 0, .queue = kMostWaiting, .queue_ns = kPatienceNs});
+    function_ =
+        scheduler_.add({.min = machines, .max = machines, .idle_ns = 0, .queue = kMaxWaiting, .queue_ns = kPatienceNs});
     request::Actions actions;
     scheduler_.adopt(function_, host_mono_ns(), actions);
     Refusals none;
@@ -334,7 +334,7 @@ IncomingConnection HttpMode::connection_of(Request request) const {
     out.tell = [outcome = std::move(request.outcome)](request::Outcome how) {
         outcome->store(how, std::memory_order_release);
     };
-    if (request.opening.size() <= EventLoop::kMostReceived) {
+    if (request.opening.size() <= EventLoop::kMaxReceived) {
         out.received = std::move(request.opening);
         out.memory = std::make_unique<RequestPeer>(std::move(request.waiter), request.more_follows, others_wait_);
         return out;

@@ -37,9 +37,9 @@ namespace {
 constexpr std::size_t kOtherPieces = 3; // header, metadata, index
 // A small program's snapshot has some small chunks; beyond that a chunk's pages are tens of kilobytes. A file of a
 // megabyte that is cut into tens of thousands would cost the store as many files.
-constexpr std::uint64_t kFreeChunks = 1024, kLeastMeanChunk = 256; // bytes
+constexpr std::uint64_t kFreeChunks = 1024, kMinMeanChunk = 256; // bytes
 // Longer than zstd makes any chunk (ZSTD_compressBound).
-constexpr std::uint64_t kMostStored = std::uint64_t{format::kMaxChunkPages} * tinykvm::kPageSize * 257 / 256;
+constexpr std::uint64_t kMaxStored = std::uint64_t{format::kMaxChunkPages} * tinykvm::kPageSize * 257 / 256;
 
 format::Header header_of(const ByteSource& source) {
     std::array<std::byte, format::kHeaderBytes> bytes;
@@ -88,7 +88,7 @@ void examine_index(const ByteSource& source, const format::Header& header, Snaps
         });
         if (chunk.stored > end - offset)
             bad_entry(i, "is longer than the file");
-        if (chunk.stored > kMostStored)
+        if (chunk.stored > kMaxStored)
             bad_entry(i, "has an impossible size");
         if (checksum_of(source, offset, chunk.stored) != chunk.checksum)
             throw FormatError(fmt::format("altered: chunk {} of guest memory does not match its checksum", i));
@@ -109,8 +109,8 @@ void examine_index(const ByteSource& source, const format::Header& header, Snaps
 
 SnapshotFacts examine_snapshot(const ByteSource& source, Depth depth) {
     const format::Header header = header_of(source);
-    if (header.chunks > kMostPieces - kOtherPieces ||
-        header.chunks > kFreeChunks + header.prefix.file_bytes / kLeastMeanChunk)
+    if (header.chunks > kMaxPieces - kOtherPieces ||
+        header.chunks > kFreeChunks + header.prefix.file_bytes / kMinMeanChunk)
         throw FormatError(fmt::format("header is inconsistent: {} chunks are too many for its length", header.chunks));
     SnapshotFacts facts;
     {
@@ -125,7 +125,7 @@ SnapshotFacts examine_snapshot(const ByteSource& source, Depth depth) {
         facts.limits = metadata.machine.limits;
         facts.cwd = std::move(metadata.machine.program.cwd);
     }
-    if (to_json_value(facts.permissions).dump().size() + facts.cwd.size() > kMostPermissionsText)
+    if (to_json_value(facts.permissions).dump().size() + facts.cwd.size() > kMaxPermissionsText)
         throw FormatError("metadata is inconsistent: it asks for too many permissions");
     if (depth == Depth::metadata)
         return facts;
@@ -146,7 +146,7 @@ SnapshotFacts examine_snapshot(int fd) {
 std::string to_text(const SnapshotFacts& facts) { return to_json_value(facts).dump(); }
 
 SnapshotFacts facts_from_text(std::string_view text, Depth depth, std::uint64_t file_bytes) {
-    if (text.size() > kMostFactsText)
+    if (text.size() > kMaxFactsText)
         throw FormatError("the facts are too long");
     JsonText json([&text] { return std::exchange(text, {}); });
     SnapshotFacts facts;
@@ -157,7 +157,7 @@ SnapshotFacts facts_from_text(std::string_view text, Depth depth, std::uint64_t 
         const Place list{&place, "pieces", 0};
         std::uint64_t bytes = 0;
         from_json_value(json.value(), Place{&list, nullptr, index}, bytes);
-        if (bytes == 0 || bytes > file_bytes - sum || index >= kMostPieces)
+        if (bytes == 0 || bytes > file_bytes - sum || index >= kMaxPieces)
             list.bad("do not make up the file");
         sum += bytes;
         facts.pieces.push_back(bytes);

@@ -36,10 +36,10 @@ SnapshotFacts examine_snapshot(const ByteSource& source, Depth depth = Depth::wh
 SnapshotFacts examine_snapshot(int fd); // at any offset; a regular file
 
 // Each piece is a file in the store, and a descriptor where the snapshot is restored.
-inline constexpr std::size_t kMostPieces = 64 << 10;
+inline constexpr std::size_t kMaxPieces = 64 << 10;
 // Of what a snapshot asks for: the daemon keeps it.
-inline constexpr std::size_t kMostPermissionsText = 256 << 10;
-inline constexpr std::size_t kMostFactsText = 2 << 20;
+inline constexpr std::size_t kMaxPermissionsText = 256 << 10;
+inline constexpr std::size_t kMaxFactsText = 2 << 20;
 
 std::string to_text(const SnapshotFacts& facts); // JSON
 // Strict, and in bounded memory: the text may come from a process that a hostile snapshot has taken over. With

@@ -28,7 +28,7 @@ using tinykvm::UniqueFd;
 
 constexpr const char* kExtension = ".pages";      // of copies
 constexpr const char* kOtherExtension = ".other"; // of what else there is
-constexpr std::uint64_t kMostOtherBytes = 16 << 20;
+constexpr std::uint64_t kMaxOtherBytes = 16 << 20;
 constexpr std::time_t kUsedSeconds = 600; // a copy's time of use is told this exactly
 
 // Behind the pages. Copies are not flushed to the disk, so that after a power failure anything may be in
@@ -186,7 +186,7 @@ std::optional<std::vector<std::byte>> FolderCache::read(const std::string& name)
         return std::nullopt;
     const UniqueFd file(::open((folder_ / (name + kOtherExtension)).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     const auto info = ours(file.get());
-    if (!info || static_cast<std::uint64_t>(info->st_size) > kMostOtherBytes)
+    if (!info || static_cast<std::uint64_t>(info->st_size) > kMaxOtherBytes)
         return std::nullopt;
     note_use(file.get(), *info);
     std::vector<std::byte> bytes(static_cast<std::size_t>(info->st_size));
@@ -222,10 +222,9 @@ void FolderCache::remove_old() const {
     std::uint64_t room = room_;
     struct statvfs file_system {};
     if (room == 0)
-        room =
-            ::statvfs(folder_.c_str(), &file_system) == 0
-                ? std::max<std::uint64_t>(kLeastRoom, std::uint64_t{file_system.f_blocks} * file_system.f_frsize / 10)
-                : kLeastRoom;
+        room = ::statvfs(folder_.c_str(), &file_system) == 0
+                   ? std::max<std::uint64_t>(kMinRoom, std::uint64_t{file_system.f_blocks} * file_system.f_frsize / 10)
+                   : kMinRoom;
     std::vector<Old> copies;
     std::uint64_t sum = 0;
     std::error_code gone; // by another process

@@ -15,7 +15,7 @@ namespace kvmserver {
 class FolderCache final : public PageCache {
 public:
     // Copies take a tenth of the folder's file system, and at least this; the longest unused go first.
-    static constexpr std::uint64_t kLeastRoom = 1ull << 30;
+    static constexpr std::uint64_t kMinRoom = 1ull << 30;
 
     // Keeps copies in `folder`, which is made when only it and its parent are missing; "" keeps none. `room`:
     // bytes of all copies; 0 for the default.

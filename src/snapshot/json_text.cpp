@@ -5,10 +5,10 @@
 namespace kvmserver {
 namespace {
 
-constexpr std::size_t kMostMembers = 1000; // of an object whose members are taken one by one
+constexpr std::size_t kMaxMembers = 1000; // of an object whose members are taken one by one
 
 void add(std::string& text, int c) {
-    if (text.size() >= JsonText::kMostText)
+    if (text.size() >= JsonText::kMaxText)
         throw FormatError("metadata is inconsistent: a value of it is too long");
     text += static_cast<char>(c);
 }
@@ -77,7 +77,7 @@ Json JsonText::value() {
         if ((c == ']' || c == '}' || c == ',') && open == 0)
             break; // what is around it goes on
         if (c == '[' || c == '{') {
-            if (depth_ + ++open > kMostDepth)
+            if (depth_ + ++open > kMaxDepth)
                 too_deep();
         } else if (c == ']' || c == '}') {
             --open;
@@ -85,9 +85,9 @@ Json JsonText::value() {
         add(text, next());
     }
     std::size_t values = 0;
-    const auto count = [&](int, Json::parse_event_t, Json&) { return ++values <= 2 * kMostValues; };
+    const auto count = [&](int, Json::parse_event_t, Json&) { return ++values <= 2 * kMaxValues; };
     Json json = Json::parse(text, count, false);
-    if (values > 2 * kMostValues)
+    if (values > 2 * kMaxValues)
         throw FormatError("metadata is inconsistent: a value of it is too long");
     if (json.is_discarded())
         malformed();
@@ -96,7 +96,7 @@ Json JsonText::value() {
 
 void JsonText::object(const std::function<void(const std::string& name)>& member) {
     expect('{');
-    if (++depth_ > kMostDepth)
+    if (++depth_ > kMaxDepth)
         too_deep();
     std::set<std::string> names;
     for (bool first = true; peek() != '}'; first = false) {
@@ -110,7 +110,7 @@ void JsonText::object(const std::function<void(const std::string& name)>& member
         if (!name.is_string())
             malformed();
         expect(':');
-        if (names.size() >= kMostMembers || !names.insert(name.get<std::string>()).second)
+        if (names.size() >= kMaxMembers || !names.insert(name.get<std::string>()).second)
             throw FormatError(fmt::format("metadata is inconsistent: it has \"{}\" twice, or too much",
                                           tinykvm::printable(name.get<std::string>().substr(0, 100))));
         member(name.get<std::string>());
@@ -123,7 +123,7 @@ std::size_t JsonText::array(const std::function<void(std::size_t index)>& elemen
     if (peek() != '[')
         wrong();
     expect('[');
-    if (++depth_ > kMostDepth)
+    if (++depth_ > kMaxDepth)
         too_deep();
     std::size_t count = 0;
     while (peek() != ']') {

@@ -9,9 +9,9 @@ namespace kvmserver {
 
 class JsonText {
 public:
-    static constexpr std::size_t kMostText = 1 << 20;    // of a value that is taken whole
-    static constexpr std::size_t kMostValues = 64 << 10; // in it
-    static constexpr std::size_t kMostDepth = 8;         // of the whole text
+    static constexpr std::size_t kMaxText = 1 << 20;    // of a value that is taken whole
+    static constexpr std::size_t kMaxValues = 64 << 10; // in it
+    static constexpr std::size_t kMaxDepth = 8;         // of the whole text
 
     // `more` gives the next bytes, "" at the end. All of these throw FormatError.
     explicit JsonText(std::function<std::string_view()> more) : more_(std::move(more)) {}

@@ -9,8 +9,8 @@ namespace kvmserver {
 namespace {
 
 constexpr std::uint64_t kAddressEnd = 1ull << 47;
-constexpr double kMostSeconds = 366.0 * 86400; // as the command line's, and nanoseconds of it are a number of 64 bits
-constexpr std::uint32_t kMostFiles = 1 << 20;
+constexpr double kMaxSeconds = 366.0 * 86400; // as the command line's, and nanoseconds of it are a number of 64 bits
+constexpr std::uint32_t kMaxFiles = 1 << 20;
 constexpr std::size_t kMaxAddressBytes = 128; // sizeof(sockaddr_storage)
 constexpr std::uint32_t kAllProtections = 7;
 
@@ -33,7 +33,7 @@ void check_hot_run(const tinykvm::FrameRun& run, const Place& place, std::uint32
 }
 
 void check_large_page_count(std::size_t count) {
-    if (count > tinykvm::LargePages::kMost)
+    if (count > tinykvm::LargePages::kMax)
         Place{&kMachine, "large_pages", 0}.bad("has too many");
 }
 
@@ -52,12 +52,12 @@ void check_numbers(const tinykvm::MachineState& state) {
 
 void check_limits(const tinykvm::Limits& limits, const Place& place) {
     for (const double seconds : {limits.boot_seconds, limits.request_seconds, limits.request_total_seconds})
-        if (!std::isfinite(seconds) || seconds < 0 || seconds > kMostSeconds)
+        if (!std::isfinite(seconds) || seconds < 0 || seconds > kMaxSeconds)
             place.bad("has an impossible time");
     for (const std::uint64_t bytes : {limits.memory, limits.address_space, limits.request_memory, limits.keep_memory})
         if (bytes > kAddressEnd)
             place.bad("has more memory than there are addresses");
-    if (limits.open_files > kMostFiles)
+    if (limits.open_files > kMaxFiles)
         place.bad("has too many open files");
 }
 

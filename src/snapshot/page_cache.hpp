@@ -28,8 +28,8 @@ class PageCache {
 public:
     // Of a snapshot that is smaller than this, in memory, copies gain nothing worth their place.
     static constexpr std::uint64_t kWorthBytes = 4 << 20;
-    static constexpr std::uint64_t kMostCopyBytes = 4 << 20; // of one
-    static bool is_size(std::uint64_t bytes) { return bytes != 0 && bytes <= kMostCopyBytes && bytes % 4096 == 0; }
+    static constexpr std::uint64_t kMaxCopyBytes = 4 << 20; // of one
+    static bool is_size(std::uint64_t bytes) { return bytes != 0 && bytes <= kMaxCopyBytes && bytes % 4096 == 0; }
 
     virtual ~PageCache() = default;
     // Whether copies can be had or made at all.

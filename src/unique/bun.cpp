@@ -14,10 +14,10 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::uint64_t kMostDraws = 1 << 14;  // of one generator that we follow
+constexpr std::uint64_t kMaxDraws = 1 << 14;   // of one generator that we follow
 constexpr std::uint64_t kFirstDraws = 64;      // of each place that looks like one
 constexpr std::uint64_t kSparseDraws = 4;      // after that few words of the state are short
-constexpr std::size_t kMostFollowed = 20000;   // further than that, in programs with JavaScriptCore
+constexpr std::size_t kMaxFollowed = 20000;    // further than that, in programs with JavaScriptCore
 constexpr std::uint32_t kFewestSeed = 1 << 16; // smaller seeds are a person's (setRandomSeed() of bun:jsc)
 
 // Whether the seed leads to the state within so many numbers drawn.
@@ -46,7 +46,7 @@ bool anything_leads_to(const MemoryView& memory, GuestVirt at) {
 }
 
 void find_bun_pool(const MemoryView& memory, Findings& findings) {
-    constexpr int kMostLookedAt = 64; // each costs a search of all memory
+    constexpr int kMaxLookedAt = 64; // each costs a search of all memory
     int found = 0;
     for (const Written& run : memory.written()) {
         const auto words = run.words();
@@ -55,7 +55,7 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
                 continue;
             const GuestVirt pool = run.begin + (i * 8 - kPool);
             if (pool.value % 64 != 0 || !looks_random(run.bytes.subspan(i * 8 - kPool, kPool)) ||
-                ++found > kMostLookedAt || !anything_leads_to(memory, pool) ||
+                ++found > kMaxLookedAt || !anything_leads_to(memory, pool) ||
                 anything_leads_to(memory, pool + kPool)) // that is a block of its own, with some data in it
                 continue;
             const std::uint64_t used_up = kPool;
@@ -70,7 +70,7 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
 // Source/WTF/wtf/CryptographicallyRandomNumber.cpp.
 void find_arc4(const MemoryView& memory, Findings& findings) {
     constexpr std::size_t kState = 256, kPadding = 3;
-    constexpr std::uint32_t kMostLeft = 1'600'000, kNothingLeft = 0;
+    constexpr std::uint32_t kMaxLeft = 1'600'000, kNothingLeft = 0;
     const auto permutation = [](std::span<const std::byte> bytes) {
         std::array<bool, kState> seen{};
         return std::all_of(bytes.begin(), bytes.end(), [&](std::byte value) {
@@ -83,7 +83,7 @@ void find_arc4(const MemoryView& memory, Findings& findings) {
              at += sizeof(kNothingLeft)) {
             std::uint32_t left;
             std::memcpy(&left, run.bytes.data() + at, sizeof(left));
-            if (left == 0 || left > kMostLeft)
+            if (left == 0 || left > kMaxLeft)
                 continue;
             if (++looked % 4096 == 0)
                 memory.check_time();
@@ -131,7 +131,7 @@ void find_bun(const MemoryView& memory, Findings& findings) {
             if (leads_to(static_cast<std::uint32_t>(words[0]), {words[1], words[2]},
                          all_bits ? kFirstDraws : kSparseDraws))
                 add(at);
-            else if (padded && all_bits && likely.size() < kMostFollowed)
+            else if (padded && all_bits && likely.size() < kMaxFollowed)
                 likely.push_back(at);
         });
         if (!any)
@@ -140,7 +140,7 @@ void find_bun(const MemoryView& memory, Findings& findings) {
     for (const GuestVirt at : likely)
         if (const auto seed = memory.value<std::uint32_t>(at))
             if (const auto state = memory.value<Xorshift128>(at + sizeof(std::uint64_t));
-                state && leads_to(*seed, *state, kMostDraws))
+                state && leads_to(*seed, *state, kMaxDraws))
                 add(at);
     find_arc4(memory, findings);
     find_bun_pool(memory, findings);

@@ -7,7 +7,7 @@ namespace kvmserver::unique {
 using tinykvm::GuestVirt;
 
 void find_cookies(const MemoryView& memory, Findings& findings) {
-    constexpr std::uint32_t kMostBytes = 1 << 20;
+    constexpr std::uint32_t kMaxBytes = 1 << 20;
     kvmserver_entropy wanted;
     kvmserver_entropy_place(&wanted, 0);
     std::uint64_t beginning;
@@ -21,7 +21,7 @@ void find_cookies(const MemoryView& memory, Findings& findings) {
             const auto found = memory.value<kvmserver_entropy>(at);
             const GuestVirt behind = at + sizeof(kvmserver_entropy);
             if (found && std::memcmp(found->mark, wanted.mark, sizeof(wanted.mark)) == 0 && found->reserved == 0 &&
-                found->bytes != 0 && found->bytes <= kMostBytes && !memory.bytes(behind, found->bytes).empty())
+                found->bytes != 0 && found->bytes <= kMaxBytes && !memory.bytes(behind, found->bytes).empty())
                 for (const Range& part : memory.writable_parts(behind, found->bytes))
                     findings.add_random(part.begin, part.end.value - part.begin.value, "entropy region of the program");
         }

@@ -32,10 +32,10 @@ void add_random(const MemoryView& memory, GuestVirt object, Findings& findings) 
 
 // False for what is none.
 bool add_loop_holder(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, Findings& findings) {
-    constexpr std::uint32_t kMostPid = 1 << 22;
+    constexpr std::uint32_t kMaxPid = 1 << 22;
     const auto pid = memory.value<std::uint32_t>(object + kLoopPid);
     const auto loop = memory.value<std::uint64_t>(object + kLoop);
-    return pid && *pid != 0 && *pid <= kMostPid && loop && objects.is_object(GuestVirt(*loop)) &&
+    return pid && *pid != 0 && *pid <= kMaxPid && loop && objects.is_object(GuestVirt(*loop)) &&
            findings.add_pid(object + kLoopPid, kLoopSource);
 }
 
@@ -58,7 +58,7 @@ void find_cpython(const MemoryView& memory, Findings& findings) {
     wanted.insert(wanted.end(), numpy.begin(), numpy.end());
     std::size_t loops = 0;
     const auto all = objects.find(wanted);
-    if (all.size() >= PythonObjects::kMost)
+    if (all.size() >= PythonObjects::kMax)
         findings.leave_out("there are too many objects of Python to look at");
     for (const auto& found : all) {
         if (found.name == random_object)

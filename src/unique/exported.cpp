@@ -8,7 +8,7 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::uint64_t kMostHeaders = 64, kMostEntries = 256, kMostInBucket = 4096;
+constexpr std::uint64_t kMaxHeaders = 64, kMaxEntries = 256, kMaxInBucket = 4096;
 
 std::uint32_t gnu_hash(std::string_view name) {
     std::uint32_t hash = 5381;
@@ -24,7 +24,7 @@ struct Tables {
 std::optional<Tables> tables_of(const MemoryView& memory, GuestVirt begin) {
     const auto header = memory.value<Elf64_Ehdr>(begin);
     if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_phentsize != sizeof(Elf64_Phdr) ||
-        header->e_phnum > kMostHeaders)
+        header->e_phnum > kMaxHeaders)
         return std::nullopt;
     Tables out;
     std::optional<std::uint64_t> base, dynamic;
@@ -40,7 +40,7 @@ std::optional<Tables> tables_of(const MemoryView& memory, GuestVirt begin) {
     out.base = *base;
     // The dynamic linker has replaced what was relative by addresses, or not.
     const auto address = [&](std::uint64_t v) { return v < out.base ? v + out.base : v; };
-    for (std::uint64_t i = 0; i < kMostEntries; ++i) {
+    for (std::uint64_t i = 0; i < kMaxEntries; ++i) {
         const auto entry = memory.value<Elf64_Dyn>(GuestVirt(out.base + *dynamic + i * sizeof(Elf64_Dyn)));
         if (!entry || entry->d_tag == DT_NULL)
             break;
@@ -70,7 +70,7 @@ std::optional<Exported> exported(const MemoryView& memory, const Area& first, st
     const auto bucket = memory.value<std::uint32_t>(buckets + std::uint64_t{hash % head->buckets} * 4);
     if (!bucket || *bucket < head->first_symbol)
         return std::nullopt;
-    for (std::uint64_t i = *bucket; i < *bucket + kMostInBucket; ++i) {
+    for (std::uint64_t i = *bucket; i < *bucket + kMaxInBucket; ++i) {
         const auto link = memory.value<std::uint32_t>(chain + (i - head->first_symbol) * 4);
         if (!link)
             return std::nullopt;

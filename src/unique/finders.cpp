@@ -29,9 +29,9 @@ bool Findings::add(EntropyRegion region) {
         return true; // what is there already stays
     if (after != regions_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > at)
         return true;
-    if (regions_.size() == tinykvm::kMostEntropyRegions || region.bytes > tinykvm::kMostEntropyBytes - bytes_) {
-        leave_out(fmt::format("there are more than {} or more than {} MiB of them", tinykvm::kMostEntropyRegions,
-                              tinykvm::kMostEntropyBytes >> 20));
+    if (regions_.size() == tinykvm::kMaxEntropyRegions || region.bytes > tinykvm::kMaxEntropyBytes - bytes_) {
+        leave_out(fmt::format("there are more than {} or more than {} MiB of them", tinykvm::kMaxEntropyRegions,
+                              tinykvm::kMaxEntropyBytes >> 20));
         return false;
     }
     bytes_ += region.bytes;
@@ -60,14 +60,14 @@ std::vector<EntropyRegion> Findings::take() const {
 }
 
 Found find_entropy(const MemoryView& memory) {
-    constexpr std::chrono::seconds kMost(30); // what honest programs have takes milliseconds for 100 MB
+    constexpr std::chrono::seconds kMax(30); // what honest programs have takes milliseconds for 100 MB
     Findings findings(memory);
-    memory.set_deadline(std::chrono::steady_clock::now() + kMost);
+    memory.set_deadline(std::chrono::steady_clock::now() + kMax);
     try {
         for (const Finder find : kFinders)
             find(memory, findings);
     } catch (const OutOfTime&) {
-        findings.leave_out(fmt::format("looking took more than {} s", kMost.count()));
+        findings.leave_out(fmt::format("looking took more than {} s", kMax.count()));
     }
     memory.set_deadline(std::chrono::steady_clock::time_point::max());
     return {findings.take(), findings.left_out()};

@@ -54,11 +54,11 @@ bool is_generator(const State& state) {
 }
 
 std::vector<GuestVirt> find_generators(const MemoryView& memory) {
-    constexpr std::size_t kMost = 10'000; // threads
+    constexpr std::size_t kMax = 10'000; // threads
     std::vector<GuestVirt> found;
     for (const Written& run : memory.written()) {
         const auto words = run.words();
-        for (std::size_t i = kUsed / 8; i + 1 < words.size() && found.size() < kMost; ++i) {
+        for (std::size_t i = kUsed / 8; i + 1 < words.size() && found.size() < kMax; ++i) {
             // used | usable << 32, and the counter behind
             const std::uint64_t usable = words[i] >> 32;
             if ((usable != kBlockWords && usable != kBlockWords - kReseedWords) || (words[i] & 0xffffffff) > usable ||
@@ -76,8 +76,8 @@ std::vector<GuestVirt> find_generators(const MemoryView& memory) {
 // m. 0: in none.
 std::uint64_t offset_in_m(const MemoryView& memory, GuestVirt at) {
     constexpr std::uint64_t kGoroutineM = 48; // g.m: behind two words of stack, two guards, _panic and _defer
-    constexpr std::uint64_t kLeast = 256, kMost = 2048;
-    for (std::uint64_t offset = kLeast; offset <= kMost && offset < at.value; offset += 8) {
+    constexpr std::uint64_t kMin = 256, kMax = 2048;
+    for (std::uint64_t offset = kMin; offset <= kMax && offset < at.value; offset += 8) {
         const GuestVirt m(at.value - offset);
         const auto g0 = memory.value<std::uint64_t>(m);
         if (g0 && *g0 != 0 && memory.value<std::uint64_t>(GuestVirt(*g0) + kGoroutineM) == m.value)

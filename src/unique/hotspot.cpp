@@ -8,8 +8,8 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::uint64_t kMostEntries = 16'384, kMostClasses = 1 << 19, kMostLoaders = 1 << 17, kMostThreads = 1 << 16,
-                        kMostFields = 1 << 12;
+constexpr std::uint64_t kMaxEntries = 16'384, kMaxClasses = 1 << 19, kMaxLoaders = 1 << 17, kMaxThreads = 1 << 16,
+                        kMaxFields = 1 << 12;
 
 // Those that generators belong to: of all others not even the name is kept.
 bool of_interest(std::string_view name) {
@@ -82,7 +82,7 @@ bool HotSpot::read_description() {
     if (!structs || !types)
         return false;
     const std::uint64_t first = word(structs->at.value), first_type = word(types->at.value);
-    for (std::uint64_t i = 0; i < kMostEntries; ++i) {
+    for (std::uint64_t i = 0; i < kMaxEntries; ++i) {
         const auto entry = memory_->value<StructEntry>(GuestVirt(first + i * sizeof(StructEntry)));
         if (!entry || entry->type == 0)
             break;
@@ -90,7 +90,7 @@ bool HotSpot::read_description() {
                                  "::" + std::string(memory_->text(GuestVirt(entry->field)));
         (entry->is_static ? variables_ : offsets_)[name] = entry->is_static ? entry->address : entry->offset;
     }
-    for (std::uint64_t i = 0; i < kMostEntries; ++i) {
+    for (std::uint64_t i = 0; i < kMaxEntries; ++i) {
         const auto entry = memory_->value<TypeEntry>(GuestVirt(first_type + i * sizeof(TypeEntry)));
         if (!entry || entry->name == 0)
             break;
@@ -106,8 +106,8 @@ std::string_view HotSpot::symbol(std::uint64_t at) const {
 }
 
 void HotSpot::read_classes() {
-    std::uint64_t loader = variable({"ClassLoaderDataGraph::_head"}).value_or(0), left = kMostClasses;
-    for (std::uint64_t i = 0; loader != 0 && i < kMostLoaders; ++i) {
+    std::uint64_t loader = variable({"ClassLoaderDataGraph::_head"}).value_or(0), left = kMaxClasses;
+    for (std::uint64_t i = 0; loader != 0 && i < kMaxLoaders; ++i) {
         for (std::uint64_t klass = word(loader + offset("ClassLoaderData::_klasses")); klass != 0 && left != 0;
              --left) {
             const std::string_view name = symbol(word(klass + offset("Klass::_name")));
@@ -141,7 +141,7 @@ std::optional<std::uint32_t> HotSpot::field_offset(std::uint64_t klass, std::str
     };
     const std::uint64_t fields = word(klass + offset("InstanceKlass::_fields")) + offset("Array<u2>::_data");
     const auto count = memory_->value<std::uint16_t>(GuestVirt(klass + offset("InstanceKlass::_java_fields_count")));
-    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count.value_or(0), kMostFields); ++i) {
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count.value_or(0), kMaxFields); ++i) {
         const auto slots = memory_->value<Slots>(GuestVirt(fields + i * sizeof(Slots)));
         if (slots && pool_symbol(klass, slots->name) == name && pool_symbol(klass, slots->type) == type)
             return (std::uint32_t{slots->offset_high} << 16 | slots->offset_low) >> 2; // below: how it is packed
@@ -159,7 +159,7 @@ std::optional<std::uint32_t> HotSpot::packed_field(std::uint64_t klass, std::str
         memory_->bytes(GuestVirt(stream + offset("Array<u1>::_data")), std::min(length.value_or(0), 1u << 16)));
     const std::uint32_t count = numbers.next().value_or(0);
     numbers.next(); // fields that the JVM added
-    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, kMostFields); ++i) {
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, kMaxFields); ++i) {
         const auto name_index = numbers.next(), type_index = numbers.next(), at = numbers.next(),
                    access = numbers.next(), flags = numbers.next();
         if (!name_index || !type_index || !at || !access || !flags)
@@ -227,7 +227,7 @@ std::vector<GuestVirt> HotSpot::threads() const {
     const std::uint64_t list = variable({"ThreadsSMRSupport::_java_thread_list"}).value_or(0);
     const auto count = memory_->value<std::uint32_t>(GuestVirt(list + offset("ThreadsList::_length")));
     const std::uint64_t threads = word(list + offset("ThreadsList::_threads"));
-    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count.value_or(0), kMostThreads); ++i) {
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count.value_or(0), kMaxThreads); ++i) {
         const std::uint64_t thread = word(threads + i * 8);
         const std::uint64_t object = word(word(thread + offset("JavaThread::_threadObj")));
         if (has_class(object, klass("java/lang/Thread").value, true))

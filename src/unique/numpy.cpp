@@ -96,11 +96,10 @@ public:
 private:
     // The address that a word of the state holds, when it lies in the object.
     std::optional<GuestVirt> inner(std::uint64_t word, std::uint64_t bytes) const {
-        constexpr std::uint64_t kMost = 256;
+        constexpr std::uint64_t kMax = 256;
         const auto at = memory_.value<std::uint64_t>(object_ + kState + word);
-        return at && *at > object_.value + kState && *at + bytes <= object_.value + kMost
-                   ? std::optional(GuestVirt(*at))
-                   : std::nullopt;
+        return at && *at > object_.value + kState && *at + bytes <= object_.value + kMax ? std::optional(GuestVirt(*at))
+                                                                                         : std::nullopt;
     }
     // The second half of a word that was drawn for a number of 32 bits is not kept.
     void no_half(std::uint64_t at) {

@@ -21,7 +21,7 @@ struct Globals {
     std::uint64_t mt;
     std::uint8_t mt_seeded;
 };
-constexpr std::uint64_t kStatusState = 8, kMostGlobals = 64;
+constexpr std::uint64_t kStatusState = 8, kMaxGlobals = 64;
 
 // mt_srand(42) stays. A seed of PHP's own has 32 bits: it is as small once in 4096 programs.
 bool seeded_on_purpose(const MtState& state) {
@@ -59,7 +59,7 @@ void find_php(const MemoryView& memory, Findings& findings) {
     for (const char* file : {"php", "libphp", "apache2"}) {
         const Area* area = memory.file_named(file);
         const auto symbol = area ? exported(memory, *area, "random_globals") : std::nullopt;
-        const auto globals = symbol && symbol->bytes <= kMostGlobals ? memory.value<Globals>(symbol->at) : std::nullopt;
+        const auto globals = symbol && symbol->bytes <= kMaxGlobals ? memory.value<Globals>(symbol->at) : std::nullopt;
         if (!globals)
             continue;
         if (globals->mt_seeded == 1)

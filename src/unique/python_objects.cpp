@@ -65,7 +65,7 @@ std::uint64_t PythonObjects::size_of_type(GuestVirt type) const {
 }
 
 void PythonObjects::find_types(std::span<const Wanted> wanted) {
-    constexpr std::size_t kMostTypes = 16;
+    constexpr std::size_t kMaxTypes = 16;
     types_.assign(wanted.size(), {});
     const auto look = [&](GuestVirt type) {
         const auto items = memory_->value<std::uint64_t>(type + kTypeItem);
@@ -75,7 +75,7 @@ void PythonObjects::find_types(std::span<const Wanted> wanted) {
             const std::string_view name = type_name(named);
             for (std::size_t i = 0; i < wanted.size(); ++i)
                 if (wanted[i].type == name && bytes >= wanted[i].least && bytes <= wanted[i].most &&
-                    types_[i].size() < kMostTypes)
+                    types_[i].size() < kMaxTypes)
                     return types_[i].push_back(type);
             named = GuestVirt(memory_->value<std::uint64_t>(named + kTypeBase).value_or(0));
         }
@@ -107,7 +107,7 @@ std::vector<PythonObjects::Found> PythonObjects::find(std::span<const Wanted> wa
     };
     for (const Written& run : memory_->written()) {
         const auto words = run.words();
-        for (std::size_t i = 1; i < words.size() && found.size() < kMost; ++i)
+        for (std::size_t i = 1; i < words.size() && found.size() < kMax; ++i)
             if (perhaps[bit(words[i])] && alive(words[i - 1]))
                 look(run.begin + (i - 1) * sizeof(std::uint64_t), words[i]);
     }

@@ -24,7 +24,7 @@ public:
         std::string_view type;
         std::uint64_t least, most; // bytes of the type's objects
     };
-    static constexpr std::size_t kMost = 1 << 16; // that find() gives, however a program fills its memory
+    static constexpr std::size_t kMax = 1 << 16; // that find() gives, however a program fills its memory
     std::vector<Found> find(std::span<const Wanted> wanted);
     // The types of that name which the last find() met, used or not.
     const std::vector<tinykvm::GuestVirt>& types(std::size_t name) const { return types_[name]; }

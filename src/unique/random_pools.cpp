@@ -12,8 +12,8 @@ namespace kvmserver::unique {
 namespace {
 
 constexpr std::size_t kAround = 160; // characters on either side of a call
-constexpr std::size_t kMostCalls = 4096, kMostPools = 64, kMostAliases = 64, kMostMatches = 1 << 18;
-constexpr std::size_t kMostScript = 4 << 20; // how far behind its import another name of a function is looked for
+constexpr std::size_t kMaxCalls = 4096, kMaxPools = 64, kMaxAliases = 64, kMaxMatches = 1 << 18;
+constexpr std::size_t kMaxScript = 4 << 20; // how far behind its import another name of a function is looked for
 constexpr std::array<std::string_view, 2> kCalls{"randomFillSync", "getRandomValues"};
 
 std::string quoted(const std::string& name) {
@@ -48,7 +48,7 @@ std::optional<PoolNames> pool_of_call(const std::string& before, const std::stri
 }
 
 void add(std::vector<PoolNames>& pools, std::optional<PoolNames> found) {
-    if (found && pools.size() < kMostPools && std::find(pools.begin(), pools.end(), *found) == pools.end())
+    if (found && pools.size() < kMaxPools && std::find(pools.begin(), pools.end(), *found) == pools.end())
         pools.push_back(std::move(*found));
 }
 
@@ -87,8 +87,8 @@ public:
             for_each(name, 0, text_.size(), [&](std::size_t at, std::size_t end) {
                 look(at, end);
                 if (const std::string alias = alias_at(end);
-                    !alias.empty() && aliases.size() < kMostAliases && aliases.insert(alias).second)
-                    for_each(alias + "(", end, end + kMostScript, [&](std::size_t call, std::size_t) {
+                    !alias.empty() && aliases.size() < kMaxAliases && aliases.insert(alias).second)
+                    for_each(alias + "(", end, end + kMaxScript, [&](std::size_t call, std::size_t) {
                         if (const std::string before = piece(call - std::min(call, width_), call);
                             before.empty() || !(part_of_name(before[0]) || before[0] == '.'))
                             look(call, call + alias.size() * width_);
@@ -106,7 +106,7 @@ private:
              at = text.find(wanted, at + wanted.size()))
             fn(at, at + wanted.size());
     }
-    bool may_go_on() const { return work_->calls < kMostCalls && ++work_->matches < kMostMatches; }
+    bool may_go_on() const { return work_->calls < kMaxCalls && ++work_->matches < kMaxMatches; }
     std::string piece(std::size_t from, std::size_t to) const { return narrow(text_.substr(from, to - from), width_); }
     std::string after(std::size_t end) const { return narrow(text_.substr(end, kAround * width_), width_); }
 

@@ -11,7 +11,7 @@
 namespace kvmserver::unique {
 namespace {
 
-constexpr std::size_t kShortest = 8, kMostRepeats = 8;
+constexpr std::size_t kShortest = 8, kMaxRepeats = 8;
 
 bool in_token(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '+' || c == '/' || c == '.';
@@ -67,10 +67,10 @@ bool looks_random(std::string_view token) {
 
 // What all of it says in digits; nothing when there is another character, or too many.
 std::optional<std::int64_t> number(std::string_view digits) {
-    constexpr std::size_t kMostDigits = 18;
+    constexpr std::size_t kMaxDigits = 18;
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return error == std::errc{} && end == digits.data() + digits.size() && digits.size() <= kMostDigits
+    return error == std::errc{} && end == digits.data() + digits.size() && digits.size() <= kMaxDigits
                ? std::optional(value)
                : std::nullopt;
 }
@@ -105,7 +105,7 @@ std::vector<Repeat> find_repeats(std::string_view first, std::string_view second
     std::unordered_set<std::string_view> told;
     for_each_token(first, [&](std::string_view token, std::size_t at) {
         const auto has = [&](const auto& tokens) { return tokens.count(token) != 0; };
-        if (repeats.size() >= kMostRepeats || has(later) || !std::all_of(elsewhere.begin(), elsewhere.end(), has) ||
+        if (repeats.size() >= kMaxRepeats || has(later) || !std::all_of(elsewhere.begin(), elsewhere.end(), has) ||
             !looks_random(token) || counts_from(token, later) || !told.insert(token).second)
             return;
         const std::string header = header_at(first, at);

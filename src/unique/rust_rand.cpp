@@ -95,7 +95,7 @@ void add_core(const MemoryView& memory, GuestVirt at, Findings& findings) {
 } // namespace
 
 void find_rust_rand(const MemoryView& memory, Findings& findings) {
-    constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 40;
+    constexpr std::uint64_t kMaxBlocks = std::uint64_t{1} << 40;
     for (const Written& run : memory.written()) {
         const auto words = run.words();
         for (std::size_t i = kThreshold / 8; i + 1 < words.size(); ++i) {
@@ -104,7 +104,7 @@ void find_rust_rand(const MemoryView& memory, Findings& findings) {
             const auto left = static_cast<std::int64_t>(words[i + 1]);
             const std::uint64_t counter = words[i - 2];
             if (left <= static_cast<std::int64_t>(kReseedAfter) && left > -static_cast<std::int64_t>(kReseedAfter) &&
-                counter % 4 == 0 && counter < kMostBlocks)
+                counter % 4 == 0 && counter < kMaxBlocks)
                 add_core(memory, GuestVirt(run.begin.value + i * 8 - kThreshold), findings);
         }
     }

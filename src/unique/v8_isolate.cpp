@@ -20,8 +20,8 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::size_t kMostLikely = 256; // 0.1 ms each
-constexpr std::size_t kMostLooks = 1 << 20;
+constexpr std::size_t kMaxLikely = 256; // 0.1 ms each
+constexpr std::size_t kMaxLooks = 1 << 20;
 
 struct Generator {
     std::uint64_t seed;
@@ -58,7 +58,7 @@ std::unordered_set<std::uint64_t> likely_places(const MemoryView& memory) {
     std::unordered_set<std::uint64_t> places;
     for (const Written& run : memory.written()) {
         const auto words = run.words();
-        for (std::size_t i = 0; i + 2 < words.size() && places.size() < kMostLooks;
+        for (std::size_t i = 0; i + 2 < words.size() && places.size() < kMaxLooks;
              i += 2) // malloc() gives multiples of 16
             if (looks_random(words.subspan(i).first<3>()))
                 places.insert(run.begin.value + i * sizeof(std::uint64_t));
@@ -78,7 +78,7 @@ std::vector<GuestVirt> led_to(const MemoryView& memory, std::unordered_set<std::
         }
     }
     of_glibc.insert(of_glibc.end(), others.begin(), others.end());
-    of_glibc.resize(std::min(of_glibc.size(), kMostLikely));
+    of_glibc.resize(std::min(of_glibc.size(), kMaxLikely));
     return of_glibc;
 }
 

@@ -55,7 +55,7 @@ public:
                 if (words[i + 3] != 0 || !Heap::is_smi(words[i + 1]) || !Heap::is_pointer(words[i]) ||
                     !Heap::is_pointer(words[i + 2]))
                     continue;
-                if (const std::int32_t slots = Heap::smi(words[i + 1]); slots >= kFewestSlots && slots <= kMostSlots)
+                if (const std::int32_t slots = Heap::smi(words[i + 1]); slots >= kFewestSlots && slots <= kMaxSlots)
                     look(run.begin + i * sizeof(Word), slots);
             }
         }
@@ -64,7 +64,7 @@ public:
 
 private:
     static constexpr std::int32_t kFewestSlots = 150,
-                                  kMostSlots = 800; // of a native context: 280 in V8 11, 309 in V8 15
+                                  kMaxSlots = 800; // of a native context: 280 in V8 11, 309 in V8 15
 
     // A native context's map names it as the context in which its objects were made: nothing else does so.
     bool native_context(GuestVirt at) const {

@@ -8,17 +8,17 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::size_t kMostFound = 1 << 16; // strings, names and scopes each: a hostile program cannot keep us busy
-constexpr std::size_t kMostSteps = 1 << 22; // from name to name
-constexpr int kMostInline = 75, kMostNames = 16384, kContextHeader = 4; // map, length, scope information, previous
-constexpr int kMostHeader = 8;                                          // words of a ScopeInfo in front of its names
+constexpr std::size_t kMaxFound = 1 << 16; // strings, names and scopes each: a hostile program cannot keep us busy
+constexpr std::size_t kMaxSteps = 1 << 22; // from name to name
+constexpr int kMaxInline = 75, kMaxNames = 16384, kContextHeader = 4; // map, length, scope information, previous
+constexpr int kMaxHeader = 8;                                         // words of a ScopeInfo in front of its names
 
 // Sorted addresses, and a quick test for words that may lead to one.
 template <class Word>
 class Targets {
 public:
     void add(GuestVirt at) {
-        if (at_.size() < kMostFound && at_.insert(at).second)
+        if (at_.size() < kMaxFound && at_.insert(at).second)
             filter_.insert(static_cast<Word>(at.value + 1));
     }
     bool empty() const { return at_.empty(); }
@@ -64,7 +64,7 @@ public:
         if (infos_.empty())
             return scopes;
         for_words([&](GuestVirt at, Word word) {
-            if (info_targets_.leads_there(word, at) && scopes.size() < kMostFound)
+            if (info_targets_.leads_there(word, at) && scopes.size() < kMaxFound)
                 found_context(at, H::object(word, at), scopes);
         });
         return scopes;
@@ -82,7 +82,7 @@ private:
         for (const Written& run : heap_.memory.written())
             each(run.begin, run.bytes);
         for (const Area& area : heap_.memory.areas())
-            if (area.prot == 1 && !area.name.starts_with('/') && area.end.value - area.begin.value <= kMostReadOnly)
+            if (area.prot == 1 && !area.name.starts_with('/') && area.end.value - area.begin.value <= kMaxReadOnly)
                 each(area.begin, area.bytes);
     }
 
@@ -114,7 +114,7 @@ private:
             names.index.emplace(name, index);
     }
 
-    bool may_go_on() { return steps_ < kMostSteps && ++steps_ != 0; }
+    bool may_go_on() { return steps_ < kMaxSteps && ++steps_ != 0; }
 
     std::string_view name_at(GuestVirt at, std::int64_t index) const {
         const auto string = heap_.follow(at, index);
@@ -130,13 +130,13 @@ private:
     // [map][flags, counts, positions][name]...[Smi for each name]
     void in_row(GuestVirt at) {
         int before = 0;
-        while (before < kMostInline && may_go_on() && !name_at(at, -before - 1).empty())
+        while (before < kMaxInline && may_go_on() && !name_at(at, -before - 1).empty())
             ++before;
         const GuestVirt first(at.value - static_cast<std::uint64_t>(before) * H::kSlot);
         int count = 1 + before;
-        while (count <= kMostInline && may_go_on() && !name_at(first, count).empty())
+        while (count <= kMaxInline && may_go_on() && !name_at(first, count).empty())
             ++count;
-        if (count > kMostInline || !heap_.small(first, count))
+        if (count > kMaxInline || !heap_.small(first, count))
             return;
         for (int i = 1; i <= 4; ++i) { // the count is among the numbers in front
             if (heap_.small(first, -i) != count)
@@ -157,15 +157,15 @@ private:
             return key && value && H::is_pointer(*key) && (H::is_smi(*value) || *value == *key);
         };
         int before = 0;
-        while (before < 4 * kMostNames && may_go_on() && entry(-2 * before - 2))
+        while (before < 4 * kMaxNames && may_go_on() && entry(-2 * before - 2))
             ++before;
         const GuestVirt table(at.value - static_cast<std::uint64_t>(5 + 2 * before) * H::kSlot);
         const auto length = heap_.small(table, 1), elements = heap_.small(table, 2), capacity = heap_.small(table, 4);
-        if (!length || !elements || !capacity || *capacity <= before || *capacity > 4 * kMostNames ||
-            *length != 4 + 2 * *capacity - 1 || *elements <= kMostInline - 1 || *elements > kMostNames ||
+        if (!length || !elements || !capacity || *capacity <= before || *capacity > 4 * kMaxNames ||
+            *length != 4 + 2 * *capacity - 1 || *elements <= kMaxInline - 1 || *elements > kMaxNames ||
             !heap_.small(table, 3))
             return;
-        if (!heap_.has_map(table) || tables_.contains(table) || tables_.size() >= kMostFound)
+        if (!heap_.has_map(table) || tables_.contains(table) || tables_.size() >= kMaxFound)
             return;
         Names names{{}, *elements};
         for (int i = 0; i < *capacity && may_go_on(); ++i)
@@ -180,9 +180,9 @@ private:
     // What lies in front of the names may be a ScopeInfo at several places: a context that leads to one of them
     // decides.
     void scope_infos_before(GuestVirt names_at, const Names& names, bool table) {
-        for (int i = 4; i <= kMostHeader; ++i) {
+        for (int i = 4; i <= kMaxHeader; ++i) {
             const GuestVirt info(names_at.value - static_cast<std::uint64_t>(i) * H::kSlot);
-            if (!heap_.has_map(info) || infos_.size() >= kMostFound)
+            if (!heap_.has_map(info) || infos_.size() >= kMaxFound)
                 continue;
             bool counted = false;
             for (int word = 1; word < i; ++word)
@@ -209,7 +209,7 @@ private:
         scopes.push_back(std::move(scope));
     }
 
-    static constexpr std::uint64_t kMostReadOnly = 16 << 20;
+    static constexpr std::uint64_t kMaxReadOnly = 16 << 20;
     H heap_;
     std::span<const NamesTogether> wanted_;
     std::set<std::string_view> names_;

@@ -34,7 +34,7 @@ bool is_any_trap(std::span<const std::byte> at) {
 }
 
 void check_site(std::span<const std::byte> code, const CodeSite& site) {
-    FUZZ_REQUIRE(site.moved >= kJumpBytes && site.moved <= kMostMoved);
+    FUZZ_REQUIRE(site.moved >= kJumpBytes && site.moved <= kMaxMoved);
     FUZZ_REQUIRE(site.at + site.moved + kTrapBytes <= code.size());
     FUZZ_REQUIRE(is_trap(code.subspan(site.at + site.moved), site.kind));
     FUZZ_REQUIRE(std::equal(site.code.begin(), site.code.begin() + site.moved,

@@ -22,7 +22,7 @@ using kvmserver::request::Outcome;
 namespace {
 
 constexpr int kPatienceMs = 8'000;
-constexpr std::size_t kMostAsked = 6;
+constexpr std::size_t kMaxAsked = 6;
 
 std::size_t open_files() {
     const auto all = std::filesystem::directory_iterator("/proc/self/fd");
@@ -68,7 +68,7 @@ void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& w
     switch (what % 16) {
     case 0:
     case 1:
-        if (askers.size() < kMostAsked)
+        if (askers.size() < kMaxAsked)
             askers.push_back(functions.ask(target));
         break;
     case 2:

@@ -33,7 +33,7 @@ public:
         bool holes = false;
         for (Frame each = first; each < first + kChunk; ++each)
             holes = holes || is_hole(each);
-        if (maps_ && !holes && chunk % 3 != 0 && parts_ < Image::kMostParts) {
+        if (maps_ && !holes && chunk % 3 != 0 && parts_ < Image::kMaxParts) {
             ++parts_;
             image_.add_part({UniqueFd(::dup(file_.get())), std::uint64_t{first} * kPageSize, first, kChunk});
             return;

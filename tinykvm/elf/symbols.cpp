@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxName = 1000;
 constexpr std::size_t kSymbolsAtOnce = 2048;
-constexpr std::uint64_t kMostSymbols = 4 << 20; // Chromium has a tenth of that; a file may claim any number
+constexpr std::uint64_t kMaxSymbols = 4 << 20; // Chromium has a tenth of that; a file may claim any number
 
 std::optional<std::vector<Elf64_Shdr>> read_sections(const ByteSource& source) {
     const auto header = source.load<Elf64_Ehdr>(0);
@@ -49,7 +49,7 @@ std::optional<Symbol> search(const ByteSource& source, const std::vector<Elf64_S
     if (table.sh_offset > source.size() || table.sh_entsize != sizeof(Elf64_Sym))
         return std::nullopt;
     const std::uint64_t count =
-        std::min(std::min(table.sh_size, source.size() - table.sh_offset) / sizeof(Elf64_Sym), kMostSymbols);
+        std::min(std::min(table.sh_size, source.size() - table.sh_offset) / sizeof(Elf64_Sym), kMaxSymbols);
     std::optional<Elf64_Sym> holds, nearest;
     std::vector<Elf64_Sym> chunk;
     for (std::uint64_t i = 0; i < count; i += chunk.size()) {

@@ -103,7 +103,7 @@ i64 sys_sendfile(const Args& c) {
         return -ENOMEM;
     u64 done = 0;
     i64 error = 0;
-    u64 most = c.a[3] < kMostMoved ? c.a[3] : kMostMoved;
+    u64 most = c.a[3] < kMaxMoved ? c.a[3] : kMaxMoved;
     u64 size;
     if (File* to = seekable(out.get()); to && same_file(from, to, size) && rest(size, place.offset) < most)
         most = rest(size, place.offset); // what was there
@@ -152,7 +152,7 @@ i64 sys_copy_file_range(const Args& c) {
     if (!buffer.get())
         return -ENOMEM;
     u64 done = 0, size;
-    u64 most = c.a[4] < kMostMoved ? c.a[4] : kMostMoved;
+    u64 most = c.a[4] < kMaxMoved ? c.a[4] : kMaxMoved;
     if (same_file(from, to, size)) {
         if (rest(size, source.offset) < most)
             most = rest(size, source.offset);

@@ -110,7 +110,7 @@ i64 move_one(const Args& c, Move move, i64 offset) {
         return -EINVAL;
     if (c.a[2] && !user_ok(c.a[1], c.a[2]))
         return -EFAULT;
-    IoVec one{c.a[1], c.a[2] > kMostMoved ? kMostMoved : c.a[2]};
+    IoVec one{c.a[1], c.a[2] > kMaxMoved ? kMaxMoved : c.a[2]};
     Cursor cursor{&one, 1, one.length};
     return move(f.get(), cursor, offset);
 }

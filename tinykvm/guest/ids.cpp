@@ -5,7 +5,7 @@ namespace gk {
 namespace {
 
 constexpr u32 kNone = ~u32{0};
-constexpr u32 kMostGroups = 65536;
+constexpr u32 kMaxGroups = 65536;
 
 u64 bytes_of(u32 count) { return sizeof(Groups) + u64{count} * sizeof(u32); }
 
@@ -228,7 +228,7 @@ i64 sys_setgroups(const Args& c) {
     const u32 count = static_cast<u32>(c.a[0]);
     if (!current->ids.may(kCapSetgid))
         return -EPERM;
-    if (count > kMostGroups)
+    if (count > kMaxGroups)
         return -EINVAL;
     auto* fresh = static_cast<Groups*>(allocate(bytes_of(count)));
     if (!fresh)

@@ -31,8 +31,8 @@ struct Itimerval {
 Itimerval told(u32 which) {
     const IntervalTimer& t = timers[which];
     const u64 now = now_of_timer(which);
-    constexpr u64 kLeast = 1000; // armed, and due
-    return {to_timeval(t.interval), to_timeval(t.expiry == 0 ? 0 : t.expiry > now + kLeast ? t.expiry - now : kLeast)};
+    constexpr u64 kMin = 1000; // armed, and due
+    return {to_timeval(t.interval), to_timeval(t.expiry == 0 ? 0 : t.expiry > now + kMin ? t.expiry - now : kMin)};
 }
 
 } // namespace

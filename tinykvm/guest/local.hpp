@@ -13,7 +13,7 @@ struct Passed {
     u32 count;
     File* files[1]; // count of them, each with a reference
 };
-inline constexpr u32 kMostPassed = 253; // SCM_MAX_FD
+inline constexpr u32 kMaxPassed = 253; // SCM_MAX_FD
 Passed* make_passed(u32 count);
 void drop_passed(Passed*); // with its files
 

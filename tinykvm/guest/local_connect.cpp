@@ -5,7 +5,7 @@
 namespace gk {
 namespace {
 
-constexpr u32 kMostPending = 4096;
+constexpr u32 kMaxPending = 4096;
 
 // An internet address in one form: IPv4 is IPv4-mapped.
 struct Inet {
@@ -150,7 +150,7 @@ i64 connect_own(Socket* s, Socket* listener, const u8* to_address, u32 bytes) {
     if (s->type != listener->type)
         return -91; // EPROTOTYPE
     const u64 deadline = until(s->send_timeout);
-    const u32 most = listener->backlog < kMostPending ? listener->backlog : kMostPending;
+    const u32 most = listener->backlog < kMaxPending ? listener->backlog : kMaxPending;
     ref(listener);
     i64 failed = 0;
     while (failed == 0 && listener->mode == Mode::listening && !listener->read_shut && listener->pending_count > most) {

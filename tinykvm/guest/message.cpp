@@ -64,9 +64,9 @@ i64 plain(const Args& c, bool sending) {
         return -EBADF;
     if (f->kind != Kind::socket)
         return -ENOTSOCK;
-    if (c.a[2] && !user_ok(c.a[1], c.a[2] > kMostMoved ? kMostMoved : c.a[2]))
+    if (c.a[2] && !user_ok(c.a[1], c.a[2] > kMaxMoved ? kMaxMoved : c.a[2]))
         return -EFAULT;
-    IoVec one{c.a[1], c.a[2] > kMostMoved ? kMostMoved : c.a[2]};
+    IoVec one{c.a[1], c.a[2] > kMaxMoved ? kMaxMoved : c.a[2]};
     Cursor cursor{&one, 1, one.length};
     u32 name_bytes = 0;
     if (sending)

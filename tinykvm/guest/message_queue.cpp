@@ -8,9 +8,9 @@
 namespace gk {
 namespace {
 
-constexpr u32 kMostQueues = 256, kNameBytes = 256, kPriorities = 32768;
+constexpr u32 kMaxQueues = 256, kNameBytes = 256, kPriorities = 32768;
 constexpr u64 kDefaultMessages = 10, kDefaultBytes = 8192; // also the most for who is not root
-constexpr u64 kMostMessages = 65536, kMostBytes = 16 << 20;
+constexpr u64 kMaxMessages = 65536, kMaxBytes = 16 << 20;
 constexpr u64 kMessageCost = 56; // what each counts beside its bytes in RLIMIT_MSGQUEUE
 enum Notify : i32 { kNobody = -1, kSignal = 0, kNone = 1 };
 
@@ -128,13 +128,13 @@ i64 make_queue(const char* name, u64 mode, u64 attributes, Queue*& made) {
         if (!get_user(a, attributes))
             return -EFAULT;
         const bool root = current->ids.user.effective == 0;
-        if (a.most <= 0 || a.bytes <= 0 || static_cast<u64>(a.most) > (root ? kMostMessages : kDefaultMessages) ||
-            static_cast<u64>(a.bytes) > (root ? kMostBytes : kDefaultBytes))
+        if (a.most <= 0 || a.bytes <= 0 || static_cast<u64>(a.most) > (root ? kMaxMessages : kDefaultMessages) ||
+            static_cast<u64>(a.bytes) > (root ? kMaxBytes : kDefaultBytes))
             return -EINVAL;
         most = static_cast<u64>(a.most);
         bytes = static_cast<u64>(a.bytes);
     }
-    if (queue_count == kMostQueues)
+    if (queue_count == kMaxQueues)
         return -28; // ENOSPC
     if (const u64 limit = soft_limit_of(kLimitMsgqueue); queue_cost + most * (bytes + kMessageCost) > limit)
         return -EMFILE;

@@ -11,7 +11,7 @@ struct Attribute {
 
 namespace {
 
-constexpr u64 kMostBytes = 65536, kMostOfAFile = 1 << 20;
+constexpr u64 kMaxBytes = 65536, kMaxOfAFile = 1 << 20;
 
 u64 size_of(const Attribute* a) { return sizeof(Attribute) + a->name_length + a->bytes; }
 
@@ -45,7 +45,7 @@ i64 set(Node* n, const char* name, u64 length, u64 from, u64 bytes, u64 flags) {
     constexpr u64 kCreate = 1, kReplace = 2;
     if (flags & ~(kCreate | kReplace))
         return -EINVAL;
-    if (bytes > kMostBytes)
+    if (bytes > kMaxBytes)
         return -7; // E2BIG
     if (n->format() != kRegular && !n->is_folder())
         return -EPERM;
@@ -59,7 +59,7 @@ i64 set(Node* n, const char* name, u64 length, u64 from, u64 bytes, u64 flags) {
     u64 total = bytes;
     for (const Attribute* a = n->attributes; a; a = a->next)
         total += size_of(a);
-    if (total > kMostOfAFile)
+    if (total > kMaxOfAFile)
         return -ENOSPC;
     auto* fresh = static_cast<Attribute*>(allocate(sizeof(Attribute) + length + 1 + bytes));
     if (!fresh)

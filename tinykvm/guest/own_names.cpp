@@ -4,7 +4,7 @@
 namespace gk::own {
 namespace {
 
-constexpr u32 kMostLinksOfAFile = 65000;
+constexpr u32 kMaxLinksOfAFile = 65000;
 
 i64 check_new(const Place& place) {
     if (place.error < 0)
@@ -201,7 +201,7 @@ i64 link(Place& from, Place& to) {
         return -ENOENT;
     if (from.folder && from.node->volume != to.folder->volume)
         return -EXDEV;
-    if (from.node->links >= kMostLinksOfAFile)
+    if (from.node->links >= kMaxLinksOfAFile)
         return -31; // EMLINK
     return add(to, from.node);
 }

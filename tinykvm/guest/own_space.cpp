@@ -10,7 +10,7 @@ enum Nr : u32 { kFtruncate = 77, kFallocate = 285, kPreadv = 295, kPwritev = 296
 constexpr u32 kClasses = 24;      // extents of 4 KiB to 32 GiB
 constexpr u64 kZeroedHere = 32;   // so many pages are zeroed in place; the memory of more goes back to the host
 constexpr u64 kMovedAtOnce = 256; // pages, when a file gets a larger extent
-constexpr u64 kMostNodes = 1 << 17;
+constexpr u64 kMaxNodes = 1 << 17;
 
 struct FreeExtent {
     FreeExtent* next;
@@ -85,10 +85,10 @@ Usage usage() {
         generation_seen = gk_shared_page.generation;
         pages_before = pages_used;
     }
-    return {pages_used, pages_before + gk_shared_page.own_room / kPage, nodes_used, kMostNodes};
+    return {pages_used, pages_before + gk_shared_page.own_room / kPage, nodes_used, kMaxNodes};
 }
 
-bool count_node() { return nodes_used < kMostNodes && ++nodes_used; }
+bool count_node() { return nodes_used < kMaxNodes && ++nodes_used; }
 void uncount_node() { --nodes_used; }
 
 bool holds(const Node* n, u64 page) {

@@ -5,7 +5,7 @@ namespace gk::own {
 namespace {
 
 constexpr u32 kBuckets = 4096;
-constexpr u32 kMostLinks = 40;                                          // MAXSYMLINKS of Linux
+constexpr u32 kMaxLinks = 40;                                           // MAXSYMLINKS of Linux
 constexpr const char* kRoots[] = {"/tmp", "/dev/shm", "/proc/self/fd"}; // bits of abi::Shared::own_folders
 constexpr u32 kRootCount = 2;
 
@@ -353,7 +353,7 @@ bool walk(Place& place, Node* start, PathBuffer& path, bool follow) {
         Entry* e = find_entry(here, name, length);
         Node* n = e ? e->node : nullptr;
         if (n && n->format() == kLink && (!last || follow || *p == '/')) {
-            if (++links > kMostLinks)
+            if (++links > kMaxLinks)
                 return fail(-ELOOP);
             const bool slash = *p == '/';
             if (!prepend(path, last ? after : p, n->target))

@@ -12,7 +12,7 @@ struct Event { // what read(2) gives, and its name behind it
     char name[1];
 };
 constexpr u64 kHead = 16;
-constexpr u32 kMostEvents = 16384, kMostWatches = 65536; // max_queued_events and max_user_watches are of this order
+constexpr u32 kMaxEvents = 16384, kMaxWatches = 65536; // max_queued_events and max_user_watches are of this order
 
 struct Inotify : File {
     Event *first = nullptr, *last = nullptr;
@@ -51,7 +51,7 @@ void queue(Inotify* to, i32 wd, u32 mask, u32 cookie, const char* name, u32 leng
         if (i == length && (!length || e->name[i] == 0))
             return;
     }
-    if (to->events >= kMostEvents) {
+    if (to->events >= kMaxEvents) {
         if (to->overflowed)
             return;
         to->overflowed = true;
@@ -177,7 +177,7 @@ i64 add_watch(Inotify* i, Node* n, u32 mask) {
             w->mask = (mask & kAdd) ? w->mask | kept : kept;
             return w->wd;
         }
-    if (watch_count >= kMostWatches)
+    if (watch_count >= kMaxWatches)
         return -ENOSPC;
     auto* w = make<Watch>();
     if (!w)

@@ -39,7 +39,7 @@ struct Owner {
     u32 born_nsec;
     u32 uid, gid;
 };
-constexpr u32 kBuckets = 256, kMostOwners = 65536;
+constexpr u32 kBuckets = 256, kMaxOwners = 65536;
 Owner* owners[kBuckets];
 u32 owner_count;
 
@@ -77,7 +77,7 @@ bool record(const Statx& file, u32 uid, u32 gid) {
         return true;
     }
     if (!here) {
-        if (owner_count >= kMostOwners)
+        if (owner_count >= kMaxOwners)
             return false;
         here = make<Owner>();
         if (!here)

@@ -13,13 +13,13 @@ enum : i32 { SCM_RIGHTS_ = 1, SCM_CREDENTIALS_ = 2 };
 struct Sender {
     u32 pid, uid, gid;
 };
-constexpr u64 kMostControl = 8192; // more than the largest message of all that is known
+constexpr u64 kMaxControl = 8192; // more than the largest message of all that is known
 
 u64 aligned(u64 bytes) { return (bytes + 7) & ~u64{7}; }
 Sender own() { return {gk_shared_page.pid, current->ids.user.real, current->ids.group.real}; }
 
 i64 take_files(const u8* numbers, u64 count, Passed*& out) {
-    if (count > kMostPassed || out)
+    if (count > kMaxPassed || out)
         return -EINVAL;
     Passed* p = make_passed(static_cast<u32>(count));
     if (!p)
@@ -88,7 +88,7 @@ struct Room {
 };
 
 bool put_files(Room& room, Passed* p, bool cloexec) {
-    i32 numbers[kMostPassed];
+    i32 numbers[kMaxPassed];
     const u64 fit = room.left > sizeof(Header) ? (room.left - sizeof(Header)) / sizeof(i32) : 0;
     u32 n = 0;
     while (n < p->count && n < fit) {
@@ -111,7 +111,7 @@ bool put_files(Room& room, Passed* p, bool cloexec) {
 i64 passed_from(u64 control_at, u64 bytes, Passed*& out) {
     if (bytes < sizeof(Header))
         return 0;
-    if (bytes > kMostControl)
+    if (bytes > kMaxControl)
         return -ENOBUFS;
     auto* control = static_cast<u8*>(allocate_dirty(bytes));
     if (!control)

@@ -6,8 +6,8 @@ void (*named_end_closed)(PipeEnd*);
 
 namespace {
 
-constexpr u32 kPipeBytes = 65536, kMostBytes = 1 << 20; // of Linux: the default, and what needs no privilege
-constexpr u32 kAtomic = 4096;                           // PIPE_BUF
+constexpr u32 kPipeBytes = 65536, kMaxBytes = 1 << 20; // of Linux: the default, and what needs no privilege
+constexpr u32 kAtomic = 4096;                          // PIPE_BUF
 
 void tell_readers(Pipe* p) {
     for (PipeEnd* e = p->ends; e; e = e->next)
@@ -157,9 +157,9 @@ PipeEnd* make_end(Pipe* p, u32 flags) {
 
 i64 set_pipe_size(Pipe* p, u64 bytes) {
     u32 size = kAtomic;
-    while (size < bytes && size < kMostBytes)
+    while (size < bytes && size < kMaxBytes)
         size *= 2;
-    if (bytes > kMostBytes)
+    if (bytes > kMaxBytes)
         return -EPERM;
     if (size == p->bytes)
         return size;

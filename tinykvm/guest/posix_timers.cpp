@@ -8,7 +8,7 @@ namespace {
 
 enum Notify : i32 { kSignal = 0, kNone = 1, kThread = 2, kThreadId = 4 };
 constexpr i32 kSiTimer = -2;
-constexpr u32 kMostTimers = 1024;
+constexpr u32 kMaxTimers = 1024;
 
 struct PosixTimer {
     Clock clock;
@@ -24,7 +24,7 @@ struct PosixTimer {
     bool queued = false;  // its signal is pending
     bool waiting = false; // has run out, and goes on when the signal is taken or no longer ignored
 };
-PosixTimer** timers; // kMostTimers of them, made with the first
+PosixTimer** timers; // kMaxTimers of them, made with the first
 u32 timer_limit;     // numbers ever used
 u32 next_serial;
 
@@ -145,12 +145,12 @@ i64 sys_timer_create(const Args& c) {
         return -EOPNOTSUPP;
     if (id == kRealtimeAlarm || id == kBoottimeAlarm)
         return -EPERM; // CAP_WAKE_ALARM is not offered
-    if (!timers && !(timers = static_cast<PosixTimer**>(allocate(kMostTimers * sizeof(PosixTimer*)))))
+    if (!timers && !(timers = static_cast<PosixTimer**>(allocate(kMaxTimers * sizeof(PosixTimer*)))))
         return -EAGAIN;
     u32 slot = 0;
-    while (slot < kMostTimers && timers[slot])
+    while (slot < kMaxTimers && timers[slot])
         ++slot;
-    if (slot == kMostTimers)
+    if (slot == kMaxTimers)
         return -EAGAIN;
     if (!c.a[1])
         event = {slot, SIGALRM_, kSignal, 0, {}};

@@ -26,10 +26,10 @@ void renew_key() {
 } // namespace
 
 i64 sys_getrandom(const Args& c) {
-    constexpr u64 kMost = 2048; // the host is faster for more, and nobody waits for the guest kernel meanwhile
-    constexpr u32 kFlags = 7;   // GRND_NONBLOCK, GRND_RANDOM, GRND_INSECURE
+    constexpr u64 kMax = 2048; // the host is faster for more, and nobody waits for the guest kernel meanwhile
+    constexpr u32 kFlags = 7;  // GRND_NONBLOCK, GRND_RANDOM, GRND_INSECURE
     const u64 wanted = c.a[1];
-    if (wanted > kMost || (static_cast<u32>(c.a[2]) & ~kFlags))
+    if (wanted > kMax || (static_cast<u32>(c.a[2]) & ~kFlags))
         return sys_host_call(c);
     renew_key();
     ChaCha20State state;

@@ -16,7 +16,7 @@ namespace {
 constexpr u32 kRequestBytes = 4096, kReplyBytes = 64 << 10;
 constexpr u32 kDatagramBytes = 3600; // programs read with a page of room
 constexpr u32 kNameBytes = 12;       // sockaddr_nl
-constexpr u32 kMostReplies = 64;
+constexpr u32 kMaxReplies = 64;
 
 // Bytes of whole messages that come as one datagram.
 u32 datagram(const RouteReply* r) {
@@ -46,7 +46,7 @@ i64 queue_reply(Socket* s, const u8* data, u32 bytes) {
         ++waiting;
     }
     const u64 room = sizeof(RouteReply) + bytes;
-    auto* r = waiting < kMostReplies ? static_cast<RouteReply*>(allocate(room)) : nullptr;
+    auto* r = waiting < kMaxReplies ? static_cast<RouteReply*>(allocate(room)) : nullptr;
     if (!r)
         return -ENOBUFS;
     r->bytes = bytes;

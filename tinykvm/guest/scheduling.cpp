@@ -9,7 +9,7 @@ namespace {
 
 enum Policy : i32 { kOther = 0, kFifo = 1, kRoundRobin = 2, kBatch = 3, kIdle = 5, kDeadline = 6 };
 constexpr u32 kResetOnFork = 0x40000000;
-constexpr i32 kMostPriority = 99;
+constexpr i32 kMaxPriority = 99;
 
 bool known(i32 policy) {
     return policy == kBatch || policy == kIdle || policy == kDeadline || (policy >= kOther && policy <= kRoundRobin);
@@ -27,7 +27,7 @@ i64 find(i32 pid, Thread*& t) {
 i64 set_policy(Thread* t, i32 policy, i32 priority, bool reset_on_fork) {
     if (!known(policy))
         return -EINVAL;
-    if (priority < 0 || priority > kMostPriority || real_time(policy) != (priority != 0))
+    if (priority < 0 || priority > kMaxPriority || real_time(policy) != (priority != 0))
         return -EINVAL;
     if (policy == kDeadline)
         return -EINVAL; // it has no parameters here
@@ -87,7 +87,7 @@ i64 sys_sched_getparam(const Args& c) {
 
 i64 sys_sched_get_priority_max(const Args& c) {
     const i32 policy = static_cast<i32>(c.a[0]);
-    return real_time(policy) ? kMostPriority : known(policy) ? 0 : -EINVAL;
+    return real_time(policy) ? kMaxPriority : known(policy) ? 0 : -EINVAL;
 }
 i64 sys_sched_get_priority_min(const Args& c) {
     const i32 policy = static_cast<i32>(c.a[0]);

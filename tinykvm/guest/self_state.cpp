@@ -14,9 +14,9 @@ void tell_self() {
     };
     put(self.uid, ids.user);
     put(self.gid, ids.group);
-    constexpr u32 kMost = sizeof(self.groups) / sizeof(self.groups[0]);
+    constexpr u32 kMax = sizeof(self.groups) / sizeof(self.groups[0]);
     self.group_count = ids.groups ? ids.groups->count : 0;
-    for (u32 i = 0; i < self.group_count && i < kMost; ++i)
+    for (u32 i = 0; i < self.group_count && i < kMax; ++i)
         self.groups[i] = ids.groups->ids[i];
     self.no_new_privileges = ids.no_new_privileges;
     self.inheritable = ids.inheritable;

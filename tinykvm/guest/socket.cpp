@@ -30,8 +30,8 @@ u64 bind_flags(const Socket* s) {
 
 // A path with its NUL, as getsockname() has it; an abstract name of the system's choice when there is none.
 u32 unix_name(u8* name, u32 bytes) {
-    constexpr u32 kMostBytes = 110; // sizeof(sockaddr_un)
-    if (bytes > kMostBytes)
+    constexpr u32 kMaxBytes = 110; // sizeof(sockaddr_un)
+    if (bytes > kMaxBytes)
         return 0;
     if (bytes == 2) {
         static u32 next;

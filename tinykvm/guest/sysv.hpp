@@ -55,18 +55,18 @@ enum class IpcWake { changed, timeout, signal };
 // Until ipc_wake(), the deadline or a signal. The object may be `removed` afterwards.
 IpcWake ipc_wait(IpcObject&, IpcWaiter&, u64 deadline);
 
-template <class T, u32 kMost>
+template <class T, u32 kMax>
 struct IpcTable {
-    T* slots[kMost] = {};
+    T* slots[kMax] = {};
     u16 seq = 0;
 
     T* find(i32 id) const {
         const u32 slot = static_cast<u32>(id) & 0x7fff;
-        return id >= 0 && slot < kMost && slots[slot] && slots[slot]->id == id ? slots[slot] : nullptr;
+        return id >= 0 && slot < kMax && slots[slot] && slots[slot]->id == id ? slots[slot] : nullptr;
     }
-    T* at(i32 slot) const { return slot >= 0 && static_cast<u32>(slot) < kMost ? slots[slot] : nullptr; }
+    T* at(i32 slot) const { return slot >= 0 && static_cast<u32>(slot) < kMax ? slots[slot] : nullptr; }
     i32 highest() const {
-        i32 slot = kMost - 1;
+        i32 slot = kMax - 1;
         while (slot > 0 && !slots[slot])
             --slot;
         return slot;
@@ -81,8 +81,8 @@ struct IpcTable {
     // error.
     template <class Fits, class Create>
     i64 get(i32 key, u32 flags, Fits fits, Create create) {
-        u32 room = kMost;
-        for (u32 i = kMost; i-- > 0;) {
+        u32 room = kMax;
+        for (u32 i = kMax; i-- > 0;) {
             if (!slots[i]) {
                 room = i;
                 continue;
@@ -97,7 +97,7 @@ struct IpcTable {
         }
         if (key != 0 && !(flags & kIpcCreate))
             return -ENOENT;
-        if (room == kMost)
+        if (room == kMax)
             return -kNoSpace;
         i64 error = 0;
         T* object = create(error);

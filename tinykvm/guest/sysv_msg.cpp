@@ -6,8 +6,8 @@ namespace {
 
 enum : u32 { kNoError = 010000, kExcept = 020000, kCopy = 040000 };
 enum : u32 { kStat = 11, kInfo = 12, kStatAny = 13 };
-constexpr u32 kMostQueues = 128;
-constexpr u64 kMostOfMessage = 8192, kMostOfQueue = 16384; // MSGMAX, MSGMNB
+constexpr u32 kMaxQueues = 128;
+constexpr u64 kMaxOfMessage = 8192, kMaxOfQueue = 16384; // MSGMAX, MSGMNB
 
 struct Message {
     Message* next;
@@ -18,12 +18,12 @@ struct Message {
 
 struct Queue : IpcObject {
     Message* first = nullptr;
-    u64 bytes = 0, count = 0, most = kMostOfQueue;
+    u64 bytes = 0, count = 0, most = kMaxOfQueue;
     i64 sent_at = 0, received_at = 0, changed_at = 0;
     i32 sender = 0, receiver = 0;
     u32 users = 0; // threads that wait in it
 };
-IpcTable<Queue, kMostQueues> queues;
+IpcTable<Queue, kMaxQueues> queues;
 
 // struct msqid64_ds (asm-generic/msgbuf.h).
 struct QueueStat {
@@ -80,12 +80,12 @@ i64 tell_limits(bool usage, u64 at) {
         messages += q ? q->count : 0;
         bytes += q ? q->bytes : 0;
     }
-    info.pool = usage ? static_cast<i32>(queues.count()) : static_cast<i32>(kMostQueues * kMostOfQueue / 1024);
-    info.map = usage ? static_cast<i32>(messages) : static_cast<i32>(kMostOfQueue);
-    info.tql = usage ? static_cast<i32>(bytes) : static_cast<i32>(kMostOfQueue);
-    info.max = kMostOfMessage;
-    info.mnb = kMostOfQueue;
-    info.mni = kMostQueues;
+    info.pool = usage ? static_cast<i32>(queues.count()) : static_cast<i32>(kMaxQueues * kMaxOfQueue / 1024);
+    info.map = usage ? static_cast<i32>(messages) : static_cast<i32>(kMaxOfQueue);
+    info.tql = usage ? static_cast<i32>(bytes) : static_cast<i32>(kMaxOfQueue);
+    info.max = kMaxOfMessage;
+    info.mnb = kMaxOfQueue;
+    info.mni = kMaxQueues;
     info.ssz = 16;
     info.seg = 0xffff;
     return put_user(at, info) ? queues.highest() : -EFAULT;
@@ -125,7 +125,7 @@ i64 sys_msgsnd(const Args& c) {
     i64 type;
     if (!get_user(type, c.a[1]))
         return -EFAULT;
-    if (bytes > kMostOfMessage || id < 0 || type < 1)
+    if (bytes > kMaxOfMessage || id < 0 || type < 1)
         return -EINVAL;
     auto* message = static_cast<Message*>(allocate_dirty(sizeof(Message) + bytes));
     if (!message)
@@ -220,7 +220,7 @@ i64 sys_msgctl(const Args& c) {
             free_queue(queue);
         return 0;
     case kIpcSet:
-        if (wanted.most > kMostOfQueue)
+        if (wanted.most > kMaxOfQueue)
             return -EPERM;
         ipc_set(queue->perm, wanted.perm);
         queue->most = wanted.most;

@@ -5,8 +5,8 @@ namespace gk {
 namespace {
 
 enum : u32 { kGetPid = 11, kGetVal, kGetAll, kGetNcnt, kGetZcnt, kSetVal, kSetAll, kStat, kInfo, kStatAny };
-constexpr u32 kMostSets = 512, kMostOfSet = 32000, kMostOperations = 500;
-constexpr i32 kMostValue = 32767;
+constexpr u32 kMaxSets = 512, kMaxOfSet = 32000, kMaxOperations = 500;
+constexpr i32 kMaxValue = 32767;
 
 struct Semaphore {
     u16 value;
@@ -19,7 +19,7 @@ struct SemaphoreSet : IpcObject {
     i64 operated_at = 0, changed_at = 0;
     Semaphore* semaphores = nullptr;
 };
-IpcTable<SemaphoreSet, kMostSets> sets;
+IpcTable<SemaphoreSet, kMaxSets> sets;
 
 // struct semid64_ds of x86 (asm/sembuf.h).
 struct SetStat {
@@ -69,7 +69,7 @@ i64 perform(SemaphoreSet& set, const Operation* operations, u32 count, u32& bloc
             blocking = done;
             break;
         }
-        if (value + op.change > kMostValue) {
+        if (value + op.change > kMaxValue) {
             result = -ERANGE;
             break;
         }
@@ -124,7 +124,7 @@ i64 semaphore_operation(const Args& c, u64 deadline) {
     const u64 count = static_cast<u32>(c.a[2]);
     if (count < 1 || static_cast<i32>(c.a[0]) < 0)
         return -EINVAL;
-    if (count > kMostOperations)
+    if (count > kMaxOperations)
         return -kTooBig;
     const u64 bytes = count * sizeof(Operation);
     auto* operations = static_cast<Operation*>(allocate_dirty(bytes));
@@ -158,16 +158,16 @@ i64 tell_limits(bool usage, u64 at) {
     i32 semaphores = 0;
     for (const SemaphoreSet* set : sets.slots)
         semaphores += set ? static_cast<i32>(set->count) : 0;
-    const i32 limits[10] = {static_cast<i32>(kMostSets * kMostOfSet),
-                            static_cast<i32>(kMostSets),
-                            static_cast<i32>(kMostSets * kMostOfSet),
-                            static_cast<i32>(kMostSets * kMostOfSet),
-                            static_cast<i32>(kMostOfSet),
-                            static_cast<i32>(kMostOperations),
-                            static_cast<i32>(kMostOperations),
+    const i32 limits[10] = {static_cast<i32>(kMaxSets * kMaxOfSet),
+                            static_cast<i32>(kMaxSets),
+                            static_cast<i32>(kMaxSets * kMaxOfSet),
+                            static_cast<i32>(kMaxSets * kMaxOfSet),
+                            static_cast<i32>(kMaxOfSet),
+                            static_cast<i32>(kMaxOperations),
+                            static_cast<i32>(kMaxOperations),
                             usage ? static_cast<i32>(sets.count()) : 20,
-                            kMostValue,
-                            usage ? semaphores : kMostValue};
+                            kMaxValue,
+                            usage ? semaphores : kMaxValue};
     return put_user(at, limits) ? sets.highest() : -EFAULT;
 }
 
@@ -187,7 +187,7 @@ i64 one_semaphore(SemaphoreSet& set, u32 command, u32 number, u64 argument) {
     default: break;
     }
     const auto value = static_cast<i32>(argument);
-    if (value < 0 || value > kMostValue)
+    if (value < 0 || value > kMaxValue)
         return -ERANGE;
     semaphore.value = static_cast<u16>(value);
     semaphore.pid = static_cast<i32>(gk_shared_page.pid);
@@ -204,7 +204,7 @@ i64 all_semaphores(SemaphoreSet& set, bool change, u64 at) {
                 return -EFAULT;
             if (change && !get_user(value, at + i * 2))
                 return -EFAULT;
-            if (change && value > kMostValue)
+            if (change && value > kMaxValue)
                 return -ERANGE;
             if (pass == 1)
                 set.semaphores[i] = {value, static_cast<i32>(gk_shared_page.pid)};
@@ -220,7 +220,7 @@ i64 all_semaphores(SemaphoreSet& set, bool change, u64 at) {
 
 i64 sys_semget(const Args& c) {
     const auto count = static_cast<i32>(c.a[1]);
-    if (count < 0 || count > static_cast<i32>(kMostOfSet))
+    if (count < 0 || count > static_cast<i32>(kMaxOfSet))
         return -EINVAL;
     return sets.get(
         static_cast<i32>(c.a[0]), static_cast<u32>(c.a[2]),

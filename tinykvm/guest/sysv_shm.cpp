@@ -7,8 +7,8 @@ namespace {
 enum : u32 { kReadOnly = 010000, kRound = 020000, kRemap = 040000, kExec = 0100000, kDestroyed = 01000 };
 enum : u32 { kLock = 11, kUnlock = 12, kStat = 13, kInfo = 14, kStatAny = 15 };
 enum : u32 { kMmap = 9, kMunmap = 11, kFtruncate = 77, kMemfdCreate = 319 };
-constexpr u32 kMostSegments = 512;
-constexpr u64 kMostBytes = u64{1} << 46;
+constexpr u32 kMaxSegments = 512;
+constexpr u64 kMaxBytes = u64{1} << 46;
 
 struct Segment : IpcObject {
     u64 bytes = 0;
@@ -17,7 +17,7 @@ struct Segment : IpcObject {
     i32 creator = 0, last = 0;
     u64 attached = 0;
 };
-IpcTable<Segment, kMostSegments> segments;
+IpcTable<Segment, kMaxSegments> segments;
 
 // One mapping of a segment, as a VMA of Linux: munmap may leave several of what shmat made.
 struct Attachment {
@@ -98,7 +98,7 @@ void detach(Attachment** link) {
 }
 
 i64 tell_limits(u64 at) {
-    const u64 limits[9] = {kMostBytes, 1, kMostSegments, kMostSegments, kMostBytes >> 12};
+    const u64 limits[9] = {kMaxBytes, 1, kMaxSegments, kMaxSegments, kMaxBytes >> 12};
     return put_user(at, limits) ? segments.highest() : -EFAULT;
 }
 
@@ -170,7 +170,7 @@ i64 sys_shmget(const Args& c) {
         static_cast<i32>(c.a[0]), static_cast<u32>(c.a[2]),
         [&](const Segment& s) -> i64 { return bytes > s.bytes ? -EINVAL : 0; },
         [&](i64& error) -> Segment* {
-            if (bytes == 0 || bytes > kMostBytes) {
+            if (bytes == 0 || bytes > kMaxBytes) {
                 error = -EINVAL;
                 return nullptr;
             }

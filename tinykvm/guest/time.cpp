@@ -224,9 +224,9 @@ i64 sleep_until(u64 deadline, bool absolute, u64 rest) {
 // Until others have used so much CPU time: it passes no faster than real time, so the rest is slept through and
 // looked at again.
 i64 sleep_until_used(const Clock& clock, u64 target, bool absolute, u64 rest) {
-    constexpr u64 kLeast = 10'000'000;
+    constexpr u64 kMin = 10'000'000;
     for (u64 used; (used = now_of(clock)) < target;) {
-        block(now_mono() + (target - used > kLeast ? target - used : kLeast));
+        block(now_mono() + (target - used > kMin ? target - used : kMin));
         if (!signal_pending(current))
             continue;
         const u64 now = now_of(clock);

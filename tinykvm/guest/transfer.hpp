@@ -4,7 +4,7 @@
 
 namespace gk {
 
-inline constexpr u64 kMostMoved = 0x7ffff000; // MAX_RW_COUNT
+inline constexpr u64 kMaxMoved = 0x7ffff000; // MAX_RW_COUNT
 
 // The program's iovecs, copied in; a few live on the stack.
 class Vectors {
@@ -32,8 +32,8 @@ public:
                 return -EINVAL;
             if (!user_ok(to[i].base, to[i].length) && to[i].length)
                 return -EFAULT;
-            if (to[i].length > kMostMoved - total_)
-                to[i].length = kMostMoved - total_;
+            if (to[i].length > kMaxMoved - total_)
+                to[i].length = kMaxMoved - total_;
             total_ += to[i].length;
         }
         return 0;

@@ -127,12 +127,12 @@ std::int64_t call_flock(CallContext& call, const CallArgs& args) {
 }
 
 std::int64_t call_getrandom(CallContext& call, const CallArgs& args) {
-    constexpr std::uint64_t kMost = (1 << 25) - 1; // of Linux
+    constexpr std::uint64_t kMax = (1 << 25) - 1; // of Linux
     const auto flags = static_cast<std::uint32_t>(args.arg[2]);
     if (flags & ~static_cast<std::uint32_t>(GRND_NONBLOCK | GRND_RANDOM | 4 /* GRND_INSECURE */))
         return -EINVAL;
     const Buffers buffers =
-        gather_range(call.memory, address_arg(args.arg[0]), std::min(args.arg[1], kMost), Access::write);
+        gather_range(call.memory, address_arg(args.arg[0]), std::min(args.arg[1], kMax), Access::write);
     if (buffers.error != 0)
         return buffers.error;
     std::int64_t done = 0;

@@ -117,9 +117,9 @@ int fd_for_change(CallContext& call, std::int32_t number, std::uint64_t offset, 
     const int fd = call.handles.private_fd(number);
     if (fd < 0 || growth == 0 || call.handles.memfds_may_grow(growth + 2 * kPageSize))
         return fd;
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
-    return growth <= kMost && offset <= kMost && call.handles.memfds_may_grow(holes_in(fd, offset, growth)) ? fd
-                                                                                                            : -ENOSPC;
+    constexpr std::uint64_t kMax = std::uint64_t{1} << 62;
+    return growth <= kMax && offset <= kMax && call.handles.memfds_may_grow(holes_in(fd, offset, growth)) ? fd
+                                                                                                          : -ENOSPC;
 }
 
 } // namespace

@@ -19,7 +19,7 @@ namespace tinykvm {
 
 namespace {
 
-constexpr std::size_t kMostRequest = 4096, kMostReply = 1 << 20;
+constexpr std::size_t kMaxRequest = 4096, kMaxReply = 1 << 20;
 constexpr std::uint16_t kFirstType = 16; // NLMSG_MIN_TYPE; those below are control messages
 
 // Messages one after the other, each padded to four bytes.
@@ -188,7 +188,7 @@ void put_error(Messages& out, const Request& request, int error) {
 // (request*, bytes, reply*, room, port): bytes of all messages in reply.
 std::int64_t call_route(CallContext& call, const CallArgs& args) {
     const std::uint64_t bytes = args.arg[1], room = args.arg[3];
-    if (bytes > kMostRequest || room > kMostReply)
+    if (bytes > kMaxRequest || room > kMaxReply)
         return -EMSGSIZE;
     std::vector<std::byte> request(bytes);
     if (!call.memory.read(address_arg(args.arg[0]), request))

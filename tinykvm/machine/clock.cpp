@@ -100,11 +100,11 @@ void GuestClock::refresh(abi::TimePage& page) {
     if (last_tsc_ != 0 && now.mono_tsc >= last_tsc_) {
         // What a guest that reads its clock at this very moment would compute from the page as it is. Where that is
         // ahead, the clock goes on from there, slower by so much a second until the next time.
-        constexpr std::uint64_t kMostAheadNs = 1'000'000;
+        constexpr std::uint64_t kMaxAheadNs = 1'000'000;
         const std::uint64_t promised = last_mono_ + scaled(now.mono_tsc - last_tsc_, last_mult_);
         if (promised > mono) {
             ahead_ns_ = promised - mono;
-            mult -= scaled(mult, (std::min(promised - mono, kMostAheadNs) << 32) / 1'000'000'000);
+            mult -= scaled(mult, (std::min(promised - mono, kMaxAheadNs) << 32) / 1'000'000'000);
             mono = promised;
         }
     }

@@ -14,12 +14,12 @@ namespace tinykvm {
 namespace {
 
 void check_entropy_region(const EntropyRegion& region) {
-    constexpr std::uint64_t kMostBytes = 1 << 20;
+    constexpr std::uint64_t kMaxBytes = 1 << 20;
     const auto bad = [&](const char* why) {
         throw UserError(ExitCode::bad_snapshot,
                         fmt::format("snapshot: entropy region {:#x} {}; build it anew", region.at, why));
     };
-    if (region.bytes == 0 || region.bytes > kMostBytes || region.at >= layout::kUserMax ||
+    if (region.bytes == 0 || region.bytes > kMaxBytes || region.at >= layout::kUserMax ||
         region.bytes > layout::kUserMax - region.at)
         bad("is not in the program's memory");
     if (region.fill > EntropyFill::pid)
@@ -39,11 +39,11 @@ void check_entropy_regions(std::span<const EntropyRegion> regions) {
         check_entropy_region(region);
         bytes += region.bytes;
     }
-    if (regions.size() > kMostEntropyRegions || bytes > kMostEntropyBytes)
+    if (regions.size() > kMaxEntropyRegions || bytes > kMaxEntropyBytes)
         throw UserError(
             ExitCode::bad_snapshot,
             fmt::format("snapshot: more than {} entropy regions, or more than {} MiB of them; build it anew",
-                        kMostEntropyRegions, kMostEntropyBytes >> 20));
+                        kMaxEntropyRegions, kMaxEntropyBytes >> 20));
 }
 
 EntropyRegions::EntropyRegions(std::span<const EntropyRegion> regions, GuestRam& ram, const PageTables& tables) {

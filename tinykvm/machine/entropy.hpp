@@ -42,8 +42,8 @@ private:
 };
 
 // Filling them costs each invocation, outside of its own time.
-inline constexpr std::size_t kMostEntropyRegions = 4096;
-inline constexpr std::uint64_t kMostEntropyBytes = 16 << 20;
+inline constexpr std::size_t kMaxEntropyRegions = 4096;
+inline constexpr std::uint64_t kMaxEntropyBytes = 16 << 20;
 // Whether they can be what a snapshot file says: throws UserError(bad_snapshot).
 void check_entropy_regions(std::span<const EntropyRegion> regions);
 

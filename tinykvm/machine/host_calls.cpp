@@ -69,8 +69,8 @@ std::string maps_text(const AddressSpace::Regions& regions) {
 
 // A program that asks in every request, or means to fill the log, is told of once.
 void Machine::tell_once(std::uint32_t what, const std::string& line) {
-    constexpr std::size_t kMost = 600;
-    if (told_.size() >= kMost || std::find(told_.begin(), told_.end(), what) != told_.end())
+    constexpr std::size_t kMax = 600;
+    if (told_.size() >= kMax || std::find(told_.begin(), told_.end(), what) != told_.end())
         return;
     told_.push_back(what);
     host_->note(line);
@@ -283,8 +283,8 @@ std::int64_t Machine::listen_at_path(ListenerState& socket, bool bind, int backl
         const Handle* cwd = handles_.find(abi::kHandleCwd);
         path = (cwd ? cwd->info.path : "") + "/" + path;
     }
-    constexpr std::size_t kMostPath = 126 - 2;
-    if (path.size() > kMostPath)
+    constexpr std::size_t kMaxPath = 126 - 2;
+    if (path.size() > kMaxPath)
         return -ENAMETOOLONG;
     const OpenedPlace place = env_->policy->socket_place(path, {});
     if (place.error != 0) {

@@ -73,7 +73,7 @@ std::vector<GuestVirt> large_candidates(const MachineImage& image) {
     std::vector<GuestVirt> found;
     for (const auto& [begin, region] : *image.regions) {
         std::uint64_t at = (begin + LargePages::kBytes - 1) & ~(LargePages::kBytes - 1);
-        for (; at < region.end && found.size() < LargePages::kMost; at += LargePages::kBytes)
+        for (; at < region.end && found.size() < LargePages::kMax; at += LargePages::kBytes)
             if (candidates.fits(GuestVirt(at)))
                 found.emplace_back(at);
     }

@@ -28,12 +28,12 @@ void Machine::serve_memory_files() {
                                  return own ? own->fd() : -(errno ? errno : EIO);
                              },
                              [this](std::uint64_t bytes) { return handles_.memfds_may_grow(bytes); }});
-    // They are memory of the machine as its frames are. More than kMost no snapshot holds.
-    constexpr std::uint64_t kMost = 1ull << 30;
+    // They are memory of the machine as its frames are. More than kMax no snapshot holds.
+    constexpr std::uint64_t kMax = 1ull << 30;
     const Limits& limits = env_->limits;
     ram_.count_outside([this] { return handles_.memfd_bytes(); });
     handles_.set_memfd_limit(
-        std::min(kMost, image_ ? memory_beside_image(limits, image_->image->bytes().size()) : limits.memory),
+        std::min(kMax, image_ ? memory_beside_image(limits, image_->image->bytes().size()) : limits.memory),
         [this](std::uint64_t bytes) { return ram_.reserve_outside(bytes); });
 }
 

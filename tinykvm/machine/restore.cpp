@@ -156,9 +156,9 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
         bad("its page tables are outside of its memory");
     auto image = std::make_shared<MachineImage>();
     AddressSpace::Regions regions;
-    if (state.regions.size() > AddressSpace::kMostRegions)
+    if (state.regions.size() > AddressSpace::kMaxRegions)
         bad(fmt::format("{} regions of an address space, at most {} are possible", state.regions.size(),
-                        AddressSpace::kMostRegions));
+                        AddressSpace::kMaxRegions));
     std::uint64_t last = 0;
     for (const RegionState& r : state.regions) {
         if (r.begin < last || r.end <= r.begin || ((r.begin | r.end) & (kPageSize - 1)) != 0 ||
@@ -178,9 +178,9 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
             bad("a listener without a sound address");
     if (state.brk_begin > state.brk_end || state.brk_end > layout::kUserMax)
         bad(fmt::format("its break is {:#x}-{:#x}", state.brk_begin, state.brk_end));
-    constexpr std::uint64_t kMostLateBytes = 1 << 16;
+    constexpr std::uint64_t kMaxLateBytes = 1 << 16;
     for (const LateVariable& late : state.late_env)
-        if (late.name.empty() || late.bytes > kMostLateBytes || late.at >= layout::kUserMax ||
+        if (late.name.empty() || late.bytes > kMaxLateBytes || late.at >= layout::kUserMax ||
             late.bytes > layout::kUserMax - late.at)
             bad("an environment variable that is outside of its memory");
     check_entropy_regions(state.entropy);

@@ -20,7 +20,7 @@ constexpr std::uint64_t kFaultWrite = 2, kFaultFetch = 16;
 // For the guest kernel's fault entry, above the bits of the CPU.
 constexpr std::uint32_t kAccessError = 0x80000000u, kPastFile = 0x40000000u;
 // A fault that comes back this often at one address although the tables allow it will never go away.
-constexpr std::uint32_t kMostSameFaults = 1000;
+constexpr std::uint32_t kMaxSameFaults = 1000;
 
 } // namespace
 
@@ -156,7 +156,7 @@ std::optional<Stop> Machine::on_exception() {
                                         describe_address(address), f.error, f.rip));
             same_faults_ = last_fault_ == address ? same_faults_ + 1 : 0;
             last_fault_ = address;
-            if (same_faults_ > kMostSameFaults)
+            if (same_faults_ > kMaxSameFaults)
                 return broken(fmt::format("page fault at {:#x} (error {:#x}) that does not go away", address, f.error));
             return std::nullopt;
         case FaultOutcome::no_memory:

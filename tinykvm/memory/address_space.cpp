@@ -184,7 +184,7 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
                 return -EEXIST;
         }
     }
-    if ((prot != 0 && mapped_bytes_ + bytes > max_bytes_) || regions_.size() + 2 > kMostRegions)
+    if ((prot != 0 && mapped_bytes_ + bytes > max_bytes_) || regions_.size() + 2 > kMaxRegions)
         return -ENOMEM;
     const bool shared = (flags & MAP_TYPE) != MAP_PRIVATE;
     if (file) {
@@ -278,7 +278,7 @@ std::int64_t AddressSpace::unmap(std::uint64_t at, std::uint64_t end) {
     const auto first = region_of(at);
     if (first == regions_.end() && (it == regions_.end() || it->first >= end))
         return 0;
-    if (first != regions_.end() && first->first < at && end < first->second.end && regions_.size() >= kMostRegions)
+    if (first != regions_.end() && first->first < at && end < first->second.end && regions_.size() >= kMaxRegions)
         return -ENOMEM;
     split(at);
     split(end);
@@ -318,7 +318,7 @@ std::int64_t AddressSpace::brk(std::uint64_t end) {
     if (new_top > old_top) {
         const auto next = regions_.lower_bound(old_top);
         if (region_of(old_top) != regions_.end() || (next != regions_.end() && next->first < new_top) ||
-            mapped_bytes_ + (new_top - old_top) > max_bytes_ || regions_.size() >= kMostRegions)
+            mapped_bytes_ + (new_top - old_top) > max_bytes_ || regions_.size() >= kMaxRegions)
             return static_cast<std::int64_t>(brk_end_);
         Region region;
         region.end = new_top;

@@ -56,7 +56,7 @@ class AddressSpace final : public GuestMemory {
 public:
     using Regions = std::map<std::uint64_t, Region>;
     // As Linux's vm.max_map_count: regions take memory of the host that no limit of the machine counts.
-    static constexpr std::size_t kMostRegions = 65530;
+    static constexpr std::size_t kMaxRegions = 65530;
 
     AddressSpace(GuestRam& ram, std::uint64_t max_bytes); // a new one
     AddressSpace(GuestRam& ram, GuestPhys root, std::shared_ptr<const Regions> regions, std::uint64_t brk_begin,

@@ -43,7 +43,7 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
         return 0;
     if (more > max_bytes_ - std::min(mapped_bytes_, max_bytes_))
         return -ENOMEM;
-    if (regions_.size() + 2 > kMostRegions)
+    if (regions_.size() + 2 > kMaxRegions)
         return -ENOMEM;
     if ((prot & PROT_WRITE) && !own_frames(at, end))
         return -ENOMEM;
@@ -166,7 +166,7 @@ std::int64_t AddressSpace::madvise(std::uint64_t at, std::uint64_t bytes, int ad
                 return -EINVAL;
         [[fallthrough]];
     case MADV_KEEPONFORK:
-        if (regions_.size() + 2 > kMostRegions)
+        if (regions_.size() + 2 > kMaxRegions)
             return -ENOMEM;
         split(at);
         split(end);
@@ -226,7 +226,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         if (new_at < at + old_bytes && at < new_at + new_bytes)
             return -EINVAL;
         // What is there may be split, what shrinks, and the place that is left; known before anything changes.
-        if (regions_.size() + 3 > kMostRegions)
+        if (regions_.size() + 3 > kMaxRegions)
             return -ENOMEM;
         if (const std::int64_t result = unmap(new_at, new_at + new_bytes); result < 0)
             return result;
@@ -250,7 +250,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         const auto next = regions_.lower_bound(end);
         if (region.end == end && at + new_bytes <= layout::kMmapTop &&
             (next == regions_.end() || next->first >= at + new_bytes)) {
-            if (regions_.size() >= kMostRegions)
+            if (regions_.size() >= kMaxRegions)
                 return -ENOMEM;
             Region tail = region;
             tail.end = at + new_bytes;
@@ -261,7 +261,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         }
         if (!(flags & MREMAP_MAYMOVE))
             return -ENOMEM;
-        if (regions_.size() + 2 > kMostRegions)
+        if (regions_.size() + 2 > kMaxRegions)
             return -ENOMEM;
         new_at = find_free(new_bytes);
         if (new_at == 0)

@@ -11,7 +11,7 @@ namespace tinykvm {
 namespace {
 
 constexpr std::uint64_t kReach = (2ull << 30) - kPageSize; // of a jump and of a LEA
-constexpr std::size_t kMostSites = 32768;                  // of a machine: they take memory of the host
+constexpr std::size_t kMaxSites = 32768;                   // of a machine: they take memory of the host
 constexpr const char* kStubsName = "[stubs]";
 
 } // namespace
@@ -28,10 +28,10 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
             last = other.patches.get();
             sites_in_use += last->sites();
         }
-    if (sites_in_use >= kMostSites || regions_.size() + 3 > kMostRegions)
+    if (sites_in_use >= kMaxSites || regions_.size() + 3 > kMaxRegions)
         return nullptr;
     std::vector<CodeSite> sites =
-        find_code_sites(region.file->fd.get(), region.file_offset, bytes, kMostSites - sites_in_use);
+        find_code_sites(region.file->fd.get(), region.file_offset, bytes, kMaxSites - sites_in_use);
     if (sites.empty())
         return nullptr;
     // The nearest gap below. Above would be in the way of the heap.

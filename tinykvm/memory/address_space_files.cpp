@@ -305,7 +305,7 @@ bool AddressSpace::grow_down(std::uint64_t at) {
     const std::uint64_t begin = page_down(at), more = above->first - begin;
     const std::uint64_t below = above == regions_.begin() ? 0 : std::prev(above)->second.end;
     if (above->second.end - begin > layout::kStackBytes || begin < std::max(layout::kUserMin, below + kGuard) ||
-        mapped_bytes_ + more > max_bytes_ || regions_.size() >= kMostRegions)
+        mapped_bytes_ + more > max_bytes_ || regions_.size() >= kMaxRegions)
         return false;
     Region region = above->second;
     region.end = above->first;

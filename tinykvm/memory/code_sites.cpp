@@ -143,7 +143,7 @@ std::optional<CodeSite> site_before(const Decoder& decoder, std::span<const std:
     if (!numbered)
         return std::nullopt;
     behind = 0;
-    for (std::size_t distance = 1; distance <= kMostMoved; ++distance) {
+    for (std::size_t distance = 1; distance <= kMaxMoved; ++distance) {
         if (!(starts & (1u << distance)))
             continue;
         const auto bytes = code.subspan(trap - distance, distance - behind);

@@ -15,7 +15,7 @@
 namespace tinykvm {
 
 inline constexpr std::size_t kJumpBytes = 5; // E9 and a distance of 32 bits
-inline constexpr std::size_t kMostMoved = 16;
+inline constexpr std::size_t kMaxMoved = 16;
 
 enum class SiteKind : std::uint8_t { system_call, cpuid };
 inline constexpr std::size_t kTrapBytes = 2; // of SYSCALL and of CPUID
@@ -24,7 +24,7 @@ struct CodeSite {
     std::uint64_t at = 0;   // offset of the instruction that becomes a jump; it has at least kJumpBytes
     std::uint8_t moved = 0; // bytes from there to the SYSCALL or CPUID: whole instructions that do the same anywhere
     SiteKind kind = SiteKind::system_call;
-    std::array<std::byte, kMostMoved> code{}; // these bytes
+    std::array<std::byte, kMaxMoved> code{}; // these bytes
 };
 
 // Sites whose SYSCALL or CPUID begins in [from, to) of `code`, in order; offsets count from its beginning. Bytes around

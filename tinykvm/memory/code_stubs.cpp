@@ -71,7 +71,7 @@ void CodePatches::apply(std::span<std::byte> pages, std::uint64_t address) const
 std::optional<std::array<std::byte, kJumpBytes>>
 replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubBytes> stub, std::uint64_t stub_address) {
     const auto moved = std::to_integer<std::size_t>(stub[abi::kStubBytes - 1]);
-    if (moved < kJumpBytes || moved > kMostMoved)
+    if (moved < kJumpBytes || moved > kMaxMoved)
         return std::nullopt;
     std::int32_t distance;
     std::memcpy(&distance, stub.data() + moved + 3, sizeof(distance));
@@ -86,9 +86,9 @@ std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_
     constexpr std::uint64_t kBlock = 256 << 10, kAround = 128;
     // Programs can map whatever they like as code: what that costs here must end. The largest of real ones is Deno,
     // with 60 MB.
-    constexpr std::uint64_t kMostBytes = 256 << 20;
+    constexpr std::uint64_t kMaxBytes = 256 << 20;
     std::size_t traps = 16384;
-    bytes = std::min(bytes, kMostBytes);
+    bytes = std::min(bytes, kMaxBytes);
     std::vector<CodeSite> all;
     std::vector<std::byte> block(kBlock + 2 * kAround);
     for (std::uint64_t at = 0; at < bytes; at += kBlock) {

@@ -33,7 +33,7 @@ Frame FileWindows::frame(const std::shared_ptr<const FileBacking>& file, int fd,
         if (windows_[i].file == file && windows_[i].offset == begin)
             return use(i);
     const std::uint32_t at = place(leave);
-    if (at == GuestRam::kMostWindows) {
+    if (at == GuestRam::kMaxWindows) {
         error = ENOMEM;
         return 0;
     }
@@ -52,19 +52,19 @@ std::uint32_t FileWindows::place(const Leave& leave) {
         for (std::uint32_t i = 0; i < windows_.size(); ++i)
             if (!windows_[i].file)
                 return i;
-    if (windows_.size() < GuestRam::kMostWindows) {
+    if (windows_.size() < GuestRam::kMaxWindows) {
         windows_.emplace_back();
         return static_cast<std::uint32_t>(windows_.size() - 1);
     }
-    for (std::uint32_t tried = 0; tried < GuestRam::kMostWindows; ++tried) {
-        const std::uint32_t at = next_++ % GuestRam::kMostWindows;
+    for (std::uint32_t tried = 0; tried < GuestRam::kMaxWindows; ++tried) {
+        const std::uint32_t at = next_++ % GuestRam::kMaxWindows;
         if (windows_[at].call == call_)
             continue;
         leave(*windows_[at].file, windows_[at].offset);
         close(at);
         return at;
     }
-    return GuestRam::kMostWindows;
+    return GuestRam::kMaxWindows;
 }
 
 void FileWindows::close(std::uint32_t window) {

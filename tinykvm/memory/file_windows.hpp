@@ -65,7 +65,7 @@ private:
         bool touched = false;   // since the last reset
     };
     void close(std::uint32_t window);
-    // A free place, or none: kMostWindows.
+    // A free place, or none: kMaxWindows.
     std::uint32_t place(const Leave& leave);
 
     GuestRam* ram_;

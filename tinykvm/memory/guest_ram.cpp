@@ -20,9 +20,9 @@ namespace {
 constexpr Frame kFirstSlotFrames = (32u << 20) / kPageSize;
 constexpr Frame kCloneSlotFrames = (8u << 20) / kPageSize;
 // Tables that a clone may add: each serves 2 MiB of addresses.
-constexpr std::uint32_t kMostTables = 1 << 15, kTableSlotFrames = 256;
+constexpr std::uint32_t kMaxTables = 1 << 15, kTableSlotFrames = 256;
 constexpr std::uint64_t kWindowBytes = std::uint64_t{GuestRam::kWindowFrames} * kPageSize;
-constexpr std::uint64_t kAllWindows = kWindowBytes * GuestRam::kMostWindows;
+constexpr std::uint64_t kAllWindows = kWindowBytes * GuestRam::kMaxWindows;
 // Never a frame: no run of contiguous numbers begins in memory and ends in a window.
 constexpr std::uint32_t kFrameBetween = 1;
 
@@ -49,7 +49,7 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
     max_bytes = std::max(max_bytes, image_bytes);
     GuestRam ram(vm, max_bytes);
     ram.first_table_ = static_cast<Frame>(max_bytes / kPageSize);
-    ram.first_window_ = ram.first_table_ + kMostTables + kFrameBetween;
+    ram.first_window_ = ram.first_table_ + kMaxTables + kFrameBetween;
     ram.memory_ = Mapping::map_in_front(image_bytes, image->fd(), frame_address(ram.first_window_).value + kAllWindows,
                                         "request machine memory");
     ram.image_frames_ = ram.high_ = ram.slots_end_ = image->frames();
@@ -150,7 +150,7 @@ std::optional<Frame> GuestRam::allocate(std::uint32_t count) {
 std::optional<Frame> GuestRam::allocate_table() {
     if (!image_)
         return allocate(1);
-    if (tables_ == kMostTables || !use_table())
+    if (tables_ == kMaxTables || !use_table())
         return std::nullopt;
     if (tables_ == table_slots_used_ * kTableSlotFrames) {
         if (table_slots_used_ == table_slots_.size())
@@ -175,7 +175,7 @@ void GuestRam::clear_tables() {
 }
 
 bool GuestRam::renew_tables() {
-    if (tables_ < kMostTables / 2)
+    if (tables_ < kMaxTables / 2)
         return false;
     clear_tables();
     // Without their slot KVM forgets its shadow pages.
@@ -229,7 +229,7 @@ bool GuestRam::window_open(Frame f) const {
 }
 
 int GuestRam::open_window(std::uint32_t window, int fd, std::uint64_t offset, int prot, bool shared) {
-    must_hold(window < kMostWindows);
+    must_hold(window < kMaxWindows);
     const GuestPhys at = frame_address(window_frame(window));
     if (::mmap(host(at), kWindowBytes, prot, (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED | MAP_NORESERVE, fd,
                static_cast<off_t>(offset)) == MAP_FAILED)
@@ -302,7 +302,7 @@ std::uint32_t GuestRam::drop_growth() {
     const std::uint32_t count = high_ - image_frames_;
     if (count == 0)
         return 0;
-    const std::uint32_t kept = std::min(count, kMostKeptGrowth);
+    const std::uint32_t kept = std::min(count, kMaxKeptGrowth);
     std::memset(host(frame_address(image_frames_)), 0, std::size_t{kept} * kPageSize);
     drop_translations(image_frames_, kept);
     kept_growth_ = std::max(kept_growth_, kept);
@@ -324,7 +324,7 @@ void GuestRam::drop_kept_growth() {
 }
 
 void GuestRam::prepare_growth(std::uint32_t count) {
-    count = static_cast<std::uint32_t>(std::min<std::uint64_t>({count, kMostKeptGrowth, max_frames_ - image_frames_}));
+    count = static_cast<std::uint32_t>(std::min<std::uint64_t>({count, kMaxKeptGrowth, max_frames_ - image_frames_}));
     if (count == 0 ||
         ::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, kMadvPopulateWrite) < 0)
         return;

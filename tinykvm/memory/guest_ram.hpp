@@ -70,8 +70,8 @@ public:
         return f < high_ || (f >= first_table_ && f - first_table_ < tables_) || (is_window(f) && window_open(f));
     }
 
-    static constexpr std::uint32_t kWindowFrames = (8u << 20) / kPageSize, kMostWindows = 512;
-    bool is_window(Frame f) const { return f >= first_window_ && f - first_window_ < kWindowFrames * kMostWindows; }
+    static constexpr std::uint32_t kWindowFrames = (8u << 20) / kPageSize, kMaxWindows = 512;
+    bool is_window(Frame f) const { return f >= first_window_ && f - first_window_ < kWindowFrames * kMaxWindows; }
     // Whether a pointer that host() gave is in a window: its page may be gone any time, with the file's end.
     bool in_window(const void* at) const {
         return at >= host(frame_address(first_window_)) && at < memory_.data() + memory_.size();
@@ -103,7 +103,7 @@ public:
     // Clone only: the first so many frames that will be handed out have memory from now on, up to what would be kept.
     void prepare_growth(std::uint32_t count);
     std::uint32_t kept_growth() const { return kept_growth_; }
-    static constexpr std::uint32_t kMostKeptGrowth = 128; // frames
+    static constexpr std::uint32_t kMaxKeptGrowth = 128; // frames
     void set_limit(std::uint64_t max_bytes);
 
     // Memory of the machine's that lies elsewhere counts against the same limit: `look` says how many bytes that are.

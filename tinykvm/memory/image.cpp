@@ -173,7 +173,7 @@ void Image::add_part(ImagePart part) {
     if (part.first > frames_ || part.count > frames_ - part.first)
         throw std::logic_error("Image::add_part: beyond the image");
     const std::lock_guard lock(mutex_);
-    if (parts_.size() == kMostParts)
+    if (parts_.size() == kMaxParts)
         throw HostError(ENOMEM, "map a part of an image");
     parts_.reserve(parts_.size() + 1);
     for (std::byte* memory : attached_)

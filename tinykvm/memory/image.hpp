@@ -102,9 +102,9 @@ public:
     };
     Attachment attach(std::byte* memory) const;
     // Before anything has looked at the frames of the part, or written to them. The file's pages must never
-    // change. Thread-safe. When it throws HostError, also because there are kMostParts (each is a mapping of
+    // change. Thread-safe. When it throws HostError, also because there are kMaxParts (each is a mapping of
     // every machine), some attached mappings may have the part, and all others what is in the memfd.
-    static constexpr std::size_t kMostParts = 128;
+    static constexpr std::size_t kMaxParts = 128;
     void add_part(ImagePart part);
 
 private:

@@ -12,9 +12,9 @@
 namespace tinykvm {
 
 LargePages::LargePages(std::size_t most)
-    : room_(Mapping::map((std::min(most, kMost) + 1) * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+    : room_(Mapping::map((std::min(most, kMax) + 1) * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                          -1, 0, "large pages")),
-      most_(std::min(most, kMost)) {
+      most_(std::min(most, kMax)) {
     // As in guest-physical memory: KVM maps large what lies alike in both.
     const auto address = reinterpret_cast<std::uintptr_t>(room_.data());
     begin_ = room_.data() + (kBytes - address % kBytes) % kBytes;

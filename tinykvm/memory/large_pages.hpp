@@ -22,9 +22,9 @@ public:
     // physical addresses have fewer bits cannot use them.
     static constexpr GuestPhys kAt{1ull << 38};
     static constexpr unsigned kPhysicalBits = 39;
-    static constexpr std::size_t kMost = 512;
+    static constexpr std::size_t kMax = 512;
 
-    // Room for `most` pages, at most kMost. Throws HostError.
+    // Room for `most` pages, at most kMax. Throws HostError.
     explicit LargePages(std::size_t most);
 
     // Adds the first 2 MiB of the file, which never change. False when the host does not have them as one page, or when

@@ -27,9 +27,9 @@ using tinykvm::UserError;
 namespace fs = std::filesystem;
 
 constexpr auto kSettle = 50ms;      // editors save in several steps
-constexpr auto kMostSettling = 1s;  // but one that never rests is not waited for
+constexpr auto kMaxSettling = 1s;   // but one that never rests is not waited for
 constexpr auto kHandover = 250ms;   // a retired server has stopped accepting long before
-constexpr auto kMostRetiring = 40s; // longer than it gives its clients
+constexpr auto kMaxRetiring = 40s;  // longer than it gives its clients
 constexpr auto kLastPatience = 2s;  // at the end
 constexpr unsigned kSuspicious = 3; // builds in a row that changed what is watched
 
@@ -195,7 +195,7 @@ private:
         auto next = std::make_unique<Server>(*events_, manifest_, plan);
         if (current_) {
             current_->retire();
-            retired_.push_back({std::move(current_), Clock::now() + kMostRetiring});
+            retired_.push_back({std::move(current_), Clock::now() + kMaxRetiring});
             const auto end = Clock::now() + kHandover;
             while (!retired_.back().server->ended() && Clock::now() < end)
                 events_->step(end);
@@ -234,7 +234,7 @@ private:
     bool changed_since() {
         if (!events_->changed())
             return false;
-        const auto most = events_->changed_at() + kMostSettling;
+        const auto most = events_->changed_at() + kMaxSettling;
         while (events_->changed_at() + kSettle > Clock::now() && Clock::now() < most)
             events_->step(events_->changed_at() + kSettle);
         events_->taken();

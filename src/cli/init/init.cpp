@@ -15,7 +15,7 @@ namespace kvmserver::cli {
 namespace init {
 
 std::string valid_name(const std::string& text) {
-    constexpr std::size_t kMost = 63;
+    constexpr std::size_t kMax = 63;
     std::string name;
     for (const char c : text) {
         const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -25,7 +25,7 @@ std::string valid_name(const std::string& text) {
         else if (!name.empty() && name.back() != '-')
             name += '-';
     }
-    name.resize(std::min(name.size(), kMost));
+    name.resize(std::min(name.size(), kMax));
     while (name.ends_with('-'))
         name.pop_back();
     return name.empty() ? "function" : name;

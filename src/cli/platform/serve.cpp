@@ -268,12 +268,12 @@ daemon::ExaminationLimits examination_limits(const Invocation& invocation) {
 }
 
 admin::UploadLimits upload_limits(const Invocation& invocation) {
-    constexpr std::uint64_t kMiB = 1 << 20, kMost = std::uint64_t{1} << 40;
+    constexpr std::uint64_t kMiB = 1 << 20, kMax = std::uint64_t{1} << 40;
     admin::UploadLimits limits;
-    limits.of_token = kMiB * number_of<std::uint64_t>(invocation, "token-uploads", limits.of_token / kMiB, kMost);
-    limits.of_all = kMiB * number_of<std::uint64_t>(invocation, "uploads", limits.of_all / kMiB, kMost);
+    limits.of_token = kMiB * number_of<std::uint64_t>(invocation, "token-uploads", limits.of_token / kMiB, kMax);
+    limits.of_all = kMiB * number_of<std::uint64_t>(invocation, "uploads", limits.of_all / kMiB, kMax);
     if (!text_of(invocation, "keep-free").empty())
-        limits.keep_free = kMiB * number_of<std::uint64_t>(invocation, "keep-free", 0, kMost);
+        limits.keep_free = kMiB * number_of<std::uint64_t>(invocation, "keep-free", 0, kMax);
     return limits;
 }
 
@@ -327,10 +327,10 @@ int serve(const Invocation& invocation, Context& context) {
     options.idle_seconds = number_of<double>(invocation, "idle", 60, 1e9);
     options.max_machines = number_of<std::uint64_t>(invocation, "max-vms", 0, 1'000'000);
     options.log_rate = number_of<std::uint64_t>(invocation, "log-rate", options.log_rate >> 10, 1'000'000) << 10;
-    constexpr std::uint64_t kMost = 10'000'000;
-    options.max_connections = number_of<std::uint64_t>(invocation, "max-connections", 0, kMost);
-    options.max_per_client = number_of<std::uint64_t>(invocation, "max-connections-per-client", 0, kMost);
-    options.min_rate = number_of<std::uint64_t>(invocation, "min-rate", 32, kMost);
+    constexpr std::uint64_t kMax = 10'000'000;
+    options.max_connections = number_of<std::uint64_t>(invocation, "max-connections", 0, kMax);
+    options.max_per_client = number_of<std::uint64_t>(invocation, "max-connections-per-client", 0, kMax);
+    options.min_rate = number_of<std::uint64_t>(invocation, "min-rate", 32, kMax);
     options.threads = std::max(1u, context.cpus / 2);
     options.access_log = text_of(invocation, "access-log");
     if (!options.access_log.empty() && options.access_log != "-")

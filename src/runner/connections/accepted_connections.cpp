@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kStop = ~std::uint64_t{0};
 constexpr std::uint64_t kFirstServed = 1 << 15, kFirstSilent = 1 << 16;
-constexpr std::size_t kMostDatagram = 65536;
+constexpr std::size_t kMaxDatagram = 65536;
 
 } // namespace
 
@@ -71,9 +71,9 @@ void AcceptedConnections::add(int fd, std::uint32_t events, std::uint64_t token)
 bool AcceptedConnections::receive(const HandleBase::Served& from, IncomingConnection& out) {
     out = IncomingConnection{};
     out.handle = from.number;
-    out.datagram.bytes.resize(kMostDatagram);
+    out.datagram.bytes.resize(kMaxDatagram);
     out.datagram.from_bytes = sizeof(out.datagram.from);
-    const ssize_t n = ::recvfrom(from.fd, out.datagram.bytes.data(), kMostDatagram, MSG_DONTWAIT,
+    const ssize_t n = ::recvfrom(from.fd, out.datagram.bytes.data(), kMaxDatagram, MSG_DONTWAIT,
                                  reinterpret_cast<sockaddr*>(&out.datagram.from), &out.datagram.from_bytes);
     out.datagram.bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
     return n >= 0; // else another machine has it

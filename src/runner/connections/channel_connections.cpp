@@ -102,13 +102,13 @@ private:
     bool answered_ = false;
 };
 
-static_assert(EventLoop::kMostReceived <= protocol::kMostInline && tinykvm::abi::kTxBytes <= protocol::kMostInline);
+static_assert(EventLoop::kMaxReceived <= protocol::kMaxInline && tinykvm::abi::kTxBytes <= protocol::kMaxInline);
 
 } // namespace
 
 ChannelConnections::ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop)
     : channel_(channel), first_(first), listener_(listener), stop_(stop),
-      room_(std::make_unique_for_overwrite<char[]>(protocol::kMostInline)) {
+      room_(std::make_unique_for_overwrite<char[]>(protocol::kMaxInline)) {
     ready_.kind = protocol::Kind::ready;
 }
 
@@ -135,7 +135,7 @@ bool ChannelConnections::next(IncomingConnection& out) {
         if ((say && !say_ready()) || !wait_readable(channel_, stop_, -1))
             return false;
         auto received =
-            protocol::receive(channel_, protocol::Wait::no, nullptr, std::span(room_.get(), protocol::kMostInline));
+            protocol::receive(channel_, protocol::Wait::no, nullptr, std::span(room_.get(), protocol::kMaxInline));
         if (received && received->message.kind == protocol::Kind::cancel) { // of the request before
             say = false;
             continue;
@@ -171,7 +171,7 @@ bool ChannelConnections::say_ready() {
 }
 
 bool ChannelConnections::take(const protocol::Received& request, IncomingConnection& out) {
-    if (request.bytes.size() > EventLoop::kMostReceived)
+    if (request.bytes.size() > EventLoop::kMaxReceived)
         return false;
     out.received = request.bytes;
     out.memory = std::make_unique<ChannelPeer>(channel_, request.message.more_follows != 0, stop_,

@@ -40,14 +40,14 @@ Look look_at(const Folder& folder, const ChunkRow& chunk, bool read) {
 
 // "hello v1, hello v2"; "" when no version needs it.
 std::string users_of(const Database& database, std::int64_t chunk) {
-    constexpr int kMost = 10;
+    constexpr int kMax = 10;
     std::string users;
     auto rows =
         database.prepare("SELECT DISTINCT f.name, v.number FROM piece p JOIN version v ON v.snapshot = p.snapshot "
                          "JOIN function f ON f.id = v.function WHERE p.chunk = ? ORDER BY f.name, v.number");
     rows.bind(chunk);
     for (int n = 0; rows.step(); ++n) {
-        if (n == kMost)
+        if (n == kMax)
             return users + ", ...";
         users += fmt::format("{}{} v{}", n ? ", " : "", rows.text(0), rows.natural(1));
     }

@@ -12,14 +12,14 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 
-enum { kMiB = 1 << 20, kMost = 2048 }; // MiB of each way
+enum { kMiB = 1 << 20, kMax = 2048 }; // MiB of each way
 static char block[kMiB];
 static char *before; // memory that was written at the start
 static size_t before_bytes;
 static long taken; // bytes
 
 static void touch(void) {
-    for (int i = 0; i < kMost; ++i) {
+    for (int i = 0; i < kMax; ++i) {
         char *at = mmap(NULL, kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (at == MAP_FAILED) return;
         memset(at, i | 1, kMiB);
@@ -35,7 +35,7 @@ static void rewrite(void) {
 }
 
 static void fill(int fd) {
-    for (ssize_t n; taken < (long)kMost * kMiB && (n = write(fd, block, sizeof block)) > 0;) taken += n;
+    for (ssize_t n; taken < (long)kMax * kMiB && (n = write(fd, block, sizeof block)) > 0;) taken += n;
 }
 
 static void memory_file(void) { fill(memfd_create("m", 0)); }
@@ -77,7 +77,7 @@ static void names_of_tmp(void) {
 
 static void mapped_shm(void) {
     const int fd = open("/dev/shm/hoard", O_CREAT | O_RDWR, 0600);
-    for (long at = 0; at < (long)kMost * kMiB; at += kMiB) {
+    for (long at = 0; at < (long)kMax * kMiB; at += kMiB) {
         if (ftruncate(fd, at + kMiB) < 0) return;
         char *p = mmap(NULL, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at);
         if (p == MAP_FAILED) return;

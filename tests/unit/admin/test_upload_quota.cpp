@@ -182,7 +182,7 @@ TEST_CASE("a list of pieces") {
     for (const std::string& wrong : others)
         says("{" + digest + ",\"pieces\":" + wrong + "}", "\"pieces\" must be a list of [SHA-256, bytes]");
     std::string many = "{" + digest + ",\"pieces\":[" + piece;
-    for (std::size_t i = 0; i < kMostPieces; ++i)
+    for (std::size_t i = 0; i < kMaxPieces; ++i)
         many += "," + piece;
     says(many + "]}", "more than 65536 pieces are listed");
     const Reply large = ask("{" + std::string(9 << 20, ' ') + "}");

@@ -27,7 +27,7 @@ namespace {
 // Of the socket, abstract: a worker has nothing of our environment. One test at a time.
 std::string name_of(pid_t tests) { return "kvmserver-test-" + std::to_string(tests); }
 constexpr int kControl = 3;
-constexpr std::size_t kMost = 64 << 10;
+constexpr std::size_t kMax = 64 << 10;
 
 sockaddr_un address_of(const std::string& name) {
     sockaddr_un address{};
@@ -65,7 +65,7 @@ bool take_machine(std::vector<Channel>& channels) {
 }
 
 bool take_request(Channel& channel) {
-    std::vector<char> room(protocol::kMostInline);
+    std::vector<char> room(protocol::kMaxInline);
     auto got = protocol::receive(channel.fd.get(), protocol::Wait::no, nullptr, room);
     if (!got || (got->message.kind != protocol::Kind::request && got->message.kind != protocol::Kind::connected))
         return false;
@@ -134,7 +134,7 @@ bool perform(Act what, std::vector<Channel>& channels, std::uint8_t number, std:
     const sockaddr_un address = address_of(name_of(::getppid()));
     if (::connect(test.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
         ::_exit(99);
-    std::vector<std::uint8_t> command(kMost);
+    std::vector<std::uint8_t> command(kMax);
     std::vector<Channel> channels;
     for (;;) {
         const ssize_t n = ::recv(test.get(), command.data(), command.size(), 0);
@@ -157,7 +157,7 @@ __attribute__((constructor)) void be_worker_if_started_as_one(int argc, char** a
 bool Worker::act(Act what, std::uint8_t channel, std::span<const std::uint8_t> bytes) {
     std::vector<std::uint8_t> command{static_cast<std::uint8_t>(what), channel};
     command.insert(command.end(), bytes.begin(),
-                   bytes.begin() + static_cast<std::ptrdiff_t>(std::min(bytes.size(), kMost - 2)));
+                   bytes.begin() + static_cast<std::ptrdiff_t>(std::min(bytes.size(), kMax - 2)));
     char answer = 0;
     ssize_t got = gone_ ? -1 : ::send(socket_.get(), command.data(), command.size(), MSG_NOSIGNAL);
     if (got >= 0)

@@ -280,7 +280,7 @@ TEST_CASE("what is no request") {
     SECTION("no file") { end_of_saying(request(2, 1, 1)); }
     SECTION("two files") { end_of_saying(request(3, 1, 1), {file.get(), file.get()}); }
     SECTION("as many files as there can be") {
-        end_of_saying(request(2, 1, 1), std::vector<int>(protocol::kMostFiles, file.get()));
+        end_of_saying(request(2, 1, 1), std::vector<int>(protocol::kMaxFiles, file.get()));
     }
 }
 
@@ -319,17 +319,17 @@ TEST_CASE("who asks too often waits, and nobody else does") {
     const UniqueFd often = served.service.connect(guest_of("often v1"));
     std::atomic<std::uint64_t> asked{0};
     std::thread asking([&] {
-        const std::vector<CacheEntry> entries(protocol::kMostCopies, entry_of(pages_of(1)));
+        const std::vector<CacheEntry> entries(protocol::kMaxCopies, entry_of(pages_of(1)));
         while (find(often, entries))
             asked += entries.size();
     });
     const std::uint64_t begin = now_ns();
-    while (asked < CacheService::kMostNames + 2 * protocol::kMostCopies) // more than it may at once
+    while (asked < CacheService::kMaxNames + 2 * protocol::kMaxCopies) // more than it may at once
         REQUIRE(find(served.good, {entry_of(pages_of(2))}));
     for (int i = 0; i < 100; ++i)
         REQUIRE(find(served.good, {entry_of(pages_of(2))}));
     const std::uint64_t seconds = (now_ns() - begin) / 1'000'000'000 + 1;
-    CHECK(asked <= CacheService::kMostNames + 2 * protocol::kMostCopies + seconds * CacheService::kNamesASecond);
+    CHECK(asked <= CacheService::kMaxNames + 2 * protocol::kMaxCopies + seconds * CacheService::kNamesASecond);
     ::shutdown(often.get(), SHUT_RDWR);
     asking.join();
     CHECK(served.broken == 0);

@@ -186,10 +186,10 @@ TEST_CASE("a part of an image lies in a file, for the machines that are there an
 }
 
 TEST_CASE("an image has only so many parts, and goes on without more") {
-    const auto image = Image::create(Image::kMostParts + 1);
-    for (std::uint32_t frame = 0; frame < Image::kMostParts; ++frame)
+    const auto image = Image::create(Image::kMaxParts + 1);
+    for (std::uint32_t frame = 0; frame < Image::kMaxParts; ++frame)
         image->add_part({file_of(1, 0x77), 0, frame, 1});
-    const std::uint32_t last = Image::kMostParts;
+    const std::uint32_t last = Image::kMaxParts;
     CHECK_THROWS_AS(image->add_part({file_of(1, 0x77), 0, last, 1}), HostError);
     image->fill(last, std::vector<std::byte>(kPageSize, std::byte{0x55}));
     kvm::Vm vm = kvm_device().create_vm();
@@ -245,14 +245,14 @@ TEST_CASE("the memory of what grew first is kept, up to a limit, and can be had 
         REQUIRE(all_zero({ram.frame_bytes(*first).data(), count * kPageSize}));
         std::memset(ram.frame_bytes(*first).data(), 0xcc, count * kPageSize);
         ram.drop_growth();
-        CHECK(ram.kept_growth() == std::clamp(count, 10u, GuestRam::kMostKeptGrowth));
+        CHECK(ram.kept_growth() == std::clamp(count, 10u, GuestRam::kMaxKeptGrowth));
         CHECK(there() == ram.kept_growth());
     }
     ram.drop_kept_growth();
     CHECK(there() == 0);
     CHECK(ram.kept_growth() == 0);
     ram.prepare_growth(100000); // beyond all limits
-    CHECK(there() == GuestRam::kMostKeptGrowth);
+    CHECK(there() == GuestRam::kMaxKeptGrowth);
 }
 
 TEST_CASE("a clone has room for its image whatever the limit says") {

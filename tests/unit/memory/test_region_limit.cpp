@@ -15,7 +15,7 @@ struct Full : BootWorld {
     explicit Full(std::size_t left) {
         space.set_brk(0x1000'0000);
         REQUIRE(space.mmap(kLarge, pages(1000), PROT_READ, kAnon | MAP_FIXED, nullptr, 0) > 0);
-        for (std::uint64_t at = kAt; space.regions().size() + left < AddressSpace::kMostRegions; at += pages(2))
+        for (std::uint64_t at = kAt; space.regions().size() + left < AddressSpace::kMaxRegions; at += pages(2))
             REQUIRE(space.mmap(at, kPageSize, PROT_READ, kAnon | MAP_FIXED, nullptr, 0) > 0);
     }
     std::size_t count() const { return space.regions().size(); }
@@ -31,13 +31,13 @@ template <class Fn>
 std::uint64_t until_refused(Full& w, Fn&& split) {
     for (std::uint64_t n = 0; n < 300; ++n) {
         const std::int64_t result = split(kLarge + pages(1 + 3 * n), n);
-        REQUIRE(w.count() <= AddressSpace::kMostRegions);
+        REQUIRE(w.count() <= AddressSpace::kMaxRegions);
         if (result == -ENOMEM) {
             for (std::uint64_t p = 1 + 3 * n; p < 1000; ++p) // nothing of it was done
                 REQUIRE(w.mapped(kLarge + pages(p)));
             for (int again = 0; again < 1000; ++again)
                 REQUIRE(split(kLarge + pages(1 + 3 * n), n) == -ENOMEM);
-            REQUIRE(w.count() <= AddressSpace::kMostRegions);
+            REQUIRE(w.count() <= AddressSpace::kMaxRegions);
             return n;
         }
         REQUIRE(result >= 0);
@@ -105,7 +105,7 @@ TEST_CASE("a heap of pieces stops at the limit") {
     std::uint64_t end = 0x1000'0000;
     for (int n = 0; n < 100; ++n) {
         const std::int64_t got = w.space.brk(end + pages(2));
-        REQUIRE(w.count() <= AddressSpace::kMostRegions);
+        REQUIRE(w.count() <= AddressSpace::kMaxRegions);
         if (static_cast<std::uint64_t>(got) == end) {
             CHECK(n >= 8);
             return;
@@ -122,6 +122,6 @@ TEST_CASE("a mapping that grows down by faults keeps to the limit") {
     for (std::uint64_t at = kElsewhere - kPageSize; at > kElsewhere - pages(20); at -= kPageSize) {
         w.space.fault(GuestVirt(at), FaultAccess::write);
         (void)w.space.mprotect(at, kPageSize, PROT_READ); // or it would stay one mapping
-        REQUIRE(w.count() <= AddressSpace::kMostRegions);
+        REQUIRE(w.count() <= AddressSpace::kMaxRegions);
     }
 }

@@ -94,7 +94,7 @@ TEST_CASE("a message without bytes is the end, and its descriptor does not stay 
 
 TEST_CASE("files arrive in their order, as many as Linux takes in one message") {
     const auto [ours, theirs] = make_pair();
-    const std::size_t count = GENERATE(std::size_t{1}, std::size_t{2}, kMostFiles);
+    const std::size_t count = GENERATE(std::size_t{1}, std::size_t{2}, kMaxFiles);
     const auto before = open_descriptors();
     {
         std::vector<UniqueFd> files;
@@ -123,7 +123,7 @@ TEST_CASE("files arrive in their order, as many as Linux takes in one message") 
         }
     }
     CHECK(open_descriptors() == before);
-    CHECK_FALSE(send_files(ours.get(), Message{}, std::vector<int>(kMostFiles + 1, ours.get())));
+    CHECK_FALSE(send_files(ours.get(), Message{}, std::vector<int>(kMaxFiles + 1, ours.get())));
 }
 
 TEST_CASE("files for which this process has no room are told, and those that arrived are closed") {

@@ -39,7 +39,7 @@ struct Channel {
     }
 
     UniqueFd ours, theirs;
-    std::string room = std::string(protocol::kMostInline, '\0');
+    std::string room = std::string(protocol::kMaxInline, '\0');
     Stopper stop;
 };
 

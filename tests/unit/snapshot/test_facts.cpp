@@ -181,10 +181,10 @@ TEST_CASE("a value is taken whole, wherever its bytes are cut") {
 
 TEST_CASE("text that would cost memory is refused") {
     CHECK_THROWS_AS(whole(std::string(100'000, '[')), FormatError);
-    CHECK_THROWS_AS(whole('"' + std::string(JsonText::kMostText, 'a') + '"'), FormatError);
-    CHECK_THROWS_AS(whole(std::string(JsonText::kMostText + 1, '1')), FormatError);
+    CHECK_THROWS_AS(whole('"' + std::string(JsonText::kMaxText, 'a') + '"'), FormatError);
+    CHECK_THROWS_AS(whole(std::string(JsonText::kMaxText + 1, '1')), FormatError);
     std::string wide = "[";
-    for (std::size_t i = 0; i < 2 * JsonText::kMostValues; ++i)
+    for (std::size_t i = 0; i < 2 * JsonText::kMaxValues; ++i)
         wide += "0,";
     CHECK_THROWS_AS(whole(wide + "0]"), FormatError);
 }
@@ -313,6 +313,6 @@ TEST_CASE("facts that a process which was taken over would send") {
     refused("\"cwd\":\"/srv\"", "\"cwd\":" + std::string(100'000, '['));
     refused("\"memory\":", "\"memory\":999999");
     refused("\"frames\":10,", "");
-    CHECK_THROWS_AS(facts_from_text(text + std::string(kMostFactsText, ' '), Depth::whole, 140), FormatError);
+    CHECK_THROWS_AS(facts_from_text(text + std::string(kMaxFactsText, ' '), Depth::whole, 140), FormatError);
     CHECK_THROWS_AS(facts_from_text(text + "1", Depth::whole, 140), FormatError);
 }

@@ -113,7 +113,7 @@ TEST_CASE("pages are kept by their own name only") {
     const FolderCache cache(folder / "cache");
     CHECK_FALSE(cache.keep(name_of(2), pages_of(1)));
     CHECK_FALSE(cache.keep({name_of(1).sha256, kPages + 4096}, pages_of(1)));
-    const test::Bytes odd(1000), large(PageCache::kMostCopyBytes + 4096);
+    const test::Bytes odd(1000), large(PageCache::kMaxCopyBytes + 4096);
     CHECK_FALSE(cache.keep(name_of(odd), odd));
     CHECK_FALSE(cache.keep(name_of(large), large));
     CHECK_FALSE(cache.keep(name_of(test::Bytes{}), {}));
