@@ -26,15 +26,15 @@ void AccessLog::reopen() {
     file_ = std::move(file);
 }
 
-void AccessLog::write(const AccessRecord& record, const Job* job) {
+void AccessLog::write(const AccessRecord& record, const Request* request) {
     if (!wanted())
         return;
     nlohmann::ordered_json out{{"ts", time_text_with_ms(record.ms)}, {"request_id", record.request_id}};
     if (!record.traceparent.empty())
         out["traceparent"] = record.traceparent;
-    if (job) {
-        out["function"] = job->target->facts().function;
-        out["version"] = job->target->facts().version;
+    if (request) {
+        out["function"] = request->version->facts().function;
+        out["version"] = request->version->facts().version;
     }
     out["method"] = record.method;
     out["host"] = record.host;
@@ -43,15 +43,15 @@ void AccessLog::write(const AccessRecord& record, const Job* job) {
     out["bytes_in"] = record.bytes_in;
     out["bytes_out"] = record.bytes_out;
     out["client_ip"] = record.client_ip;
-    out["cold"] = job && job->cold;
+    out["cold"] = request && request->cold;
     out["queue_us"] = record.queue_us;
-    if (job && job->cold)
-        out["restore_us"] = job->restore_us;
+    if (request && request->cold)
+        out["restore_us"] = request->restore_us;
     out["exec_us"] = record.exec_us;
-    if (job) {
-        out["reset_us"] = job->reset_us;
-        out["cpu_us"] = job->cpu_us;
-        out["dirty_pages"] = job->dirty_pages;
+    if (request) {
+        out["reset_us"] = request->reset_us;
+        out["cpu_us"] = request->cpu_us;
+        out["dirty_pages"] = request->dirty_pages;
     }
     out["total_us"] = record.total_us;
     out["outcome"] = record.outcome;

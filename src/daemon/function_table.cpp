@@ -49,8 +49,8 @@ void FunctionTable::refresh(bool anyhow) {
             part = former_part(function);
         }
         for (const Share& share : part.destination->shares)
-            if (share.target)
-                shares[{function.name, share.target->facts().version}] = share.percent;
+            if (share.version)
+                shares[{function.name, share.version->facts().version}] = share.percent;
         known.merge(part.known);
         ++table->functions;
         for (const store::Route& route : function.routes)
@@ -63,11 +63,11 @@ void FunctionTable::refresh(bool anyhow) {
     const auto before = std::exchange(known_, std::move(known));
     shares_ = std::move(shares);
     for (const auto& [key, entry] : known_)
-        if (const auto old = before.find(key); old == before.end() || old->second.target != entry.target)
-            pool_.adopt(entry.target);
+        if (const auto old = before.find(key); old == before.end() || old->second.version != entry.version)
+            pool_.adopt(entry.version);
     for (const auto& [key, entry] : before)
-        if (const auto now = known_.find(key); now == known_.end() || now->second.target != entry.target)
-            pool_.retire(entry.target);
+        if (const auto now = known_.find(key); now == known_.end() || now->second.version != entry.version)
+            pool_.retire(entry.version);
     for (const auto& [identity, destination] : std::exchange(functions_, std::move(functions)))
         if (!functions_.contains(identity))
             logs_.forget(identity.first);
@@ -99,10 +99,10 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
             for (const Ceilings& each : ceilings)
                 log_bytes = least(log_bytes, each.log_bytes);
             // Values and ceilings that have changed reach the program with a new process.
-            if (!entry.target || entry.target->facts().values != values ||
-                entry.target->facts().ceilings != ceilings_text(ceilings))
-                entry.target = make_target(function.name, live.version, entry, std::move(values), ceilings);
-            part.destination->shares.push_back({entry.target, live.percent});
+            if (!entry.version || entry.version->facts().values != values ||
+                entry.version->facts().ceilings != ceilings_text(ceilings))
+                entry.version = make_version(function.name, live.version, entry, std::move(values), ceilings);
+            part.destination->shares.push_back({entry.version, live.percent});
             part.known.emplace(key, std::move(entry));
         } catch (const tinykvm::UserError& error) {
             if (error.code() != tinykvm::ExitCode::usage)
@@ -151,10 +151,10 @@ std::vector<Ceilings> FunctionTable::ceilings_of(const std::string& function, co
     return all;
 }
 
-std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, std::uint64_t version,
-                                                   const Known& known, Values values,
-                                                   const std::vector<Ceilings>& ceilings) {
-    Target::Facts facts;
+std::shared_ptr<FunctionVersion> FunctionTable::make_version(const std::string& function, std::uint64_t version,
+                                                             const Known& known, Values values,
+                                                             const std::vector<Ceilings>& ceilings) {
+    FunctionVersion::Facts facts;
     facts.name = fmt::format("{} v{}", function, version);
     facts.function = function;
     facts.version = version;
@@ -176,18 +176,18 @@ std::shared_ptr<Target> FunctionTable::make_target(const std::string& function, 
     facts.values = std::move(values);
     if (!defaults_.share_across_tenants)
         facts.tenant = known.tenant;
-    return std::make_shared<Target>(std::move(facts));
+    return std::make_shared<FunctionVersion>(std::move(facts));
 }
 
-std::shared_ptr<Target> FunctionTable::target(const std::string& function, std::uint64_t version) {
+std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& function, std::uint64_t version) {
     const std::lock_guard lock(mutex_);
     for (const auto& [key, entry] : known_)
         if (std::get<0>(key) == function && std::get<2>(key) == version)
-            return entry.target;
+            return entry.version;
     const Known entry = read_version(function, version);
-    const auto target = make_target(function, version, entry, values_of(function, entry), ceilings_of(function, entry));
-    pool_.retire(target); // its process goes when the request is over
-    return target;
+    auto made = make_version(function, version, entry, values_of(function, entry), ceilings_of(function, entry));
+    pool_.retire(made); // its process goes when the request is over
+    return made;
 }
 
 std::map<std::pair<std::string, std::uint64_t>, unsigned> FunctionTable::shares() const {

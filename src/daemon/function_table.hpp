@@ -37,14 +37,14 @@ public:
     // use then stays.
     void refresh(bool anyhow);
     // A version whether it is live or not, for `invoke`; throws store::NotFound.
-    std::shared_ptr<Target> target(const std::string& function, std::uint64_t version);
+    std::shared_ptr<FunctionVersion> version(const std::string& function, std::uint64_t version);
     // By function and version: percent of the requests.
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares() const;
 
 private:
     using Key = std::tuple<std::string, std::int64_t, std::uint64_t>; // name, when it was made, version
     struct Known {
-        std::shared_ptr<Target> target;
+        std::shared_ptr<FunctionVersion> version;
         FunctionSettings settings;
         Digest snapshot;
         std::string tenant;   // store::VersionRecord::tenant
@@ -62,8 +62,9 @@ private:
     Known read_version(const std::string& function, std::uint64_t version);
     Values values_of(const std::string& function, const Known& version);
     std::vector<Ceilings> ceilings_of(const std::string& function, const Known& known) const;
-    std::shared_ptr<Target> make_target(const std::string& function, std::uint64_t version, const Known& known,
-                                        Values values, const std::vector<Ceilings>& ceilings);
+    std::shared_ptr<FunctionVersion> make_version(const std::string& function, std::uint64_t version,
+                                                  const Known& known, Values values,
+                                                  const std::vector<Ceilings>& ceilings);
 
     store::Store& store_;
     WorkerPool& pool_;

@@ -4,7 +4,7 @@
 
 #include "src/common/digest.hpp"
 #include "src/daemon/jail_plans.hpp"
-#include "src/daemon/target.hpp"
+#include "src/daemon/request.hpp"
 #include "src/store/store.hpp"
 #include "tinykvm/base/error.hpp"
 

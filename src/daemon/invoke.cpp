@@ -118,9 +118,9 @@ bool understand(std::string_view bytes, bool head_request, InvokeReply& reply) {
 
 } // namespace
 
-std::shared_ptr<Target> Service::target_for(const InvokeRequest& request) {
+std::shared_ptr<FunctionVersion> Service::version_for(const InvokeRequest& request) {
     if (request.version)
-        return table_.target(request.function, *request.version);
+        return table_.version(request.function, *request.version);
     const store::FunctionDetails details = store::Functions(store_).describe(request.function);
     if (details.live.empty())
         throw store::NotFound(fmt::format("no version of {0} is live: `kvmserver rollback {0} VERSION` makes one live",
@@ -131,26 +131,26 @@ std::shared_ptr<Target> Service::target_for(const InvokeRequest& request) {
     unsigned at = static_cast<unsigned>(random % 100);
     for (const store::Live& live : details.live) {
         if (at < live.percent)
-            return table_.target(request.function, live.version);
+            return table_.version(request.function, live.version);
         at -= live.percent;
     }
-    return table_.target(request.function, details.live.back().version);
+    return table_.version(request.function, details.live.back().version);
 }
 
 InvokeReply Service::invoke(const InvokeRequest& request) {
     check(request);
     table_.refresh(false);
-    const std::shared_ptr<Target> target = target_for(request);
+    const std::shared_ptr<FunctionVersion> version = version_for(request);
     const auto begin = Clock::now();
     const auto deadline = begin + std::chrono::microseconds(static_cast<std::int64_t>(request.timeout_seconds * 1e6));
     InvokeReply reply;
-    reply.version = target->facts().version;
+    reply.version = version->facts().version;
     reply.request_id = http::Ids().request_id();
     const OwnRequests::Running running(own_requests_);
     const auto& waiter = running.request;
     const std::string sent = bytes_of(request);
-    const std::unique_ptr<JobLease> lease =
-        pool_.submit(target, {.request_id = reply.request_id, .client_ip = "127.0.0.1", .opening = sent}, waiter);
+    const std::unique_ptr<RequestLease> lease =
+        pool_.submit(version, {.request_id = reply.request_id, .client_ip = "127.0.0.1", .opening = sent}, waiter);
     std::string bytes;
     AccessRecord record;
     using request::Outcome;
@@ -210,11 +210,11 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     record.queue_us = reply.queue_us;
     record.exec_us = reply.exec_us;
     record.total_us = reply.total_us;
-    const std::shared_ptr<Job>& job = lease->job();
-    count(record, outcome, job.get());
-    reply.cold = job->cold;
-    reply.restore_us = job->restore_us;
-    pool_.record(job, std::move(record));
+    const std::shared_ptr<Request>& served = lease->request();
+    count(record, outcome, served.get());
+    reply.cold = served->cold;
+    reply.restore_us = served->restore_us;
+    pool_.record(served, std::move(record));
     return reply;
 }
 

@@ -29,9 +29,9 @@ ProcessManager::ProcessManager(store::Store& store, CacheService& cache, JailSet
 
 ProcessManager::~ProcessManager() { end(); }
 
-void ProcessManager::start(request::WorkerId worker, std::shared_ptr<const Target> target, bool tell_excess) {
+void ProcessManager::start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version, bool tell_excess) {
     const std::lock_guard lock(mutex_);
-    to_start_.push_back({worker, std::move(target), tell_excess});
+    to_start_.push_back({worker, std::move(version), tell_excess});
     start_wanted_.notify_one();
 }
 
@@ -75,7 +75,7 @@ void ProcessManager::start_loop() {
             return;
         const Start start = to_start_.front();
         to_start_.pop_front();
-        if (!start.examined && !plans_.knows(start.target->facts().snapshot)) {
+        if (!start.examined && !plans_.knows(start.version->facts().snapshot)) {
             to_examine_.push_back(start);
             examination_wanted_.notify_one();
             continue;
@@ -87,7 +87,7 @@ void ProcessManager::start_loop() {
 }
 
 std::variant<ProcessManager::Started, std::string> ProcessManager::started(const Start& start, SpareProcesses& spares) {
-    const Target::Facts& facts = start.target->facts();
+    const FunctionVersion::Facts& facts = start.version->facts();
     Started out;
     try {
         out.snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
@@ -127,7 +127,7 @@ void ProcessManager::examine_loop() {
         to_examine_.pop_front();
         lock.unlock();
         try {
-            plans_.plan_for(store::StoredSnapshot(store_, start.target->facts().snapshot), {});
+            plans_.plan_for(store::StoredSnapshot(store_, start.version->facts().snapshot), {});
         } catch (const std::exception&) { // its start will say why
         }
         lock.lock();

@@ -12,7 +12,7 @@
 
 #include "src/daemon/function_process.hpp"
 #include "src/daemon/jail_plans.hpp"
-#include "src/daemon/target.hpp"
+#include "src/daemon/request.hpp"
 #include "src/request/scheduler.hpp"
 
 namespace kvmserver::daemon {
@@ -32,7 +32,7 @@ public:
     ProcessManager& operator=(const ProcessManager&) = delete;
 
     // Not after end(). `tell_excess`: it says what its snapshot claims above what it is granted.
-    void start(request::WorkerId worker, std::shared_ptr<const Target> target, bool tell_excess);
+    void start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version, bool tell_excess);
     // What a process has to fill before it is ready: spare ones have so much memory.
     void set_ahead(std::uint64_t bytes);
     // What has not begun by then is not started. Afterwards `done` is not called any more.
@@ -41,7 +41,7 @@ public:
 private:
     struct Start {
         request::WorkerId worker;
-        std::shared_ptr<const Target> target;
+        std::shared_ptr<const FunctionVersion> version;
         bool tell_excess = false;
         bool examined = false; // its snapshot was, or cannot be
     };

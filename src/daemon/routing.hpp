@@ -9,10 +9,10 @@
 
 namespace kvmserver::daemon {
 
-class Target; // a version of a function: worker_pool.hpp
+class FunctionVersion; // a version of a function: worker_pool.hpp
 
 struct Share {
-    std::shared_ptr<Target> target;
+    std::shared_ptr<FunctionVersion> version;
     unsigned percent = 0;
 };
 

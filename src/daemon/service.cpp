@@ -43,14 +43,14 @@ std::string host_name(std::string_view host) {
     return name;
 }
 
-std::shared_ptr<Target> choose(const Destination& destination) {
+std::shared_ptr<FunctionVersion> choose(const Destination& destination) {
     if (destination.shares.size() == 1)
-        return destination.shares.front().target;
+        return destination.shares.front().version;
     thread_local std::minstd_rand random(std::random_device{}());
     unsigned at = std::uniform_int_distribution<unsigned>(0, 99)(random);
     for (const Share& share : destination.shares) {
         if (at < share.percent)
-            return share.target;
+            return share.version;
         at -= share.percent;
     }
     return nullptr;
@@ -129,7 +129,9 @@ std::shared_ptr<const CeilingsFile> read_ceilings(const std::filesystem::path& p
     return std::make_shared<const CeilingsFile>(path.empty() ? CeilingsFile() : CeilingsFile::read(path));
 }
 
-const JobLease* lease_of(const http::RequestRecord& record) { return static_cast<const JobLease*>(record.lease); }
+const RequestLease* lease_of(const http::RequestRecord& record) {
+    return static_cast<const RequestLease*>(record.lease);
+}
 
 } // namespace
 
@@ -147,7 +149,7 @@ Service::Service(ServeOptions options, UniqueFd listening)
           [](const LogLine& line) { log_line(fmt::format("[{} v{}] {}", line.function, line.version, line.text)); })),
       cache_(FolderCache(default_cache_folder()), [](const std::string& line) { log_line("kvmserver: " + line); }),
       pool_(store_, cache_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail,
-            *options_.examinations, [this](const Job& job) { access_log_.write(*job.record, &job); }),
+            *options_.examinations, [this](const Request& request) { access_log_.write(*request.record, &request); }),
       table_(
           store_, pool_, logs_,
           {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},
@@ -227,14 +229,14 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
         waiter->failed(std::move(problem));
         return nullptr;
     }
-    const std::shared_ptr<Target> target = choose(*destination);
-    if (!target) {
+    const std::shared_ptr<FunctionVersion> version = choose(*destination);
+    if (!version) {
         request::Circumstances of;
         of.function = destination->function;
         waiter->failed(problem_for(request::Outcome::not_live, of));
         return nullptr;
     }
-    return pool_.submit(target,
+    return pool_.submit(version,
                         {.request_id = request.request_id,
                          .client_ip = request.client_ip,
                          .opening = request.opening,
@@ -243,7 +245,7 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
 }
 
 void Service::finished(const http::RequestRecord& record) {
-    const JobLease* const lease = lease_of(record);
+    const RequestLease* const lease = lease_of(record);
     AccessRecord out;
     out.ms = now_ms();
     out.status = record.status;
@@ -252,7 +254,7 @@ void Service::finished(const http::RequestRecord& record) {
     out.queue_us = record.queue_us;
     out.exec_us = record.exec_us;
     out.total_us = record.total_us;
-    count(out, record.outcome, lease ? lease->job().get() : nullptr);
+    count(out, record.outcome, lease ? lease->request().get() : nullptr);
     if (!access_log_.wanted())
         return;
     out.request_id = record.request_id;
@@ -263,7 +265,7 @@ void Service::finished(const http::RequestRecord& record) {
     out.path = record.path;
     out.outcome = request::log_word(record.outcome);
     if (lease)
-        pool_.record(lease->job(), std::move(out));
+        pool_.record(lease->request(), std::move(out));
     else
         access_log_.write(out, nullptr);
 }
@@ -272,7 +274,7 @@ void Service::refused(http::Refusal why) {
     metrics_.count("", 0, [&](VersionMetrics& m) { ++m.rejected[std::string(http::to_string(why))]; });
 }
 
-void Service::count(const AccessRecord& record, request::Outcome outcome, const Job* job) {
+void Service::count(const AccessRecord& record, request::Outcome outcome, const Request* request) {
     using request::Outcome;
     const auto change = [&](VersionMetrics& m) {
         ++m.requests[record.status];
@@ -281,23 +283,23 @@ void Service::count(const AccessRecord& record, request::Outcome outcome, const 
         m.bytes_in += record.bytes_in;
         m.bytes_out += record.bytes_out;
         m.timeouts += request::by_time_limit(outcome);
-        if (job)
-            m.cold_starts += job->cold;
+        if (request)
+            m.cold_starts += request->cold;
         if (request::had_no_machine(outcome))
             ++m.rejected[std::string(request::code_of(outcome))];
         else if (outcome == Outcome::client_slow)
             ++m.rejected["slow-client"];
-        else if (outcome == Outcome::refused && !job)
+        else if (outcome == Outcome::refused && !request)
             ++m.rejected["bad-request"];
-        else if (outcome == Outcome::client_timeout && !job)
+        else if (outcome == Outcome::client_timeout && !request)
             ++m.rejected["header-timeout"];
         else if (outcome == Outcome::no_progress || outcome == Outcome::over_total || outcome == Outcome::out_of_memory)
             ++m.faults[std::string(request::code_of(outcome))];
         else if (outcome == Outcome::program_failed || outcome == Outcome::worker_died || outcome == Outcome::bad_reply)
             ++m.faults["program-failed"];
     };
-    if (job)
-        metrics_.count(job->target->facts().function, job->target->facts().version, change);
+    if (request)
+        metrics_.count(request->version->facts().function, request->version->facts().version, change);
     else
         metrics_.count("", 0, change);
 }

@@ -51,8 +51,8 @@ private:
                                          std::shared_ptr<http::RequestWaiter> waiter) override;
     void finished(const http::RequestRecord& record) override;
     void refused(http::Refusal why) override;
-    void count(const AccessRecord& record, request::Outcome outcome, const Job* job);
-    std::shared_ptr<Target> target_for(const InvokeRequest& request);
+    void count(const AccessRecord& record, request::Outcome outcome, const Request* request);
+    std::shared_ptr<FunctionVersion> version_for(const InvokeRequest& request);
 
     const ServeOptions options_;
     tinykvm::UniqueFd listening_; // a copy of the front's, to hand over

@@ -22,15 +22,15 @@ using request::Time;
 
 namespace {
 
-protocol::Message request_message(const Job& job) {
+protocol::Message request_message(const Request& request) {
     protocol::Message message;
     message.kind = protocol::Kind::request;
-    message.more_follows = job.more_follows;
-    std::memcpy(message.request_id.data(), job.request_id.data(),
-                std::min(job.request_id.size(), message.request_id.size()));
-    if (::inet_pton(AF_INET, job.client_ip.c_str(), message.address.data()) == 1)
+    message.more_follows = request.more_follows;
+    std::memcpy(message.request_id.data(), request.request_id.data(),
+                std::min(request.request_id.size(), message.request_id.size()));
+    if (::inet_pton(AF_INET, request.client_ip.c_str(), message.address.data()) == 1)
         message.address_bytes = 4;
-    else if (::inet_pton(AF_INET6, job.client_ip.c_str(), message.address.data()) == 1)
+    else if (::inet_pton(AF_INET6, request.client_ip.c_str(), message.address.data()) == 1)
         message.address_bytes = 16;
     return message;
 }
@@ -39,11 +39,11 @@ protocol::Message request_message(const Job& job) {
 
 Time now_ns() { return static_cast<Time>(std::chrono::steady_clock::now().time_since_epoch().count()); }
 
-std::optional<request::Problem> JobLease::failure() const { return pool_.failure_of(*job_); }
+std::optional<request::Problem> RequestLease::failure() const { return pool_.failure_of(*request_); }
 
 WorkerPool::WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
                        std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
-                       Examinations& examinations, std::function<void(const Job&)> finished)
+                       Examinations& examinations, std::function<void(const Request&)> finished)
     : logs_(logs), metrics_(metrics), finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines), room_(protocol::kMaxInline),
       outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
@@ -98,8 +98,8 @@ void WorkerPool::do_afterwards(Afterwards after) {
         else
             waiter.connected(std::move(connected.socket));
     }
-    for (const auto& job : after.finished)
-        finished_(*job);
+    for (const auto& request : after.finished)
+        finished_(*request);
 }
 
 // Doing them may make more.
@@ -108,61 +108,62 @@ void WorkerPool::carry_out(Actions& actions, Afterwards& after) {
         std::visit([&](const auto action) { carry_out(action, actions, after); }, actions[i]);
 }
 
-std::unique_ptr<JobLease> WorkerPool::submit(const std::shared_ptr<Target>& target, const Incoming& request,
-                                             std::shared_ptr<http::RequestWaiter> waiter) {
-    auto job = std::make_shared<Job>(target, request.request_id);
-    job->client_ip = request.client_ip;
-    job->opening = request.opening;
-    job->more_follows = request.more_follows;
+std::unique_ptr<RequestLease> WorkerPool::submit(const std::shared_ptr<FunctionVersion>& version,
+                                                 const Incoming& incoming,
+                                                 std::shared_ptr<http::RequestWaiter> waiter) {
+    auto request = std::make_shared<Request>(version, incoming.request_id);
+    request->client_ip = incoming.client_ip;
+    request->opening = incoming.opening;
+    request->more_follows = incoming.more_follows;
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
-        job->id = request::RequestId{next_request_++};
-        waiter->on_abandon = [this, id = job->id] { abandon(id); };
-        job->waiter = std::move(waiter);
-        const request::FunctionId function = function_of(target);
-        job->cold = !scheduler_.ready(function);
-        jobs_.emplace(job->id, job);
-        schedule([&](Time now, Actions& out) { scheduler_.arrive(job->id, function, now, out); }, after);
-        if (target->facts().queue_ns != 0 && scheduler_.waits(job->id))
-            not_later_than(now_ns() + target->facts().queue_ns);
+        request->id = request::RequestId{next_request_++};
+        waiter->on_abandon = [this, id = request->id] { abandon(id); };
+        request->waiter = std::move(waiter);
+        const request::FunctionId function = function_of(version);
+        request->cold = !scheduler_.ready(function);
+        requests_.emplace(request->id, request);
+        schedule([&](Time now, Actions& out) { scheduler_.arrive(request->id, function, now, out); }, after);
+        if (version->facts().queue_ns != 0 && scheduler_.waits(request->id))
+            not_later_than(now_ns() + version->facts().queue_ns);
     }
     do_afterwards(std::move(after));
-    return std::make_unique<JobLease>(*this, std::move(job));
+    return std::make_unique<RequestLease>(*this, std::move(request));
 }
 
-request::FunctionId WorkerPool::function_of(const std::shared_ptr<Target>& target) {
-    if (!target->id_) {
-        const Target::Facts& facts = target->facts();
-        target->id_ = scheduler_.add({.min = facts.min,
-                                      .max = facts.max,
-                                      .idle_ns = facts.idle_ns,
-                                      .queue = facts.queue,
-                                      .queue_ns = facts.queue_ns});
-        functions_.emplace(*target->id_, target);
+request::FunctionId WorkerPool::function_of(const std::shared_ptr<FunctionVersion>& version) {
+    if (!version->id_) {
+        const FunctionVersion::Facts& facts = version->facts();
+        version->id_ = scheduler_.add({.min = facts.min,
+                                       .max = facts.max,
+                                       .idle_ns = facts.idle_ns,
+                                       .queue = facts.queue,
+                                       .queue_ns = facts.queue_ns});
+        functions_.emplace(*version->id_, version);
     }
-    return *target->id_;
+    return *version->id_;
 }
 
-std::shared_ptr<Job> WorkerPool::take_job(request::RequestId id) {
-    const auto found = jobs_.find(id);
-    std::shared_ptr<Job> job = std::move(found->second);
-    jobs_.erase(found);
-    return job;
+std::shared_ptr<Request> WorkerPool::take_request(request::RequestId id) {
+    const auto found = requests_.find(id);
+    std::shared_ptr<Request> request = std::move(found->second);
+    requests_.erase(found);
+    return request;
 }
 
 // Without the mutex. Nobody waits for its answer any longer.
 void WorkerPool::abandon(request::RequestId id) {
     std::shared_ptr<http::RequestWaiter> waiter; // destroyed without the mutex
     const std::lock_guard lock(mutex_);
-    const auto found = jobs_.find(id);
-    if (found == jobs_.end())
+    const auto found = requests_.find(id);
+    if (found == requests_.end())
         return;
     if (scheduler_.waits(id)) {
         scheduler_.abandon(id);
-        const std::shared_ptr<Job> job = take_job(id);
-        job->over = true;
-        waiter = std::move(job->waiter);
+        const std::shared_ptr<Request> request = take_request(id);
+        request->over = true;
+        waiter = std::move(request->waiter);
     } else if (const Machine machine = found->second->machine.lock(); machine && found->second->waiter) {
         // Under the mutex: not after the next request.
         protocol::Message message;
@@ -172,10 +173,10 @@ void WorkerPool::abandon(request::RequestId id) {
 }
 
 void WorkerPool::carry_out(const request::StartWorker& start, Actions&, Afterwards&) {
-    const std::shared_ptr<Target>& target = functions_.at(start.function);
-    starting_.emplace(start.worker, target);
+    const std::shared_ptr<FunctionVersion>& version = functions_.at(start.function);
+    starting_.emplace(start.worker, version);
     const bool first = scheduler_.live(start.function, now_ns()).starts == 0; // once is enough
-    manager_.start(start.worker, target, first);
+    manager_.start(start.worker, version, first);
 }
 
 void WorkerPool::carry_out(const request::AddMachine& add, Actions& more, Afterwards&) {
@@ -211,7 +212,7 @@ void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards
     RunningWorker& worker = *workers_.at(stop.worker);
     worker.stopping = true;
     for (const Machine& machine : worker.machines)
-        if (!machine->job)
+        if (!machine->request)
             ::shutdown(machine->channel.get(), SHUT_WR);
     worker.process->stop();
 }
@@ -219,7 +220,7 @@ void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards
 void WorkerPool::carry_out(const request::KillWorker& kill, Actions&, Afterwards& after) {
     RunningWorker& worker = *workers_.at(kill.worker);
     worker.broken = true;
-    note(*worker.target,
+    note(*worker.version,
          worker.ready ? "its process does not end, and is killed"
                       : "its process is killed: no machine of it became ready",
          after);
@@ -228,121 +229,121 @@ void WorkerPool::carry_out(const request::KillWorker& kill, Actions&, Afterwards
 
 void WorkerPool::carry_out(const request::Assign& assign, Actions& more, Afterwards& after) {
     const Machine& machine = machines_.at(assign.machine);
-    const std::shared_ptr<Job>& job = jobs_.at(assign.request);
-    Sending sending{machine, request_message(*job), {}, {}};
-    sending.message.others_wait = scheduler_.waiting(*job->target->id_) != 0;
-    if (job->opening.size() <= protocol::kMaxInline) {
-        sending.bytes = std::move(job->opening);
+    const std::shared_ptr<Request>& request = requests_.at(assign.request);
+    Sending sending{machine, request_message(*request), {}, {}};
+    sending.message.others_wait = scheduler_.waiting(*request->version->id_) != 0;
+    if (request->opening.size() <= protocol::kMaxInline) {
+        sending.bytes = std::move(request->opening);
     } else { // the front sends it over a socket
         auto [ours, theirs] = stream_pair();
         if (!ours) {
-            refuse(take_job(assign.request), no_socket(*job->target), after);
+            refuse(take_request(assign.request), no_socket(*request->version), after);
             return scheduler_.not_assigned(assign.machine, now_ns(), more);
         }
         sending.socket = std::move(ours);
-        answer(*job, Connected{std::move(theirs)}, after);
+        answer(*request, Connected{std::move(theirs)}, after);
     }
     machine->clean = false;
-    machine->job = job;
-    job->machine = machine;
-    job->began_ns = now_ns();
+    machine->request = request;
+    request->machine = machine;
+    request->began_ns = now_ns();
     mark_output(*machine->worker); // before its program can print
     after.sendings.push_back(std::move(sending));
 }
 
 void WorkerPool::carry_out(const request::Refuse& refusal, Actions&, Afterwards& after) {
-    std::shared_ptr<Job> job = take_job(refusal.request);
-    const Target& target = *job->target;
-    request::Circumstances of = circumstances(target);
+    std::shared_ptr<Request> request = take_request(refusal.request);
+    const FunctionVersion& version = *request->version;
+    request::Circumstances of = circumstances(version);
     of.waiting = refusal.waiting;
     of.queue_counts_max = refusal.all_busy;
-    of.waited_seconds = static_cast<double>(target.facts().queue_ns) / 1e9;
-    of.reason = target.last_failure_;
+    of.waited_seconds = static_cast<double>(version.facts().queue_ns) / 1e9;
+    of.reason = version.last_failure_;
     of.failures = refusal.failures;
     of.retry_seconds = static_cast<unsigned>(refusal.retry_ns / 1'000'000'000 + 1);
-    refuse(job, problem_for(refusal.why, of), after);
+    refuse(request, problem_for(refusal.why, of), after);
 }
 
 void WorkerPool::carry_out(const request::Finish& finish, Actions&, Afterwards& after) {
-    const std::shared_ptr<Job> job = take_job(finish.request);
-    if (finish.worker_died && job->outcome == request::Outcome::ok)
-        job->outcome = request::Outcome::worker_died;
-    if (const Machine machine = job->machine.lock()) {
-        machine->job.reset();
+    const std::shared_ptr<Request> request = take_request(finish.request);
+    if (finish.worker_died && request->outcome == request::Outcome::ok)
+        request->outcome = request::Outcome::worker_died;
+    if (const Machine machine = request->machine.lock()) {
+        machine->request.reset();
         if (machine->worker)
             mark_output(*machine->worker);
     }
-    job->machine.reset();
-    if (job->waiter) // it has had no answer; the front asks why
-        answer(*job, Replied{}, after);
-    job->over = true;
-    if (job->record)
-        after.finished.push_back(job);
+    request->machine.reset();
+    if (request->waiter) // it has had no answer; the front asks why
+        answer(*request, Replied{}, after);
+    request->over = true;
+    if (request->record)
+        after.finished.push_back(request);
 }
 
-void WorkerPool::answer(Job& job, AnswerText text, Afterwards& after) {
-    after.answers.push_back({std::move(job.waiter), std::move(text)});
-    job.waiter = nullptr;
+void WorkerPool::answer(Request& request, AnswerText text, Afterwards& after) {
+    after.answers.push_back({std::move(request.waiter), std::move(text)});
+    request.waiter = nullptr;
 }
 
-void WorkerPool::refuse(const std::shared_ptr<Job>& job, request::Problem problem, Afterwards& after) {
-    job->over = true;
-    job->outcome = problem.outcome;
-    answer(*job, std::move(problem), after);
+void WorkerPool::refuse(const std::shared_ptr<Request>& request, request::Problem problem, Afterwards& after) {
+    request->over = true;
+    request->outcome = problem.outcome;
+    answer(*request, std::move(problem), after);
 }
 
-request::Problem WorkerPool::no_socket(const Target& target) {
-    request::Circumstances of = circumstances(target);
+request::Problem WorkerPool::no_socket(const FunctionVersion& version) {
+    request::Circumstances of = circumstances(version);
     of.reason = std::strerror(errno);
     return problem_for(request::Outcome::no_socket, of);
 }
 
-request::Circumstances WorkerPool::circumstances(const Target& target) {
+request::Circumstances WorkerPool::circumstances(const FunctionVersion& version) {
     request::Circumstances of;
-    of.function = target.facts().function;
-    of.version = target.facts().name;
+    of.function = version.facts().function;
+    of.version = version.facts().name;
     return of;
 }
 
-void WorkerPool::record(const std::shared_ptr<Job>& job, AccessRecord record) {
+void WorkerPool::record(const std::shared_ptr<Request>& request, AccessRecord record) {
     {
         const std::lock_guard lock(mutex_);
-        job->record = std::move(record);
-        if (!job->over)
+        request->record = std::move(record);
+        if (!request->over)
             return; // when its machine is clean
     }
-    finished_(*job);
+    finished_(*request);
 }
 
-std::optional<request::Problem> WorkerPool::failure_of(Job& job) {
+std::optional<request::Problem> WorkerPool::failure_of(Request& request) {
     constexpr unsigned kMaxSaid = 4; // of one request
     Afterwards after;
     std::optional<request::Problem> problem;
     {
         const std::lock_guard lock(mutex_);
-        if (const Machine machine = job.machine.lock())
+        if (const Machine machine = request.machine.lock())
             receive(machine, kMaxSaid, after); // it told before it closed the connection
-        if (job.outcome != request::Outcome::ok)
-            problem = problem_for(job.outcome, circumstances(*job.target));
+        if (request.outcome != request::Outcome::ok)
+            problem = problem_for(request.outcome, circumstances(*request.version));
     }
     do_afterwards(std::move(after));
     return problem;
 }
 
-void WorkerPool::adopt(const std::shared_ptr<Target>& target) {
+void WorkerPool::adopt(const std::shared_ptr<FunctionVersion>& version) {
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
-        schedule([&](Time now, Actions& out) { scheduler_.adopt(function_of(target), now, out); }, after);
+        schedule([&](Time now, Actions& out) { scheduler_.adopt(function_of(version), now, out); }, after);
     }
     do_afterwards(std::move(after));
 }
 
-void WorkerPool::retire(const std::shared_ptr<Target>& target) {
+void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version) {
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
-        schedule([&](Time now, Actions& out) { scheduler_.retire(function_of(target), now, out); }, after);
+        schedule([&](Time now, Actions& out) { scheduler_.retire(function_of(version), now, out); }, after);
     }
     do_afterwards(std::move(after));
 }
@@ -362,18 +363,18 @@ std::vector<VersionLive> WorkerPool::live() const {
     static constexpr const char* kNames[] = {"idle", "starting", "ready", "failing"}; // by State
     std::vector<VersionLive> all;
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, target] : functions_) {
+    for (const auto& [id, version] : functions_) {
         const request::Scheduler::Live now = scheduler_.live(id, now_ns());
         if (now.state == State::idle && now.waiting == 0 && now.in_flight == 0)
             continue;
         VersionLive& one = all.emplace_back();
-        one.function = target->facts().function;
-        one.version = target->facts().version;
+        one.function = version->facts().function;
+        one.version = version->facts().version;
         one.state = kNames[static_cast<unsigned>(now.state)];
         one.in_flight = now.in_flight;
         one.queued = now.waiting;
         one.starts = now.starts;
-        one.last_failure = target->last_failure_;
+        one.last_failure = version->last_failure_;
         one.machines = static_cast<unsigned>(now.machines);
         one.busy = static_cast<unsigned>(now.busy);
         if (now.worker)
@@ -382,8 +383,8 @@ std::vector<VersionLive> WorkerPool::live() const {
     for (const auto& [id, worker] : workers_)
         if (worker->stopping) {
             VersionLive& one = all.emplace_back();
-            one.function = worker->target->facts().function;
-            one.version = worker->target->facts().version;
+            one.function = worker->version->facts().function;
+            one.version = worker->version->facts().version;
             one.state = "stopping";
             one.pid = worker->process->pid();
             one.machines = static_cast<unsigned>(worker->machines.size());

@@ -21,7 +21,7 @@
 #include "src/daemon/control.hpp"
 #include "src/daemon/output_source.hpp"
 #include "src/daemon/process_manager.hpp"
-#include "src/daemon/target.hpp"
+#include "src/daemon/request.hpp"
 #include "src/protocol/worker_messages.hpp"
 
 namespace kvmserver::daemon {
@@ -34,13 +34,13 @@ struct WorkerMachine {
     request::MachineId id{};
     RunningWorker* worker = nullptr; // null once the machine is gone
     tinykvm::UniqueFd channel;
-    std::shared_ptr<Job> job; // that it has
-    bool clean = false;       // and waits for one
+    std::shared_ptr<Request> request; // that it has
+    bool clean = false;               // and waits for one
 };
 
 struct RunningWorker {
     request::WorkerId id{};
-    std::shared_ptr<Target> target;
+    std::shared_ptr<FunctionVersion> version;
     std::unique_ptr<FunctionProcess> process;
     std::unique_ptr<store::StoredSnapshot> snapshot; // stays in the store meanwhile
     std::vector<std::shared_ptr<WorkerMachine>> machines;
@@ -59,7 +59,7 @@ public:
     // record set; on any thread, must not call back.
     WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics, std::uint64_t max_machines,
                std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
-               std::function<void(const Job&)> finished);
+               std::function<void(const Request&)> finished);
     // Ends all workers: those that are idle at once, others after a while.
     ~WorkerPool();
     WorkerPool(const WorkerPool&) = delete;
@@ -71,16 +71,16 @@ public:
         bool more_follows = false; // than that
     };
     // From any thread. The answer comes through `waiter`, perhaps before this returns; its on_abandon is set.
-    std::unique_ptr<JobLease> submit(const std::shared_ptr<Target>& target, const Incoming& request,
-                                     std::shared_ptr<http::RequestWaiter> waiter);
+    std::unique_ptr<RequestLease> submit(const std::shared_ptr<FunctionVersion>& version, const Incoming& incoming,
+                                         std::shared_ptr<http::RequestWaiter> waiter);
     // Why the program's connection of a request ended, if that was not the program's own will.
-    std::optional<request::Problem> failure_of(Job& job);
+    std::optional<request::Problem> failure_of(Request& request);
     // The reply is complete.
-    void record(const std::shared_ptr<Job>& job, AccessRecord record);
+    void record(const std::shared_ptr<Request>& request, AccessRecord record);
 
     // Routes lead to it: its minimum is kept. Routes do not any more: it finishes what it has.
-    void adopt(const std::shared_ptr<Target>& target);
-    void retire(const std::shared_ptr<Target>& target);
+    void adopt(const std::shared_ptr<FunctionVersion>& version);
+    void retire(const std::shared_ptr<FunctionVersion>& version);
 
     std::vector<VersionLive> live() const; // of those that have a worker or requests
     struct Sums {
@@ -119,7 +119,7 @@ private:
         std::vector<LogLine> lines;
         std::vector<Sending> sendings;
         std::vector<Answer> answers;
-        std::vector<std::shared_ptr<Job>> finished;
+        std::vector<std::shared_ptr<Request>> finished;
         std::vector<Worker> gone; // destroyed then
     };
     void do_afterwards(Afterwards afterwards);
@@ -142,13 +142,13 @@ private:
     void carry_out(const request::Assign& assign, request::Actions& more, Afterwards& after);
     void carry_out(const request::Refuse& refuse, request::Actions& more, Afterwards& after);
     void carry_out(const request::Finish& finish, request::Actions& more, Afterwards& after);
-    request::FunctionId function_of(const std::shared_ptr<Target>& target);
-    std::shared_ptr<Job> take_job(request::RequestId id);
+    request::FunctionId function_of(const std::shared_ptr<FunctionVersion>& version);
+    std::shared_ptr<Request> take_request(request::RequestId id);
     void abandon(request::RequestId id);
-    void refuse(const std::shared_ptr<Job>& job, request::Problem problem, Afterwards& after);
-    static request::Circumstances circumstances(const Target& target);
-    static request::Problem no_socket(const Target& target); // of errno
-    static void answer(Job& job, AnswerText text, Afterwards& after);
+    void refuse(const std::shared_ptr<Request>& request, request::Problem problem, Afterwards& after);
+    static request::Circumstances circumstances(const FunctionVersion& version);
+    static request::Problem no_socket(const FunctionVersion& version); // of errno
+    static void answer(Request& request, AnswerText text, Afterwards& after);
     // worker_pool_watch.cpp
     void watch_loop();
     void end_stragglers(request::Time now);
@@ -165,23 +165,23 @@ private:
     void on_exit(const Worker& worker, Afterwards& after);
     void mark_output(RunningWorker& worker);
     void finish_output(RunningWorker& worker, Afterwards& after);
-    void note(const Target& target, std::string text, Afterwards& after);
+    void note(const FunctionVersion& version, std::string text, Afterwards& after);
     void watch(std::uint64_t id, int fd);
     void unwatch(int fd);
     void wake();
 
     LogStore& logs_;
     Metrics& metrics_;
-    const std::function<void(const Job&)> finished_;
+    const std::function<void(const Request&)> finished_;
     tinykvm::UniqueFd epoll_, wake_;
 
-    mutable std::mutex mutex_; // guards all that follows, and what Target and Job say is its
+    mutable std::mutex mutex_; // guards all that follows, and what FunctionVersion and Request say is its
     request::Scheduler scheduler_;
-    std::unordered_map<request::FunctionId, std::shared_ptr<Target>> functions_;
-    std::unordered_map<request::WorkerId, std::shared_ptr<Target>> starting_;
+    std::unordered_map<request::FunctionId, std::shared_ptr<FunctionVersion>> functions_;
+    std::unordered_map<request::WorkerId, std::shared_ptr<FunctionVersion>> starting_;
     std::unordered_map<request::WorkerId, Worker> workers_;
     std::unordered_map<request::MachineId, Machine> machines_;
-    std::unordered_map<request::RequestId, std::shared_ptr<Job>> jobs_; // that wait or are in a machine
+    std::unordered_map<request::RequestId, std::shared_ptr<Request>> requests_; // that wait or are in a machine
     std::uint64_t next_request_ = 1;
     request::Time next_tick_ = 0, next_look_ = 0;
     bool watching_ = false; // the watcher holds the mutex

@@ -111,8 +111,8 @@ void WorkerPool::end_stragglers(Time now) {
 void WorkerPool::forget_unused(Time now, Afterwards& after) {
     next_look_ = now + kLookEvery;
     std::vector<request::FunctionId> unused;
-    for (const auto& [id, target] : functions_)
-        if (target.use_count() == 1)
+    for (const auto& [id, version] : functions_)
+        if (version.use_count() == 1)
             unused.push_back(id);
     for (const request::FunctionId id : unused) {
         schedule([&](Time then, Actions& out) { scheduler_.retire(id, then, out); }, after);
@@ -124,10 +124,10 @@ void WorkerPool::forget_unused(Time now, Afterwards& after) {
 void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, Afterwards& after) {
     auto worker = std::make_shared<RunningWorker>();
     worker->id = id;
-    worker->target = starting_.at(id);
+    worker->version = starting_.at(id);
     worker->process = std::move(process.process);
     worker->snapshot = std::move(process.snapshot);
-    const Target::Facts& facts = worker->target->facts();
+    const FunctionVersion::Facts& facts = worker->version->facts();
     try {
         worker->output =
             outputs_.add(facts.function, facts.version, worker->process->output_fd(), worker->process->errors_fd());
@@ -145,9 +145,9 @@ void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, 
 
 void WorkerPool::start_failed(request::WorkerId id, const std::string& why, Afterwards& after) {
     const auto found = starting_.find(id);
-    Target& target = *found->second;
-    target.last_failure_ = why;
-    note(target, fmt::format("cannot be restored: {}", why), after);
+    FunctionVersion& version = *found->second;
+    version.last_failure_ = why;
+    note(version, fmt::format("cannot be restored: {}", why), after);
     schedule([&](Time now, Actions& out) { scheduler_.start_failed(id, now, out); }, after);
     starting_.erase(found);
     not_later_than(now_ns()); // when to try again
@@ -164,21 +164,21 @@ void WorkerPool::receive(const Machine& machine, unsigned most, Afterwards& afte
         if (!received)
             return on_gone(machine, after);
         const protocol::Message& message = received->message;
-        Job* const job = machine->job.get();
+        Request* const request = machine->request.get();
         bool sound = false;
         if (message.kind == Kind::ready && !machine->clean) {
             sound = on_ready(machine, message, after);
-        } else if (message.kind == Kind::ended && job && job->outcome == request::Outcome::ok &&
+        } else if (message.kind == Kind::ended && request && request->outcome == request::Outcome::ok &&
                    request::from_machine(message.outcome)) {
-            job->outcome = message.outcome;
+            request->outcome = message.outcome;
             sound = true;
-        } else if (message.kind == Kind::reply && job && job->waiter) {
-            answer(*job,
+        } else if (message.kind == Kind::reply && request && request->waiter) {
+            answer(*request,
                    Replied{std::string(received->bytes), message.reset ? http::Closing::reset : http::Closing::clean,
                            http::Sender::caller},
                    after);
             sound = !message.ready || on_ready(machine, message, after);
-        } else if (message.kind == Kind::connect && job && job->waiter) {
+        } else if (message.kind == Kind::connect && request && request->waiter) {
             connect(*machine, after);
             sound = true;
         }
@@ -189,15 +189,15 @@ void WorkerPool::receive(const Machine& machine, unsigned most, Afterwards& afte
 
 // The rest of its request goes over a socket.
 void WorkerPool::connect(WorkerMachine& machine, Afterwards& after) {
-    Job& job = *machine.job;
-    Sending sending{job.machine.lock(), {}, {}, {}};
+    Request& request = *machine.request;
+    Sending sending{request.machine.lock(), {}, {}, {}};
     sending.message.kind = protocol::Kind::connected;
     auto [ours, theirs] = stream_pair();
     if (ours) {
         sending.socket = std::move(ours);
-        answer(job, Connected{std::move(theirs), true}, after);
+        answer(request, Connected{std::move(theirs), true}, after);
     } else {
-        answer(job, no_socket(*job.target), after);
+        answer(request, no_socket(*request.version), after);
     }
     after.sendings.push_back(std::move(sending));
 }
@@ -207,7 +207,7 @@ void WorkerPool::break_off(const Machine& machine, Afterwards& after) {
     RunningWorker& worker = *machine->worker;
     if (!worker.broken) {
         worker.broken = true;
-        note(*worker.target, "its process says what it should not, and is killed", after);
+        note(*worker.version, "its process says what it should not, and is killed", after);
         worker.process->kill();
     }
     on_gone(machine, after);
@@ -216,21 +216,21 @@ void WorkerPool::break_off(const Machine& machine, Afterwards& after) {
 // False: it cannot be.
 bool WorkerPool::on_ready(const Machine& machine, const protocol::Message& message, Afterwards& after) {
     RunningWorker& worker = *machine->worker;
-    const Target::Facts& facts = worker.target->facts();
+    const FunctionVersion::Facts& facts = worker.version->facts();
     if (!worker.ready) {
         worker.ready = true;
         manager_.set_ahead(message.hot_bytes);
         metrics_.count(facts.function, facts.version, [&](VersionMetrics& m) { m.restore.add(message.restore_us); });
-        for (const auto& [id, job] : jobs_)
-            if (job->target == worker.target && scheduler_.waits(id))
-                job->restore_us = message.restore_us;
+        for (const auto& [id, request] : requests_)
+            if (request->version == worker.version && scheduler_.waits(id))
+                request->restore_us = message.restore_us;
     }
-    if (machine->job) {
-        Job& job = *machine->job;
-        job.machine_us = message.exec_us;
-        job.reset_us = message.reset_us;
-        job.cpu_us = message.cpu_us;
-        job.dirty_pages = message.dirty_pages;
+    if (machine->request) {
+        Request& request = *machine->request;
+        request.machine_us = message.exec_us;
+        request.reset_us = message.reset_us;
+        request.cpu_us = message.cpu_us;
+        request.dirty_pages = message.dirty_pages;
         metrics_.count(facts.function, facts.version, [&](VersionMetrics& m) {
             m.reset.add(message.reset_us);
             m.cpu_us += message.cpu_us;
@@ -240,7 +240,7 @@ bool WorkerPool::on_ready(const Machine& machine, const protocol::Message& messa
     machine->clean = true;
     bool believed = false;
     schedule([&](Time now, Actions& out) { believed = scheduler_.machine_ready(machine->id, now, out); }, after);
-    if (worker.stopping && !machine->job)
+    if (worker.stopping && !machine->request)
         ::shutdown(machine->channel.get(), SHUT_WR);
     if (facts.idle_ns < kLongestTick)
         not_later_than(now_ns() + std::max(facts.idle_ns, kShortestTick));
@@ -266,15 +266,15 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
     constexpr unsigned kMaxSaid = 16; // by a machine, before its worker's end
     for (const Machine& machine : std::vector<Machine>(worker->machines))
         receive(machine, kMaxSaid, after);
-    Target& target = *worker->target;
+    FunctionVersion& version = *worker->version;
     finish_output(*worker, after);
     const std::string how = worker->process->reap();
     const bool as_wanted = how == "exited with status 0";
     if (!ending_ && !(worker->stopping && as_wanted)) {
-        target.last_failure_ = worker->last_words.empty() ? "it " + how : worker->last_words;
-        note(target, fmt::format("its process {}", how), after);
+        version.last_failure_ = worker->last_words.empty() ? "it " + how : worker->last_words;
+        note(version, fmt::format("its process {}", how), after);
         if (!worker->ready)
-            note(target, fmt::format("cannot be restored: {}", target.last_failure_), after);
+            note(version, fmt::format("cannot be restored: {}", version.last_failure_), after);
     }
     unwatch(worker->process->pid_fd());
     for (const Machine& machine : worker->machines) {
@@ -290,11 +290,11 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
 
 // Which request prints is known while there is only one.
 void WorkerPool::mark_output(RunningWorker& worker) {
-    const Job* only = nullptr;
+    const Request* only = nullptr;
     std::size_t busy = 0;
     for (const Machine& machine : worker.machines)
-        if (machine->job && ++busy == 1)
-            only = machine->job.get();
+        if (machine->request && ++busy == 1)
+            only = machine->request.get();
     const std::string_view id = busy == 1 ? std::string_view(only->request_id) : std::string_view();
     if (!worker.output || busy == 0 || id == worker.only_request) // machines that have no request print nothing
         return;
@@ -310,10 +310,10 @@ void WorkerPool::finish_output(RunningWorker& worker, Afterwards& after) {
     worker.output.reset();
 }
 
-void WorkerPool::note(const Target& target, std::string text, Afterwards& after) {
+void WorkerPool::note(const FunctionVersion& version, std::string text, Afterwards& after) {
     LogLine line;
-    line.function = target.facts().function;
-    line.version = target.facts().version;
+    line.function = version.facts().function;
+    line.version = version.facts().version;
     line.stream = "daemon";
     line.text = std::move(text);
     after.lines.push_back(std::move(line));

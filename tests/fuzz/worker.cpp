@@ -29,8 +29,8 @@ std::size_t open_files() {
     return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
-std::shared_ptr<Target> new_target(Functions& functions, Input& in) {
-    Target::Facts facts;
+std::shared_ptr<FunctionVersion> new_target(Functions& functions, Input& in) {
+    FunctionVersion::Facts facts;
     facts.name = "f v1";
     facts.function = "f";
     facts.version = 1;
@@ -38,9 +38,9 @@ std::shared_ptr<Target> new_target(Functions& functions, Input& in) {
     facts.max = 1 + in.byte() % 3;
     facts.queue = in.byte() % 4;
     facts.idle_ns = 3600ull * 1'000'000'000;
-    auto target = std::make_shared<Target>(facts);
-    functions.pool.adopt(target);
-    return target;
+    auto version = std::make_shared<FunctionVersion>(facts);
+    functions.pool.adopt(version);
+    return version;
 }
 
 Message any_message(Input& in) {
@@ -61,7 +61,7 @@ void tell(const std::optional<kvmserver::request::Problem>& problem) {
                      std::string::npos);
 }
 
-void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& worker,
+void step(Functions& functions, const std::shared_ptr<FunctionVersion>& version, Worker& worker,
           std::vector<std::shared_ptr<Asker>>& askers, Input& in) {
     const unsigned what = in.byte();
     const std::uint8_t channel = in.byte();
@@ -69,7 +69,7 @@ void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& w
     case 0:
     case 1:
         if (askers.size() < kMaxAsked)
-            askers.push_back(functions.ask(target));
+            askers.push_back(functions.ask(version));
         break;
     case 2:
     case 3: worker.act(Act::machine); break;
@@ -93,7 +93,7 @@ void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& w
         break;
     case 13:
         if (!askers.empty())
-            askers[channel % askers.size()] = functions.ask(target); // the one before has gone away
+            askers[channel % askers.size()] = functions.ask(version); // the one before has gone away
         break;
     case 14: {
         static constexpr std::uint8_t kSignals[] = {SIGKILL, SIGSEGV, SIGTERM};
@@ -112,9 +112,9 @@ void step(Functions& functions, const std::shared_ptr<Target>& target, Worker& w
 }
 
 // All processes that serve something are made to end, until none is left that does.
-void end_all(Functions& functions, const std::shared_ptr<Target>& target,
+void end_all(Functions& functions, const std::shared_ptr<FunctionVersion>& version,
              const std::vector<std::shared_ptr<Asker>>& askers) {
-    functions.pool.retire(target);
+    functions.pool.retire(version);
     for (int waited = 0;; ++waited) {
         bool over = functions.pool.sums().processes == 0 && functions.pool.quiet();
         for (const auto& asker : askers)
@@ -138,8 +138,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Input in(data, size);
     {
         std::vector<std::shared_ptr<Asker>> askers;
-        const auto target = new_target(functions, in);
-        askers.push_back(functions.ask(target));
+        const auto version = new_target(functions, in);
+        askers.push_back(functions.ask(version));
         const auto worker = functions.workers.assigned(kPatienceMs);
         FUZZ_REQUIRE(worker);
         for (int waited = 0; !worker->act(Act::machine) && !worker->gone(); ++waited) {
@@ -147,8 +147,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             ::poll(nullptr, 0, 1);
         }
         for (unsigned n = 0; n < 40 && !in.empty() && !worker->gone(); ++n)
-            step(functions, target, *worker, askers, in);
-        end_all(functions, target, askers);
+            step(functions, version, *worker, askers, in);
+        end_all(functions, version, askers);
         for (const auto& asker : askers) {
             tell(asker->problem());
             tell(asker->failure());

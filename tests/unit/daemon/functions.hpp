@@ -85,11 +85,11 @@ private:
 struct Functions {
     explicit Functions(std::uint64_t max_machines)
         : pool(store, cache, logs, metrics, max_machines, 0, JailSettings{jail::Mode::off, {}, {}}, examinations,
-               [](const Job&) {}) {}
+               [](const Request&) {}) {}
 
     // A version of a function that nothing is known of yet.
-    std::shared_ptr<Target> add(unsigned max = 2, unsigned queue = 4) {
-        Target::Facts facts;
+    std::shared_ptr<FunctionVersion> add(unsigned max = 2, unsigned queue = 4) {
+        FunctionVersion::Facts facts;
         facts.version = ++versions_;
         facts.function = "f" + std::to_string(facts.version);
         facts.name = facts.function + " v1";
@@ -97,14 +97,14 @@ struct Functions {
         facts.max = max;
         facts.queue = queue;
         facts.idle_ns = 3600ull * 1'000'000'000;
-        auto target = std::make_shared<Target>(facts);
-        pool.adopt(target);
-        return target;
+        auto version = std::make_shared<FunctionVersion>(facts);
+        pool.adopt(version);
+        return version;
     }
-    std::shared_ptr<Asker> ask(const std::shared_ptr<Target>& target) {
+    std::shared_ptr<Asker> ask(const std::shared_ptr<FunctionVersion>& version) {
         auto asker = std::make_shared<Asker>();
         asker->hold(pool.submit(
-            target, {.request_id = "0123456789abcdef", .client_ip = "127.0.0.1", .opening = "GET / HTTP/1.1\r\n\r\n"},
+            version, {.request_id = "0123456789abcdef", .client_ip = "127.0.0.1", .opening = "GET / HTTP/1.1\r\n\r\n"},
             asker));
         return asker;
     }

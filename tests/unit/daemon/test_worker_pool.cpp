@@ -126,8 +126,8 @@ TEST_CASE("a worker that answers twice is ended, and its first answer counts") {
 
 TEST_CASE("a request whose worker dies is told so, and one that had its reply keeps it") {
     Functions functions(0);
-    const auto target = functions.add(1);
-    const auto dies = functions.ask(target);
+    const auto version = functions.add(1);
+    const auto dies = functions.ask(version);
     const auto worker = ready_worker(functions);
     take_request(*worker);
     const std::uint8_t kill = SIGKILL;
@@ -147,8 +147,8 @@ TEST_CASE("a request whose worker dies is told so, and one that had its reply ke
 
 TEST_CASE("a request that nobody waits for any longer leaves the queue") {
     Functions functions(0);
-    const auto target = functions.add(1);
-    const auto first = functions.ask(target), second = functions.ask(target);
+    const auto version = functions.add(1);
+    const auto first = functions.ask(version), second = functions.ask(version);
     const auto worker = ready_worker(functions);
     take_request(*worker);
     second->on_abandon();
@@ -163,8 +163,8 @@ TEST_CASE("a request that nobody waits for any longer leaves the queue") {
 
 TEST_CASE("a reply that says that its machine is clean gets that the next request") {
     Functions functions(0);
-    const auto target = functions.add(1);
-    const auto first = functions.ask(target), second = functions.ask(target);
+    const auto version = functions.add(1);
+    const auto first = functions.ask(version), second = functions.ask(version);
     const auto worker = ready_worker(functions);
     take_request(*worker);
     say(*worker, Kind::reply, "one", true);
