@@ -22,7 +22,7 @@ namespace {
 struct Used {
     Machine::AccessedFrames frames;
     std::vector<FrameRun> written;
-    std::uint32_t growth = 0;
+    std::uint32_t headroom = 0;
     bool answered = false;
 };
 
@@ -33,7 +33,7 @@ Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<con
     used.answered = trial.answer(); // else: what it touched until then is what is known
     used.frames = trial.machine().accessed_frames();
     used.written = trial.machine().written_frames();
-    used.growth = static_cast<std::uint32_t>(trial.machine().memory_bytes() / kPageSize);
+    used.headroom = static_cast<std::uint32_t>(trial.machine().memory_bytes() / kPageSize);
     return used;
 }
 
@@ -51,7 +51,7 @@ TrialPages trial_invocation(const Setup& setup, const Options& options, std::sha
         if (again.answered)
             std::erase_if(used.frames.program, [&](Frame frame) { return !both[frame]; });
     }
-    TrialPages pages{std::move(used.frames.machine), std::move(used.written), used.growth, used.answered};
+    TrialPages pages{std::move(used.frames.machine), std::move(used.written), used.headroom, used.answered};
     // Those of the program that a clone needs as copies of its own from the start lie together.
     std::vector<bool> written(image->image->frames());
     for (const FrameRun& run : pages.written)

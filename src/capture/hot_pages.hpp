@@ -16,8 +16,8 @@ namespace kvmserver {
 struct TrialPages {
     std::vector<std::uint32_t> hot; // in the order they should be unpacked
     std::vector<tinykvm::FrameRun> written;
-    std::uint32_t growth = 0; // frames that it got besides
-    bool answered = false;    // as a web server does
+    std::uint32_t headroom = 0; // frames that it got besides
+    bool answered = false;      // as a web server does
 };
 TrialPages trial_invocation(const Setup& setup, const Options& options,
                             std::shared_ptr<const tinykvm::MachineImage> image);

@@ -58,7 +58,7 @@ int make_snapshot(const Options& options) {
     booted_image.reset();
     std::vector<std::uint32_t> hot(trial.hot.size());
     std::iota(hot.begin(), hot.end(), 0);
-    image->growth = trial.growth;
+    image->headroom = trial.headroom;
     setup->listeners->note_modes(image->listeners);
     image->large_pages = choose_large(*image, static_cast<Frame>(hot.size()));
     MachineState state = to_state(*image, setup->env, setup->program);

@@ -220,7 +220,7 @@ struct Fields<tinykvm::MachineState> {
                           Field{"frames", &T::frames},
                           Field{"free_frames", &T::free_frames},
                           Field{"working_set", &T::working_set},
-                          Field{"growth", &T::growth, true},
+                          Field{"growth", &T::headroom, true},
                           Field{"regions", &T::regions},
                           Field{"brk_begin", &T::brk_begin},
                           Field{"brk_end", &T::brk_end},

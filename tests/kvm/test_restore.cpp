@@ -55,7 +55,7 @@ TEST_CASE("values that no machine has are refused") {
     with("a working set outside", [](MachineState& m) { m.working_set = {{m.frames, 1}}; });
     with("a working set that ends outside", [](MachineState& m) { m.working_set = {{0, m.frames + 1}}; });
     with("a working set that wraps", [](MachineState& m) { m.working_set = {{1, ~0u}}; });
-    with("growth within", [](MachineState& m) { m.growth = {{m.frames - 1, 1}}; });
+    with("headroom within", [](MachineState& m) { m.headroom = {{m.frames - 1, 1}}; });
     with("a break outside", [](MachineState& m) { m.brk_end = ~std::uint64_t{0}; });
     with("a break backwards", [](MachineState& m) { m.brk_end = m.brk_begin - kPageSize; });
     // That there is no large page anywhere in this program makes no difference: what is not sound is told first.

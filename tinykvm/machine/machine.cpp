@@ -242,7 +242,7 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     // read: a page that is mapped already is unmapped for its copy, which every VM of the process is told.
     for (const FrameRun& run : image->working_set)
         make_private(run);
-    m->ram_.prepare_growth(image->growth);
+    m->ram_.prepare_headroom(image->headroom);
     // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it
     // only where the host's mapping is writable, as that of a private copy is.
     if (env.kind.pvm_door) {
@@ -398,7 +398,7 @@ std::shared_ptr<MachineImage> Machine::describe() {
     out->threads = wait().threads;
     if (image_) {
         out->working_set = image_->working_set;
-        out->growth = image_->growth;
+        out->headroom = image_->headroom;
     }
     return out;
 }

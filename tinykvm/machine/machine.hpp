@@ -119,7 +119,7 @@ struct MachineImage {
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
     std::vector<FrameRun> working_set;       // frames that an invocation is known to write to
-    std::uint32_t growth = 0;                // frames that it is known to have used behind the image
+    std::uint32_t headroom = 0;              // frames that it is known to have used behind the image
     std::vector<LargePageState> large_pages; // that can be had: use_large()
     // Under shadow paging only: other frames that the first invocation uses.
     std::vector<FrameRun> hot_files;     // of files' read-only pages: shared by all clones

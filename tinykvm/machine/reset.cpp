@@ -268,7 +268,7 @@ ResetStats Machine::reset() {
     space_.reset();
     stats.pages_copied =
         strategy_ == ResetStrategy::dirty_bits ? restore_dirty(std::move(dirty)) : restore_working_set();
-    stats.pages_dropped = ram_.drop_growth();
+    stats.pages_dropped = ram_.drop_headroom();
     handles_.reset();
     listeners_ = image_->listeners;
     start_at(kernel_.wait_resume);

@@ -128,8 +128,8 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     state.large_pages = image.large_pages;
     state.threads = image.threads;
     state.working_set = image.working_set;
-    if (image.growth != 0)
-        state.growth = {{state.frames, image.growth}};
+    if (image.headroom != 0)
+        state.headroom = {{state.frames, image.headroom}};
     state.cpu = cpu_state(env.cpu);
     state.listeners = image.listeners;
     state.file_mappings = mapping_states(*image.regions, *image.handles);
@@ -204,10 +204,10 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
             bad("its working set is outside of its memory");
         image->working_set.push_back(run);
     }
-    for (const FrameRun& run : state.growth) {
+    for (const FrameRun& run : state.headroom) {
         if (run.first != state.frames)
             bad("what grows is not behind its memory");
-        image->growth = run.count;
+        image->headroom = run.count;
     }
     HandleTable table = HandleTable::restore(state.handles, policy, state.limits.open_files, warnings);
     image->handles = table.freeze();

@@ -298,7 +298,7 @@ std::shared_ptr<Image> GuestRam::copied_image() const {
     return copy;
 }
 
-std::uint32_t GuestRam::drop_growth() {
+std::uint32_t GuestRam::drop_headroom() {
     const std::uint32_t count = high_ - image_frames_;
     if (count == 0)
         return 0;
@@ -323,7 +323,7 @@ void GuestRam::drop_kept_growth() {
     kept_growth_ = 0;
 }
 
-void GuestRam::prepare_growth(std::uint32_t count) {
+void GuestRam::prepare_headroom(std::uint32_t count) {
     count = static_cast<std::uint32_t>(std::min<std::uint64_t>({count, kMaxKeptGrowth, max_frames_ - image_frames_}));
     if (count == 0 ||
         ::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, kMadvPopulateWrite) < 0)

@@ -97,11 +97,11 @@ public:
     // Clone only: forgets every frame handed out since the clone was made, dropping their content. Returns
     // how many. The memory of the first ones stays, zeroed: to have it anew costs a fault a page, and KVM maps the
     // neighbours of a page along with it only where there are some.
-    std::uint32_t drop_growth();
+    std::uint32_t drop_headroom();
     // Clone only: gives that memory back.
     void drop_kept_growth();
     // Clone only: the first so many frames that will be handed out have memory from now on, up to what would be kept.
-    void prepare_growth(std::uint32_t count);
+    void prepare_headroom(std::uint32_t count);
     std::uint32_t kept_growth() const { return kept_growth_; }
     static constexpr std::uint32_t kMaxKeptGrowth = 128; // frames
     void set_limit(std::uint64_t max_bytes);

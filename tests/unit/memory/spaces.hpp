@@ -56,10 +56,10 @@ struct CloneWorld {
     GuestRam ram;
     AddressSpace space;
     std::shared_ptr<Image> image;
-    explicit CloneWorld(const BootWorld::Snapshot& s, std::uint64_t growth = 16 * kMiB,
+    explicit CloneWorld(const BootWorld::Snapshot& s, std::uint64_t headroom = 16 * kMiB,
                         std::uint64_t virtual_limit = 1 << 30)
         : vm(kvm_device().create_vm()),
-          ram(GuestRam::clone(vm, s.image, std::uint64_t{s.image->frames()} * kPageSize + growth)),
+          ram(GuestRam::clone(vm, s.image, std::uint64_t{s.image->frames()} * kPageSize + headroom)),
           space(ram, s.root, s.regions, s.brk_begin, s.brk_end, virtual_limit), image(s.image) {}
 
     // As the working-set reset of a machine.
@@ -67,7 +67,7 @@ struct CloneWorld {
         space.reset();
         for (const Frame frame : private_pages(ram.host(GuestPhys(0)), ram.image_frames()))
             std::memcpy(ram.host(frame_address(frame)), image->data() + frame_address(frame).value, kPageSize);
-        ram.drop_growth();
+        ram.drop_headroom();
     }
     // The first frame that is not the image's, or nullopt.
     std::optional<Frame> difference() const {

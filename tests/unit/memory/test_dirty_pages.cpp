@@ -49,7 +49,7 @@ TEST_CASE("pages next to each other come one by one, ascending") {
         REQUIRE(pages[f] == f);
 }
 
-TEST_CASE("growth behind the image is not looked at") {
+TEST_CASE("headroom behind the image is not looked at") {
     const auto image = Image::create(4);
     kvm::Vm vm = kvm_device().create_vm();
     GuestRam ram = GuestRam::clone(vm, image, 1 * kMiB);

@@ -212,7 +212,7 @@ TEST_CASE("a run across the image's end is given back by halves") {
     CHECK(all_zero({ram.frame_bytes(4).data(), 2 * kPageSize}));
 }
 
-TEST_CASE("growth that is dropped is zero when it comes again") {
+TEST_CASE("headroom that is dropped is zero when it comes again") {
     const auto image = image_of(2);
     kvm::Vm vm = kvm_device().create_vm();
     GuestRam ram = GuestRam::clone(vm, image, 64 * kMiB);
@@ -223,11 +223,11 @@ TEST_CASE("growth that is dropped is zero when it comes again") {
         REQUIRE(all_zero({ram.frame_bytes(*first).data(), count * kPageSize}));
         std::memset(ram.frame_bytes(*first).data(), 0xcc, count * kPageSize);
         ram.release(*first + 10, 5);
-        CHECK(ram.drop_growth() == count);
+        CHECK(ram.drop_headroom() == count);
         CHECK(ram.high() == 2);
         CHECK(ram.bytes_in_use() == 0);
         CHECK(ram.free_runs().empty());
-        CHECK(ram.drop_growth() == 0);
+        CHECK(ram.drop_headroom() == 0);
     }
 }
 
@@ -236,7 +236,7 @@ TEST_CASE("the memory of what grew first is kept, up to a limit, and can be had 
     kvm::Vm vm = kvm_device().create_vm();
     GuestRam ram = GuestRam::clone(vm, image, 4 * kMiB);
     const auto there = [&] { return private_pages(ram.host(GuestPhys(2 * kPageSize)), 1000).size(); };
-    ram.prepare_growth(10);
+    ram.prepare_headroom(10);
     CHECK(there() == 10);
     CHECK(ram.kept_growth() == 10);
     for (const std::uint32_t count : {5u, 40u, 900u}) {
@@ -244,14 +244,14 @@ TEST_CASE("the memory of what grew first is kept, up to a limit, and can be had 
         REQUIRE(first);
         REQUIRE(all_zero({ram.frame_bytes(*first).data(), count * kPageSize}));
         std::memset(ram.frame_bytes(*first).data(), 0xcc, count * kPageSize);
-        ram.drop_growth();
+        ram.drop_headroom();
         CHECK(ram.kept_growth() == std::clamp(count, 10u, GuestRam::kMaxKeptGrowth));
         CHECK(there() == ram.kept_growth());
     }
     ram.drop_kept_growth();
     CHECK(there() == 0);
     CHECK(ram.kept_growth() == 0);
-    ram.prepare_growth(100000); // beyond all limits
+    ram.prepare_headroom(100000); // beyond all limits
     CHECK(there() == GuestRam::kMaxKeptGrowth);
 }
 
