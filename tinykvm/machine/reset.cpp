@@ -274,11 +274,11 @@ ResetStats Machine::reset() {
     start_at(kernel_.wait_resume);
     begins_ = true;
     if (!env_->options.keep_working_memory ||
-        (own_count_ + ram_.kept_growth()) * kPageSize > env_->limits.keep_memory) {
+        (own_count_ + ram_.kept_headroom()) * kPageSize > env_->limits.keep_memory) {
         // More than a machine may keep: the copies go back to the kernel, and the set is learned anew.
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");
-        ram_.drop_kept_growth();
+        ram_.drop_kept_headroom();
         working_set_.clear();
         unchanged_.clear();
         given_back_.clear();
@@ -359,7 +359,7 @@ std::string Machine::compare_with_image() {
     }
     if (ram_.high() != ram_.image_frames())
         return fmt::format("{} frames were added and not given back", ram_.high() - ram_.image_frames());
-    for (Frame frame = ram_.high(); frame < ram_.image_frames() + ram_.kept_growth(); ++frame)
+    for (Frame frame = ram_.high(); frame < ram_.image_frames() + ram_.kept_headroom(); ++frame)
         if (!is_zero(ram_.frame_bytes(frame)))
             return fmt::format("frame {}, which is kept for what comes, is not zero", frame);
     if (handles_.changed() != 0)

@@ -302,10 +302,10 @@ std::uint32_t GuestRam::drop_headroom() {
     const std::uint32_t count = high_ - image_frames_;
     if (count == 0)
         return 0;
-    const std::uint32_t kept = std::min(count, kMaxKeptGrowth);
+    const std::uint32_t kept = std::min(count, kMaxKeptHeadroom);
     std::memset(host(frame_address(image_frames_)), 0, std::size_t{kept} * kPageSize);
     drop_translations(image_frames_, kept);
-    kept_growth_ = std::max(kept_growth_, kept);
+    kept_headroom_ = std::max(kept_headroom_, kept);
     if (count > kept && ::madvise(host(frame_address(image_frames_ + kept)), std::uint64_t{count - kept} * kPageSize,
                                   MADV_DONTNEED) < 0)
         throw_errno("madvise(MADV_DONTNEED) guest memory");
@@ -316,20 +316,20 @@ std::uint32_t GuestRam::drop_headroom() {
     return count;
 }
 
-void GuestRam::drop_kept_growth() {
-    if (kept_growth_ != 0 &&
-        ::madvise(host(frame_address(image_frames_)), std::uint64_t{kept_growth_} * kPageSize, MADV_DONTNEED) < 0)
+void GuestRam::drop_kept_headroom() {
+    if (kept_headroom_ != 0 &&
+        ::madvise(host(frame_address(image_frames_)), std::uint64_t{kept_headroom_} * kPageSize, MADV_DONTNEED) < 0)
         throw_errno("madvise(MADV_DONTNEED) guest memory");
-    kept_growth_ = 0;
+    kept_headroom_ = 0;
 }
 
 void GuestRam::prepare_headroom(std::uint32_t count) {
-    count = static_cast<std::uint32_t>(std::min<std::uint64_t>({count, kMaxKeptGrowth, max_frames_ - image_frames_}));
+    count = static_cast<std::uint32_t>(std::min<std::uint64_t>({count, kMaxKeptHeadroom, max_frames_ - image_frames_}));
     if (count == 0 ||
         ::madvise(host(frame_address(image_frames_)), std::uint64_t{count} * kPageSize, kMadvPopulateWrite) < 0)
         return;
     grow_slots(image_frames_ + count);
-    kept_growth_ = std::max(kept_growth_, count);
+    kept_headroom_ = std::max(kept_headroom_, count);
 }
 
 void GuestRam::set_limit(std::uint64_t max_bytes) {

@@ -99,11 +99,11 @@ public:
     // neighbours of a page along with it only where there are some.
     std::uint32_t drop_headroom();
     // Clone only: gives that memory back.
-    void drop_kept_growth();
+    void drop_kept_headroom();
     // Clone only: the first so many frames that will be handed out have memory from now on, up to what would be kept.
     void prepare_headroom(std::uint32_t count);
-    std::uint32_t kept_growth() const { return kept_growth_; }
-    static constexpr std::uint32_t kMaxKeptGrowth = 128; // frames
+    std::uint32_t kept_headroom() const { return kept_headroom_; }
+    static constexpr std::uint32_t kMaxKeptHeadroom = 128; // frames
     void set_limit(std::uint64_t max_bytes);
 
     // Memory of the machine's that lies elsewhere counts against the same limit: `look` says how many bytes that are.
@@ -141,8 +141,8 @@ private:
     static constexpr int kClosed = -1;
     std::uint64_t in_use_ = 0;
     std::function<std::uint64_t()> look_outside_;
-    std::uint64_t outside_ = 0;     // frames: at least what is there outside
-    std::uint32_t kept_growth_ = 0; // frames behind the image that have memory of their own
+    std::uint64_t outside_ = 0;       // frames: at least what is there outside
+    std::uint32_t kept_headroom_ = 0; // frames behind the image that have memory of their own
     std::vector<bool> shared_;
     std::map<Frame, std::uint32_t> free_; // first -> count, coalesced
 };

@@ -238,21 +238,21 @@ TEST_CASE("the memory of what grew first is kept, up to a limit, and can be had 
     const auto there = [&] { return private_pages(ram.host(GuestPhys(2 * kPageSize)), 1000).size(); };
     ram.prepare_headroom(10);
     CHECK(there() == 10);
-    CHECK(ram.kept_growth() == 10);
+    CHECK(ram.kept_headroom() == 10);
     for (const std::uint32_t count : {5u, 40u, 900u}) {
         const auto first = ram.allocate(count);
         REQUIRE(first);
         REQUIRE(all_zero({ram.frame_bytes(*first).data(), count * kPageSize}));
         std::memset(ram.frame_bytes(*first).data(), 0xcc, count * kPageSize);
         ram.drop_headroom();
-        CHECK(ram.kept_growth() == std::clamp(count, 10u, GuestRam::kMaxKeptGrowth));
-        CHECK(there() == ram.kept_growth());
+        CHECK(ram.kept_headroom() == std::clamp(count, 10u, GuestRam::kMaxKeptHeadroom));
+        CHECK(there() == ram.kept_headroom());
     }
-    ram.drop_kept_growth();
+    ram.drop_kept_headroom();
     CHECK(there() == 0);
-    CHECK(ram.kept_growth() == 0);
+    CHECK(ram.kept_headroom() == 0);
     ram.prepare_headroom(100000); // beyond all limits
-    CHECK(there() == GuestRam::kMaxKeptGrowth);
+    CHECK(there() == GuestRam::kMaxKeptHeadroom);
 }
 
 TEST_CASE("a clone has room for its image whatever the limit says") {
