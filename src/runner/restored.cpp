@@ -75,11 +75,11 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     for (const std::string& warning : warnings)
         note_line(warning);
     env_problems_ = set_late_env(*image_, *memory_, options.env);
-    make_lazy(*image_, *memory_, setup_->env.kind.pvm_door);
+    make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry);
     loader_->map_cold_chunks();
     if (change) {
         image_ = change(*setup_, std::move(image_));
-        make_lazy(*image_, *memory_, setup_->env.kind.pvm_door, loader_->end_of(first_chunks_));
+        make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry, loader_->end_of(first_chunks_));
     }
     if (uses_dirty_bits(*setup_, options))
         clear_marks(*image_, *memory_);

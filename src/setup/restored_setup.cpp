@@ -62,7 +62,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     if (!given("clock") && state.clock_continues)
         setup->env.options.time = GuestTime::continues;
     setup->env.pool = &setup->pool;
-    if (setup->env.kind.pvm_door && std::thread::hardware_concurrency() > std::max(1u, options.threads))
+    if (setup->env.kind.pvm_entry && std::thread::hardware_concurrency() > std::max(1u, options.threads))
         setup->pool.add_second(setup->kvm);
     start_listeners(*setup, options);
     return setup;

@@ -215,7 +215,7 @@ struct Fields<tinykvm::MachineState> {
     static constexpr auto all() {
         return std::tuple{Field{"guest_abi", &T::guest_abi},
                           Field{"guest_kernel_digest", &T::guest_kernel_digest},
-                          Field{"door", &T::door},
+                          Field{"door", &T::entry_mode},
                           Field{"page_table_root", &T::page_table_root},
                           Field{"frames", &T::frames},
                           Field{"free_frames", &T::free_frames},

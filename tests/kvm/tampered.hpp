@@ -24,7 +24,7 @@ struct Snapshot {
         if (!from)
             from = memory();
         auto image = from_state(s, from, *world.policy, warnings);
-        make_lazy(*image, *from, world.env.kind.pvm_door);
+        make_lazy(*image, *from, world.env.kind.pvm_entry);
         clear_marks(*image, *from);
         return image;
     }

@@ -28,7 +28,7 @@ TEST_CASE("vector state is kept with XSAVE and, on a host that has none, with FX
     CHECK(stop.kind == StopKind::exited);
     // PVM's CPUID tells OSXSAVE as the host has it, whatever CR4 is; it never comes to that (probe.cpp).
     constexpr int kCpuidDiffers = 2;
-    CHECK((world.env.kind.pvm_door ? stop.status & ~kCpuidDiffers : stop.status) == 0);
+    CHECK((world.env.kind.pvm_entry ? stop.status & ~kCpuidDiffers : stop.status) == 0);
 }
 
 TEST_CASE("a crash names signal, address and symbol") {

@@ -127,7 +127,7 @@ TEST_CASE("changes merged into an image that is still filling are those of a cop
             const auto loader = std::make_shared<Loader>(*memory, server.bytes);
             memory->set_loader(loader);
             const auto image = server.describe(memory);
-            const bool shadow = server.world.env.kind.pvm_door;
+            const bool shadow = server.world.env.kind.pvm_entry;
             const Frame hot_end = server.state.frames / 8 / Loader::kChunk * Loader::kChunk;
             for (Frame frame = 0; frame < hot_end; ++frame)
                 memory->ensure(frame);

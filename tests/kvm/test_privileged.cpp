@@ -62,7 +62,7 @@ TEST_CASE("the code at CPL 0 that is made for a guest kernel is what that guest 
     Privileged s;
     const auto m = s.memory();
     CHECK((supervisor_code(s.kernel) == s.content(*m, s.code, (s.kernel.supervisor_end - s.code) / kPageSize)));
-    auto tables = cpu_tables(s.kernel, s.world.env.kind.pvm_door);
+    auto tables = cpu_tables(s.kernel, s.world.env.kind.pvm_entry);
     tables.resize(2 * kPageSize); // but for the stack, on which the last exception still is
     CHECK((tables == s.content(*m, layout::kCpuTables, 2)));
     // Of another build, whose data lies elsewhere.
@@ -84,7 +84,7 @@ TEST_CASE("what a file has in the place of the code at CPL 0 and of the descript
         spoil(*m);
         const auto image = s.restore(s.state, m);
         CHECK((s.content(*m, s.code, 1) == supervisor_code(s.kernel)));
-        CHECK((s.content(*m, layout::kCpuTables, 3) == cpu_tables(s.kernel, s.world.env.kind.pvm_door)));
+        CHECK((s.content(*m, layout::kCpuTables, 3) == cpu_tables(s.kernel, s.world.env.kind.pvm_entry)));
         constexpr std::uint64_t kRights = pte::kPresent | pte::kWrite | pte::kUser | pte::kNoExecute;
         CHECK((s.leaf(*m, s.code) & kRights) == pte::kPresent);
         for (std::uint64_t i = 0; i < 3; ++i)
@@ -169,13 +169,13 @@ TEST_CASE("a file by which more would run at CPL 0, or somebody else would reach
         std::swap(last, s.word(m, s.entry_at(m, s.user, 3)));
     });
     const auto header = [&](Image& m) { return reinterpret_cast<abi::KernelHeader*>(s.page(m, layout::kKernelImage)); };
-    with("a door elsewhere", [&](Image& m) { header(m)->door_stub = s.kernel.text_begin; });
+    with("an entry elsewhere", [&](Image& m) { header(m)->hardware_entry = s.kernel.text_begin; });
     with("stubs elsewhere", [&](Image& m) { header(m)->exception_stubs = s.kernel.text_begin; });
     with("stubs of another size", [&](Image& m) { header(m)->exception_stride = 8; });
     with("all of it elsewhere", [&](Image& m) {
         const std::uint64_t by = s.kernel.text_begin - s.code;
-        for (std::uint64_t* each : {&header(m)->door_stub, &header(m)->exception_stubs, &header(m)->supervisor_begin,
-                                    &header(m)->supervisor_end})
+        for (std::uint64_t* each : {&header(m)->hardware_entry, &header(m)->exception_stubs,
+                                    &header(m)->supervisor_begin, &header(m)->supervisor_end})
             *each += by;
     });
     with("a door that writes to the descriptor tables",

@@ -163,7 +163,7 @@ struct TimePage {
 
 enum TraceBits : std::uint32_t { kTraceAll = 1, kTraceThreads = 2 };
 
-enum Door : std::uint32_t { kDoorHardware = 0, kDoorPvm = 1 };
+enum EntryMode : std::uint32_t { kEntryHardware = 0, kEntryPvm = 1 };
 
 // What /proc/self tells and only the guest kernel knows: written before it opens a path.
 struct SelfState {
@@ -196,7 +196,7 @@ struct Shared {
     std::uint64_t crash_regs[15]; // rax rbx rcx rdx rsi rdi rbp r8..r15
     // Boot parameters.
     std::uint64_t boot_entry, boot_stack;
-    std::uint32_t door;
+    std::uint32_t entry_mode;
     std::uint32_t xsave_bytes; // of a thread's vector state
     std::uint64_t xsave_mask;  // components of XSAVE; 0: the CPU has no XSAVE, FXSAVE does it
     std::uint32_t pid;
@@ -229,12 +229,12 @@ struct KernelHeader {
     std::uint64_t magic; // kKernelMagic
     std::uint32_t version;
     std::uint32_t reserved;
-    std::uint64_t boot_entry;    // first instruction of a new machine (CPL 3)
-    std::uint64_t syscall_entry; // RCX user RIP, R11 RFLAGS (PVM door: LSTAR); first MOV [RIP+...], RCX to *entry_rip
-    std::uint64_t door_stub;     // hardware door: LSTAR, in the supervisor page
-    std::uint64_t preempt_entry; // all registers the program's, RIP in *entry_rip
-    std::uint64_t fault_entry;   // the same, fault_* filled in
-    std::uint64_t wait_resume;   // where a waiting machine goes on, whatever its registers
+    std::uint64_t boot_entry;     // first instruction of a new machine (CPL 3)
+    std::uint64_t syscall_entry;  // RCX user RIP, R11 RFLAGS (PVM entry: LSTAR); first MOV [RIP+...], RCX to *entry_rip
+    std::uint64_t hardware_entry; // hardware: LSTAR, in the supervisor page
+    std::uint64_t preempt_entry;  // all registers the program's, RIP in *entry_rip
+    std::uint64_t fault_entry;    // the same, fault_* filled in
+    std::uint64_t wait_resume;    // where a waiting machine goes on, whatever its registers
     std::uint64_t user_copy_begin, user_copy_end; // code that may touch bad user memory
     std::uint64_t user_copy_fixup;                // where to go on after a fault there
     std::uint64_t exception_stubs;                // 32 stubs in the supervisor page
@@ -242,8 +242,8 @@ struct KernelHeader {
     std::uint64_t text_begin, text_end; // code at CPL 3: a RIP in here is the guest kernel's
     std::uint64_t supervisor_begin, supervisor_end;
     std::uint64_t data_begin, data_end; // writable
-    std::uint64_t entry_rip;   // address of the slot for the program's RIP: written by the doors, and by the host for
-                               // preemption and faults
+    std::uint64_t entry_rip; // address of the slot for the program's RIP: written by both entries, and by the host for
+                             // preemption and faults
     std::uint64_t touch_entry; // touches RSI pages, RDI points to their addresses (bit 0: as a write), and waits
     std::uint64_t stub_entry;  // as syscall_entry, but RFLAGS are the program's: where StubPage leads
     std::uint64_t cpuid_entry; // CPUID, with the program's RIP behind it in RDX

@@ -8,7 +8,7 @@ gk_header:
     .long 0
     .quad gk_boot_entry
     .quad gk_syscall_entry
-    .quad gk_door_stub
+    .quad gk_hardware_entry
     .quad gk_preempt_entry
     .quad gk_fault_entry
     .quad gk_wait_resume
@@ -31,10 +31,10 @@ gk_header:
 /* ---- CPL 0 ------------------------------------------------------------------------------------------- */
 .section .supervisor, "ax"
 
-/* Hardware door. SYSCALL came here at CPL 0 with the program's RIP in RCX and RFLAGS in R11; SYSRET goes on in
+/* Hardware entry. SYSCALL came here at CPL 0 with the program's RIP in RCX and RFLAGS in R11; SYSRET goes on in
    the guest kernel at CPL 3 with everything else untouched. */
-.globl gk_door_stub
-gk_door_stub:
+.globl gk_hardware_entry
+gk_hardware_entry:
     movq %rcx, gk_entry_rip(%rip)
     leaq gk_syscall_common(%rip), %rcx
     sysretq
@@ -128,7 +128,7 @@ gk_stub_entry:
     popq %r11
     jmp gk_syscall_save
 
-/* PVM door: SYSCALL arrives here, still at CPL 3. */
+/* PVM entry: SYSCALL arrives here, still at CPL 3. */
 .globl gk_syscall_entry
 gk_syscall_entry:
     movq %rcx, gk_entry_rip(%rip)

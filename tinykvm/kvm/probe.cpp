@@ -61,7 +61,7 @@ public:
         entry(kPd) = kPt | kPresent | kWrite | kUser | kAccessed;
         for (std::uint64_t page = kTables; page < kCode; page += kPageSize)
             entry(kPt + page / kPageSize * 8) = page | kPresent | kWrite | kAccessed | kDirty;
-        // The code stays supervisor-readable and user-executable: both doors must be able to fetch it.
+        // The code stays supervisor-readable and user-executable: both entries must be able to fetch it.
         entry(kPt + kCode / kPageSize * 8) = kCode | kPresent | kUser | kAccessed;
         entry(kPt + kData / kPageSize * 8) = kData | kPresent | kWrite | kUser;
         vm_.set_slot(0, GuestPhys(0), kBytes, memory_.data());
@@ -126,12 +126,12 @@ HostKind probe(std::optional<TinyMachine>& made, const Kvm& kvm) {
     kind.xsave = make_machine(made, kvm);
     TinyMachine& machine = *made;
     machine.run_to_out();
-    kind.pvm_door = (machine.vcpu().regs().rax & 3) == 3;
-    if (!kind.pvm_door && !machine.has_xcr0())
+    kind.pvm_entry = (machine.vcpu().regs().rax & 3) == 3;
+    if (!kind.pvm_entry && !machine.has_xcr0())
         throw UserError(ExitCode::no_kvm,
                         "/dev/kvm: this host's KVM refuses KVM_SET_XCRS, which machines need; see docs/HOSTS.md");
     // PVM runs the guest with the host's own XCR0: its programs could keep AVX registers that nobody puts back.
-    if (kind.pvm_door && !kind.xsave && host_has_xsave())
+    if (kind.pvm_entry && !kind.xsave && host_has_xsave())
         throw UserError(ExitCode::no_kvm,
                         "/dev/kvm: this host has XSAVE but its KVM refuses it to machines (KVM_SET_SREGS with "
                         "CR4.OSXSAVE), and on PVM both must agree; see docs/HOSTS.md");
@@ -143,7 +143,7 @@ HostKind probe(std::optional<TinyMachine>& made, const Kvm& kvm) {
     machine.vcpu().special().cr3 ^= 8;
     machine.vcpu().special_changed();
     machine.run_to_out();
-    kind.dirty_bits = !kind.pvm_door && set_first && (data_entry & kDirty) != 0;
+    kind.dirty_bits = !kind.pvm_entry && set_first && (data_entry & kDirty) != 0;
     return kind;
 }
 

@@ -8,14 +8,14 @@ namespace tinykvm::kvm {
 
 struct HostKind {
     // SYSCALL at CPL 3 arrives at CPL 3 (PVM) instead of CPL 0.
-    bool pvm_door = false;
+    bool pvm_entry = false;
     // A dirty bit cleared from outside is set again by the next write (two-level paging): the dirty-bit reset may be
     // used.
     bool dirty_bits = false;
     // Machines may use XSAVE, and what needs it (AVX). Without it threads' vector state is kept by FXSAVE.
     bool xsave = false;
     std::string name() const {
-        return std::string(pvm_door     ? "pvm"
+        return std::string(pvm_entry    ? "pvm"
                            : dirty_bits ? "hardware"
                                         : "hardware, shadow paging") +
                (xsave ? "" : ", without XSAVE: programs have no AVX");

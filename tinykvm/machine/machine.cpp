@@ -121,7 +121,7 @@ void Machine::load_guest_kernel() {
         space_.populate(GuestVirt(at), round_pages(size));
     };
     constexpr std::uint32_t rw = PROT_READ | PROT_WRITE;
-    const std::vector<std::byte> tables = cpu_tables(kernel_, env_->kind.pvm_door);
+    const std::vector<std::byte> tables = cpu_tables(kernel_, env_->kind.pvm_entry);
     place(layout::kCpuTables, tables.size(), rw, kRegionSupervisor, "[cpu tables]");
     space_.fill(GuestVirt(layout::kCpuTables), tables);
     place(layout::kShared, sizeof(abi::Shared), rw, 0, "[shared]");
@@ -156,9 +156,9 @@ void Machine::find_pages() {
         if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
             throw UserError(ExitCode::bad_snapshot, "snapshot: no guest kernel where one should be; build it anew");
         for (const std::uint64_t entry :
-             {kernel_.syscall_entry, kernel_.door_stub, kernel_.preempt_entry, kernel_.fault_entry, kernel_.wait_resume,
-              kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip, kernel_.stub_entry,
-              kernel_.cpuid_entry})
+             {kernel_.syscall_entry, kernel_.hardware_entry, kernel_.preempt_entry, kernel_.fault_entry,
+              kernel_.wait_resume, kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip,
+              kernel_.stub_entry, kernel_.cpuid_entry})
             if (entry < layout::kKernelImage || entry >= layout::kKernelImage + layout::kKernelImageBytes)
                 throw UserError(ExitCode::bad_snapshot,
                                 "snapshot: its guest kernel has no sound entries; build it anew");
@@ -170,13 +170,13 @@ void Machine::find_pages() {
 
 void Machine::set_up_vcpu() {
     const bool xsave = env_->cpu.xcr0 != 0;
-    if (xsave && !vcpu_.set_xcr0(env_->cpu.xcr0) && !env_->kind.pvm_door)
+    if (xsave && !vcpu_.set_xcr0(env_->cpu.xcr0) && !env_->kind.pvm_entry)
         throw_errno("KVM_SET_XCRS");
     kvm_sregs sregs = kvm::user_special_registers(GuestVirt(layout::kCpuTables), space_.tables().root(), xsave);
     sregs.apic_base = vcpu_.get_special().apic_base;
     vcpu_.set_special(sregs);
-    const std::uint64_t door = env_->kind.pvm_door ? kernel_.syscall_entry : kernel_.door_stub;
-    const std::array msrs{kvm::Msr{0xc0000081, kvm::kStar}, kvm::Msr{0xc0000082, door},
+    const std::uint64_t entry = env_->kind.pvm_entry ? kernel_.syscall_entry : kernel_.hardware_entry;
+    const std::array msrs{kvm::Msr{0xc0000081, kvm::kStar}, kvm::Msr{0xc0000082, entry},
                           kvm::Msr{0xc0000084, kvm::kSyscallMask}};
     vcpu_.set_msrs(msrs);
     vcpu_.set_tsc_offset_zero();
@@ -204,7 +204,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     abi::Shared& s = *m->shared_;
     s.boot_entry = loaded.entry;
     s.boot_stack = loaded.stack;
-    s.door = env.kind.pvm_door ? abi::kDoorPvm : abi::kDoorHardware;
+    s.entry_mode = env.kind.pvm_entry ? abi::kEntryPvm : abi::kEntryHardware;
     s.xsave_bytes = (env.cpu.xsave_bytes + 63) & ~63u;
     s.xsave_mask = env.cpu.xcr0;
     s.pid = fresh_pid();
@@ -225,7 +225,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
 
 std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<const MachineImage> image,
                                         MachineHost& host, ResetStrategy strategy) {
-    Prefaulter prefaulter(*image, env.kind.pvm_door && env.pool && env.pool->has_second());
+    Prefaulter prefaulter(*image, env.kind.pvm_entry && env.pool && env.pool->has_second());
     std::unique_ptr<Machine> m(new Machine(env, host, image));
     m->strategy_ = strategy;
     const auto populate = [&](const FrameRun& run, int advice) {
@@ -245,7 +245,7 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     m->ram_.prepare_headroom(image->headroom);
     // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it
     // only where the host's mapping is writable, as that of a private copy is.
-    if (env.kind.pvm_door) {
+    if (env.kind.pvm_entry) {
         m->clean_copies_.resize(image->image->frames());
         for (const FrameRun& run : image->hot_files) {
             m->ram_.share(run.first, run.count);

@@ -48,9 +48,9 @@ const OwnKernel& own_kernel() {
     return own;
 }
 
-// gk_door_stub of guest/entry.S: MOV [RIP + to the slot of the program's RIP], RCX; LEA RCX, [RIP + to what
+// gk_hardware_entry of guest/entry.S: MOV [RIP + to the slot of the program's RIP], RCX; LEA RCX, [RIP + to what
 // follows the first instruction of syscall_entry, which is the same MOV]; SYSRET.
-constexpr std::uint8_t kDoor[] = {0x48, 0x89, 0x0d, 0, 0, 0, 0, 0x48, 0x8d, 0x0d, 0, 0, 0, 0, 0x48, 0x0f, 0x07};
+constexpr std::uint8_t kEntryCode[] = {0x48, 0x89, 0x0d, 0, 0, 0, 0, 0x48, 0x8d, 0x0d, 0, 0, 0, 0, 0x48, 0x0f, 0x07};
 constexpr std::uint64_t kSlotAt = 3, kAfterMov = 7, kTargetAt = 10, kAfterLea = 14;
 
 void put_distance(std::vector<std::byte>& code, std::uint64_t at, std::uint64_t from, std::uint64_t to) {
@@ -100,11 +100,11 @@ std::vector<std::byte> cpu_tables(const abi::KernelHeader& kernel, bool pvm) {
 std::vector<std::byte> supervisor_code(const abi::KernelHeader& kernel) {
     const OwnKernel& own = own_kernel();
     std::vector<std::byte> code = own.supervisor;
-    const std::uint64_t door = own.header.door_stub - own.header.supervisor_begin;
-    must_hold(door + sizeof(kDoor) <= code.size());
-    std::memcpy(code.data() + door, kDoor, sizeof(kDoor));
-    put_distance(code, door + kSlotAt, kernel.door_stub + kAfterMov, kernel.entry_rip);
-    put_distance(code, door + kTargetAt, kernel.door_stub + kAfterLea, kernel.syscall_entry + kAfterMov);
+    const std::uint64_t entry = own.header.hardware_entry - own.header.supervisor_begin;
+    must_hold(entry + sizeof(kEntryCode) <= code.size());
+    std::memcpy(code.data() + entry, kEntryCode, sizeof(kEntryCode));
+    put_distance(code, entry + kSlotAt, kernel.hardware_entry + kAfterMov, kernel.entry_rip);
+    put_distance(code, entry + kTargetAt, kernel.hardware_entry + kAfterLea, kernel.syscall_entry + kAfterMov);
     return code;
 }
 
@@ -120,11 +120,11 @@ PrivilegedPages::PrivilegedPages(const MachineImage& image, Image& memory)
     if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
         bad("no guest kernel where one should be");
     if (begin % kPageSize != 0 || !in_kernel(begin, bytes) || kernel_.supervisor_end != begin + bytes ||
-        kernel_.door_stub - begin != own.door_stub - own.supervisor_begin ||
+        kernel_.hardware_entry - begin != own.hardware_entry - own.supervisor_begin ||
         kernel_.exception_stubs - begin != own.exception_stubs - own.supervisor_begin ||
         kernel_.exception_stride != own.exception_stride)
         bad("its guest kernel has other code at CPL 0 than this kvmserver's");
-    // The door writes there with the rights of CPL 0.
+    // The entry writes there with the rights of CPL 0.
     const std::uint64_t* slot = leaf_entry(memory, image.root, kernel_.entry_rip);
     constexpr std::uint64_t kProgram = pte::kUser | pte::kWrite | pte::kPresent;
     if (!in_kernel(kernel_.entry_rip, 8) || kernel_.entry_rip % kPageSize > kPageSize - 8 || !slot ||

@@ -111,7 +111,7 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     MachineState state;
     state.guest_abi = abi::kVersion;
     state.guest_kernel_digest = guest_kernel_sha256();
-    state.door = env.kind.pvm_door ? abi::kDoorPvm : abi::kDoorHardware;
+    state.entry_mode = env.kind.pvm_entry ? abi::kEntryPvm : abi::kEntryHardware;
     state.page_table_root = image.root.value;
     state.frames = image.image->frames();
     for (const auto& [begin, region] : *image.regions)

@@ -131,7 +131,7 @@ struct ProgramState {
 struct MachineState {
     std::uint32_t guest_abi = 0;                        // abi::kVersion
     std::array<std::uint8_t, 32> guest_kernel_digest{}; // SHA-256 of the guest kernel in the image
-    std::uint32_t door = 0; // the door of the host that made it; a restore may use the other
+    std::uint32_t entry_mode = 0;                       // of the host that made it; a restore may use the other
     std::uint64_t page_table_root = 0;
     std::uint32_t frames = 0; // the image is frames * 4096 bytes
     std::vector<FrameRun> free_frames;

@@ -1,10 +1,10 @@
 // Instructions in a program's code that leave the machine and need not: SYSCALL, CPUID.
 //
 // SYSCALL leaves the guest's native mode on PVM hosts (docs/PERFORMANCE.md: 22 us where the host below traps the MSRs
-// of the way back) and costs a door on the others; CPUID leaves it on all. A jump costs nothing: so the instruction in
-// front of one is replaced by a jump to a stub, which does what was replaced and goes to the guest kernel. The SYSCALL
-// or CPUID itself stays, and the guest kernel returns behind it: who jumps to it, restarts it or unwinds through it
-// finds what the file has.
+// of the way back) and costs a change of mode on the others; CPUID leaves it on all. A jump costs nothing: so the
+// instruction in front of one is replaced by a jump to a stub, which does what was replaced and goes to the guest
+// kernel. The SYSCALL or CPUID itself stays, and the guest kernel returns behind it: who jumps to it, restarts it or
+// unwinds through it finds what the file has.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -17,7 +17,7 @@ enum { kPort = 0x5a0, kWaitPort = 0x5a1, kExceptionPort = 0xe0, kOther = 0x80 };
 #define CPU_TABLES 0x7ff004000000l // GDT, IDT, TSS, exception stack
 #define SHARED 0x7ff004100000l
 static uint64_t kernel_entry(int nth) { return ((volatile uint64_t *)KERNEL)[2 + nth]; } // after magic and version
-enum { kBoot, kSyscall, kDoorStub, kPreempt, kFault, kWaitResume, kStubs = 9, kTextBegin = 11, kTextEnd, kSupervisor };
+enum { kBoot, kSyscall, kHardwareEntry, kPreempt, kFault, kWaitResume, kStubs = 9, kTextBegin = 11, kTextEnd, kSupervisor };
 
 // One piece of assembler with the registers that string instructions and ports go by. What stands behind it would be
 // run by the next invocation if its machine were still to end the instruction.

@@ -153,9 +153,9 @@ int main(int argc, char** argv) {
                      "a"(argument()));
     }
     if (!std::strcmp(mode, "entry")) { // in by a door, with garbage in the registers
-        const u64 doors[] = {kernel().boot_entry,  kernel().syscall_entry,  kernel().preempt_entry,
-                             kernel().fault_entry, kernel().wait_resume,    kernel().user_copy_begin,
-                             kernel().door_stub,   kernel().exception_stubs};
+        const u64 doors[] = {kernel().boot_entry,     kernel().syscall_entry,  kernel().preempt_entry,
+                             kernel().fault_entry,    kernel().wait_resume,    kernel().user_copy_begin,
+                             kernel().hardware_entry, kernel().exception_stubs};
         shared().fault_vector = static_cast<unsigned>(any());
         shared().fault_error = static_cast<unsigned>(any());
         asm volatile("jmp *%0" ::"r"(doors[any() % 8]), "D"(argument()), "S"(argument()), "d"(argument()),

@@ -43,7 +43,7 @@ MachineState sample_state(std::uint32_t frames) {
     s.guest_abi = 7;
     for (std::size_t i = 0; i < s.guest_kernel_digest.size(); ++i)
         s.guest_kernel_digest[i] = static_cast<std::uint8_t>(i * 7 + 1);
-    s.door = 1;
+    s.entry_mode = 1;
     s.page_table_root = 0x1000;
     s.frames = frames;
     s.free_frames = {{2, 1}, {frames - 1, 1}};

@@ -95,8 +95,9 @@ TEST_CASE("metadata round trip") {
     CHECK(a.program == b.program);
     CHECK(a.permissions == b.permissions);
     CHECK(a.limits == b.limits);
-    CHECK(std::tie(a.guest_abi, a.door, a.page_table_root, a.frames, a.brk_begin, a.brk_end, a.random_at, a.threads) ==
-          std::tie(b.guest_abi, b.door, b.page_table_root, b.frames, b.brk_begin, b.brk_end, b.random_at, b.threads));
+    CHECK(std::tie(a.guest_abi, a.entry_mode, a.page_table_root, a.frames, a.brk_begin, a.brk_end, a.random_at,
+                   a.threads) == std::tie(b.guest_abi, b.entry_mode, b.page_table_root, b.frames, b.brk_begin,
+                                          b.brk_end, b.random_at, b.threads));
     CHECK(std::tie(a.mono_ns, a.boot_ns, a.real_ns, a.clock_continues) ==
           std::tie(b.mono_ns, b.boot_ns, b.real_ns, b.clock_continues));
     CHECK(encode_metadata(after) == bytes);
