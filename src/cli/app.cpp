@@ -88,7 +88,7 @@ std::string overview(std::span<const Command> commands) {
                   "More: kvmserver COMMAND --help, kvmserver --help-all\n";
 }
 
-Settings parse_options(const Command& command, const Words& words) {
+Settings parse_options(const Command& command, const ParsedArguments& words) {
     const auto app = make_app(command, true);
     std::vector<std::string> reversed(words.options.rbegin(),
                                       words.options.rend()); // as App::parse wants them

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "src/cli/command.hpp"
-#include "src/cli/options/words.hpp"
+#include "src/cli/options/arguments.hpp"
 
 namespace kvmserver::cli {
 
@@ -16,6 +16,6 @@ std::unique_ptr<CLI::App> make_app(const Command& command, bool everything);
 // The overview of all commands.
 std::string overview(std::span<const Command> commands);
 
-Settings parse_options(const Command& command, const Words& words);
+Settings parse_options(const Command& command, const ParsedArguments& words);
 
 } // namespace kvmserver::cli

@@ -7,7 +7,7 @@
 
 #include "src/cli/app.hpp"
 #include "src/cli/command.hpp"
-#include "src/cli/options/words.hpp"
+#include "src/cli/options/arguments.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -15,7 +15,7 @@ namespace {
 
 using tinykvm::ExitCode;
 
-bool asks(const Words& words, std::string_view option) {
+bool asks(const ParsedArguments& words, std::string_view option) {
     return std::ranges::find(words.options, option) != words.options.end();
 }
 
@@ -34,7 +34,7 @@ std::string help_text(std::span<const Command> commands, const Command* command,
 }
 
 int dispatch(std::span<const Command> commands, const std::vector<std::string>& words, Context& context) {
-    const Words split = split_words(commands, words);
+    const ParsedArguments split = parse_arguments(commands, words);
     if (asks(split, "--help") || asks(split, "--help-all")) {
         context.out << help_text(commands, split.command, asks(split, "--help-all"));
         return 0;

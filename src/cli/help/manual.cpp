@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "src/cli/help/help.hpp"
-#include "src/cli/options/words.hpp"
+#include "src/cli/options/arguments.hpp"
 
 namespace kvmserver::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/cli/options/words.hpp"
+#include "src/cli/options/arguments.hpp"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ public:
     Splitter(std::span<const Command> commands, const std::vector<std::string>& words)
         : commands_(commands), words_(words) {}
 
-    Words split() {
+    ParsedArguments split() {
         while (at_ < words_.size()) {
             const std::string& word = words_[at_++];
             if (word == "--") {
@@ -185,7 +185,7 @@ private:
     std::span<const Command> commands_;
     const std::vector<std::string>& words_;
     std::size_t at_ = 0;
-    Words result_;
+    ParsedArguments result_;
     std::vector<const OptionSpec*> seen_;
     std::string last_bare_;
 };
@@ -194,7 +194,7 @@ private:
 
 std::span<const OptionSpec> common_options() { return kCommon; }
 
-Words split_words(std::span<const Command> commands, const std::vector<std::string>& words) {
+ParsedArguments parse_arguments(std::span<const Command> commands, const std::vector<std::string>& words) {
     return Splitter(commands, words).split();
 }
 
