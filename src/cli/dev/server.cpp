@@ -13,14 +13,14 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using platform::kSelf;
 using platform::Manifest;
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
 constexpr auto kRestorePatience = 30s;
 
 // --env of the command line stands in for that of the file.
-void add_environment(Words& words, const Manifest& manifest) {
+void add_environment(Arguments& words, const Manifest& manifest) {
     const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
-    Words variables;
+    Arguments variables;
     if (const auto given = config.settings.find("env"); given != config.settings.end())
         variables = given->second.values;
     for (const auto& [name, value] : manifest.env)
@@ -53,7 +53,7 @@ Server::~Server() {
 void Server::build(const Manifest& manifest) {
     if (manifest.build_command.empty())
         return;
-    const Words words{"/bin/sh", "-c", manifest.build_command};
+    const Arguments words{"/bin/sh", "-c", manifest.build_command};
     const auto task = events_.start(words, manifest.folder.string(), Process::Stdout::stderr_);
     if (const int status = events_.wait(*task); status != 0)
         throw NotServed(fmt::format("[function.build] command ended with status {}", status));
@@ -61,12 +61,12 @@ void Server::build(const Manifest& manifest) {
 
 void Server::save(const Manifest& manifest) {
     // Level 1: what is made is thrown away at the next change.
-    Words words{kSelf, "snapshot", "-c",  manifest.file.string(), "-o", plan_.snapshot.string(), "--level",
+    Arguments words{kSelf, "snapshot", "-c",  manifest.file.string(), "-o", plan_.snapshot.string(), "--level",
                 "1",   "--cache",  "none"};
     if (plan_.verbose)
         words.push_back("-v");
     constexpr unsigned kWarmupSeconds = 1; // somebody waits
-    const Words warmup = platform::warmup_words(manifest, kWarmupSeconds);
+    const Arguments warmup = platform::warmup_words(manifest, kWarmupSeconds);
     words.insert(words.end(), warmup.begin(), warmup.end());
     add_environment(words, manifest);
     words.insert(words.end(), {"--", manifest.program});
@@ -79,7 +79,7 @@ void Server::save(const Manifest& manifest) {
 }
 
 void Server::restore(const Manifest& manifest) {
-    Words words{kSelf,      "snaprun",
+    Arguments words{kSelf,      "snaprun",
                 "--http",   "--cache",
                 "none", // the next change makes it useless
                 "-c",       manifest.file.string(),
