@@ -12,8 +12,10 @@
 #include "tinykvm/base/random_stream.hpp"
 #include "tinykvm/guest/embed.hpp"
 #include "tinykvm/kvm/cpu_tables.hpp"
+#include "tinykvm/machine/dirty_bits.hpp"
 #include "tinykvm/machine/prefaulter.hpp"
 #include "tinykvm/machine/privileged.hpp"
+#include "tinykvm/machine/working_set.hpp"
 
 namespace tinykvm {
 namespace {
@@ -227,67 +229,75 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
                                         MachineHost& host, ResetStrategy strategy) {
     Prefaulter prefaulter(*image, env.kind.pvm_entry && env.pool && env.pool->has_second());
     std::unique_ptr<Machine> m(new Machine(env, host, image));
-    m->strategy_ = strategy;
-    const auto populate = [&](const FrameRun& run, int advice) {
-        (void)!::madvise(m->ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, advice);
-    };
-    const auto make_private = [&](const FrameRun& run) {
-        // A copy of what has not arrived yet would stay empty.
-        for (Frame f = run.first; f < run.first + run.count; ++f)
-            if (!image->image->loaded(f))
-                return;
-        populate(run, kMadvPopulateWrite);
-    };
-    // Copies of the pages it is known to write to, made in one go: cheaper than a fault for each. Before anything is
-    // read: a page that is mapped already is unmapped for its copy, which every VM of the process is told.
-    for (const FrameRun& run : image->working_set)
-        make_private(run);
-    m->ram_.prepare_headroom(image->headroom);
-    // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it
-    // only where the host's mapping is writable, as that of a private copy is.
-    if (env.kind.pvm_entry) {
-        m->clean_copies_.resize(image->image->frames());
-        for (const FrameRun& run : image->hot_files) {
-            m->ram_.share(run.first, run.count);
-            populate(run, kMadvPopulateRead);
-        }
-        for (const FrameRun& run : image->hot_read_only) {
-            make_private(run);
-            std::fill_n(m->clean_copies_.begin() + run.first, run.count, true);
-        }
-        std::vector<FrameRun> unwritten;
-        for (const UnwrittenPage& page : image->hot_unwritten) {
-            append_frame(unwritten, page.frame);
-            m->clean_copies_[page.frame] = true;
-        }
-        for (const FrameRun& run : unwritten)
-            make_private(run);
-        m->unwritten_ = image->hot_unwritten;
-        m->space_.track_host_writes(!m->unwritten_.empty());
-    }
+    WorkingSet* working_set = nullptr;
+    DirtyBits* dirty_bits = nullptr;
+    if (strategy == ResetStrategy::dirty_bits)
+        m->page_reset_.reset(dirty_bits = new DirtyBits(m->ram_, m->space_, *image->image, m->vcpu_));
+    else
+        m->page_reset_.reset(working_set = new WorkingSet(m->ram_, m->space_, *image->image));
+    m->copy_known_pages(*image, working_set);
     m->find_pages();
     m->listeners_ = image->listeners;
     m->random_at_ = image->random_at;
     m->late_env_ = image->late_env;
     m->clock_.continue_from(image->times);
     m->begins_ = true;
-    if (strategy == ResetStrategy::dirty_bits) {
-        m->space_.track_host_writes(true);
-        m->host_pages_ = {m->frame_at(layout::kShared), m->frame_at(layout::kTimePage)};
-        for (std::uint64_t at = 0; at < sizeof(abi::Conn) * abi::kMaxConns; at += kPageSize)
-            m->host_pages_.push_back(m->frame_at(layout::kConnTable + at));
-    }
     m->entropy_ = EntropyRegions(image->entropy, m->ram_, m->space_.tables());
     for (const Frame frame : m->entropy_.frames())
-        if (frame < m->clean_copies_.size())
-            m->clean_copies_[frame] = false; // written to before each invocation
-    if (strategy == ResetStrategy::dirty_bits)
-        m->host_pages_.insert(m->host_pages_.end(), m->entropy_.frames().begin(), m->entropy_.frames().end());
+        if (working_set)
+            working_set->never_clean(frame);
+        else
+            dirty_bits->add_host_page(frame);
+    if (dirty_bits) {
+        dirty_bits->add_host_page(m->frame_at(layout::kShared));
+        dirty_bits->add_host_page(m->frame_at(layout::kTimePage));
+        for (std::uint64_t at = 0; at < sizeof(abi::Conn) * abi::kMaxConns; at += kPageSize)
+            dirty_bits->add_host_page(m->frame_at(layout::kConnTable + at));
+    }
     m->set_up_vcpu();
     prefaulter.touch(*m);
     m->start_at(m->kernel_.wait_resume);
     m->refresh_identity();
     return m;
+}
+
+// The pages that a clone is known to need, all at once: cheaper than a fault for each. Those that it is known to write
+// to come first, before anything is read: a page that is mapped already is unmapped for its copy, which every VM of the
+// process is told.
+void Machine::copy_known_pages(const MachineImage& image, WorkingSet* working_set) {
+    const auto populate = [&](const FrameRun& run, int advice) {
+        (void)!::madvise(ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, advice);
+    };
+    const auto make_private = [&](const FrameRun& run) {
+        // A copy of what has not arrived yet would stay empty.
+        for (Frame f = run.first; f < run.first + run.count; ++f)
+            if (!image.image->loaded(f))
+                return;
+        populate(run, kMadvPopulateWrite);
+    };
+    for (const FrameRun& run : image.working_set)
+        make_private(run);
+    ram_.prepare_headroom(image.headroom);
+    if (!env_->kind.pvm_entry)
+        return;
+    // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it only where
+    // the host's mapping is writable, as that of a private copy is.
+    for (const FrameRun& run : image.hot_files) {
+        ram_.share(run.first, run.count);
+        populate(run, kMadvPopulateRead);
+    }
+    for (const FrameRun& run : image.hot_read_only) {
+        make_private(run);
+        if (working_set)
+            working_set->add_clean_copies(run);
+    }
+    std::vector<FrameRun> unwritten;
+    for (const UnwrittenPage& page : image.hot_unwritten)
+        append_frame(unwritten, page.frame);
+    for (const FrameRun& run : unwritten)
+        make_private(run);
+    if (working_set)
+        working_set->add_clean_copies(image.hot_unwritten);
 }
 
 void Machine::seed_guest_kernel(RandomStream& random) { random.fill(std::as_writable_bytes(std::span(shared_->seed))); }

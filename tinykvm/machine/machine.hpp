@@ -23,6 +23,7 @@
 #include "tinykvm/machine/connections.hpp"
 #include "tinykvm/machine/entropy.hpp"
 #include "tinykvm/machine/mapped_files.hpp"
+#include "tinykvm/machine/page_reset.hpp"
 #include "tinykvm/machine/program.hpp"
 #include "tinykvm/machine/state.hpp"
 #include "tinykvm/memory/address_space.hpp"
@@ -95,14 +96,6 @@ struct MachineEnv {
     const Policy* policy = nullptr;
     Limits limits;
     MachineOptions options;
-};
-
-// A page that the first invocation reads and may yet write to. Its entry in the image is not marked dirty, so that the
-// CPU (or KVM, which walks these tables for it) marks it with the first write: until then a reset need not copy it.
-struct UnwrittenPage {
-    GuestPhys entry_at;  // of the leaf entry
-    std::uint64_t entry; // what it is in the image, but for the accessed bit
-    Frame frame;
 };
 
 // A quiescent machine to clone from: shared by all its clones, immutable.
@@ -229,14 +222,8 @@ private:
         return reinterpret_cast<T*>(page_bytes(at));
     }
 
-    std::uint64_t restore_working_set();
-    void erase_tables(std::vector<Frame>& frames) const;
-    void shrink_working_set();
-    void give_back_clean_copies();
-    std::uint64_t restore_dirty(std::vector<Frame> dirty);
-    void restore_frames(const std::vector<Frame>& frames);
+    void copy_known_pages(const MachineImage& image, class WorkingSet* working_set);
     void close_handles();
-    void find_written();
     void touch(std::span<const std::uint64_t> pages);
     class Prefaulter;
     void tell_once(std::uint32_t what, const std::string& line);
@@ -276,7 +263,7 @@ private:
     std::uint64_t slept_ns_ = 0;  // by skip_time(), where its monotonic clock pauses
     std::uint64_t waited_at_ = 0; // when it last waited, by the host's monotonic clock
     std::shared_ptr<const MachineImage> image_;
-    ResetStrategy strategy_ = ResetStrategy::working_set;
+    std::unique_ptr<PageReset> page_reset_; // clone only
     abi::KernelHeader kernel_{};
     abi::Shared* shared_ = nullptr;
     abi::TimePage* time_ = nullptr;
@@ -291,21 +278,6 @@ private:
     bool in_door_ = true; // the vCPU is as a wait leaves it: see at_wait_door()
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
-    std::vector<Frame> working_set_; // sorted: frames of the image that this clone ever wrote to
-    std::vector<bool> own_;          // with dirty bits: the same set by frame
-    std::size_t own_count_ = 0;      // pages that this clone keeps between requests
-    std::vector<UnwrittenPage> unwritten_;
-    std::vector<bool> clean_copies_; // frames that are this clone's own only to be mapped faster: not written to yet
-    Frame next_clean_copy_ = 0;      // those before have been given back
-    unsigned resets_with_clean_copies_ = 0;
-    std::vector<Frame> unchanged_;        // sorted: of the working set, what was as in the image at the last look
-    std::vector<Frame> given_back_;       // sorted: copies that went back to the kernel at the last look
-    std::vector<std::uint8_t> came_back_; // for each frame: how often it was in the working set again after that
-    std::size_t give_back_ = 0;
-    std::uint64_t looks_ = 0;
-    unsigned resets_since_look_ = 0;
-    long minor_faults_seen_ = -1;
-    std::vector<Frame> host_pages_;   // frames that the host writes to by pointer
     std::vector<std::uint32_t> told_; // what tell_once() has named
 };
 
