@@ -1,6 +1,7 @@
 #include "src/runner/function_worker.hpp"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -120,6 +121,9 @@ public:
                 machines_.pop_back();
             }
         }
+        if (StopSignal::instance().requested())
+            for (const Thread& machine : machines_) // those that wait for a request
+                ::shutdown(machine.channel.get(), SHUT_RD);
         join(true);
         return code_;
     }
@@ -202,7 +206,7 @@ private:
             note_line(error.what());
             fail(1);
         }
-        machine.channel.reset(); // the machine is gone: the daemon may count on it
+        ::shutdown(machine.channel.get(), SHUT_RDWR); // the machine is gone: the daemon may count on it
         machine.ended = true;
     }
 

@@ -132,10 +132,13 @@ bool ChannelConnections::next(IncomingConnection& out) {
     }
     first_ = {};
     for (bool say = true;;) {
-        if ((say && !say_ready()) || !wait_readable(channel_, stop_, -1))
+        if (say && !say_ready())
             return false;
+        // No poll for the stop beside it, which would be a system call more: who stops shuts the channel down.
         auto received =
-            protocol::receive(channel_, protocol::Wait::no, nullptr, std::span(room_.get(), protocol::kMaxInline));
+            protocol::receive(channel_, protocol::Wait::yes, nullptr, std::span(room_.get(), protocol::kMaxInline));
+        if (stop_.requested())
+            return false;
         if (received && received->message.kind == protocol::Kind::cancel) { // of the request before
             say = false;
             continue;

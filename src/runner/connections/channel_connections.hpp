@@ -18,7 +18,8 @@ public:
     struct First {
         std::uint64_t begin_ns = 0, hot_bytes = 0;
     };
-    // `listener`: of the program, whose connections these are to be.
+    // `listener`: of the program, whose connections these are to be. next() waits for the channel alone: whoever
+    // requests the stop also shuts the channel down for reading (shutdown(2)).
     ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop);
     ~ChannelConnections() override;
     bool next(IncomingConnection& out) override;
