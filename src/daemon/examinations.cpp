@@ -54,6 +54,9 @@ private:
 
 Examinations::Examinations(Examiner examiner, ExaminationLimits limits)
     : Examinations(Ways{[examiner](int file, std::uint64_t bytes) { return examiner.of_file(file, bytes); },
+                        [examiner](const store::PieceFiles& pieces, std::uint64_t bytes) {
+                            return examiner.of_pieces(pieces, bytes);
+                        },
                         [examiner](const store::StoredSnapshot& snapshot) { return examiner.of_stored(snapshot); }},
                    limits) {}
 
@@ -62,6 +65,11 @@ Examinations::Examinations(Ways ways, ExaminationLimits limits) : ways_(std::mov
 SnapshotFacts Examinations::of_file(int file, std::uint64_t bytes) {
     const Turn turn(*this);
     return ways_.of_file(file, bytes);
+}
+
+SnapshotFacts Examinations::of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes) {
+    const Turn turn(*this);
+    return ways_.of_pieces(pieces, bytes);
 }
 
 std::optional<SnapshotFacts> Examinations::of_stored(const store::StoredSnapshot& snapshot) {

@@ -34,6 +34,7 @@ class Examinations {
 public:
     struct Ways {
         std::function<SnapshotFacts(int file, std::uint64_t bytes)> of_file;
+        std::function<SnapshotFacts(const store::PieceFiles&, std::uint64_t bytes)> of_pieces;
         std::function<SnapshotFacts(const store::StoredSnapshot&)> of_stored;
     };
     // By processes.
@@ -43,6 +44,8 @@ public:
     // Of a file that somebody brought, with its pieces; waits for its turn. Throws ExaminersBusy, UserError
     // (bad_snapshot), HostError.
     SnapshotFacts of_file(int file, std::uint64_t bytes);
+    // The same of one whose pieces are files already.
+    SnapshotFacts of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes);
     // Of a snapshot of the store. A request waits for it, so it has no turn behind those that somebody brings; kStored
     // at once. Nothing: it cannot be examined; that is tried again a minute later.
     std::optional<SnapshotFacts> of_stored(const store::StoredSnapshot& snapshot);

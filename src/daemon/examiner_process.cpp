@@ -161,6 +161,17 @@ SnapshotFacts Examiner::of_file(int file, std::uint64_t bytes) const {
     return process.answer(Depth::whole, bytes, patience);
 }
 
+SnapshotFacts Examiner::of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes) const {
+    const seconds patience = least + seconds(bytes / kBytesPerSecond);
+    require_open_files("a snapshot", pieces);
+    Process process(*this);
+    tell([&] {
+        send_text(process.control(), question(protocol::Kind::examine_pieces, patience), list_of(pieces));
+        send_pieces(process.control(), pieces);
+    });
+    return process.answer(Depth::whole, bytes, patience);
+}
+
 SnapshotFacts Examiner::of_stored(const store::StoredSnapshot& snapshot) const {
     require_open_files("a snapshot", snapshot);
     Process process(*this);

@@ -16,10 +16,11 @@ struct Examiner {
     jail::Mode mode = jail::Mode::automatic;
     std::chrono::seconds least{10}; // that one may take; a large file may take longer
 
-    // Both throw UserError (bad_snapshot, and without the snapshot's name, when it is not sound, or not examined within
+    // All throw UserError (bad_snapshot, and without the snapshot's name, when it is not sound, or not examined within
     // its time and memory), HostError. For any number of threads; the process ends with the thread.
-    SnapshotFacts of_file(int file, std::uint64_t bytes) const;           // Depth::whole
-    SnapshotFacts of_stored(const store::StoredSnapshot& snapshot) const; // Depth::metadata
+    SnapshotFacts of_file(int file, std::uint64_t bytes) const;                          // Depth::whole
+    SnapshotFacts of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes) const; // the same
+    SnapshotFacts of_stored(const store::StoredSnapshot& snapshot) const;                // Depth::metadata
 };
 
 } // namespace kvmserver::daemon

@@ -64,31 +64,31 @@ std::optional<std::string> receive_text(int control, protocol::Kind kind, std::s
     return text;
 }
 
-std::string list_of(const store::StoredSnapshot& snapshot) {
+std::string list_of(const store::PieceFiles& snapshot) {
     std::string list;
-    for (const store::Piece& piece : snapshot.pieces())
-        list += fmt::format("{} {}\n", piece.length, piece.chunk.hex());
+    for (std::size_t i = 0; i < snapshot.piece_count(); ++i)
+        list += fmt::format("{} {}\n", snapshot.piece(i).length, snapshot.piece(i).digest.hex());
     return list;
 }
 
-void require_open_files(const std::string& name, const store::StoredSnapshot& snapshot) {
+void require_open_files(const std::string& name, const store::PieceFiles& snapshot) {
     constexpr std::uint64_t kOthers = 64; // its machines, and what their programs open
     rlimit limit{};
-    const std::uint64_t needed = snapshot.pieces().size() + kOthers;
+    const std::uint64_t needed = snapshot.piece_count() + kOthers;
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed)
         throw UserError(ExitCode::failure,
                         fmt::format("{}: its snapshot has {} pieces, and a process may have {} open files "
                                     "here: raise that to {} or more "
                                     "(ulimit -n, LimitNOFILE= in the unit)",
-                                    name, snapshot.pieces().size(), limit.rlim_cur, needed));
+                                    name, snapshot.piece_count(), limit.rlim_cur, needed));
 }
 
 // Few files are open at once, as others of the daemon may have the most; and few messages wait for a process that is
 // slow to take them.
 constexpr std::size_t kFewFiles = 16, kFewMessages = 64;
 
-void send_pieces(int control, const store::StoredSnapshot& snapshot) {
-    const std::size_t count = snapshot.pieces().size();
+void send_pieces(int control, const store::PieceFiles& snapshot) {
+    const std::size_t count = snapshot.piece_count();
     const std::size_t at_once = std::clamp(count / kFewMessages, kFewFiles, protocol::kMaxFiles);
     for (std::size_t first = 0; first < count; first += at_once) {
         std::vector<UniqueFd> files;

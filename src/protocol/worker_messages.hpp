@@ -18,7 +18,8 @@
 // longer; it may come after that. A request whose first bytes are too many comes with its socket, and without bytes.
 //
 // A process that examines a snapshot (src/runner/examiner.hpp) is told its jail, too, and then `examine`, with the
-// snapshot's file, or `describe`, with the list of pieces of one that is stored, and `pieces`; `left` is the seconds of
+// snapshot's file, or `examine_pieces`, with the list of its pieces, and `pieces`, or `describe`, with the same of one
+// that is stored; `left` is the seconds of
 // CPU time that it may take. It answers with `described` and ends: the file is kFacts and facts
 // (src/snapshot/facts.hpp), or kBadSnapshot or kFailed and why in a line.
 #pragma once
@@ -54,7 +55,8 @@ enum class Kind : std::uint8_t {
     reply,
     connect,
     connected,
-    cancel
+    cancel,
+    examine_pieces
 };
 
 // Before the ceilings of an assignment: the process is to tell what its snapshot claims above them.

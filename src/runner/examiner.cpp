@@ -42,12 +42,14 @@ std::optional<SnapshotFacts> examine(int control) {
     limit(RLIMIT_CPU, asked->message.left);
     if (asked->message.kind == protocol::Kind::examine)
         return examine_snapshot(asked->fd.get());
-    if (asked->message.kind != protocol::Kind::describe)
+    const bool whole = asked->message.kind == protocol::Kind::examine_pieces;
+    if (!whole && asked->message.kind != protocol::Kind::describe)
         return std::nullopt;
     auto pieces = receive_pieces(control, "a snapshot");
     if (!pieces)
         return std::nullopt;
-    return examine_snapshot(*open_pieces_source(asked->fd.get(), std::move(*pieces)), Depth::metadata);
+    return examine_snapshot(*open_pieces_source(asked->fd.get(), std::move(*pieces)),
+                            whole ? Depth::whole : Depth::metadata);
 }
 
 } // namespace

@@ -1,5 +1,7 @@
 // libFuzzer: what somebody uploads, over the API: a snapshot's file or a delta of one, whole or in parts,
 // with any of it wrong. It becomes a snapshot only when it is one, to the byte, and else leaves nothing.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -9,6 +11,7 @@
 
 #include "src/common/digest.hpp"
 #include "src/daemon/examinations.hpp"
+#include "src/daemon/process_messages.hpp"
 #include "src/ops/delta.hpp"
 #include "src/snapshot/facts.hpp"
 #include "tests/fuzz/snapshot_parts.hpp"
@@ -78,9 +81,23 @@ private:
             throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot, error.what());
         }
     }
-    admin::test::World world_{
-        {.executable = "/bin/false",
-         .examinations = std::make_shared<daemon::Examinations>(daemon::Examinations::Ways{examine, {}})}};
+    static SnapshotFacts examine_pieces(const store::PieceFiles& pieces, std::uint64_t bytes) {
+        const tinykvm::UniqueFd list(::memfd_create("list", MFD_CLOEXEC));
+        const std::string text = daemon::list_of(pieces);
+        tinykvm::write_all(list.get(), std::as_bytes(std::span(text)), "the list");
+        std::vector<tinykvm::UniqueFd> files;
+        for (std::size_t i = 0; i < pieces.piece_count(); ++i)
+            files.push_back(pieces.open_piece(i));
+        try {
+            const auto source = open_pieces_source(list.get(), std::move(files));
+            return facts_from_text(to_text(examine_snapshot(*source, Depth::whole)), Depth::whole, bytes);
+        } catch (const FormatError& error) {
+            throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot, error.what());
+        }
+    }
+    admin::test::World world_{{.executable = "/bin/false",
+                               .examinations = std::make_shared<daemon::Examinations>(
+                                   daemon::Examinations::Ways{examine, examine_pieces, {}})}};
     std::string token_;
 };
 

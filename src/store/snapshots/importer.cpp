@@ -114,13 +114,55 @@ void Importer::put(std::uint64_t length, const Read& read) {
 
 void Importer::put_known(const Digest& digest, std::uint64_t length) {
     Folder& folder = store_.folder();
+    const bool ours = own_.contains(digest);
+    if (!ours && ((reach_ && !reach_->contains(digest)) || !has_chunk(folder, digest, length)))
+        throw MissingChunk(digest);
+    // The link keeps the bytes, whatever a gc does to the chunk's name meanwhile.
+    if (!ours && !folder.link(chunk_path(digest), own_path(digest)))
+        return put_copy(digest, length);
+    const auto file = folder.open_read(own_path(digest));
+    if (!file)
+        throw MissingChunk(digest);
+    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBlock)));
+    Sha256 sum;
+    for (std::uint64_t at = 0; at < length;) {
+        const auto part =
+            std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), length - at)));
+        if (tinykvm::read_at(file.get(), at, part, "read " + folder.full(own_path(digest))) != part.size())
+            break;
+        sum.update(part);
+        sum_.update(part);
+        at += part.size();
+    }
+    if (length == 0 || sum.finish() != digest) { // altered on the disk: its bytes are needed
+        committed_ = true;                       // and sum_ has other ones
+        if (!ours)
+            folder.remove(own_path(digest));
+        throw MissingChunk(digest);
+    }
+    own_[digest] = length;
+    record_.size += length;
+    record_.pieces.push_back({digest, length});
+}
+
+// Where a file has as many links as it may have.
+void Importer::put_copy(const Digest& digest, std::uint64_t length) {
     std::vector<std::byte> bytes;
     try {
-        bytes = read_chunk(folder, digest, length);
+        bytes = read_chunk(store_.folder(), digest, length);
     } catch (const UserError&) { // missing or altered: either way its bytes are needed
         throw MissingChunk(digest);
     }
-    put(bytes); // writes it again should it have gone since
+    put(bytes);
+}
+
+tinykvm::UniqueFd Importer::open_piece(std::size_t number) const {
+    const ChunkRef& which = record_.pieces.at(number);
+    const std::string path = own_path(which.digest);
+    auto file = store_.folder().open_read(path);
+    if (!file || store_.folder().size_of(path) != which.length)
+        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: is gone", store_.folder().full(path)));
+    return file;
 }
 
 void Importer::give_names(std::set<std::string>& folders) {
@@ -144,14 +186,23 @@ void Importer::give_names(std::set<std::string>& folders) {
     }
 }
 
-SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
-    if (record_.pieces.empty() || committed_)
-        throw BadValue("a snapshot must have pieces, and is committed once");
-    committed_ = true;
-    record_.digest = sum_.finish();
-    record_.created = now_ms();
+Digest Importer::finish(const std::optional<Digest>& announced) {
+    if (record_.pieces.empty())
+        throw BadValue("a snapshot must have pieces");
+    if (!finished_)
+        record_.digest = sum_.finish();
+    finished_ = true;
     if (announced && *announced != record_.digest)
         throw DigestMismatch("snapshot", *announced, record_.digest);
+    return record_.digest;
+}
+
+SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
+    if (committed_)
+        throw BadValue("a snapshot is committed once");
+    committed_ = true;
+    finish(announced);
+    record_.created = now_ms();
     Folder& folder = store_.folder();
     for (const Digest& digest : written_) // before others can find them under their names
         folder.sync(folder.open_write(own_path(digest)).get(), own_path(digest));

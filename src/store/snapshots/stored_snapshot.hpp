@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/store/files/hold.hpp"
+#include "src/store/snapshots/piece_files.hpp"
 #include "src/store/store.hpp"
 
 namespace kvmserver::store {
@@ -21,7 +22,7 @@ struct Piece {
 // The snapshot stays in the store while this lives, even when its function is deleted; it may outlive the
 // Store. To be used by any number of threads. What is wrong with the files on the disk is a UserError
 // (bad_snapshot) naming one.
-class StoredSnapshot {
+class StoredSnapshot final : public PieceFiles {
 public:
     StoredSnapshot(Store& store, const Digest& digest); // throws NotFound
 
@@ -29,9 +30,9 @@ public:
     std::uint64_t size() const { return size_; }
     std::span<const Piece> pieces() const& { return pieces_; }
     std::span<const Piece> pieces() const&& = delete; // they would be gone
-    // The file that holds a piece and nothing else, for openat and pread; its length is checked, its bytes
-    // are not (a snapshot has checksums of its own). The descriptor may be kept.
-    tinykvm::UniqueFd open_piece(std::size_t piece) const;
+    std::size_t piece_count() const override { return pieces_.size(); }
+    ChunkRef piece(std::size_t number) const override { return {pieces_.at(number).chunk, pieces_.at(number).length}; }
+    tinykvm::UniqueFd open_piece(std::size_t number) const override;
     // Any part of the snapshot's file. Throws BadValue beyond its end.
     void read(std::uint64_t offset, std::span<std::byte> bytes) const;
     // Writes the whole file, from the offset at which `fd` stands; every byte is checked on the way.

@@ -105,6 +105,7 @@ TEST_CASE("an upload waits where it is until it can be examined") {
                                                                               facts.pieces = {4, bytes - 4};
                                                                               return facts;
                                                                           },
+                                                                          {},
                                                                           {}});
     Uploaders with({.keep_free = 0}, examinations);
     const std::string text = "0123456789", digest = sha256(text).hex();

@@ -1,5 +1,6 @@
 // What the daemon makes of examiners, and how many it lets work at once.
 #include "src/daemon/examinations.hpp"
+#include "src/store/snapshots/importer.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -92,6 +93,7 @@ TEST_CASE("few are examined at once, some wait in their order, more are refused"
                                    may_end.acquire();
                                    return some_facts();
                                },
+                               {},
                                {}},
                               {.at_once = 2, .waiting = 3});
     const auto wait_for = [&](std::size_t count) {
@@ -124,10 +126,33 @@ TEST_CASE("few are examined at once, some wait in their order, more are refused"
 
 TEST_CASE("a turn ends with an examination that fails") {
     Examinations examinations(
-        {[](int, std::uint64_t) -> SnapshotFacts { throw tinykvm::UserError(ExitCode::bad_snapshot, "altered"); }, {}},
+        {[](int, std::uint64_t) -> SnapshotFacts { throw tinykvm::UserError(ExitCode::bad_snapshot, "altered"); },
+         {},
+         {}},
         {.at_once = 1, .waiting = 0});
     for (int i = 0; i < 3; ++i)
         CHECK_THROWS_WITH(examinations.of_file(-1, 1), "altered");
+}
+
+TEST_CASE("pieces wait for their turn as files do") {
+    const store::test::TempFolder folder;
+    store::Store store(folder / "store");
+    store::Importer importer(store);
+    const auto piece = store::test::sample_pieces(1).front();
+    importer.put(piece);
+    std::uint64_t seen = 0;
+    Examinations examinations({{},
+                               [&](const store::PieceFiles& pieces, std::uint64_t bytes) {
+                                   CHECK(pieces.piece_count() == 1);
+                                   CHECK(pieces.piece(0).digest == sha256(piece));
+                                   seen = bytes;
+                                   CHECK_THROWS_AS(examinations.of_pieces(pieces, 1), ExaminersBusy); // no turn is left
+                                   return some_facts();
+                               },
+                               {}},
+                              {.at_once = 1, .waiting = 0});
+    CHECK(examinations.of_pieces(importer, importer.size()).frames == 10);
+    CHECK(seen == piece.size());
 }
 
 TEST_CASE("a snapshot of the store is examined once") {
@@ -138,7 +163,7 @@ TEST_CASE("a snapshot of the store is examined once") {
     const store::StoredSnapshot snapshot(store, hold.digest()), second(store, other.digest());
     int examined = 0;
     bool sound = true;
-    Examinations examinations({{}, [&](const store::StoredSnapshot&) {
+    Examinations examinations({{}, {}, [&](const store::StoredSnapshot&) {
                                    ++examined;
                                    if (!sound)
                                        throw tinykvm::UserError(ExitCode::bad_snapshot, "altered");
@@ -163,7 +188,7 @@ TEST_CASE("of the snapshots of the store four are examined at once") {
     const store::test::TempFolder folder;
     store::Store store(folder / "store");
     std::atomic<int> examined = 0, now = 0, most = 0;
-    Examinations examinations({{}, [&](const store::StoredSnapshot&) {
+    Examinations examinations({{}, {}, [&](const store::StoredSnapshot&) {
                                    most = std::max<int>(most, ++now);
                                    ++examined;
                                    std::this_thread::yield();

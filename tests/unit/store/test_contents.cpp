@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "src/store/snapshots/chunk_files.hpp"
+#include "src/store/snapshots/importer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 #include "tinykvm/base/read.hpp"
@@ -114,6 +115,48 @@ TEST_CASE("pieces that the store has need not travel") {
         importer.put(pieces[i]);
     importer.commit(sha256(joined(pieces)));
     CHECK(exported(store, sha256(joined(pieces))) == joined(pieces));
+}
+
+TEST_CASE("a known piece is linked, read once, and can be read before it is in the store") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    const auto pieces = sample_pieces(1);
+    import(store, pieces);
+    const auto chunk = folder / "store" / chunk_path(sha256(pieces[1]));
+    {
+        Importer importer(store);
+        for (const unsigned which : {1u, 0u, 1u}) // twice the same
+            importer.put_known(sha256(pieces[which]), pieces[which].size());
+        CHECK(fs::hard_link_count(chunk) == 2);
+        REQUIRE(importer.piece_count() == 3);
+        CHECK(importer.piece(2).digest == sha256(pieces[1]));
+        fs::remove(chunk); // a gc
+        Bytes read(pieces[1].size());
+        CHECK(tinykvm::read_at(importer.open_piece(2).get(), 0, read, "read") == read.size());
+        CHECK(read == pieces[1]);
+        const Bytes all = joined({pieces[1], pieces[0], pieces[1]});
+        CHECK_THROWS_AS(importer.finish(sha256("other")), DigestMismatch);
+        CHECK(importer.finish() == sha256(all));
+        importer.commit();
+        CHECK(exported(store, sha256(all)) == all);
+        CHECK(importer.new_bytes() == 0);
+    }
+    {
+        Importer importer(store, std::set<Digest>{sha256(pieces[0])}); // what others have is not known here
+        CHECK_THROWS_AS(importer.put_known(sha256(pieces[1]), pieces[1].size()), MissingChunk);
+        importer.put_known(sha256(pieces[0]), pieces[0].size());
+        CHECK_THROWS_AS(importer.put_known(sha256(pieces[0]), pieces[0].size() - 1), MissingChunk); // of another length
+    }
+    // One that is altered on the disk is needed again, and is mended by whoever brings it.
+    fs::permissions(chunk, fs::perms::owner_all);
+    write_text(chunk, std::string(pieces[1].size(), 'x'));
+    Importer in_vain(store), importer(store);
+    CHECK_THROWS_AS(in_vain.put_known(sha256(pieces[1]), pieces[1].size()), MissingChunk);
+    in_vain.put(pieces[1]);
+    CHECK_THROWS_AS(in_vain.commit(), BadValue);
+    importer.put(pieces[1]);
+    importer.commit();
+    CHECK(exported(store, sha256(pieces[1])) == pieces[1]);
 }
 
 TEST_CASE("pieces of a file, of any length") {
