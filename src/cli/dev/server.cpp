@@ -62,7 +62,7 @@ void Server::build(const Manifest& manifest) {
 void Server::save(const Manifest& manifest) {
     // Level 1: what is made is thrown away at the next change.
     Arguments words{kSelf, "snapshot", "-c",  manifest.file.string(), "-o", plan_.snapshot.string(), "--level",
-                "1",   "--cache",  "none"};
+                    "1",   "--cache",  "none"};
     if (plan_.verbose)
         words.push_back("-v");
     constexpr unsigned kWarmupSeconds = 1; // somebody waits
@@ -80,11 +80,11 @@ void Server::save(const Manifest& manifest) {
 
 void Server::restore(const Manifest& manifest) {
     Arguments words{kSelf,      "snaprun",
-                "--http",   "--cache",
-                "none", // the next change makes it useless
-                "-c",       manifest.file.string(),
-                "--jail",   plan_.jail,
-                "--listen", fmt::format("fd:{}", plan_.listening)};
+                    "--http",   "--cache",
+                    "none", // the next change makes it useless
+                    "-c",       manifest.file.string(),
+                    "--jail",   plan_.jail,
+                    "--listen", fmt::format("fd:{}", plan_.listening)};
     if (plan_.verbose)
         words.push_back("-v");
     words.push_back(plan_.snapshot.string());
