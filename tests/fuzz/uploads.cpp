@@ -17,6 +17,7 @@
 #include "tests/fuzz/snapshot_parts.hpp"
 #include "tests/fuzz/support.hpp"
 #include "tests/unit/admin/world.hpp"
+#include "tinykvm/base/write.hpp"
 
 using namespace fuzz;
 
