@@ -113,11 +113,15 @@ std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options&
     return moments.best();
 }
 
-// --warmup auto: more and more requests, until that helps no more. The first is on trial, for whether GET is good for
-// this program nobody has said.
+// --warmup auto: more and more requests, until that helps no more. The first is a trial in a clone, because nobody has
+// said that the program may be sent a GET.
 std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& options,
                                             std::shared_ptr<MachineImage> image) {
     constexpr unsigned kFirst = 8, kMax = 2048, kInVain = 4;
+    // Compilers wait for hundreds of calls: Node costs the same after 24 and after 500 requests, and half after 4,000.
+    // So a plateau counts once this many requests, or this much time, went into it.
+    constexpr unsigned kManyRequests = 1000;
+    constexpr std::uint64_t kLongNs = 2'000'000'000;
     const std::string name = program_name(setup.program);
     std::uint64_t begin = host_mono_ns();
     const std::uint64_t end = begin + static_cast<std::uint64_t>(options.warmup_seconds * 1e9);
@@ -140,15 +144,25 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
     if (!moments.best_ns())
         return moments.best();
     const std::uint64_t cold = *moments.best_ns();
-    unsigned in_vain = 0;
-    for (std::uint64_t wanted = kFirst; in_vain < kInVain && wanted <= kMax; wanted *= 2) {
+    unsigned in_vain = 0, sent = 0;
+    std::uint64_t last_gain = begin;
+    const auto plateau = [&] {
+        return in_vain >= kInVain && (sent >= kManyRequests || host_mono_ns() - last_gain >= kLongNs);
+    };
+    for (std::uint64_t wanted = kFirst; !plateau() && wanted <= kMax; wanted *= 2) {
         const std::uint64_t before = *moments.best_ns();
         const unsigned requests = in_time(of_one, wanted);
         begin = host_mono_ns();
         if (requests == 0 || !moments.go_on(requests))
             break;
+        sent += requests;
         of_one = (host_mono_ns() - begin) / requests;
-        in_vain = *moments.best_ns() < before - before / 32 ? 0 : in_vain + 1;
+        if (*moments.best_ns() < before - before / 32) {
+            in_vain = 0;
+            last_gain = host_mono_ns();
+        } else {
+            ++in_vain;
+        }
     }
     note_line(fmt::format("{}: warm-up: after {} requests to {} an invocation takes {} of CPU, {} without", name,
                           moments.requests_of_best(), options.warmup_path, ms(*moments.best_ns()), ms(cold)));

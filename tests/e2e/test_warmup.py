@@ -14,9 +14,9 @@ NODE = shutil.which("node") or "/usr/bin/node"
 SERVER = """
 let n = 0, asked = new Set();
 require('http').createServer((q, r) => {
-    const end = Date.now() + (++n <= SLOW ? MS : 0);
+    const end = performance.now() + (++n <= SLOW ? MS : 0);
     asked.add(`${q.method} ${q.url} ${q.headers['user-agent']}`);
-    while (Date.now() < end);
+    while (performance.now() < end);
     r.end(JSON.stringify({n, asked: [...asked]}));
 }).listen(process.argv[1], '127.0.0.1')
 """
@@ -38,6 +38,11 @@ def test_it_goes_on_until_requests_are_cheap(start) -> None:
     told = json.loads(server.get("/", "Connection: close"))
     assert told["n"] > 20
     assert "GET / kvmserver-warmup" in told["asked"] and len(told["asked"]) == 2, told
+
+
+def test_a_plateau_of_some_hundred_requests_is_no_end(start) -> None:
+    server = start(guest("compiles", "{port}"), RUN_E, "-w", "auto", "--max-warmup-time", str(10 * SLOWNESS))
+    assert int(server.get("/", "Connection: close")) > 600
 
 
 def test_what_it_did_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
