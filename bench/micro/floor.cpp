@@ -68,9 +68,9 @@ public:
         kvm_sregs sregs = user_special_registers(GuestVirt(kTables), GuestPhys(kPml4), host_kind(kvm_).xsave);
         sregs.apic_base = vcpu_.get_special().apic_base;
         vcpu_.set_special(sregs);
-        const std::byte* door = host_kind(kvm_).pvm_door ? micro_floor_pvm : micro_floor_hardware;
+        const std::byte* entry_point = host_kind(kvm_).pvm_entry ? micro_floor_pvm : micro_floor_hardware;
         const std::array msrs{Msr{0xc0000081, kStar},
-                              Msr{0xc0000082, kCode + static_cast<std::uint64_t>(door - micro_floor_code)},
+                              Msr{0xc0000082, kCode + static_cast<std::uint64_t>(entry_point - micro_floor_code)},
                               Msr{0xc0000084, kSyscallMask}};
         vcpu_.set_msrs(msrs);
     }
