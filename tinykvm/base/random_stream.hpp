@@ -1,5 +1,5 @@
-// Random bytes in quantity: ChaCha20 under a key from getrandom(2). A system call for each few bytes would be what an
-// invocation spends most of its preparation on.
+// Random bytes in quantity: ChaCha20 with a key from getrandom(2). A system call for every few bytes would be most of
+// the cost of preparing an invocation.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -10,7 +10,7 @@ namespace tinykvm {
 
 class RandomStream {
 public:
-    RandomStream();  // a key of its own; throws HostError
+    RandomStream();  // takes a fresh key; throws HostError
     ~RandomStream(); // wipes the key
     RandomStream(const RandomStream&) = delete;
     RandomStream& operator=(const RandomStream&) = delete;
