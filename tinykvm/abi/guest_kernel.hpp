@@ -231,8 +231,8 @@ struct KernelHeader {
     std::uint32_t version;
     std::uint32_t reserved;
     std::uint64_t boot_entry; // first instruction of a new machine (CPL 3)
-    std::uint64_t
-        syscall_entry; // LSTAR on PVM. RCX: user RIP, R11: RFLAGS. Begins with MOV [RIP+...], RCX to *entry_rip
+    // LSTAR on PVM. RCX: user RIP, R11: RFLAGS. Its first instruction is MOV [RIP+...], RCX to *entry_rip.
+    std::uint64_t syscall_entry;
     std::uint64_t hardware_entry;                 // LSTAR on hardware; in the supervisor page
     std::uint64_t preempt_entry;                  // registers are the program's, its RIP is in *entry_rip
     std::uint64_t fault_entry;                    // the same, with Shared::fault_* filled in
