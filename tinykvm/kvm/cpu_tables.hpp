@@ -38,7 +38,7 @@ struct CpuTablesPlan {
     // 0.
     bool always_switch_stacks = false;
 };
-inline constexpr std::size_t kCpuTablesBytes = 3 * kPageSize; // tables, bitmap, exception stack
+inline constexpr std::size_t kCpuTablesBytes = 3 * kPageSize; // tables and bitmap, an unused page, exception stack
 
 // Fills `out`, which must be zeroed and have kCpuTablesBytes.
 void build_cpu_tables(const CpuTablesPlan& plan, std::span<std::byte> out);

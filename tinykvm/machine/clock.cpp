@@ -53,8 +53,8 @@ Reading read_once() {
     return r;
 }
 
-// Keeps the fastest of several readings, unless one took at most 1 us. An interrupt during a reading would make the
-// clocks wrong by its duration: microseconds, about ten of them in a virtual machine.
+// Repeats a reading that took more than 1 us, and keeps the fastest. An interrupt during a reading makes the clocks
+// wrong by its duration: microseconds, about ten of them in a virtual machine.
 Reading read_clocks(std::uint64_t ticks_a_us) {
     constexpr int kTries = 5;
     Reading best = read_once();

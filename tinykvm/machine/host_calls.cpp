@@ -20,7 +20,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::uint32_t kRefusedNote = 1u << 31; // key of refused calls in told_; missing calls have none
+constexpr std::uint32_t kRefusedNote = 1u << 31; // in told_: a refused call, not a missing one
 
 const char* signal_name(int signal) {
     switch (signal) {
