@@ -248,7 +248,7 @@ struct KernelHeader {
                              // preemption and faults
     std::uint64_t touch_entry; // touches RSI pages whose addresses are at RDI (bit 0: by a write), then waits
     std::uint64_t stub_entry;  // like syscall_entry, but RFLAGS are the program's; stubs jump here
-    std::uint64_t cpuid_entry; // emulates CPUID. RDX: the program's RIP behind it
+    std::uint64_t cpuid_entry; // emulates CPUID. RDX: the program's RIP after it
 };
 inline constexpr std::uint64_t kKernelMagic = 0x314b'4d56'4b54'5647;
 

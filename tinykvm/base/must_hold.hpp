@@ -1,5 +1,5 @@
 // Checks invariants that must hold whatever a guest does; unlike assert, in every build. If one does not hold, a guest
-// has found a bug of ours, and the process ends before it can be exploited.
+// has found a bug in our code, and the process ends before it can be exploited.
 #pragma once
 
 namespace tinykvm {

@@ -14,7 +14,7 @@ public:
     ~RandomStream(); // wipes the key
     RandomStream(const RandomStream&) = delete;
     RandomStream& operator=(const RandomStream&) = delete;
-    // No byte is given out twice. Good for 2^70 bytes.
+    // Never uses a byte of the key stream twice, for up to 2^70 bytes.
     void fill(std::span<std::byte> out);
 
 private:

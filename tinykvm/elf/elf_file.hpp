@@ -17,7 +17,7 @@ namespace tinykvm {
 
 enum class ElfType { exec, dyn };
 
-// What the file is wanted for: libraries need no entry point, and only programs need an interpreter.
+// Purpose of the file. Libraries need no entry point, and only programs need an interpreter.
 enum class ElfUse { program, interpreter, library };
 
 // One PT_LOAD with memsz > 0. Guaranteed: filesz <= memsz; [offset, offset + filesz) is in the file; when

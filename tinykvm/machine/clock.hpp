@@ -19,7 +19,7 @@ public:
     // `tsc_khz` is the guest's TSC rate. The guest's TSC must equal the host's.
     explicit GuestClock(std::uint32_t tsc_khz);
 
-    // Writes the current times and rate. The guest's monotonic time never goes back behind what the page has shown.
+    // Writes the current times and rate. Until the next resume(), the guest's monotonic time never goes back.
     void refresh(abi::TimePage& page);
     // The guest's times at a recent time of the host's CLOCK_MONOTONIC.
     ClockTimes at(std::uint64_t host_mono_ns) const;

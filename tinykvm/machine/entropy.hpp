@@ -20,7 +20,7 @@ public:
     // must outlive this object.
     EntropyRegions(std::span<const EntropyRegion> regions, GuestRam& ram, const PageTables& tables);
 
-    // Fills all regions. To be called before an invocation, while the clone equals its image.
+    // Fills all regions. Call this before an invocation, while the clone equals its image.
     void fill(class RandomStream& random, std::uint32_t pid) const;
     // Whether a region is in another frame now, or the bytes around it (up to 64 on each side, within its page) differ
     // from the image.

@@ -31,7 +31,7 @@ std::vector<GuestVirt> large_candidates(const MachineImage& image);
 // The 512 frames of a candidate, in the order of their addresses.
 std::vector<Frame> frames_of_large(const MachineImage& image, GuestVirt at);
 
-// Makes new machines use `large` instead of the frames at the candidates `at`: page i at at[i]. To be called after
+// Makes new machines use `large` instead of the frames at the candidates `at`: page i at at[i]. Call this after
 // make_lazy() and clear_marks(), before any clone is made.
 void use_large(MachineImage& image, Image& memory, std::unique_ptr<LargePages> large, std::span<const GuestVirt> at);
 

@@ -113,7 +113,7 @@ struct MachineImage {
     std::vector<ListenerState> listeners;
     std::uint32_t threads = 0;
     std::vector<FrameRun> working_set;       // frames that an invocation is known to write to
-    std::uint32_t headroom = 0;              // number of frames behind the image that an invocation is known to use
+    std::uint32_t headroom = 0;              // number of frames after the image that an invocation is known to use
     std::vector<LargePageState> large_pages; // for use_large()
     // Under shadow paging only: other frames that the first invocation uses.
     std::vector<FrameRun> hot_files;          // read-only pages of files: all clones share them

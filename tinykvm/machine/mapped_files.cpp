@@ -11,7 +11,7 @@
 namespace tinykvm {
 namespace {
 
-// A copy of the handle with a host file opened anew. Otherwise a mapping would keep the file locks of the original
+// A copy of the handle, with a host file reopened. Otherwise a mapping would keep the file locks of the original
 // descriptor alive after it is closed.
 Handle apart(const Handle& handle) {
     Handle own = handle;

@@ -1,4 +1,4 @@
-// The files behind mappings: made from handles, saved to snapshots and restored from them.
+// The files of file mappings: made from handles, saved to snapshots and restored from them.
 #pragma once
 #include <compare>
 #include <map>
@@ -35,6 +35,7 @@ private:
     std::map<Key, std::weak_ptr<const FileBacking>> files_;
     std::size_t most_;
 };
+
 // The handle that a file was mapped through. Not for private mappings, which keep none.
 inline const Handle& mapped_handle(const FileBacking& file) { return *static_cast<const Handle*>(file.origin.get()); }
 

@@ -1,4 +1,4 @@
-// Memory calls of the program, and the files behind shared mappings.
+// Memory calls of the program, and the files of shared mappings.
 #include <asm/unistd_64.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -125,7 +125,7 @@ void Machine::after_file_call(const abi::HostCall& call, std::int64_t result) {
         space_.follow_files();
 }
 
-// To be called before an image is made. Gives each file that stays mapped a handle number, because snapshots store
+// Call this before an image is made. Gives each file that stays mapped a handle number, because snapshots store
 // handles, and replaces memory files by this machine's own copies.
 void Machine::settle_mapped_files() {
     const std::vector<FileIdentity> written = handles_.open_for_writing();

@@ -32,7 +32,7 @@ public:
     virtual void look() = 0;
     // Copies the pages back from the image. Returns how many. Throws HostError.
     virtual std::uint64_t copy_back() = 0;
-    // To be called when all private copies went back to the kernel: the clone uses the image's own pages again.
+    // Call this when all private copies went back to the kernel: the clone uses the image's own pages again.
     virtual void forget() = 0;
     // Number of pages of which the clone keeps a private copy between invocations.
     std::size_t own_pages() const { return own_pages_; }

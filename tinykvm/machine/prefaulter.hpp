@@ -10,14 +10,14 @@ namespace tinykvm {
 
 class Machine::Prefaulter {
 public:
-    // To be constructed before the clone is made, because a thread takes a while to start. `aside`: whether the clone
+    // Construct this before the clone is made, because a thread takes a while to start. `aside`: whether the clone
     // will have a second vCPU.
     Prefaulter(const MachineImage& image, bool aside);
     ~Prefaulter();
     Prefaulter(const Prefaulter&) = delete;
     Prefaulter& operator=(const Prefaulter&) = delete;
 
-    // To be called after the clone's private copies are made: copying a mapped page would unmap it. Returns when all
+    // Call this after the clone's private copies are made: copying a mapped page would unmap it. Returns when all
     // pages are touched.
     void touch(Machine& machine);
 

@@ -17,12 +17,12 @@ std::vector<std::byte> cpu_tables(const abi::KernelHeader& kernel, bool pvm);
 // The CPL 0 pages for a guest kernel of this ABI: this build's code, with two addresses of that guest kernel.
 std::vector<std::byte> supervisor_code(const abi::KernelHeader& kernel);
 
-// Checks and replaces the privileged pages of an image from a file. To be used before any clone of it is made.
+// Checks and replaces the privileged pages of an image from a file. Use this before any clone of it is made.
 class PrivilegedPages {
 public:
     // Finds the pages. Throws UserError (bad_snapshot) when they differ from this build's in layout or place.
     PrivilegedPages(const MachineImage& image, Image& memory);
-    // To be called with each mapped leaf entry of the image. Throws UserError (bad_snapshot) when CPL 0 could reach
+    // Call this with each mapped leaf entry of the image. Throws UserError (bad_snapshot) when CPL 0 could reach
     // other pages than these, or when another address maps one of these.
     void check(std::uint64_t at, std::uint64_t entry) const;
     // Writes this build's content to the pages, and sets the rights in their entries. `pvm`: for a host of that kind.

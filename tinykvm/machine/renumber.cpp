@@ -17,7 +17,7 @@ class Renumbering {
 public:
     explicit Renumbering(const Image& from) : from_(&from), to_(from.frames(), kNone), found_(from.frames()) {}
 
-    // To be called after find(). Ignores frames that find() has not seen.
+    // Call this after find(). Ignores frames that find() has not seen.
     void add(Frame frame) {
         if (frame < to_.size() && to_[frame] == kNone && found_[frame]) {
             to_[frame] = static_cast<Frame>(order_.size());

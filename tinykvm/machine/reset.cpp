@@ -35,7 +35,7 @@ ResetStats Machine::reset() {
     begins_ = true;
     if (!env_->options.keep_working_memory ||
         (page_reset_->own_pages() + ram_.kept_headroom()) * kPageSize > env_->limits.keep_memory) {
-        // More than a machine may keep: give the copies back to the kernel and learn the set anew.
+        // More than a machine may keep: give the copies back to the kernel and learn the set again.
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");
         ram_.drop_kept_headroom();

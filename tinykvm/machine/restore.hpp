@@ -14,6 +14,7 @@ CpuState cpu_state(const kvm::GuestCpu& cpu);
 // leaves is impossible.
 kvm::GuestCpu guest_cpu(const CpuState& state);
 
+// The image as plain values, for a snapshot.
 MachineState to_state(const MachineImage& image, const MachineEnv& env, const ProgramSpec& program);
 
 // Checks everything that a hostile file could have put into `state`, then reopens the host handles. `memory` must hold
@@ -22,14 +23,14 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
 std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_ptr<Image> memory, const Policy& policy,
                                          std::vector<std::string>& warnings);
 
-// Clears the dirty bits of pages and the accessed bits of tables, as the dirty-bit reset requires. To be called after
+// Clears the dirty bits of pages and the accessed bits of tables, as the dirty-bit reset requires. Call this after
 // make_lazy(), before any clone is made.
 void clear_marks(const MachineImage& image, Image& memory);
 
 // Marks pages that are not loaded yet as not present in the image's page tables, so that the first touch of one loads
 // it. Also checks the page tables of a hostile file and replaces the privileged pages. Under shadow paging, finds the
 // frames before `hot_end` that clones should share (hot_files) or copy in advance (hot_read_only, hot_unwritten); these
-// frames must not be in parts. To be called before any clone is made. Returns the number of pages that are not present.
+// frames must not be in parts. Call this before any clone is made. Returns the number of pages that are not present.
 // Throws UserError (bad_snapshot).
 std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, Frame hot_end = ~Frame{0});
 

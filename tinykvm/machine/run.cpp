@@ -102,7 +102,7 @@ Stop Machine::run() {
 bool Machine::at_wait_door() {
     const kvm_regs& regs = vcpu_.regs();
     const kvm_sregs& s = vcpu_.special();
-    // Some hosts report the RIP behind the OUT, others that of the OUT itself, which is one byte lower.
+    // Some hosts report the RIP after the OUT, others that of the OUT itself, which is one byte lower.
     const bool there = regs.rip == kernel_.wait_resume || regs.rip + 1 == kernel_.wait_resume;
     return there && (regs.rflags & kvm::kOddFlags) == 0 && s.cs.selector == kvm::kUserCode &&
            s.ss.selector == kvm::kUserData && (s.ds.selector | s.es.selector | s.fs.selector | s.gs.selector) == 0;

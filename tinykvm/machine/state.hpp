@@ -137,7 +137,7 @@ struct MachineState {
     std::uint32_t frames = 0; // the image is frames * 4096 bytes
     std::vector<FrameRun> free_frames;
     std::vector<FrameRun> working_set; // frames that the first invocation wrote to: clones copy them in advance
-    std::vector<FrameRun> headroom;    // frames behind the image that it used; may be absent in a file
+    std::vector<FrameRun> headroom;    // frames after the image that it used; may be absent in a file
     std::vector<RegionState> regions;
     std::uint64_t brk_begin = 0, brk_end = 0;
     // ClockTimes when the machine last waited. boot_ns is 0 in older files.

@@ -47,13 +47,13 @@ public:
         seats_.push_back(std::move(seat));
     }
 
-    // To be called when a vCPU begins to run, after its seat was updated.
+    // Call this when a vCPU begins to run, after its seat was updated.
     void wake() {
         if (asleep_.load() && asleep_.exchange(false))
             asleep_.notify_one();
     }
 
-    // To be called when the seat's thread ends: it is not signalled any more after this.
+    // Call this when the seat's thread ends: it is not signalled any more after this.
     void remove(Seat* seat) {
         const std::lock_guard lock(mutex_);
         std::erase_if(seats_, [&](const auto& s) { return s.get() == seat; });

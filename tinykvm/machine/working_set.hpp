@@ -18,7 +18,7 @@ public:
 
     // Adds clean copies: private copies that only make mapping faster. They equal the image until they are written to.
     void add_clean_copies(const FrameRun& frames);
-    // The same for pages of writable memory: a changed page-table entry shows that one was written to. To be called at
+    // The same for pages of writable memory: a changed page-table entry shows that one was written to. Call this at
     // most once.
     void add_clean_copies(std::vector<UnwrittenPage> pages);
     // A page that the host writes to before each invocation is no clean copy.

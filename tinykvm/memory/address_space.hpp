@@ -108,7 +108,7 @@ public:
     bool copy_in(const iovec& run, const std::byte* from) override;
     // A host call begins: host ranges that earlier calls gathered are no longer used.
     void begin_call() { windows_.begin_call(); }
-    // To be called when a vCPU found no page where the page tables have one: removes entries for pages that mapped
+    // Call this when a vCPU found no page where the page tables have one: removes entries for pages that mapped
     // files no longer have. False when there are none.
     bool drop_lost_pages();
     // A descriptor that may change this file was opened: its frozen regions show the file itself from now on.
@@ -122,7 +122,7 @@ public:
     // Reads in all file content that is not populated yet, so that the memory no longer depends on files. Throws
     // UserError when it does not fit.
     void populate_files();
-    // To be called before populate_files(). Shared mappings of files that this program writes to will show the file
+    // Call this before populate_files(). Shared mappings of files that this program writes to will show the file
     // itself in every clone; the others are frozen. `written`: whether a descriptor that may change the file (compared
     // by fstat) is open.
     void settle_files(const std::function<bool(const FileBacking&)>& written);

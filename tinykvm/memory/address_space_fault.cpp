@@ -21,7 +21,7 @@ constexpr std::uint64_t kFileBlock = 64 << 10;
 // Neighbouring lazy pages come from one chunk of the snapshot, so they are made present together.
 constexpr std::uint64_t kLazyBlock = 64 << 10;
 // populate_nearby() fills whole regions up to this size. In larger ones it fills blocks of a quarter of it: those with
-// pages in use, and one before and behind each.
+// pages in use, and one before and after each.
 constexpr std::uint64_t kNearby = 1 << 20;
 
 bool allowed(std::uint32_t prot, FaultAccess access) {
@@ -91,7 +91,7 @@ FaultOutcome AddressSpace::populate_around(Regions::iterator region, std::uint64
         end += kPageSize;
 
     if (region->second.file) {
-        // Pages entirely behind the end of the file raise SIGBUS, so fault-around must not populate them.
+        // Pages entirely beyond the end of the file raise SIGBUS, so fault-around must not populate them.
         struct stat info {};
         if (::fstat(region->second.file->fd.get(), &info) < 0)
             return FaultOutcome::past_file;
@@ -257,7 +257,7 @@ void AddressSpace::populate_files() {
                 throw UserError(ExitCode::failure,
                                 "the program's files do not fit in its memory; raise --max-main-memory");
             if (outcome != FaultOutcome::done)
-                break; // behind the end of the file: SIGBUS, in the image as before
+                break; // beyond the end of the file: SIGBUS, in the image as before
         }
     }
 }

@@ -4,7 +4,7 @@
 // of the way back) and costs a mode switch on others. CPUID leaves it on all hosts. A jump costs nothing. Therefore the
 // instruction before the SYSCALL or CPUID is replaced by a jump to a stub (memory/code_stubs.hpp), which executes the
 // replaced instructions and jumps to the guest kernel. The SYSCALL or CPUID itself stays, and the guest kernel returns
-// to the address behind it. Code that jumps to it, restarts it or unwinds through it finds the file's bytes.
+// to the address after it. Code that jumps to it, restarts it or unwinds through it finds the file's bytes.
 #pragma once
 #include <array>
 #include <cstddef>

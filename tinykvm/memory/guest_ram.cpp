@@ -37,7 +37,7 @@ GuestRam GuestRam::boot(kvm::Vm& vm, std::uint64_t max_bytes) {
         throw_errno("memfd_create boot memory");
     if (::ftruncate(ram.memfd_.get(), static_cast<off_t>(max_bytes)) < 0)
         throw_errno("ftruncate boot memory");
-    // The windows are behind the end of the memfd.
+    // The windows are after the end of the memfd.
     ram.first_window_ = static_cast<Frame>(max_bytes / kPageSize) + kFrameBetween;
     ram.memory_ = Mapping::map(frame_address(ram.first_window_).value + kAllWindows, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_NORESERVE, ram.memfd_.get(), 0, "boot memory");

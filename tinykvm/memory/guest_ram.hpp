@@ -1,9 +1,9 @@
 // Guest-physical memory: frames of 4 KiB, numbered from 0 and kept compact, in KVM slots that are added as it grows.
 //
 // There are two kinds. A *boot* memory is one shared memfd, which becomes the image. A *clone* maps an image
-// copy-on-write, with anonymous memory behind it. Only one thread may use a GuestRam at a time.
+// copy-on-write, followed by anonymous memory. Only one thread may use a GuestRam at a time.
 //
-// Behind everything else are *windows*: places where parts of host files are mapped for the guest (FileWindows). Their
+// After everything else come *windows*: places where parts of host files are mapped for the guest (FileWindows). Their
 // bytes are in the host's page cache. Images do not contain them, and resets do not copy them.
 #pragma once
 #include <cstdint>
@@ -63,6 +63,7 @@ public:
 
     std::byte* host(GuestPhys at) const { return memory_.data() + at.value; }
     std::span<std::byte> frame_bytes(Frame f) const { return {host(frame_address(f)), kPageSize}; }
+    // Whether there is memory to access: the frame was handed out at some time, is a table, or is in an open window.
     bool valid(Frame f) const {
         return f < high_ || (f >= first_table_ && f - first_table_ < tables_) || (is_window(f) && window_open(f));
     }
@@ -127,19 +128,19 @@ private:
     std::uint32_t slots_ = 0;
     std::uint32_t large_slot_ = 0; // clone only, of an image that has large pages
     std::uint64_t max_frames_;
-    Frame first_table_ = ~Frame{0}; // clone only: behind the largest memory
+    Frame first_table_ = ~Frame{0}; // clone only: after the largest possible memory
     std::uint32_t tables_ = 0;      // number handed out
     std::uint32_t tables_used_ = 0; // number used since they were cleared: these take memory
     std::vector<std::uint32_t> table_slots_;
     std::uint32_t table_slots_used_ = 0;
-    Frame first_window_ = 0;        // behind everything else
+    Frame first_window_ = 0;        // after everything else
     std::vector<int> window_prot_;  // by window; kClosed when it is not open
     std::vector<bool> window_slot_; // by window: whether it has a slot
     static constexpr int kClosed = -1;
     std::uint64_t in_use_ = 0;
     std::function<std::uint64_t()> look_outside_;
     std::uint64_t outside_ = 0;       // upper bound of the memory elsewhere, in frames
-    std::uint32_t kept_headroom_ = 0; // frames behind the image that keep their memory
+    std::uint32_t kept_headroom_ = 0; // frames after the image that keep their memory
     std::vector<bool> shared_;
     std::map<Frame, std::uint32_t> free_; // first -> count, coalesced
 };

@@ -45,6 +45,7 @@ struct ImageMemory {
 
 class Image {
 public:
+    // An image of `frames` frames in an existing memfd.
     Image(UniqueFd memfd, std::uint32_t frames);
     // An empty image of `frames` zero pages, to be filled.
     static std::shared_ptr<Image> create(std::uint32_t frames, ImageMemory prepared = {});
@@ -69,7 +70,7 @@ public:
     std::span<std::byte> bytes() const { return view_.bytes(); }
 
     void set_loader(std::shared_ptr<ImageLoader> loader) { loader_ = std::move(loader); }
-    // Sets the large pages that the image's page tables map. To be called before any clone is made.
+    // Sets the large pages that the image's page tables map. Call this before any clone is made.
     void set_large(std::unique_ptr<const LargePages> large) { large_ = std::move(large); }
     const LargePages* large() const { return large_.get(); }
     // While the image may still be loading, call ensure() or check loaded() before reading the bytes of a frame.
@@ -100,7 +101,7 @@ public:
         std::byte* memory_ = nullptr;
     };
     Attachment attach(std::byte* memory) const;
-    // To be called before anything reads or writes the frames of the part. The file's pages must never change.
+    // Call this before anything reads or writes the frames of the part. The file's pages must never change.
     // Thread-safe. Throws HostError, also when there are kMaxParts already (each part is a mapping in every machine).
     // Some attached mappings may then have the part, and the others the content of the memfd.
     static constexpr std::size_t kMaxParts = 128;

@@ -20,7 +20,7 @@ namespace tinykvm {
 class LargePages {
 public:
     static constexpr std::uint64_t kBytes = 2 << 20;
-    // Their place in guest-physical memory, behind everything that a machine may have (GuestRam::clone). A CPU needs
+    // Their place in guest-physical memory, after everything that a machine may have (GuestRam::clone). A CPU needs
     // physical addresses of kPhysicalBits bits to use them.
     static constexpr GuestPhys kAt{1ull << 38};
     static constexpr unsigned kPhysicalBits = 39;
@@ -39,7 +39,7 @@ public:
     std::byte* data() const { return begin_; }
     static GuestPhys address(std::size_t page) { return kAt + page * kBytes; }
 
-    // Sets the page-table entry (a link to a table) that a large page stands in for. To be called for each page, in the
+    // Sets the page-table entry (a link to a table) that a large page stands in for. Call this for each page, in the
     // order in which they were added.
     void stand_in_for(std::uint64_t link) { links_.push_back(link); }
     // The link that the large page mapped by `entry` stands in for; nullopt when `entry` maps none.

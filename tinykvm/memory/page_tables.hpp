@@ -82,7 +82,7 @@ private:
     // Address of the leaf entry, or nullopt.
     std::optional<GuestPhys> find(GuestVirt at) const;
     void write(GuestPhys at, std::uint64_t entry);
-    // To be called before a leaf of the table that the entry at `at` links to is changed. Replaces a large page by its
+    // Call this before a leaf of the table that the entry at `at` links to is changed. Replaces a large page by its
     // link.
     void use_table(GuestPhys at);
     // Keeps only the oldest change of each entry, so that the journal of a program that changes the same pages over and
