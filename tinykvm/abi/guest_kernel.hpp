@@ -75,8 +75,8 @@ struct OpenReply {
 };
 inline constexpr std::uint32_t kContentBytes = 4096;
 
-// Second reply of readlinkat. It saves host calls of a program that resolves a path link by link: it tells which
-// components are no links.
+// Second reply of readlinkat: the longest prefix of the link's target without symbolic links. A program that resolves a
+// path link by link (realpath(3)) asks about its components next; the guest kernel then answers without a host call.
 struct LinkReply {
     std::uint32_t bytes; // length of `plain`; 0 for none
     char plain[252];     // an absolute path none of whose components is a symbolic link

@@ -34,8 +34,7 @@ struct CpuTablesPlan {
     std::uint64_t stride = 0;    // bytes between stubs
     std::uint16_t ports[3] = {}; // I/O ports that CPL 3 may use
     // Exceptions at CPL 0 use the exception stack, too. Otherwise a program can raise one there on a stack of its
-    // choice, by single-stepping a SYSCALL after MOV SS (CVE-2018-8897). Not needed on PVM, where no SYSCALL enters CPL
-    // 0.
+    // choice, by single-stepping a SYSCALL after MOV SS (CVE-2018-8897). Not needed on PVM: no SYSCALL enters CPL 0.
     bool always_switch_stacks = false;
 };
 inline constexpr std::size_t kCpuTablesBytes = 3 * kPageSize; // tables and bitmap, an unused page, exception stack

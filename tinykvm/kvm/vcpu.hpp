@@ -12,7 +12,7 @@
 namespace tinykvm::kvm {
 
 enum class ExitKind {
-    io,          // OUT to a port; see io_port()
+    io,          // OUT to or IN from a port; see io_port()
     interrupted, // a signal or immediate_exit
     shutdown,    // triple fault
     no_page,     // the host has no page for memory of a slot: a mapped file has become shorter
@@ -24,6 +24,7 @@ struct Msr {
     std::uint64_t value;
 };
 
+// Failed ioctls throw HostError.
 class Vcpu {
 public:
     explicit Vcpu(const Kvm& kvm, const Vm& vm, unsigned id = 0);
@@ -38,8 +39,7 @@ public:
     void clear_events();
     // Whether KVM is about to deliver an exception or interrupt. If so, RIP must not be changed.
     bool event_in_flight() const;
-    // Makes the guest's TSC equal the host's. False when the host cannot: it is equal already, as on PVM, or never will
-    // be.
+    // Makes the guest's TSC equal the host's. False when the host cannot: it is already equal (PVM), or never will be.
     bool set_tsc_offset_zero();
 
     std::uint32_t tsc_khz() const;

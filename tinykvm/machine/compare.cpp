@@ -12,9 +12,7 @@ namespace {
 
 // Whether a page table equals the image's. These differences do not count:
 // - accessed and dirty bits, which the CPU sets as it walks the tables;
-// - an entry that is present in the image and lazy here: another clone has loaded the page since, and this clone has
-// its
-//   own copy of the table;
+// - an entry that is present in the image and lazy in this clone's own copy of the table: another clone has loaded it;
 // - a link in the place of a large page (PageTables::use_table).
 // The image's entries are read atomically, because other clones may make them present at the same time.
 bool same_table(const GuestRam& ram, const std::byte* own, std::byte* image) {

@@ -59,7 +59,7 @@ enum class StopKind {
     exited,      // see status
     killed,      // by a signal: see status and report
     no_memory,   // over its memory limit
-    broken,      // the machine did what a sound one never does: see report
+    broken,      // the guest did what no sound guest does: see report
     interrupted, // MachineHost::should_stop() returned true
 };
 struct Stop {
@@ -80,8 +80,7 @@ struct MachineOptions {
     bool trace_syscalls = false, trace_mmap = false, trace_threads = false, trace_pagetables = false;
     // A trial run: the machine may read, but nothing that it writes, sends or prints has an effect outside.
     bool trial = false;
-    // Whether a machine keeps its copies of the pages it wrote to between invocations. false: gives them back each
-    // time.
+    // Whether a machine keeps its copies of written pages between invocations. false: gives them back each time.
     bool keep_working_memory = true;
     // Patches code of files so that its system calls need not leave the machine (memory/code_sites.hpp).
     bool patch_code = true;
@@ -133,7 +132,7 @@ struct ResetStats {
     std::uint64_t pages_copied = 0, pages_dropped = 0;
 };
 
-// `env` and `host` must outlive the machine. All functions may throw HostError.
+// `env` and `host` must outlive the machine. Failures of the host throw HostError.
 class Machine {
 public:
     // A new machine with the program loaded, ready to run().

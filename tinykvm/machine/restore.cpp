@@ -272,8 +272,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
         return find_region(at) && region->second.name.starts_with('/') &&
                (region->second.flags & (kRegionWipeOnFork | kRegionSupervisor)) == 0;
     };
-    // Other pages of the guest kernel are written to by the host by pointer, even those that are read-only for the
-    // guest.
+    // The host writes to other pages of the guest kernel by pointer, even to those that are read-only for the guest.
     const auto of_kernel_code = [](std::uint64_t at, std::uint64_t entry) {
         return at >= layout::kKernelImage && at - layout::kKernelImage < layout::kKernelImageBytes &&
                !(entry & pte::kWrite);

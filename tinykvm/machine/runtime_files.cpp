@@ -171,8 +171,7 @@ private:
         }
     }
 
-    // The first argument that is a file. It may be the value of an option, but then the program is meant to read it,
-    // too.
+    // The first argument that is a file. If it is the value of an option, the program is meant to read it, too.
     std::string script_of() const {
         if (!program_.script.empty())
             return absolute(program_.script, program_.cwd);

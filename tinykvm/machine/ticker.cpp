@@ -84,8 +84,7 @@ private:
     }
 
     // Kicks the vCPUs that have run for a whole tick. Those with `soon` are kicked when they have run since the last
-    // look: the program may have left output before it began to compute. Returns whether any vCPU ran since the last
-    // look.
+    // look: the program may have left output before it began to compute. Returns whether any vCPU ran since then.
     bool look() {
         bool ran = false;
         const std::lock_guard lock(mutex_);

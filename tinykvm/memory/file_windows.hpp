@@ -51,8 +51,7 @@ public:
     void begin_call() { ++call_; }
     // Closes the windows of a file that has no mapping left.
     void forget(const FileBacking& file);
-    // Clone only: closes all windows but those of files that `keep` accepts, and drops the vCPUs' translations of
-    // these.
+    // Clone only: closes all windows but those that `keep` accepts, and drops the vCPUs' translations of the kept ones.
     void reset(const std::function<bool(const FileBacking&)>& keep);
     void clear();
     bool empty() const { return used_ == 0; }

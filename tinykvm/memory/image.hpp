@@ -64,8 +64,7 @@ public:
 
     int fd() const { return memfd_.get(); }
     std::uint32_t frames() const { return frames_; }
-    // A mapping of the image itself, to read pristine pages. Written to only while restoring, and never where parts
-    // are.
+    // A mapping of the image itself, to read pristine pages. Written to only while restoring, and never in parts.
     std::byte* data() const { return view_.data(); }
     std::span<std::byte> bytes() const { return view_.bytes(); }
 

@@ -1,7 +1,6 @@
 // Guest page tables: four levels of ordinary guest frames that the host writes.
 //
-// No program can write to them, but a snapshot file may contain any: an entry that points beyond memory counts as
-// absent.
+// Programs cannot write to them, but a hostile snapshot file can: an entry that points beyond memory counts as absent.
 //
 // A clone keeps a journal of the entries it changed, so that a reset can restore them and make the vCPU drop what it
 // derived from them.
