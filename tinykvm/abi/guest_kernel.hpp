@@ -42,7 +42,7 @@ enum Host : std::uint32_t {
     kTrace,       // (number, result, 3 arguments, thread) a finished system call, if it is traced: one line
     kPanic,       // (text) a bug of the guest kernel
     kHandlePath,  // (handle, buffer, bytes) -> bytes of the path that the handle was opened by
-    kThreadCount, // (count) for --verbose-thread-syscalls and inspect
+    kThreadCount, // not used
     kRoute,       // (request*, bytes, reply*, room, port) -> bytes: the answer of a netlink route socket
     kInterface,   // (request, ifreq* or ifconf*) an ioctl on network interfaces
     kTakeBound,   // (listener) -> handle of the bound socket, which will connect instead of listen; -ENOENT: none
@@ -146,7 +146,7 @@ struct Conn {
     std::uint8_t want_rx;         // guest: a thread waits for data
     std::uint8_t want_tx;         // guest: a thread waits for room
     std::uint8_t reset;           // guest: closed with unread data or SO_LINGER 0, send RST
-    std::uint8_t nodelay;
+    std::uint8_t nodelay;         // not used
     std::uint8_t reserved;
     std::uint32_t peer_bytes, local_bytes;
     std::uint8_t peer[kAddressBytes];
@@ -206,7 +206,7 @@ struct Shared {
     std::uint32_t max_files;
     std::uint32_t cpus;         // for sched_getaffinity
     std::uint64_t memory_bytes; // for sysinfo
-    std::uint64_t brk_start;
+    std::uint64_t brk_start;    // not used
     // Handles without a descriptor in the guest kernel any more: the host closes them at the next exit.
     std::uint32_t close_count;
     std::int32_t closes[16];

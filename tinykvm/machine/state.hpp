@@ -134,8 +134,8 @@ struct MachineState {
     std::array<std::uint8_t, 32> guest_kernel_digest{}; // SHA-256 of the guest kernel in the image
     std::uint32_t entry_mode = 0;                       // of the host that made it; a restore may use another
     std::uint64_t page_table_root = 0;
-    std::uint32_t frames = 0; // the image is frames * 4096 bytes
-    std::vector<FrameRun> free_frames;
+    std::uint32_t frames = 0;          // the image is frames * 4096 bytes
+    std::vector<FrameRun> free_frames; // not used: always empty
     std::vector<FrameRun> working_set; // frames that the first invocation wrote to: clones copy them in advance
     std::vector<FrameRun> headroom;    // frames after the image that it used; may be absent in a file
     std::vector<RegionState> regions;
