@@ -1,12 +1,12 @@
-// The contract of host and guest kernel (freestanding; included by both).
+// The contract between host and guest kernel (freestanding; included by both).
 //
-// The host trusts nothing in here: it reads each value once, checks it and only then uses it.
+// The host does not trust these structs: it reads each value once, checks it and only then uses it.
 #pragma once
 #include <cstdint>
 
 namespace tinykvm::abi {
 
-// Changes whenever a layout or meaning in this file changes: a snapshot of another version is refused.
+// Increment it when a layout or meaning in this file changes. A snapshot of another version is refused.
 inline constexpr std::uint32_t kVersion = 6;
 
 // I/O ports. Any other port ends the machine.
@@ -14,9 +14,9 @@ inline constexpr std::uint16_t kPortHostCall = 0x5a0; // CPL 3: Shared::call is 
 inline constexpr std::uint16_t kPortWait = 0x5a1;     // CPL 3: every thread is blocked, Shared::wait is filled in
 inline constexpr std::uint16_t kPortException = 0xe0; // CPL 0: an ExceptionFrame is on the exception stack
 
-// Host calls beyond the numbers of Linux.
+// Numbers of host calls.
 enum Host : std::uint32_t {
-    // Numbers below 0x1000 are Linux x86-64 system calls with handles in place of file descriptors.
+    // Numbers below 0x1000 are Linux x86-64 system calls, with handles instead of file descriptors.
     // These differ from Linux in their arguments:
     //   openat     (dir handle, path, flags, mode, OpenReply*, content*) -> handle
     //   readlinkat (dir handle, path, buffer, bytes, LinkReply* or 0) -> bytes
@@ -31,62 +31,63 @@ enum Host : std::uint32_t {
     kFirstOwn = 0x1000,
     kCloseHandle = 0x1000, // (handle) the last descriptor of a handle was closed
     kExit = 0x1800,        // (status) the program ended
-    kKilled,               // (signal, address, code) the program was killed by a signal; Shared::crash_* tell where
-    kUnknownCall,          // (number) a system call that nobody implements: traced once
-    kRefused,              // (number) fork, vfork or execve: refused, told once
+    kKilled,               // (signal, address, code) the program was killed by a signal; see Shared::crash_*
+    kUnknownCall,          // (number) the program made a system call that is not implemented: logged once
+    kRefused,              // (number) fork, vfork or execve was refused: logged once
     kListen, // (listener, family, sockaddr*, bytes, backlog, BindFlags) -> 0; the address is replaced by the bound one
-    kUnlisten,    // (listener) it was bound or listened, and is closed
-    kBindAddress, // (listener, family, sockaddr*, bytes, BindFlags) -> 0; picks a port when it is 0; checks permission
-    kConnFlush,   // (conn) send what the tx buffer holds without waiting; -> bytes left
-    kPoll,        // Shared::wait as in a wait, but returns at once
-    kTrace,       // (number, result) with verbose system calls: one line
+    kUnlisten,    // (listener) a bound or listening socket was closed
+    kBindAddress, // (listener, family, sockaddr*, bytes, BindFlags) -> 0; picks a port if it is 0; checks permission
+    kConnFlush,   // (conn) -> 0; sends what the tx buffer holds, without waiting
+    kPoll,        // like a wait, with Shared::wait filled in, but returns at once
+    kTrace,       // (number, result, 3 arguments, thread) a finished system call, if it is traced: one line
     kPanic,       // (text) a bug of the guest kernel
     kHandlePath,  // (handle, buffer, bytes) -> bytes of the path that the handle was opened by
-    kThreadCount, // (count) for --verbose-thread-syscalls and inspect
-    kRoute,       // (request*, bytes, reply*, room, port) -> bytes: what a netlink route socket answers
+    kThreadCount, // not used
+    kRoute,       // (request*, bytes, reply*, room, port) -> bytes: the answer of a netlink route socket
     kInterface,   // (request, ifreq* or ifconf*) an ioctl on network interfaces
-    kTakeBound,   // (listener) -> handle of what was bound: it will connect instead of listening; -ENOENT: nothing is
-    kDropOwnPages = 0x1820, // (address, bytes) of the area of files: their memory goes back, they read as zeros
+    kTakeBound,   // (listener) -> handle of the bound socket, which will connect instead of listen; -ENOENT: none
+    kDropOwnPages = 0x1820, // (address, bytes) in layout::kFileArea: frees the memory, which then reads as zeros
 };
 
-// What a call on a path answers (as -kOwnPath) when the path leads to a folder of the machine's own; the canonical path
-// is put at Shared::own_path_at. No errno of Linux.
+// Result (as -kOwnPath) of a call on a path that leads to one of the machine's own folders. The canonical path is then
+// at Shared::own_path_at. Not an errno of Linux.
 inline constexpr std::int64_t kOwnPath = 4000;
 inline constexpr std::uint32_t kOwnPathBytes = 4096;
 
-// Shared::own_folders: a bit for /tmp, one for /dev/shm; kOwnFoldersShowHost: permissions show something of the host's
-// beneath them.
+// Bits of Shared::own_folders: /tmp and /dev/shm are the machine's own folders. kOwnFoldersShowHost: ask the host about
+// paths in them, because permissions show some of the host's files there, or to log what is missing (verbose).
 inline constexpr std::uint32_t kOwnTmp = 1, kOwnShm = 2, kOwnFoldersShowHost = 1u << 31;
 
-// Of kListen and kBindAddress.
+// Flags of kListen and kBindAddress.
 enum BindFlags : std::uint64_t {
     kBindV6Only = 1,
     kBindReusePort = 2,
-    kBindMessages = 4,   // SOCK_SEQPACKET, of AF_UNIX: only the machine itself connects to it
-    kBindModeShift = 16, // the permissions of a Unix socket's name, 9 bits
+    kBindMessages = 4,   // SOCK_SEQPACKET of AF_UNIX: only the machine itself connects to it
+    kBindModeShift = 16, // shift of the permissions of a Unix socket's name, 9 bits
 };
 
 struct OpenReply {
     std::uint32_t mode;          // st_mode of what was opened
     std::uint32_t seekable;      // 1 when the guest kernel keeps the offset
     std::uint8_t stat[144];      // struct stat at the moment of opening
-    std::uint32_t content_bytes; // all of a small file opened for reading only, put at `content`; 0 when it was not
+    std::uint32_t content_bytes; // size of a small read-only file, whose whole content is at `content`; 0: not there
     std::uint32_t reserved;
 };
 inline constexpr std::uint32_t kContentBytes = 4096;
 
-// What a program that resolves a path link by link asks next, told with the link it just read.
+// Second reply of readlinkat: the longest prefix of the link's target without symbolic links. A program that resolves a
+// path link by link (realpath(3)) asks about its components next; the guest kernel then answers without a host call.
 struct LinkReply {
-    std::uint32_t bytes; // of plain; 0 for none
-    char plain[252];     // an absolute path: neither it nor anything above it is a symbolic link
+    std::uint32_t bytes; // length of `plain`; 0 for none
+    char plain[252];     // an absolute path none of whose components is a symbolic link
 };
 
 struct SocketMessage {
     std::uint64_t iov; // iovec*
     std::uint64_t iov_count;
     std::uint64_t name;       // sockaddr* or 0
-    std::uint32_t name_bytes; // in: room; out of recvmsg: length
-    std::uint32_t flags;      // MSG_*; out of recvmsg: msg_flags
+    std::uint32_t name_bytes; // in: room; recvmsg sets the length
+    std::uint32_t flags;      // MSG_*; recvmsg sets msg_flags
 };
 
 // Handles that every machine starts with.
@@ -103,7 +104,7 @@ struct HostCall {
     std::int64_t result;
 };
 
-// Handles that blocked threads wait for. Events are POLLIN, POLLOUT, POLLERR, POLLHUP.
+// A handle that blocked threads wait for. Events are POLLIN, POLLOUT, POLLERR, POLLHUP.
 struct WaitHandle {
     std::int32_t handle;
     std::int16_t events;
@@ -113,20 +114,20 @@ inline constexpr std::uint32_t kMaxWaitHandles = 256;
 
 struct Wait {
     std::uint64_t deadline_ns; // guest monotonic time; ~0 for none
-    std::uint32_t listeners;   // not 0: somebody waits for connections
+    std::uint32_t listeners;   // not 0: a thread waits for connections
     std::uint32_t handle_count;
-    std::uint32_t runnable; // 1 in kPoll made while threads can run
+    std::uint32_t runnable; // 1 in a kPoll while threads can run
     std::uint32_t threads;  // live threads
     WaitHandle handles[kMaxWaitHandles];
 };
 
-// A connection between a client and the program. Buffers are linear: the producer appends at `len`, the
-// consumer takes from `off`; whoever empties a buffer sets both to 0. Host and guest never run at once.
+// A connection between a client and the program. Buffers are linear: the producer appends at `len`, the consumer takes
+// from `off`, and whoever empties a buffer sets both to 0. Host and guest never run at the same time.
 enum ConnState : std::uint32_t {
     kConnFree = 0,
     kConnOffered = 1, // set by the host; waits for accept
     kConnOpen = 2,    // accepted
-    kConnClosed = 3,  // set by the guest; the host sends what is left, closes and frees the slot
+    kConnClosed = 3,  // set by the guest; the host sends the rest, closes the connection and frees the slot
 };
 inline constexpr std::uint32_t kMaxConns = 512;
 inline constexpr std::uint32_t kMaxListeners = 1024; // bound or listening
@@ -142,15 +143,15 @@ struct Conn {
     std::uint8_t rx_eof;          // host: the client will send no more
     std::uint8_t error;           // host: errno (ECONNRESET, EPIPE) of the connection, 0 for none
     std::uint8_t shut_write;      // guest: send a FIN after the tx buffer
-    std::uint8_t want_rx;         // guest: somebody waits for data
-    std::uint8_t want_tx;         // guest: somebody waits for room
-    std::uint8_t reset;           // guest: closed with unread data or SO_LINGER 0: send RST
-    std::uint8_t nodelay;
+    std::uint8_t want_rx;         // guest: a thread waits for data
+    std::uint8_t want_tx;         // guest: a thread waits for room
+    std::uint8_t reset;           // guest: closed with unread data or SO_LINGER 0, send RST
+    std::uint8_t nodelay;         // not used
     std::uint8_t reserved;
     std::uint32_t peer_bytes, local_bytes;
     std::uint8_t peer[kAddressBytes];
     std::uint8_t local[kAddressBytes];
-    std::uint32_t serial; // grows by one for each connection that used the slot
+    std::uint32_t serial; // incremented for each connection that uses the slot
 };
 
 struct TimePage {
@@ -165,12 +166,12 @@ enum TraceBits : std::uint32_t { kTraceAll = 1, kTraceThreads = 2 };
 
 enum EntryMode : std::uint32_t { kEntryHardware = 0, kEntryPvm = 1 };
 
-// What /proc/self tells and only the guest kernel knows: written before it opens a path.
+// What /proc/self shows and only the guest kernel knows. The guest kernel writes it before it opens a path.
 struct SelfState {
     std::uint32_t umask, threads;
-    std::uint32_t uid[4], gid[4]; // real, effective, saved, of the file system
+    std::uint32_t uid[4], gid[4]; // real, effective, saved, file system
     std::uint32_t group_count, no_new_privileges;
-    std::uint32_t groups[32];                                           // the first of them
+    std::uint32_t groups[32];                                           // the first 32
     std::uint64_t inheritable, permitted, effective, bounding, ambient; // capabilities
     std::uint64_t pending, shared_pending, blocked, ignored, caught;    // signals
     std::uint64_t cpu_ns;
@@ -180,11 +181,11 @@ struct SelfState {
 struct Shared {
     HostCall call;
     Wait wait;
-    // Set by the host when it wanted to preempt but found the guest kernel running.
+    // Set by the host when it wants to preempt the program but the guest kernel is running.
     std::uint32_t preempt;
-    // Set by the host before it resumes: a machine was reset or restored (identity changes, WIPEONFORK).
+    // Incremented by the host when the machine was reset or restored (the identity changes, WIPEONFORK).
     std::uint32_t generation;
-    // Highest connection slot that may be in use, plus one: bounds the guest's scans.
+    // All connection slots in use are below it: bounds the guest's scans.
     std::uint32_t conn_limit;
     std::uint32_t offered; // number of slots in state kConnOffered
     // A fault of the program, set by the host before it enters the fault entry.
@@ -197,46 +198,47 @@ struct Shared {
     // Boot parameters.
     std::uint64_t boot_entry, boot_stack;
     std::uint32_t entry_mode;
-    std::uint32_t xsave_bytes; // of a thread's vector state
-    std::uint64_t xsave_mask;  // components of XSAVE; 0: the CPU has no XSAVE, FXSAVE does it
+    std::uint32_t xsave_bytes; // size of a thread's vector state
+    std::uint64_t xsave_mask;  // components for XSAVE; 0: the CPU has no XSAVE, use FXSAVE
     std::uint32_t pid;
-    std::uint32_t trace; // kTrace after each system call of the kinds in these bits
+    std::uint32_t trace; // TraceBits: which system calls to report by kTrace
     std::uint32_t uid, gid;
     std::uint32_t max_files;
-    std::uint32_t cpus;         // what sched_getaffinity says
-    std::uint64_t memory_bytes; // what sysinfo says
-    std::uint64_t brk_start;
-    // Handles that the guest kernel has no descriptor for any more: the host closes them at the next exit.
+    std::uint32_t cpus;         // for sched_getaffinity
+    std::uint64_t memory_bytes; // for sysinfo
+    std::uint64_t brk_start;    // not used
+    // Handles without a descriptor in the guest kernel any more: the host closes them at the next exit.
     std::uint32_t close_count;
     std::int32_t closes[16];
     // Set by the host at boot and whenever `generation` changes: 256 random bits for the guest kernel's getrandom.
     std::uint32_t seed[8];
-    // RLIMIT_AS and RLIMIT_DATA as the program set them, in bytes; 0 for none. Obeyed by the host's memory calls.
+    // RLIMIT_AS and RLIMIT_DATA as the program set them, in bytes; 0 for none. The host's memory calls enforce them.
     std::uint64_t limit_address_space, limit_data;
-    // Of the host, kept up at page faults: what getrusage tells.
+    // For getrusage. The host updates them at page faults.
     std::uint64_t page_faults, peak_bytes;
     // The machine's own folders in memory (guest/own_files.hpp).
     std::uint32_t own_folders;
     std::uint32_t own_reserved;
-    std::uint64_t own_room;    // bytes that their files may take beyond what the image holds
-    std::uint64_t own_path_at; // guest: kOwnPathBytes for a path
+    std::uint64_t own_room;    // bytes that their files may take in addition to what the image holds
+    std::uint64_t own_path_at; // set by the guest: address of kOwnPathBytes for a path
     SelfState self;
 };
 static_assert(sizeof(Shared) <= 4096);
 
-// First bytes of the guest kernel image: how the host finds its entries.
+// First bytes of the guest kernel image: addresses of its entries and sections.
 struct KernelHeader {
     std::uint64_t magic; // kKernelMagic
     std::uint32_t version;
     std::uint32_t reserved;
-    std::uint64_t boot_entry;     // first instruction of a new machine (CPL 3)
-    std::uint64_t syscall_entry;  // RCX user RIP, R11 RFLAGS (PVM entry: LSTAR); first MOV [RIP+...], RCX to *entry_rip
-    std::uint64_t hardware_entry; // hardware: LSTAR, in the supervisor page
-    std::uint64_t preempt_entry;  // all registers the program's, RIP in *entry_rip
-    std::uint64_t fault_entry;    // the same, fault_* filled in
-    std::uint64_t wait_resume;    // where a waiting machine goes on, whatever its registers
-    std::uint64_t user_copy_begin, user_copy_end; // code that may touch bad user memory
-    std::uint64_t user_copy_fixup;                // where to go on after a fault there
+    std::uint64_t boot_entry; // first instruction of a new machine (CPL 3)
+    // LSTAR on PVM. RCX: user RIP, R11: RFLAGS. Its first instruction is MOV [RIP+...], RCX to *entry_rip.
+    std::uint64_t syscall_entry;
+    std::uint64_t hardware_entry;                 // LSTAR on hardware; in the supervisor page
+    std::uint64_t preempt_entry;                  // registers are the program's, its RIP is in *entry_rip
+    std::uint64_t fault_entry;                    // the same, with Shared::fault_* filled in
+    std::uint64_t wait_resume;                    // where a waiting machine resumes, whatever its registers
+    std::uint64_t user_copy_begin, user_copy_end; // code that may fault on user memory
+    std::uint64_t user_copy_fixup;                // where to resume after such a fault
     std::uint64_t exception_stubs;                // 32 stubs in the supervisor page
     std::uint64_t exception_stride;
     std::uint64_t text_begin, text_end; // code at CPL 3: a RIP in here is the guest kernel's
@@ -244,15 +246,15 @@ struct KernelHeader {
     std::uint64_t data_begin, data_end; // writable
     std::uint64_t entry_rip; // address of the slot for the program's RIP: written by both entries, and by the host for
                              // preemption and faults
-    std::uint64_t touch_entry; // touches RSI pages, RDI points to their addresses (bit 0: as a write), and waits
-    std::uint64_t stub_entry;  // as syscall_entry, but RFLAGS are the program's: where StubPage leads
-    std::uint64_t cpuid_entry; // CPUID, with the program's RIP behind it in RDX
+    std::uint64_t touch_entry; // touches RSI pages whose addresses are at RDI (bit 0: by a write), then waits
+    std::uint64_t stub_entry;  // like syscall_entry, but RFLAGS are the program's; stubs jump here
+    std::uint64_t cpuid_entry; // emulates CPUID. RDX: the program's RIP after it
 };
 inline constexpr std::uint64_t kKernelMagic = 0x314b'4d56'4b54'5647;
 
-// First bytes of a page of stubs (tinykvm/memory/code_stubs.hpp). The place of kStubBytes that they are in has no
-// stub. The last byte of a stub says how many bytes of the program it begins with; LEA and JMP follow, of 7 and 6
-// bytes.
+// Head of a page of stubs (tinykvm/memory/code_stubs.hpp), in the place of the first stub. A stub begins with
+// instructions of the program; its last byte (of kStubBytes) is their size in bytes. LEA (7 bytes) and JMP (6 bytes)
+// follow them.
 struct StubPage {
     std::uint64_t entry;       // KernelHeader::stub_entry
     std::uint64_t magic;       // kStubMagic

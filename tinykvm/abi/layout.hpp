@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kStackTop = 0x7fef'f000'0000;
 inline constexpr std::uint64_t kStackBytes = 8ull << 20;
 inline constexpr std::uint64_t kUserMax = 0x7ff0'0000'0000; // exclusive; the guest kernel is above
 
-// Guest kernel region: all of it within 2 GiB, so that its code reaches everything relative to RIP.
+// Guest kernel region. All but kFileArea lies within 2 GiB, so that its code reaches everything relative to RIP.
 inline constexpr std::uint64_t kKernelImage = 0x7ff0'0000'0000; // linked here (tinykvm/guest/kernel.ld)
 inline constexpr std::uint64_t kKernelImageBytes = 32ull << 20; // room, mostly unused
 // Pages of the CPU (supervisor only): GDT, TSS with its I/O bitmap, IDT, exception stack.

@@ -1,5 +1,5 @@
-// The ChaCha20 block function (RFC 8439, 2.3) for one block, or several at once, also with fewer rounds. Freestanding:
-// the guest kernel uses it too.
+// The ChaCha20 block function (RFC 8439, 2.3), for one block or several at once, also with fewer rounds. Freestanding,
+// because the guest kernel uses it, too.
 #pragma once
 #include <cstdint>
 
@@ -16,7 +16,7 @@ struct ChaCha20State {
     }
 };
 
-// Word is uint32_t, or a vector of them (GCC's vector extension) whose lanes are blocks.
+// Word is uint32_t, or a vector of uint32_t (GCC's vector extension) with one block per lane.
 template <class Word>
 [[gnu::always_inline]] constexpr inline void chacha_rounds(Word (&x)[16], int rounds) {
     // By reference: vectors wider than the target's registers have no calling convention.
@@ -42,7 +42,7 @@ template <class Word>
     }
 }
 
-// One block of 16 words; the counter moves on.
+// Computes one block of 16 words and increments the counter.
 inline void chacha20_block(ChaCha20State& state, std::uint32_t (&out)[16]) {
     for (int i = 0; i < 16; ++i)
         out[i] = state.word[i];

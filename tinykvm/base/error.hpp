@@ -1,4 +1,4 @@
-// The errors that cross library borders.
+// Errors that cross library boundaries.
 //
 // Three tiers: a guest's mistake is an errno or a stop reason (a value, never an exception);
 // a failure of the host throws HostError naming the operation and the object; a mistake of the
@@ -28,13 +28,13 @@ public:
     HostError(int error, const std::string& operation);
 };
 
-// Whether the host may have more of what it lacks at another time: memory, descriptors.
+// Whether the error is a shortage that may pass: of memory, descriptors, threads or disk space.
 bool is_shortage(int error);
 
 // Throws HostError with the current errno.
 [[noreturn]] void throw_errno(const std::string& operation);
 
-// The user asked for something that cannot be; what() is one line saying what, where and how to mend it.
+// The user asked for something impossible. what() is one line that says what is wrong, where, and how to fix it.
 class UserError : public std::runtime_error {
 public:
     UserError(ExitCode code, const std::string& message);

@@ -1,6 +1,5 @@
-// What of fmt is no template, compiled once instead of in every file that formats something (a third of the
-// time of a build). Debian has it as a shared library only, which every start of kvmserver would have to
-// load.
+// Compiles the non-template parts of fmt once instead of in every file that formats something, which takes a third of
+// the build time. Debian ships them as a shared library only, which every start of kvmserver would have to load.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

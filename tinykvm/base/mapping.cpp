@@ -27,7 +27,7 @@ Mapping Mapping::map_in_front(std::size_t front, int fd, std::size_t bytes, cons
     if (at != MAP_FAILED)
         ::munmap(at, front);
     ::munmap(behind, bytes - front);
-    Mapping whole = map(bytes, kProt, kPrivate | MAP_ANONYMOUS, -1, 0, what); // something is in the way
+    Mapping whole = map(bytes, kProt, kPrivate | MAP_ANONYMOUS, -1, 0, what); // another mapping was in the way
     if (::mmap(whole.data(), front, kProt, kPrivate | MAP_FIXED, fd, 0) == MAP_FAILED)
         throw_errno(std::string("mmap ") + what);
     return whole;

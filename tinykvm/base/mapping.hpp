@@ -11,10 +11,10 @@ public:
     Mapping() = default;
     // Throws HostError naming `what` when mmap fails.
     static Mapping map(std::size_t bytes, int prot, int flags, int fd, std::uint64_t offset, const char* what);
-    // A private mapping of a file's first `front` bytes with anonymous memory behind it, `bytes` in all. Nothing is
-    // mapped over: each unmapping calls the MMU notifier of every VM in the process.
+    // A private mapping of a file's first `front` bytes followed by anonymous memory, `bytes` in all. If possible,
+    // replaces no existing mapping, because each unmapping calls the MMU notifier of every VM in the process.
     static Mapping map_in_front(std::size_t front, int fd, std::size_t bytes, const char* what);
-    // Makes it longer, perhaps elsewhere; what is populated stays so. Throws HostError.
+    // Enlarges the mapping, which may move. Populated pages stay populated. Throws HostError.
     void grow(std::size_t bytes, const char* what);
     Mapping(Mapping&& other) noexcept;
     Mapping& operator=(Mapping&& other) noexcept;

@@ -1,4 +1,4 @@
-// Guest paths as text: no file system is asked here.
+// Guest paths as text, without access to any file system.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace tinykvm {
 
-// Linux's PATH_MAX counts the NUL.
+// Linux's PATH_MAX without the NUL.
 inline constexpr std::size_t kMaxPath = 4095;
 
 // A path cut into its components; "." and empty ones are dropped, ".." is kept.
@@ -24,10 +24,10 @@ PathText cut_path(std::string_view path);
 // "/a/b" of the parts; "/" when there are none.
 std::string join_parts(const std::vector<std::string>& parts);
 
-// `rel` seen from the folder `base`; an absolute `rel` stays as it is.
+// `rel` relative to the folder `base`; an absolute `rel` is returned as it is.
 std::string join_path(const std::string& base, const std::string& rel);
 
-// Both canonical: "/" or "/a/b" without a trailing slash.
+// For canonical paths: "/" or "/a/b" without a trailing slash.
 bool is_beneath(std::string_view path, std::string_view folder);         // a folder is beneath itself
 std::pair<std::string, std::string> split_last(const std::string& path); // parent and name; "/" has no name
 

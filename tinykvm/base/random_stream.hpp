@@ -1,5 +1,5 @@
-// Random bytes in quantity: ChaCha20 under a key from getrandom(2). A system call for each few bytes would be what an
-// invocation spends most of its preparation on.
+// Random bytes in quantity: ChaCha20 with a key from getrandom(2). A system call for every few bytes would be most of
+// the cost of preparing an invocation.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -10,11 +10,11 @@ namespace tinykvm {
 
 class RandomStream {
 public:
-    RandomStream();  // a key of its own; throws HostError
+    RandomStream();  // takes a fresh key; throws HostError
     ~RandomStream(); // wipes the key
     RandomStream(const RandomStream&) = delete;
     RandomStream& operator=(const RandomStream&) = delete;
-    // No byte is given out twice. Good for 2^70 bytes.
+    // Never uses a byte of the key stream twice, for up to 2^70 bytes.
     void fill(std::span<std::byte> out);
 
 private:

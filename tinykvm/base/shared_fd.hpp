@@ -1,4 +1,4 @@
-// A file descriptor that several hold, by itself or with the object that owns it. The last one closes it.
+// A shared file descriptor: holds the descriptor itself, or the object that owns it. The last holder closes it.
 #pragma once
 #include <memory>
 #include <utility>
@@ -11,7 +11,7 @@ class SharedFd {
 public:
     SharedFd() = default;
     SharedFd(UniqueFd fd) : fd_(fd.get()), owner_(fd ? std::make_shared<UniqueFd>(std::move(fd)) : nullptr) {}
-    // One that stays open as long as `owner` lives.
+    // A descriptor that stays open as long as `owner` lives.
     SharedFd(std::shared_ptr<const void> owner, int fd) : fd_(fd), owner_(std::move(owner)) {}
 
     int get() const { return fd_; }

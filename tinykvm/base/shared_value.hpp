@@ -1,6 +1,5 @@
-// A pointer to a value that threads read while one puts another in its place. Not std::atomic<std::shared_ptr>: in
-// libstdc++ 12 its load() lets go of the pointer without ordering what it has read, which ThreadSanitizer tells as a
-// data race.
+// A pointer to a value that some threads read while another replaces it. Not std::atomic<std::shared_ptr>: in libstdc++
+// 12, its load() releases the pointer without ordering what it has read, which ThreadSanitizer reports as a data race.
 #pragma once
 
 #include <memory>
@@ -21,7 +20,7 @@ public:
     }
     void store(std::shared_ptr<T> value) {
         const std::lock_guard lock(mutex_);
-        value_.swap(value); // the old one ends when nobody waits
+        value_.swap(value); // the old value is destroyed after the lock is released
     }
 
 private:

@@ -8,7 +8,7 @@ struct StreamPair {
     UniqueFd ours, theirs;
 };
 
-// Unix sockets that do not block and are closed by execve. Neither, with errno set, when no descriptor is left.
+// Unix sockets, non-blocking and close-on-exec. On failure both are empty and errno is set.
 StreamPair stream_pair();
 
 } // namespace tinykvm

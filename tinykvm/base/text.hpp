@@ -1,5 +1,5 @@
-// Bytes as text. What comes from files, guests or the network is shown to people only through printable() or brief(),
-// so that none of it drives a terminal.
+// Bytes as text. Bytes from files, guests or the network are shown to people only through printable() or brief(), so
+// that they cannot control a terminal.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace tinykvm {
 
 bool is_utf8(std::string_view text); // RFC 3629
 
-// Control characters and what is not UTF-8 become \xNN. After about `longest` bytes the rest becomes "...".
+// Replaces control characters and invalid UTF-8 by \xNN, and everything after about `longest` bytes by "...".
 std::string printable(std::string_view text, std::size_t longest = std::string_view::npos);
-// For a part of a line: cut after some 200 bytes.
+// printable() for a part of a line: cut after about 200 bytes.
 std::string brief(std::string_view text);
 
 std::string to_hex(std::span<const std::uint8_t> bytes);                  // lower case

@@ -1,4 +1,4 @@
-// Move-only owner of one file descriptor; closes it when it goes.
+// Move-only owner of one file descriptor.
 #pragma once
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Whole writes: over interruptions and short counts.
+// Complete writes: they retry after interruptions and short writes.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -6,8 +6,8 @@
 
 namespace tinykvm {
 
-// Writes all of `bytes` where the descriptor stands; a blocking one. Throws HostError naming `what`; some of
-// them may be written then.
+// Writes all of `bytes` at the current position of a blocking descriptor. Throws HostError naming `what`; some bytes
+// may be written then.
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what);
 
 } // namespace tinykvm

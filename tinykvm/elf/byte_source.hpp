@@ -1,7 +1,7 @@
 // Bytes of a file or of memory, always read by copying.
 //
-// Files are read with pread instead of being mapped: one that somebody truncates meanwhile is then a short
-// read, not a SIGBUS. Each value is fetched once and validated after that.
+// Files are read with pread instead of being mapped: if one is truncated meanwhile, that is a short read, not a SIGBUS.
+// Each value is fetched once and validated after that.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ public:
         return value;
     }
 
-    // The string at `offset`, whose NUL comes after at most `max` bytes and before `end`.
+    // The string at `offset`. nullopt unless its NUL comes after at most `max` bytes and before `end`.
     std::optional<std::string> load_string(std::uint64_t offset, std::uint64_t end, std::size_t max) const;
 
 protected:
@@ -58,7 +58,7 @@ private:
     std::span<const std::byte> bytes_;
 };
 
-// Does not own the descriptor. The size is that of the moment of construction.
+// Does not own the descriptor. The size is that at construction.
 class FileSource final : public ByteSource {
 public:
     // Throws HostError naming `what` when the file cannot be examined.

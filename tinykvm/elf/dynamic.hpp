@@ -1,4 +1,4 @@
-// The dynamic section of an ELF file: what its interpreter will look for.
+// The dynamic section of an ELF file: which libraries its interpreter will look for.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@ struct DynamicInfo {
     bool no_default_folders = false; // DF_1_NODEFLIB
 };
 
-// Empty values for a file without a dynamic section, nothing for one whose section is damaged.
+// Empty values for a file without a dynamic section; nullopt when the section is damaged.
 std::optional<DynamicInfo> read_dynamic(const ByteSource& source, const ElfFile& elf);
 
 } // namespace tinykvm

@@ -24,8 +24,7 @@ static_assert(kElfPhent == sizeof(Elf64_Phdr));
 constexpr std::uint64_t kMaxProgramHeaderBytes = 65536; // Linux: fs/binfmt_elf.c, load_elf_phdrs
 constexpr std::uint64_t kMaxAlignment = 1ull << 30;
 constexpr std::size_t kMaxInterpreter = 4095;
-// Where segments may end: below the stack for fixed addresses; for movable ones a size that surely finds
-// room.
+// Limits for the end of segments: below the stack for fixed addresses; for movable files a size that always finds room.
 constexpr std::uint64_t kFixedEnd = layout::kStackTop - layout::kStackBytes;
 constexpr std::uint64_t kMovableEnd = layout::kMmapTop - layout::kPieBase;
 static_assert(kFixedEnd < layout::kUserMax && kMovableEnd < layout::kUserMax);
@@ -55,7 +54,7 @@ private:
         throw UserError(ExitCode::failure, name_ + ": " + fmt::format(text, std::forward<A>(args)...));
     }
 
-    // The ELF64 header, once everything about it but the program headers is known to be right.
+    // Checks that this is an ELF file for 64-bit x86 Linux, with an error message for each common mistake.
     void check_identity() {
         if (source_.size() == 0)
             fail("is empty, not an ELF program");
@@ -129,7 +128,7 @@ private:
                 take_segment(p, index);
             break;
         case PT_INTERP:
-            // The interpreter's own interpreter, if it names one, is not used. Of several the first counts.
+            // An interpreter's own PT_INTERP is ignored. Of several, the first counts.
             if (use_ == ElfUse::program && file_.interpreter.empty())
                 take_interpreter(p);
             break;
@@ -247,7 +246,7 @@ ElfFile parse_elf(std::span<const std::byte> bytes, const std::string& name, Elf
 }
 
 UniqueFd open_program_file(const std::string& path) {
-    // O_NONBLOCK: a FIFO without a writer must not hold us up before we see that it is one.
+    // O_NONBLOCK: opening a FIFO without a writer must not block.
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     const std::string shown = printable(path, 4096);
     if (!fd) {

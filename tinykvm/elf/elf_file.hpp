@@ -1,7 +1,7 @@
 // Pure parsing of 64-bit x86 ELF programs, their interpreters and libraries. Nothing is mapped or run.
 //
-// What comes out has been checked against hostile input: it may be used without looking again. Anything
-// that Linux would not load, or that does not fit the guest's address space, is a UserError of one line.
+// The results are validated against hostile input and need no further checks. Anything that Linux would not load, or
+// that does not fit the guest's address space, is a UserError with a one-line message.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tinykvm {
 
 enum class ElfType { exec, dyn };
 
-// What the file is wanted for: libraries need no entry point, and only programs need an interpreter.
+// Purpose of the file. Libraries need no entry point, and only programs need an interpreter.
 enum class ElfUse { program, interpreter, library };
 
 // One PT_LOAD with memsz > 0. Guaranteed: filesz <= memsz; [offset, offset + filesz) is in the file; when
@@ -35,13 +35,13 @@ struct ElfSegment {
 struct ElfFile {
     ElfType type = ElfType::exec;
     std::uint64_t entry = 0; // 0 in a library; else within an executable segment
-    // At least one. Ascending, no byte in two of them; two may share a page, and then the later one's file
-    // contents and protection win for the whole page, as in Linux.
+    // At least one, ascending, without overlap. Two may share a page: then the file content and protection of the later
+    // one apply to the whole page, as in Linux.
     std::vector<ElfSegment> segments;
     std::uint64_t low = 0;       // first byte of the first segment
     std::uint64_t high = 0;      // one past the last byte of the last segment
     std::uint64_t alignment = 0; // of the load base: a power of two, at least a page
-    std::uint64_t phdr = 0;      // program headers in memory (AT_PHDR), 0 when no segment holds them
+    std::uint64_t phdr = 0;      // address of the program headers (AT_PHDR); 0 when no segment contains them
     std::uint16_t phnum = 0;     // AT_PHNUM; AT_PHENT is kElfPhent
     std::string interpreter;     // absolute path, empty for a static program
     bool executable_stack = false;
@@ -55,7 +55,7 @@ inline constexpr std::uint64_t kElfPhent = 56;
 ElfFile parse_elf(const ByteSource& source, const std::string& name, ElfUse use = ElfUse::program);
 ElfFile parse_elf(std::span<const std::byte> bytes, const std::string& name, ElfUse use = ElfUse::program);
 
-// True when the file begins like an ELF file, of whatever kind.
+// Whether the file begins with the ELF magic.
 bool is_elf(const ByteSource& source);
 
 // Opens a regular file for reading. UserError: not_found, not_permitted, or failure (a folder, a device...).

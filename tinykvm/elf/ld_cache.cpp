@@ -14,8 +14,8 @@
 namespace tinykvm {
 namespace {
 
-// glibc: sysdeps/generic/dl-cache.h. A file is either a new header, or an old one with its entries
-// followed, at a multiple of 8 bytes, by a new one. Old entries alone (glibc before 2.2) are not read.
+// glibc: sysdeps/generic/dl-cache.h. A file begins with a new header, or with an old header and its entries, followed
+// by a new header at a multiple of 8 bytes. Files with old entries only (glibc before 2.2) are not read.
 struct OldHeader {
     char magic[12]; // 11 characters and padding
     std::uint32_t count;

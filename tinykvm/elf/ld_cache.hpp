@@ -1,4 +1,4 @@
-// /etc/ld.so.cache of glibc: names of libraries and where they are.
+// /etc/ld.so.cache of glibc: names and paths of libraries.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -8,11 +8,11 @@
 
 namespace tinykvm {
 
-// Name -> absolute path, 64-bit x86 libraries only; a name may have several (variants for CPUs), best first.
+// Maps names to absolute paths, of 64-bit x86 libraries only. A name may have several (variants for CPUs), best first.
 class LdCache {
 public:
     LdCache() = default;
-    // A file that cannot be read, or is no cache, gives an empty one: the interpreter does the same.
+    // A file that cannot be read or is not a cache gives an empty cache, as in the interpreter.
     static LdCache from_file(const std::string& path);
     static LdCache parse(std::span<const std::byte> bytes);
 

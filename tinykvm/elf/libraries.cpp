@@ -22,16 +22,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bounds for hostile files; real programs stay far below (Chromium needs about 100 libraries).
+// Limits against hostile files. Real programs stay far below (Chromium needs about 100 libraries).
 constexpr std::size_t kMaxObjects = 1024;
 constexpr std::size_t kMaxFolders = 64;
 constexpr std::size_t kMaxMissing = 1024;
 constexpr std::size_t kMaxText = 4096;      // of one path
-constexpr std::size_t kMaxReadings = 16;    // of one path with tokens such as $LIB
-constexpr std::size_t kMaxExpansions = 512; // of tokens in one path
+constexpr std::size_t kMaxReadings = 16;    // results of one path with tokens such as $LIB
+constexpr std::size_t kMaxExpansions = 512; // steps to expand the tokens of one path
 constexpr std::size_t kMaxConfigBytes = 64 << 10;
 
-// Variants for CPUs that glibc (2.33 and newer) looks for in each folder, ahead of the folder itself.
+// Variants for CPUs that glibc (2.33 and newer) looks for in subfolders of each folder, before the folder itself.
 constexpr std::array<std::string_view, 4> kVariants = {"glibc-hwcaps/x86-64-v4/", "glibc-hwcaps/x86-64-v3/",
                                                        "glibc-hwcaps/x86-64-v2/", ""};
 
@@ -64,8 +64,8 @@ struct Object {
     std::size_t loader = 0; // index of the object that first needed it; the program's own is 0
 };
 
-// ld-linux' _dl_map_object (glibc elf/dl-load.c) and musl's load_library (ldso/dynlink.c), without the
-// mapping.
+// Follows _dl_map_object of ld-linux (glibc elf/dl-load.c) and load_library of musl (ldso/dynlink.c), without mapping
+// anything.
 class Finder {
 public:
     Finder(const std::string& program, const LibrarySearch& search) : program_(program), search_(search) {
@@ -114,12 +114,12 @@ private:
         } else {
             list_.found.push_back({path, canonical.string()});
             known_.insert(path);
-            // The interpreter is loaded already when a library needs it by its name.
+            // A library may need the interpreter by its name: it is loaded already.
             known_.insert(fs::path(path).filename().string());
             loaded_.insert(canonical.string());
         }
         if (musl_) {
-            // One file is interpreter and libc (ldso/dynlink.c, "reserved" names).
+            // In musl one file is both interpreter and libc (ldso/dynlink.c, "reserved" names).
             for (const char* name : {"libc.so", "libc.musl-x86_64.so.1", "libpthread.so", "librt.so", "libm.so",
                                      "libdl.so", "libutil.so", "libxnet.so"})
                 known_.insert(name);
@@ -137,7 +137,7 @@ private:
             library_path_.clear();
     }
 
-    // One that is not found is only a warning of the interpreter, so it is not missing.
+    // The interpreter only warns about a preload that it does not find, so it does not count as missing.
     void take_preloads() {
         for (const std::string& name : split(search_.preload, " :", false))
             take(name, 0);
@@ -148,7 +148,7 @@ private:
             take(name, 0);
     }
 
-    // $ORIGIN, $LIB and $PLATFORM, with or without braces: every reading that some interpreter may choose.
+    // Expands $ORIGIN, $LIB and $PLATFORM, with or without braces, to every value that some interpreter may choose.
     static std::vector<std::string> expand(const std::string& text, const std::string& origin) {
         if (text.size() <= kMaxText && text.find('$') == text.npos)
             return {text};
@@ -268,8 +268,7 @@ private:
         return found;
     }
 
-    // Adds the file to the list and to the objects to be walked. False when the interpreter would not take
-    // it.
+    // Adds the file to the list and to the objects to be walked. False when the interpreter would not accept it.
     bool load(const std::string& path, std::size_t for_object) {
         if (!exists(path))
             return false;
@@ -297,7 +296,7 @@ private:
             objects_.push_back({path, fs::path(path).parent_path().string(), std::move(*info), for_object});
             return add_path();
         } catch (const UserError&) {
-            return false; // of another machine, or not a library: the search goes on
+            return false; // for another CPU, or not a library: the search continues
         } catch (const HostError&) {
             return false;
         }
@@ -310,7 +309,7 @@ private:
     LdCache cache_;
     std::vector<std::string> defaults_, library_path_;
     std::vector<Object> objects_;  // the program first
-    std::set<std::string> known_;  // names that need no search any more: asked for, or a DT_SONAME
+    std::set<std::string> known_;  // names that need no more search: found before, or a DT_SONAME
     std::set<std::string> loaded_; // canonical paths
     std::set<std::string> listed_; // paths in list_.found
     std::map<std::string, bool> folder_exists_;

@@ -1,7 +1,7 @@
-// The files that the ELF interpreter of a program will read, found as it would find them.
+// Finds the files that the ELF interpreter of a program will read, with the interpreter's own search rules.
 //
-// Used to permit reading them without asking, and to say which library is missing before anything boots.
-// Only what the files themselves name (DT_NEEDED) is found, not what a program opens later with dlopen.
+// The result permits the program to read them, and shows missing libraries before the program boots. Only libraries
+// that the files name (DT_NEEDED) are found, not those that a program opens later with dlopen.
 #pragma once
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ struct Library {
 };
 
 struct MissingLibrary {
-    std::string name; // as the file that needs it says
+    std::string name; // as given in the file that needs it
     std::string needed_by;
 };
 
@@ -34,11 +34,11 @@ struct LibraryList {
     // The interpreter first, then libraries in the order of the search, variants for other CPUs included.
     std::vector<Library> found;
     std::vector<MissingLibrary> missing;
-    // Files that the interpreter reads to find libraries, as far as they exist.
+    // Existing files that the interpreter reads to find libraries.
     std::vector<std::string> configuration;
 };
 
-// A static program gives an empty list. Throws UserError when the program itself is no sound ELF program.
+// Returns an empty list for a static program. Throws UserError when the program itself is not a valid ELF program.
 LibraryList find_libraries(const std::string& program, const LibrarySearch& search = {});
 
 // Throws UserError (not_found) with one line when a library is missing:

@@ -42,7 +42,7 @@ std::optional<Shebang> read_shebang(const ByteSource& source, const std::string&
             throw UserError(ExitCode::failure, name + ": is a script whose interpreter's path is too long");
         return result;
     }
-    // As Linux does, an argument that is too long is cut.
+    // As in Linux, an argument that is too long is truncated.
     line.remove_prefix(name_end);
     line.remove_prefix(std::min(line.find_first_not_of(kBlank), line.size()));
     result.argument = line.substr(0, line.find_last_not_of(kBlank) + 1);

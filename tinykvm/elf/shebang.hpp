@@ -8,11 +8,11 @@
 namespace tinykvm {
 
 struct Shebang {
-    std::string interpreter; // as written; relative ones count from the working folder
-    std::string argument;    // everything after it, one argument; empty when there is none
+    std::string interpreter; // as written; may be relative to the working folder
+    std::string argument;    // the rest of the line as one argument; empty when there is none
 };
 
-// Nothing when the file does not begin with "#!". UserError when it does but names no interpreter.
+// nullopt when the file does not begin with "#!". Throws UserError when it does but names no usable interpreter.
 // The program to run is then: interpreter, argument if any, path of the script, the script's arguments.
 std::optional<Shebang> read_shebang(const ByteSource& source, const std::string& name);
 std::optional<Shebang> read_shebang(std::span<const std::byte> bytes, const std::string& name);

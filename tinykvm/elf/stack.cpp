@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kStackAlign = 16;
 
-// Places things downwards from the top of the stack, then the vectors of 64-bit words upwards from rsp.
+// Pushes data downwards from the top of the stack, then writes the vectors of 64-bit words upwards from rsp.
 class Builder {
 public:
     Builder(std::uint64_t top, std::uint64_t bytes) : bytes_(bytes), top_(top), at_(top) {}
@@ -33,7 +33,7 @@ public:
         return at_;
     }
     std::uint64_t push(const std::string& text) { return push(text.c_str(), text.size() + 1); }
-    // In memory the strings of a list follow each other in the order of the list.
+    // The strings lie in memory in the order of the list.
     std::vector<std::uint64_t> push(const std::vector<std::string>& texts) {
         std::vector<std::uint64_t> at(texts.size());
         for (std::size_t i = texts.size(); i-- > 0;)
@@ -61,7 +61,7 @@ private:
     std::uint64_t at_;
 };
 
-// Sums the strings and refuses those that a NUL would cut short.
+// Total size of the strings with their NULs. Throws UserError for a string that contains a NUL.
 std::uint64_t string_bytes(const std::vector<std::string>& texts, const char* what) {
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < texts.size(); ++i) {

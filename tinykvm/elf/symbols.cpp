@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxName = 1000;
 constexpr std::size_t kSymbolsAtOnce = 2048;
-constexpr std::uint64_t kMaxSymbols = 4 << 20; // Chromium has a tenth of that; a file may claim any number
+constexpr std::uint64_t kMaxSymbols = 4 << 20; // a hostile file may claim any number; Chromium has a tenth of this
 
 std::optional<std::vector<Elf64_Shdr>> read_sections(const ByteSource& source) {
     const auto header = source.load<Elf64_Ehdr>(0);
@@ -28,7 +28,7 @@ std::optional<std::vector<Elf64_Shdr>> read_sections(const ByteSource& source) {
     return sections;
 }
 
-// A function, or a label of assembly in the same section of code as the address.
+// Whether a symbol is a function, or an assembly label in the same code section as the address.
 bool names_code(const Elf64_Sym& s, const std::vector<Elf64_Shdr>& sections, std::uint64_t address) {
     if (s.st_shndx == SHN_UNDEF || s.st_shndx >= sections.size() || s.st_value == 0 || s.st_value > address)
         return false;
@@ -40,7 +40,7 @@ bool names_code(const Elf64_Sym& s, const std::vector<Elf64_Shdr>& sections, std
            address - in.sh_addr < in.sh_size;
 }
 
-// Which of two symbols at or below an address says more: the nearer, then the sized, then the global one.
+// Orders symbols at or below an address: the nearer one is better, then the one with a size, then the global one.
 auto rank(const Elf64_Sym& s) { return std::tuple(s.st_value, s.st_size != 0, ELF64_ST_BIND(s.st_info) == STB_GLOBAL); }
 
 std::optional<Symbol> search(const ByteSource& source, const std::vector<Elf64_Shdr>& sections, const Elf64_Shdr& table,
@@ -65,7 +65,7 @@ std::optional<Symbol> search(const ByteSource& source, const std::vector<Elf64_S
                 nearest = s;
         }
     }
-    // A label of assembly has no size: it reaches to the next symbol.
+    // An assembly label has no size: it extends to the next symbol.
     if (nearest && nearest->st_size == 0)
         holds = nearest;
     if (!holds || names.sh_offset > source.size())
@@ -86,7 +86,7 @@ std::optional<Symbol> nearest_symbol(const ByteSource& source, std::uint64_t add
     if (!sections)
         return std::nullopt;
     for (const std::uint32_t wanted : {SHT_SYMTAB, SHT_DYNSYM}) {
-        // A sound file has one of each at most; no more are read.
+        // A valid file has at most one of each, so only the first is read.
         const auto table =
             std::find_if(sections->begin(), sections->end(), [&](const Elf64_Shdr& s) { return s.sh_type == wanted; });
         if (table == sections->end() || table->sh_link >= sections->size())

@@ -1,4 +1,4 @@
-// The symbol at an address, for reports of crashes.
+// The symbol at an address, for crash reports.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,9 +14,9 @@ struct Symbol {
     std::uint64_t offset = 0;
 };
 
-// The function that holds `address` (relative to the load base; absolute for ET_EXEC), from .symtab or,
-// when that has been stripped, .dynsym. Nothing when there is none or the file is not sound: never throws
-// for what a file contains or for one that cannot be read. Of very long tables the beginning is looked at.
+// The function that contains `address` (relative to the load base; absolute for ET_EXEC), from .symtab or, if that was
+// stripped, .dynsym. nullopt when there is none or the file is invalid. Never throws because of a file's content or a
+// file that cannot be read. Very long tables are searched in part only.
 std::optional<Symbol> nearest_symbol(const ByteSource& source, std::uint64_t address);
 std::optional<Symbol> nearest_symbol(std::span<const std::byte> bytes, std::uint64_t address);
 std::optional<Symbol> nearest_symbol(int file, std::uint64_t address);

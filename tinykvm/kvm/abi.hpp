@@ -1,7 +1,7 @@
 // The only include of <linux/kvm.h>.
 //
-// In Debian 12's header __DECLARE_FLEX_ARRAY makes structs with a flexible array four bytes too large in C++, and
-// with them the ioctl numbers derived from their sizes; those numbers are given here by their true sizes.
+// In C++, __DECLARE_FLEX_ARRAY of Debian 12's header makes structs with a flexible array four bytes too large. ioctl
+// numbers derived from their sizes are then wrong. The ones here use the true sizes.
 #pragma once
 #include <linux/kvm.h>
 #include <sys/ioctl.h>

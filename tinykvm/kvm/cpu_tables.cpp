@@ -7,12 +7,12 @@
 namespace tinykvm::kvm {
 namespace {
 
-// Offsets in the first page; the TSS starts its own so that its limit covers the bitmap in the second page.
+// Offsets in the pages. The I/O bitmap directly follows the TSS, because the TSS limit must cover it.
 constexpr std::uint64_t kGdtAt = 0;     // 10 entries
 constexpr std::uint64_t kIdtAt = 0x100; // 32 entries of 16 bytes
 constexpr std::uint64_t kTssAt = 0x800; // 104 bytes, then the bitmap
 constexpr std::uint64_t kTssHead = 104;
-constexpr std::uint64_t kBitmapBytes = 0x5b0 / 8 + 1; // up to the last of our ports
+constexpr std::uint64_t kBitmapBytes = 0x5b0 / 8 + 1; // covers all our ports
 constexpr std::uint64_t kStackAt = 2 * kPageSize;
 
 constexpr std::uint32_t kTssLimit = kTssHead + kBitmapBytes; // plus the closing 0xff byte, minus one
@@ -65,14 +65,14 @@ void build_cpu_tables(const CpuTablesPlan& plan, std::span<std::byte> out) {
         if (port == 0)
             continue;
         must_hold(port / 8u + 1 < kBitmapBytes);
-        // OUT of 32 bits asks for four ports' bits.
+        // A 32-bit OUT checks the bits of four ports.
         for (unsigned p = port; p < port + 4u; ++p)
             out[kTssAt + kTssHead + p / 8] &= ~std::byte{static_cast<unsigned char>(1u << (p % 8))};
     }
     if (plan.stubs != 0) {
         for (unsigned vector = 0; vector < 32; ++vector) {
             const std::uint64_t entry = plan.stubs + vector * plan.stride;
-            // Interrupt gate; INT3 and INTO may come from CPL 3.
+            // Interrupt gates; INT3 and INTO are allowed at CPL 3.
             const std::uint64_t dpl = vector == 3 || vector == 4 ? 3 : 0;
             put(out, kIdtAt + vector * 16,
                 (entry & 0xffff) | (std::uint64_t{kKernelCode} << 16) |
@@ -89,7 +89,7 @@ kvm_sregs user_special_registers(GuestVirt tables, GuestPhys page_table_root, bo
     kvm_sregs s{};
     s.cs = segment(kUserCode, true, 3);
     s.ss = segment(kUserData, false, 3);
-    // Null selectors, as Linux programs see them in 64-bit mode.
+    // Null selectors, as in Linux programs in 64-bit mode.
     s.ds.unusable = s.es.unusable = s.fs.unusable = s.gs.unusable = 1;
     s.gdt.base = tables.value + kGdtAt;
     s.gdt.limit = 10 * 8 - 1;

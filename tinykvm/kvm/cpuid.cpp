@@ -12,8 +12,8 @@
 namespace tinykvm::kvm {
 namespace {
 
-// XCR0 components we save and restore: x87 0, SSE 1, AVX 2, AVX-512 5..7. Not AMX (8 KiB a thread, and Linux asks
-// for permission first), not PKRU (CR4.PKE stays off).
+// XCR0 components that we save and restore: x87 0, SSE 1, AVX 2, AVX-512 5..7. Not AMX (8 KiB per thread, and Linux
+// requires a permission first), and not PKRU (CR4.PKE stays off).
 constexpr std::uint64_t kXcr0Wanted = 0xe7;
 
 std::uint64_t read_xcr0() {
@@ -91,7 +91,8 @@ constexpr std::uint32_t kV2Leaf1C = bit(0) | bit(9) | bit(13) | bit(19) | bit(20
 constexpr std::uint32_t kV3Leaf1C = kV2Leaf1C | bit(12) | bit(22) | bit(26) | bit(27) | bit(28) | bit(29);
 constexpr std::uint32_t kV3Leaf7B = bit(3) | bit(5) | bit(8);
 constexpr std::uint32_t kV4Leaf7B = kV3Leaf7B | bit(16) | bit(17) | bit(28) | bit(30) | bit(31);
-// What a narrowed CPU keeps beside its level: FSGSBASE, ERMS, hypervisor, AES and PCLMUL are left out of it on purpose.
+// Features of leaf 7 EBX that a narrowed CPU keeps in addition to its level: FSGSBASE and ERMS. AES and PCLMUL are left
+// out on purpose. (The hypervisor bit, in leaf 1, is kept as well.)
 constexpr std::uint32_t kAlways7B = bit(0) | bit(9);
 
 void narrow(Level level, Regs& leaf1, Regs& leaf7, std::uint64_t& xcr0) {
@@ -158,7 +159,7 @@ GuestCpu guest_cpu(const std::string& baseline, bool xsave) {
     for (std::uint32_t i = 0; i < 8 && leaf0.a >= 4; ++i) { // caches
         Regs r = host(4, i);
         if ((r.a & 0x1f) != 0)
-            r.a &= 0x3fff; // shared by one, one core
+            r.a &= 0x3fff; // one core, and the cache is not shared
         out.add(4, r, i);
         if ((r.a & 0x1f) == 0)
             break;
@@ -166,7 +167,7 @@ GuestCpu guest_cpu(const std::string& baseline, bool xsave) {
     out.add(7, leaf7, 0);
     if (leaf7.a >= 1) {
         Regs r = host(7, 1);
-        // AVX-VNNI, AVX512-BF16, AVX-IFMA as far as the vector state goes; nothing else of this leaf.
+        // Keep only AVX-VNNI, AVX512-BF16 and AVX-IFMA, if the vector state allows them.
         std::uint32_t keep = 0;
         if (level == Level::native && (cpu.xcr0 & 0x4))
             keep |= bit(4) | bit(23);
@@ -175,7 +176,7 @@ GuestCpu guest_cpu(const std::string& baseline, bool xsave) {
         out.add(7, {r.a & keep, 0, 0, 0}, 1);
     }
 
-    // XSAVE (Intel SDM vol. 1, 13.2): standard-format size by the enabled components.
+    // XSAVE (Intel SDM vol. 1, 13.2): standard-format size of the enabled components.
     cpu.xsave_bytes = xsave ? 576 : kFxsaveBytes;
     for (std::uint32_t i = 2; i < 8; ++i) {
         if (!(cpu.xcr0 & bit(i)))
@@ -230,7 +231,7 @@ unsigned physical_bits(const GuestCpu& cpu) {
     for (std::uint32_t i = 0; i < cpu.table.nent; ++i)
         if (cpu.table.entries[i].function == 0x8000'0008)
             return cpu.table.entries[i].eax & 0xff;
-    return 36; // of CPUs that do not say
+    return 36; // for CPUs without this leaf
 }
 
 } // namespace tinykvm::kvm

@@ -1,7 +1,7 @@
 // The CPUID that a guest sees: the host CPU's own, limited to what XCR0 enables and to what works inside a machine.
 //
-// KVM_GET_SUPPORTED_CPUID alone would do on hardware, but PVM hides SSE3 and all later vector extensions there
-// although they execute (docs/HOSTS.md).
+// KVM_GET_SUPPORTED_CPUID would suffice on hardware. On PVM it hides SSE3 and all later vector extensions, although
+// they work (docs/HOSTS.md).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,12 +22,12 @@ inline constexpr std::uint32_t kFxsaveBytes = 512;
 // Whether this host's kernel uses XSAVE (CPUID.1:ECX.OSXSAVE).
 bool host_has_xsave();
 
-// `baseline` is "", "native", "x86-64-v2", "x86-64-v3" or "x86-64-v4": narrows the features of the host. Without
-// `xsave` (HostKind::xsave) the CPU has none, nor AVX; xcr0 is 0.
-// Throws UserError(usage) for another word or when the host lacks the baseline.
+// `baseline` narrows the features of the host: "", "native", "x86-64-v2", "x86-64-v3" or "x86-64-v4". Without `xsave`
+// (HostKind::xsave) the CPU has neither XSAVE nor AVX, and xcr0 is 0.
+// Throws UserError(usage) for any other baseline, or when the host lacks it.
 GuestCpu guest_cpu(const std::string& baseline, bool xsave);
 
-// How wide its physical addresses are (CPUID 8000_0008h).
+// Width of its physical addresses in bits (CPUID 8000_0008h).
 unsigned physical_bits(const GuestCpu& cpu);
 
 } // namespace tinykvm::kvm

@@ -11,7 +11,7 @@
 namespace tinykvm::kvm {
 namespace {
 
-// For what every machine begins with, which works on a host with KVM or never.
+// Reports the failure of a call that every machine needs. Apart from shortages, it works on a host with KVM or never.
 [[noreturn]] void throw_refused(const char* call) {
     const int error = errno;
     if (is_shortage(error))
@@ -72,7 +72,7 @@ Vm Kvm::create_vm() const {
         UniqueFd fd(::ioctl(fd_.get(), KVM_CREATE_VM, 0));
         if (fd)
             return Vm(std::move(fd));
-        if (errno != EINTR) // a signal while the kernel registered its MMU notifier
+        if (errno != EINTR) // a signal arrived while the kernel registered its MMU notifier
             throw_refused("KVM_CREATE_VM");
     }
 }

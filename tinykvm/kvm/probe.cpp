@@ -15,8 +15,8 @@
 #include "tinykvm/kvm/cpuid.hpp"
 #include "tinykvm/kvm/vcpu.hpp"
 
-// The probe's program: SYSCALL; report CS; then write to the data page, report, and once more.
-// It is copied to guest address kCode and uses no absolute address of its own.
+// The probe's program: executes SYSCALL, reports CS, then writes to the data page and reports, again and again. It is
+// copied to guest address kCode and is position-independent.
 asm(R"(
 .pushsection .rodata
 .globl tinykvm_probe_code, tinykvm_probe_target, tinykvm_probe_end
@@ -37,7 +37,7 @@ extern "C" const std::byte tinykvm_probe_code[], tinykvm_probe_target[], tinykvm
 namespace tinykvm::kvm {
 namespace {
 
-// Guest-physical and virtual addresses of the tiny machine coincide.
+// In the tiny machine, guest-physical and virtual addresses are equal.
 constexpr std::uint64_t kTables = 0x1000; // three pages
 constexpr std::uint64_t kCode = 0x4000;
 constexpr std::uint64_t kData = 0x5000;
@@ -61,7 +61,7 @@ public:
         entry(kPd) = kPt | kPresent | kWrite | kUser | kAccessed;
         for (std::uint64_t page = kTables; page < kCode; page += kPageSize)
             entry(kPt + page / kPageSize * 8) = page | kPresent | kWrite | kAccessed | kDirty;
-        // The code stays supervisor-readable and user-executable: both entries must be able to fetch it.
+        // The code is a user page without SMEP, so CPL 3 and CPL 0 can both execute it.
         entry(kPt + kCode / kPageSize * 8) = kCode | kPresent | kUser | kAccessed;
         entry(kPt + kData / kPageSize * 8) = kData | kPresent | kWrite | kUser;
         vm_.set_slot(0, GuestPhys(0), kBytes, memory_.data());
@@ -96,7 +96,7 @@ public:
     }
 
     Vcpu& vcpu() { return vcpu_; }
-    bool has_xcr0() const { return has_xcr0_; } // it is as was asked, or not asked for
+    bool has_xcr0() const { return has_xcr0_; } // XCR0 was set, or need not be
     std::uint64_t& entry(std::uint64_t at) { return *reinterpret_cast<std::uint64_t*>(memory_.data() + at); }
 
 private:
@@ -106,7 +106,7 @@ private:
     bool has_xcr0_ = false;
 };
 
-// With XSAVE when the host has it. Its CPU may and its KVM not: then the machine is made without.
+// Makes the machine with XSAVE if the host has it. If the CPU has it but KVM refuses it, makes the machine without.
 bool make_machine(std::optional<TinyMachine>& machine, const Kvm& kvm) {
     if (host_has_xsave()) {
         try {
@@ -130,7 +130,7 @@ HostKind probe(std::optional<TinyMachine>& made, const Kvm& kvm) {
     if (!kind.pvm_entry && !machine.has_xcr0())
         throw UserError(ExitCode::no_kvm,
                         "/dev/kvm: this host's KVM refuses KVM_SET_XCRS, which machines need; see docs/HOSTS.md");
-    // PVM runs the guest with the host's own XCR0: its programs could keep AVX registers that nobody puts back.
+    // PVM runs the guest with the host's XCR0: programs could use AVX registers that nobody saves and restores.
     if (kind.pvm_entry && !kind.xsave && host_has_xsave())
         throw UserError(ExitCode::no_kvm,
                         "/dev/kvm: this host has XSAVE but its KVM refuses it to machines (KVM_SET_SREGS with "
@@ -139,7 +139,7 @@ HostKind probe(std::optional<TinyMachine>& made, const Kvm& kvm) {
     machine.run_to_out();
     const bool set_first = (data_entry & kDirty) != 0;
     data_entry &= ~kDirty;
-    // A changed CR3 value (its ignored PWT bit) makes KVM flush the guest's TLB.
+    // A changed CR3 (its ignored PWT bit) makes KVM flush the guest's TLB.
     machine.vcpu().special().cr3 ^= 8;
     machine.vcpu().special_changed();
     machine.run_to_out();
@@ -154,7 +154,7 @@ const HostKind& host_kind(const Kvm& kvm) {
     // unwind.
     static std::mutex mutex;
     static std::optional<HostKind> kind;
-    std::optional<TinyMachine> machine; // takes a millisecond to go, which other threads need not wait for
+    std::optional<TinyMachine> machine; // destroyed after the lock is released, because that takes a millisecond
     const std::lock_guard lock(mutex);
     if (kind)
         return *kind;

@@ -86,8 +86,8 @@ std::uint32_t Vcpu::tsc_khz() const {
     return static_cast<std::uint32_t>(khz);
 }
 
-// KVM ends an instruction first thing in KVM_RUN, after it has taken over the registers, and then looks at
-// immediate_exit (Linux Documentation/virt/kvm/api.rst, "The kvm_run structure").
+// KVM_RUN first takes over the registers, then completes the pending instruction, and then checks immediate_exit (Linux
+// Documentation/virt/kvm/api.rst, "The kvm_run structure").
 bool Vcpu::settle() {
     request_exit();
     const ExitKind kind = run();

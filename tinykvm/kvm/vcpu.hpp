@@ -1,6 +1,6 @@
-// One vCPU: its kvm_run mapping, set-up ioctls and the run call. Registers travel through
-// KVM_CAP_SYNC_REGS, because any other register ioctl costs as much as a fifth of an exit on PVM.
-// Used by one thread at a time; only kick() may come from another one.
+// One vCPU: its kvm_run mapping, set-up ioctls and the run call. Registers are exchanged by KVM_CAP_SYNC_REGS, because
+// any other register ioctl costs as much as a fifth of an exit on PVM.
+// For one thread at a time. Only request_exit() may also be called from a signal handler of that thread.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,10 +12,10 @@
 namespace tinykvm::kvm {
 
 enum class ExitKind {
-    io,          // OUT to a port; see io_port()
+    io,          // OUT to or IN from a port; see io_port()
     interrupted, // a signal or immediate_exit
     shutdown,    // triple fault
-    no_page,     // the host has no page where a slot says there is memory: a file that is shorter now
+    no_page,     // the host has no page for memory of a slot: a mapped file has become shorter
     other,       // see reason()
 };
 
@@ -24,21 +24,22 @@ struct Msr {
     std::uint64_t value;
 };
 
+// Failed ioctls throw HostError.
 class Vcpu {
 public:
     explicit Vcpu(const Kvm& kvm, const Vm& vm, unsigned id = 0);
 
     void set_cpuid(const CpuidTable& table);
-    // False when the host does not let XCR0 be set (PVM: the guest runs with the host's own).
+    // False when the host refuses to set XCR0 (PVM: the guest runs with the host's).
     bool set_xcr0(std::uint64_t value);
     void set_msrs(std::span<const Msr> msrs);
     void set_special(const kvm_sregs& sregs);
     kvm_sregs get_special() const;
-    // Forgets exceptions and interrupts that KVM was about to deliver.
+    // Cancels exceptions and interrupts that KVM is about to deliver.
     void clear_events();
-    // Whether one is: then RIP must stay what it is.
+    // Whether KVM is about to deliver an exception or interrupt. If so, RIP must not be changed.
     bool event_in_flight() const;
-    // Makes the guest's TSC the host's; false when the host cannot (then it already is, as on PVM, or never will be).
+    // Makes the guest's TSC equal the host's. False when the host cannot: it is already equal (PVM), or never will be.
     bool set_tsc_offset_zero();
 
     std::uint32_t tsc_khz() const;
@@ -50,18 +51,19 @@ public:
     void special_changed() { run_->kvm_dirty_regs |= KVM_SYNC_X86_SREGS; }
 
     ExitKind run();
-    // Ends what KVM still has to do of the instruction that run() came out by (IN waits for its value), with the
-    // registers as they are set now, and forgets exceptions and interrupts under way: no instruction of the guest is
-    // run. False when it cannot be ended so; then the vCPU must not be used again.
+    // Completes the instruction that made run() return (IN waits for its value), with the registers as they are set
+    // now, and cancels pending exceptions and interrupts. Runs no instruction of the guest. False when the instruction
+    // cannot be completed: the vCPU must not be used again.
     bool settle();
-    // One OUT of 32 bits, no string instruction.
+    // Whether the exit is one OUT of 32 bits that is not a string instruction.
     bool io_is_plain_out() const { return io_is_out() && run_->io.size == 4 && run_->io.count == 1; }
     std::uint16_t io_port() const { return run_->io.port; }
     bool io_is_out() const { return run_->io.direction == KVM_EXIT_IO_OUT; }
     std::uint32_t reason() const { return run_->exit_reason; }
     std::uint64_t internal_error() const { return run_->internal.suberror; }
 
-    // Makes the present or the next run() return `interrupted` once. Async-signal-safe.
+    // Makes run() return `interrupted` until clear_exit_request(). For a signal handler: the signal itself ends a run()
+    // in progress, and this flag one that is about to enter the guest. Async-signal-safe.
     void request_exit() { run_->immediate_exit = 1; }
     void clear_exit_request() { run_->immediate_exit = 0; }
 

@@ -1,5 +1,5 @@
-// VMs with their vCPU made ahead of time: creating one costs the kernel a millisecond that a start need not
-// wait for.
+// A pool of VMs with a vCPU, created in advance: creating one takes the kernel a millisecond that the start of a
+// machine need not wait for.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -15,7 +15,7 @@ namespace tinykvm::kvm {
 struct PreparedVm {
     Vm vm;
     Vcpu vcpu;
-    std::optional<Vcpu> second; // for work aside while the machine gets ready, if a CPU is to spare
+    std::optional<Vcpu> second; // prefaults pages while the machine starts
     explicit PreparedVm(const Kvm& kvm);
     void set_cpuid(const GuestCpu& cpu);
 };
@@ -23,12 +23,12 @@ struct PreparedVm {
 // Thread-safe.
 class VmPool {
 public:
-    // Makes VMs until `count` are ready.
+    // Creates VMs until `count` are ready.
     void fill(const Kvm& kvm, unsigned count);
-    // Gives those that are ready a second vCPU.
+    // Gives all ready VMs a second vCPU.
     void add_second(const Kvm& kvm);
-    bool has_second() const; // whether the next one has
-    // A ready one, or a new one.
+    bool has_second() const; // whether the VM that take() would return has one
+    // A ready VM, or a new one if the pool is empty.
     std::unique_ptr<PreparedVm> take(const Kvm& kvm);
 
 private:

@@ -23,18 +23,18 @@ std::uint64_t scaled(std::uint64_t ticks, std::uint64_t mult) {
     return static_cast<std::uint64_t>((static_cast<unsigned __int128>(ticks) * mult) >> 32);
 }
 
-// A time that a snapshot's file tells: differences of two must be told apart from their sign.
+// Limits a time from a snapshot file, so that differences of two times fit a signed 64-bit value.
 std::uint64_t sound(std::uint64_t ns) { return std::min(ns, std::uint64_t{1} << 62); }
 
 std::uint64_t plus(std::uint64_t ns, std::int64_t offset) { return ns + static_cast<std::uint64_t>(offset); }
 
 std::int64_t difference(std::uint64_t guest, std::uint64_t host) { return static_cast<std::int64_t>(guest - host); }
 
-// The host's clocks, each with the TSC in the middle of its reading.
+// The host's clocks, each with the TSC at the middle of its reading.
 struct Reading {
     std::uint64_t mono, real, boot;
     std::uint64_t mono_tsc, real_tsc, boot_tsc;
-    std::uint64_t took; // ticks
+    std::uint64_t took; // duration in TSC ticks
 };
 
 Reading read_once() {
@@ -53,7 +53,8 @@ Reading read_once() {
     return r;
 }
 
-// An interrupt in between would put the clocks off by what it takes: microseconds, in a virtual machine some ten.
+// Repeats a reading that took more than 1 us, and keeps the fastest. An interrupt during a reading makes the clocks
+// wrong by its duration: microseconds, about ten of them in a virtual machine.
 Reading read_clocks(std::uint64_t ticks_a_us) {
     constexpr int kTries = 5;
     Reading best = read_once();
@@ -75,10 +76,10 @@ GuestClock::GuestClock(std::uint32_t tsc_khz)
       nominal_mult_(static_cast<std::uint64_t>((static_cast<unsigned __int128>(1'000'000) << 32) / tsc_khz)),
       mult_(nominal_mult_) {}
 
-// The rate that KVM names is in whole kHz and knows nothing of how the host's time is steered.
+// Measures the TSC rate. KVM reports it in whole kHz and without the adjustments of the host's clock (NTP).
 void GuestClock::follow_rate(std::uint64_t tsc, std::uint64_t mono) {
     constexpr std::uint64_t kLongEnoughNs = 1'000'000'000, kTooLongNs = 600'000'000'000,
-                            kOff = 2000; // of the rate, at most one part in
+                            kOff = 2000; // accepted deviation from the nominal rate: one part in 2000
     if (rate_tsc_ == 0 || tsc <= rate_tsc_ || mono < rate_mono_ || mono - rate_mono_ > kTooLongNs) {
         rate_tsc_ = tsc;
         rate_mono_ = mono;
@@ -86,7 +87,7 @@ void GuestClock::follow_rate(std::uint64_t tsc, std::uint64_t mono) {
         const auto seen =
             static_cast<std::uint64_t>((static_cast<unsigned __int128>(mono - rate_mono_) << 32) / (tsc - rate_tsc_));
         if (seen > nominal_mult_ - nominal_mult_ / kOff && seen < nominal_mult_ + nominal_mult_ / kOff)
-            mult_ = seen; // else the TSC or the clock was set
+            mult_ = seen; // otherwise the TSC or the clock was set
         rate_tsc_ = tsc;
         rate_mono_ = mono;
     }
@@ -98,8 +99,8 @@ void GuestClock::refresh(abi::TimePage& page) {
     std::uint64_t mono = plus(now.mono, offset_ns_), mult = mult_;
     ahead_ns_ = 0;
     if (last_tsc_ != 0 && now.mono_tsc >= last_tsc_) {
-        // What a guest that reads its clock at this very moment would compute from the page as it is. Where that is
-        // ahead, the clock goes on from there, slower by so much a second until the next time.
+        // `promised` is the time that a guest would compute from the old page right now. If it is ahead of the host,
+        // the clock continues from there and runs slower by the difference per second, up to kMaxAheadNs.
         constexpr std::uint64_t kMaxAheadNs = 1'000'000;
         const std::uint64_t promised = last_mono_ + scaled(now.mono_tsc - last_tsc_, last_mult_);
         if (promised > mono) {
@@ -135,7 +136,7 @@ void GuestClock::resume(const ClockTimes& then, std::uint64_t slept_ns) {
     const std::uint64_t passed = then.real != 0 && real > then.real ? real - then.real : 0;
     offset_ns_ = difference(mono, host_mono_ns());
     boot_offset_ns_ = difference(boot + passed + sound(slept_ns), host_boot_ns());
-    last_tsc_ = 0; // what the page said before was of another invocation
+    last_tsc_ = 0; // the page's content is of another invocation
 }
 
 void GuestClock::continue_from(const ClockTimes& then) {

@@ -1,4 +1,4 @@
-// Whether a machine that was reset is what its image says (--check-reset).
+// Compares a machine with its image after a reset (--check-reset).
 #include <atomic>
 #include <cstring>
 
@@ -10,10 +10,11 @@
 namespace tinykvm {
 namespace {
 
-// Page tables count as equal when they differ in accessed and dirty bits only, which the CPU sets as it walks them, or
-// in a page of the image that has been loaded since: another clone made it present in the image, this one has a copy of
-// the table; or where a link is back in the place of a large page (PageTables::use_table). Other clones make entries of
-// the image present meanwhile.
+// Whether a page table equals the image's. These differences do not count:
+// - accessed and dirty bits, which the CPU sets as it walks the tables;
+// - an entry that is present in the image and lazy in this clone's own copy of the table: another clone has loaded it;
+// - a link in the place of a large page (PageTables::use_table).
+// The image's entries are read atomically, because other clones may make them present at the same time.
 bool same_table(const GuestRam& ram, const std::byte* own, std::byte* image) {
     constexpr std::uint64_t kMarks = pte::kAccessed | pte::kDirty, kLoaded = pte::kPresent | pte::kLazy;
     for (std::size_t at = 0; at < kPageSize; at += 8) {

@@ -8,7 +8,7 @@
 namespace tinykvm {
 namespace {
 
-// Guest memory may change under a plain read by the compiler's will: each field is fetched exactly once.
+// Fetches a field of guest memory exactly once. The compiler may repeat a plain read, with another result.
 template <class T>
 T once(const T& value) {
     return *static_cast<const volatile T*>(&value);
@@ -66,7 +66,7 @@ bool Connections::view(std::uint32_t slot, ConnView& out) const {
 }
 
 bool Connections::rx_ranges(std::uint32_t slot, const ConnView& v, std::vector<iovec>& out) const {
-    // Gathered as if to read: only what really arrives is a write, see received().
+    // Gathered for reading, because received() records the write, for the bytes that really arrive.
     return space_->gather(rx_buffer(slot) + v.rx_len, v.rx_room(), Access::read, out);
 }
 

@@ -12,7 +12,7 @@
 
 namespace tinykvm {
 
-// A snapshot of one slot as the guest left it, validated: offsets are within the buffers.
+// A validated copy of one slot as the guest left it: offsets are within the buffers.
 struct ConnView {
     std::uint32_t state = abi::kConnFree;
     std::uint32_t rx_off = 0, rx_len = 0, tx_off = 0, tx_len = 0;
@@ -21,24 +21,27 @@ struct ConnView {
     std::uint32_t tx_pending() const { return tx_len - tx_off; }
 };
 
+// The connection table of one machine. Does not own the table. For the machine's thread only.
 class Connections {
 public:
     Connections(AddressSpace& space, abi::Shared* shared, abi::Conn* table);
 
-    // A new connection in a free slot, to be accepted by the guest; nullopt when all are in use.
+    // Puts a new connection into a free slot, for the guest to accept. nullopt when all slots are in use.
     std::optional<std::uint32_t> offer(std::uint32_t listener, std::span<const std::uint8_t> peer,
                                        std::span<const std::uint8_t> local);
-    // False when the guest has put nonsense into the slot: it broke the contract.
+    // Reads a slot. False when the guest broke the contract and the slot's values are invalid.
     bool view(std::uint32_t slot, ConnView& out) const;
-    // Host ranges of the free part of rx (for one readv) and of the unsent part of tx.
+    // Appends the host ranges of the rx buffer's free part (for one readv) or of the tx buffer's unsent part. False
+    // when the guest's memory is not accessible.
     bool rx_ranges(std::uint32_t slot, const ConnView& view, std::vector<iovec>& out) const;
     bool tx_ranges(std::uint32_t slot, const ConnView& view, std::vector<iovec>& out) const;
+    // Account for bytes that were read into rx_ranges() or sent from tx_ranges().
     void received(std::uint32_t slot, const ConnView& view, std::uint32_t bytes);
     void sent(std::uint32_t slot, const ConnView& view, std::uint32_t bytes);
     void set_eof(std::uint32_t slot) { table_[slot].rx_eof = 1; }
     void set_error(std::uint32_t slot, int error) { table_[slot].error = static_cast<std::uint8_t>(error); }
     void free(std::uint32_t slot);
-    std::uint32_t limit() const; // slots that may be in use are below
+    std::uint32_t limit() const; // all slots in use are below it
 
 private:
     AddressSpace* space_;

@@ -14,7 +14,7 @@ void DirtyBits::look() {
     space_.tables().take_dirty([&](Frame frame) { dirty_.push_back(frame); });
 }
 
-// What the CPU marked, and what the host wrote itself.
+// Copies the pages that the CPU marked as dirty and those that the host wrote to.
 std::uint64_t DirtyBits::copy_back() {
     const std::vector<Frame> by_host = space_.take_host_dirty();
     dirty_.insert(dirty_.end(), by_host.begin(), by_host.end());
@@ -29,7 +29,7 @@ std::uint64_t DirtyBits::copy_back() {
             own_[frame] = true;
             ++own_pages_;
         }
-    // The TLB may hold translations that say "dirty already". A changed CR3 (its ignored PWT bit) makes KVM flush it.
+    // The TLB may contain translations that are marked dirty. A changed CR3 (its ignored PWT bit) makes KVM flush it.
     vcpu_.special().cr3 ^= 8;
     vcpu_.special_changed();
     const std::size_t copied = dirty_.size();

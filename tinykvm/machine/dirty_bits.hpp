@@ -1,5 +1,5 @@
-// The pages that an invocation wrote to, as the CPU marked them in the page tables: the cheapest way, on hosts whose
-// CPU does that for guests (kvm::HostKind::dirty_bits).
+// Finds the pages that an invocation wrote to by the dirty bits in the page tables. This is the cheapest way. It needs
+// a host whose CPU sets those bits for guests (kvm::HostKind::dirty_bits).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,10 +11,10 @@ namespace tinykvm {
 
 class DirtyBits final : public PageReset {
 public:
-    // `vcpu`, which uses these page tables, outlives it.
+    // `vcpu` uses these page tables and must outlive this object.
     DirtyBits(GuestRam& ram, AddressSpace& space, const Image& image, kvm::Vcpu& vcpu);
 
-    // The host writes to it by pointer.
+    // Adds a page that the host writes to by pointer: it is copied back after every invocation.
     void add_host_page(Frame frame) { host_pages_.push_back(frame); }
 
     void look() override;
@@ -25,7 +25,7 @@ private:
     kvm::Vcpu& vcpu_;
     std::vector<Frame> host_pages_;
     std::vector<Frame> dirty_; // between look() and copy_back()
-    std::vector<bool> own_;    // by frame: the clone has a copy
+    std::vector<bool> own_;    // by frame: whether the clone has a private copy
 };
 
 } // namespace tinykvm

@@ -57,7 +57,7 @@ EntropyRegions::EntropyRegions(std::span<const EntropyRegion> regions, GuestRam&
                 throw UserError(
                     ExitCode::bad_snapshot,
                     fmt::format("snapshot: entropy region {:#x} is not in writable memory; build it anew", region.at));
-            ram.image()->ensure(frame); // or what is written would be taken for the page
+            ram.image()->ensure(frame); // a private copy of a page that is not loaded would lack its content
             const std::uint8_t* const constant =
                 region.fill == EntropyFill::constant ? region.constant.data() + (at - region.at) : nullptr;
             pieces_.push_back(

@@ -1,5 +1,4 @@
-// What every invocation finds random and its own: entropy regions, the 16 bytes of AT_RANDOM, the seed of the guest
-// kernel's generator.
+// Entropy regions: ranges of a program's memory that hold random state and are refilled before every invocation.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,28 +11,28 @@
 
 namespace tinykvm {
 
-// The regions of an image in the memory of one clone. The image's page tables, which every reset puts back, say where
-// they lie.
+// The entropy regions of an image, located in the memory of one clone by the image's page tables. A reset restores
+// those tables, so the locations stay valid.
 class EntropyRegions {
 public:
     EntropyRegions() = default;
-    // Throws UserError(bad_snapshot) for a region that is not all in the program's own writable memory. `regions`
-    // outlives this.
+    // Throws UserError(bad_snapshot) for a region that is not entirely in the program's own writable memory. `regions`
+    // must outlive this object.
     EntropyRegions(std::span<const EntropyRegion> regions, GuestRam& ram, const PageTables& tables);
 
-    // Before an invocation, when the clone is as its image.
+    // Fills all regions. Call this before an invocation, while the clone equals its image.
     void fill(class RandomStream& random, std::uint32_t pid) const;
-    // Whether the bytes around some region, in its page and up to a page's end before or behind it, are not those of
-    // the image, or are in another frame now.
+    // Whether a region is in another frame now, or the bytes around it (up to 64 on each side, within its page) differ
+    // from the image.
     bool surroundings_changed(const GuestRam& ram, const PageTables& tables) const;
-    // Frames that it writes to, each once.
+    // Frames that fill() writes to, each once.
     const std::vector<Frame>& frames() const { return frames_; }
 
 private:
-    struct Piece { // of one region in one page
+    struct Piece { // the part of one region in one page
         EntropyFill fill;
         std::span<std::byte> to;
-        const std::uint8_t* constant; // or of the process number
+        const std::uint8_t* constant; // null unless EntropyFill::constant
         GuestVirt at;
         Frame frame;
     };
@@ -41,10 +40,10 @@ private:
     std::vector<Frame> frames_;
 };
 
-// Filling them costs each invocation, outside of its own time.
+// Bounds the cost of filling, which each invocation pays outside of its own time limits.
 inline constexpr std::size_t kMaxEntropyRegions = 4096;
 inline constexpr std::uint64_t kMaxEntropyBytes = 16 << 20;
-// Whether they can be what a snapshot file says: throws UserError(bad_snapshot).
+// Validates regions from a snapshot file. Throws UserError(bad_snapshot).
 void check_entropy_regions(std::span<const EntropyRegion> regions);
 
 } // namespace tinykvm

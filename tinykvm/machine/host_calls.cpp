@@ -1,4 +1,4 @@
-// Host calls of the guest kernel: memory and the machine's own here, the rest in tinykvm/linux.
+// Host calls of the guest kernel. Calls on files and the like are in tinykvm/linux, memory calls in memory_calls.cpp.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -20,7 +20,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::uint32_t kRefusedNote = 1u << 31; // apart from the calls that are not there
+constexpr std::uint32_t kRefusedNote = 1u << 31; // in told_: a refused call, not a missing one
 
 const char* signal_name(int signal) {
     switch (signal) {
@@ -49,7 +49,7 @@ std::int64_t handle_path(const HandleTable& handles, AddressSpace& space, const 
     return static_cast<std::int64_t>(bytes);
 }
 
-// /proc/self/maps as Linux writes it (fs/proc/task_mmu.c, show_map_vma). Device and inode are not known any more.
+// /proc/self/maps as Linux writes it (fs/proc/task_mmu.c, show_map_vma). Device and inode are unknown and shown as 0.
 std::string maps_text(const AddressSpace::Regions& regions) {
     std::string out;
     for (const auto& [begin, region] : regions) {
@@ -67,7 +67,7 @@ std::string maps_text(const AddressSpace::Regions& regions) {
 
 } // namespace
 
-// A program that asks in every request, or means to fill the log, is told of once.
+// Logs a line once per `what`. Programs repeat such calls in every request, or want to fill the log.
 void Machine::tell_once(std::uint32_t what, const std::string& line) {
     constexpr std::size_t kMax = 600;
     if (told_.size() >= kMax || std::find(told_.begin(), told_.end(), what) != told_.end())
@@ -76,7 +76,7 @@ void Machine::tell_once(std::uint32_t what, const std::string& line) {
     host_->note(line);
 }
 
-// What the guest kernel closed since the last exit.
+// Closes the handles that the guest kernel closed since the last exit.
 void Machine::close_handles() {
     const std::uint32_t count =
         std::min(std::uint32_t{*static_cast<const volatile std::uint32_t*>(&shared_->close_count)}, std::uint32_t{16});
@@ -90,9 +90,9 @@ std::optional<Stop> Machine::on_host_call() {
     close_handles();
     space_.begin_call();
     abi::HostCall call;
-    std::memcpy(&call, &shared_->call, sizeof(call)); // once: what is checked is what is used
+    std::memcpy(&call, &shared_->call, sizeof(call)); // copied once, so that the checked values are the used ones
     ++exit_reasons_[call.nr < 0x2000 ? call.nr : 0x1fffu];
-    same_faults_ = 0; // the program goes on
+    same_faults_ = 0; // the program makes progress
     std::int64_t result = -ENOSYS;
     switch (call.nr) {
     case abi::kExit: return Stop{StopKind::exited, static_cast<int>(call.arg[0] & 0xff), {}};
@@ -177,7 +177,7 @@ std::optional<Stop> Machine::on_host_call() {
     return std::nullopt;
 }
 
-// The address is the guest kernel's own word, and where it is wrong the program harms itself.
+// The address comes from the guest kernel. If it is wrong, the program harms only itself.
 std::int64_t Machine::tell_own_path(const std::string& path) {
     const std::uint64_t at = *static_cast<const volatile std::uint64_t*>(&shared_->own_path_at);
     if (path.size() >= abi::kOwnPathBytes)
@@ -186,7 +186,7 @@ std::int64_t Machine::tell_own_path(const std::string& path) {
                                                                                                 : -EFAULT;
 }
 
-// In a trial, calls with an effect outside answer as if all were well, or fail.
+// In a trial run, calls with an effect outside pretend to succeed, or fail. False: the call is harmless; execute it.
 bool Machine::trial_call(const abi::HostCall& call, std::int64_t& result) {
     switch (call.nr) {
     case __NR_pwritev: {
@@ -256,7 +256,7 @@ std::int64_t Machine::listen_call(const abi::HostCall& call) {
     const auto* sa = reinterpret_cast<const sockaddr*>(address.data());
     const auto local = net_address(sa, static_cast<socklen_t>(bytes));
     const bool source =
-        bind && local && local->port == 0 && env_->policy->may_bind_ephemeral(); // it may be about to connect
+        bind && local && local->port == 0 && env_->policy->may_bind_ephemeral(); // the source address of a connect()
     if (!source && !env_->policy->may_listen(sa, static_cast<socklen_t>(bytes))) {
         const std::string flag = Policy::net_flag("--allow-listen", sa, static_cast<socklen_t>(bytes));
         host_->note("the program wants to listen: " + flag + " would allow it; refused (EACCES)");
@@ -274,7 +274,7 @@ std::int64_t Machine::listen_call(const abi::HostCall& call) {
     return 0;
 }
 
-// The host's side knows sockets by their absolute path; the program by what it said.
+// A Unix socket with a name in the file system. MachineHost gets the absolute path; the program keeps the path it gave.
 std::int64_t Machine::listen_at_path(ListenerState& socket, bool bind, int backlog) {
     const std::vector<std::uint8_t>& asked = socket.address;
     std::string path(reinterpret_cast<const char*>(asked.data()) + 2,
@@ -303,7 +303,7 @@ std::int64_t Machine::listen_at_path(ListenerState& socket, bool bind, int backl
 
 void Machine::note_listener(ListenerState socket) {
     std::erase_if(listeners_, [&](const ListenerState& l) { return l.id == socket.id; });
-    if (!(socket.flags & abi::kBindMessages)) // else nobody outside connects to it
+    if (!(socket.flags & abi::kBindMessages)) // only the machine itself connects to those
         listeners_.push_back(std::move(socket));
 }
 
@@ -325,8 +325,8 @@ std::int64_t Machine::take_bound(std::uint32_t id) {
     return number;
 }
 
-// The file of a region, which a program or a snapshot has named: only what is open here or may be read, and only a
-// regular file.
+// Opens the file of a region, for symbols in a crash report. The program or a snapshot chose the name, so the file must
+// be open already or readable by the policy, and it must be a regular file.
 UniqueFd Machine::open_for_report(const Region& region) const {
     const auto regular = [](int fd) {
         struct stat info {};
@@ -354,7 +354,7 @@ std::string Machine::describe_address(std::uint64_t address) const {
     const std::string& name = it->second.name;
     if (!name.starts_with('/'))
         return name.empty() ? "(anonymous memory)" : "(" + name + ")";
-    // The file's load base: its lowest region, less that region's place in the file (right for the usual layouts).
+    // The file's load base: the begin of its lowest region, which is right for the usual layouts.
     std::uint64_t base = it->first;
     for (const auto& [begin, region] : regions)
         if (region.name == name) {

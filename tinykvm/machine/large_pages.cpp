@@ -18,7 +18,7 @@ std::uint64_t* table(const Image& memory, std::uint64_t entry) {
     return reinterpret_cast<std::uint64_t*>(memory.data() + frame_address(frame).value);
 }
 
-// The entry that links to the table of the 2 MiB from `at` on; nullptr when there is none.
+// The entry that links to the leaf table of the 2 MiB from `at` on; nullptr when there is none.
 std::uint64_t* upper_entry(const MachineImage& image, GuestVirt at) {
     std::uint64_t link = image.root.value;
     for (int shift = 39;; shift -= 9) {
@@ -34,7 +34,7 @@ std::uint64_t* upper_entry(const MachineImage& image, GuestVirt at) {
     }
 }
 
-// Their table, if there is one.
+// The leaf table of the 2 MiB from `at` on; nullptr when there is none.
 const std::uint64_t* leaves_of(const MachineImage& image, GuestVirt at) {
     const std::uint64_t* upper = upper_entry(image, at);
     return upper ? table(*image.image, *upper) : nullptr;
@@ -43,7 +43,7 @@ const std::uint64_t* leaves_of(const MachineImage& image, GuestVirt at) {
 } // namespace
 
 LargeCandidates::LargeCandidates(const MachineImage& image) : image_(image), taken_(image.image->frames()) {
-    // A frame that is written to has another address too.
+    // A frame that is written to is mapped writable somewhere, so it must not be replaced.
     for (const FrameRun& run : image.working_set)
         std::fill_n(taken_.begin() + run.first, run.count, true);
 }
@@ -96,7 +96,7 @@ void use_large(MachineImage& image, Image& memory, std::unique_ptr<LargePages> l
             *upper = LargePages::address(page).value | pte::kLarge | pte::kPresent | pte::kAccessed |
                      (leaves[0] & (pte::kUser | pte::kNoExecute));
     }
-    // The first touch of each is for the second vCPU, or whoever does its work.
+    // The list for the second vCPU begins with them: they are prefaulted first.
     auto& touched = image.hot_aside;
     std::vector<std::uint64_t> all(at.size());
     std::transform(at.begin(), at.end(), all.begin(), [](GuestVirt page) { return page.value; });

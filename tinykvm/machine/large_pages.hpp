@@ -1,4 +1,4 @@
-// Which memory of an image can be had in large pages, and their use.
+// Which memory of an image can be backed by large pages (memory/large_pages.hpp), and the switch to them.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -10,11 +10,13 @@
 
 namespace tinykvm {
 
-// Whether 2 MiB of files' pages are mapped from an address on that the program can read but not write to, all with the
-// same rights, and in frames that no other candidate had. The page tables must be in the image or have a loader.
+// Finds addresses that a large page can back. All 2 MiB from such an address on must be file content that the program
+// can read but not write to, with the same rights everywhere, in frames that no other candidate uses. The image's page
+// tables must be loaded or have a loader.
 class LargeCandidates {
 public:
     explicit LargeCandidates(const MachineImage& image);
+    // Whether `at` is a candidate. Takes its frames.
     bool fits(GuestVirt at);
 
 private:
@@ -22,14 +24,15 @@ private:
     std::vector<bool> taken_;
 };
 
-// All of them, ascending. For images of our own: one that somebody tampered with may have any number of addresses.
+// All candidates, ascending, at most LargePages::kMax. For trusted images only: the search visits every address, and a
+// tampered image may have any number of them.
 std::vector<GuestVirt> large_candidates(const MachineImage& image);
 
-// The frames of a candidate, by address.
+// The 512 frames of a candidate, in the order of their addresses.
 std::vector<Frame> frames_of_large(const MachineImage& image, GuestVirt at);
 
-// From now on machines use `large` in place of the frames at these addresses, which are candidates: page i at at[i].
-// Before any is made, after make_lazy() and clear_marks().
+// Makes new machines use `large` instead of the frames at the candidates `at`: page i at at[i]. Call this after
+// make_lazy() and clear_marks(), before any clone is made.
 void use_large(MachineImage& image, Image& memory, std::unique_ptr<LargePages> large, std::span<const GuestVirt> at);
 
 } // namespace tinykvm

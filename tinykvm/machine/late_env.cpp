@@ -11,7 +11,7 @@
 namespace tinykvm {
 namespace {
 
-// Where a page of the program's lies; nothing for one that is not there. The tables may be a hostile file's.
+// The frame that a user address of the image maps; nullopt when there is none. The page tables may be hostile.
 std::optional<Frame> frame_at(const MachineImage& image, const Image& memory, std::uint64_t address) {
     GuestPhys table = image.root;
     for (int level = 3;; --level) {
@@ -27,7 +27,7 @@ std::optional<Frame> frame_at(const MachineImage& image, const Image& memory, st
     }
 }
 
-// The pieces of [at, at + bytes) in the image, page by page; empty when not all of it is there.
+// The host ranges of `place` in the image, one per page; empty when some of it is not mapped.
 std::vector<std::span<std::byte>> pieces_of(const MachineImage& image, Image& memory, const LateVariable& place) {
     std::vector<std::span<std::byte>> pieces;
     for (std::uint64_t at = place.at, end = place.at + place.bytes; at < end;) {
@@ -78,7 +78,7 @@ std::vector<std::string> set_late_env(const MachineImage& image, Image& memory,
             continue;
         }
         std::string_view left = variable;
-        for (const auto piece : pieces) { // the rest is zeroed: nothing of a longer value stays
+        for (const auto piece : pieces) { // zeroes the rest, so that nothing of a longer old value remains
             const std::string_view part = left.substr(0, piece.size());
             std::memcpy(piece.data(), part.data(), part.size());
             std::memset(piece.data() + part.size(), 0, piece.size() - part.size());

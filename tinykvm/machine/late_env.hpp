@@ -1,6 +1,6 @@
-// Environment variables that a restored program finds changed where they lie. Programs that look a variable up when
-// they need it (getenv(3), Node's process.env, Rust's std::env) see the new value; those that have copied their
-// environment at their start (Python's os.environ) do not.
+// Late environment variables: their values are replaced in the memory of a restored program. Programs that look a
+// variable up when they need it (getenv(3), Node's process.env, Rust's std::env) see the new value. Programs that
+// copied their environment at start (Python's os.environ) do not.
 #pragma once
 #include <span>
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace tinykvm {
 
-// Puts `variables` ("NAME=VALUE", no NUL) into the memory of an image, before anything is made of it. Returns a line
-// for each that could not be: there is no room for it, it is too long, or the program has put something else in its
-// place.
+// Writes `variables` ("NAME=VALUE", no NUL) into the memory of an image, before any clone is made. Returns a line for
+// each variable that could not be set: the snapshot has no room for it, it is too long, or the program has overwritten
+// its place.
 std::vector<std::string> set_late_env(const MachineImage& image, Image& memory, std::span<const std::string> variables);
 
 } // namespace tinykvm

@@ -1,4 +1,4 @@
-// How entropy regions tell that a program bears another process number although must_keep_pid() says no.
+// Marks a program whose process number may change although must_keep_pid() says otherwise.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace tinykvm {
 
-// The source of regions that hold the process number of asyncio's running loop. Where no loop runs there is one with a
-// constant that changes nothing: a snapshot has no other place to say so.
+// EntropyRegion::source of regions that hold the process number of asyncio's running loop. If no loop was running, the
+// snapshot has one region of this source with a constant that changes nothing: there is no other field to record it.
 inline constexpr std::string_view kRunningLoopSource = "asyncio's running loop";
 
 inline bool knows_running_loop(std::span<const EntropyRegion> regions) {

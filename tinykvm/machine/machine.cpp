@@ -33,8 +33,8 @@ std::uint64_t memory_limit(const MachineEnv& env, const MachineImage* image) {
     return bytes + round_pages(memory_beside_image(env.limits, bytes));
 }
 
-// A process number that no other machine of this process has had: programs take a changed pid for a fork and
-// reseed. Small enough for pid_t, never 1.
+// A process number that no recent machine of this process has had. Programs treat a changed pid as a fork and reseed
+// their generators. Fits pid_t and is never 1.
 std::uint32_t fresh_pid() {
     static std::atomic<std::uint32_t> next = [] {
         std::uint32_t seed = 0;
@@ -52,7 +52,8 @@ std::uint32_t leaf1_edx(const kvm::GuestCpu& cpu) {
     return 0;
 }
 
-// With -v the host is asked of what is missing there, to tell which permission would show it.
+// With -v the guest kernel asks the host about missing paths there, so that the host logs which permission would show
+// them.
 std::uint32_t own_folders(const MachineEnv& env) {
     const std::uint32_t folders = env.policy->own_folders();
     return folders != 0 && env.options.verbose ? folders | abi::kOwnFoldersShowHost : folders;
@@ -60,10 +61,9 @@ std::uint32_t own_folders(const MachineEnv& env) {
 
 } // namespace
 
-// CPython before 3.12 takes another pid for a fork and forgets its running event loop
-// (Modules/_asynciomodule.c, get_running_loop): asyncio programs, whose image was taken inside that loop,
-// would fail. They keep their pid, unless it is known where the loop's own is (src/unique): the entropy regions then
-// give it the new one.
+// CPython before 3.12 treats a changed pid as a fork and forgets its running event loop (Modules/_asynciomodule.c,
+// get_running_loop). asyncio programs, whose image is made inside that loop, would fail. They keep their pid, unless
+// the place of the loop's pid is known (src/unique): an entropy region then holds the new one.
 bool must_keep_pid(const AddressSpace::Regions& regions) {
     bool before_3_12 = false, asyncio = false;
     for (const auto& [begin, region] : regions) {
@@ -94,7 +94,7 @@ Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const
 Machine::~Machine() = default;
 
 void Machine::load_guest_kernel() {
-    // Our own file, made by the build: no need to distrust it.
+    // The file is made by our build and trusted.
     const auto bytes = guest_kernel_image();
     Elf64_Ehdr header;
     std::memcpy(&header, bytes.data(), sizeof(header));
@@ -131,7 +131,7 @@ void Machine::load_guest_kernel() {
     place(layout::kConnTable, sizeof(abi::Conn) * abi::kMaxConns, rw, 0, "[connections]");
     constexpr std::uint64_t pair = abi::kRxBytes + abi::kTxBytes;
     space_.place(GuestVirt(layout::kConnBuffers), pair * abi::kMaxConns, rw, 0, "[connection buffers]");
-    space_.populate(GuestVirt(layout::kConnBuffers), pair); // the slot of request machines
+    space_.populate(GuestVirt(layout::kConnBuffers), pair); // the slot that request machines use
     space_.place(GuestVirt(layout::kKernelHeap), layout::kKernelHeapBytes, rw, 0, "[kernel heap]");
     space_.place(GuestVirt(layout::kFileArea), layout::kFileAreaBytes, rw, 0, "[own files]");
 }
@@ -140,7 +140,7 @@ Frame Machine::frame_at(std::uint64_t at) const { return pte::frame(space_.table
 
 std::byte* Machine::page_bytes(std::uint64_t at) const {
     const std::uint64_t entry = space_.tables().get(GuestVirt(page_down(at)));
-    if (!pte::mapped(entry)) // only a snapshot that was tampered with
+    if (!pte::mapped(entry)) // only in a snapshot that was tampered with
         throw UserError(ExitCode::bad_snapshot, "snapshot: a page of the guest kernel is missing; build it anew");
     return ram_.host(frame_address(pte::frame(entry))) + (at & (kPageSize - 1));
 }
@@ -153,7 +153,7 @@ void Machine::find_pages() {
         if (reinterpret_cast<std::byte*>(conns_) + page != page_pointer<std::byte>(layout::kConnTable + page))
             throw UserError(ExitCode::bad_snapshot, "snapshot: its connection table is in pieces; build it anew");
     if (image_) {
-        // The image's own guest kernel goes on, which need not be the one of this build.
+        // The image contains its own guest kernel, which need not be this build's.
         std::memcpy(&kernel_, page_pointer<std::byte>(layout::kKernelImage), sizeof(kernel_));
         if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
             throw UserError(ExitCode::bad_snapshot, "snapshot: no guest kernel where one should be; build it anew");
@@ -216,7 +216,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     s.cpus = 1;
     s.memory_bytes = env.limits.memory;
     s.own_folders = own_folders(env);
-    s.own_room = env.limits.memory / 2; // as a tmpfs has it by default
+    s.own_room = env.limits.memory / 2; // like the default size of a tmpfs
     s.trace = trace_bits(env.options);
     RandomStream random;
     m->seed_guest_kernel(random);
@@ -261,15 +261,15 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
     return m;
 }
 
-// The pages that a clone is known to need, all at once: cheaper than a fault for each. Those that it is known to write
-// to come first, before anything is read: a page that is mapped already is unmapped for its copy, which every VM of the
-// process is told.
+// Populates the pages that a clone is known to need, all at once, which is cheaper than a fault for each. Pages that it
+// is known to write to are copied first, before anything is read. Copying a page that is mapped already would unmap it,
+// which notifies every VM of the process.
 void Machine::copy_known_pages(const MachineImage& image, WorkingSet* working_set) {
     const auto populate = [&](const FrameRun& run, int advice) {
         (void)!::madvise(ram_.host(frame_address(run.first)), std::uint64_t{run.count} * kPageSize, advice);
     };
     const auto make_private = [&](const FrameRun& run) {
-        // A copy of what has not arrived yet would stay empty.
+        // A private copy of a page that is not loaded yet would stay empty.
         for (Frame f = run.first; f < run.first + run.count; ++f)
             if (!image.image->loaded(f))
                 return;
@@ -280,8 +280,8 @@ void Machine::copy_known_pages(const MachineImage& image, WorkingSet* working_se
     ram_.prepare_headroom(image.headroom);
     if (!env_->kind.pvm_entry)
         return;
-    // Under shadow paging each page costs a fault of some 23 us, and KVM maps the neighbours along with it only where
-    // the host's mapping is writable, as that of a private copy is.
+    // Under shadow paging each page costs a fault of about 23 us. KVM maps a page's neighbours along with it only where
+    // the host's mapping is writable, like that of a private copy.
     for (const FrameRun& run : image.hot_files) {
         ram_.share(run.first, run.count);
         populate(run, kMadvPopulateRead);
@@ -391,8 +391,8 @@ std::shared_ptr<MachineImage> Machine::describe() {
     for (auto& [begin, region] : *regions) {
         region.patches = nullptr;
         if ((region.flags & kRegionShared) && region.file)
-            continue;          // the file's own pages, or frozen ones
-        region.file = nullptr; // its contents are in the image now
+            continue;          // shows the file's own pages, or frozen ones
+        region.file = nullptr; // the content is in the image now
         region.file_offset = 0;
     }
     out->regions = std::move(regions);

@@ -11,7 +11,8 @@
 namespace tinykvm {
 namespace {
 
-// A file of the host is opened anew: a mapping must keep no locks of the descriptor that it was made through.
+// A copy of the handle, with a host file reopened. Otherwise a mapping would keep the file locks of the original
+// descriptor alive after it is closed.
 Handle apart(const Handle& handle) {
     Handle own = handle;
     if (handle.file && handle.info.kind == HandleKind::file) {
@@ -51,7 +52,7 @@ std::shared_ptr<const FileBacking> MappedFiles::of(const Handle& handle, bool sh
     auto file = backing_of(handle);
     file->writable = writable;
     if (!shared)
-        file->origin = nullptr; // no image keeps it
+        file->origin = nullptr; // images keep shared mappings only
     files_[key] = file;
     return file;
 }

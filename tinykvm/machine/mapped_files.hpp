@@ -1,4 +1,4 @@
-// The files behind shared mappings: from handles, and to and from snapshots.
+// The files of file mappings: made from handles, saved to snapshots and restored from them.
 #pragma once
 #include <compare>
 #include <map>
@@ -12,15 +12,16 @@
 
 namespace tinykvm {
 
-// What a region that maps the handle's file is filled from; its origin is a copy of the handle.
+// The backing of a region that maps the handle's file. Its origin is a copy of the handle.
 std::shared_ptr<FileBacking> backing_of(const Handle& handle);
 
-// What a machine has mapped since it was made: all mappings of a file that was opened for the same have one backing, so
-// that a program holds a descriptor of the host for each file, not for each mapping.
+// The files that a machine has mapped. All mappings of a file that was opened in the same way share one backing, so
+// that the host spends one descriptor per file, not per mapping.
 class MappedFiles {
 public:
     explicit MappedFiles(std::size_t most) : most_(most) {}
-    // `writable`: shared mappings of it may be written to. Null when there are `most` already.
+    // `writable`: whether shared mappings of it may be written to. Null when there are `most` files already, or the
+    // handle has no file.
     std::shared_ptr<const FileBacking> of(const Handle& handle, bool shared, bool writable);
 
 private:
@@ -34,13 +35,15 @@ private:
     std::map<Key, std::weak_ptr<const FileBacking>> files_;
     std::size_t most_;
 };
-// The handle that a file was mapped through.
+
+// The handle that a file was mapped through. Not for private mappings, which keep none.
 inline const Handle& mapped_handle(const FileBacking& file) { return *static_cast<const Handle*>(file.origin.get()); }
 
+// The shared file mappings of an image, for its snapshot.
 std::vector<FileMappingState> mapping_states(const AddressSpace::Regions& regions, const HandleBase& handles);
-// Puts the files back that were mapped when a snapshot was made. A frozen region whose file is gone, or another one
-// now, stays as it was; the pages of any other whose file is gone are SIGBUS. Throws UserError(bad_snapshot) for what
-// no machine has.
+// Restores the file mappings of a snapshot. A frozen region whose file is gone or was replaced keeps its content.
+// Access to another region whose file is gone raises SIGBUS. Throws UserError(bad_snapshot) for mappings that no
+// machine can have.
 void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMappingState>& states,
                       const HandleBase& handles);
 

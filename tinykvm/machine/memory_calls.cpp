@@ -1,4 +1,4 @@
-// Memory calls, and the files behind shared mappings.
+// Memory calls of the program, and the files of shared mappings.
 #include <asm/unistd_64.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -28,7 +28,7 @@ void Machine::serve_memory_files() {
                                  return own ? own->fd() : -(errno ? errno : EIO);
                              },
                              [this](std::uint64_t bytes) { return handles_.memfds_may_grow(bytes); }});
-    // They are memory of the machine as its frames are. More than kMax no snapshot holds.
+    // Memory files count as memory of the machine, like its frames. A snapshot holds at most kMax of them.
     constexpr std::uint64_t kMax = 1ull << 30;
     const Limits& limits = env_->limits;
     ram_.count_outside([this] { return handles_.memfd_bytes(); });
@@ -107,7 +107,8 @@ std::int64_t Machine::memory_call(const abi::HostCall& call, bool& handled) {
     return result;
 }
 
-// What opens a file for writing, or cuts it, may change what frozen pages are a copy of.
+// Opening a file for writing or truncating it may make frozen regions outdated. Freed pages of a memory file must be
+// unmapped.
 void Machine::after_file_call(const abi::HostCall& call, std::int64_t result) {
     if (result < 0)
         return;
@@ -124,8 +125,8 @@ void Machine::after_file_call(const abi::HostCall& call, std::int64_t result) {
         space_.follow_files();
 }
 
-// Before an image is taken. A snapshot holds handles, so each file that stays mapped has one; and memory files are this
-// machine's own.
+// Call this before an image is made. Gives each file that stays mapped a handle number, because snapshots store
+// handles, and replaces memory files by this machine's own copies.
 void Machine::settle_mapped_files() {
     const std::vector<FileIdentity> written = handles_.open_for_writing();
     space_.settle_files([&](const FileBacking& file) {
@@ -137,7 +138,7 @@ void Machine::settle_mapped_files() {
     space_.for_each_mapped_file([&](std::shared_ptr<const FileBacking>& file) {
         Handle handle = mapped_handle(*file);
         if (!handle.file)
-            return; // was lost when a snapshot was restored
+            return; // the file was missing when a snapshot was restored
         if (file->memory)
             if (const auto own = handles_.own_memory_file(handle.file); own && own != handle.file) {
                 handle.file = own;

@@ -11,7 +11,7 @@
 namespace tinykvm {
 namespace {
 
-// Private memory that the program writes to (Linux mm/mmap.c, is_data_mapping); its stack is not data.
+// Whether a region counts as data: private writable memory (Linux mm/mmap.c, is_data_mapping), but not the stack.
 bool is_data(const Region& region) {
     return (region.prot & PROT_WRITE) && !(region.flags & kRegionShared) && region.name != "[stack]";
 }
@@ -59,7 +59,7 @@ bool exceeds_own_limits(const AddressSpace& space, const abi::HostCall& call, st
     default: return false;
     }
     if (added.all == 0 || added.all > layout::kUserMax)
-        return false; // no growth, or refused for its own sake
+        return false; // no growth, or so much that the call itself refuses it
     const Sizes now = sizes_in(space.regions(), 0, layout::kUserMax);
     const auto exceeds = [](std::uint64_t limit, std::uint64_t used, std::uint64_t more, std::uint64_t less) {
         return limit != 0 && more != 0 && used - less + more > limit;

@@ -1,4 +1,4 @@
-// RLIMIT_AS and RLIMIT_DATA, which the guest kernel keeps and the host's memory calls obey.
+// RLIMIT_AS and RLIMIT_DATA: the guest kernel stores them, the host's memory calls enforce them.
 #pragma once
 #include <cstdint>
 
@@ -7,8 +7,8 @@
 
 namespace tinykvm {
 
-// Whether a memory call would take more than the program allows itself; a limit of 0 is none. Costs a walk over the
-// regions when there is one.
+// Whether a memory call would exceed the limits that the program has set; 0 means no limit. If there is one, this walks
+// over all regions.
 bool exceeds_own_limits(const AddressSpace& space, const abi::HostCall& call, std::uint64_t address_space,
                         std::uint64_t data);
 

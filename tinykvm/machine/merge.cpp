@@ -1,5 +1,5 @@
-// What a clone has changed becomes part of its image, where it is: nothing else of the image is looked at, so that it
-// may still be filling.
+// Merges the changes of a clone into its image, in place. Other parts of the image are not read, so they may still be
+// loading.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
@@ -11,7 +11,7 @@
 namespace tinykvm {
 namespace {
 
-// The frames that a clone has beyond its image, in the order in which they come behind it.
+// Numbers the frames that a clone has beyond its image, in the order in which they are appended to it.
 class Behind {
 public:
     explicit Behind(const GuestRam& ram) : ram_(ram) {}
@@ -21,7 +21,7 @@ public:
         if (has(frame) && ram_.valid(frame) && number_.try_emplace(frame, next()).second)
             frames_.push_back(frame);
     }
-    // The number that it gets; its own if it is one of the image's.
+    // The new number of a frame; frames of the image keep theirs. nullopt when it was not added.
     std::optional<Frame> of(Frame frame) const {
         if (!has(frame))
             return frame;
@@ -55,12 +55,12 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory)
     Behind behind(ram_);
     std::vector<Frame> tables;
     space_.tables().for_each_table([&](Frame frame) { tables.push_back(frame); });
-    std::ranges::sort(tables); // a tampered image's may lead to each other
+    std::ranges::sort(tables); // tables of a tampered image may link to each other
     tables.erase(std::unique(tables.begin(), tables.end()), tables.end());
     for (const Frame table : tables)
         for (const std::uint64_t entry : entries_at(ram_.host(frame_address(table))))
             if (pte::mapped(entry))
-                behind.add(pte::frame(entry)); // tables as well: all but the root are another one's
+                behind.add(pte::frame(entry)); // also adds tables: all but the root are linked from another table
     memory->grow(static_cast<std::uint32_t>(behind.frames().size()));
     for (const Frame frame : behind.frames())
         if (const auto page = ram_.frame_bytes(frame); !is_zero(page))
@@ -71,7 +71,7 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory)
                 continue;
             const auto to = behind.of(pte::frame(entry));
             entry = to ? (entry & ~pte::kAddress) | frame_address(*to).value
-                       : 0; // what led beyond memory must not lead to what is there now
+                       : 0; // an entry that pointed beyond memory must not point to an appended frame
         }
     out->image = std::move(memory);
     return out;

@@ -1,6 +1,5 @@
-// How a reset puts the memory of a clone back: finds which pages of the image the invocation wrote to, and copies
-// these. There are two ways of finding them: WorkingSet, on every host, and DirtyBits, where the CPU marks the page
-// tables.
+// Resets the memory of a clone: finds the pages of the image that the invocation wrote to, and copies them back. There
+// are two ways to find them: WorkingSet works on every host, DirtyBits where the CPU sets dirty bits for guests.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,31 +13,32 @@
 
 namespace tinykvm {
 
-// A page that the first invocation reads and may yet write to. Its entry in the image is not marked dirty, so that the
-// CPU (or KVM, which walks these tables for it) marks it with the first write: until then a reset need not copy it.
+// A writable page that the first invocation only reads. Its entry in the image is not dirty. The CPU (or KVM, which
+// walks these tables for it) sets the dirty bit on the first write; until then a reset need not copy the page.
 struct UnwrittenPage {
     GuestPhys entry_at;  // of the leaf entry
-    std::uint64_t entry; // what it is in the image, but for the accessed bit
+    std::uint64_t entry; // its value in the image, without the accessed bit
     Frame frame;
 };
 
+// Use after each invocation: look(), AddressSpace::reset(), copy_back().
 class PageReset {
 public:
     virtual ~PageReset() = default;
     PageReset(const PageReset&) = delete;
     PageReset& operator=(const PageReset&) = delete;
 
-    // Looks at what the invocation left in the page tables: before AddressSpace::reset() undoes that.
+    // Reads what the invocation left in the page tables. AddressSpace::reset() would undo it.
     virtual void look() = 0;
-    // Copies the pages back from the image, after AddressSpace::reset(). Returns how many. Throws HostError.
+    // Copies the pages back from the image. Returns how many. Throws HostError.
     virtual std::uint64_t copy_back() = 0;
-    // All copies have gone back to the kernel: the clone has the image's own pages again.
+    // Call this when all private copies went back to the kernel: the clone uses the image's own pages again.
     virtual void forget() = 0;
-    // How many pages the clone keeps for itself between invocations.
+    // Number of pages of which the clone keeps a private copy between invocations.
     std::size_t own_pages() const { return own_pages_; }
 
 protected:
-    // All of them outlive it.
+    // The arguments must outlive this object.
     PageReset(GuestRam& ram, AddressSpace& space, const Image& image) : ram_(ram), space_(space), image_(image) {}
     void copy_pages(const std::vector<Frame>& frames);
 
@@ -48,12 +48,11 @@ protected:
     std::size_t own_pages_ = 0;
 };
 
-// Takes the frames of page tables out. They need no copying: what the host changes there its journal undoes, and what
-// else is written are accessed and dirty bits. The program cannot reach them (make_lazy).
+// Removes the frames of page tables from `frames`. They need no copying: the journal undoes the host's changes, the CPU
+// changes accessed and dirty bits only, and the program cannot reach them (make_lazy() checks that).
 void erase_tables(const GuestRam& ram, const AddressSpace& space, std::vector<Frame>& frames);
 
-// Gives the clone's copies of these frames back to the kernel, if there are any. `what` is for the error. Throws
-// HostError.
+// Gives the clone's private copies of these frames, if any, back to the kernel. Throws HostError, which names `what`.
 void drop_copies(GuestRam& ram, const std::vector<FrameRun>& runs, const char* what);
 
 } // namespace tinykvm

@@ -1,4 +1,4 @@
-// Has KVM map the pages that a first invocation is known to use before it runs.
+// Prefaults the pages that a first invocation is known to use.
 #include "tinykvm/machine/prefaulter.hpp"
 #include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
@@ -10,7 +10,7 @@ namespace tinykvm {
 
 namespace {
 
-// Runs the guest kernel's page prefaulter. False when it stopped in another way than by its end.
+// Runs the guest kernel's page prefaulter. False when it stopped other than by its regular end.
 bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size_t count) {
     vcpu.regs() = kvm_regs{};
     vcpu.regs().rip = entry.value;
@@ -19,7 +19,7 @@ bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size
     vcpu.regs().rsi = count;
     vcpu.regs_changed();
     kvm::ExitKind kind = kvm::ExitKind::interrupted;
-    // What a tampered snapshot has put there instead may not end.
+    // A tampered snapshot may have an endless loop in its place.
     for (int ticks = 0; kind == kvm::ExitKind::interrupted && ticks < 20; ++ticks) {
         const RunningVcpu running(vcpu);
         kind = vcpu.run();
@@ -28,8 +28,8 @@ bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size
     return kind == kvm::ExitKind::io && vcpu.io_port() == abi::kPortWait;
 }
 
-// Where the lists for the guest kernel's page prefaulter go: where requests are received and replies are put,
-// which hold nothing yet.
+// Addresses of the lists for the guest kernel's page prefaulter: the rx and tx buffer of connection slot 0, which are
+// still empty.
 constexpr std::uint64_t kTouchList = layout::kConnBuffers, kOtherTouchList = layout::kConnBuffers + abi::kRxBytes;
 static_assert(abi::kRxBytes == abi::kTxBytes);
 
@@ -39,7 +39,8 @@ std::span<const std::uint64_t> fitting(std::span<const std::uint64_t> pages) {
 
 } // namespace
 
-// The faults of the pages that it is known to use are most of a first invocation: they are taken before it.
+// Prefaults pages with this machine's first vCPU. Page faults are most of the time of a first invocation, so they are
+// taken before it.
 void Machine::touch(std::span<const std::uint64_t> pages) {
     const std::span list = fitting(pages);
     if (list.empty() || !space_.write(GuestVirt(kTouchList), std::as_bytes(list)))
@@ -58,7 +59,7 @@ Machine::Prefaulter::Prefaulter(const MachineImage& image, bool aside) : image_(
     try {
         thread_ = std::thread([this] { run(); });
     } catch (const std::system_error&) {
-        // No more threads to be had: one vCPU touches all.
+        // No thread is available: the first vCPU touches all pages.
     }
 }
 
@@ -82,11 +83,11 @@ void Machine::Prefaulter::run() {
     try {
         kvm::Vcpu& second = *machine_->kvm_->second;
         special_.apic_base = second.get_special().apic_base;
-        special_.idt.limit = 0; // an exception ends it: the stack for them is the first vCPU's
+        special_.idt.limit = 0; // an exception ends the run, because the exception stack is the first vCPU's
         second.set_special(special_);
         run_toucher(second, GuestVirt(machine_->kernel_.touch_entry), kOtherTouchList, aside_);
     } catch (const std::exception&) {
-        // It was only for speed.
+        // Prefaulting is only an optimisation.
     }
 }
 
@@ -99,12 +100,12 @@ void Machine::Prefaulter::touch(Machine& machine) {
         return;
     }
     aside_ = list.size();
-    special_ = machine.vcpu_.special(); // now: it changes while that vCPU runs
+    special_ = machine.vcpu_.special(); // copied now, because it changes while the first vCPU runs
     machine_ = &machine;
     set(ready);
     const auto join = [](std::thread* thread) { thread->join(); };
     const std::unique_ptr<std::thread, decltype(join)> joined(&thread_,
-                                                              join); // also when this vCPU fails: the machine goes then
+                                                              join); // joins even if touch() throws
     machine.touch(image_.hot_pages);
 }
 

@@ -1,5 +1,5 @@
-// Has KVM map the pages that a clone's first invocation is known to use before it runs, by two vCPUs where there is a
-// second one.
+// Prefaults the pages that a clone's first invocation is known to use: KVM maps them before the clone runs. A second
+// vCPU shares the work if there is one.
 #pragma once
 #include <atomic>
 #include <thread>
@@ -10,15 +10,15 @@ namespace tinykvm {
 
 class Machine::Prefaulter {
 public:
-    // Before the clone is made: a thread takes a while to get going. `aside`: whether the clone will have a second
-    // vCPU.
+    // Construct this before the clone is made, because a thread takes a while to start. `aside`: whether the clone
+    // will have a second vCPU.
     Prefaulter(const MachineImage& image, bool aside);
     ~Prefaulter();
     Prefaulter(const Prefaulter&) = delete;
     Prefaulter& operator=(const Prefaulter&) = delete;
 
-    // Once its copies are made: a page that is mapped already would be unmapped for its copy. Returns when all is
-    // touched.
+    // Call this after the clone's private copies are made: copying a mapped page would unmap it. Returns when all
+    // pages are touched.
     void touch(Machine& machine);
 
 private:
@@ -28,8 +28,8 @@ private:
 
     const MachineImage& image_;
     Machine* machine_ = nullptr;
-    std::size_t aside_ = 0; // pages for the second vCPU
-    kvm_sregs special_{};   // for it
+    std::size_t aside_ = 0; // number of pages for the second vCPU
+    kvm_sregs special_{};   // its special registers
     std::atomic<int> stage_{idle};
     std::thread thread_;
 };

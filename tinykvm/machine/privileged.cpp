@@ -48,8 +48,10 @@ const OwnKernel& own_kernel() {
     return own;
 }
 
-// gk_hardware_entry of guest/entry.S: MOV [RIP + to the slot of the program's RIP], RCX; LEA RCX, [RIP + to what
-// follows the first instruction of syscall_entry, which is the same MOV]; SYSRET.
+// gk_hardware_entry of guest/entry.S:
+//   MOV [RIP + distance], RCX     to the slot of the program's RIP
+//   LEA RCX, [RIP + distance]     second instruction of syscall_entry, whose first is the same MOV
+//   SYSRET
 constexpr std::uint8_t kEntryCode[] = {0x48, 0x89, 0x0d, 0, 0, 0, 0, 0x48, 0x8d, 0x0d, 0, 0, 0, 0, 0x48, 0x0f, 0x07};
 constexpr std::uint64_t kSlotAt = 3, kAfterMov = 7, kTargetAt = 10, kAfterLea = 14;
 
@@ -63,8 +65,7 @@ bool in_kernel(std::uint64_t at, std::uint64_t bytes) {
            at - layout::kKernelImage <= layout::kKernelImageBytes - bytes;
 }
 
-// The leaf entry of an address in an image whose page tables nobody has looked at yet; null when there is
-// none.
+// The leaf entry of an address in an image whose page tables have not been checked yet; null when there is none.
 std::uint64_t* leaf_entry(Image& memory, GuestPhys root, std::uint64_t at) {
     std::uint64_t link = root.value;
     for (int shift = 39;; shift -= 9) {
@@ -124,7 +125,7 @@ PrivilegedPages::PrivilegedPages(const MachineImage& image, Image& memory)
         kernel_.exception_stubs - begin != own.exception_stubs - own.supervisor_begin ||
         kernel_.exception_stride != own.exception_stride)
         bad("its guest kernel has other code at CPL 0 than this kvmserver's");
-    // The entry writes there with the rights of CPL 0.
+    // hardware_entry writes to the slot with the rights of CPL 0, so the slot must be memory of the program.
     const std::uint64_t* slot = leaf_entry(memory, image.root, kernel_.entry_rip);
     constexpr std::uint64_t kProgram = pte::kUser | pte::kWrite | pte::kPresent;
     if (!in_kernel(kernel_.entry_rip, 8) || kernel_.entry_rip % kPageSize > kPageSize - 8 || !slot ||
@@ -134,7 +135,7 @@ PrivilegedPages::PrivilegedPages(const MachineImage& image, Image& memory)
     find(layout::kCpuTables, layout::kCpuTables + kvm::kCpuTablesBytes);
 }
 
-// Of a region of their own, which neither the program nor the host on its behalf gets at.
+// The pages must fill a supervisor region of their own: neither the program nor the host on its behalf can access it.
 void PrivilegedPages::find(std::uint64_t begin, std::uint64_t end) {
     const auto region = image_.regions->find(begin);
     const bool code = begin != layout::kCpuTables;

@@ -1,6 +1,6 @@
-// What runs at CPL 0 and what decides what does: the guest kernel's few instructions there, the descriptor
-// tables, the stack for exceptions. A snapshot's file holds them as it holds all memory, but they are never
-// taken from it.
+// The pages that run at CPL 0 or decide what does: the guest kernel's few instructions there, the descriptor tables and
+// the exception stack. A snapshot file contains them, as it does all memory, but a restore replaces them with this
+// build's own.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,19 +14,18 @@ namespace tinykvm {
 // Descriptor tables, I/O bitmap and exception stack for a guest kernel; `pvm`: for a host of that kind.
 std::vector<std::byte> cpu_tables(const abi::KernelHeader& kernel, bool pvm);
 
-// The pages of a guest kernel of this ABI that run at CPL 0. But for two addresses of it, these are this
-// build's own.
+// The CPL 0 pages for a guest kernel of this ABI: this build's code, with two addresses of that guest kernel.
 std::vector<std::byte> supervisor_code(const abi::KernelHeader& kernel);
 
-// Before any clone of an image from a file is made.
+// Checks and replaces the privileged pages of an image from a file. Use this before any clone of it is made.
 class PrivilegedPages {
 public:
-    // Finds them. Throws UserError (bad_snapshot) when they are not what and where this build has them.
+    // Finds the pages. Throws UserError (bad_snapshot) when they differ from this build's in layout or place.
     PrivilegedPages(const MachineImage& image, Image& memory);
-    // To be called with each mapped leaf entry of the image: throws when CPL 0 could reach more than these
-    // pages, or anybody else them.
+    // Call this with each mapped leaf entry of the image. Throws UserError (bad_snapshot) when CPL 0 could reach
+    // other pages than these, or when another address maps one of these.
     void check(std::uint64_t at, std::uint64_t entry) const;
-    // Puts this build's own content there, with the rights that it has.
+    // Writes this build's content to the pages, and sets the rights in their entries. `pvm`: for a host of that kind.
     void put_own(bool pvm);
 
 private:
@@ -42,7 +41,7 @@ private:
     Image& memory_;
     abi::KernelHeader kernel_{};
     std::vector<Page> pages_;
-    std::vector<bool> taken_; // frames of these pages
+    std::vector<bool> taken_; // by frame: whether it is in pages_
 };
 
 } // namespace tinykvm

@@ -21,7 +21,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr int kScriptDepth = 5; // as Linux
+constexpr int kScriptDepth = 5; // as in Linux
 
 std::string absolute(const std::string& path, const std::string& cwd) {
     return path.starts_with('/') ? path : cwd + (cwd.ends_with('/') ? "" : "/") + path;
@@ -55,7 +55,7 @@ struct LoadedElf {
     std::uint64_t end = 0;
 };
 
-// Maps the segments of a file. `at` is the wanted base of a position-independent one, 0 for anywhere.
+// Maps the segments of a file. `at` is the wanted base of a position-independent file; 0: any.
 LoadedElf map_elf(AddressSpace& space, OpenElf&& file, const std::string& path, std::uint64_t at) {
     const ElfFile& elf = file.elf;
     LoadedElf loaded;
@@ -131,7 +131,7 @@ ProgramSpec resolve_program(const std::string& name, const std::vector<std::stri
         spec.args.push_back(spec.path);
         spec.args.insert(spec.args.end(), rest.begin(), rest.end());
         const std::string interpreter = absolute(shebang->interpreter, cwd);
-        // The system's small wrapper that only looks up a program needs fork-less execve, which we do not have.
+        // /usr/bin/env would look up the program and call execve, which machines do not have. So we look it up here.
         if ((interpreter == "/usr/bin/env" || interpreter == "/bin/env") && !shebang->argument.empty()) {
             std::string word = shebang->argument;
             if (word.starts_with("-S "))
@@ -164,7 +164,7 @@ std::vector<std::string> implied_files(const ProgramSpec& program) {
     if (!program.script.empty())
         files.push_back(program.script);
     if (program.found_as != program.path && !program.found_as.empty())
-        files.push_back(program.found_as); // programs ask what kind of file they are
+        files.push_back(program.found_as); // programs examine their own file by this name
     LibrarySearch search;
     search.cwd = program.cwd;
     for (const auto* variables : {&program.env, &program.late_env})

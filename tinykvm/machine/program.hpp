@@ -17,20 +17,20 @@ struct ProgramSpec {
     std::vector<std::string> env;      // "K=V"
     std::vector<std::string> late_env; // "K=V", of variables whose value is replaced when a machine is restored
     std::string cwd;                   // absolute guest path
-    std::string script;                // the script that led to this interpreter, "" for none
-    std::string found_as;              // `path` before links were followed: a virtual environment is found by it
+    std::string script;                // the script that `path` interprets, "" for none
+    std::string found_as;              // `path` before links were followed: locates a virtual environment
 };
 
 // Finds `name` (a path, or a word to look up in `search_path`) and follows "#!" lines. Throws UserError.
 ProgramSpec resolve_program(const std::string& name, const std::vector<std::string>& args, const std::string& cwd,
                             const std::string& search_path);
 
-// Host paths that the program may read without asking: itself, its interpreter, its libraries, and what
+// Host paths that the program may read without a permission: itself, its interpreter, its libraries, and what
 // machine/runtime_files.hpp names. Throws UserError when a library is missing.
 std::vector<std::string> implied_files(const ProgramSpec& program);
 
 struct LoadedProgram {
-    std::uint64_t entry = 0; // where to begin: the interpreter's entry, or the program's
+    std::uint64_t entry = 0; // first instruction: the interpreter's entry, or the program's
     std::uint64_t stack = 0; // initial RSP
     std::uint64_t brk = 0;
     std::uint64_t random_at = 0; // the 16 bytes of AT_RANDOM
@@ -41,6 +41,7 @@ struct LoadOptions {
     std::uint64_t hwcap = 0;
     std::uint64_t signal_frame_bytes = 0; // AT_MINSIGSTKSZ
 };
+// Maps the program, its interpreter, the stack and the vDSO. Throws UserError and HostError.
 LoadedProgram load_program(AddressSpace& space, const ProgramSpec& program, const LoadOptions& options);
 
 } // namespace tinykvm

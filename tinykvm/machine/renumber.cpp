@@ -17,7 +17,7 @@ class Renumbering {
 public:
     explicit Renumbering(const Image& from) : from_(&from), to_(from.frames(), kNone), found_(from.frames()) {}
 
-    // After find(); what it did not find is left out.
+    // Call this after find(). Ignores frames that find() has not seen.
     void add(Frame frame) {
         if (frame < to_.size() && to_[frame] == kNone && found_[frame]) {
             to_[frame] = static_cast<Frame>(order_.size());
@@ -25,7 +25,7 @@ public:
         }
     }
 
-    // The tables beneath `table`, then the frames that they map.
+    // Collects `table`, the tables below it and the frames that they map.
     void find(Frame table, int level) {
         if (table >= to_.size() || is_table(table))
             throw UserError(ExitCode::bad_snapshot, "the page tables of the machine are no tree");
@@ -51,7 +51,7 @@ public:
         for (const Frame page : pages_)
             add(page);
         auto image = Image::create(static_cast<std::uint32_t>(order_.size()));
-        // Holes of the image are not read: looking at them would fill them.
+        // Skips holes of the image: reading them would allocate them.
         for (off_t at = 0; (at = ::lseek(from_->fd(), at, SEEK_DATA)) >= 0;) {
             const off_t end = ::lseek(from_->fd(), at, SEEK_HOLE);
             if (end < 0)
@@ -60,7 +60,7 @@ public:
                 if (const Frame frame = to_[static_cast<std::size_t>(at) / kPageSize]; frame != kNone)
                     std::memcpy(image->data() + std::size_t{frame} * kPageSize, from_->data() + at, kPageSize);
         }
-        if (errno != ENXIO) // behind the last data
+        if (errno != ENXIO) // no more data: the regular end
             throw_errno("lseek image");
         for (const Frame table : tables_)
             translate(*image, to_[table]);

@@ -1,4 +1,4 @@
-// Puts the frames of an image into another order.
+// Reorders the frames of an image.
 #pragma once
 #include <memory>
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace tinykvm {
 
-// A machine like `image` whose memory holds the frames of `first` in that order, then the other page tables,
-// then all other frames by the lowest address that maps them; frames that nothing maps are left out, also of
-// `first`. What an invocation uses is then a few runs of frames instead of hundreds: few system calls to
-// unpack, copy and map it, and the same program gives the same order in every boot. Throws
-// UserError(bad_snapshot) when the page tables are no tree.
+// A copy of `image` whose memory holds the frames of `first` in that order, then the other page tables, then all other
+// frames by the lowest address that maps them. Frames that nothing maps are left out, even those in `first`. The frames
+// that an invocation uses then form a few runs instead of hundreds, so that few system calls unpack, copy and map them.
+// The same program gives the same order in every boot. Throws UserError(bad_snapshot) when the page tables are not a
+// tree.
 std::shared_ptr<MachineImage> renumber(const MachineImage& image, std::span<const Frame> first);
 
 } // namespace tinykvm

@@ -1,5 +1,5 @@
-// Reset: puts a clone back to its image, bit by bit, at a cost that follows what was dirtied. Its pages are copied in
-// page_reset.cpp.
+// Reset: restores a clone to the exact state of its image, at a cost that depends on what was dirtied. PageReset copies
+// the pages.
 #include <sys/mman.h>
 
 #include "tinykvm/base/error.hpp"
@@ -13,7 +13,7 @@ bool Machine::settle() {
     start_at(kernel_.wait_resume);
     if (!vcpu_.settle())
         return false;
-    const std::uint64_t cr3 = vcpu_.special().cr3; // DirtyBits goes by it
+    const std::uint64_t cr3 = vcpu_.special().cr3; // keep its PWT bit, which DirtyBits toggles
     set_up_vcpu();
     vcpu_.special().cr3 = cr3;
     vcpu_.special_changed();
@@ -35,7 +35,7 @@ ResetStats Machine::reset() {
     begins_ = true;
     if (!env_->options.keep_working_memory ||
         (page_reset_->own_pages() + ram_.kept_headroom()) * kPageSize > env_->limits.keep_memory) {
-        // More than a machine may keep: the copies go back to the kernel, and the set is learned anew.
+        // More than a machine may keep: give the copies back to the kernel and learn the set again.
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");
         ram_.drop_kept_headroom();

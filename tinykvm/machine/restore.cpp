@@ -20,7 +20,7 @@ namespace {
 
 [[noreturn]] void bad(const std::string& what) { throw UserError(ExitCode::bad_snapshot, "snapshot: " + what); }
 
-// The page tables that a walk has been to. Those of a machine are a tree.
+// The page tables that a walk has visited. Those of a machine form a tree; anything else is rejected.
 class Visited {
 public:
     explicit Visited(const Image& memory) : seen_(memory.frames()) {}
@@ -36,8 +36,8 @@ private:
     std::vector<bool> seen_;
 };
 
-// Calls fn(address, leaf entry) for each leaf of the page tables in an image. An entry that led beyond it would lead to
-// what a clone is given later, a page table as well.
+// Calls fn(address, leaf entry) for each leaf of the page tables in an image. Rejects entries that point beyond the
+// image: they would point to frames that a clone adds later, including page tables.
 template <class Fn>
 void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, std::uint64_t virt, Fn&& fn) {
     visited.enter(table);
@@ -61,9 +61,9 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
     }
 }
 
-// What the first vCPU touches and what the second does, with about as many faults for each.
+// Divides the hot pages between the first and the second vCPU, with about the same number of faults for each.
 void divide_touching(MachineImage& image, const std::vector<std::uint64_t>& hot) {
-    constexpr std::uint64_t kBlock = 8 * kPageSize; // KVM maps so much by one fault, at best
+    constexpr std::uint64_t kBlock = 8 * kPageSize; // KVM maps at most this much per fault
     std::size_t blocks = 0;
     for (std::size_t i = 0; i < hot.size(); ++i)
         blocks += i == 0 || hot[i] / kBlock != hot[i - 1] / kBlock ? 1 : 0;
@@ -89,7 +89,7 @@ CpuState cpu_state(const kvm::GuestCpu& cpu) {
 kvm::GuestCpu guest_cpu(const CpuState& state) {
     kvm::GuestCpu cpu;
     cpu.xcr0 = state.xcr0;
-    cpu.xsave_bytes = kvm::kFxsaveBytes; // if it has no XSAVE
+    cpu.xsave_bytes = kvm::kFxsaveBytes; // unless a leaf says otherwise: the CPU has no XSAVE
     if (state.cpuid.empty() || state.cpuid.size() > kvm::kMaxCpuidEntries)
         bad(fmt::format("{} CPUID leaves; build the snapshot anew", state.cpuid.size()));
     for (const CpuidLeaf& leaf : state.cpuid) {
@@ -248,14 +248,14 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
     std::uint64_t lazy = 0;
     Visited first(memory), second(memory);
     PrivilegedPages privileged(image, memory);
-    auto region = image.regions->begin(); // leaves come in the order of addresses
+    auto region = image.regions->begin(); // leaves come in ascending order of addresses
     const auto find_region = [&](std::uint64_t at) {
         while (region != image.regions->end() && region->second.end <= at)
             ++region;
         return region != image.regions->end() && at >= region->first;
     };
-    // What the host writes to by itself must be there from the start: the guest kernel, what the host reaches
-    // by pointer, and what is wiped in every clone, which filling it in later would undo.
+    // Pages that the host itself writes to must be loaded from the start, or later loading would undo the writes: the
+    // guest kernel, pages that the host accesses by pointer, and memory that is wiped in every clone.
     for_each_leaf(memory, first, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
         if ((at >= layout::kUserMax && at < layout::kFileArea) ||
             (find_region(at) && (region->second.flags & kRegionWipeOnFork) != 0))
@@ -265,22 +265,22 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
     std::vector<bool> written(memory.frames()), seen(memory.frames());
     for (const FrameRun& run : image.working_set)
         std::fill_n(written.begin() + run.first, run.count, true);
-    std::vector<bool> twice(memory.frames()); // what has two addresses may be written to through either
+    std::vector<bool> twice(memory.frames()); // frames with two addresses: may be written to through either
     std::vector<Frame> files, read_only;
     std::vector<std::uint64_t> hot; // MachineImage::hot_pages
     const auto of_file = [&](std::uint64_t at) {
         return find_region(at) && region->second.name.starts_with('/') &&
                (region->second.flags & (kRegionWipeOnFork | kRegionSupervisor)) == 0;
     };
-    // The host writes to other pages of the guest kernel, by pointer, also to those that the guest cannot.
+    // The host writes to other pages of the guest kernel by pointer, even to those that are read-only for the guest.
     const auto of_kernel_code = [](std::uint64_t at, std::uint64_t entry) {
         return at >= layout::kKernelImage && at - layout::kKernelImage < layout::kKernelImageBytes &&
                !(entry & pte::kWrite);
     };
     for_each_leaf(memory, second, image.root, 3, 0, [&](std::uint64_t at, std::uint64_t& entry) {
         const Frame frame = pte::frame(entry);
-        if (first.has(frame)) // a reset does not copy tables back: the host undoes its own changes, and nobody else may
-                              // make any
+        // A reset does not copy tables back: the host undoes its own changes, and nobody else may make any.
+        if (first.has(frame))
             bad("its program could write to its page tables; build it anew");
         privileged.check(at, entry);
         if (!(entry & pte::kPresent))
@@ -308,7 +308,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
         std::erase_if(*frames, [&](Frame frame) { return twice[frame]; });
     for (const Frame frame : files)
         append_frame(image.hot_files, frame);
-    // A mapping each: few and long ones only.
+    // Each shared run is a mapping of its own, so only long runs are worth it. Short ones become private copies.
     constexpr std::uint32_t kWorthSharing = 64;
     std::erase_if(image.hot_files, [&](const FrameRun& run) {
         for (Frame frame = run.first; run.count < kWorthSharing && frame < run.first + run.count; ++frame)

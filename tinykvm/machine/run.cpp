@@ -1,4 +1,4 @@
-// The exit loop: resume, answer what the machine asks, until something that the caller must decide.
+// The exit loop: resumes the machine and answers its requests until an event that the caller must handle.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -17,9 +17,9 @@ namespace {
 constexpr std::uint32_t kPageFault = 14;
 // Page-fault error code (Intel SDM vol. 3, 4.7).
 constexpr std::uint64_t kFaultWrite = 2, kFaultFetch = 16;
-// For the guest kernel's fault entry, above the bits of the CPU.
+// Bits of Shared::fault_error for the guest kernel's fault entry, above those of the CPU.
 constexpr std::uint32_t kAccessError = 0x80000000u, kPastFile = 0x40000000u;
-// A fault that comes back this often at one address although the tables allow it will never go away.
+// A fault that repeats this often at one address although the tables allow the access will never go away.
 constexpr std::uint32_t kMaxSameFaults = 1000;
 
 } // namespace
@@ -29,13 +29,13 @@ Stop Machine::run() {
         clock_.resume(image_->times, slept_ns_);
     clock_.refresh(*time_);
     in_door_ = false;
-    space_.follow_files(); // they may have changed while it waited
+    space_.follow_files(); // files may have changed while the machine waited
     std::uint64_t next_tick = host_mono_ns() + kTickNs;
     kvm::ExitKind kind = kvm::ExitKind::io;
     for (;;) {
         {
-            // Whoever computes on after it came out of its own accord may have said something: see guest/sched.cpp,
-            // leave().
+            // A program that computes after a voluntary exit may have unsent output, so interrupt it soon: see leave()
+            // in guest/sched.cpp.
             const RunningVcpu running(vcpu_, kind == kvm::ExitKind::io);
             kind = vcpu_.run();
         }
@@ -51,7 +51,7 @@ Stop Machine::run() {
                 waited_at_ = host_mono_ns();
                 return Stop{};
             case abi::kPortHostCall:
-                same_faults_ = 0; // it may have unmapped what it touches next
+                same_faults_ = 0; // the call may have unmapped pages that are touched next
                 stop = on_host_call();
                 clock_.refresh(*time_);
                 break;
@@ -70,7 +70,7 @@ Stop Machine::run() {
             stop = on_interrupt();
             break;
         case kvm::ExitKind::no_page:
-            // The next try finds no entry, and the program gets its SIGBUS.
+            // The retried access finds no entry, and the program gets its SIGBUS.
             ++exit_reasons_[kFaults];
             clock_.refresh(*time_);
             if (!space_.drop_lost_pages())
@@ -85,7 +85,7 @@ Stop Machine::run() {
         }
         if (stop)
             return *stop;
-        // The ticker leaves a program alone that comes out by itself all the time.
+        // The ticker does not interrupt a program that exits often by itself, so check the time here.
         if (const std::uint64_t now = host_mono_ns(); now >= next_tick) {
             next_tick = now + kTickNs;
             if (kind == kvm::ExitKind::io) {
@@ -97,12 +97,12 @@ Stop Machine::run() {
     }
 }
 
-// Whether the vCPU is as the guest kernel leaves it by its one OUT to this port. The program may have made that OUT:
-// from a segment of 32 bits, single-stepped, with other selectors.
+// Whether the vCPU is in the state in which the guest kernel's one OUT to kPortWait leaves it. The program itself may
+// have executed that OUT: from a 32-bit segment, single-stepped, or with other selectors.
 bool Machine::at_wait_door() {
     const kvm_regs& regs = vcpu_.regs();
     const kvm_sregs& s = vcpu_.special();
-    // Some hosts show RIP behind the OUT, others at it: a byte before.
+    // Some hosts report the RIP after the OUT, others that of the OUT itself, which is one byte lower.
     const bool there = regs.rip == kernel_.wait_resume || regs.rip + 1 == kernel_.wait_resume;
     return there && (regs.rflags & kvm::kOddFlags) == 0 && s.cs.selector == kvm::kUserCode &&
            s.ss.selector == kvm::kUserData && (s.ds.selector | s.es.selector | s.fs.selector | s.gs.selector) == 0;
@@ -113,14 +113,14 @@ std::optional<Stop> Machine::on_interrupt() {
         return Stop{StopKind::interrupted, 0, {}};
     const std::uint64_t rip = vcpu_.regs().rip;
     const bool user = (vcpu_.special().cs.selector & 3) == 3;
-    // The vDSO is the program's code, and stands being preempted.
+    // The vDSO runs as part of the program and can be preempted.
     const bool in_vdso = rip >= layout::kVdso && rip < layout::kVdso + 2 * kPageSize;
     const bool kernel = rip >= kernel_.text_begin && rip < kernel_.supervisor_end;
     if (!user || kernel || (rip >= layout::kUserMax && !in_vdso) || vcpu_.event_in_flight()) {
         shared_->preempt = 1;
         return std::nullopt;
     }
-    // As if the program had been interrupted: the guest kernel finds all its registers and its RIP in the slot.
+    // Enter the guest kernel with the program's registers and its RIP in the slot.
     space_.store(GuestVirt(kernel_.entry_rip), rip);
     vcpu_.regs().rip = kernel_.preempt_entry;
     vcpu_.regs_changed();

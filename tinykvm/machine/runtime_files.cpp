@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSystem[] = {
-    // Libraries, and what is opened with dlopen: name service, character sets, engines, plug-ins.
+    // Libraries, and modules that are opened with dlopen: name service, character sets, engines, plug-ins.
     "/lib", "/lib64", "/usr/lib", "/usr/lib64",
     // Name service.
     "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services",
@@ -24,18 +24,18 @@ constexpr std::string_view kSystem[] = {
     // Time, language, types.
     "/etc/localtime", "/etc/timezone", "/usr/share/zoneinfo", "/usr/share/locale", "/etc/locale.alias",
     "/usr/share/i18n", "/etc/mime.types", "/etc/os-release",
-    // Certificates of authorities, never keys.
+    // Certificates of authorities; never keys.
     "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/openssl.cnf",
     "/etc/pki/ca-trust/extracted", "/etc/crypto-policies", "/usr/share/crypto-policies", "/usr/share/ca-certificates",
     "/usr/local/share/ca-certificates", "/usr/share/pki"};
 
-// Beside <prefix>/lib, which for /usr is among the system's.
+// Files of an interpreter in addition to those of the system, which include /usr/lib.
 struct Interpreter {
-    std::string_view name;                 // of the program's file; a version may follow
-    std::vector<std::string_view> folders; // absolute
-    std::vector<std::string_view> in_prefix;
-    std::vector<std::string_view> variables; // lists of folders, by ':'
-    bool takes_script = true;                // the first argument that is no option is a file
+    std::string_view name;                   // of the program's file; a version may follow
+    std::vector<std::string_view> folders;   // absolute
+    std::vector<std::string_view> in_prefix; // relative to the prefix
+    std::vector<std::string_view> variables; // that hold folders separated by ':'
+    bool takes_script = true;                // the first argument that is not an option is a file
 };
 
 const std::vector<Interpreter>& interpreters() {
@@ -88,7 +88,7 @@ public:
             return {};
         for (const std::string_view folder : interpreter->folders)
             add(std::string(folder));
-        // Found by the name it has, not by where a link leads: a virtual environment is a link to another's program.
+        // The prefix of a symbolic link counts, too: the program of a virtual environment links to another prefix.
         prefix(*interpreter, fs::path(program_.path));
         if (!program_.found_as.empty() && program_.found_as != program_.path)
             prefix(*interpreter, fs::path(program_.found_as));
@@ -122,7 +122,7 @@ private:
             add((prefix / "lib").string());
     }
 
-    // As CPython's Modules/getpath.py: lib/pythonX.Y of the prefix, of pyvenv.cfg's home, and Debian's /usr/local.
+    // As in CPython's Modules/getpath.py: lib/pythonX.Y of the prefix, of pyvenv.cfg's home, and Debian's /usr/local.
     void python_prefix(const fs::path& folder, const fs::path& prefix) {
         for (const fs::path& at : {prefix, fs::path("/usr/local")})
             for (const char* lib : {"lib", "lib64"})
@@ -171,7 +171,7 @@ private:
         }
     }
 
-    // The first argument that is a file; a value of an option before it may be one too, and was meant to be read then.
+    // The first argument that is a file. If it is the value of an option, the program is meant to read it, too.
     std::string script_of() const {
         if (!program_.script.empty())
             return absolute(program_.script, program_.cwd);
@@ -189,7 +189,7 @@ private:
         return {};
     }
 
-    // -jar FILE, and the class path: what the user named for the program to load.
+    // -jar FILE and the class path: files that the user named for the program to load.
     void java_classes() {
         for (std::size_t i = 1; i < program_.args.size(); ++i) {
             const std::string& word = program_.args[i];
@@ -206,7 +206,7 @@ private:
             else if (word.ends_with(".java"))
                 add(absolute(word, program_.cwd));
             if (word == "-jar" || !word.starts_with('-'))
-                break; // the rest is the program's
+                break; // the rest are arguments of the program
         }
     }
 

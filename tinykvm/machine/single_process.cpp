@@ -12,11 +12,11 @@ namespace tinykvm {
 namespace {
 
 struct Hint {
-    std::string_view program; // how the name of a program or script begins
+    std::string_view program; // prefix of the name of a program or script
     std::string_view option;
 };
 
-// The longest name that fits counts.
+// The longest prefix that fits wins.
 constexpr Hint kHints[] = {
     {"nginx", "-g 'daemon off; master_process off;'"},
     {"openresty", "-g 'daemon off; master_process off;'"},
@@ -71,7 +71,7 @@ constexpr Hint kHints[] = {
 
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// "php-fpm8.2" is php-fpm's, "python3" is nobody's, "shiny" not sh's.
+// No letter or '_' may follow the prefix: "php-fpm8.2" fits php-fpm, "shiny" does not fit sh.
 bool fits(const Hint& hint, std::string_view name) {
     if (!name.starts_with(hint.program))
         return false;
@@ -93,9 +93,9 @@ std::string refused_process(std::uint32_t call, const std::string& program, std:
     const bool execute = call == __NR_execve || call == __NR_execveat;
     std::string_view name = last_part(program);
     const Hint* hint = hint_for(name);
-    // An interpreter's script or module says more: python3 -m uvicorn, node next.
+    // The script or module of an interpreter says more: python3 -m uvicorn, node next.
     constexpr std::size_t kLooked = 4;
-    const bool applet = name == "busybox"; // of its own: its httpd is not Apache's
+    const bool applet = name == "busybox"; // busybox's httpd is not Apache's
     for (const std::string& argument : arguments.first(applet ? 0 : std::min(arguments.size(), kLooked)))
         if (const Hint* found = hint_for(last_part(argument)); found && (!hint || last_part(argument) != name)) {
             hint = found;

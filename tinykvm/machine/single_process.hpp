@@ -1,4 +1,4 @@
-// What to tell who starts a program that wants to be several processes.
+// Advice for the user of a program that tries to start a second process.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -6,9 +6,8 @@
 
 namespace tinykvm {
 
-// One line about a call (fork, vfork, clone, execve) that was refused, with the option that makes this program one
-// process, where it is known. `program` is its path, `arguments` those that it was started with (a script's name is
-// among them).
+// One line about a refused call (fork, vfork, clone, execve). If known, it names the option that makes this program run
+// as one process. `program` is its path. `arguments` are those that it was started with, including a script's name.
 std::string refused_process(std::uint32_t call, const std::string& program, std::span<const std::string> arguments);
 
 } // namespace tinykvm

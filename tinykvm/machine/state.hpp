@@ -14,8 +14,8 @@
 
 namespace tinykvm {
 
-// One region of the address space. After an image was made every region is anonymous memory: what came
-// from files has been read in.
+// One region of the address space. In an image every region is anonymous memory, because file content has been read in.
+// The exceptions are shared mappings of files: see FileMappingState.
 struct RegionState {
     std::uint64_t begin = 0, end = 0; // page-aligned guest addresses
     std::uint32_t prot = 0;           // PROT_READ 1, PROT_WRITE 2, PROT_EXEC 4
@@ -28,7 +28,7 @@ struct FrameRun {
     std::uint32_t first = 0, count = 0; // in frames of 4096 bytes
     bool operator==(const FrameRun&) const = default;
 };
-// Lengthens the last run by a frame that follows it, or begins another.
+// Adds a frame: extends the last run if the frame follows it, otherwise begins a new run.
 inline void append_frame(std::vector<FrameRun>& runs, std::uint32_t frame) {
     if (!runs.empty() && runs.back().first + runs.back().count == frame)
         ++runs.back().count;
@@ -36,12 +36,13 @@ inline void append_frame(std::vector<FrameRun>& runs, std::uint32_t frame) {
         runs.push_back({frame, 1});
 }
 
-// A region that is a shared mapping of a file: which handle's, and from where.
+// A region that is a shared mapping of a file.
 struct FileMappingState {
     std::uint64_t begin = 0; // of the region
-    std::int32_t handle = 0;
+    std::int32_t handle = 0; // of the file
     std::uint64_t offset = 0;
-    std::uint64_t size = 0; // of a frozen one: the file when its pages were taken
+    // Of the file when its pages were read into the image. Frozen regions only.
+    std::uint64_t size = 0;
     std::int64_t mtime_ns = 0;
     bool operator==(const FileMappingState&) const = default;
 };
@@ -67,26 +68,26 @@ struct CpuState {
     bool operator==(const CpuState&) const = default;
 };
 
-// Bytes unless said otherwise; 0 is "no limit" only where said.
+// In bytes unless said otherwise. 0 means "no limit" only where said.
 struct Limits {
-    double boot_seconds = 60;   // of CPU time and of waiting
-    double request_seconds = 8; // without progress, of CPU time and of waiting for nothing or for an idle client
-    double request_total_seconds = 300;            // of a request, whatever it does
-    std::uint64_t memory = 8192ull << 20;          // all of a machine's memory
+    double boot_seconds = 60;             // CPU time and waiting time
+    double request_seconds = 8;           // without progress: CPU time, and waiting for nothing or for an idle client
+    double request_total_seconds = 300;   // of a request, whatever it does
+    std::uint64_t memory = 8192ull << 20; // all of a machine's memory
     std::uint64_t address_space = 122880ull << 20; // virtual
     std::uint64_t request_memory = 128ull << 20;   // dirtied or added while one connection is served
-    std::uint64_t keep_memory = 128ull << 20;      // what a machine keeps between requests
+    std::uint64_t keep_memory = 128ull << 20;      // private memory that a machine keeps between requests
     std::uint32_t open_files = 1024;
     bool executable_heap = true; // false: memory from brk is never made executable
     bool operator==(const Limits&) const = default;
 };
 
-// What a machine may have beside an image of this size: of request_memory as much as `memory` leaves.
+// Memory that a machine may use in addition to an image of this size: request_memory, or less if `memory` leaves less.
 constexpr std::uint64_t memory_beside_image(const Limits& limits, std::uint64_t image_bytes) {
     return std::min(limits.request_memory, limits.memory - std::min(limits.memory, image_bytes));
 }
 
-// An environment variable of the program whose value may be replaced where it lies: "NAME=VALUE" and zeroes.
+// An environment variable whose value may be replaced in the program's memory. `bytes` hold "NAME=VALUE" and zeroes.
 struct LateVariable {
     std::string name;
     std::uint64_t at = 0; // guest address
@@ -101,27 +102,27 @@ enum class EntropyFill : std::uint32_t {
     pid = 2,      // the process number of the invocation: 4 bytes
 };
 
-// A range of the program's writable memory that holds random state (a generator, a pool of random bytes). Every
-// invocation finds it filled anew, so that no two of them draw the same values.
+// A range of the program's writable memory that holds random state (a generator, a pool of random bytes). It is filled
+// anew before every invocation, so that no two invocations draw the same values.
 struct EntropyRegion {
     std::uint64_t at = 0; // guest address
     std::uint64_t bytes = 0;
     EntropyFill fill = EntropyFill::random;
-    std::vector<std::uint8_t> constant; // `bytes` of them for EntropyFill::constant, else none
-    std::string source;                 // what was found there, for people: "V8 Math.random"
+    std::vector<std::uint8_t> constant; // for EntropyFill::constant: `bytes` long; else empty
+    std::string source;                 // description for people: "V8 Math.random"
     bool operator==(const EntropyRegion&) const = default;
 };
 
-// 2 MiB of files' pages that may be had as one page of the host's.
+// 2 MiB of file content that one large page of the host can back.
 struct LargePageState {
     std::uint64_t at = 0;                  // guest address
-    std::array<std::uint8_t, 32> sha256{}; // of what is there
-    FrameRun hot;                          // of its frames, those that the first invocation uses
+    std::array<std::uint8_t, 32> sha256{}; // of the content
+    FrameRun hot;                          // those of its frames that the first invocation uses
     bool operator==(const LargePageState&) const = default;
 };
 
 struct ProgramState {
-    std::string path;              // of the ELF program, absolute
+    std::string path;              // absolute path of the script, or else of the ELF program
     std::vector<std::string> args; // args[0] is the program as named
     std::vector<std::string> env_names;
     std::string cwd;
@@ -131,22 +132,22 @@ struct ProgramState {
 struct MachineState {
     std::uint32_t guest_abi = 0;                        // abi::kVersion
     std::array<std::uint8_t, 32> guest_kernel_digest{}; // SHA-256 of the guest kernel in the image
-    std::uint32_t entry_mode = 0;                       // of the host that made it; a restore may use the other
+    std::uint32_t entry_mode = 0;                       // of the host that made it; a restore may use another
     std::uint64_t page_table_root = 0;
-    std::uint32_t frames = 0; // the image is frames * 4096 bytes
-    std::vector<FrameRun> free_frames;
-    std::vector<FrameRun> working_set; // frames that the first invocation wrote to: made private before the next ones
-    std::vector<FrameRun> headroom;    // frames behind the image that it used; may be absent in a file
+    std::uint32_t frames = 0;          // the image is frames * 4096 bytes
+    std::vector<FrameRun> free_frames; // not used: always empty
+    std::vector<FrameRun> working_set; // frames that the first invocation wrote to: clones copy them in advance
+    std::vector<FrameRun> headroom;    // frames after the image that it used; may be absent in a file
     std::vector<RegionState> regions;
     std::uint64_t brk_begin = 0, brk_end = 0;
-    // The guest's clocks when it last waited; boot_ns is not in older files (0).
+    // ClockTimes when the machine last waited. boot_ns is 0 in older files.
     std::uint64_t mono_ns = 0, boot_ns = 0, real_ns = 0;
     bool clock_continues = false;       // GuestTime; may be absent in a file
-    std::uint64_t random_at = 0;        // guest address of AT_RANDOM's 16 bytes, made fresh in each clone
+    std::uint64_t random_at = 0;        // guest address of AT_RANDOM's 16 bytes, renewed in each clone
     std::vector<LateVariable> late_env; // may be absent in a file
     std::vector<EntropyRegion> entropy; // may be absent in a file
     std::vector<std::string>
-        repeats; // what is known of random values that every request would repeat, a line each; may be absent in a file
+        repeats; // findings about random values that every request would repeat, a line each; may be absent in a file
     std::vector<LargePageState> large_pages; // by address; may be absent in a file
     std::uint32_t threads = 0;
     CpuState cpu;

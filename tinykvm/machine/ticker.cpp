@@ -14,13 +14,13 @@
 namespace tinykvm {
 namespace {
 
-// One a thread that runs machines. `vcpu` is what the signal handler pokes.
+// One per thread that runs machines.
 struct Seat {
-    std::atomic<kvm::Vcpu*> vcpu{nullptr};
+    std::atomic<kvm::Vcpu*> vcpu{nullptr}; // the signal handler requests its exit
     std::atomic<std::uint64_t> entries{0}; // odd while the machine runs
-    std::atomic<bool> soon{false};         // kick after one look, not only after a whole tick
-    std::uint64_t seen = 0;                // the ticker's
-    unsigned looks = 0;                    // at the same entry
+    std::atomic<bool> soon{false};         // kick after one look instead of a whole tick
+    std::uint64_t seen = 0;                // for the ticker: `entries` at its last look
+    unsigned looks = 0;                    // for the ticker: number of looks since `entries` changed
     pthread_t thread{};
     std::atomic<bool> gone{false};
 };
@@ -38,7 +38,7 @@ void on_signal(int) {
 class Ticker {
 public:
     static Ticker& instance() {
-        static Ticker* const ticker = new Ticker; // lives as long as the process: its thread is never joined
+        static Ticker* const ticker = new Ticker; // never destroyed, because its thread is never joined
         return *ticker;
     }
 
@@ -47,13 +47,13 @@ public:
         seats_.push_back(std::move(seat));
     }
 
-    // A vCPU begins to run, its seat says so already.
+    // Call this when a vCPU begins to run, after its seat was updated.
     void wake() {
         if (asleep_.load() && asleep_.exchange(false))
             asleep_.notify_one();
     }
 
-    // The seat's thread ends: after this it is not signalled any more.
+    // Call this when the seat's thread ends: it is not signalled any more after this.
     void remove(Seat* seat) {
         const std::lock_guard lock(mutex_);
         std::erase_if(seats_, [&](const auto& s) { return s.get() == seat; });
@@ -83,8 +83,8 @@ private:
         }
     }
 
-    // Whether a vCPU ran since the last time. Kicks those that have run for a whole tick, or from one look to the next
-    // when they came from their machine's host: what the program said before it computes is to leave.
+    // Kicks the vCPUs that have run for a whole tick. Those with `soon` are kicked when they have run since the last
+    // look: the program may have left output before it began to compute. Returns whether any vCPU ran since then.
     bool look() {
         bool ran = false;
         const std::lock_guard lock(mutex_);
@@ -99,17 +99,17 @@ private:
         return ran;
     }
 
-    // Until a vCPU runs again: hundreds of idle functions must cost nothing.
+    // Sleeps until a vCPU runs again, so that hundreds of idle functions cost nothing.
     void sleep() {
         asleep_ = true;
-        if (!look()) // who began before this was set does not wake
+        if (!look()) // a vCPU that began to run before asleep_ was set has not called notify_one()
             asleep_.wait(true);
         asleep_ = false;
         quiet_ticks_ = 0;
     }
 
-    static constexpr unsigned kLooks = 5;  // in a tick
-    static constexpr int kQuietTicks = 50; // a tenth of a second: under load nobody has to wake anybody
+    static constexpr unsigned kLooks = 5;  // per tick
+    static constexpr int kQuietTicks = 50; // looks, 0.1 s: under load the ticker stays awake and needs no wake-ups
     std::atomic<bool> asleep_ = false;
     int quiet_ticks_ = 0;
     std::mutex mutex_;
@@ -136,7 +136,8 @@ RunningVcpu::RunningVcpu(kvm::Vcpu& vcpu, bool soon) {
     thread_local SeatOwner owner;
     owner.seat->soon.store(soon, std::memory_order_relaxed);
     owner.seat->vcpu.store(&vcpu, std::memory_order_relaxed);
-    owner.seat->entries.fetch_add(1); // ordered before the look at the ticker, as its own are the other way round
+    // Sequentially consistent: this store comes before wake() reads asleep_. The ticker does the same in reverse.
+    owner.seat->entries.fetch_add(1);
     Ticker::instance().wake();
 }
 

@@ -8,8 +8,8 @@
 
 namespace tinykvm {
 
-// While one of these lives, its thread is inside run(): after each tick that passes, KVM_RUN returns; with `soon`,
-// after 2 to 4 ms. Constructing and destroying it costs three atomic stores.
+// Its thread runs `vcpu` while this object lives. KVM_RUN then returns after each tick, or with `soon` after 2 to 4 ms.
+// Construction and destruction cost a few atomic operations.
 class RunningVcpu {
 public:
     explicit RunningVcpu(kvm::Vcpu& vcpu, bool soon = false);

@@ -1,4 +1,4 @@
-// Which pages a clone has written to, and which it has read: what an image is then laid out by.
+// Finds the pages that a clone has written to or read. They determine the layout of an image.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace tinykvm {
 namespace {
 
-// Collects the pages that were accessed, and what lies before them in the same block of eight: on a fault
-// KVM's shadow paging maps such a block from its first page on, for as long as the pages are there (Linux
-// arch/x86/kvm/mmu/paging_tmpl.h, pte_prefetch). A page more to load costs about a third of a fault.
+// Collects accessed pages, and the pages before them in the same 8-page block if that is worth it. On a fault, KVM's
+// shadow paging maps such a block from its first page on, as long as the pages are present (Linux
+// arch/x86/kvm/mmu/paging_tmpl.h, pte_prefetch). Loading one more page costs about a third of a fault.
 class MappedAlong {
 public:
     explicit MappedAlong(std::vector<Frame>& out) : out_(&out) {}
@@ -86,7 +86,8 @@ Machine::AccessedFrames Machine::accessed_frames() {
             return entry;
         });
     }
-    writable.insert(writable.end(), entropy_.frames().begin(), entropy_.frames().end()); // by the host, each time
+    // The host writes to these before each invocation.
+    writable.insert(writable.end(), entropy_.frames().begin(), entropy_.frames().end());
     found.program.insert(found.program.end(), writable.begin(), writable.end());
     for (auto* frames : {&found.machine, &found.program})
         std::erase_if(*frames, [&](Frame frame) { return frame >= ram_.image_frames(); });

@@ -14,7 +14,7 @@ namespace {
 long minor_faults() {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
-    return usage.ru_minflt + usage.ru_majflt; // a page that had been swapped out is a major one
+    return usage.ru_minflt + usage.ru_majflt; // a swapped-out page is a major fault
 }
 
 } // namespace
@@ -37,7 +37,7 @@ void WorkingSet::never_clean(Frame frame) {
         clean_copies_[frame] = false;
 }
 
-// From now on it is copied back as the others are.
+// Makes a clean copy a page of the set, which is copied back after each invocation.
 void WorkingSet::written(Frame frame) {
     if (!is_clean(frame))
         return;
@@ -45,9 +45,9 @@ void WorkingSet::written(Frame frame) {
     minor_faults_seen_ = -1;
 }
 
-// Looks which of the pages that were only read so far have been written to since the last reset, by the program or by
-// the host for it, or have moved to other addresses: from now on they are copied back as the others are. The entries
-// must still be as the invocation left them.
+// Finds clean copies that the program, or the host on its behalf, has written to since the last reset, or that have
+// moved to other addresses. From now on they are copied back like other pages. The page-table entries must still be as
+// the invocation left them.
 void WorkingSet::look() {
     std::erase_if(unwritten_, [&](const UnwrittenPage& page) {
         std::uint64_t entry;
@@ -72,7 +72,7 @@ std::uint64_t WorkingSet::copy_back() {
     return frames_.size();
 }
 
-// Which pages of the image this clone has a copy of.
+// Updates frames_ if the thread had a page fault since the last call.
 void WorkingSet::ask_kernel() {
     const long faults = minor_faults();
     if (faults == minor_faults_seen_)
@@ -83,13 +83,13 @@ void WorkingSet::ask_kernel() {
     minor_faults_seen_ = faults;
 }
 
-// One invocation that wrote much must not make all that follow dear. Now and then what the invocation left is compared
-// with the image, and copies that were as in it twice in a row go back to the kernel: a few first, for a page may be
-// written to and put back by the program itself each time (reference counts), and then costs a fault anew; more once
-// such do not come back.
+// Keeps one invocation that wrote a lot from making all later resets expensive. Every kEvery resets, the pages are
+// compared with the image before they are copied back. Copies that equalled the image in two looks in a row go back to
+// the kernel. At first only a few do: a program may write to a page and restore its content in every invocation
+// (reference counts), and such a page then costs a new fault. If few come back, the number doubles at each look.
 void WorkingSet::shrink() {
     constexpr unsigned kEvery = 64;
-    constexpr std::size_t kWorthIt = 256; // pages: below, a reset is nothing beside an exit
+    constexpr std::size_t kWorthIt = 256; // pages; copying fewer is cheap compared with an exit
     constexpr std::size_t kFew = 64;
     if (++resets_since_look_ < kEvery || frames_.size() < kWorthIt)
         return;
@@ -113,7 +113,7 @@ void WorkingSet::shrink() {
     std::set_intersection(unchanged.begin(), unchanged.end(), unchanged_.begin(), unchanged_.end(),
                           std::back_inserter(given_back_));
     unchanged_ = std::move(unchanged);
-    // What came back n times is tried each 4^n looks.
+    // A page that came back n times is tried at every 4^n-th look only.
     std::erase_if(given_back_, [&](Frame frame) { return looks_ % (1ull << (2 * came_back_[frame])) != 0; });
     given_back_.resize(std::min(given_back_.size(), give_back_));
     std::vector<FrameRun> runs;
@@ -121,11 +121,11 @@ void WorkingSet::shrink() {
         append_frame(runs, frame);
     drop_copies(ram_, runs, "unused copies");
     if (!runs.empty())
-        minor_faults_seen_ = -1; // the set is learned anew
+        minor_faults_seen_ = -1; // forces ask_kernel() to ask
 }
 
-// Copies that only make the first invocations faster are memory that nobody else can use. A machine that goes on
-// serving gets the image's own pages instead, a few each time: each costs a fault once more.
+// Clean copies only make the first invocations faster, and no other machine shares their memory. A machine that goes on
+// serving replaces them by the image's own pages, a few at each reset, because each costs one more fault.
 void WorkingSet::give_back_clean_copies() {
     constexpr unsigned kStart = 64; // invocations
     constexpr std::size_t kEachTime = 16;

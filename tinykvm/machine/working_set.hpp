@@ -1,7 +1,8 @@
-// The pages that a clone ever wrote to, as the kernel tells them: copied back after each invocation.
+// Copies back, after each invocation, all pages that the clone has ever written to. The kernel tells which ones
+// (memory/dirty_pages.hpp).
 //
-// A page written to for the first time costs a fault of the thread. Without one the set is what it was, and no question
-// to the kernel is needed.
+// The first write to a page takes a page fault of the thread. If the thread had no fault, the set is unchanged and the
+// kernel need not be asked.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -15,11 +16,12 @@ class WorkingSet final : public PageReset {
 public:
     WorkingSet(GuestRam& ram, AddressSpace& space, const Image& image) : PageReset(ram, space, image) {}
 
-    // These pages are the clone's own only to be mapped faster: as in the image until they are written to.
+    // Adds clean copies: private copies that only make mapping faster. They equal the image until they are written to.
     void add_clean_copies(const FrameRun& frames);
-    // Such pages of writable memory, with their page table entries: changed ones tell that they were written to. Once.
+    // The same for pages of writable memory: a changed page-table entry shows that one was written to. Call this at
+    // most once.
     void add_clean_copies(std::vector<UnwrittenPage> pages);
-    // The host writes to it before each invocation.
+    // A page that the host writes to before each invocation is no clean copy.
     void never_clean(Frame frame);
 
     void look() override;
@@ -33,18 +35,18 @@ private:
     void shrink();
     void give_back_clean_copies();
 
-    std::vector<Frame> frames_; // sorted: those of the image that this clone ever wrote to
+    std::vector<Frame> frames_; // sorted: frames of the image that this clone has ever written to
     long minor_faults_seen_ = -1;
-    // Pages that are not in frames_ though they are the clone's own.
+    // Private copies that are not in frames_.
     std::vector<bool> clean_copies_; // by frame; empty: there are none (any more)
     std::vector<UnwrittenPage> unwritten_;
-    Frame next_clean_copy_ = 0; // those before have been given back
+    Frame next_clean_copy_ = 0; // all before it have been given back
     unsigned resets_with_clean_copies_ = 0;
     // For shrink():
-    std::vector<Frame> unchanged_;        // sorted: of frames_, what was as in the image at the last look
+    std::vector<Frame> unchanged_;        // sorted: those of frames_ that equalled the image at the last look
     std::vector<Frame> given_back_;       // sorted: copies that went back to the kernel at the last look
-    std::vector<std::uint8_t> came_back_; // by frame: how often it was in the set again after that
-    std::size_t give_back_ = 0;           // at most, at the next look
+    std::vector<std::uint8_t> came_back_; // by frame: how often it returned to the set after that
+    std::size_t give_back_ = 0;           // limit of copies that go back at one look
     std::uint64_t looks_ = 0;
     unsigned resets_since_look_ = 0;
 };

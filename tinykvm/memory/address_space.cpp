@@ -126,7 +126,7 @@ std::uint64_t AddressSpace::find_free(std::uint64_t bytes) const {
     }
 }
 
-// Of MAP_32BIT: from 1 GiB up to 2 GiB, lowest first (arch/x86/kernel/sys_x86_64.c, find_start_end).
+// For MAP_32BIT: the lowest free run from 1 GiB up to 2 GiB (arch/x86/kernel/sys_x86_64.c, find_start_end).
 std::uint64_t AddressSpace::find_free_low(std::uint64_t bytes) const {
     constexpr std::uint64_t kBegin = 0x4000'0000, kEnd = 0x8000'0000;
     std::uint64_t at = kBegin;
@@ -192,7 +192,7 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
             return -EOVERFLOW;
         if (shared && (prot & PROT_WRITE) && !file->writable)
             return -EACCES;
-        // Whether the file can be mapped is said now, not by the first touch.
+        // Report now, not at the first touch, that the file cannot be mapped.
         if (int error = 0; shared && file_frame(file, offset, error) == 0)
             return -error;
     }
@@ -237,8 +237,8 @@ std::int64_t AddressSpace::mmap(std::uint64_t at, std::uint64_t bytes, std::uint
     return static_cast<std::int64_t>(at);
 }
 
-// Memory that is mapped in small pieces is about to be used: giving it frames now (which cost nothing until they are
-// touched) saves the exit of its first fault.
+// Memory that is mapped in small pieces is about to be used. Giving it frames now saves the exit of its first fault;
+// frames cost nothing until they are touched.
 void AddressSpace::populate_small(std::uint64_t begin, std::uint64_t end) {
     constexpr std::uint64_t kSmall = 256 << 10;
     const auto region = region_of(begin);
@@ -246,7 +246,7 @@ void AddressSpace::populate_small(std::uint64_t begin, std::uint64_t end) {
         return;
     for (std::uint64_t page = begin; page < std::min(end, region->second.end); page += kPageSize)
         if (!pte::mapped(tables_.get(GuestVirt(page))) && populate_around(region, page, kSmall) != FaultOutcome::done) {
-            out_of_memory_ = false; // told when the memory is touched
+            out_of_memory_ = false; // reported when the memory is touched
             return;
         }
 }
@@ -258,7 +258,7 @@ std::int64_t AddressSpace::munmap(std::uint64_t at, std::uint64_t bytes) {
     if (!user_range(at, bytes))
         return -EINVAL;
     const std::uint64_t end = at + bytes;
-    std::vector<std::shared_ptr<const CodePatches>> unused; // unless another region has them
+    std::vector<std::shared_ptr<const CodePatches>> unused; // if no other region has them
     for (auto it = region_of(at) == regions_.end() ? regions_.lower_bound(at) : region_of(at);
          it != regions_.end() && it->first < end; ++it)
         if (it->second.patches)
@@ -357,8 +357,7 @@ std::int64_t AddressSpace::all_mapped(std::uint64_t at, std::uint64_t end) const
 
 std::int64_t AddressSpace::mlock(std::uint64_t at, std::uint64_t bytes) {
     const std::uint64_t begin = page_down(at), inside = at - begin;
-    const std::uint64_t end =
-        begin + ((bytes + inside + kPageSize - 1) & ~(kPageSize - 1)); // may wrap, as Linux's does
+    const std::uint64_t end = begin + ((bytes + inside + kPageSize - 1) & ~(kPageSize - 1)); // may wrap, as in Linux
     return end < begin ? -EINVAL : all_mapped(begin, end);
 }
 
@@ -383,7 +382,7 @@ bool AddressSpace::reset() {
             return std::find(kept_files_.begin(), kept_files_.end(), &file) != kept_files_.end();
         });
     if (regions_changed_) {
-        // A request may have made tens of thousands, and the C library would keep the memory of all of them.
+        // A request may have created tens of thousands of regions, and the C library would keep their memory.
         constexpr std::size_t kMany = 16 << 10;
         const bool many = regions_.size() > pristine_->size() + kMany;
         regions_ = *pristine_;
@@ -394,14 +393,14 @@ bool AddressSpace::reset() {
         regions_changed_ = false;
     }
     out_of_memory_ = false;
-    // Frames of the image that were moved to addresses whose tables the machine added: no journal has these entries.
+    // Frames of the image may have moved to addresses whose tables the clone added: the journal lacks these entries.
     for (const auto& [first, count] : std::exchange(moved_, {}))
         ram_->drop_translations(first, count);
     const auto& journal = tables_.journal();
     if (journal.empty())
         return false;
-    // Newest first, so that the oldest value stays. A right that the program had added, or a frame it had mapped
-    // in place of the image's, must not survive in the CPU's own copies.
+    // Newest first, so that the oldest value stays. A right that the program had added, or a frame that was mapped
+    // instead of the image's, must not survive in the CPU's TLB.
     for (auto change = journal.rbegin(); change != journal.rend(); ++change) {
         auto* entry = reinterpret_cast<std::uint64_t*>(ram_->host(change->at));
         const std::uint64_t now = *entry;

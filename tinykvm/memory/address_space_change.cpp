@@ -1,4 +1,4 @@
-// What changes mappings that are there: mprotect, madvise, mremap.
+// System calls that change existing mappings: mprotect, madvise, mremap.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
     if (const std::int64_t error = all_mapped(at, end); error < 0)
         return error;
     bool different = false;
-    std::uint64_t more = 0; // that was only reserved
+    std::uint64_t more = 0; // bytes that were only reserved so far
     for (auto it = region_of(at); it != regions_.end() && it->first < end; ++it) {
         different |= it->second.prot != prot;
         if ((prot & PROT_WRITE) && (it->second.flags & kRegionShared) && it->second.file && !it->second.file->writable)
@@ -54,8 +54,8 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
             if (!(it->second.prot & PROT_WRITE)) {
                 if (!undo_patches(it->first, it->second.end))
                     return -ENOMEM;
-                // No more patches for any part of that mapping, or its parts could not become one again. The stubs
-                // stay: jumps lead there.
+                // Forget the patches in all parts of the mapping, or the parts could not be merged again. The stubs
+                // stay, because other parts jump to them.
                 if (const auto patches = it->second.patches) {
                     changed();
                     for (auto& [begin, region] : regions_)
@@ -73,8 +73,8 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
         mapped_bytes_ += counts(region) ? size : 0;
         const std::uint64_t flags = leaf_flags(region);
         tables_.update(GuestVirt(it->first), GuestVirt(region.end), [&](GuestVirt, std::uint64_t entry) {
-            // Whether it was written to must not be forgotten (dirty-bit reset).
-            // A page that is not readable any more keeps its frame under the lazy mark: absent for the CPU only.
+            // Keeps the dirty bit, which the dirty-bit reset needs. A page that is no longer readable keeps its frame,
+            // with the lazy bit: it is absent for the CPU only.
             std::uint64_t next = (entry & (pte::kAddress | pte::kDirty)) | flags;
             if (!(next & pte::kPresent) || (entry & (pte::kPresent | pte::kLazy)) == pte::kLazy)
                 next = (next & ~(pte::kPresent | pte::kDirty)) | pte::kLazy | (entry & pte::kDirty);
@@ -96,7 +96,7 @@ std::int64_t AddressSpace::mprotect(std::uint64_t at, std::uint64_t bytes, std::
     for (const auto& [first, count] : lost)
         ram_->drop_translations(first, count);
     populate_small(at, end);
-    // Neighbours that became alike are merged again, or the map grows with every flip of a JIT's page.
+    // Merge neighbours that became equal. Otherwise the map grows whenever a JIT changes a page's protection.
     auto it = region_of(at);
     if (it != regions_.begin())
         --it;
@@ -131,7 +131,7 @@ bool AddressSpace::own_frames(std::uint64_t at, std::uint64_t end) {
         if (const Image* image = ram_->image())
             image->ensure(shared);
         std::memcpy(ram_->host(frame_address(own)), ram_->host(frame_address(shared)), kPageSize);
-        tables_.set(page, (entry & ~pte::kAddress) | frame_address(own).value); // the tables for it are there
+        tables_.set(page, (entry & ~pte::kAddress) | frame_address(own).value); // cannot fail: the tables exist
         ram_->drop_translations(shared, 1);
         ++own;
     }
@@ -178,7 +178,7 @@ std::int64_t AddressSpace::madvise(std::uint64_t at, std::uint64_t bytes, int ad
                 it->second.flags &= ~static_cast<std::uint32_t>(kRegionWipeOnFork);
         }
         break;
-    case MADV_FREE: // may drop the pages any time later: never is allowed
+    case MADV_FREE: // the kernel may free the pages at any later time, or never
     case MADV_NORMAL:
     case MADV_RANDOM:
     case MADV_SEQUENTIAL:
@@ -203,7 +203,7 @@ std::int64_t AddressSpace::madvise(std::uint64_t at, std::uint64_t bytes, int ad
         break;
     default: return -EINVAL;
     }
-    // Linux acts on what is mapped and then says ENOMEM when there were holes.
+    // Linux acts on the mapped parts and then returns ENOMEM if there were holes.
     return all_mapped(at, end);
 }
 
@@ -218,14 +218,14 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         return -EINVAL;
     const auto here = region_of(at);
     if (here == regions_.end() || here->second.end < at + old_bytes)
-        return -EFAULT;                        // like Linux: one mapping only
-    const bool counted = counts(here->second); // `here` may go with what is unmapped
+        return -EFAULT;                        // as in Linux: one mapping only
+    const bool counted = counts(here->second); // unmap() below may invalidate `here`
     if (flags & MREMAP_FIXED) {
         if (!(flags & MREMAP_MAYMOVE) || !user_range(new_at, new_bytes))
             return -EINVAL;
         if (new_at < at + old_bytes && at < new_at + new_bytes)
             return -EINVAL;
-        // What is there may be split, what shrinks, and the place that is left; known before anything changes.
+        // Check before anything changes: the target, the shrunk tail and the old place may each split a region.
         if (regions_.size() + 3 > kMaxRegions)
             return -ENOMEM;
         if (const std::int64_t result = unmap(new_at, new_at + new_bytes); result < 0)
@@ -267,9 +267,9 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         if (new_at == 0)
             return -ENOMEM;
     }
-    // The tables for all of its pages come first: where there is no memory for them, everything stays where it was.
+    // Add the tables for all pages first, so that nothing has changed when there is no memory for them.
     bool room = true;
-    std::uint64_t table = ~std::uint64_t{0}; // the last one that is known to be there
+    std::uint64_t table = ~std::uint64_t{0}; // the last one that is known to exist
     tables_.update(GuestVirt(at), GuestVirt(at + old_bytes), [&](GuestVirt page, std::uint64_t entry) {
         const std::uint64_t to = new_at + (page.value - at);
         if (to >> 21 != table) {
@@ -281,7 +281,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
     if (!room || !undo_patches(at, at + old_bytes))
         return -ENOMEM;
     region.patches = nullptr;
-    // Move: the frames stay, their addresses change.
+    // Move the pages: the frames stay, their addresses change.
     std::vector<std::pair<std::uint64_t, std::uint64_t>> pages;
     tables_.update(GuestVirt(at), GuestVirt(at + old_bytes), [&](GuestVirt page, std::uint64_t entry) -> std::uint64_t {
         pages.emplace_back(page.value, entry);
@@ -296,7 +296,7 @@ std::int64_t AddressSpace::mremap(std::uint64_t at, std::uint64_t old_bytes, std
         if (first < ram_->image_frames())
             moved_.emplace_back(first, count);
     }
-    // First the new one: a file's windows go with its last mapping.
+    // Insert the new region first: a file's windows are closed with its last mapping.
     region.end = new_at + new_bytes;
     insert(new_at, std::move(region));
     munmap(at, old_bytes);

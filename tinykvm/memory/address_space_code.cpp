@@ -1,4 +1,4 @@
-// Code of the program that leads to stubs where it would leave the machine.
+// Patches the program's code, so that it jumps to stubs where it would leave the machine.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace tinykvm {
 namespace {
 
 constexpr std::uint64_t kReach = (2ull << 30) - kPageSize; // of a jump and of a LEA
-constexpr std::size_t kMaxSites = 32768;                   // of a machine: they take memory of the host
+constexpr std::size_t kMaxSites = 32768;                   // per machine, because they take host memory
 constexpr const char* kStubsName = "[stubs]";
 
 } // namespace
@@ -34,7 +34,7 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
         find_code_sites(region.file->fd.get(), region.file_offset, bytes, kMaxSites - sites_in_use);
     if (sites.empty())
         return nullptr;
-    // The nearest gap below. Above would be in the way of the heap.
+    // Use the nearest gap below: above, the stubs would be in the way of the heap.
     const std::uint64_t room = CodePatches::stub_bytes(sites.size());
     std::uint64_t top = at;
     for (auto next = regions_.lower_bound(at);;) {
@@ -57,7 +57,7 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
         if (!pte::mapped(tables_.get(GuestVirt(page))) &&
             populate_around(region_of(page), page, kPageSize) != FaultOutcome::done) {
             unmap(top - room, top);
-            out_of_memory_ = false; // it was only for speed
+            out_of_memory_ = false; // patches are only an optimisation
             return nullptr;
         }
     const auto patches = std::make_shared<const CodePatches>(std::move(sites), at - region.file_offset, top - room);
@@ -66,7 +66,7 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
     return patches;
 }
 
-// The program may have mapped something of its own there.
+// Unmaps regions of stubs only: the program may have mapped something else there.
 void AddressSpace::drop_stubs(const CodePatches& patches) {
     const std::uint64_t begin = patches.stubs_at(), end = begin + patches.stubs_bytes();
     for (std::uint64_t at = begin; at < end;) {
@@ -82,7 +82,7 @@ void AddressSpace::drop_stubs(const CodePatches& patches) {
     }
 }
 
-// By what is in memory, jumps and stubs: a restored image knows no patches.
+// Finds the patches by the jumps and stubs in memory, because a restored image has no CodePatches.
 bool AddressSpace::undo_patches(std::uint64_t at, std::uint64_t end) {
     const auto stub = [&](std::uint64_t address) -> const std::byte* {
         const auto region = region_of(address);

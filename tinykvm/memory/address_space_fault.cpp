@@ -1,4 +1,4 @@
-// Populating regions: page faults of the guest and accesses of the host.
+// Populates regions, on page faults of the guest and on accesses of the host.
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,13 +14,14 @@
 namespace tinykvm {
 namespace {
 
-// Fault-around: an exit costs as much as copying a hundred pages, so a fault populates the aligned block that
-// surrounds it. Anonymous frames cost nothing until they are touched; file pages cost their copy.
+// Fault-around: an exit costs as much as copying a hundred pages, so a fault populates the aligned block around it.
+// Anonymous frames cost nothing until they are touched. File pages cost a copy.
 constexpr std::uint64_t kAnonymousBlock = 128 << 10;
 constexpr std::uint64_t kFileBlock = 64 << 10;
-// Lazily restored pages next to each other came from one chunk: made present together.
+// Neighbouring lazy pages come from one chunk of the snapshot, so they are made present together.
 constexpr std::uint64_t kLazyBlock = 64 << 10;
-// What populate_nearby() reaches: whole regions up to this size, and this far around pages in use in larger ones.
+// populate_nearby() fills whole regions up to this size. In larger ones it fills blocks of a quarter of it: those with
+// pages in use, and one before and after each.
 constexpr std::uint64_t kNearby = 1 << 20;
 
 bool allowed(std::uint32_t prot, FaultAccess access) {
@@ -46,7 +47,7 @@ FaultOutcome AddressSpace::fault(GuestVirt at, FaultAccess access) {
     const GuestVirt page(page_down(at.value));
     const std::uint64_t entry = tables_.get(page);
     if (entry & pte::kPresent)
-        return FaultOutcome::done; // the CPU's copy was older than the tables
+        return FaultOutcome::done; // the CPU used a stale translation
     if (entry & pte::kLazy) {
         make_present(page, entry);
         return FaultOutcome::done;
@@ -61,7 +62,7 @@ void AddressSpace::make_present(GuestVirt at, std::uint64_t entry) {
     tables_.set_present(at);
     if (!image)
         return;
-    // The neighbours whose bytes have arrived with it.
+    // Make neighbours present whose bytes have been loaded with it.
     const auto region = region_of(at.value);
     const std::uint64_t block = at.value & ~(kLazyBlock - 1);
     const std::uint64_t begin = std::max(block, region->first);
@@ -90,7 +91,7 @@ FaultOutcome AddressSpace::populate_around(Regions::iterator region, std::uint64
         end += kPageSize;
 
     if (region->second.file) {
-        // Pages wholly behind the end of the file are SIGBUS, and are not populated around others.
+        // Pages entirely beyond the end of the file raise SIGBUS, so fault-around must not populate them.
         struct stat info {};
         if (::fstat(region->second.file->fd.get(), &info) < 0)
             return FaultOutcome::past_file;
@@ -205,7 +206,7 @@ bool AddressSpace::append_runs(GuestVirt at, std::uint64_t length, Access access
 
 bool AddressSpace::gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) {
     const std::size_t runs = out.size(),
-                      last = out.empty() ? 0 : out.back().iov_len; // which what is contiguous makes longer
+                      last = out.empty() ? 0 : out.back().iov_len; // append_runs() may extend the last range
     if (append_runs(at, length, access, out))
         return true;
     out.resize(runs);
@@ -256,7 +257,7 @@ void AddressSpace::populate_files() {
                 throw UserError(ExitCode::failure,
                                 "the program's files do not fit in its memory; raise --max-main-memory");
             if (outcome != FaultOutcome::done)
-                break; // behind the end of the file: SIGBUS before and after
+                break; // beyond the end of the file: SIGBUS, in the image as before
         }
     }
 }
@@ -265,7 +266,7 @@ void AddressSpace::populate_nearby() {
     for (auto it = regions_.begin(); it != regions_.end(); ++it) {
         if (it->second.file || !(it->second.prot & PROT_WRITE) || (it->second.flags & kRegionSupervisor))
             continue;
-        // Blocks of the region to fill: all of a small one, else those next to a page in use.
+        // Blocks of the region to fill: all of a small region, else those with or next to a page in use.
         std::vector<std::uint64_t> blocks;
         const auto want = [&](std::uint64_t at) {
             const std::uint64_t block = at & ~(kNearby / 4 - 1);
@@ -274,7 +275,7 @@ void AddressSpace::populate_nearby() {
         };
         bool used = false;
         if (it->second.name == "[connection buffers]")
-            continue; // those in use were populated when the machine was made
+            continue; // those in use were populated when the machine was booted
         tables_.update(GuestVirt(it->first), GuestVirt(it->second.end), [&](GuestVirt page, std::uint64_t entry) {
             used = true;
             if (page.value >= kNearby / 4)
@@ -293,7 +294,7 @@ void AddressSpace::populate_nearby() {
                  page += kPageSize)
                 if (!pte::mapped(tables_.get(GuestVirt(page))) &&
                     populate_around(it, page, kNearby / 4) != FaultOutcome::done)
-                    return; // out of memory: it was only for speed
+                    return; // out of memory: this is only an optimisation
     }
     out_of_memory_ = false;
 }

@@ -1,4 +1,4 @@
-// Shared mappings of files: faults, what files that change do to them, and the calls that are about them.
+// Shared mappings of files: page faults, reactions to changed files, and system calls on them.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -57,7 +57,7 @@ FaultOutcome AddressSpace::populate_shared(Regions::iterator region, std::uint64
     const std::shared_ptr<const FileBacking> file = r.file;
     const int fd = file_fd(*file);
     struct stat info {};
-    if (fd == -ENOSPC) { // no room for a copy of the image's
+    if (fd == -ENOSPC) { // no room for a private copy of the image's memory file
         out_of_memory_ = true;
         return FaultOutcome::no_memory;
     }
@@ -67,12 +67,12 @@ FaultOutcome AddressSpace::populate_shared(Regions::iterator region, std::uint64
     const std::uint64_t offset = r.file_offset + (at - region->first);
     if (offset >= page_up(size))
         return FaultOutcome::past_file;
-    // Within the block and the window, what of the region and the file is there.
+    // The part of the block that lies in both the region and the file. A block never crosses a window.
     const std::uint64_t block = offset & ~(kBlock - 1);
     std::uint64_t first = std::max(block, r.file_offset);
     std::uint64_t last = std::min({block + kBlock, r.file_offset + (r.end - region->first), page_up(size)});
     if (file->memory) {
-        // Its pages are memory of the machine's: they are counted before they are there.
+        // Pages of a memory file are memory of the machine, so they are counted before they are allocated.
         const bool holes = ::lseek(fd, static_cast<off_t>(first), SEEK_HOLE) < static_cast<off_t>(last);
         if (holes && memory_files_.may_grow && !memory_files_.may_grow(last - first)) {
             out_of_memory_ = true;
@@ -80,7 +80,7 @@ FaultOutcome AddressSpace::populate_shared(Regions::iterator region, std::uint64
         }
         if (holes &&
             ::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first), static_cast<off_t>(last - first)) != 0) {
-            first = offset; // a sealed file: only the page that is touched now will be there
+            first = offset; // a sealed file: map only the page that is touched now
             last = offset + kPageSize;
         }
     }
@@ -157,7 +157,8 @@ void AddressSpace::memory_file_cut(int fd) {
     }
 }
 
-// A page that a file no longer has must not end this process: the kernel's own copying tells instead of raising SIGBUS.
+// A page that a file no longer has must not kill this process by SIGBUS. Therefore windows are copied by the kernel,
+// through a pipe: read and write return an error instead.
 bool AddressSpace::copy_out(std::byte* to, const iovec& run) {
     if (!ram_->in_window(run.iov_base)) [[likely]]
         return GuestMemory::copy_out(to, run);
@@ -180,7 +181,7 @@ bool AddressSpace::copy_in(const iovec& run, const std::byte* from) {
         if (held <= 0)
             return false;
         if (::read(copy_pipe_[0].get(), to + done, static_cast<std::size_t>(held)) != held) {
-            copy_pipe_[0] = UniqueFd(); // with what is left in it
+            copy_pipe_[0] = UniqueFd(); // discards the bytes left in the pipe
             copy_pipe_[1] = UniqueFd();
             return false;
         }
@@ -224,7 +225,7 @@ void AddressSpace::thaw(Regions::iterator region) {
     drop_pages(region->first, region->second.end);
 }
 
-// By where they begin in the image: a program may have split them since, or have unmapped them.
+// Goes by the image's frozen regions, because the program may have split or unmapped its own since.
 void AddressSpace::follow_files() {
     for (const std::uint64_t begin : frozen_) {
         const Region& frozen = pristine_->at(begin);
@@ -257,7 +258,7 @@ std::int64_t AddressSpace::msync(std::uint64_t at, std::uint64_t bytes, std::uin
     if (bytes > ~std::uint64_t{0} - kPageSize || at + page_up(bytes) < at)
         return -ENOMEM;
     const std::uint64_t end = at + page_up(bytes);
-    // What was written is the file's already; this is for the disk.
+    // The file's pages have the data already. This writes them to disk.
     const FileBacking* last = nullptr;
     for (auto it = region_of(at) != regions_.end() ? region_of(at) : regions_.lower_bound(at);
          it != regions_.end() && it->first < end && (flags & MS_SYNC) && !trial_; ++it) {
@@ -271,7 +272,7 @@ std::int64_t AddressSpace::msync(std::uint64_t at, std::uint64_t bytes, std::uin
     return all_mapped(at, end);
 }
 
-// MADV_REMOVE.
+// Implements MADV_REMOVE.
 std::int64_t AddressSpace::punch_holes(std::uint64_t at, std::uint64_t end) {
     for (auto it = region_of(at) != regions_.end() ? region_of(at) : regions_.lower_bound(at);
          it != regions_.end() && it->first < end; ++it) {
@@ -296,7 +297,8 @@ std::int64_t AddressSpace::punch_holes(std::uint64_t at, std::uint64_t end) {
     return 0;
 }
 
-// Of MAP_GROWSDOWN: the region above a fault comes down to it, as far as a stack may and not close to what is below.
+// Implements MAP_GROWSDOWN: extends the region above a faulting address down to it, up to the size of a stack and with
+// a gap to the region below.
 bool AddressSpace::grow_down(std::uint64_t at) {
     constexpr std::uint64_t kGuard = 256 * kPageSize; // mm/mmap.c, stack_guard_gap
     const auto above = regions_.upper_bound(at);

@@ -11,13 +11,14 @@
 namespace tinykvm {
 namespace {
 
-// Decoding starts at this many neighbouring offsets. x86 code finds its own rhythm after a few instructions: those that
-// started wrong soon come to the same boundaries, or to what is no instruction. In data that lies in code they do not.
+// Decoding starts at this many neighbouring offsets. x86 code synchronises itself: a decoder that started in the middle
+// of an instruction soon finds the right boundaries, or bytes that are not an instruction. In data among code it does
+// not. "Trap" means a SYSCALL or CPUID here.
 constexpr std::size_t kStarts = 16;
 constexpr std::size_t kStartsAgreeing = 4;
 constexpr std::size_t kRunUp = 32;        // bytes between the last start and the trap
 constexpr std::size_t kLongest = 15;      // bytes of an instruction
-constexpr std::size_t kNumberWithin = 31; // bytes before the trap in which its number must be loaded
+constexpr std::size_t kNumberWithin = 31; // the trap's number must be loaded within this many bytes before it
 
 class Decoder {
 public:
@@ -34,7 +35,7 @@ private:
     ZydisDecoder decoder_{};
 };
 
-// Does the same wherever it lies, and goes on behind itself.
+// Whether an instruction is position-independent and continues with the next one.
 bool movable(const ZydisDecodedInstruction& i) {
     if (i.attributes & (ZYDIS_ATTRIB_IS_RELATIVE | ZYDIS_ATTRIB_IS_PRIVILEGED | ZYDIS_ATTRIB_HAS_LOCK))
         return false;
@@ -48,7 +49,8 @@ bool movable(const ZydisDecodedInstruction& i) {
     }
 }
 
-// MOV $15, %eax or %rax: unwinders know the return from a signal handler by its bytes (libgcc, linux-unwind.h).
+// Whether this is MOV $15, %eax or %rax: unwinders recognise the return from a signal handler by these bytes (libgcc,
+// linux-unwind.h).
 bool loads_sigreturn(std::span<const std::byte> code) {
     constexpr std::array<unsigned char, 5> eax{0xb8, 15, 0, 0, 0};
     constexpr std::array<unsigned char, 7> rax{0x48, 0xc7, 0xc0, 15, 0, 0, 0};
@@ -56,9 +58,9 @@ bool loads_sigreturn(std::span<const std::byte> code) {
            (code.size() == rax.size() && std::memcmp(code.data(), rax.data(), rax.size()) == 0);
 }
 
-// A call has a number, a small one, loaded as compilers do; or it is the C library's syscall(), whose last argument
-// comes from the stack. So does CPUID, in one of three ranges. Constants in code that happen to read like a trap
-// (tables of ciphers) have neither.
+// Whether an instruction loads the number of a trap. A system call has a small number, loaded as compilers do, or it is
+// in the C library's syscall(), whose last argument comes from the stack. CPUID has a leaf number in one of three
+// ranges. Constants in code that look like a trap (tables of ciphers) have no such instruction before them.
 bool loads_number(std::span<const std::byte> code, SiteKind kind) {
     const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(code[at]); };
     const auto small = [&](std::size_t at) {
@@ -81,11 +83,12 @@ bool loads_number(std::span<const std::byte> code, SiteKind kind) {
     }
 }
 
-// For each distance from `end`: the boundaries of instructions when decoding starts there, bit n for end - n (those
-// further than kNumberWithin have none); 0 when an instruction lies across `end`, nothing when there is none. From the
-// nearest on, so that each place is decoded once.
+// For each distance of a start from `end`: the instruction boundaries that decoding from there finds, as a bit set. Bit
+// n is the boundary at end - n, for n up to kNumberWithin. 0: an instruction crosses `end`. nullopt: invalid
+// instruction.
 using Boundaries = std::array<std::optional<std::uint32_t>, kRunUp + kStarts>;
 
+// Begins with the shortest distance, so that each place is decoded only once.
 Boundaries boundaries(const Decoder& decoder, std::span<const std::byte> code, std::size_t end) {
     Boundaries from;
     from[0] = 1;
@@ -101,7 +104,7 @@ Boundaries boundaries(const Decoder& decoder, std::span<const std::byte> code, s
     return from;
 }
 
-// The boundaries nearest to `end` that all starts agree on, as far as they do.
+// The boundaries on which all starts agree, from `end` back to the first disagreement. 0 when too few starts agree.
 std::uint32_t agreed_boundaries(const Decoder& decoder, std::span<const std::byte> code, std::size_t end) {
     if (end < kRunUp + kStarts)
         return 0;
@@ -124,13 +127,14 @@ std::uint32_t agreed_boundaries(const Decoder& decoder, std::span<const std::byt
     return different ? all & ((different & -different) - 1) : all;
 }
 
-// The nearest instruction before the trap that is long enough for a jump, when it and all behind it can be moved.
+// The site of a trap: the nearest instruction before it that is long enough for a jump. nullopt when it or an
+// instruction between them cannot be moved, or when nothing loads the trap's number.
 std::optional<CodeSite> site_before(const Decoder& decoder, std::span<const std::byte> code, std::size_t trap,
                                     SiteKind kind) {
     const std::uint32_t starts = agreed_boundaries(decoder, code, trap);
-    // A number of four bytes says enough by itself; a short instruction must be one on whose beginning all agree.
+    // A 4-byte number is proof enough by itself. A short instruction must begin at an agreed boundary.
     bool numbered = false;
-    std::size_t behind = 0; // distance of the boundary at the instruction's end
+    std::size_t behind = 0; // distance of the boundary at the end of the instruction
     for (std::size_t distance = 1; distance <= std::min(kNumberWithin, trap) && !numbered; ++distance) {
         const auto from = code.subspan(trap - distance, distance);
         for (const std::size_t length : {std::size_t{5}, std::size_t{7}})
@@ -162,8 +166,8 @@ std::optional<CodeSite> site_before(const Decoder& decoder, std::span<const std:
 
 constexpr std::byte kEscape{0x0f}, kSyscall{0x05}, kCpuid{0xa2};
 
-// The first SYSCALL (0F 05) or CPUID (0F A2) that begins in [at, to), or `to`. Programs have hundreds of megabytes of
-// code: 16 bytes at a time.
+// The first SYSCALL (0F 05) or CPUID (0F A2) that begins in [at, to), or `to`. Compares 16 bytes at a time, because
+// programs have hundreds of megabytes of code.
 std::size_t next_trap(std::span<const std::byte> code, std::size_t at, std::size_t to) {
     const auto all = [](std::byte b) { return _mm_set1_epi8(static_cast<char>(b)); };
     const __m128i escape = all(kEscape), syscall = all(kSyscall), cpuid = all(kCpuid);
@@ -192,8 +196,8 @@ std::vector<CodeSite> find_code_sites(std::span<const std::byte> code, std::size
             break;
         const auto kind = code[at + 1] == kSyscall ? SiteKind::system_call : SiteKind::cpuid;
         const auto site = site_before(decoder, code, at, kind);
-        // Where another trap lies in what would be moved, or half in it, only one of both can be one: a jump over this
-        // one's beginning would lie over that one, or over where its stub comes back to.
+        // If another trap lies in the moved bytes, wholly or in part, only one of the two can be patched: this one's
+        // jump would overwrite the other one, or the address to which that one's stub returns.
         if (site && next_trap(code, site->at - 1, at) == at)
             sites.push_back(*site);
     }

@@ -11,7 +11,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::size_t kStubsAPage = kPageSize / abi::kStubBytes - 1; // the first place is the page's head
+constexpr std::size_t kStubsAPage = kPageSize / abi::kStubBytes - 1; // the page's head takes the first place
 
 constexpr std::byte kJump{0xe9};
 
@@ -62,7 +62,7 @@ void CodePatches::apply(std::span<std::byte> pages, std::uint64_t address) const
     for (; site != sites_.end() && site->at - begin + kJumpBytes <= pages.size(); ++site) {
         std::byte* at = pages.data() + (site->at - begin);
         if (!std::equal(at, at + kJumpBytes, site->code.begin()))
-            continue; // the file has changed since
+            continue; // the file has changed since the search
         *at = kJump;
         put32(at + 1, stub_of(static_cast<std::size_t>(site - sites_.begin())) - (shift_ + site->at + kJumpBytes));
     }
@@ -84,8 +84,7 @@ replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubByt
 
 std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t most) {
     constexpr std::uint64_t kBlock = 256 << 10, kAround = 128;
-    // Programs can map whatever they like as code: what that costs here must end. The largest of real ones is Deno,
-    // with 60 MB.
+    // Programs can map anything as code, so the cost must be bounded. The largest real program is Deno, with 60 MB.
     constexpr std::uint64_t kMaxBytes = 256 << 20;
     std::size_t traps = 16384;
     bytes = std::min(bytes, kMaxBytes);
@@ -101,7 +100,7 @@ std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_
             if (n < 0 && errno == EINTR)
                 continue;
             if (n <= 0)
-                break; // the file may end in the mapping, or be cut meanwhile: what is not there has no system calls
+                break; // the file ends in the mapping or was truncated: the missing part has no system calls
             have += static_cast<std::uint64_t>(n);
         }
         for (CodeSite& site :

@@ -1,11 +1,11 @@
-// Stubs that jumps in a program's code lead to (memory/code_sites.hpp), one a site, 32 bytes each:
+// Stubs: the targets of the jumps in a program's patched code (memory/code_sites.hpp). One per site, 32 bytes each:
 //
-//   what the jump replaced, up to the SYSCALL or CPUID
-//   lea   behind_it(%rip), %rcx           as SYSCALL sets it; %rdx, which CPUID overwrites
-//   jmp   *entry(%rip)                    one of the words in the page's head
+//   the instructions that were moved, up to the SYSCALL or CPUID
+//   lea   behind_it(%rip), %rcx           return address, as SYSCALL sets it; for CPUID %rdx, which CPUID overwrites
+//   jmp   *entry(%rip)                    StubPage::entry or cpuid_entry in the page's head
 //
-// The guest kernel tells from a page's head and a stub's tail where in the program an interrupted stub is
-// (guest/abi.hpp).
+// From a page's head and a stub's last byte the guest kernel finds the place in the program that an interrupted stub
+// corresponds to (abi::StubPage).
 #pragma once
 #include <array>
 #include <cstddef>
@@ -25,11 +25,10 @@ struct StubEntries {
     std::uint64_t system_call = 0, cpuid = 0;
 };
 
-// What is different in one mapping of a file's code.
+// The patches of one mapping of a file's code.
 class CodePatches {
 public:
-    // A site as it is found in the file: at = offset in the file. `shift` is what is added to it for the address in the
-    // guest.
+    // CodeSite::at is an offset in the file; with `shift` added it is the guest address.
     CodePatches(std::vector<CodeSite> sites, std::uint64_t shift, std::uint64_t stubs_at)
         : sites_(std::move(sites)), shift_(shift), stubs_at_(stubs_at) {}
 
@@ -38,24 +37,25 @@ public:
     std::uint64_t stubs_at() const { return stubs_at_; }
     std::uint64_t stubs_bytes() const { return stub_bytes(sites_.size()); }
 
-    std::vector<std::byte> stubs(const StubEntries& entries) const; // their pages
-    // Puts the jumps into whole pages that begin at `address` of the guest. What is not as it was when sites were
-    // looked for stays.
+    std::vector<std::byte> stubs(const StubEntries& entries) const; // content of the stub pages
+    // Writes the jumps into whole pages that begin at guest address `address`. Skips sites whose bytes have changed
+    // since the search.
     void apply(std::span<std::byte> pages, std::uint64_t address) const;
 
 private:
-    std::uint64_t stub_of(std::size_t site) const; // its address
+    std::uint64_t stub_of(std::size_t site) const; // address of a site's stub
     std::vector<CodeSite> sites_;                  // in order
     std::uint64_t shift_, stubs_at_;
 };
 
-// What a jump at `address` of the guest has replaced, when `stub`, at `stub_address`, is one that it can lead to.
+// The bytes that a jump at guest address `address` has replaced. nullopt when `stub`, at `stub_address`, does not
+// belong to that jump.
 std::optional<std::array<std::byte, kJumpBytes>>
 replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubBytes> stub, std::uint64_t stub_address);
 
-// Sites in [offset, offset + bytes) of a file; `at` of each is an offset in the file, and no jump would lie in two
-// pages. Nothing where it cannot be read, and not more than `most`; of files that only look like code not all is looked
-// at.
+// Sites in [offset, offset + bytes) of a file, at most `most`. CodeSite::at is an offset in the file, and no jump
+// crosses a page boundary. Parts that cannot be read have no sites. Very large code and code with too many possible
+// sites are searched in part only.
 std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t most);
 
 } // namespace tinykvm

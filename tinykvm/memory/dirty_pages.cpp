@@ -14,7 +14,7 @@
 namespace tinykvm {
 namespace {
 
-// linux/fs.h since 6.7; Debian 12's headers are older.
+// From linux/fs.h since 6.7. Debian 12's headers are older.
 struct PageRegion {
     std::uint64_t start, end, categories;
 };

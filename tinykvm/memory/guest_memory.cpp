@@ -47,7 +47,7 @@ GuestMemory::StringResult GuestMemory::load_string(GuestVirt at, std::size_t max
     StringResult result;
     std::vector<iovec> runs;
     while (result.value.size() <= max) {
-        // To the end of the page: a string may end just before an unmapped one.
+        // Read up to the end of the page, because the next page may be unmapped.
         const std::uint64_t chunk = kPageSize - (at.value & (kPageSize - 1));
         runs.clear();
         if (!gather(at, chunk, Access::read, runs)) {

@@ -1,8 +1,8 @@
-// The one bounds-checked way to the memory of a guest.
+// The only access to guest memory, with bounds checks.
 //
-// Everything that comes from a guest is read through here: once, copied, then validated. A range that
-// is not mapped, not permitted or that wraps is refused as a whole by returning false (the caller
-// answers EFAULT); ranges that are mapped but not yet populated are populated.
+// Everything that comes from a guest is read through this class: once, copied, then validated. A range that is
+// unmapped, not permitted or wraps around is refused as a whole: the function returns false, and the caller answers
+// EFAULT. Ranges that are mapped but not populated are populated.
 #pragma once
 #include <sys/uio.h>
 
@@ -23,12 +23,13 @@ class GuestMemory {
 public:
     virtual ~GuestMemory() = default;
 
-    // Appends the host ranges that back [at, at+length), one a run of contiguous pages, for use by one
-    // readv/writev at once. They stay valid until the next call that maps or unmaps guest memory.
-    // False when any byte may not be accessed so; `out` is then as it was.
+    // Appends the host ranges that back [at, at+length), one per run of contiguous pages, for one readv or writev. They
+    // stay valid until the next call that maps or unmaps guest memory. False when `access` to any byte is not
+    // permitted; `out` is then unchanged.
     virtual bool gather(GuestVirt at, std::uint64_t length, Access access, std::vector<iovec>& out) = 0;
 
-    // Copies all of a range that gather() gave. A mapped file may be shorter by now: false, and part of it is copied.
+    // Copy a whole range that gather() returned. False when a mapped file has become shorter since; part of the range
+    // may be copied then.
     virtual bool copy_out(std::byte* to, const iovec& run);
     virtual bool copy_in(const iovec& run, const std::byte* from);
 

@@ -15,15 +15,15 @@
 namespace tinykvm {
 namespace {
 
-// Slots grow with the memory: few of them, and none much larger than what is in use (a slot costs the kernel
-// memory in proportion to its size, most of all under shadow paging).
+// Slots grow with the memory, so that there are few of them and none is much larger than the memory in use. A slot
+// costs the kernel memory in proportion to its size, most of all under shadow paging.
 constexpr Frame kFirstSlotFrames = (32u << 20) / kPageSize;
 constexpr Frame kCloneSlotFrames = (8u << 20) / kPageSize;
-// Tables that a clone may add: each serves 2 MiB of addresses.
+// Limit of tables that a clone may add. A leaf table maps 2 MiB of addresses.
 constexpr std::uint32_t kMaxTables = 1 << 15, kTableSlotFrames = 256;
 constexpr std::uint64_t kWindowBytes = std::uint64_t{GuestRam::kWindowFrames} * kPageSize;
 constexpr std::uint64_t kAllWindows = kWindowBytes * GuestRam::kMaxWindows;
-// Never a frame: no run of contiguous numbers begins in memory and ends in a window.
+// An unused frame before the windows, so that no run of contiguous frames begins in memory and ends in a window.
 constexpr std::uint32_t kFrameBetween = 1;
 
 } // namespace
@@ -37,7 +37,7 @@ GuestRam GuestRam::boot(kvm::Vm& vm, std::uint64_t max_bytes) {
         throw_errno("memfd_create boot memory");
     if (::ftruncate(ram.memfd_.get(), static_cast<off_t>(max_bytes)) < 0)
         throw_errno("ftruncate boot memory");
-    // The windows are behind the end of the memfd.
+    // The windows are after the end of the memfd.
     ram.first_window_ = static_cast<Frame>(max_bytes / kPageSize) + kFrameBetween;
     ram.memory_ = Mapping::map(frame_address(ram.first_window_).value + kAllWindows, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_NORESERVE, ram.memfd_.get(), 0, "boot memory");
@@ -70,7 +70,7 @@ void GuestRam::set_large_slot() {
     vm_->set_slot(large_slot_, LargePages::kAt, large.count() * LargePages::kBytes, large.data(), KVM_MEM_READONLY);
 }
 
-// A slot that goes takes along KVM's own links between tables, which the MMU notifier does not reach.
+// Removing the slot also drops KVM's own links between tables, which the MMU notifier does not reach.
 void GuestRam::drop_large_translations() {
     vm_->remove_slot(large_slot_);
     set_large_slot();
@@ -115,11 +115,11 @@ bool GuestRam::reserve_outside(std::uint64_t bytes) {
     return true;
 }
 
-// For so many frames more, with what lies elsewhere: files in memory, tables of a clone.
+// Whether there is room for `frames` more, counting memory files and a clone's tables.
 bool GuestRam::has_room(std::uint64_t frames) {
     const auto fits = [&] { return in_use_ + frames + outside_ + tables_used_ <= max_frames_ - image_frames_; };
     if (!fits() && outside_ != 0)
-        outside_ = look_outside_ ? page_up(look_outside_()) / kPageSize : 0; // it may be less by now
+        outside_ = look_outside_ ? page_up(look_outside_()) / kPageSize : 0; // may have shrunk since
     return fits();
 }
 
@@ -178,7 +178,7 @@ bool GuestRam::renew_tables() {
     if (tables_ < kMaxTables / 2)
         return false;
     clear_tables();
-    // Without their slot KVM forgets its shadow pages.
+    // Removing their slots makes KVM drop its shadow pages.
     for (; table_slots_used_ > 0; --table_slots_used_)
         vm_->remove_slot(table_slots_[table_slots_used_ - 1]);
     tables_ = 0;
@@ -196,7 +196,7 @@ void GuestRam::release(Frame first, std::uint32_t count) {
         if (::madvise(host(frame_address(first)), bytes, MADV_REMOVE) < 0)
             throw_errno("madvise(MADV_REMOVE) guest memory");
     } else {
-        // Frames of the image go back to what the image holds, which also is what a reset wants.
+        // Frames of the image get the image's content again, which is also what a reset needs.
         if (::madvise(host(frame_address(first)), bytes, MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) guest memory");
         if (first < image_frames_) {
@@ -254,7 +254,7 @@ void GuestRam::close_window(std::uint32_t window) {
 }
 
 void GuestRam::drop_translations(Frame first, std::uint32_t count) {
-    // A file's mapping never gets a right that the file does not give.
+    // In windows, restore the protection with which the file was mapped, and no more.
     while (count > 0 && is_window(first)) {
         const std::uint32_t window = (first - first_window_) / kWindowFrames;
         const std::uint32_t here = std::min(count, window_frame(window) + kWindowFrames - first);
@@ -283,7 +283,7 @@ std::shared_ptr<Image> GuestRam::into_image() && {
     return std::make_shared<Image>(std::move(memfd_), frames);
 }
 
-// Frame numbers stay, so what lies between the memory and the tables is a hole.
+// Frame numbers stay the same, so there is a hole between the memory and the tables.
 std::shared_ptr<Image> GuestRam::copied_image() const {
     auto copy = Image::create(first_table_ + static_cast<std::uint32_t>(tables_));
     const auto put = [&](Frame first, Frame end) {

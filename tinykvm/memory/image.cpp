@@ -30,10 +30,10 @@ UniqueFd new_memfd() {
     return fd;
 }
 
-// From one file to another, copied once: the pages of the source pass through a pipe by reference. False when not all
-// of it could be had that way; what has been written by then may be written again.
+// Copies bytes from one file to another. The data is copied only once, because the source's pages pass through a pipe
+// by reference. False when it could not copy everything; the caller may write the whole range again.
 bool splice_bytes(int from, std::uint64_t from_at, int to, std::uint64_t to_at, std::size_t bytes) {
-    constexpr int kPipeBytes = 1 << 20; // the most for a user who is not root (pipe(7))
+    constexpr int kPipeBytes = 1 << 20; // maximum for a user who is not root (pipe(7))
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) < 0)
         return false;
@@ -91,7 +91,7 @@ ImageMemory ImageMemory::prepare(std::uint64_t bytes) {
 
 void Image::fill(std::uint32_t first, std::span<const std::byte> pages) {
     const std::uint64_t at = std::uint64_t{first} * kPageSize;
-    // Where pages are yet to be had, a page fault for each costs more than writing them.
+    // For pages that are not prefaulted, pwrite is cheaper than a page fault each.
     if (first + pages.size() / kPageSize <= prepared_ ||
         ::pwrite(memfd_.get(), pages.data(), pages.size(), static_cast<off_t>(at)) !=
             static_cast<ssize_t>(pages.size()))
@@ -119,7 +119,7 @@ void Image::grow(std::uint32_t count) {
     frames_ += count;
 }
 
-// Its bytes are in the memfd from now on.
+// Moves the bytes of a part into the memfd.
 void Image::take_in(const ImagePart& part) {
     const std::uint64_t at = std::uint64_t{part.first} * kPageSize;
     const std::size_t bytes = std::size_t{part.count} * kPageSize;

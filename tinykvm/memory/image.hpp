@@ -1,5 +1,5 @@
-// The memory of a quiescent machine: an immutable memfd that many machines map copy-on-write. Parts of it may
-// lie in files instead, which other processes map as well: such pages are in the host's memory once.
+// The memory of a quiescent machine: an immutable memfd that many machines map copy-on-write. Parts of it may lie in
+// files that other processes map as well: the host keeps such pages in memory only once.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,15 +16,14 @@
 
 namespace tinykvm {
 
-// Fills frames of an image that is being restored on first use. Thread-safe.
+// Loads frames of an image on first use while it is being restored. Thread-safe.
 class ImageLoader {
 public:
     virtual ~ImageLoader() = default;
-    // Returns once the frame's bytes are in the image. Throws UserError(bad_snapshot) when they cannot be
-    // had.
+    // Returns when the frame's bytes are in the image. Throws UserError(bad_snapshot) when they cannot be loaded.
     virtual void load(std::uint32_t frame) = 0;
     virtual bool loaded(std::uint32_t frame) const = 0;
-    virtual bool is_hole(std::uint32_t frame) const = 0; // zero: nothing to load
+    virtual bool is_hole(std::uint32_t frame) const = 0; // all zero: nothing to load
 };
 
 inline constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23; // linux/mman.h since 5.14
@@ -36,44 +35,44 @@ struct ImagePart {
     std::uint32_t first, count;
 };
 
-// Memory for the beginning of an image that is yet to come: its pages are there already.
+// Prefaulted memory for the beginning of an image that will be created.
 struct ImageMemory {
     UniqueFd memfd;
     Mapping view;
-    // Throws HostError. Of a kernel that cannot (before 5.14): none.
+    // Throws HostError. Empty when the kernel cannot prefault (before 5.14).
     static ImageMemory prepare(std::uint64_t bytes);
 };
 
 class Image {
 public:
+    // An image of `frames` frames in an existing memfd.
     Image(UniqueFd memfd, std::uint32_t frames);
     // An empty image of `frames` zero pages, to be filled.
     static std::shared_ptr<Image> create(std::uint32_t frames, ImageMemory prepared = {});
 
-    // While it is restored; different frames by different threads at once. The second reads them from a file;
-    // false when they cannot all be had that way.
+    // Fill frames while the image is being restored. Different threads may fill different frames. The second function
+    // reads them from a file; it returns false when it could not read all of them.
     void fill(std::uint32_t first, std::span<const std::byte> pages);
     bool fill(std::uint32_t first, std::uint32_t count, int file, std::uint64_t offset);
-    // While it is restored, and no clone is there that will still be used: so many zero frames more, behind the others.
+    // Appends zero frames. Only while the image is being restored, and if no existing clone will be used again.
     void grow(std::uint32_t count);
-    // The same: a frame's bytes are these, whatever the loader has for it (which may be a hole, and stays one for
-    // is_hole()). Throws what the loader does.
+    // Replaces a frame's bytes, whatever the loader has for it. Same conditions as grow(). A hole of the loader is
+    // still one for is_hole(). Throws what the loader throws.
     void replace(std::uint32_t frame, std::span<const std::byte> page);
-    // Gives back what was prepared from frame `first` on, where nothing has been filled yet.
+    // Frees the prefaulted memory from frame `first` on. Nothing may have been filled there yet.
     void give_back_prepared(std::uint32_t first);
 
     int fd() const { return memfd_.get(); }
     std::uint32_t frames() const { return frames_; }
-    // A mapping of the image itself: reads of pristine pages; written only while restoring, and never where
-    // parts are.
+    // A mapping of the image itself, to read pristine pages. Written to only while restoring, and never in parts.
     std::byte* data() const { return view_.data(); }
     std::span<std::byte> bytes() const { return view_.bytes(); }
 
     void set_loader(std::shared_ptr<ImageLoader> loader) { loader_ = std::move(loader); }
-    // What entries of the image's page tables map that are no frames of it. Before any clone is made.
+    // Sets the large pages that the image's page tables map. Call this before any clone is made.
     void set_large(std::unique_ptr<const LargePages> large) { large_ = std::move(large); }
     const LargePages* large() const { return large_.get(); }
-    // Before anything looks at the bytes of a frame of an image that may still be filling.
+    // While the image may still be loading, call ensure() or check loaded() before reading the bytes of a frame.
     bool is_hole(std::uint32_t frame) const { return loader_ && loader_->is_hole(frame); }
     bool loaded(std::uint32_t frame) const { return !loader_ || loader_->loaded(frame); }
     void ensure(std::uint32_t frame) const {
@@ -81,8 +80,8 @@ public:
             loader_->load(frame);
     }
 
-    // The image begins at `memory` as well, as a private mapping of fd(); for as long as the attachment lives
-    // that gets the parts too, those that are there and those that come. Thread-safe.
+    // Registers a private mapping of fd() at `memory`. While the attachment lives, that mapping gets the image's parts,
+    // present and future ones. Thread-safe.
     class Attachment {
     public:
         Attachment() = default;
@@ -97,13 +96,13 @@ public:
     private:
         friend class Image;
         Attachment(const Image& image, std::byte* memory) : image_(&image), memory_(memory) {}
-        const Image* image_ = nullptr; // outlives this
+        const Image* image_ = nullptr; // must outlive this object
         std::byte* memory_ = nullptr;
     };
     Attachment attach(std::byte* memory) const;
-    // Before anything has looked at the frames of the part, or written to them. The file's pages must never
-    // change. Thread-safe. When it throws HostError, also because there are kMaxParts (each is a mapping of
-    // every machine), some attached mappings may have the part, and all others what is in the memfd.
+    // Call this before anything reads or writes the frames of the part. The file's pages must never change.
+    // Thread-safe. Throws HostError, also when there are kMaxParts already (each part is a mapping in every machine).
+    // Some attached mappings may then have the part, and the others the content of the memfd.
     static constexpr std::size_t kMaxParts = 128;
     void add_part(ImagePart part);
 
@@ -114,7 +113,7 @@ private:
     UniqueFd memfd_;
     std::uint32_t frames_;
     Mapping view_;
-    std::uint32_t prepared_ = 0; // so many frames from the first on
+    std::uint32_t prepared_ = 0; // number of leading frames that are prefaulted
     std::shared_ptr<ImageLoader> loader_;
     std::unique_ptr<const LargePages> large_;
     mutable std::mutex mutex_; // guards what follows

@@ -15,7 +15,7 @@ LargePages::LargePages(std::size_t most)
     : room_(Mapping::map((std::min(most, kMax) + 1) * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                          -1, 0, "large pages")),
       most_(std::min(most, kMax)) {
-    // As in guest-physical memory: KVM maps large what lies alike in both.
+    // Align as in guest-physical memory: KVM uses large mappings only if both are aligned alike.
     const auto address = reinterpret_cast<std::uintptr_t>(room_.data());
     begin_ = room_.data() + (kBytes - address % kBytes) % kBytes;
 }
@@ -34,11 +34,11 @@ bool LargePages::add(int file) {
     if (!add_any(file))
         return false;
     std::byte* page = begin_ + (count_ - 1) * kBytes;
-    // Where its pages have yet to be read, they are to be read as one.
+    // If the file is not in the page cache yet, it is read as one huge page.
     (void)!::madvise(page, kBytes, MADV_HUGEPAGE);
     if (::madvise(page, kBytes, kMadvPopulateRead) == 0 && is_one_page(page, kBytes))
         return true;
-    --count_; // the next one is mapped over it
+    --count_; // the next page is mapped over it
     return false;
 }
 

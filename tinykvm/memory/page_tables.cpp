@@ -47,7 +47,7 @@ std::uint64_t PageTables::get(GuestVirt at) const {
 
 void PageTables::write(GuestPhys at, std::uint64_t entry) {
     auto* where = reinterpret_cast<std::uint64_t*>(ram_->host(at));
-    // Tables that the machine itself added vanish with its growth; only those of the image need undoing.
+    // Changes in tables that the clone added need no undoing: a reset drops these tables.
     if (journaling_ && frame_of(at) < ram_->image_frames()) {
         if (journal_.size() >= journal_room_)
             compact_journal();
@@ -60,8 +60,7 @@ void PageTables::use_table(GuestPhys at) {
     auto& entry = *reinterpret_cast<std::uint64_t*>(ram_->host(at));
     if (!(entry & pte::kLarge))
         return;
-    // Not in the journal: the link is as good as what it stood behind, and a program that does this once will do it
-    // again.
+    // Not in the journal: the link is equivalent to the large page, and a program that does this once will do it again.
     entry = ram_->link(entry) | pte::kAccessed;
     ram_->drop_large_translations();
 }
@@ -108,7 +107,7 @@ bool PageTables::set(GuestVirt at, std::uint64_t entry) {
             next = frame_address(*frame).value | pte::kPresent | pte::kWrite | pte::kUser | pte::kAccessed;
             write(where, next);
         } else if (!(next & pte::kAccessed)) {
-            // The entry may bring a dirty bit of its own (a page that moved): take_dirty must find the way to it.
+            // `entry` may have a dirty bit (a page that moved), and take_dirty() must be able to find it.
             *reinterpret_cast<std::uint64_t*>(ram_->host(where)) = next | pte::kAccessed;
         }
         next = ram_->link(next);
@@ -135,7 +134,7 @@ void PageTables::update(GuestVirt begin, GuestVirt end,
                 break;
             here = GuestPhys(link & pte::kAddress);
         }
-        if (link == 0) { // nothing below this entry: to the next one at this level
+        if (link == 0) { // nothing below this entry: skip to the next one at this level
             at = ((at >> shift) + 1) << shift;
             continue;
         }
@@ -183,7 +182,7 @@ void PageTables::take_dirty(const std::function<void(Frame)>& fn) {
             if (!ram_->valid(pte::frame(entry)))
                 continue;
             if (shift == kLeafShift) {
-                // Also of a page that has lost its rights since it was written to (PROT_NONE).
+                // Includes pages that have become PROT_NONE since they were written to.
                 if (pte::mapped(entry) && (entry & pte::kDirty)) {
                     entries[i] = entry & ~pte::kDirty;
                     fn(pte::frame(entry));

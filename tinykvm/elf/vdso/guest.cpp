@@ -8,7 +8,7 @@ namespace {
 
 using tinykvm::abi::TimePage;
 
-// Of the kernel's ABI (linux/time.h, asm/unistd_64.h).
+// From the kernel's ABI (linux/time.h, asm/unistd_64.h).
 constexpr int kClockRealtime = 0;
 constexpr int kClockMonotonic = 1;
 constexpr int kClockMonotonicRaw = 4;
@@ -29,8 +29,8 @@ struct Timezone {
     int minutes_west, dst_time;
 };
 
-// Without SYSCALL, which would leave the guest on some hosts: as a stub does it (memory/code_stubs.hpp), RCX says where
-// to go on.
+// Calls the guest kernel as a stub does (memory/code_stubs.hpp), with the return address in RCX. SYSCALL would leave
+// the guest on some hosts.
 long system_call(long number, long a, void* b) {
     const auto* header = reinterpret_cast<const tinykvm::abi::KernelHeader*>(tinykvm::layout::kKernelImage);
     long result;
@@ -41,7 +41,7 @@ long system_call(long number, long a, void* b) {
     return result;
 }
 
-// LFENCE keeps RDTSC from being executed ahead of the loads and branches before it (Intel SDM vol. 2, RDTSC).
+// LFENCE keeps RDTSC from being executed before the preceding loads and branches (Intel SDM vol. 2, RDTSC).
 std::uint64_t read_tsc() {
     std::uint32_t low, high;
     asm volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high)::"memory");
@@ -50,9 +50,9 @@ std::uint64_t read_tsc() {
 
 // Nanoseconds of one of the time page's clocks.
 //
-// The host writes the page only while the guest does not run, but it may preempt the guest between two
-// instructions of this function, and then write. Every such write moves tsc_base: when it has not
-// changed, all values read belong together.
+// The host writes the page only while the guest does not run, but it may preempt the guest in the middle of this
+// function and then write. Every such write changes tsc_base. If tsc_base has not changed, all values read belong
+// together.
 std::uint64_t now(std::uint64_t TimePage::*clock) {
     const volatile TimePage* page = reinterpret_cast<const volatile TimePage*>(tinykvm::layout::kTimePage);
     while (true) {
@@ -62,13 +62,13 @@ std::uint64_t now(std::uint64_t TimePage::*clock) {
         const std::uint64_t tsc = read_tsc();
         if (page->tsc_base != base)
             continue;
-        // The host's base may be a little ahead of this CPU's counter: time stands still, never runs back.
+        // The host's base may be a little ahead of this CPU's counter. Time then stands still and never goes back.
         const std::uint64_t ticks = tsc > base ? tsc - base : 0;
         return start + static_cast<std::uint64_t>((static_cast<unsigned __int128>(ticks) * mult) >> 32);
     }
 }
 
-// The time page's field for a clock, null when only the kernel knows it.
+// The time page's field for a clock; null when only the guest kernel knows the clock.
 std::uint64_t TimePage::*field_of(int id) {
     switch (id) {
     case kClockRealtime:
@@ -120,7 +120,7 @@ int __vdso_clock_getres(int id, Timespec* out) {
         return static_cast<int>(system_call(kSysClockGetres, id, out));
     if (out) {
         out->seconds = 0;
-        out->nanoseconds = 1; // the coarse clocks are as fine as the others here
+        out->nanoseconds = 1; // the coarse clocks have the same resolution here
     }
     return 0;
 }
