@@ -307,9 +307,10 @@ struct Descriptor {
     File* file;
     bool cloexec;
 };
-File* file_of(i32 fd);                            // null: EBADF
-i32 install(File*, bool cloexec, i32 lowest = 0); // takes over the caller's reference, unless it returns -EMFILE
-i32 install_or_release(File*, bool cloexec);      // the same, but drops the reference on failure
+File* file_of(i32 fd); // null: EBADF
+i32 install(File*, bool cloexec,
+            i32 lowest = 0);                 // takes over the caller's reference, unless it fails: -EMFILE, -EINVAL
+i32 install_or_release(File*, bool cloexec); // the same, but drops the reference on failure
 void ref(File*);
 void unref(File*);
 void close_all_epoll_items(File*);
