@@ -148,7 +148,7 @@ private:
     // The part of `rights` that the ceilings grant to a volume with the host folder `host`.
     Rights granted_of_volume(const std::string& host, Rights rights) const;
     void add_rule(const std::string& path, Rights rights);
-    // Fast path of add_rule(): the path of a permission, if it is canonical as written. Costs one open. Nothing if
+    // Fast path of add_rule(): the path of a permission, if it is canonical as written. Needs one lookup. Nothing if
     // links or synthetic files may be on the way.
     std::optional<std::string> plain_path(const std::string& path) const;
     void add_lookup(const std::string& path);
