@@ -5,7 +5,7 @@
 
 namespace gk {
 
-i64 futex_wake(u64 at, u32 count, u32 bits);
+i64 futex_wake(u64 at, u32 count, u32 bits); // `at`: a key of futex.cpp. Returns the number of threads woken
 void robust_exit(Thread*);
 u64 cpu_ns(); // CPU time of the process
 u64 thread_cpu_ns(const Thread*);
@@ -15,6 +15,7 @@ u32 creation_mask();          // umask
 void tell_self();             // publishes Shared::self, from which the host answers /proc/self
 bool is_own_process(i32 pid); // 0, this process's current pid, or the pid it had when the snapshot was made
 Thread* thread_of(i32 tid);   // a live thread of this process, or null
+// prctl(2) on capabilities (capabilities.cpp)
 i64 drop_bounding(u64 capability_number);
 i64 change_ambient(u64 what, u64 capability_number);
 i64 set_secure_bits(u64);

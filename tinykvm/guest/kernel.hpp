@@ -234,7 +234,8 @@ void retarget_process_signals();
 void force_signal(i32 signal, const SigInfo& info); // for faults: cannot be masked or ignored
 bool signal_pending(const Thread*);
 void deliver_signals(Regs*);
-bool interrupted(const Regs*); // RAX is ERESTARTSYS or ERESTARTNOHAND of a system call, which no program may see
+// Whether the system call's result is ERESTARTSYS or ERESTARTNOHAND, which the program must not see.
+bool interrupted(const Regs*);
 
 // --- files ---------------------------------------------------------------------------------------
 enum : u32 {
@@ -308,8 +309,8 @@ struct Descriptor {
     bool cloexec;
 };
 File* file_of(i32 fd); // null: EBADF
-i32 install(File*, bool cloexec,
-            i32 lowest = 0);                 // takes over the caller's reference, unless it fails: -EMFILE, -EINVAL
+// The new descriptor, which takes over the caller's reference. On failure (-EMFILE, -EINVAL) the caller keeps it.
+i32 install(File*, bool cloexec, i32 lowest = 0);
 i32 install_or_release(File*, bool cloexec); // the same, but drops the reference on failure
 void ref(File*);
 void unref(File*);
@@ -348,6 +349,7 @@ void clear_interest();
 void collect_interest(File*, u32 events); // adds the handles that a poll on this file depends on
 
 i64 write_kernel(File*, const void* from, u64 bytes); // write_file from the guest kernel's own memory
+// These check the access mode and call the file's FileOps.
 i64 read_file(File*, Cursor&, i64 offset);
 i64 write_file(File*, Cursor&, i64 offset);
 u32 poll_file(File*);

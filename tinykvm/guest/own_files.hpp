@@ -173,7 +173,7 @@ u64 watch_bytes_ready(const File*); // FIONREAD of an inotify descriptor
 i64 open_node(Node*, u32 flags); // returns a new descriptor
 i64 open_place(Place&, u32 flags, u32 mode);
 i64 seek(OwnFile*, i64 offset, u32 whence);
-i64 list(OwnFile*, u64 to, u64 bytes);
+i64 list(OwnFile*, u64 to, u64 bytes); // getdents64
 void fill_stat(const Node*, void* stat144);
 
 // --- own_calls.cpp -------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ i64 seek_data(const OwnFile*, i64 offset, bool hole);
 i64 handle_call(OwnFile* f, u32 nr, const Args&);
 // A call on the file that a path leads to. `nr` and `a` are those of the *at form.
 i64 path_call(Place&, u32 nr, const u64* a);
-i64 map(OwnFile*, const Args&);
+i64 map(OwnFile*, const Args&);                  // mmap
 i64 attribute_call(Node*, u32 nr, const u64* a); // the xattr calls, own_attributes.cpp
 void free_attributes(Node*);
 

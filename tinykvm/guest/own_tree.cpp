@@ -5,8 +5,9 @@ namespace gk::own {
 namespace {
 
 constexpr u32 kBuckets = 4096;
-constexpr u32 kMaxLinks = 40;                                           // MAXSYMLINKS of Linux
-constexpr const char* kRoots[] = {"/tmp", "/dev/shm", "/proc/self/fd"}; // bits of abi::Shared::own_folders
+constexpr u32 kMaxLinks = 40; // MAXSYMLINKS of Linux
+// By Node::volume. The first two are also the bits of abi::Shared::own_folders.
+constexpr const char* kRoots[] = {"/tmp", "/dev/shm", "/proc/self/fd"};
 constexpr u32 kRootCount = 2;
 
 Entry** buckets;

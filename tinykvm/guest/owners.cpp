@@ -99,7 +99,7 @@ i64 look(const NamedFile& file, Statx& out) {
     return path_call(kStatx, file.dir, file.path, file.flags & (kNoFollow | kEmptyPath), kBasicAndBirth, 0, &out);
 }
 
-// As in fs/attr.c: the owner may change the group to one that he is in. Any other change needs CAP_CHOWN.
+// As in fs/attr.c: a file's owner may change its group to one of the owner's groups. Any other change needs CAP_CHOWN.
 bool may_change(u32 uid, u32 gid, u32 new_uid, u32 new_gid) {
     const Credentials& who = current->ids;
     if (who.may(kCapChown))

@@ -21,7 +21,7 @@ u64 host_asked;  // when the host last reported events
 constexpr u64 kSliceNs = 10'000'000;
 u32 asked_in_vain; // calls of poll_host_rarely() since then
 constexpr u64 kRarelyNs = 1'000'000;
-constexpr u32 kRarelyTries = 8;         // a thread that polls only once or twice between waits causes no exit
+constexpr u32 kRarelyTries = 8;         // within a time slice, fewer polls than this cause no exit
 u64 unsent_since;                       // time of the first bytes that the host does not know of yet; 0: none
 constexpr u64 kHoldNs = 1'000'000;      // maximum delay of unsent bytes while the program makes system calls
 constexpr u64 kLookAgainNs = 5'000'000; // poll interval for handles that did not fit in Shared::wait

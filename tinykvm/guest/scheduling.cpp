@@ -15,7 +15,7 @@ bool known(i32 policy) {
 }
 bool real_time(i32 policy) { return policy == kFifo || policy == kRoundRobin; }
 
-// Finds a thread: 0 or -errno. 0 means the calling thread.
+// Finds a thread; pid 0 is the calling thread. 0 or -errno.
 i64 find(i32 pid, Thread*& t) {
     if (pid < 0)
         return -EINVAL;
@@ -29,7 +29,7 @@ i64 set_policy(Thread* t, i32 policy, i32 priority, bool reset_on_fork) {
     if (priority < 0 || priority > kMaxPriority || real_time(policy) != (priority != 0))
         return -EINVAL;
     if (policy == kDeadline)
-        return -EINVAL; // SCHED_DEADLINE needs the parameters of sched_setattr
+        return -EINVAL; // SCHED_DEADLINE is not supported
     if (real_time(policy) && static_cast<u64>(priority) > soft_limit_of(kLimitRtprio))
         return -EPERM;
     t->policy = static_cast<u8>(policy);

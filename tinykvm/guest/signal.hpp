@@ -1,4 +1,4 @@
-// What the files of signals share.
+// Declarations shared by the files that implement signals.
 #pragma once
 #include "tinykvm/guest/kernel.hpp"
 

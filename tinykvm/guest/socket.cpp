@@ -266,7 +266,8 @@ i64 sys_bind(const Args& c) {
     return 0;
 }
 
-// The host listens with the program's backlog.
+// The host applies the backlog to clients. It also limits the program's own connections; a second listen() changes only
+// this limit.
 i64 sys_listen(const Args& c) {
     i64 error = 0;
     Socket* s = socket_of(c.a[0], error);

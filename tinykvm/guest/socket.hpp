@@ -80,8 +80,8 @@ u32 connection_poll(Socket*);
 i64 connection_error(Socket*); // the host's error as a positive errno, once; then 0
 
 // --- sockets of the host (socket_host.cpp)
-i64 become_host(Socket*);
-i64 host_connect(Socket*, u64 at, u64 bytes);
+i64 become_host(Socket*);                     // makes the host's socket and applies options and address
+i64 host_connect(Socket*, u64 at, u64 bytes); // `at` points to guest kernel memory
 i64 host_message(Socket*, Cursor&, u32 flags, bool send, u64 name, u32* name_bytes, u32* out_flags);
 
 // --- both ends in the machine (local.cpp, local_connect.cpp, passing.cpp)
@@ -97,7 +97,7 @@ bool local_at_mark(const Socket*);
 // The program's own listener that a connection to this address would reach, or null.
 Socket* own_listener(const Socket*, const u8* address, u32 bytes);
 i64 connect_own(Socket*, Socket* listener, const u8* address, u32 bytes);
-Socket* take_pending(Socket* listener);
+Socket* take_pending(Socket* listener);               // the next own connection that waits for accept, or null
 i64 passed_from(u64 control_at, u64 bytes, Passed*&); // reads the control messages of a sendmsg
 // Writes the control messages of a recvmsg: their length, or -EFAULT. Takes ownership of `passed`, which may be null.
 i64 passed_to(u64 control_at, u64 bytes, Passed*, bool credentials, bool cloexec, u32& out_flags);
@@ -110,10 +110,10 @@ u32 route_poll(const Socket*);
 void route_close(Socket*);
 i64 route_option(u32 name);
 
-// --- all of them
-Socket* make_socket(u32 family, u32 type, u32 protocol, u32 flags);
-Socket* socket_of(u64 fd, i64& error);
-void free_listener(Socket*); // frees its listener number
+// --- all sockets
+Socket* make_socket(u32 family, u32 type, u32 protocol, u32 flags); // null: no memory
+Socket* socket_of(u64 fd, i64& error);                              // null with `error` set: EBADF, ENOTSOCK
+void free_listener(Socket*);                                        // frees its listener number
 const SetOption* find_option(const Socket*, u32 level, u32 name);
 i64 receive(Socket*, Cursor&, u32 flags, u64 name, u32* name_bytes, u32* out_flags, Passed** passed);
 i64 send(Socket*, Cursor&, u32 flags, u64 name, u32 name_bytes, Passed* passed);

@@ -45,7 +45,6 @@ i64 become_host(Socket* s) {
     return 0;
 }
 
-// `at` points to guest kernel memory.
 i64 host_connect(Socket* s, u64 at, u64 bytes) {
     if (s->connected && s->type == SOCK_STREAM_)
         return -EISCONN;

@@ -54,7 +54,7 @@ struct HandleInfo {
     std::uint32_t flags = 0;                         // open flags from the guest; O_APPEND is kept current
     Rights rights = 0;                               // rights of the path when it was opened
     bool synthetic = false;                          // a synthetic file (linux/synthetic.hpp)
-    FileIdentity identity;                           // memfd of a base: the identity that its copies keep
+    FileIdentity identity;                           // for a memfd of a base, holds the inode number that copies keep
     std::int32_t family = 0, type = 0, protocol = 0; // sockets only
     std::vector<std::uint8_t> bound; // datagram sockets: the bound sockaddr; with a port, it serves there
     std::vector<std::uint8_t> peer;  // datagram sockets that are made anew: the connected sockaddr
@@ -135,6 +135,7 @@ private:
     std::vector<std::unique_ptr<const Handle>> handles_; // by number
 };
 
+// The handles of one machine.
 class HandleTable {
 public:
     // For a new machine: 0, 1, 2 are the process's stdio, 3 is policy.facts().cwd. Throws UserError if that folder does
