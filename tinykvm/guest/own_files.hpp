@@ -61,7 +61,7 @@ struct Node {
     u64 accessed = 0, modified = 0, changed = 0, born = 0; // ns since 1970
     u8 volume = 0;                                         // index of the root that it belongs to
     Node* parent = nullptr;                                // folders only; null once removed
-    Entry* name = nullptr;                                 // its newest remaining name
+    Entry* name = nullptr;                                 // its newest name; null once that is removed
     Entry *first = nullptr, *last = nullptr;               // entries of a folder
     u64 next_cookie = 3;
     u32 entries = 0, folders = 0;
