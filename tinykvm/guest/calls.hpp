@@ -1,41 +1,45 @@
-// The system call handlers (each: arguments in, value or -errno out) and what their files share.
+// System call handlers, and helpers shared by the files that implement them. A handler takes the call's arguments and
+// returns a value or -errno.
 #pragma once
 #include "tinykvm/guest/kernel.hpp"
 
 namespace gk {
 
-i64 futex_wake(u64 at, u32 count, u32 bits);
+i64 futex_wake(u64 at, u32 count, u32 bits); // `at`: a key of futex.cpp. Returns the number of threads woken
 void robust_exit(Thread*);
-u64 cpu_ns(); // of the process
+u64 cpu_ns(); // CPU time of the process
 u64 thread_cpu_ns(const Thread*);
-i32 file_limit(); // RLIMIT_NOFILE, at most the size of the table
+i32 file_limit(); // soft RLIMIT_NOFILE, at most the size of the fd table
 void set_file_limit(u64);
 u32 creation_mask();          // umask
-void tell_self();             // to the host, for /proc/self
-bool is_own_process(i32 pid); // 0, or this process's number: today's, or the one it had when the snapshot was made
-Thread* thread_of(i32 tid);   // of this process, alive; null: no such
+void tell_self();             // publishes Shared::self, from which the host answers /proc/self
+bool is_own_process(i32 pid); // 0, this process's current pid, or the pid it had when the snapshot was made
+Thread* thread_of(i32 tid);   // a live thread of this process, or null
+// prctl(2) on capabilities (capabilities.cpp)
 i64 drop_bounding(u64 capability_number);
 i64 change_ambient(u64 what, u64 capability_number);
 i64 set_secure_bits(u64);
 i64 keep_capabilities(u64 keep);
-// Calls that Linux has with and without a folder: all become the form with one. `reply`: memory of the guest kernel, in
-// place of a4.
+// Calls that Linux has with and without a folder descriptor; `nr` is the *at form. `reply` is guest kernel memory,
+// passed in place of a4.
 i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, void* reply = nullptr);
-i64 record_lock(File*, u32 command, u64 at); // fcntl
-i64 bytes_ready(File*);                      // FIONREAD; -1 when the host knows
+i64 record_lock(File*, u32 command, u64 at); // fcntl(2) record locks
+i64 bytes_ready(File*);                      // FIONREAD; -1: the host must be asked
 i64 pipe_bytes_ready(File*);
-i64 install_two(File*, File*, bool cloexec, u64 to); // two new descriptors, their numbers into the program's int[2]
+i64 install_two(File*, File*, bool cloexec, u64 to); // stores both new descriptors in the program's int[2]
 i32 offered_to(u32 listener);                        // slot of a connection that waits for accept, or -1
-void collect_conn_interest(File*, u32 events);
-u64 deadline_ms(i64 ms);            // of poll and epoll_wait: kNever when negative, 0 for now
+void collect_conn_interest(File*, u32 events);       // sets Conn::want_rx and want_tx of a client's connection
+u64 deadline_ms(i64 ms);            // timeout of poll and epoll_wait: kNever when negative, 0 for "now"
 bool always_ready(const HostFile*); // regular files and folders
-bool no_poll(HostFile*);            // epoll_ctl says EPERM
-void pass_on_event(const File*);    // epoll: those who watch it, and those who watch them
+bool no_poll(HostFile*);            // epoll_ctl fails with EPERM
+void pass_on_event(const File*);    // counts an event for every epoll that watches the file, directly or indirectly
+// Installs the signal mask of ppoll and the like for the rest of the call. False with `error` set.
 bool use_temporary_mask(u64 at, u64 bytes, i64& error);
-// To be called with the result of the call that used it: passes it on.
+// Takes and returns the call's result. Restores the old mask, unless a signal is still to be delivered under the new
+// one.
 i64 drop_temporary_mask(i64 result);
 void init_paths();
-void init_xsave(u8* area); // the least valid XSAVE area
+void init_xsave(u8* area); // writes the smallest valid XSAVE area
 
 i64 sys_accept(const Args&);
 i64 sys_accept4(const Args&);
@@ -111,7 +115,7 @@ i64 sys_gettid(const Args&);
 i64 sys_gettimeofday(const Args&);
 i64 sys_getuid(const Args&);
 i64 sys_handle_call(const Args&);
-Args only_arguments(const Args&); // of a call that is passed on: what it has no argument for is 0
+Args only_arguments(const Args&); // for a call to the host: zeroes the registers that hold no argument of the call
 i64 sys_host_call(const Args&);
 i64 sys_inotify_add_watch(const Args&);
 i64 sys_inotify_init(const Args&);

@@ -1,5 +1,5 @@
-// Capabilities (kernel/capability.c, security/commoncap.c). They decide what the calls of ids.cpp, owners.cpp and
-// message_queue.cpp allow.
+// Capabilities (kernel/capability.c, security/commoncap.c). The calls in ids.cpp, owners.cpp and message_queue.cpp
+// check them.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
@@ -14,7 +14,8 @@ struct Sets {
     u32 effective, permitted, inheritable;
 };
 
-// Reads a caller's header. How many Sets it has; 0: of an unknown version, and then it is told the newest; or -EFAULT.
+// Reads a caller's header. Returns its number of Sets or -EFAULT; 0 for an unknown version, after writing the newest
+// version to the header.
 i64 sets_of(Header& header, u64 at) {
     if (!get_user(header, at))
         return -EFAULT;
@@ -114,7 +115,7 @@ i64 change_ambient(u64 what, u64 number) { // PR_CAP_AMBIENT
 }
 
 i64 set_secure_bits(u64 wanted) { // PR_SET_SECUREBITS
-    // linux/securebits.h: each bit has its lock above it
+    // linux/securebits.h: the lock of each bit is the next higher bit
     constexpr u64 kBits = 0x55, kLocks = 0xaa, kKnown = kBits | kLocks;
     const u64 now = current->ids.secure_bits;
     const u64 locked = (now & kLocks) >> 1;

@@ -1,10 +1,10 @@
-// Connections of clients: bytes in buffers shared with the host.
+// Client connections, whose bytes are in buffers shared with the host.
 #include "tinykvm/guest/socket.hpp"
 
 namespace gk {
 namespace {
 
-Socket* active; // listening ones and connections
+Socket* active; // listening sockets and connections
 u32 seen_offered;
 
 u8* rx_buffer(u32 slot) { return gk_conn_buffers + static_cast<u64>(slot) * (abi::kRxBytes + abi::kTxBytes); }
@@ -19,12 +19,12 @@ void tell_room(Socket* s) {
     }
 }
 
-// Edges for what the host has changed.
+// Counts events for what the host has changed.
 void notice(Socket* s) {
     abi::Conn& c = conn_of(s);
     const u32 flags = c.rx_eof | static_cast<u32>(c.error != 0) << 1;
     const u32 rx = c.rx_len;
-    if (rx != s->seen_rx || flags != s->seen_flags) { // the host only ever appends
+    if (rx != s->seen_rx || flags != s->seen_flags) { // the host only appends
         c.want_rx = 0;
         event_in(s);
         if (flags != s->seen_flags)
@@ -35,7 +35,7 @@ void notice(Socket* s) {
     tell_room(s);
 }
 
-// The host may find that the client has gone: nothing else tells the program of it.
+// Also notices if the host finds that the client has gone: the program may not learn of it otherwise.
 void flush(Socket* s) {
     host_call(abi::kConnFlush, s->slot);
     notice(s);
@@ -79,7 +79,7 @@ i64 connection_receive(Socket* s, Cursor& to, u32 flags) {
         }
         if (to.left == 0 || (done && !(flags & MSG_WAITALL_)))
             return static_cast<i64>(done);
-        if (!done && !c.rx_eof) // as Linux does: who has sent its last byte may be gone
+        if (!done && !c.rx_eof) // as on Linux: after end of file, an error no longer matters to a reader
             if (const i64 error = connection_error(s))
                 return -error;
         if (c.rx_eof || s->read_shut || c.error)
@@ -123,7 +123,7 @@ i64 connection_send(Socket* s, Cursor& from, u32 flags) {
                     break;
                 continue;
             }
-            // From now on, not only once somebody polls: whoever is told of edges must not miss the next one.
+            // Set it now, not only at the next poll: edge-triggered epoll must not miss the next event.
             c.want_tx = 1;
             if (!wait)
                 return done ? static_cast<i64>(done) : -EAGAIN;
@@ -164,7 +164,7 @@ u32 connection_poll(Socket* s) {
         events |= POLLERR_;
     if ((c.rx_eof || s->read_shut) && c.shut_write)
         events |= POLLHUP_;
-    // Like Linux, a third free counts as writable. A full buffer may be on its way: the host knows.
+    // As on Linux, the socket is writable if a third of the buffer is free. The host may be able to send a full buffer.
     if (tx_room(c) < abi::kTxBytes / 3 && !c.error)
         flush(s);
     if (tx_room(c) >= abi::kTxBytes / 3 || c.error || c.shut_write)

@@ -1,4 +1,4 @@
-// Calls that move bytes from one file to another: sendfile, copy_file_range.
+// sendfile and copy_file_range.
 #include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/transfer.hpp"
 
@@ -22,7 +22,7 @@ private:
     u8* bytes_;
 };
 
-// A file that is read and written at offsets, or null.
+// The file, if it has an offset; otherwise null.
 File* seekable(File* f) {
     if (f->kind == Kind::own)
         return f;
@@ -43,7 +43,8 @@ i64 move_at(File* f, Direction direction, u8* buffer, u64 bytes, u64 offset) {
     return (direction == Direction::in ? f->ops->read : f->ops->write)(f, c, static_cast<i64>(offset));
 }
 
-// Whether both are one file, and its size: copied to itself without care, it would never come to its own end.
+// Whether x and y are the same file, and its size. A copy within one file must be limited to its size before the copy,
+// or it may never reach the end.
 bool same_file(File* x, File* y, u64& size) {
     if (x->kind != y->kind)
         return false;
@@ -65,7 +66,7 @@ u64 rest(u64 size, i64 offset) { return size > static_cast<u64>(offset) ? size -
 bool readable(const File* f) { return (f->flags & O_ACCMODE_) != O_WRONLY_ && !(f->flags & O_PATH_); }
 bool writable(const File* f) { return (f->flags & O_ACCMODE_) != 0 && !(f->flags & O_PATH_); }
 
-// The offset in the program's memory, or the file's own.
+// An offset in the program's memory, or the file's own offset.
 struct Place {
     u64 user = 0;
     File* file = nullptr;
@@ -106,7 +107,7 @@ i64 sys_sendfile(const Args& c) {
     u64 most = c.a[3] < kMaxMoved ? c.a[3] : kMaxMoved;
     u64 size;
     if (File* to = seekable(out.get()); to && same_file(from, to, size) && rest(size, place.offset) < most)
-        most = rest(size, place.offset); // what was there
+        most = rest(size, place.offset); // only bytes that existed before the copy
     while (done < most) {
         const i64 n = move_at(from, Direction::in, buffer.get(), most - done < kChunk ? most - done : kChunk,
                               static_cast<u64>(place.offset));

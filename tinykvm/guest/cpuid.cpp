@@ -1,5 +1,5 @@
-// CPUID from memory. It leaves the machine on every kind of host; programs ask for the same few leaves again and again,
-// often at the first use of a library in an invocation, and the answers are the machine's for good.
+// CPUID answers from a cache. CPUID exits the machine on every kind of host, and programs ask for the same few leaves
+// again and again, often when an invocation first uses a library. A machine's answers never change.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
@@ -12,7 +12,7 @@ constexpr u32 kAnswers = 64;
 Answer answers[kAnswers];
 u32 answer_count;
 
-// Leaves that read ECX (Intel SDM vol. 2, CPUID; AMD APM vol. 3, appendix E). Of the others it may hold anything.
+// Leaves that read ECX (Intel SDM vol. 2, CPUID; AMD APM vol. 3, appendix E). For the others ECX may hold anything.
 bool indexed(u32 function) {
     switch (function) {
     case 5:
@@ -36,7 +36,7 @@ Answer ask(u32 function, u32 index) {
 
 } // namespace
 
-// What libraries ask for at their first use, which may be in an invocation: once for all of these.
+// Caches the leaves that libraries ask for at their first use, so that no invocation pays for them.
 void init_cpuid() {
     struct Leaf {
         u32 function, index;

@@ -1,18 +1,18 @@
-// Who a thread is: kept in here, with Linux's rules. To the host every machine is who runs it, whatever it calls
-// itself.
+// A thread's user and group ids and capabilities, kept in the guest kernel with Linux's rules. They mean nothing to the
+// host: it acts with the ids of whoever runs the machine.
 #pragma once
 #include <cstdint>
 
 namespace gk {
 
-// Supplementary groups, sorted. Threads share them.
+// Supplementary groups, sorted. Reference counted and shared by threads.
 struct Groups {
     std::uint32_t refs;
     std::uint32_t count;
     std::uint32_t ids[];
 };
 
-// linux/capability.h. Those that mean something in a machine; root has all of these.
+// linux/capability.h: the capabilities that mean something in a machine. Root has them all.
 enum Capability : std::uint32_t {
     kCapChown = 0,
     kCapDacOverride = 1,
@@ -30,7 +30,7 @@ inline constexpr std::uint64_t kOfferedCapabilities =
     capability(kCapChown) | capability(kCapDacOverride) | capability(kCapFowner) | capability(kCapFsetid) |
     capability(kCapKill) | capability(kCapSetgid) | capability(kCapSetuid) | capability(kCapSetpcap) |
     capability(kCapNetBindService);
-// Those that decide about files (linux/capability.h, CAP_FS_MASK).
+// Capabilities that concern files (linux/capability.h, CAP_FS_MASK).
 inline constexpr std::uint64_t kFileCapabilities = 0x1f | capability(27) | capability(9) | capability(32);
 
 // linux/securebits.h
@@ -53,12 +53,12 @@ struct Credentials {
     bool no_new_privileges = false;
 
     bool may(Capability which) const { return (effective & capability(which)) != 0; }
-    bool in_group(std::uint32_t id) const; // the file group, or a supplementary one
+    bool in_group(std::uint32_t id) const; // the file system group or a supplementary group
 };
 
 struct Thread;
-void first_credentials(Thread*); // of a new machine's first thread
+void first_credentials(Thread*); // for the first thread of a new machine
 void inherit_credentials(Thread* to, const Thread* from);
-void drop_credentials(Thread*); // its groups
+void drop_credentials(Thread*); // releases its groups
 
 } // namespace gk

@@ -31,16 +31,16 @@ gk_header:
 /* ---- CPL 0 ------------------------------------------------------------------------------------------- */
 .section .supervisor, "ax"
 
-/* Hardware entry. SYSCALL came here at CPL 0 with the program's RIP in RCX and RFLAGS in R11; SYSRET goes on in
-   the guest kernel at CPL 3 with everything else untouched. */
+/* Hardware entry. SYSCALL arrives here at CPL 0 with the program's RIP in RCX and RFLAGS in R11. SYSRET continues in
+   the guest kernel at CPL 3, with all other registers unchanged. */
 .globl gk_hardware_entry
 gk_hardware_entry:
     movq %rcx, gk_entry_rip(%rip)
     leaq gk_syscall_common(%rip), %rcx
     sysretq
 
-/* Exception stubs, 16 bytes each: make every frame look like one with an error code, then tell the host, which edits
-   the frame (abi::ExceptionFrame) to say where to go on. */
+/* Exception stubs, 16 bytes each. They push a zero for vectors without error code, then exit to the host, which edits
+   the frame (abi::ExceptionFrame) to set where to continue. */
 .macro stub vector, has_error
     .balign 16
     .if \has_error == 0
@@ -86,8 +86,7 @@ gk_exception_stubs:
     stub 31,0
 .balign 16
 exception_common:
-    /* The port is an immediate of one byte, so that no register of the program is touched: the host tells the
-       exception port from the others by this number. */
+    /* abi::kPortException. It fits in an immediate byte, so that no register of the program changes. */
     outl %eax, $0xe0
     addq $16, %rsp
     iretq
@@ -102,7 +101,7 @@ gk_boot_entry:
     call gk_boot
     ud2
 
-/* Touches pages, so that KVM maps them (abi::KernelHeader::touch_entry). A write changes nothing. */
+/* Prefaults pages, so that KVM maps them (abi::KernelHeader::touch_entry). The write access changes no data. */
 gk_touch:
     movq (%rdi), %rax
     addq $8, %rdi
@@ -117,8 +116,8 @@ gk_touch:
     outb %al, %dx
     ud2
 
-/* From a stub that the program's code jumps to in place of SYSCALL: RCX is what SYSCALL would have put there. RFLAGS are the
-   program's own, and must be saved before anything changes them. */
+/* Entry from a stub that the program's code jumps to in place of SYSCALL. RCX holds what SYSCALL would put there.
+   RFLAGS are still the program's, and must be saved before any instruction changes them. */
 .globl gk_stub_entry
 gk_stub_entry:
     movq %rcx, gk_entry_rip(%rip)
@@ -162,8 +161,8 @@ gk_syscall_save:
     movq %rax, %rdi
     jmp gk_resume_user
 
-/* Preemption and faults: the host set RIP here; every register is the program's. Nothing may change RFLAGS before
-   they are saved. */
+/* Preemption and faults: the host set RIP to here; all other registers are the program's. No instruction may change
+   RFLAGS before they are saved. */
 .macro full_entry handler
     movq %rsp, gk_user_rsp(%rip)
     movq gk_kernel_stack(%rip), %rsp
@@ -199,14 +198,15 @@ gk_preempt_entry:
 gk_fault_entry:
     full_entry gk_fault
 
-/* From a stub that the program's code jumps to in place of CPUID: the program's RIP is in RDX, which CPUID overwrites. */
+/* Entry from a stub that the program's code jumps to in place of CPUID. The program's RIP is in RDX, which CPUID
+   overwrites anyway. */
 .globl gk_cpuid_entry
 gk_cpuid_entry:
     movq %rdx, gk_entry_rip(%rip)
     full_entry gk_cpuid
 
-/* void gk_resume_user(Regs*): back to the program by a plain jump. A preemption in here finds RIP in the guest kernel
-   and only leaves a note, so the slot for the target is safe. */
+/* void gk_resume_user(Regs*): returns to the program by a plain jump. A preemption in here finds RIP in the guest
+   kernel and only sets Shared::preempt, so nothing else writes gk_resume_rip meanwhile. */
 .globl gk_resume_user
 gk_resume_user:
     movq %rdi, %rsp
@@ -250,15 +250,15 @@ gk_switch:
     popq %rbx
     ret
 
-/* First return of a new thread's kernel stack: its Regs are on top. */
+/* Where a new thread starts on its kernel stack, with its Regs at the top. */
 .globl gk_thread_start
 gk_thread_start:
     call gk_thread_begin
     movq %rax, %rdi
     jmp gk_resume_user
 
-/* void gk_wait_out(): tells the host that every thread is blocked. A machine that was reset or restored goes on at
-   gk_wait_resume with nothing in its registers: all that is needed is in memory. */
+/* void gk_wait_out(): tells the host that every thread is blocked. A machine that was reset or restored continues at
+   gk_wait_resume with undefined registers: all state is in memory. */
 .globl gk_wait_out
 gk_wait_out:
     pushq %rbx
@@ -273,7 +273,7 @@ gk_wait_out:
     outl %eax, %dx
 .globl gk_wait_resume
 gk_wait_resume:
-    /* PVM loads no null selector: what another program of this host thread left would stay. */
+    /* PVM does not load null selectors: values left by another program of this host thread would remain. */
     xorl %eax, %eax
     movl %eax, %ds
     movl %eax, %es
@@ -289,14 +289,14 @@ gk_wait_resume:
     cld
     ret
 
-/* void gk_host_out(): Shared::call is filled in. */
+/* void gk_host_out(): makes the host call in Shared::call. */
 .globl gk_host_out
 gk_host_out:
     movl $0x5a0, %edx
     outl %eax, %dx
     ret
 
-/* u64 gk_copy_raw(void* to, const void* from, u64 bytes): bytes not copied; either side may be bad. */
+/* u64 gk_copy_raw(void* to, const void* from, u64 bytes): returns the bytes not copied. Either address may fault. */
 .globl gk_copy_raw
 gk_copy_raw:
     movq %rdx, %rcx

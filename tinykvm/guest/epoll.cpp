@@ -1,4 +1,4 @@
-// epoll. Readiness is asked of each file; waiting is wait_io() until something may have changed.
+// epoll. Polls each file for its readiness, and waits in wait_io() until something may have changed.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
@@ -11,10 +11,10 @@ struct EpollItem {
     u32 events;
     u64 data;
     u32 seen_in, seen_out; // edge-triggered: the file's counters at the last report
-    bool armed;            // one-shot: not reported yet since it was set
-    EpollItem* next;       // in its epoll
+    bool armed;            // false: one-shot, and already reported
+    EpollItem* next;       // items of the same epoll
     EpollItem* previous;
-    EpollItem* next_watcher; // of its file
+    EpollItem* next_watcher; // items of the same file
 };
 
 struct EpollFile : File {
@@ -100,7 +100,7 @@ void epoll_close(File* f) {
 }
 const FileOps epoll_ops{epoll_no_io, epoll_no_io, epoll_poll, epoll_close, "anon_inode:[eventpoll]"};
 
-// Whether `e` is reachable through the epolls that `f` watches, at most five deep like Linux.
+// Whether `e` is reachable through the epolls that `f` watches. As on Linux, nesting is limited to five levels.
 bool reaches(File* f, File* e, int depth) {
     if (f == e || depth > 5)
         return true;
@@ -112,7 +112,7 @@ bool reaches(File* f, File* e, int depth) {
     return false;
 }
 
-// What is ready now, to the program: how many, or -EFAULT.
+// Stores the events that are ready now in the program's array. Their number, or -EFAULT.
 i64 report(EpollFile* e, u64 events, i32 most) {
     i64 result = 0;
     EpollItem* item = e->first;
@@ -126,7 +126,7 @@ i64 report(EpollFile* e, u64 events, i32 most) {
                 return result ? result : -EFAULT;
             ++result;
             reported(item, now);
-            // To the end, so that a busy file does not starve the others.
+            // Move it to the end, so that a busy file does not starve the others.
             unlink(e, item);
             link(e, item);
         }
@@ -178,7 +178,7 @@ void close_all_epoll_items(File* f) {
         drop_item(f->watchers);
 }
 
-// An epoll that watches `f` becomes readable with it: an edge for those that watch the epoll.
+// An epoll that watches `f` becomes readable with it, which is an event for epolls that watch that epoll.
 void pass_on_event(const File* f) {
     for (EpollItem* item = f->watchers; item; item = item->next_watcher)
         if (File* owner = item->owner; owner->watchers) {
@@ -194,7 +194,7 @@ void collect_interest(File* f, u32 events) {
                 continue;
             u32 wanted = item->events;
             if ((wanted & kEdge) && handle_of(item->file) >= 0) {
-                // What was reported already would only end the wait again and again.
+                // Events that were reported already would end the wait again and again.
                 if (item->seen_in == item->file->in_events)
                     wanted &= ~kIn;
                 if (item->seen_out == item->file->out_events)
@@ -283,7 +283,7 @@ i64 sys_epoll_ctl(const Args& c) {
     item->events = event.events;
     item->data = event.data;
     item->armed = true;
-    // A fresh or changed item reports what holds now.
+    // A new or changed item reports the events that hold now.
     item->seen_in = target->in_events - 1;
     item->seen_out = target->out_events - 1;
     notify_io();

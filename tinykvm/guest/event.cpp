@@ -1,4 +1,4 @@
-// eventfd: a count that wakes.
+// eventfd.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {

@@ -1,4 +1,4 @@
-// The fd table and what every file shares.
+// The fd table, and operations common to all files.
 #include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/pipe.hpp"
 #include "tinykvm/guest/transfer.hpp"
@@ -26,12 +26,12 @@ void init_files() {
         fatal("no room for the fd table");
     const u32 flags[3] = {O_RDWR_, O_RDWR_, O_RDWR_};
     for (i32 i = 0; i < 3; ++i) {
-        // The host says what stdin, stdout and stderr are.
+        // The host knows what stdin, stdout and stderr are.
         abi::OpenReply reply{};
         u8 stat[144] = {};
         host_call(5 /*fstat*/, static_cast<u64>(i), address(stat));
         memcpy(&reply.mode, stat + 24, 4);
-        // Always streams: their offset is shared with whoever started us.
+        // Always streams: the parent process shares their offset.
         File* f = make_host_file(i, flags[i], false, reply.mode);
         install(f, false);
     }
@@ -78,7 +78,7 @@ void event_out(File* f) {
 }
 
 i64 read_file(File* f, Cursor& c, i64 offset) {
-    if ((f->flags & O_WRONLY_) || (f->flags & O_PATH_)) // 3 is for neither
+    if ((f->flags & O_WRONLY_) || (f->flags & O_PATH_)) // access mode 3 allows neither reading nor writing
         return -EBADF;
     return f->ops->read(f, c, offset);
 }
@@ -136,7 +136,7 @@ i64 checked_offset(u64 fd, i64 offset) {
         return 0;
     const auto* h = f->kind == Kind::host ? static_cast<const HostFile*>(f) : nullptr;
     const bool device = h && h->handle > abi::kHandleStderr &&
-                        (h->mode & 0170000) == 0020000; // /dev/null and its like have no use for it
+                        (h->mode & 0170000) == 0020000; // /dev/null and the like ignore the offset
     if (!h || (!h->seekable && !device))
         return -ESPIPE;
     return 0;
@@ -165,7 +165,7 @@ i64 sys_pwritev(const Args& c) {
     return error < 0 ? error : move_many(c, write_file, static_cast<i64>(c.a[3]));
 }
 
-// The flags RWF_*: none is needed where nothing is cached, but what is not known must not be ignored.
+// RWF_* flags have no effect here, because nothing is cached. Unknown flags must be refused.
 i64 sys_preadv2(const Args& c) {
     return static_cast<u32>(c.a[5]) & ~0xfu ? -EOPNOTSUPP : c.a[3] == ~u64{0} ? sys_readv(c) : sys_preadv(c);
 }
@@ -256,7 +256,7 @@ i64 sys_fcntl(const Args& c) {
     case 9:
     case 10: // F_SETSIG
     case 11: return path_only ? -EBADF : 0;
-    case 1031: // F_SETPIPE_SZ: larger than asked for is allowed
+    case 1031: // F_SETPIPE_SZ: the size may be rounded up
     case 1032:
         if (PipeEnd* end = pipe_end(f))
             return command == 1031 ? set_pipe_size(end->pipe, c.a[2] & 0xffffffff) : i64{end->pipe->bytes};

@@ -1,4 +1,5 @@
-// Files that live on the host: the fd table and offsets stay in here, the host sees handles. Paths are in paths.cpp.
+// Files on the host. The guest kernel keeps descriptors and offsets; the host knows handles only. Calls with paths are
+// in paths.cpp.
 #include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/socket.hpp"
@@ -15,7 +16,7 @@ enum Nr : u32 {
 };
 // clang-format on
 
-// Streams: the host never blocks, it says EAGAIN or moves a part.
+// Reads or writes a stream. The host never blocks: it returns EAGAIN or moves a part.
 i64 move_stream(HostFile* f, Cursor& c, u32 nr, u32 events) {
     const bool writing = nr == kPwritev;
     u64 done = 0;
@@ -60,7 +61,7 @@ i64 host_move(HostFile* f, Cursor& c, i64 offset, u32 nr, u32 events) {
     if (nr == kPreadv && f->fresh()) {
         i64 size;
         memcpy(&size, f->stat + 48, sizeof(size));
-        if (size > 0 && at >= static_cast<u64>(size)) // a size of 0 may be a made-up file's
+        if (size > 0 && at >= static_cast<u64>(size)) // a size of 0 may be that of a synthetic file
             return 0;
         if (last_content.owner == f && at < last_content.bytes) {
             const i64 n = c.put(last_content.data + at, last_content.bytes - at);
@@ -97,7 +98,7 @@ void host_close(File* f) {
     auto* h = static_cast<HostFile*>(f);
     abi::Shared& s = gk_shared_page;
     if (h->seekable && s.close_count < sizeof(s.closes) / sizeof(s.closes[0]))
-        s.closes[s.close_count++] = h->handle; // nobody waits for it: with the next exit
+        s.closes[s.close_count++] = h->handle; // can wait for the next exit
     else
         host_call(abi::kCloseHandle, static_cast<u64>(h->handle));
     destroy(h);
@@ -121,7 +122,7 @@ HostFile* make_host_file(i32 handle, u32 flags, bool seekable, u32 mode) {
 }
 
 namespace {
-bool answered; // Shared::wait holds what the host said since the program last ran
+bool answered; // Shared::wait holds the host's answers from after the program last ran
 
 bool find_answer(i32 handle, u32 events, u32& revents) {
     const abi::Wait& wait = gk_shared_page.wait;
@@ -157,7 +158,7 @@ bool no_poll(HostFile* f) {
         return false;
     u64 stat[18] = {};
     host_call(kFstat, static_cast<u64>(f->handle), address(stat));
-    const u64 device = stat[5]; // st_rdev: null, zero and full of the memory devices cannot be polled
+    const u64 device = stat[5]; // st_rdev: /dev/null, /dev/zero and /dev/full cannot be polled
     return device == 0x103 || device == 0x105 || device == 0x107;
 }
 
@@ -216,7 +217,7 @@ i64 write_kernel(File* f, const void* from, u64 bytes) {
     Cursor c{&one, 1, bytes, true};
     return write_file(f, c, -1);
 }
-// How many arguments a call that is passed on has: the other registers hold what the program left there.
+// The number of arguments of a call that goes to the host. The other registers hold leftovers of the program.
 u32 argument_count(u32 nr) {
     // clang-format off
     switch (nr) {
@@ -239,11 +240,11 @@ Args only_arguments(const Args& c) {
     return own;
 }
 
-// Calls on a path that go to the host unchanged.
+// Calls that go to the host unchanged.
 i64 sys_host_call(const Args& given) {
     const Args c = only_arguments(given);
     const u32 nr = static_cast<u32>(c.regs->orig_rax);
-    // mprotect, munmap, brk, mremap, msync, mlock, munlock: the host looks at the range
+    // mprotect, munmap, brk, mremap, msync, mlock, munlock: the host checks the range
     const bool memory = nr == 10 || nr == 11 || nr == 12 || nr == 25 || nr == 26 || nr == 149 || nr == 150;
     const i64 result = (memory ? host_call : pass_call)(nr, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
     if (nr == 11 && result == 0)
@@ -254,7 +255,7 @@ i64 sys_host_call(const Args& given) {
 }
 namespace {
 
-// fstatfs of a pipe, socket or the like.
+// fstatfs of a pipe, a socket or the like.
 i64 stat_file_system(const File* f, u64 to) {
     struct {
         u64 type, block_size, counts[5], id, name_length, fragment, flags, spare[4];
@@ -269,7 +270,7 @@ i64 stat_file_system(const File* f, u64 to) {
 
 } // namespace
 
-// Calls whose first argument is a file of the host.
+// Calls whose first argument is the descriptor of a host file.
 i64 sys_handle_call(const Args& given) {
     const Args c = only_arguments(given);
     File* f = file_of(static_cast<i32>(c.a[0]));
@@ -312,7 +313,7 @@ i64 sys_lseek(const Args& c) {
         memcpy(&base, stat + 48, 8);
         break;
     }
-    case 3: // SEEK_DATA, SEEK_HOLE: the host knows
+    case 3: // SEEK_DATA, SEEK_HOLE: only the host knows
     case 4: {
         const i64 at = host_call(kLseek, static_cast<u64>(h->handle), c.a[1], c.a[2]);
         if (at >= 0)
@@ -412,7 +413,7 @@ i64 sys_ioctl(const Args& c) {
     case 0x8927:
     case 0x8933:
     case 0x8942:
-    case 0x8943: // of network interfaces, on any socket
+    case 0x8943: // ioctls on network interfaces, allowed on any socket
         if (f->kind == Kind::socket)
             return pass_call(abi::kInterface, c.a[1], c.a[2]);
         break;

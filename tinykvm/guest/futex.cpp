@@ -1,4 +1,4 @@
-// futex(2): waiters are kept in one list a bucket, in order of arrival.
+// futex(2). Each hash bucket has one list of waiters, in order of arrival.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
@@ -6,8 +6,8 @@ namespace {
 
 enum : u32 { kWait = 0, kWake = 1, kRequeue = 3, kCmpRequeue = 4, kWakeOp = 5, kWaitBitset = 9, kWakeBitset = 10 };
 constexpr u32 kPrivate = 128, kRealtime = 256, kCommand = 0x7f;
-// Futexes are told apart by their addresses, which are even, and by whether they are private: a wake of one kind does
-// not reach waiters of the other (kernel/futex/core.c, get_futex_key).
+// The key of a futex is its address, which is even, plus kSharedKey if it is not private. A wake of one kind does not
+// reach waiters of the other (kernel/futex/core.c, get_futex_key).
 constexpr u64 kSharedKey = 1;
 u64 word_of(u64 key) { return key & ~kSharedKey; }
 constexpr u32 kBuckets = 64;
@@ -59,7 +59,7 @@ i64 wait(u64 at, u32 expected, u32 bits, u64 deadline) {
     current->futex_woken = false;
     enqueue(current);
     bool late = false;
-    // A signal may wake it that another thread then takes.
+    // The thread may have been woken for a signal that another thread then took.
     while (!current->futex_woken && !late && !signal_pending(current)) {
         block(deadline);
         late = current->timed_out;
@@ -70,7 +70,7 @@ i64 wait(u64 at, u32 expected, u32 bits, u64 deadline) {
     current->futex_address = 0;
     if (late)
         return -ETIMEDOUT;
-    // With a time-out it is not started again: the time would start again too (ERESTART_RESTARTBLOCK).
+    // A restart with a timeout would begin the whole timeout again (Linux: ERESTART_RESTARTBLOCK).
     return deadline == kNever ? -ERESTARTSYS : -EINTR;
 }
 
@@ -135,7 +135,7 @@ i64 wake_op(u64 first, u32 wake_first, u32 wake_second, u64 second, u32 op) {
 
 i64 futex_wake(u64 at, u32 count, u32 bits) {
     i64 woken = 0;
-    const i64 most = static_cast<i32>(count) > 0 ? count : 1; // Linux counts after it woke
+    const i64 most = static_cast<i32>(count) > 0 ? count : 1; // Linux wakes one before it checks the count
     for (Thread* t = bucket_of(at).head; t && woken < most;) {
         Thread* next = t->futex_next;
         if (t->futex_address == at && (t->futex_bits & bits)) {
@@ -174,7 +174,7 @@ i64 sys_futex(const Args& c) {
                 return -EFAULT;
             if (!valid(t))
                 return -EINVAL;
-            // WAIT's time-out is relative; WAIT_BITSET's absolute, on the monotonic or the real-time clock.
+            // The timeout of WAIT is relative. That of WAIT_BITSET is absolute, on the monotonic or real-time clock.
             deadline = deadline_of((op & kRealtime) ? 0 : 1, command == kWaitBitset, t);
         }
         return wait(key, value, command == kWait ? ~0u : static_cast<u32>(c.a[5]), deadline);
@@ -191,11 +191,12 @@ i64 sys_futex(const Args& c) {
     }
     case kRequeue: return requeue(key, value, static_cast<u32>(c.a[3]), other);
     case kWakeOp: return wake_op(key, value, static_cast<u32>(c.a[3]), other, static_cast<u32>(c.a[5]));
-    default: return -ENOSYS; // priority inheritance, futex2
+    default: return -ENOSYS; // priority-inheritance futexes are not supported
     }
 }
 
-// Robust list of a thread that exits (Documentation/locking/robust-futex-ABI.rst): marks what it held as ownerless.
+// Walks the robust list of a thread that exits (Documentation/locking/robust-futex-ABI.rst), and marks the locks it
+// held with FUTEX_OWNER_DIED.
 void robust_exit(Thread* t) {
     struct {
         u64 next;
@@ -223,7 +224,7 @@ void robust_exit(Thread* t) {
     }
     if (head.pending) {
         give_up(head.pending & ~u64{1});
-        // It may have been about to take or to give back: who waits finds out.
+        // The thread may have exited while it took or released this lock: wake a waiter, which tries again.
         const u64 at = (head.pending & ~u64{1}) + static_cast<u64>(head.offset);
         u32 word;
         if ((at & 3) == 0 && get_user(word, at) && word == 0)

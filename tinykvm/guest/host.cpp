@@ -1,4 +1,4 @@
-// Calls to the host, and the program's memory.
+// Host calls, access to the program's memory, and the heap.
 #include "tinykvm/guest/kernel.hpp"
 
 namespace gk {
@@ -7,7 +7,7 @@ namespace {
 
 u64 changes;
 
-// Whether a call may change what fstat says of a file.
+// Whether a call may change the result of fstat for some file.
 bool changes_files(u32 nr, u64 flags) {
     constexpr u64 kCreates = 0x40 | 0x200; // O_CREAT, O_TRUNC
     switch (nr) {
@@ -36,7 +36,7 @@ bool changes_files(u32 nr, u64 flags) {
 
 bool file_mapped;
 
-u64 file_changes() { return changes + gk_shared_page.generation; } // nothing is fresh after a restore
+u64 file_changes() { return changes + gk_shared_page.generation; } // a restore or reset counts as a change
 
 i64 host_call(u32 nr, u64 a0, u64 a1, u64 a2, u64 a3, u64 a4, u64 a5) {
     abi::HostCall& call = gk_shared_page.call;
@@ -128,7 +128,7 @@ void Cursor::shorten(u64 bytes) {
 }
 
 namespace {
-// Moves up to `bytes` by `copy(address of the program's, offset, bytes)`.
+// Moves up to `bytes` by calls of copy(program address, offset, bytes).
 template <class Copy>
 i64 walk(Cursor& c, u64 bytes, Copy copy) {
     u64 moved = 0;
@@ -204,7 +204,7 @@ void* allocate_dirty(u64 bytes) {
 void* allocate(u64 bytes) {
     const u64 used = heap_used;
     void* block = allocate_dirty(bytes);
-    if (block && heap_used == used) // else fresh from the host: zero
+    if (block && heap_used == used) // a block that was never used before is zero
         memset(block, 0, bytes);
     return block;
 }

@@ -16,7 +16,7 @@ void unref_groups(Groups* groups) {
 
 bool is_one_of(u32 id, const Ids& ids) { return id == ids.real || id == ids.effective || id == ids.saved; }
 
-// What a change of user ids does to capabilities (security/commoncap.c, cap_emulate_setxuid).
+// Adapts the capabilities after a change of user ids (security/commoncap.c, cap_emulate_setxuid).
 void follow_user_change(Credentials& now, const Ids& old) {
     if (now.secure_bits & kNoSetuidFixup)
         return;
@@ -32,7 +32,7 @@ void follow_user_change(Credentials& now, const Ids& old) {
         now.effective = now.permitted;
 }
 
-// setuid and setgid: who may, changes all; others may go back to an id that they have.
+// setuid and setgid: a privileged caller sets all ids. Others may only switch to their real or saved id.
 i64 set_one(Ids& ids, u32 id, bool may) {
     if (id == kNone)
         return -EINVAL;
@@ -76,7 +76,7 @@ i64 set_three(Ids& ids, u32 real, u32 effective, u32 saved, bool may) {
     return 0;
 }
 
-// Makes a change of user ids and what follows from it.
+// Changes user ids, and adapts the capabilities.
 template <class Change>
 i64 change_user(Change change) {
     Credentials& now = current->ids;
@@ -114,7 +114,8 @@ void sort(u32* ids, u32 count) {
     }
 }
 
-// A program is started by a parent that is outside, in its group and session, as a shell without job control does it.
+// The program has a parent outside the machine and is in its process group and session, as if started by a shell
+// without job control.
 constexpr u32 kParent = 1;
 bool leads_group, leads_session;
 
@@ -190,7 +191,7 @@ i64 sys_setresgid(const Args& c) {
                      current->ids.may(kCapSetgid));
 }
 
-// These two tell the old id, whether they changed it or not.
+// These two return the old id, whether they changed it or not.
 i64 sys_setfsuid(const Args& c) {
     Credentials& now = current->ids;
     const u32 old = now.user.file, fresh = static_cast<u32>(c.a[0]);

@@ -1,6 +1,6 @@
-// setitimer, alarm: one timer of real time, two of CPU time (kernel/time/itimer.c). All CPU time counts as the
-// program's own, so ITIMER_VIRTUAL and ITIMER_PROF go equally fast. Those of CPU time are looked at whenever the host
-// preempts, every 10 ms.
+// setitimer and alarm: one timer for real time, two for CPU time (kernel/time/itimer.c). All CPU time counts as user
+// time, so ITIMER_VIRTUAL and ITIMER_PROF run equally fast. CPU time timers are checked whenever the host preempts,
+// every 10 ms.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/timers.hpp"
@@ -11,7 +11,7 @@ namespace {
 struct IntervalTimer {
     u64 expiry, interval;
     i32 signal;
-}; // expiry by its clock; 0: disarmed
+}; // expiry is on the timer's own clock; 0: disarmed
 IntervalTimer timers[3] = {{0, 0, SIGALRM_}, {0, 0, SIGVTALRM_}, {0, 0, SIGPROF_}};
 constexpr u32 kReal = 0;
 
@@ -31,7 +31,7 @@ struct Itimerval {
 Itimerval told(u32 which) {
     const IntervalTimer& t = timers[which];
     const u64 now = now_of_timer(which);
-    constexpr u64 kMin = 1000; // armed, and due
+    constexpr u64 kMin = 1000; // for a timer that is due: 0 would mean disarmed
     return {to_timeval(t.interval), to_timeval(t.expiry == 0 ? 0 : t.expiry > now + kMin ? t.expiry - now : kMin)};
 }
 

@@ -1,6 +1,6 @@
 // The guest kernel: small freestanding code at CPL 3 inside the machine that answers most system calls.
-// It holds no privilege: a program that corrupts it harms only itself. One vCPU, so no locks; it is never
-// preempted itself (the host only leaves a note in Shared::preempt when it finds it running).
+// It holds no privilege: a program that corrupts it harms only itself. There is one vCPU, so it needs no locks. It is
+// never preempted: when the host's timer finds it running, the host only sets Shared::preempt.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -30,14 +30,14 @@ enum Errno : i64 {
     EMSGSIZE = 90,
     ENOPROTOOPT = 92, EPROTONOSUPPORT = 93, EOPNOTSUPP = 95, EAFNOSUPPORT = 97, EADDRINUSE = 98, ENETUNREACH = 101,
     ECONNRESET = 104, ENOBUFS = 105, EISCONN = 106, ENOTCONN = 107, ETIMEDOUT = 110, EALREADY = 114, EINPROGRESS = 115,
-    ERESTARTSYS = 512,    // restart when the handler says SA_RESTART, else EINTR
-    ERESTARTNOHAND = 514, // restart when no handler ran, else EINTR
+    ERESTARTSYS = 512,    // restart if the handler has SA_RESTART, else EINTR
+    ERESTARTNOHAND = 514, // restart if no handler ran, else EINTR
     ECONNREFUSED = 111, ENODEV = 19, EISDIR = 21, EFBIG = 27, EXDEV = 18,
     ENXIO = 6, ENOSPC = 28, ENOTEMPTY = 39, ENODATA = 61, EOVERFLOW = 75,
 };
 // clang-format on
 
-// Registers of the program as the entries push them, lowest address first.
+// The program's registers as the entries in entry.S push them, lowest address first.
 struct Regs {
     u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip, rflags, rsp;
 };
@@ -59,18 +59,19 @@ extern "C" void* memset(void*, int, std::size_t);
 
 // --- host calls (host.cpp) -----------------------------------------------------------------------
 i64 host_call(u32 nr, u64 a0 = 0, u64 a1 = 0, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, u64 a5 = 0);
-// The same with arguments of the program's that may be pointers: -EFAULT when one leads into the guest kernel.
+// As host_call, for arguments that come from the program and may be pointers: -EFAULT if one points into the guest
+// kernel.
 i64 pass_call(u32 nr, u64 a0, u64 a1 = 0, u64 a2 = 0, u64 a3 = 0, u64 a4 = 0, u64 a5 = 0);
-extern bool file_mapped; // a shared mapping may change a file without a call
-u64 file_changes();      // grows with every call that may have changed a file
+extern bool file_mapped; // a writable shared mapping exists: a file may change without a call
+u64 file_changes();      // grows with every call that may change a file, and with every restore or reset
 template <class T>
 u64 address(T* p) {
     return reinterpret_cast<u64>(p);
 }
 [[noreturn]] void fatal(const char* what); // a bug of the guest kernel: ends the machine
 
-// --- memory of the program (user.cpp) ------------------------------------------------------------
-// False when any byte is not accessible (the rest may have been copied).
+// --- memory of the program (host.cpp) ------------------------------------------------------------
+// False if any byte is not accessible; other bytes may have been copied.
 bool copy_from_user(void* to, u64 from, u64 bytes);
 bool copy_to_user(u64 to, const void* from, u64 bytes);
 bool clear_user(u64 to, u64 bytes);
@@ -82,16 +83,16 @@ template <class T>
 bool put_user(u64 to, const T& from) {
     return copy_to_user(to, &from, sizeof(T));
 }
-inline bool program_pointer(u64 value) {
-    return value < layout::kUserMax || value >= u64{1} << 47;
-} // or no pointer at all
-bool user_ok(u64 at, u64 bytes); // the program's part of the address space (nothing is said about what is mapped there)
-// Length without the NUL, or -EFAULT / -ENAMETOOLONG; `to` gets a NUL.
+// True unless the value points into the guest kernel's part of the address space. It need not be a pointer.
+inline bool program_pointer(u64 value) { return value < layout::kUserMax || value >= u64{1} << 47; }
+// Whether the range lies in the program's part of the address space. It need not be mapped.
+bool user_ok(u64 at, u64 bytes);
+// Length without the NUL, or -EFAULT or -ENAMETOOLONG. `to` is NUL-terminated.
 i64 string_from_user(char* to, u64 from, u64 room);
 
-// --- heap (heap.cpp): power-of-two blocks, never given back to the host --------------------------
+// --- heap (host.cpp): power-of-two blocks, never given back to the host --------------------------
 void* allocate(u64 bytes);       // zeroed; null when the guest kernel's heap is full
-void* allocate_dirty(u64 bytes); // with anything in it: for buffers, whose untouched pages then stay untouched
+void* allocate_dirty(u64 bytes); // not zeroed: pages of a buffer that are never used stay untouched
 void release(void* p, u64 bytes);
 template <class T>
 T* make() {
@@ -107,21 +108,21 @@ void destroy(T* p) {
 u64 now_mono(); // ns
 u64 now_real();
 u64 now_boot();
-void charge_cpu(u64 now); // to the current thread: what passed since the last time
-void skip_cpu(u64 now);   // all waited until now
+void charge_cpu(u64 now); // charges the time since the last call to the current thread and the process
+void skip_cpu(u64 now);   // no thread ran until now: charges nothing
 struct Timespec {
     i64 sec, nsec;
 };
 bool valid(const Timespec& t);
 u64 to_ns(const Timespec& t); // saturating
 Timespec from_ns(u64 ns);
-// A deadline is guest monotonic time, 0 for "now", kNever; or guest boot time with kByBootTime: between an image and an
-// invocation the monotonic clock pauses, and who waits for a time of day, or by CLOCK_BOOTTIME, waits no longer for
-// that.
+// A deadline is a guest monotonic time, 0 for "now", kNever, or a guest boot time with kByBootTime set. Between the
+// snapshot and an invocation the monotonic clock pauses. Waits for a time of day or on CLOCK_BOOTTIME must not be
+// prolonged by that, so their deadlines use boot time.
 constexpr u64 kByBootTime = u64{1} << 63;
-u64 deadline_of(i32 clock, bool absolute, const Timespec& t); // of a relative or absolute time on a clock
-u64 now_like(u64 deadline);                                   // now, in the terms of this deadline
-u64 mono_of(u64 deadline);                                    // when it is, as things stand, by the monotonic clock
+u64 deadline_of(i32 clock, bool absolute, const Timespec& t);
+u64 now_like(u64 deadline); // now, by the clock of this deadline
+u64 mono_of(u64 deadline);  // the deadline in monotonic time, as the clocks stand now
 inline bool has_passed(u64 deadline) { return deadline != kNever && deadline <= now_like(deadline); }
 
 // --- threads and scheduler (sched.cpp, thread.cpp) -----------------------------------------------
@@ -137,7 +138,7 @@ struct SigInfo {
     u64 f0 = 0, f1 = 0;
 }; // f0: pid/uid or address; f1: value
 struct QueuedSignal;
-// Signals that wait for delivery: one of each standard one, any number of real-time ones, in order of arrival.
+// Pending signals in order of arrival: at most one of each standard signal, any number of each real-time signal.
 struct Pending {
     u64 bits = 0;
     QueuedSignal* head = nullptr;
@@ -157,32 +158,32 @@ struct Thread {
     bool restore_mask = false;
     u32 tid = 0;
     u64 stack = 0;      // kernel stack, kThreadStackBytes
-    u64 kernel_rsp = 0; // while switched out
+    u64 kernel_rsp = 0; // valid while switched out
     u64 fs_base = 0, gs_base = 0;
     u8* xsave = nullptr;
     u64 deadline = kNever;
-    u64 futex_address = 0; // while it waits on one; 0 otherwise
+    u64 futex_address = 0; // futex it waits on (futex.cpp's key); 0: none
     u32 futex_bits = 0;
     bool futex_woken = false;
     Thread* futex_next = nullptr;
     Thread* run_next = nullptr;
     u64 sig_mask = 0, saved_mask = 0;
-    u64 sig_waited = 0; // of sigtimedwait: wake although they are masked
+    u64 sig_waited = 0; // signals sigtimedwait waits for: they wake it although they are masked
     Pending sig_pending;
     SigStack alt_stack;
     u64 clear_child_tid = 0, robust_list = 0;
-    HandleInterest* interest = nullptr; // kMaxInterest of them, made when needed
+    HandleInterest* interest = nullptr; // room for kMaxInterest, allocated at first use
     u32 interest_count = 0;
-    bool interest_overflow = false; // more than fit: looks again now and then
+    bool interest_overflow = false; // more handles than fit: the thread polls again from time to time
     char name[16] = {};
     Credentials ids;
     u64 timer_slack = 0; // PR_SET_TIMERSLACK; 0: the default
-    u64 cpu_ns = 0;      // used until it was last switched out
+    u64 cpu_ns = 0;      // CPU time charged so far (charge_cpu)
     u8 policy = 0;       // SCHED_*
     bool reset_on_fork = false;
     signed char nice = 0;
     u16 io_priority = 0;
-    u64 refused_rsp = 0, refused_at = 0; // of the last fork: who asked, and when
+    u64 refused_rsp = 0, refused_at = 0; // the last refused fork: RSP of the caller, and time
 };
 inline constexpr u64 kThreadStackBytes = 16384;
 inline constexpr u32 kMaxThreads = 1024;
@@ -191,7 +192,7 @@ extern Thread* threads[kMaxThreads];
 extern u32 thread_limit; // slots ever used
 extern u32 live_threads;
 
-Thread* new_thread(); // null when there is no room
+Thread* new_thread(); // null: no slot or no memory
 void free_thread(Thread*);
 void make_runnable(Thread*);
 inline bool alive(const Thread* t) { return t && t->state != ThreadState::free && t->state != ThreadState::dead; }
@@ -201,35 +202,40 @@ void block(u64 deadline);
 enum class Wake { event, timeout, signal };
 // Blocks until something may have become ready (notify_io), the deadline, or a signal.
 Wake wait_io(u64 deadline);
-void notify_io();
-void check_timers();
-void poll_host(bool force); // asks the host for new events without waiting
-// For what was asked without waiting and found nothing: true when the host was asked for news (at most once a
-// millisecond), so that programs that never wait see some, and looking again may help.
+void notify_io();           // wakes every thread in wait_io
+void check_timers();        // fires timers that are due, and wakes threads whose deadline has passed
+void poll_host(bool force); // asks the host for new events without waiting; unless forced, only if there is interest
+// Called when a non-blocking call found nothing. Asks the host for events, at most once a millisecond, so that a
+// program that never waits sees them too. True: the host was asked, so look again.
 bool poll_host_rarely();
-void time_slice(); // after the host was called: the ticks that preempt do not reach a thread that calls it all the time
-// In every loop that moves much: other threads have their turn. False when a signal waits: the call is to end.
+// Called after each host call. Preemption ticks do not reach a thread that calls the host all the time, so this ends
+// its time slice.
+void time_slice();
+// Called in every loop that moves many bytes: yields when the time slice is over. False: a signal is pending, end the
+// call.
 bool let_others_run();
 [[noreturn]] void thread_exit_current();
-void vector_restore_current(); // after the memory copy of the current thread's vector state was changed
-void vector_save_current();
+void vector_restore_current(); // loads the registers after the thread's saved vector state was changed
+void vector_save_current();    // brings the thread's saved vector state up to date
 Regs* user_regs(Thread*);
-Regs* leave(Regs*); // last step of every entry: signals, preemption, vector state
+Regs* leave(Regs*); // last step of every entry: preemption, signals, vector state
 
 // --- signals (signal.cpp) ------------------------------------------------------------------------
 inline constexpr i32 SIGILL_ = 4, SIGTRAP_ = 5, SIGABRT_ = 6, SIGBUS_ = 7, SIGFPE_ = 8, SIGKILL_ = 9, SIGSEGV_ = 11,
                      SIGPIPE_ = 13, SIGALRM_ = 14, SIGCHLD_ = 17, SIGCONT_ = 18, SIGSTOP_ = 19, SIGTSTP_ = 20,
                      SIGTTIN_ = 21, SIGTTOU_ = 22, SIGURG_ = 23, SIGXCPU_ = 24, SIGXFSZ_ = 25, SIGVTALRM_ = 26,
                      SIGPROF_ = 27, SIGWINCH_ = 28, SIGIO_ = 29;
-bool send_signal(Thread* to, i32 signal, const SigInfo& info); // to one thread; false: too many are queued
+bool send_signal(Thread* to, i32 signal, const SigInfo& info); // to one thread; false: the queue is full
 bool send_process_signal(i32 signal, const SigInfo& info);     // to any thread that does not mask it
-void broken_pipe();                                            // SIGPIPE to the current thread
+void broken_pipe();                                            // sends SIGPIPE to the current thread
 void drop_pending(Pending&, u64 which);
-void retarget_process_signals();                    // the current thread will not take some that it was woken for
-void force_signal(i32 signal, const SigInfo& info); // a fault: not maskable
+// Wakes another thread for process signals that the current thread masks, or cannot take because it exits.
+void retarget_process_signals();
+void force_signal(i32 signal, const SigInfo& info); // for faults: cannot be masked or ignored
 bool signal_pending(const Thread*);
 void deliver_signals(Regs*);
-bool interrupted(const Regs*); // by a signal: a system call whose result is not for the program
+// Whether the system call's result is ERESTARTSYS or ERESTARTNOHAND, which the program must not see.
+bool interrupted(const Regs*);
 
 // --- files ---------------------------------------------------------------------------------------
 enum : u32 {
@@ -258,15 +264,15 @@ enum : u32 {
 struct IoVec {
     u64 base, length;
 };
-// A walk over the program's buffers.
+// A position in the program's buffers.
 struct Cursor {
-    IoVec* vec; // used up as it goes
+    IoVec* vec; // changed as the cursor advances
     u64 count;
     u64 left;            // bytes
-    bool kernel = false; // the buffers are the guest kernel's own
+    bool kernel = false; // the buffers are in guest kernel memory
     void advance(u64 bytes);
-    void shorten(u64 bytes); // to so many; the vector's lengths, too
-    // Move up to `bytes` between the kernel and the program: bytes moved, or -EFAULT when none could be.
+    void shorten(u64 bytes); // limits what is left to `bytes`, in `vec` too
+    // Copy up to `bytes` to (put) or from (get) the program. Bytes moved, or -EFAULT if none could be.
     i64 put(const void* from, u64 bytes);
     i64 get(void* to, u64 bytes);
 };
@@ -274,10 +280,10 @@ struct Cursor {
 struct File;
 struct EpollItem;
 struct FileOps {
-    i64 (*read)(File*, Cursor&, i64 offset); // offset -1: the file's own
+    i64 (*read)(File*, Cursor&, i64 offset); // offset -1: the current file position
     i64 (*write)(File*, Cursor&, i64 offset);
-    u32 (*poll)(File*);   // POLL* that hold now
-    void (*close)(File*); // the last reference went: frees the object
+    u32 (*poll)(File*);   // POLL* events that hold now
+    void (*close)(File*); // called without references left: frees the object
     const char* name;
 };
 enum class Kind : u8 { host, socket, pipe, event, timer, epoll, signal, message_queue, own };
@@ -285,15 +291,16 @@ struct File {
     const FileOps* ops = nullptr;
     Kind kind = Kind::host;
     u32 refs = 1;
-    u32 flags = 0;     // O_* as F_GETFL gives them
-    u32 in_events = 0; // grow with every arrival of data and of room: what edge-triggered epoll goes by
-    u32 out_events = 0;
+    u32 flags = 0;      // O_* as F_GETFL returns them
+    u32 in_events = 0;  // counts arrivals of data, for edge-triggered epoll
+    u32 out_events = 0; // counts times that room appeared, likewise
     EpollItem* watchers = nullptr;
 };
 inline bool nonblocking(const File* f) { return (f->flags & O_NONBLOCK_) != 0; }
-void event_in(File*);  // data arrived: count it and wake
-void event_out(File*); // room appeared
-// For what lives on the host, whose arrivals are not seen: whoever took from it wants to hear of the next.
+void event_in(File*);  // data arrived: counts the event and wakes waiters
+void event_out(File*); // room appeared: likewise
+// For files on the host, whose events the guest kernel does not see: each read or write counts an event, so that
+// edge-triggered epoll reports the next readiness.
 inline void took_in(File* f) { ++f->in_events; }
 inline void took_out(File* f) { ++f->out_events; }
 
@@ -301,9 +308,10 @@ struct Descriptor {
     File* file;
     bool cloexec;
 };
-File* file_of(i32 fd);                            // null: EBADF
-i32 install(File*, bool cloexec, i32 lowest = 0); // -EMFILE; does not take the reference on failure
-i32 install_or_release(File*, bool cloexec);      // releases it on failure
+File* file_of(i32 fd); // null: EBADF
+// The new descriptor, which takes over the caller's reference. On failure (-EMFILE, -EINVAL) the caller keeps it.
+i32 install(File*, bool cloexec, i32 lowest = 0);
+i32 install_or_release(File*, bool cloexec); // the same, but drops the reference on failure
 void ref(File*);
 void unref(File*);
 void close_all_epoll_items(File*);
@@ -314,32 +322,34 @@ struct HostFile : File {
     bool seekable = false;
     u32 mode = 0;
     u64 offset = 0;
-    u64 fresh_until = 0;   // until then `stat` is as good as asking the host (a file just opened for reading)
-    u64 fresh_changes = 0; // file_changes() then
+    u64 fresh_until = 0;   // until then `stat` is used without asking the host (a file just opened for reading)
+    u64 fresh_changes = 0; // file_changes() when `stat` was filled in
     u8 stat[144] = {};
     bool fresh() const {
         return !file_mapped && fresh_until != 0 && fresh_changes == file_changes() && now_mono() < fresh_until;
     }
 };
 HostFile* make_host_file(i32 handle, u32 flags, bool seekable, u32 mode);
-// The bytes of the small file that was opened last, for as long as that file is fresh.
+// The content of the small file that was opened last. Valid while that file is fresh().
 struct Content {
     const HostFile* owner;
     u32 bytes;
     u8 data[abi::kContentBytes];
 };
 extern Content last_content;
-// The handle behind a descriptor for a host call, or -1 (EBADF or not a host file).
+// The host handle of a file for a host call, or -1 if it has none.
 i32 handle_of(File*);
 u32 poll_handle(i32 handle, u32 events); // asks the host now, unless ask_handles() just did
-void ask_handles();                      // one call for all that the current thread is interested in
-void forget_answers();
-void note_answers();                       // the host has answered a wait
-void add_interest(i32 handle, u32 events); // of the current thread, before wait_io
+void ask_handles();                      // polls all handles of the current thread's interest in one host call
+void forget_answers();                   // the host's last poll results are out of date
+void note_answers();                     // the host has just put poll results into Shared::wait
+// The handles that wake the current thread's next wait_io(), which clears them.
+void add_interest(i32 handle, u32 events);
 void clear_interest();
-void collect_interest(File*, u32 events); // adds what a poll on this file depends on
+void collect_interest(File*, u32 events); // adds the handles that a poll on this file depends on
 
 i64 write_kernel(File*, const void* from, u64 bytes); // write_file from the guest kernel's own memory
+// These check the access mode and call the file's FileOps.
 i64 read_file(File*, Cursor&, i64 offset);
 i64 write_file(File*, Cursor&, i64 offset);
 u32 poll_file(File*);
@@ -347,13 +357,12 @@ u32 poll_file(File*);
 void init_files();
 void init_cpuid();
 void init_time();
-void conns_updated(); // the host returned: connections may have changed
-// A connection has something for its client, which leaves when the program next waits. The host hears of it before when
-// the program goes on computing (sched.cpp, leave()).
+void conns_updated(); // after the host returned: looks for changed connections
+// A connection has unsent bytes. The host sends them at the next wait. If the program goes on computing, leave() in
+// sched.cpp tells the host earlier.
 void note_unsent();
 
-// When the next armed timer of any kind is due.
-u64 next_timer();
+u64 next_timer(); // when the next armed timer of any kind is due
 void fire_timers(u64 now);
 
 // --- system calls --------------------------------------------------------------------------------

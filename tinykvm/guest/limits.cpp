@@ -1,6 +1,6 @@
-// Resource limits (kernel/sys.c, do_prlimit). What is enforced: RLIMIT_NOFILE, RLIMIT_AS and RLIMIT_DATA (by the
-// host), RLIMIT_FSIZE, RLIMIT_CPU, RLIMIT_NPROC (of who is not root), RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE,
-// RLIMIT_NICE. The others are remembered.
+// Resource limits (kernel/sys.c, do_prlimit). Enforced: RLIMIT_NOFILE, RLIMIT_AS and RLIMIT_DATA (by the host),
+// RLIMIT_FSIZE, RLIMIT_CPU, RLIMIT_NPROC (unless root), RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE, RLIMIT_NICE, RLIMIT_RTPRIO.
+// The others are only stored.
 #include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/calls.hpp"
 
@@ -14,14 +14,14 @@ struct Limit {
 Limit limits[kLimitCount];
 u64 next_cpu_warning; // process CPU time at which SIGXCPU is sent; 0: not yet decided
 
-// The host wants 0 for "none".
+// The host's form of a limit: 0 for "unlimited".
 u64 for_host(u64 limit) { return limit == kNone ? 0 : limit; }
 
 i64 set_limit(u32 resource, const Limit& fresh) {
     Limit& now = limits[resource];
     if (fresh.soft > fresh.hard)
         return -EINVAL;
-    if (fresh.hard > now.hard) // CAP_SYS_RESOURCE is not offered
+    if (fresh.hard > now.hard) // programs never have CAP_SYS_RESOURCE
         return -EPERM;
     now = fresh;
     switch (resource) {

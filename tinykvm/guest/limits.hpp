@@ -1,4 +1,4 @@
-// The process's resource limits, as others ask for them.
+// The process's resource limits (setrlimit).
 #pragma once
 #include "tinykvm/guest/kernel.hpp"
 
@@ -22,12 +22,13 @@ enum ResourceLimit : u32 {
 };
 
 void init_limits();
-u64 soft_limit_of(ResourceLimit); // ~0: none
+u64 soft_limit_of(ResourceLimit); // ~0: unlimited
 bool cpu_time_is_limited();
-void enforce_cpu_limit(u64 used_ns); // RLIMIT_CPU: SIGXCPU each second beyond the soft one, SIGKILL at the hard one
-// RLIMIT_FSIZE of a write of `bytes` (made less when only a part fits) at `at`: 0, or -EFBIG and SIGXFSZ was sent.
+// RLIMIT_CPU: sends SIGXCPU at the soft limit and each second after it, SIGKILL at the hard limit.
+void enforce_cpu_limit(u64 used_ns);
+// RLIMIT_FSIZE for a write at offset `at`: 0, with `bytes` reduced to what fits; or -EFBIG after sending SIGXFSZ.
 i64 within_file_limit(u64 at, u64& bytes);
-// A file may be made so long: 0, or -EFBIG and SIGXFSZ was sent.
+// RLIMIT_FSIZE for a new length of a file: 0, or -EFBIG after sending SIGXFSZ.
 i64 may_reach(u64 length);
 
 } // namespace gk

@@ -1,4 +1,4 @@
-// Bytes and messages between two ends in the machine.
+// Sending and receiving between two sockets in the machine.
 #include "tinykvm/guest/local.hpp"
 
 namespace gk {
@@ -9,8 +9,8 @@ constexpr u32 kRingBytes = 65536, kMessageRingBytes = 262144;
 bool messages(const Socket* s) { return s->type != SOCK_STREAM_; }
 bool waits(const Socket* s, u32 flags) { return !nonblocking(s) && !(flags & MSG_DONTWAIT_); }
 
-// Calls move(data, bytes) for the parts of a ring from `at` bytes after its head. Bytes moved, or the error of the
-// first move.
+// Calls move(data, bytes) for each contiguous part of the ring, beginning `at` bytes after its head. Bytes moved, or
+// the error of the first move.
 template <class Move>
 i64 each_part(const Ring* r, u32 at, u64 bytes, Move move) {
     u64 done = 0;
@@ -36,7 +36,7 @@ void consume(Ring* r, u32 bytes) {
     r->used -= bytes;
     r->taken += bytes;
     if (r->used == 0)
-        r->head = 0; // keeps touching the same pages
+        r->head = 0; // so that a ring that is always emptied dirties few pages
     if (r->has_mark && r->taken > r->mark)
         r->has_mark = r->urgent_waits = false;
     if (r->writer)
@@ -51,7 +51,8 @@ u32 message_length(const Ring* r) {
     return length;
 }
 
-// What came with the bytes up to `end`, when the reader has just read up to there: for `out`, or nobody.
+// Takes the files that came with the bytes before `end`, after the reader has read up to there. Stores them in `out`,
+// or drops them if it is null.
 void take_passed(Ring* r, u64 end, bool peek, Passed** out) {
     Passed* p = r->first;
     if (!p || p->begin >= end)
@@ -83,7 +84,7 @@ void queue_passed(Ring* r, Passed* p, u64 begin, u64 end) {
     r->last = p;
 }
 
-// The result of a call that waited in vain.
+// The result of a call whose wait ended without data or room.
 i64 ended_by(Wake wake, u64 done, u64 timeout) {
     return done ? static_cast<i64>(done) : wake == Wake::timeout ? -EAGAIN : timeout ? -EINTR : -ERESTARTSYS;
 }
@@ -113,7 +114,7 @@ i64 receive_message(Socket* s, Cursor& to, u32 flags, u32* out_flags, Passed** p
     return flags & MSG_TRUNC_ ? length : wanted;
 }
 
-// How much of the ring may be read at once: up to the mark, and to the end of bytes that files came with.
+// Bytes that one read may take: it stops at the urgent mark, and after bytes that carried files.
 u64 readable(const Ring* r, u64 wanted) {
     u64 n = r->used < wanted ? r->used : wanted;
     if (r->has_mark && r->taken < r->mark && r->mark - r->taken < n)
@@ -139,7 +140,7 @@ i64 receive_stream(Socket* s, Cursor& to, u32 flags, Passed** passed) {
         }
         if (r->used > 0) {
             if (done && r->has_mark && r->taken == r->mark)
-                break; // a read ends at the mark
+                break; // a read stops at the mark
             const u64 n = readable(r, to.left);
             const i64 moved = move_out(r, 0, n, to);
             if (moved < 0)
@@ -190,7 +191,7 @@ i64 cannot_send(Socket* s, u32 flags) {
     return -EPIPE;
 }
 
-// Room for `needed` bytes; 0, or the result of a call that has sent `done` so far.
+// Waits for room for `needed` bytes: 0, or the result of a call that has sent `done` bytes so far.
 i64 wait_for_room(Socket* s, u32 needed, u32 flags, u64 deadline, u64 done) {
     LocalEnd* e = s->end;
     Ring* r = e->out;
@@ -238,7 +239,7 @@ i64 send_stream(Socket* s, Cursor& from, u32 flags, Passed*& passed) {
         const i64 moved = move_in(r, r->used, room < from.left ? room : from.left, from);
         if (moved <= 0)
             return done ? static_cast<i64>(done) : moved;
-        if (passed) // with the first bytes
+        if (passed) // files travel with the first bytes
             queue_passed(r, passed, r->taken + r->used, r->taken + r->used + static_cast<u64>(moved));
         passed = nullptr;
         r->used += static_cast<u32>(moved);
@@ -248,7 +249,7 @@ i64 send_stream(Socket* s, Cursor& from, u32 flags, Passed*& passed) {
     return static_cast<i64>(done);
 }
 
-// The last byte is urgent: beside the stream, or marked in it when the reader wants it in line.
+// Sends with MSG_OOB: the last byte is urgent. It goes beside the stream, or into it if the reader has SO_OOBINLINE.
 i64 send_urgent(Socket* s, Cursor& from, u32 flags, Passed*& passed) {
     if (messages(s))
         return -EOPNOTSUPP;
@@ -257,7 +258,7 @@ i64 send_urgent(Socket* s, Cursor& from, u32 flags, Passed*& passed) {
     const u64 all = from.left, before = all - 1;
     Ring* r = s->end->out;
     u64 done = 0;
-    while (done < before) { // pieces, as a cursor has no end before its own
+    while (done < before) { // in pieces, because a cursor cannot be limited to the bytes before the last
         u8 piece[256];
         const u64 n = before - done < sizeof(piece) ? before - done : sizeof(piece);
         const i64 got = from.get(piece, n);

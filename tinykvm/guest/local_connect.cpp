@@ -1,5 +1,5 @@
-// How sockets get an end in the machine: socketpair(), and connect() to where the program listens itself. The host has
-// no part in it, so it works while a snapshot is made, and a request machine talks to itself rather than to another.
+// Connects sockets within the machine: socketpair(), and connect() to the program's own listeners. The host takes no
+// part, so this works while a snapshot is made, and a request machine connects to itself, not to another machine.
 #include "tinykvm/guest/local.hpp"
 
 namespace gk {
@@ -7,7 +7,7 @@ namespace {
 
 constexpr u32 kMaxPending = 4096;
 
-// An internet address in one form: IPv4 is IPv4-mapped.
+// An internet address and port. IPv4 addresses are stored IPv4-mapped.
 struct Inet {
     u8 ip[16] = {};
     u8 port[2] = {};
@@ -54,7 +54,7 @@ struct Inet {
     }
 };
 
-// Where a connection to `to` would arrive at this listener.
+// Whether a connection to `to` reaches this listener.
 bool reaches(const Socket* listener, const Inet& to) {
     Inet at;
     if (!at.parse(listener->local, listener->local_bytes) || at.port[0] != to.port[0] || at.port[1] != to.port[1])
@@ -67,7 +67,7 @@ bool reaches(const Socket* listener, const Inet& to) {
     return to.is_loopback() && (both || to.is_ipv4() == (listener->family == AF_INET_));
 }
 
-// Up to its NUL, when it is a path; abstract names have none.
+// The length of a Unix address. A path ends at its NUL; an abstract name has no terminator.
 u32 name_bytes(const u8* address, u32 bytes) {
     if (bytes > 2 && address[2])
         for (u32 i = 2; i < bytes; ++i)
@@ -86,7 +86,7 @@ bool same_name(const Socket* listener, const u8* address, u32 bytes) {
     return true;
 }
 
-// A port that the system would have chosen.
+// Chooses an ephemeral port.
 void choose_port(Inet& at) {
     static u32 next;
     const u32 port = 32768 + next++ % 28232;
@@ -99,7 +99,7 @@ void set_peer(LocalEnd* end, const u8* address, u32 bytes) {
     end->peer_bytes = bytes;
 }
 
-// The addresses of both ends of an internet connection, as each family has them.
+// Sets the addresses of both ends of an internet connection, each in the form of its own socket family.
 void name_inet(Socket* client, Socket* server, Inet to) {
     Inet from;
     if (!client->local_bytes || !from.parse(client->local, client->local_bytes)) {
@@ -137,7 +137,7 @@ Socket* own_listener(const Socket* s, const u8* address, u32 bytes) {
         return nullptr;
     if (s->family == AF_INET6_ && family == AF_INET_)
         return nullptr;
-    if (s->family != AF_UNIX_ && to.is_any()) // Linux takes it for the loopback
+    if (s->family != AF_UNIX_ && to.is_any()) // Linux connects to the loopback address
         to.ip[12] = to.is_ipv4() ? 127 : 0, to.ip[15] = 1;
     for (Socket* l = first_active(); l; l = l->next)
         if (l->mode == Mode::listening && !l->read_shut && (l->family == AF_UNIX_) == (s->family == AF_UNIX_) &&
@@ -161,7 +161,7 @@ i64 connect_own(Socket* s, Socket* listener, const u8* to_address, u32 bytes) {
     if (failed == 0 && listener->read_shut)
         failed = -ECONNREFUSED;
     if (failed == 0 && s->mode == Mode::local)
-        failed = -EISCONN; // another thread was faster
+        failed = -EISCONN; // another thread has connected it in the meantime
     Socket* server = failed ? nullptr : make_socket(listener->family, listener->type, listener->protocol, 0);
     if (!failed && !server)
         failed = -ENOMEM;
@@ -189,7 +189,7 @@ i64 connect_own(Socket* s, Socket* listener, const u8* to_address, u32 bytes) {
         ++listener->pending_count;
         event_in(listener);
         event_out(s);
-        if (s->family != AF_UNIX_ && nonblocking(s)) { // as on Linux: the answer comes a moment later
+        if (s->family != AF_UNIX_ && nonblocking(s)) { // as on Linux, a non-blocking connect completes later
             s->connected = false;
             failed = -EINPROGRESS;
         }
@@ -206,7 +206,7 @@ Socket* take_pending(Socket* listener) {
     if (!listener->first_pending)
         listener->last_pending = nullptr;
     --listener->pending_count;
-    event_out(listener); // somebody may wait for room
+    event_out(listener); // a connect may wait for room in the backlog
     return server;
 }
 

@@ -1,5 +1,5 @@
-// Locks of files. The host says EAGAIN instead of blocking; who waits asks again now and then, as nobody tells when
-// another machine or process lets go.
+// File locks. The host returns EAGAIN instead of blocking. A thread that waits retries from time to time, because there
+// is no notification when another machine or process releases the lock.
 #include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/transfer.hpp"
 
@@ -7,7 +7,7 @@ namespace gk {
 namespace {
 
 constexpr u32 kFcntl = 72, kFlock = 73;
-constexpr u64 kShortest = 1'000'000, kLongest = 20'000'000; // ns between two tries
+constexpr u64 kShortest = 1'000'000, kLongest = 20'000'000; // ns between two attempts
 
 template <class Try>
 i64 until_locked(Try attempt) {
@@ -43,7 +43,7 @@ i64 record_lock(File* f, u32 command, u64 at) {
     if (!get_user(lock, at))
         return -EFAULT;
     const bool asking = command == 5 || command == 36; // F_GETLK, F_OFD_GETLK
-    if (!asking) { // a lock to read needs a file open for reading, one to write for writing
+    if (!asking) { // a read lock needs a file open for reading, a write lock one open for writing
         const u32 mode = f->flags & O_ACCMODE_;
         if ((lock.type == 0 && mode == O_WRONLY_) || (lock.type == 1 && mode == 0))
             return -EBADF;

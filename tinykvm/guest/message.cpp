@@ -1,4 +1,4 @@
-// send, recv and their kin on whatever the descriptor is.
+// The calls of the send and recv families, on sockets of any kind.
 #include "tinykvm/guest/socket.hpp"
 #include "tinykvm/guest/transfer.hpp"
 
@@ -6,7 +6,7 @@ namespace gk {
 
 namespace {
 
-// One sendto/recvfrom/sendmsg/recvmsg on whatever the descriptor is.
+// Sends or receives one message on a socket of any kind.
 i64 transfer(File* f, Cursor& cursor, u32 flags, bool sending, u64 name, u32* name_bytes, u32* out_flags,
              Passed** passed) {
     auto* s = static_cast<Socket*>(f);

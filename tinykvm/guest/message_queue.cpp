@@ -1,4 +1,5 @@
-// POSIX message queues (ipc/mqueue.c): named within the machine, in its memory, with it in snapshots and resets.
+// POSIX message queues (ipc/mqueue.c). Their names and messages exist only in this machine's memory, so snapshot and
+// reset cover them.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/signal.hpp"
@@ -9,9 +10,9 @@ namespace gk {
 namespace {
 
 constexpr u32 kMaxQueues = 256, kNameBytes = 256, kPriorities = 32768;
-constexpr u64 kDefaultMessages = 10, kDefaultBytes = 8192; // also the most for who is not root
+constexpr u64 kDefaultMessages = 10, kDefaultBytes = 8192; // also the maximum unless root
 constexpr u64 kMaxMessages = 65536, kMaxBytes = 16 << 20;
-constexpr u64 kMessageCost = 56; // what each counts beside its bytes in RLIMIT_MSGQUEUE
+constexpr u64 kMessageCost = 56; // per-message overhead counted in RLIMIT_MSGQUEUE
 enum Notify : i32 { kNobody = -1, kSignal = 0, kNone = 1 };
 
 struct Message {
@@ -28,9 +29,9 @@ struct Queue {
     bool linked = true;
     u32 mode = 0, uid = 0, gid = 0;
     u64 most = kDefaultMessages, message_bytes = kDefaultBytes, count = 0;
-    Message* head = nullptr; // the highest priority first, then by age
+    Message* head = nullptr; // highest priority first, then oldest first
     QueueFile* files = nullptr;
-    u32 receivers = 0; // that wait
+    u32 receivers = 0; // receivers that wait
     i32 notify = kNobody, notify_signal = 0;
     u64 notify_value = 0;
     u64 cost() const { return most * (message_bytes + kMessageCost); }
@@ -50,7 +51,7 @@ bool same(const char* a, const char* b) {
     return *a == *b;
 }
 
-// The place of the queue of that name, or of the end.
+// The link to the queue of that name, or the link at the end of the list.
 Queue** find(const char* name) {
     Queue** at = &queues;
     while (*at && !same((*at)->name, name))
@@ -80,7 +81,7 @@ void tell_files(Queue* q, void (*event)(File*)) {
         event(f);
 }
 
-// Who opens it needs rights as for a file (fs/namei.c, acl_permission_check).
+// Opening a queue needs the same rights as for a file (fs/namei.c, acl_permission_check).
 bool permitted(const Queue* q, u32 access) {
     const Credentials& who = current->ids;
     const u32 need = access == 0 ? 4 : access == O_WRONLY_ ? 2 : 6;
@@ -99,7 +100,7 @@ i64 queue_name(char* name, u64 from) {
 }
 
 i64 no_write(File*, Cursor&, i64) { return -EINVAL; }
-i64 no_read(File*, Cursor&, i64) { return -EINVAL; } // Linux tells a line about it
+i64 no_read(File*, Cursor&, i64) { return -EINVAL; } // on Linux, a read returns a line of status
 u32 queue_poll(File* file) {
     const Queue* q = static_cast<QueueFile*>(file)->queue;
     return (q->count ? POLLIN_ | POLLRDNORM_ : 0u) | (q->count < q->most ? POLLOUT_ | POLLWRNORM_ : 0u);
@@ -163,7 +164,7 @@ void unlink(Queue** at) {
     free_if_unused(q);
 }
 
-// The absolute time-out of a send or receive, as a deadline.
+// Converts the absolute timeout of a send or receive to a deadline.
 i64 deadline_from(u64 at, u64& deadline) {
     deadline = kNever;
     if (!at)
@@ -197,7 +198,7 @@ void insert(Queue* q, Message* m) {
     ++q->count;
 }
 
-// Waits while `full()`: 0, or an errno.
+// Waits while blocked() is true: 0 or -errno.
 template <class Blocked>
 i64 wait_while(QueueFile* f, u64 deadline, Blocked blocked) {
     while (blocked()) {
@@ -255,7 +256,7 @@ i64 sys_mq_unlink(const Args& c) {
     Queue** at = find(name);
     if (!*at)
         return -ENOENT;
-    if ((*at)->uid != current->ids.user.file && !current->ids.may(kCapFowner)) // the folder of queues is sticky
+    if ((*at)->uid != current->ids.user.file && !current->ids.may(kCapFowner)) // Linux's mqueue folder is sticky
         return -EPERM;
     unlink(at);
     return 0;
@@ -327,7 +328,7 @@ i64 sys_mq_notify(const Args& c) {
     } event{};
     if (c.a[1] && !get_user(event, c.a[1]))
         return -EFAULT;
-    if (c.a[1] && event.notify != kSignal && event.notify != kNone) // by a thread: that needs a netlink socket
+    if (c.a[1] && event.notify != kSignal && event.notify != kNone) // SIGEV_THREAD needs a netlink socket
         return -EINVAL;
     if (c.a[1] && event.notify == kSignal && (event.signal < 0 || event.signal > 64))
         return -EINVAL;

@@ -1,4 +1,4 @@
-// Memory calls (which the host answers) and the many calls with a short answer.
+// Memory calls, which the host answers, and many short calls.
 #include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/sysv.hpp"
 
@@ -7,7 +7,7 @@ namespace {
 
 i64 map_memory(const Args& c) {
     enum : u64 { kType = 0xf, kPrivate = 2, kSharedValidate = 3, kAnonymous = 0x20, kHuge = 0x40000 };
-    // What MAP_SHARED_VALIDATE knows (linux/mman.h, LEGACY_MAP_MASK).
+    // Flags that MAP_SHARED_VALIDATE accepts (linux/mman.h, LEGACY_MAP_MASK).
     constexpr u64 kKnown = 0x1 | 0x2 | 0x10 | 0x20 | 0x40 | 0x100 | 0x800 | 0x1000 | 0x2000 | 0x4000 | 0x8000 |
                            0x10000 | 0x20000 | kHuge | u64{21} << 26 | u64{30} << 26;
     const u64 type = c.a[3] & kType;
@@ -19,7 +19,7 @@ i64 map_memory(const Args& c) {
         if (!f || f->flags & O_PATH_)
             return -EBADF;
         if (c.a[3] & kHuge)
-            return -EINVAL; // no file is of huge pages
+            return -EINVAL; // there are no hugetlbfs files
         if (type == kSharedValidate && (c.a[3] & ~(kKnown | kType)))
             return -EOPNOTSUPP;
         if (own::OwnFile* o = own::own_file(f))
@@ -32,7 +32,7 @@ i64 map_memory(const Args& c) {
             return -EACCES;
         file_mapped |= type != kPrivate && (f->flags & O_ACCMODE_) == O_RDWR_;
     } else if (c.a[3] & kHuge) {
-        return -ENOMEM; // none are reserved
+        return -ENOMEM; // no huge pages are reserved
     }
     return host_call(9, c.a[0], c.a[1], c.a[2], c.a[3], static_cast<u64>(static_cast<i64>(handle)), c.a[5]);
 }
@@ -47,7 +47,7 @@ i64 sys_mmap(const Args& c) {
     return at;
 }
 
-// Nothing is paged out: there is nothing to lock, but what may be asked for is as on Linux.
+// The guest's memory is never paged out, so there is nothing to lock. The arguments are checked as on Linux.
 i64 sys_mlockall(const Args& c) {
     enum : u64 { kCurrent = 1, kFuture = 2, kOnFault = 4 };
     return c.a[0] == 0 || c.a[0] == kOnFault || (c.a[0] & ~u64{kCurrent | kFuture | kOnFault}) ? -EINVAL : 0;
@@ -102,7 +102,7 @@ i64 sys_sysinfo(const Args& c) {
     return put_user(c.a[0], s) ? 0 : -EFAULT;
 }
 
-// Advice that changes nothing here (no fork, no core dump, no huge pages, no read-ahead) needs no exit.
+// Advice that has no effect here (no fork, no core dump, no huge pages, no read-ahead) needs no exit.
 i64 sys_madvise(const Args& c) {
     constexpr u64 kIdle = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 3 | 1u << 8 | 1u << 10 | 1u << 11 | 1u << 12 | 1u << 13 |
                           1u << 14 | 1u << 15 | 1u << 16 | 1u << 17 | 1u << 20 | 1u << 21;
@@ -112,7 +112,7 @@ i64 sys_madvise(const Args& c) {
 }
 
 i64 sys_membarrier(const Args& c) {
-    // One vCPU and no preemption inside the guest kernel: every barrier has happened already.
+    // With one vCPU and no preemption in the guest kernel, every barrier has already happened.
     constexpr u64 kOffered = 1 | 2 | 4 | 8 | 16 | 32 | 64;
     if (c.a[1])
         return -EINVAL;
@@ -126,7 +126,7 @@ i64 sys_get_robust_list(const Args& c) {
     return put_user(c.a[1], current->robust_list) && put_user(c.a[2], size) ? 0 : -EFAULT;
 }
 
-// What --verbose-syscalls and --verbose-thread-syscalls show.
+// Whether --verbose-syscalls or --verbose-thread-syscalls show the call.
 static bool traced(u64 nr) {
     if (gk_shared_page.trace & abi::kTraceAll)
         return true;

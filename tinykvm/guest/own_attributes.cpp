@@ -1,11 +1,11 @@
-// Extended attributes of the machine's own files: those of users, as tmpfs has them.
+// Extended attributes of the machine's own files: the user.* namespace, as on tmpfs.
 #include "tinykvm/guest/own_files.hpp"
 
 namespace gk::own {
 
 struct Attribute {
     Attribute* next;
-    u32 name_length, bytes; // the name with its NUL, then the value
+    u32 name_length, bytes; // `data` holds the name with its NUL, then the value
     char data[1];
 };
 

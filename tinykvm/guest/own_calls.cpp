@@ -5,7 +5,7 @@
 namespace gk::own {
 namespace {
 
-// --- looking -------------------------------------------------------------------------------------
+// --- reading attributes --------------------------------------------------------------------------
 
 i64 give_stat(const Node* n, u64 to) {
     u8 stat[144];
@@ -84,7 +84,7 @@ i64 access(const Node* n, u64 mode) {
     return permitted(n, static_cast<u32>(mode)) ? 0 : -EACCES;
 }
 
-// --- changing what a node says of itself ---------------------------------------------------------
+// --- changing attributes -------------------------------------------------------------------------
 
 bool owns(const Node* n) { return own_uid() == 0 || own_uid() == n->uid; }
 
@@ -172,7 +172,7 @@ i64 allocate_range(OwnFile* f, u64 mode, i64 offset, i64 length) {
             return -EOPNOTSUPP;
         punch(n, from, to);
     } else {
-        if (to > n->content.size) // with kKeepSize as well, as of tmpfs (mm/shmem.c, shmem_fallocate)
+        if (to > n->content.size) // even with kKeepSize, as on tmpfs (mm/shmem.c, shmem_fallocate)
             if (const i64 error = may_reach(to); error < 0)
                 return error;
         const bool at_host = n->handle >= 0;
@@ -307,7 +307,7 @@ i64 map(OwnFile* f, const Args& c) {
             return error == -ENOSPC ? -ENOMEM : error;
     if (n->handle >= 0)
         return host_call(kMmap, c.a[0], c.a[1], c.a[2], c.a[3], static_cast<u64>(n->handle), offset);
-    // A private mapping may or may not see later changes: it is a copy.
+    // A private mapping need not see later changes of the file, so it is a copy.
     const i64 at = host_call(kMmap, c.a[0], c.a[1], 3, (c.a[3] & ~kPopulate) | kAnonymous, ~u64{0}, 0);
     if (at < 0)
         return at;

@@ -1,4 +1,4 @@
-// Named pipes within the machine.
+// Named pipes in the machine's own folders.
 #include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/pipe.hpp"
 
@@ -12,7 +12,7 @@ void end_closed(PipeEnd* end) {
     Node* n = node_of(end);
     note(n, end->writes ? kNoteCloseWrite : kNoteClose);
     Pipe* p = end->pipe;
-    if (!p->ends && n->fifo == p) { // what nobody read is gone, too
+    if (!p->ends && n->fifo == p) { // unread bytes are lost
         n->fifo = nullptr;
         free_pipe(p);
     }
@@ -44,7 +44,7 @@ i64 open_fifo(Node* n, u32 flags) {
     end->node = address(n);
     keep(n);
     note(n, kNoteOpen);
-    notify_io(); // who waits in open(2)
+    notify_io(); // wakes threads that wait in open(2)
     while (mode != O_RDWR_ && !(flags & O_NONBLOCK_)) {
         if (mode == O_WRONLY_ ? p->readers || p->readers_ever != readers : p->writers || p->writers_ever != writers)
             break;

@@ -15,7 +15,7 @@ enum : u32 {
     kNoAtime = 0x40000,
     kLargeFile = 0x8000
 };
-constexpr u32 kNotKept = kCreat | kExcl | 0x100 | kTrunc | O_CLOEXEC_; // of open's flags, in F_GETFL
+constexpr u32 kNotKept = kCreat | kExcl | 0x100 | kTrunc | O_CLOEXEC_; // flags of open() that F_GETFL does not return
 
 i64 own_read(File* f, Cursor& c, i64 offset) {
     auto* o = static_cast<OwnFile*>(f);
@@ -31,7 +31,7 @@ i64 own_read(File* f, Cursor& c, i64 offset) {
 
 i64 own_write(File* f, Cursor& c, i64 offset) {
     auto* o = static_cast<OwnFile*>(f);
-    // With O_APPEND pwrite appends, too (pwrite(2), BUGS).
+    // With O_APPEND, pwrite appends too (pwrite(2), BUGS).
     const u64 at = (f->flags & O_APPEND_) ? o->node->content.size : offset >= 0 ? static_cast<u64>(offset) : o->offset;
     u64 most = c.left;
     if (const i64 error = within_file_limit(at, most); error < 0)

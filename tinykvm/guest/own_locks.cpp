@@ -1,4 +1,4 @@
-// Locks of the machine's own files: flock(2), and those of fcntl(2) that belong to the process or to an open file.
+// Locks of the machine's own files: flock(2), and the fcntl(2) locks of the process or of an open file description.
 #include "tinykvm/guest/own_files.hpp"
 
 namespace gk::own {
@@ -6,9 +6,9 @@ namespace gk::own {
 struct Lock {
     Lock* next;
     const OwnFile* owner; // null: the process
-    bool whole;           // flock's, which records do not see
+    bool whole;           // a flock(2) lock, independent of record locks
     bool exclusive;
-    i64 begin, end; // exclusive; INT64_MAX: to the end, however far
+    i64 begin, end; // [begin, end); INT64_MAX: to the end of the file
 };
 
 namespace {
@@ -28,7 +28,7 @@ const Lock* conflict(const Node* n, const Wanted& w) {
     return nullptr;
 }
 
-// Cuts [begin, end) out of the owner's locks. A lock that is cut in two needs `spare`.
+// Removes [begin, end) from the owner's locks. If a lock is split in two, uses up `spare`.
 void cut_out(Node* n, const Wanted& w, Lock*& spare) {
     for (Lock** at = &n->locks; *at;) {
         Lock* l = *at;
@@ -68,7 +68,7 @@ i64 apply(Node* n, const Wanted& w) {
             n->locks = fresh;
             fresh = nullptr;
         }
-        notify_io(); // who waits looks again
+        notify_io(); // waiters try again
     }
     if (spare)
         destroy(spare);
@@ -103,7 +103,7 @@ i64 flock(OwnFile* f, u32 operation) {
     if (what != kShared && what != kExclusive && what != kUnlock)
         return -EINVAL;
     const Wanted w{f, true, what == kExclusive, what == kUnlock, 0, INT64_MAX};
-    if (!w.unlock && conflict(f->node, w)) { // a change of kind gives the old lock up first (flock(2))
+    if (!w.unlock && conflict(f->node, w)) { // converting a lock releases the old one first (flock(2))
         Wanted old = w;
         old.unlock = true;
         if (const i64 error = apply(f->node, old); error < 0)
@@ -165,7 +165,8 @@ i64 record_lock(OwnFile* f, u32 command, u64 at) {
     return take(f, w, wait);
 }
 
-// Locks of the process go with any descriptor of the file (fcntl(2)); here, with any open file.
+// Drops the locks of an open file that is closed. The process's locks go too: on Linux, when any descriptor of the file
+// is closed (fcntl(2)); here, when any open file description of it is closed.
 void drop_locks(OwnFile* f) {
     bool any = false;
     for (Lock** at = &f->node->locks; *at;) {

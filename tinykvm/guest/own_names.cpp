@@ -1,4 +1,4 @@
-// Calls that give names to the machine's own files, take them away and move them.
+// Calls that create, remove and rename names in the machine's own folders.
 #include "tinykvm/guest/own_files.hpp"
 
 namespace gk::own {
@@ -30,7 +30,7 @@ void take_away(Place& place) {
     keep(n);
     if (n->is_folder()) {
         n->parent = nullptr;
-        n->links = 1; // the name: "." goes with it
+        n->links = 1; // the name only: "." is gone
     }
     note_name(place.folder, place.name, place.length, n, kNoteDelete);
     remove_entry(find_entry(place.folder, place.name, place.length));
@@ -41,7 +41,8 @@ void take_away(Place& place) {
     drop(n);
 }
 
-// A folder itself, without a name, is not taken away: the answer then is `of_unnamed`.
+// Whether the name of an existing file may be removed: 0 or -errno. For a place without a name, such as a root or ".",
+// returns `of_unnamed`.
 i64 check_removal(const Place& place, i64 of_unnamed) {
     if (const i64 error = check_old(place); error < 0)
         return error;
@@ -86,7 +87,7 @@ i64 check_old(const Place& place) {
 
 i64 make_folder(Place& place, u64 mode) {
     if (place.error == -ENOTDIR && place.node)
-        place.error = 0; // "file/": it is there
+        place.error = 0; // "file/": the name exists, so that the error is EEXIST
     if (const i64 error = check_new(place); error < 0)
         return error;
     Node* n = new_node(kDirectory | (static_cast<u32>(mode) & 01777 & ~creation_mask()), place.folder);
@@ -178,7 +179,7 @@ i64 rename(Place& from, Place& to, u32 flags) {
     }
     i64 result = place_at(to, a);
     if (result < 0)
-        (void)place_at(from, a); // the room of the name that just went
+        (void)place_at(from, a); // cannot fail: it reuses the room of the removed name
     if (result == 0 && (flags & kExchange))
         result = place_at(from, b);
     note_name(from.folder, from.name, from.length, a, kNoteMovedFrom, move);

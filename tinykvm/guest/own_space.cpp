@@ -1,6 +1,6 @@
-// Contents of the machine's own files: extents of the area of files, and which of their pages hold something.
+// Contents of the machine's own files: extents in the file area, and a bitmap of the pages that were written.
 //
-// What an extent holds beyond its file's size, and a free extent everywhere, is zero.
+// Invariant: the bytes of an extent beyond its file's size are zero, and so are free extents.
 #include "tinykvm/guest/own_files.hpp"
 
 namespace gk::own {
@@ -8,8 +8,8 @@ namespace {
 
 enum Nr : u32 { kFtruncate = 77, kFallocate = 285, kPreadv = 295, kPwritev = 296, kMemfdCreate = 319 };
 constexpr u32 kClasses = 24;      // extents of 4 KiB to 32 GiB
-constexpr u64 kZeroedHere = 32;   // so many pages are zeroed in place; the memory of more goes back to the host
-constexpr u64 kMovedAtOnce = 256; // pages, when a file gets a larger extent
+constexpr u64 kZeroedHere = 32;   // up to this many pages are zeroed in place; the host frees larger numbers
+constexpr u64 kMovedAtOnce = 256; // pages copied in one step when a file moves to a larger extent
 constexpr u64 kMaxNodes = 1 << 17;
 
 struct FreeExtent {
@@ -19,7 +19,7 @@ struct FreeExtent {
 FreeExtent* free_extents[kClasses];
 u64 area_used;
 u64 pages_used, nodes_used;
-u64 pages_before, generation_seen; // what the image held: the room of an invocation is on top of that
+u64 pages_before, generation_seen; // pages in the image: Shared::own_room comes on top of that
 
 u32 class_of(u64 bytes) {
     u32 c = 0;
@@ -44,7 +44,7 @@ u64 take_extent(u32 c) {
 }
 
 void give_extent(u64 at, u32 c) {
-    if (auto* e = make<FreeExtent>()) { // else its addresses are lost, which is all
+    if (auto* e = make<FreeExtent>()) { // without memory only the address range is lost
         *e = {free_extents[c], at};
         free_extents[c] = e;
     }
@@ -114,7 +114,8 @@ i64 make_room(Node* n, u64 bytes) {
     if (before) {
         memcpy(held, n->held, words_for(before) * 8);
         const u64 pages = n->pages;
-        for (u64 first = 0; first < before / kPage; first += kMovedAtOnce) { // piece by piece: never all of it twice
+        // In steps, so that the whole content never exists twice.
+        for (u64 first = 0; first < before / kPage; first += kMovedAtOnce) {
             const u64 end = first + kMovedAtOnce < before / kPage ? first + kMovedAtOnce : before / kPage;
             for (u64 page = first; page < end; ++page)
                 if (holds(n, page))
@@ -149,7 +150,7 @@ i64 hold(Node* n, u64 from, u64 to) {
 
 void punch(Node* n, u64 from, u64 to) {
     if (n->handle >= 0) {
-        constexpr u64 kPunchHole = 3; // and keep the size
+        constexpr u64 kPunchHole = 3; // FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
         host_call(kFallocate, static_cast<u64>(n->handle), kPunchHole, from, to - from);
         return;
     }
@@ -230,7 +231,7 @@ void drop_content(Node* n) {
 
 void content_changed(Node* n) {
     n->modified = n->changed = now_real();
-    n->mode &= ~06000u; // writing takes set-user-ID away
+    n->mode &= ~06000u; // writing clears the set-ID bits
 }
 
 i64 read_at(Node* n, Cursor& c, u64 offset) {
@@ -277,7 +278,7 @@ i64 write_at(Node* n, Cursor& c, u64 offset) {
     if (error == 0)
         error = hold(n, offset, end);
     u64 bytes = c.left;
-    if (error == -ENOSPC) { // as much as fits
+    if (error == -ENOSPC) { // write as much as fits
         while (bytes > 0 && !(end <= n->room && holds(n, (end - 1) / kPage))) {
             const u64 cut = (end - 1) & ~(kPage - 1);
             end = cut > offset ? cut : offset;

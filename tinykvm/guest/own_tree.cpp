@@ -1,12 +1,13 @@
-// Nodes and names of the machine's own folders, and walking paths.
+// Nodes and names in the machine's own folders, and path walks.
 #include "tinykvm/guest/own_files.hpp"
 
 namespace gk::own {
 namespace {
 
 constexpr u32 kBuckets = 4096;
-constexpr u32 kMaxLinks = 40;                                           // MAXSYMLINKS of Linux
-constexpr const char* kRoots[] = {"/tmp", "/dev/shm", "/proc/self/fd"}; // bits of abi::Shared::own_folders
+constexpr u32 kMaxLinks = 40; // MAXSYMLINKS of Linux
+// By Node::volume. The first two are also the bits of abi::Shared::own_folders.
+constexpr const char* kRoots[] = {"/tmp", "/dev/shm", "/proc/self/fd"};
 constexpr u32 kRootCount = 2;
 
 Entry** buckets;
@@ -60,9 +61,9 @@ Node* root(u32 index) {
 }
 
 void free_node(Node* n) {
-    while (n->first) { // only what proc_paths.cpp made
+    while (n->first) { // only folders of proc_paths.cpp still have entries
         if (n->first->node->is_folder())
-            n->first->node->parent = nullptr; // it may be open still
+            n->first->node->parent = nullptr; // it may still be open
         remove_entry(n->first);
     }
     drop_content(n);
@@ -199,7 +200,7 @@ bool may_remove(const Node* folder, const Node* n) {
 }
 
 i64 path_of_name(const Node* folder, const char* name, u64 length, char* to, u64 room) {
-    // From the end of the room backwards, then moved to its beginning.
+    // Built backwards from the end of the buffer, then moved to its beginning.
     u64 at = room;
     const auto put = [&](const char* text, u64 n) {
         if (at < n + 1)
@@ -234,7 +235,7 @@ i64 path_of_node(const Node* n, char* to, u64 room) {
         return path_of(n, to, room);
     if (const Entry* e = n->name)
         return path_of_name(e->folder, e->name, e->length, to, room);
-    // Linux names it by what it was; that is forgotten here.
+    // Linux shows the file's last name, which is not kept here.
     constexpr char gone[] = "/#0 (deleted)";
     const char* head = kRoots[n->volume];
     const u64 length = length_of(head);
@@ -271,7 +272,7 @@ void set_current_folder(Node* n) {
 
 namespace {
 
-// "text" becomes "head/text"; false when that is too long.
+// Replaces the path by "head/at"; false if that is too long.
 bool prepend(PathBuffer& path, const char* at, const char* head) {
     char* text = path.text();
     const u64 head_length = length_of(head), rest = length_of(at);
@@ -300,7 +301,7 @@ bool walk(Place& place, Node* start, PathBuffer& path, bool follow) {
         place.error = error;
         return true;
     };
-    const auto arrive = [&](Node* n) { // at a folder, without a name
+    const auto arrive = [&](Node* n) { // the walk is at a folder, without a name
         place.folder = n->parent ? n->parent : n;
         place.node = n;
         place.length = 0;
@@ -335,7 +336,7 @@ bool walk(Place& place, Node* start, PathBuffer& path, bool follow) {
         }
         if (length == 2 && name[0] == '.' && name[1] == '.') {
             if (here->parent == here) {
-                // Above the machine's own folders is the host's.
+                // The parents of the machine's own folders are on the host.
                 const char* up = here->volume == 0 ? "" : here->volume == kProcVolume ? "/proc/self" : "/dev";
                 return prepend(path, p, up) ? false : fail(-ENAMETOOLONG);
             }
@@ -358,7 +359,7 @@ bool walk(Place& place, Node* start, PathBuffer& path, bool follow) {
             const bool slash = *p == '/';
             if (!prepend(path, last ? after : p, n->target))
                 return fail(-ENAMETOOLONG);
-            // The slash that prepend() puts in is one of the path only when there was one.
+            // prepend() adds a slash after the target: remove it, unless the path had one there.
             if (last && !slash) {
                 char* text = path.text();
                 text[length_of(n->target)] = 0;

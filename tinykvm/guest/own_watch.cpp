@@ -1,18 +1,18 @@
-// inotify on the machine's own files. Of the host's files nobody tells: they cannot be watched.
+// inotify for the machine's own files. Host files cannot be watched.
 #include "tinykvm/guest/path_arg.hpp"
 
 namespace gk::own {
 
 namespace {
 
-struct Event { // what read(2) gives, and its name behind it
+struct Event { // struct inotify_event, with the name after it
     Event* next;
     i32 wd;
-    u32 mask, cookie, length; // of the name with its zeros
+    u32 mask, cookie, length; // length of the name with its padding
     char name[1];
 };
 constexpr u64 kHead = 16;
-constexpr u32 kMaxEvents = 16384, kMaxWatches = 65536; // max_queued_events and max_user_watches are of this order
+constexpr u32 kMaxEvents = 16384, kMaxWatches = 65536; // of the order of Linux's max_queued_events, max_user_watches
 
 struct Inotify : File {
     Event *first = nullptr, *last = nullptr;
@@ -29,7 +29,7 @@ u32 watch_count;
 struct Watch {
     Watch *next_of_node, *next_of_owner;
     Inotify* owner;
-    Node* node; // kept by the watch
+    Node* node; // the watch holds a reference
     u32 mask;
     i32 wd;
 };
@@ -43,7 +43,7 @@ u64 event_bytes(u32 length) { return sizeof(Event) + length; }
 
 void queue(Inotify* to, i32 wd, u32 mask, u32 cookie, const char* name, u32 length) {
     const u32 padded = length ? (length + 1 + 15) & ~15u : 0;
-    // An event like the one before it says nothing new.
+    // Merge an event that is identical to the previous one.
     if (const Event* e = to->last; e && e->wd == wd && e->mask == mask && e->cookie == cookie && e->length == padded) {
         u32 i = 0;
         while (i < length && e->name[i] == name[i])
@@ -245,8 +245,7 @@ i64 sys_inotify_add_watch(const Args& c) {
     own::Inotify* i = own::inotify_of(c.a[0], error);
     if (!i)
         return error;
-    // Of the host's files the answer is that of a full table of watches: programs know it and look by themselves
-    // instead.
+    // For a host file the answer is ENOSPC, as if the limit of watches was reached: programs then fall back to polling.
     const auto host = [&](u64 handle, u64 path) {
         constexpr u32 kStat = 262;
         u8 stat[144];

@@ -1,7 +1,7 @@
-// Owners of files: chown and its kin, and what stat shows of them (fs/open.c, fs/attr.c).
+// Owners of files: the chown calls, and the owners that stat shows (fs/open.c, fs/attr.c).
 //
-// The host's file is never changed. A record is bound to a file by its device, inode and time of birth, so that
-// another file that gets the inode later is not taken for it.
+// The host's file is never changed. A record identifies its file by device, inode and birth time, so that it does not
+// apply to another file that later gets the same inode.
 #include "tinykvm/guest/owners.hpp"
 #include "tinykvm/guest/own_files.hpp"
 
@@ -58,7 +58,7 @@ void forget(Owner** at) {
     --owner_count;
 }
 
-// The record of this very file; one of a file that had its inode before is dropped.
+// The record of this file, or null. Drops the record of an earlier file with the same inode.
 Owner* record_of(const Statx& file) {
     Owner** at = place_of(dev_of(file), file.ino);
     if (!*at)
@@ -99,7 +99,7 @@ i64 look(const NamedFile& file, Statx& out) {
     return path_call(kStatx, file.dir, file.path, file.flags & (kNoFollow | kEmptyPath), kBasicAndBirth, 0, &out);
 }
 
-// As fs/attr.c has it: who owns a file may give it to a group of his; all else needs the capability.
+// As in fs/attr.c: a file's owner may change its group to one of the owner's groups. Any other change needs CAP_CHOWN.
 bool may_change(u32 uid, u32 gid, u32 new_uid, u32 new_gid) {
     const Credentials& who = current->ids;
     if (who.may(kCapChown))
@@ -119,7 +119,8 @@ i64 change_owner(const NamedFile& named, u32 new_uid, u32 new_gid) {
     const u32 uid = known ? known->uid : file.uid, gid = known ? known->gid : file.gid;
     if (!may_change(uid, gid, new_uid, new_gid))
         return -EPERM;
-    // The host checks the right to change it, and changes nothing. Its stdio has no path that could be permitted.
+    // Ask the host whether the file may be changed, with a chown that changes nothing. stdio is always allowed: it has
+    // no path that a permission could name.
     const bool stdio = named.handle >= 0 && named.handle <= abi::kHandleStderr;
     const i64 allowed = stdio ? 0
                         : named.handle >= 0
@@ -139,7 +140,7 @@ i64 change_by_descriptor(u64 fd, u32 uid, u32 gid) {
         return own::handle_call(o, kFchown, args);
     }
     const i32 handle = handle_of(f);
-    if (handle < 0) // a pipe or socket of the machine's own: it has the owner that it was made with
+    if (handle < 0) // a pipe or socket in the guest kernel: its owner is fixed
         return (uid == kKeep || uid == gk_shared_page.uid) && (gid == kKeep || gid == gk_shared_page.gid) ? 0 : -EPERM;
     return change_owner(file_of_handle(handle), uid, gid);
 }
@@ -210,7 +211,7 @@ i64 sys_fchownat(const Args& c) {
     if (c.a[1] && !get_user(first, c.a[1]))
         return -EFAULT;
     if ((flags & kEmptyPath) && (!c.a[1] || first == 0) && static_cast<i32>(c.a[0]) != kAtCwd) {
-        File* f = file_of(static_cast<i32>(c.a[0])); // O_PATH will do here
+        File* f = file_of(static_cast<i32>(c.a[0])); // may be O_PATH, unlike for fchown
         const i32 handle = f ? handle_of(f) : -1;
         if (i64 result; change_own_owner(c.a[0], c.a[1], kEmptyPath, uid, gid, result))
             return result;

@@ -1,10 +1,11 @@
-// Owners that the program gave files: kept in here, shown by stat. On the host a file stays whose it is.
+// Owners of host files as the program sees them. chown only records the new owner in the guest kernel, and stat shows
+// it. The owner on the host never changes.
 #pragma once
 #include "tinykvm/guest/kernel.hpp"
 
 namespace gk {
 
-// A file as a system call names it: a folder's descriptor and a path of the program's, or a handle of the host.
+// A file as a system call names it: folder descriptor and path as the program passed them, or a host handle.
 struct NamedFile {
     u64 dir;
     u64 path = 0;
@@ -13,16 +14,16 @@ struct NamedFile {
 };
 inline NamedFile file_of_handle(i32 handle) { return {0, 0, 0, handle}; }
 
-// To be called with the result of a stat whose struct went to `at`: puts the recorded owner there.
+// Called with the result of a stat that was stored at `at`: replaces the owner there by the recorded one.
 i64 show_owner(i64 result, u64 at, const NamedFile&);
 i64 show_owner_in_statx(i64 result, u64 at, const NamedFile&);
 
-// chown of one of the machine's own files (paths.cpp): false when the path leads to none.
+// chown of one of the machine's own files (paths.cpp). False if the path does not lead to one.
 bool change_own_owner(u64 dir, u64 path, u64 flags, u32 uid, u32 gid, i64& result);
 
-// Whether what the program creates is to be recorded: it has become someone else than who runs the machine.
+// Whether files the program creates need a record: its ids are no longer those of whoever runs the machine.
 bool creates_as_other();
-// Records who made it: no effect when nothing is to be recorded or `result` is an error. Passes the result on.
+// Records the program as owner of a new file, if needed. Takes and returns the call's result.
 i64 note_created(i64 result, const NamedFile&);
 
 } // namespace gk

@@ -1,5 +1,5 @@
-// Ancillary data of Unix sockets: files (SCM_RIGHTS) and who sent (SCM_CREDENTIALS), which here is always the program
-// itself.
+// Ancillary data of Unix sockets: files (SCM_RIGHTS), and the sender's credentials (SCM_CREDENTIALS). The sender is
+// always the program itself.
 #include "tinykvm/guest/local.hpp"
 
 namespace gk {
@@ -13,7 +13,7 @@ enum : i32 { SCM_RIGHTS_ = 1, SCM_CREDENTIALS_ = 2 };
 struct Sender {
     u32 pid, uid, gid;
 };
-constexpr u64 kMaxControl = 8192; // more than the largest message of all that is known
+constexpr u64 kMaxControl = 8192; // larger than any valid combination of the known messages
 
 u64 aligned(u64 bytes) { return (bytes + 7) & ~u64{7}; }
 Sender own() { return {gk_shared_page.pid, current->ids.user.real, current->ids.group.real}; }
@@ -65,7 +65,7 @@ i64 parse(const u8* control, u64 bytes, Passed*& out) {
     return 0;
 }
 
-// Room for control messages in the program's memory.
+// The program's buffer for control messages.
 struct Room {
     u64 at, left, used = 0;
     bool cut = false;
@@ -95,13 +95,13 @@ bool put_files(Room& room, Passed* p, bool cloexec) {
         const i32 fd = install(p->files[n], cloexec);
         if (fd < 0)
             break;
-        p->files[n] = nullptr; // the descriptor has the reference
+        p->files[n] = nullptr; // the descriptor now holds the reference
         numbers[n++] = fd;
     }
     room.cut |= n < p->count;
     if (n == 0 || room.put(SCM_RIGHTS_, numbers, n * sizeof(i32)))
         return true;
-    for (u32 i = 0; i < n; ++i) // the program does not hear of them
+    for (u32 i = 0; i < n; ++i) // the program did not receive them
         close_fd(numbers[i]);
     return false;
 }

@@ -3,7 +3,7 @@
 namespace gk {
 namespace {
 
-// Where the host puts the path when it says kOwnPath.
+// The host stores the canonical path here when it answers -kOwnPath.
 char path_from_host[own::kMaxPath];
 
 u64 length_of(const char* text) {
@@ -13,14 +13,14 @@ u64 length_of(const char* text) {
     return n;
 }
 
-// Cheaply: whether an absolute path of the program may begin in one of the machine's own folders.
+// A cheap test by the first letters: whether an absolute path may lead to one of the machine's own folders or /proc.
 bool may_be_own(u64 path) {
     char c = 0;
     u64 at = path;
     do {
         if (!get_user(c, at++))
             return false;
-    } while ((c == '/' || c == '.') && at < path + 64); // more of them is odd enough to look at
+    } while ((c == '/' || c == '.') && at < path + 64); // a longer run of them is parsed in full
     char next = 0;
     if (c == 'p')
         return get_user(next, at) && next == 'r'; // /proc
@@ -85,7 +85,7 @@ i64 PathArg::take(u64 dir, u64 path, bool follow, bool empty) {
 i64 PathArg::walk_own(own::Node* start, const char* rest, bool follow) {
     own_ = true;
     if (gk_shared_page.own_folders & abi::kOwnFoldersShowHost) {
-        // The whole path, for the host.
+        // Build the absolute path, for the host.
         if (!whole_text_.make())
             return -ENOMEM;
         char* whole = whole_text_.text();
@@ -126,7 +126,7 @@ i64 PathArg::take_from_host(bool follow) {
         return -ENOENT;
     if (const i64 error = walk_own(root, rest, follow); error < 0)
         return error;
-    return own_ ? 0 : -ELOOP; // to and fro between the two: not worth following
+    return own_ ? 0 : -ELOOP; // a path that alternates between host and guest kernel is not followed further
 }
 
 void init_paths() {

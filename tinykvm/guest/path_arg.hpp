@@ -1,10 +1,10 @@
-// What a path argument means: something of the host's, or of the machine's own folders (own_files.hpp).
+// Resolves a path argument: to a path on the host, or to a place in the machine's own folders (own_files.hpp).
 #pragma once
 #include "tinykvm/guest/own_files.hpp"
 
 namespace gk {
 
-u64 inode_of(const File*); // of what is neither the host's nor the machine's own
+u64 inode_of(const File*); // a made-up inode number for pipes, sockets and the like
 
 inline constexpr u64 kAtCwd = static_cast<u64>(i64{-100});
 
@@ -14,22 +14,23 @@ public:
     ~PathArg();
     PathArg(const PathArg&) = delete;
     PathArg& operator=(const PathArg&) = delete;
-    // 0 or -errno. With `empty`, "" means the descriptor itself.
+    // Resolves the arguments of a call; 0 or -errno. With `empty`, "" means the descriptor itself.
     i64 take(u64 dir, u64 path, bool follow, bool empty = false);
-    // The host found that the path it was given leads to one of the machine's own folders.
+    // Continues after the host answered -kOwnPath: the path leads to one of the machine's own folders.
     i64 take_from_host(bool follow);
 
     bool own() const { return own_; }
     own::Place& place() { return place_; }
-    // Nothing is there, and permissions may show something of the host's at this path.
+    // The machine's own folder has nothing there, but the permissions may show a host file at this path.
     bool may_be_hosts() const { return own_ && !place_.node && whole_; }
-    // For the host.
+    // The arguments for the host.
     u64 handle() const { return static_cast<u64>(static_cast<i64>(handle_)); }
     u64 path() const { return path_; }
+    // Makes handle() and path() name the host's file at this path.
     void use_hosts();
-    // A pipe, socket or the like that the path leads to by /proc/self/fd; null otherwise.
+    // The pipe, socket or the like that the path leads to through /proc/self/fd, or null.
     File* file() const { return file_; }
-    // The same of a host's file: the path is what it was opened by.
+    // The host file that the path leads to through /proc/self/fd, or null. path() is the path it was opened by.
     HostFile* hosts_file() const { return hosts_file_; }
 
 private:
@@ -45,7 +46,7 @@ private:
     i32 handle_ = abi::kHandleCwd;
     u64 path_ = 0;
     own::Place place_;
-    own::Node* made_ = nullptr; // for this lookup
+    own::Node* made_ = nullptr; // a temporary node of proc_paths.cpp
     File* file_ = nullptr;
     HostFile* hosts_file_ = nullptr;
     own::PathBuffer text_, whole_text_;
@@ -55,8 +56,8 @@ struct NotPermitted {
     i64 operator()(File*) const { return -EPERM; }
 };
 
-// The host's answer or the machine's own: host(handle, path), mine(place), and other(file) of what /proc/self/fd leads
-// to.
+// Resolves a path and calls one of: host(handle, path) for a path on the host, mine(place) for one in the machine's own
+// folders, other(file) for a pipe, socket or the like reached through /proc/self/fd.
 template <class Host, class Mine, class Other = NotPermitted>
 i64 with_path(u64 dir, u64 path, bool follow, bool empty, Host host, Mine mine, Other other = {}) {
     PathArg arg;

@@ -1,4 +1,4 @@
-// Calls that name paths: all become the form with a folder's handle.
+// Calls with path arguments. All become their *at form, with a folder handle.
 #include "tinykvm/guest/owners.hpp"
 #include "tinykvm/guest/path_arg.hpp"
 #include "tinykvm/guest/pipe.hpp"
@@ -9,7 +9,7 @@ namespace {
 enum Nr : u32 { kFstat = 5, kOpenat = 257, kNewfstatat = 262 };
 constexpr u64 kFreshNs = 1'000'000;
 
-// fstat of what has no host file behind it.
+// fstat of a file that is not on the host: pipe, socket and the like.
 i64 stat_own(File* f, u64 to) {
     struct {
         u64 dev, ino, nlink;
@@ -30,7 +30,7 @@ i64 stat_own(File* f, u64 to) {
     return put_user(to, s) ? 0 : -EFAULT;
 }
 
-// What statx(2) says of it is little.
+// statx of such a file: only the basic fields.
 i64 statx_own(File* f, u64 to) {
     u8 out[256] = {};
     const u32 mask = 0x7ff, block = 4096;
@@ -53,7 +53,7 @@ i64 open_at_host(u64 handle, u64 path, u64 flags, u64 mode) {
     };
     constexpr u64 kExclusive = 0x80;
     i64 opened = -EEXIST;
-    if ((flags & O_CREAT_) && creates_as_other()) { // only what it creates becomes its own
+    if ((flags & O_CREAT_) && creates_as_other()) { // record the owner only if the call creates the file
         opened = try_open(flags | kExclusive);
         note_created(opened, file_of_handle(static_cast<i32>(opened)));
     }
@@ -68,8 +68,8 @@ i64 open_at_host(u64 handle, u64 path, u64 flags, u64 mode) {
         host_call(abi::kCloseHandle, static_cast<u64>(opened));
         return -ENOMEM;
     }
-    // Programs ask for the status of a file right after they opened it, read it, and read once more to see its end: for
-    // a millisecond all are answered from what the host said.
+    // Programs often open a file, stat it, read it, and read again to find its end. For a millisecond these calls are
+    // answered from the host's reply.
     if ((flags & O_ACCMODE_) == 0 && (reply.mode & 0170000) == 0100000) {
         f->fresh_until = now_mono() + kFreshNs;
         f->fresh_changes = file_changes();
@@ -80,7 +80,7 @@ i64 open_at_host(u64 handle, u64 path, u64 flags, u64 mode) {
     return install_or_release(f, (flags & O_CLOEXEC_) != 0);
 }
 
-// What /proc/self/fd leads to: a pipe gets another end, of sockets and the like there is only one.
+// Opens a file through /proc/self/fd. A pipe gets another end; sockets and the like cannot be opened again.
 i64 open_again(File* f, u32 flags) {
     constexpr u32 kExclusive = 0xc0;
     if ((flags & kExclusive) == kExclusive)
@@ -105,7 +105,7 @@ i64 open_at(u64 dir, u64 path, u64 flags, u64 mode) {
         [&](File* f) { return open_again(f, static_cast<u32>(flags)); });
 }
 
-// Whether the call follows a symlink at the end of its path, and takes "" for the descriptor.
+// Whether the call follows a symlink at the end of its path, and whether "" means the descriptor.
 void path_rules(u32 nr, u64 flags, bool& follow, bool& empty) {
     constexpr u64 kNoFollow = 0x100, kEmptyPath = 0x1000;
     follow = nr != 258 && nr != 259 && nr != 263 && nr != 267 && !(flags & kNoFollow);
@@ -123,8 +123,6 @@ u64 flags_of(u32 nr, u64 a2, u64 a3, u64 a4) {
     }
 }
 
-// Calls that Linux has with and without a directory: all become the form with one. `reply`: memory of the guest kernel,
-// in place of a4.
 } // namespace
 
 i64 path_call(u32 nr, u64 dir, u64 a1, u64 a2, u64 a3, u64 a4, void* reply) {
@@ -165,7 +163,7 @@ i64 sys_openat2(const Args& c) {
     } how;
     if (c.a[3] < sizeof(how) || !get_user(how, c.a[2]))
         return c.a[3] < sizeof(how) ? -EINVAL : -EFAULT;
-    if (how.resolve) // paths are resolved by the host's own rules
+    if (how.resolve) // RESOLVE_* is not supported: the host resolves paths by its own rules
         return -EINVAL;
     return open_at(c.a[0], c.a[1], how.flags, how.mode);
 }
@@ -230,8 +228,8 @@ i64 sys_mknodat(const Args& c) {
 i64 sys_mknod(const Args& c) { return sys_mknodat({{kCwd, c.a[0], c.a[1], c.a[2]}, c.regs}); }
 
 namespace {
-// realpath(3) reads each folder above a path as if it were a link. With the first link that it finds the host tells
-// which path beneath its target holds no more of them: for a millisecond those questions need no exit.
+// Cache for realpath(3), which calls readlink for each folder of a path. With the answer for a link, the host returns a
+// prefix of its target that contains no more links. For a millisecond, readlink calls for that prefix need no exit.
 struct PlainPath {
     u64 until;
     u64 changes;
@@ -287,7 +285,7 @@ bool change_own_owner(u64 dir, u64 path, u64 flags, u32 uid, u32 gid, i64& resul
 
 namespace {
 
-// Both names are the host's, or both the machine's own.
+// Calls with two paths: both must be on the host, or both in the machine's own folders; else EXDEV.
 template <class Host, class Mine>
 i64 two_paths(u64 d1, u64 p1, u64 d2, u64 p2, bool follow, bool empty, Host host, Mine mine) {
     PathArg from, to;
@@ -309,14 +307,14 @@ i64 two_paths(u64 d1, u64 p1, u64 d2, u64 p2, bool follow, bool empty, Host host
     }
     PathArg* const both[] = {&from, &to};
     for (PathArg* arg : both)
-        if (arg->may_be_hosts()) { // not of ours, but there may be such a place of the host's
+        if (arg->may_be_hosts()) { // not in the machine's own folder, but the host may have it
             u8 stat[144];
             arg->use_hosts();
             if (host_call(kNewfstatat, arg->handle(), arg->path(), address(stat), 0x100) != -abi::kOwnPath)
                 return -EXDEV;
         }
     for (PathArg* arg : both)
-        if (!arg->own()) { // only the host sees whether the path leads to a folder of the machine's own
+        if (!arg->own()) { // only the host can tell whether this path leads to one of the machine's own folders
             const bool through = follow && arg == &from;
             u8 stat[144];
             if (host_call(kNewfstatat, arg->handle(), arg->path(), address(stat), through ? 0 : 0x100) !=
@@ -340,7 +338,7 @@ i64 link_at(u64 d1, u64 p1, u64 d2, u64 p2, u64 flags) {
         return -EINVAL;
     const auto host = [&](PathArg& a, PathArg& b) {
         static const char nothing[1] = {};
-        if (const HostFile* f = a.hosts_file()) // by its descriptor: it may have no name yet (O_TMPFILE)
+        if (const HostFile* f = a.hosts_file()) // use the descriptor: the file may have no name yet (O_TMPFILE)
             return host_call(265, static_cast<u64>(f->handle), address(nothing), b.handle(), b.path(), kEmptyPath);
         return host_call(265, a.handle(), a.path(), b.handle(), b.path(), flags);
     };
@@ -369,7 +367,7 @@ i64 sys_linkat(const Args& c) { return link_at(c.a[0], c.a[1], c.a[2], c.a[3], c
 i64 sys_symlink(const Args& c) { return symlink_at(c.a[0], kCwd, c.a[1]); }
 i64 sys_symlinkat(const Args& c) { return symlink_at(c.a[0], c.a[1], c.a[2]); }
 
-// Calls whose first argument is a path without a directory: truncate, statfs, xattr.
+// Calls whose first argument is a path, without a folder: truncate, statfs, xattr.
 i64 sys_lone_path(const Args& given) {
     const Args c = only_arguments(given);
     const u32 nr = static_cast<u32>(c.regs->orig_rax);
@@ -423,7 +421,7 @@ i64 sys_getcwd(const Args& c) {
     return copy_to_user(c.a[0], text.text(), static_cast<u64>(bytes)) ? bytes : -EFAULT;
 }
 
-// Calls whose first argument is a directory and the rest is as the program gave it.
+// Calls that already are in the *at form.
 i64 sys_path_call(const Args& given) {
     const Args c = only_arguments(given);
     if (c.regs->orig_rax == 280 && c.a[1] == 0) // futimens

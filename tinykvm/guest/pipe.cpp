@@ -6,7 +6,7 @@ void (*named_end_closed)(PipeEnd*);
 
 namespace {
 
-constexpr u32 kPipeBytes = 65536, kMaxBytes = 1 << 20; // of Linux: the default, and what needs no privilege
+constexpr u32 kPipeBytes = 65536, kMaxBytes = 1 << 20; // Linux's default, and its limit without privilege
 constexpr u32 kAtomic = 4096;                          // PIPE_BUF
 
 void tell_readers(Pipe* p) {
@@ -47,7 +47,7 @@ i64 pipe_read(File* f, Cursor& to, i64) {
         done += static_cast<u64>(moved);
     }
     if (p->used == 0)
-        p->head = 0; // keeps touching the same pages
+        p->head = 0; // so that a pipe that is always emptied dirties few pages
     tell_writers(p);
     return static_cast<i64>(done);
 }
@@ -202,7 +202,7 @@ i64 install_two(File* a, File* b, bool cloexec, u64 to) {
 
 i64 sys_pipe2(const Args& c) {
     const u32 flags = static_cast<u32>(c.a[1]);
-    constexpr u32 kPackets = 0x4000; // O_DIRECT: accepted, but writes may be read together
+    constexpr u32 kPackets = 0x4000; // O_DIRECT: accepted, but one read may return several writes
     if (flags & ~(O_NONBLOCK_ | O_CLOEXEC_ | kPackets))
         return -EINVAL;
     Pipe* pipe = make_pipe();

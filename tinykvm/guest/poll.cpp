@@ -1,4 +1,4 @@
-// poll and select. Readiness is asked of each file; waiting is wait_io() until something may have changed.
+// poll and select. They poll each file for its readiness, and wait in wait_io() until something may have changed.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
@@ -143,7 +143,7 @@ i64 sys_poll(const Args& c) { return poll_until(c.a[0], c.a[1] & 0xffffffff, dea
 
 namespace {
 
-// A time-out in the program's memory, which Linux puts the rest of into it (fs/select.c, poll_select_finish).
+// A timeout in the program's memory. As on Linux, the time left is written back (fs/select.c, poll_select_finish).
 struct Timeout {
     u64 at = 0, deadline = kNever;
     bool micro = false;
@@ -155,7 +155,7 @@ struct Timeout {
         Timespec t;
         if (!get_user(t, at))
             return -EFAULT;
-        if (timeval) { // microseconds may be many
+        if (timeval) { // there may be more than a second of microseconds
             if (t.sec < 0 || t.nsec < 0)
                 return -EINVAL;
             t = {t.sec + t.nsec / 1'000'000, t.nsec % 1'000'000 * 1000};
@@ -165,7 +165,7 @@ struct Timeout {
         deadline = to_ns(t) == 0 ? 0 : deadline_of(1, false, t);
         return 0;
     }
-    // Where it cannot be written the result stays.
+    // Returns `result`, even if the time cannot be written.
     i64 give_back(i64 result) const {
         if (!at)
             return result;

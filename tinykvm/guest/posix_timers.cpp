@@ -1,5 +1,6 @@
-// timer_create and its kin (kernel/time/posix-timers.c). A timer that has run out with a signal waits until that is
-// delivered, and counts then what it missed: a signal that is masked does not wake the machine again and again.
+// POSIX timers: timer_create and so on (kernel/time/posix-timers.c). A timer whose signal is pending stops until the
+// signal is delivered, and then counts the expirations it missed. So a masked signal does not wake the machine again
+// and again.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/timers.hpp"
 
@@ -13,26 +14,26 @@ constexpr u32 kMaxTimers = 1024;
 struct PosixTimer {
     Clock clock;
     i32 notify = kSignal, signal = 0;
-    u32 tid = 0;    // of kThreadId
-    u32 serial = 0; // tells this timer from others that had its number
+    u32 tid = 0;    // kThreadId only
+    u32 serial = 0; // distinguishes it from earlier timers with the same number
     u64 value = 0;  // sigev_value
-    u64 expiry = 0; // by its clock's CPU time, or a deadline
+    u64 expiry = 0; // a CPU time for CPU clocks, otherwise a deadline
     u64 interval = 0;
-    u64 missed = 0;  // times that it ran out while its signal was queued
-    u32 overrun = 0; // of the last delivery
+    u64 missed = 0;  // expirations while its signal was queued
+    u32 overrun = 0; // overrun count of the last delivery
     bool armed = false;
     bool queued = false;  // its signal is pending
-    bool waiting = false; // has run out, and goes on when the signal is taken or no longer ignored
+    bool waiting = false; // expired, and stopped until its signal is taken or no longer ignored
 };
-PosixTimer** timers; // kMaxTimers of them, made with the first
-u32 timer_limit;     // numbers ever used
+PosixTimer** timers; // room for kMaxTimers, allocated with the first
+u32 timer_limit;     // highest number ever used, plus one
 u32 next_serial;
 
 PosixTimer* timer_of(u64 id) { return id < timer_limit ? timers[id] : nullptr; }
 
 u64 now_for(const PosixTimer& t) { return t.clock.is_cpu() ? now_of(t.clock) : now_like(t.expiry); }
 
-// The first expiry after `now`; how many intervals that was.
+// Advances the expiry of a periodic timer to the first one after `now`. Returns the number of intervals.
 u64 forward(PosixTimer& t, u64 now) {
     if (!t.interval || t.expiry > now)
         return 0;
@@ -47,7 +48,7 @@ void fire(PosixTimer& t, u32 id) {
     Thread* to = nullptr;
     if (t.notify & kThreadId) {
         to = thread_of(static_cast<i32>(t.tid));
-        if (!to) { // nobody is told any more
+        if (!to) { // the thread has ended
             t.armed = false;
             return;
         }
@@ -61,7 +62,7 @@ void fire(PosixTimer& t, u32 id) {
     const SigInfo info{t.signal, 0, kSiTimer, 0, id, t.value};
     switch (send_timer_signal(to, info, {id, t.serial})) {
     case Queued::yes: t.queued = true; break;
-    case Queued::ignored: break; // until the action changes
+    case Queued::ignored: break; // stopped until the action changes
     case Queued::no:
         t.waiting = false;
         forward(t, now_for(t));
@@ -70,7 +71,7 @@ void fire(PosixTimer& t, u32 id) {
 }
 
 ItimerSpec told(const PosixTimer& t) {
-    PosixTimer then = t; // one whose signal waits for delivery shows when it would run out next
+    PosixTimer then = t; // a timer whose signal is pending shows its next expiry
     const u64 now = now_for(t);
     forward(then, now);
     ItimerSpec out{from_ns(t.interval), {0, 0}};
@@ -100,7 +101,7 @@ u64 next_posix_timer() {
     u64 next = kNever;
     for (u32 i = 0; i < timer_limit; ++i) {
         const PosixTimer* t = timers[i];
-        // CPU time passes only while a thread runs, and then the ticks look.
+        // CPU clocks advance only while a thread runs, when preemption ticks check these timers.
         if (t && t->armed && !t->waiting && t->notify != kNone && !t->clock.is_cpu())
             next = earlier(next, mono_of(t->expiry));
     }
@@ -144,7 +145,7 @@ i64 sys_timer_create(const Args& c) {
     if (id == kMonotonicRaw || id == kRealtimeCoarse || id == kMonotonicCoarse)
         return -EOPNOTSUPP;
     if (id == kRealtimeAlarm || id == kBoottimeAlarm)
-        return -EPERM; // CAP_WAKE_ALARM is not offered
+        return -EPERM; // programs never have CAP_WAKE_ALARM
     if (!timers && !(timers = static_cast<PosixTimer**>(allocate(kMaxTimers * sizeof(PosixTimer*)))))
         return -EAGAIN;
     u32 slot = 0;

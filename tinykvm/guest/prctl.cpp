@@ -1,4 +1,4 @@
-// prctl: what a thread and the process may say of themselves (kernel/sys.c).
+// prctl (kernel/sys.c).
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {
@@ -36,7 +36,7 @@ enum : u64 {
 };
 constexpr u64 kDefaultSlackNs = 50'000;
 
-// Of the process; a machine has no child, no tracer and no core file, so these are only remembered.
+// Settings of the process. A machine has no child processes, no tracer and no core file, so they are only stored.
 struct {
     u32 death_signal = 0, dumpable = 1, subreaper = 0, no_huge_pages = 0;
 } process;
@@ -83,7 +83,7 @@ i64 sys_prctl(const Args& c) {
     case kGetSecurebits: return current->ids.secure_bits;
     case kSetSecurebits: return set_secure_bits(a);
     case kGetTimerslack: return static_cast<i64>(current->timer_slack ? current->timer_slack : kDefaultSlackNs);
-    case kSetTimerslack: // told back only: timers here are as exact as the host makes them
+    case kSetTimerslack: // only stored: timers are as precise as the host makes them
         current->timer_slack = static_cast<i64>(a) > 0 ? a : 0;
         return 0;
     case kSetChildSubreaper: process.subreaper = a != 0; return 0;

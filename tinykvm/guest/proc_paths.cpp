@@ -1,6 +1,6 @@
-// What of /proc only the guest kernel knows: the program's own entry as a link, its descriptors and threads. Folders
-// and files of these are made when they are looked up, as nameless nodes of the machine's own file system; the rest of
-// /proc is the host's.
+// The parts of /proc that only the guest kernel knows: /proc/self as a link, and the program's descriptors and threads.
+// Their folders and files are made when they are looked up, as nameless nodes of the machine's own file system. The
+// host answers the rest of /proc.
 #include "tinykvm/guest/path_arg.hpp"
 #include "tinykvm/guest/pipe.hpp"
 
@@ -9,7 +9,7 @@ namespace {
 
 using own::Node;
 
-// Text that is put together in a buffer; what does not fit is left out.
+// Builds text in a buffer. Text that does not fit is cut off.
 struct Text {
     char* to;
     u64 room, used = 0;
@@ -36,7 +36,7 @@ const char* skip(const char* p) {
     return p;
 }
 
-// The component at p, if it is `name`: then p is behind it.
+// Whether the next component at p is `name`. If so, moves p behind it.
 bool take_name(const char*& p, const char* name) {
     const char* at = skip(p);
     while (*name && *at == *name)
@@ -113,7 +113,7 @@ bool add(Node* folder, u64 number, Node* n) {
     return false;
 }
 
-// What readlink says of a descriptor.
+// The target that readlink returns for a descriptor.
 void name_of(File* f, char* to, u64 room) {
     Text text{to, room};
     if (own::OwnFile* o = own::own_file(f)) {
@@ -201,7 +201,7 @@ i64 PathArg::give(Node* n) {
     return 0;
 }
 
-// A descriptor that a path goes through: `rest` is beneath it.
+// Continues a path at the file of a descriptor; `rest` is the path beneath it.
 i64 PathArg::through(File* f, const char* rest, bool follow) {
     const bool last = *rest == 0;
     if (last && !follow)
@@ -243,7 +243,7 @@ i64 PathArg::descriptor(const char* p, bool follow) {
     return f ? through(f, p, follow) : -ENOENT;
 }
 
-// 1: not for the guest kernel.
+// Resolves a path in /proc or /dev/fd that the guest kernel answers: 0 or -errno. 1: it does not answer this path.
 i64 PathArg::take_proc(bool follow) {
     const char* p = text_.text();
     u32 number = 0;
@@ -313,7 +313,7 @@ i64 PathArg::take_proc(bool follow) {
             return give(make_folder());
         if (take_name(p, "fd"))
             return descriptor(p, follow);
-        // A thread's files tell of the process.
+        // A thread's other files are those of the process.
         char head[] = "/proc/self";
         p = skip(p);
         own::PathBuffer whole;

@@ -1,6 +1,5 @@
-// getrandom(2) without leaving the machine: ChaCha20 under a key that the host gives at boot and before every
-// invocation. After each call the key is replaced (fast key erasure): what was given out cannot be recomputed from
-// memory later.
+// getrandom(2) without an exit: ChaCha20 with a key that the host sets at boot and before every invocation. Each call
+// replaces the key (fast key erasure), so that earlier output cannot be recomputed from memory.
 #include "tinykvm/base/chacha20.hpp"
 #include "tinykvm/guest/calls.hpp"
 
@@ -26,7 +25,7 @@ void renew_key() {
 } // namespace
 
 i64 sys_getrandom(const Args& c) {
-    constexpr u64 kMax = 2048; // the host is faster for more, and nobody waits for the guest kernel meanwhile
+    constexpr u64 kMax = 2048; // the host is faster for more, and the guest kernel cannot be preempted meanwhile
     constexpr u32 kFlags = 7;  // GRND_NONBLOCK, GRND_RANDOM, GRND_INSECURE
     const u64 wanted = c.a[1];
     if (wanted > kMax || (static_cast<u32>(c.a[2]) & ~kFlags))
@@ -38,7 +37,7 @@ i64 sys_getrandom(const Args& c) {
     u32 block[16];
     chacha20_block(state, block);
     for (u32 i = 0; i < 8; ++i)
-        key[i] = block[i]; // never given out
+        key[i] = block[i]; // the first 8 words become the next key and are never output
     u32 used = 8;
     for (u64 done = 0; done < wanted; used = 0) {
         const u64 left = wanted - done, room = (16 - used) * sizeof(u32), part = left < room ? left : room;

@@ -1,24 +1,24 @@
-// Netlink route sockets (netlink(7)): the host says what to answer (linux/route.cpp); what it says waits here, in
-// datagrams. Multicast groups may be joined, but nothing that they tell of ever happens in a machine.
+// Netlink route sockets (netlink(7)). The host answers requests (linux/route.cpp), and the replies wait here as
+// datagrams. Multicast groups may be joined, but a machine never has an event to report.
 #include "tinykvm/guest/local.hpp"
 
 namespace gk {
 
 struct RouteReply {
     RouteReply* next;
-    u32 bytes, at; // what was read already
-    u64 room;      // of the allocation
+    u32 bytes, at; // `at`: bytes already read
+    u64 room;      // size of the allocation
     u8 data[8];
 };
 
 namespace {
 
 constexpr u32 kRequestBytes = 4096, kReplyBytes = 64 << 10;
-constexpr u32 kDatagramBytes = 3600; // programs read with a page of room
+constexpr u32 kDatagramBytes = 3600; // programs often read with a buffer of one page
 constexpr u32 kNameBytes = 12;       // sockaddr_nl
 constexpr u32 kMaxReplies = 64;
 
-// Bytes of whole messages that come as one datagram.
+// The length of the next datagram: as many whole messages as fit.
 u32 datagram(const RouteReply* r) {
     u32 end = r->at;
     while (r->bytes - end >= 16) {
@@ -67,7 +67,7 @@ i64 route_bind(Socket* s, const u8* address_bytes, u32 bytes) {
     if (s->local_bytes && port && port != s->route_port)
         return -EINVAL;
     if (!s->local_bytes) {
-        static u32 further; // a process's first has its number, like the kernel's choice
+        static u32 further; // as in Linux, the first socket's port id is the pid
         static bool first_taken;
         s->route_port = port ? port : first_taken ? static_cast<u32>(-4097) - further++ : gk_shared_page.pid;
         first_taken = true;
@@ -146,7 +146,7 @@ void route_close(Socket* s) {
         drop_first(s);
 }
 
-// Options that say how errors and requests look, and groups: all are as asked for.
+// Options for the form of errors and requests, and for groups. Known ones are accepted and have no effect.
 i64 route_option(u32 name) {
     constexpr u32 kKnown = 1u << 1 | 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5 | 1u << 10 | 1u << 11 | 1u << 12;
     return name < 32 && (kKnown >> name & 1) ? 0 : -ENOPROTOOPT;

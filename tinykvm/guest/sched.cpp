@@ -1,5 +1,5 @@
-// Threads, the run queue, and waiting. Everything here runs on some thread's kernel stack; the last thread
-// that blocks waits for the host on its own.
+// Threads, the run queue, and waiting. There is no idle thread: when all threads are blocked, the last one to block
+// waits for the host on its own kernel stack.
 #include "tinykvm/guest/kernel.hpp"
 
 namespace gk {
@@ -13,18 +13,18 @@ namespace {
 
 Thread* run_head;
 Thread* run_tail;
-Thread* vector_owner; // whose vector state, FS and GS are in the registers; null: nobody's
-Thread* zombie;       // exited; its stack is still in use until the next switch
+Thread* vector_owner; // the thread whose vector state, FS and GS are in the registers, or null
+Thread* zombie;       // has exited; its stack is in use until the next switch
 u32 next_tid;
-u64 slice_start; // since when the current thread runs, guest monotonic
-u64 host_asked;  // when the host last told the news
+u64 slice_start; // start of the current thread's time slice, guest monotonic time
+u64 host_asked;  // when the host last reported events
 constexpr u64 kSliceNs = 10'000'000;
-u32 asked_in_vain; // since then
+u32 asked_in_vain; // calls of poll_host_rarely() since then
 constexpr u64 kRarelyNs = 1'000'000;
-constexpr u32 kRarelyTries = 8;    // who looks once or twice between two waits need not pay an exit
-u64 unsent_since;                  // when the program first said something that the host has not heard of; 0: nothing
-constexpr u64 kHoldNs = 1'000'000; // that long it is kept back while the program makes system calls
-constexpr u64 kLookAgainNs = 5'000'000; // for handles that had no room in Shared::wait
+constexpr u32 kRarelyTries = 8;         // within a time slice, fewer polls than this cause no exit
+u64 unsent_since;                       // time of the first bytes that the host does not know of yet; 0: none
+constexpr u64 kHoldNs = 1'000'000;      // maximum delay of unsent bytes while the program makes system calls
+constexpr u64 kLookAgainNs = 5'000'000; // poll interval for handles that did not fit in Shared::wait
 
 void save_vector(Thread* t) {
     if (const u64 mask = gk_shared_page.xsave_mask)
@@ -86,7 +86,7 @@ Thread* pop_runnable() {
     return t;
 }
 
-// Fills Shared::wait with everything that could wake a thread.
+// Fills Shared::wait with all handles and deadlines that could wake a thread.
 void describe_wait(bool runnable) {
     abi::Wait& wait = gk_shared_page.wait;
     u64 deadline = next_timer();
@@ -154,7 +154,7 @@ void wait_for_host() {
     take_results();
 }
 
-// Leaves the current thread, which is blocked, dead, or at the end of the run queue.
+// Switches away from the current thread, which is blocked, dead, or at the end of the run queue.
 void reschedule() {
     for (;;) {
         if (Thread* next = pop_runnable()) {
@@ -311,13 +311,13 @@ void thread_exit_current() {
     --live_threads;
     if (vector_owner == current)
         vector_owner = nullptr;
-    current->state = ThreadState::dead; // not reusable until its stack is left
+    current->state = ThreadState::dead; // the slot cannot be reused while its stack is in use
     drop_pending(current->sig_pending, ~u64{0});
     drop_credentials(current);
     current->deadline = kNever;
     current->waits_for_io = false;
     zombie = current;
-    // A zombie is only reaped by another thread; wait_for_host on its stack is fine.
+    // Another thread reaps the zombie, so wait_for_host() may run on its stack.
     retarget_process_signals();
     reschedule();
     fatal("a dead thread ran");
@@ -347,12 +347,12 @@ Regs* leave(Regs* regs) {
     }
     forget_answers();
     own_vector();
-    // Also when another thread has taken, in the yield, the signal that interrupted the call: it is started again then.
+    // During the yield, another thread may have taken the signal that interrupted the call. Then the call is restarted.
     if (signal_pending(current) || interrupted(regs))
         deliver_signals(regs);
     own_vector();
-    regs->rflags = (regs->rflags & ~u64{0x100}) | 0x200; // no single steps: the next would be the guest kernel's
-    if (regs->rip >> 47)                                 // not canonical: the jump would fault in here
+    regs->rflags = (regs->rflags & ~u64{0x100}) | 0x200; // TF would trap in the guest kernel
+    if (regs->rip >> 47)                                 // not canonical: the jump would fault in the guest kernel
         regs->rip = 0;
     return regs;
 }

@@ -1,6 +1,5 @@
-// Scheduling as far as a program may ask for it. One vCPU runs all threads in turn: policies, niceness and I/O
-// priorities are checked and told back as Linux does it, and change nothing. Real-time policies need CAP_SYS_NICE,
-// which is not offered.
+// Scheduling parameters. One vCPU runs all threads in turn. Policies, nice values and I/O priorities are checked and
+// stored as on Linux, but have no effect. Real-time policies need CAP_SYS_NICE, which programs never have.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/limits.hpp"
 
@@ -16,7 +15,7 @@ bool known(i32 policy) {
 }
 bool real_time(i32 policy) { return policy == kFifo || policy == kRoundRobin; }
 
-// 0 or an errno; pid 0 is the calling thread.
+// Finds a thread; pid 0 is the calling thread. 0 or -errno.
 i64 find(i32 pid, Thread*& t) {
     if (pid < 0)
         return -EINVAL;
@@ -30,7 +29,7 @@ i64 set_policy(Thread* t, i32 policy, i32 priority, bool reset_on_fork) {
     if (priority < 0 || priority > kMaxPriority || real_time(policy) != (priority != 0))
         return -EINVAL;
     if (policy == kDeadline)
-        return -EINVAL; // it has no parameters here
+        return -EINVAL; // SCHED_DEADLINE is not supported
     if (real_time(policy) && static_cast<u64>(priority) > soft_limit_of(kLimitRtprio))
         return -EPERM;
     t->policy = static_cast<u8>(policy);
@@ -103,7 +102,7 @@ i64 sys_sched_rr_get_interval(const Args& c) {
 }
 
 namespace {
-// linux/sched/types.h, the first version of it.
+// struct sched_attr, first version (linux/sched/types.h).
 struct Attributes {
     u32 size, policy;
     u64 flags;
@@ -186,7 +185,8 @@ i64 sys_getcpu(const Args& c) {
 
 namespace {
 
-// Calls fn(thread) for the threads that a PRIO_* or IOPRIO_WHO_* (one more) and a number name; how many those were.
+// Calls fn(thread) for the threads that `which` and `who` select, and returns their number. `which` is PRIO_*, or
+// IOPRIO_WHO_* minus one.
 template <class Fn>
 u32 for_named(u32 which, i32 who, Fn fn) {
     if (which == 0) {
@@ -244,7 +244,7 @@ i64 sys_ioprio_set(const Args& c) {
     const u32 kind = static_cast<u32>(c.a[2]) >> 13, data = static_cast<u32>(c.a[2]) & 7;
     if (kind > 3 || (kind == 0 && (c.a[2] & 0x1fff)))
         return -EINVAL;
-    if (kind == 1) // real-time: needs a capability that is not offered
+    if (kind == 1) // real-time: needs a capability that programs never have
         return -EPERM;
     if (c.a[0] < 1 || c.a[0] > 3)
         return -EINVAL;
@@ -264,7 +264,7 @@ i64 sys_ioprio_get(const Args& c) {
 
 // --- execution domain ----------------------------------------------------------------------------
 
-// What it changes at the next execve is remembered; what it would change now is refused.
+// Flags that take effect at the next execve are stored. Flags that would take effect now are refused.
 i64 sys_personality(const Args& c) {
     constexpr u32 kAddrNoRandomize = 0x40000, kAddrCompatLayout = 0x200000, kUname26 = 0x20000;
     static u32 now;

@@ -1,4 +1,4 @@
-// What the host's part of /proc/self tells of the program (linux/synthetic_text.cpp).
+// Publishes the program's state for the host's part of /proc/self (linux/synthetic_text.cpp).
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/signal.hpp"
 

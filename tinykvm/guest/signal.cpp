@@ -1,4 +1,4 @@
-// Signals: actions, what is pending, delivery. Frames and faults are in signal_frame.cpp, the system calls in
+// Signals: actions, pending signals, delivery. Frames and faults are in signal_frame.cpp, system calls in
 // signal_calls.cpp.
 #include "tinykvm/guest/signal.hpp"
 
@@ -13,7 +13,7 @@ Pending process_pending;
 struct QueuedSignal {
     SigInfo info;
     QueuedSignal* next;
-    TimerSignal timer; // serial 0: of none
+    TimerSignal timer; // serial 0: not from a timer
 };
 
 namespace {
@@ -21,7 +21,7 @@ namespace {
 constexpr i32 kFirstRealTime = 32;
 u32 queued;
 
-// Faults come first: their frame must show the instruction (kernel/signal.c, SYNCHRONOUS_MASK).
+// Faults are delivered first, so that their frame shows the faulting instruction (kernel/signal.c, SYNCHRONOUS_MASK).
 constexpr u64 kSynchronous = bit(SIGSEGV_) | bit(SIGBUS_) | bit(SIGILL_) | bit(SIGTRAP_) | bit(SIGFPE_);
 
 bool ignored(i32 signal) {
@@ -32,21 +32,22 @@ bool ignored(i32 signal) {
                             signal == SIGSTOP_ || signal == SIGTSTP_ || signal == SIGTTIN_ || signal == SIGTTOU_);
 }
 
-// Whether it can be forgotten: one that is masked may get a handler before it is let through.
+// Whether the signal can be dropped. A masked signal is kept: it may get a handler before it is unmasked.
 bool droppable(const Thread* t, i32 signal) {
     return ignored(signal) && !((t->sig_mask | t->sig_waited) & bit(signal));
 }
 
 bool takes(const Thread* t, u64 signals) { return (signals & (~t->sig_mask | t->sig_waited)) != 0; }
 
-// A forced one comes first; a timer's is queued although the signal is pending.
+// Queues a signal; false: the queue is full. A forced signal goes to the front. A timer's signal is queued even if the
+// same signal is pending.
 bool add(Pending& to, i32 signal, const SigInfo& info, bool forced = false, TimerSignal timer = {}) {
     if (signal < kFirstRealTime && (to.bits & bit(signal)) && !forced && !timer.serial)
         return true;
     if (queued >= soft_limit_of(kLimitSigpending) && (signal >= kFirstRealTime || timer.serial))
         return false;
     auto* fresh = make<QueuedSignal>();
-    if (fresh) { // else it is delivered without saying from whom
+    if (fresh) { // without memory, the signal is delivered without its info
         ++queued;
         fresh->info = info;
         fresh->next = nullptr;
@@ -99,7 +100,7 @@ void wake_one_for(u64 signals) {
         }
 }
 
-// What the interrupted system call does next, decided once a handler is to run (or not).
+// Decides whether an interrupted system call restarts or returns EINTR, once it is known whether a handler runs.
 void settle_restart(Regs* regs, bool handled, u64 flags) {
     if (!interrupted(regs))
         return;
@@ -205,7 +206,7 @@ void broken_pipe() { send_signal(current, SIGPIPE_, own_signal(SIGPIPE_, 0)); }
 void force_signal(i32 signal, const SigInfo& info) {
     Action& action = actions[signal];
     if ((current->sig_mask & bit(signal)) || action.handler == 1) {
-        action.handler = 0; // as Linux: a fault that is masked or ignored kills
+        action.handler = 0; // as on Linux, a masked or ignored fault kills the process
         current->sig_mask &= ~bit(signal);
     }
     add(current->sig_pending, signal, info, true);

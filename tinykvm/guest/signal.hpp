@@ -1,4 +1,4 @@
-// What the files of signals share.
+// Declarations shared by the files that implement signals.
 #pragma once
 #include "tinykvm/guest/kernel.hpp"
 
@@ -22,16 +22,16 @@ struct Action {
 extern Action actions[65];
 extern Pending process_pending;
 
-// A signal of this process to itself.
+// The SigInfo of a signal that the process sends to itself.
 inline SigInfo own_signal(i32 signal, i32 code, u64 value = 0) {
     return {signal, 0, code, 0, gk_shared_page.pid | u64{current->ids.user.real} << 32, value};
 }
-// The next pending one among `of`, for the current thread.
+// Takes the next pending signal among `of` for the current thread. False: there is none.
 bool take_signal(u64 of, SigInfo& info);
-void forget_ignored(i32 signal);    // after its action changed
-void tell_signal_files(i32 signal); // signalfds: it has been queued
-// False when the stack cannot take it.
-u64 program_rip(u64 rip); // where the program's own code is, for a RIP in a stub
+void forget_ignored(i32 signal);    // after a change of action: drops the pending signal if it is now ignored
+void tell_signal_files(i32 signal); // wakes signalfds after the signal was queued
+u64 program_rip(u64 rip);           // for a RIP in a stub, the matching address in the program's code
+// Pushes a signal frame on the program's stack. False if the stack has no room or cannot be written.
 bool push_frame(Regs*, i32 signal, const Action&, const SigInfo&, u64 mask);
 
 } // namespace gk

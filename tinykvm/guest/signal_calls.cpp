@@ -1,4 +1,4 @@
-// The system calls of signals.
+// System calls for signals.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/signal.hpp"
 #include "tinykvm/guest/timers.hpp"
@@ -56,7 +56,7 @@ i64 sys_rt_sigpending(const Args& c) {
     return copy_to_user(c.a[0], &set, c.a[1]) ? 0 : -EFAULT;
 }
 
-// For ppoll, pselect, epoll_pwait, sigsuspend: the mask holds until the call's signals are delivered.
+// For ppoll, pselect, epoll_pwait and sigsuspend: the mask stays in force until the call's signals are delivered.
 bool use_temporary_mask(u64 at, u64 bytes, i64& error) {
     if (at == 0)
         return true;
@@ -76,7 +76,7 @@ bool use_temporary_mask(u64 at, u64 bytes, i64& error) {
 }
 
 i64 drop_temporary_mask(i64 result) {
-    // Interrupted: the mask holds until the signal was delivered; deliver_signals() then restores it.
+    // An interrupted call keeps the mask until the signal is delivered; deliver_signals() then restores the old one.
     if (current->restore_mask && result != -EINTR && result != -ERESTARTNOHAND) {
         current->restore_mask = false;
         current->sig_mask = current->saved_mask;

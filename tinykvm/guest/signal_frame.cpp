@@ -1,4 +1,4 @@
-// Signal frames on the program's stack in Linux's layout, the way back from them, and faults.
+// Signal frames on the program's stack in Linux's layout, sigreturn, and faults.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/signal.hpp"
 
@@ -38,8 +38,8 @@ bool on_alternate(const SigStack& alt, u64 sp) {
 
 } // namespace
 
-// Where the program is when it was interrupted in a stub of ours: handlers, and what unwinds from them, know its own
-// code only. All that a stub does up to its jump the program's instructions do as well.
+// For a RIP in a stub, returns the matching address in the program's code, because signal handlers and unwinders know
+// only that. This is possible because a stub begins with a copy of the program's instructions.
 u64 program_rip(u64 rip) {
     const u64 stub = rip & ~u64{abi::kStubBytes - 1};
     abi::StubPage page;
@@ -68,11 +68,11 @@ bool push_frame(Regs* regs, i32 signal, const Action& action, const SigInfo& inf
     sp = (sp - area - 4) & ~u64{63};
     const u64 fpstate = sp;
     sp = ((sp - sizeof(Frame)) & ~u64{15}) - 8;
-    if ((enters_alt || on_alt) && sp < alt.sp) // it does not fit
+    if ((enters_alt || on_alt) && sp < alt.sp) // the frame does not fit
         return false;
     u8* image = current->xsave;
     const u64 features = gk_shared_page.xsave_mask;
-    if (features != 0) { // else FXSAVE's image alone, as Linux has it then
+    if (features != 0) { // without XSAVE, the frame has only the FXSAVE image, as on Linux
         FpSoftware software{};
         software.magic1 = kFpMagic1;
         software.extended_size = area + 4;
@@ -124,7 +124,8 @@ bool push_frame(Regs* regs, i32 signal, const Action& action, const SigInfo& inf
 }
 
 namespace {
-// Which exceptions happened that are not masked, as Linux words it (arch/x86/kernel/fpu/core.c, fpu__exception_code).
+// The si_code for the unmasked floating-point exceptions that occurred (arch/x86/kernel/fpu/core.c,
+// fpu__exception_code).
 i32 float_code(bool x87) {
     u32 happened;
     if (x87) {
@@ -206,7 +207,7 @@ i64 sys_rt_sigreturn(const Args& c) {
         return 0;
     }
     const SigContext& s = frame.uc.context;
-    if (!s.fpstate) { // as a new program has it
+    if (!s.fpstate) { // resets it to the initial state
         memset(current->xsave, 0, gk_shared_page.xsave_bytes);
         init_xsave(current->xsave);
         vector_restore_current();
@@ -218,7 +219,7 @@ i64 sys_rt_sigreturn(const Args& c) {
             force_signal(SIGSEGV_, bad);
             return 0;
         }
-        // XRSTOR faults on reserved bits: keep what is ours (Intel SDM vol. 1, 13.8).
+        // XRSTOR faults on reserved bits: keep only the components that the machine uses (Intel SDM vol. 1, 13.8).
         if (const u64 ours = gk_shared_page.xsave_mask) {
             FpSoftware software;
             memcpy(&software, image + kFpSoftwareAt, sizeof(software));
@@ -254,7 +255,7 @@ i64 sys_rt_sigreturn(const Args& c) {
     current->sig_mask = frame.uc.mask & ~kUnmaskable;
     if (frame.uc.stack.flags & kDisable)
         current->alt_stack = SigStack{};
-    else if (!on_alternate(current->alt_stack, s.rsp)) // who is still on it must not move it
+    else if (!on_alternate(current->alt_stack, s.rsp)) // a thread that is still on it must not move it
         current->alt_stack = {frame.uc.stack.sp, frame.uc.stack.flags & kAutoDisarm, 0, frame.uc.stack.size};
     return static_cast<i64>(s.rax);
 }

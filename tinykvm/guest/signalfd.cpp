@@ -1,4 +1,4 @@
-// signalfd: signals that are read (fs/signalfd.c).
+// signalfd (fs/signalfd.c).
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/signal.hpp"
 
@@ -110,7 +110,7 @@ i64 sys_signalfd4(const Args& c) {
         if (there->kind != Kind::signal)
             return -EINVAL;
         static_cast<SignalFile*>(there)->mask = mask;
-        notify_io(); // who waits looks again
+        notify_io(); // waiters check the new mask
         return fd;
     }
     auto* f = make<SignalFile>();

@@ -1,4 +1,4 @@
-// The life of sockets: made, bound, listening, accepted, connected, shut down, closed.
+// The life cycle of sockets: socket, bind, listen, accept, connect, shutdown, close.
 #include "tinykvm/guest/local.hpp"
 
 namespace gk {
@@ -28,7 +28,8 @@ u64 bind_flags(const Socket* s) {
            (s->type == SOCK_SEQPACKET_ ? u64{abi::kBindMessages} : 0) | name_mode;
 }
 
-// A path with its NUL, as getsockname() has it; an abstract name of the system's choice when there is none.
+// Completes a Unix address as getsockname() returns it: adds the NUL of a path, or chooses an abstract name if there is
+// no name. Returns the new length, 0 if too long.
 u32 unix_name(u8* name, u32 bytes) {
     constexpr u32 kMaxBytes = 110; // sizeof(sockaddr_un)
     if (bytes > kMaxBytes)
@@ -46,7 +47,7 @@ u32 unix_name(u8* name, u32 bytes) {
     return name[2] ? end + 1 : bytes;
 }
 
-// Nothing of it is on the host any more, unless a handle.
+// Closes the host's bound or listening socket and frees the listener number.
 void unlisten(Socket* s) {
     host_call(abi::kUnlisten, s->listener);
     free_listener(s);
@@ -163,7 +164,7 @@ i64 receive(Socket* s, Cursor& c, u32 flags, u64 name, u32* name_bytes, u32* out
 i64 send(Socket* s, Cursor& c, u32 flags, u64 name, u32 name_bytes, Passed* passed) {
     if (s->mode == Mode::local)
         return local_send(s, c, flags, passed);
-    if (passed) { // there is no other process that could have them
+    if (passed) { // only sockets within the machine can carry files
         drop_passed(passed);
         return -EOPNOTSUPP;
     }
@@ -265,7 +266,8 @@ i64 sys_bind(const Args& c) {
     return 0;
 }
 
-// The backlog is the host's affair.
+// The host applies the backlog to clients. It also limits the program's own connections; a second listen() changes only
+// this limit.
 i64 sys_listen(const Args& c) {
     i64 error = 0;
     Socket* s = socket_of(c.a[0], error);
@@ -280,7 +282,7 @@ i64 sys_listen(const Args& c) {
     }
     if (s->mode == Mode::fresh && s->family == AF_UNIX_)
         return -EINVAL;
-    if (s->mode == Mode::fresh) { // an address of the system's choice
+    if (s->mode == Mode::fresh) { // not bound: the host chooses the address
         const u16 family = static_cast<u16>(s->family);
         memcpy(s->local, &family, 2);
         s->local_bytes = s->family == AF_INET_ ? 16 : 28;
@@ -350,7 +352,7 @@ i64 sys_accept4(const Args& c) {
     } else if (!failed) {
         failed = -ENOMEM;
     }
-    if (fresh && !own && s->family == AF_UNIX_) { // a path has no room in the connection
+    if (fresh && !own && s->family == AF_UNIX_) { // abi::Conn has no room for a path
         memcpy(fresh->local, s->local, kAddressRoom);
         fresh->local_bytes = s->local_bytes;
     }
@@ -365,7 +367,7 @@ i64 sys_accept4(const Args& c) {
     if (own)
         return answer_accept(fd, c, own->end->peer, own->end->peer_bytes);
     abi::Conn& conn = gk_conn_table[slot];
-    // A client that was gone before the host could ask who it is has an address all the same.
+    // If the client disconnected before the host could read its address, return an empty address of the family.
     const u32 usual = fresh->family == AF_INET_ ? 16 : fresh->family == AF_INET6_ ? 28 : 2;
     if (conn.peer_bytes < 2) {
         memset(conn.peer, 0, sizeof(conn.peer));
@@ -406,7 +408,7 @@ i64 sys_connect(const Args& c) {
     if (s->mode == Mode::connection || s->mode == Mode::listening || s->mode == Mode::local)
         return -EISCONN;
     if (s->mode == Mode::route)
-        return 0; // to the kernel: where else
+        return 0; // the kernel is the only possible peer
     const u32 bytes = static_cast<u32>(c.a[2]);
     u8 to[kAddressRoom] = {};
     if (bytes > kAddressRoom)

@@ -1,4 +1,5 @@
-// Outbound and datagram sockets, which live on the host. The host never blocks: who must wait waits here.
+// Outbound and datagram sockets, which live on the host. The host never blocks; blocking calls wait in the guest
+// kernel.
 #include "tinykvm/guest/socket.hpp"
 
 namespace gk {
@@ -20,14 +21,14 @@ constexpr u32 kEnded = POLLERR_ | POLLHUP_;
 i64 become_host(Socket* s) {
     if (s->mode == Mode::host)
         return 0;
-    // What was bound on the host goes on as it is. (Building a snapshot nothing is.)
+    // If the host has bound the address already, use that socket. While a snapshot is built, it has not.
     i64 handle = s->mode == Mode::bound ? host_call(abi::kTakeBound, s->listener) : -ENOENT;
     const bool bound = handle >= 0;
     if (handle == -ENOENT)
         handle = host_call(kSocket, s->family, s->type, s->protocol);
     if (handle < 0)
         return handle;
-    // What was set and bound before.
+    // Apply the options and the address that the program has set.
     for (u32 i = 0; i < s->option_count; ++i) {
         const SetOption& o = s->options[i];
         host_call(kSetsockopt, static_cast<u64>(handle), o.level, o.name, address(&o.value), sizeof(o.value));
@@ -44,7 +45,6 @@ i64 become_host(Socket* s) {
     return 0;
 }
 
-// The address is in the guest kernel's memory.
 i64 host_connect(Socket* s, u64 at, u64 bytes) {
     if (s->connected && s->type == SOCK_STREAM_)
         return -EISCONN;
@@ -54,7 +54,7 @@ i64 host_connect(Socket* s, u64 at, u64 bytes) {
     took_out(s);
     s->connecting = result == -EINPROGRESS || result == -EALREADY;
     if (result == -EALREADY && !nonblocking(s))
-        result = -EINPROGRESS; // started before a signal
+        result = -EINPROGRESS; // an earlier connect() was interrupted by a signal: wait for it
     if (result == -EINPROGRESS && !nonblocking(s)) {
         while (!(poll_handle(s->handle, POLLOUT_) & (POLLOUT_ | kEnded))) {
             add_interest(s->handle, POLLOUT_);
@@ -80,7 +80,7 @@ i64 host_message(Socket* s, Cursor& c, u32 flags, bool send, u64 name, u32* name
     const bool wait = !nonblocking(s) && !(flags & MSG_DONTWAIT_);
     const u64 deadline = until(send ? s->send_timeout : s->receive_timeout);
     const bool stream = s->type == SOCK_STREAM_;
-    // A blocking send sends all, as does a receive that asks for all; messages are whole anyway.
+    // A blocking send moves all bytes, as does a receive with MSG_WAITALL. Datagrams are never split.
     const bool all = stream && wait && (send || (flags & MSG_WAITALL_)) && !(flags & MSG_PEEK_);
     u64 done = 0;
     for (;;) {

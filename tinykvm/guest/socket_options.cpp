@@ -1,5 +1,5 @@
-// Options of sockets. Those of listeners and their connections shape traffic that the host carries: they are kept, so
-// that the program reads what it set, and handed over when the socket becomes one of the host.
+// Socket options. For listeners and client connections, whose traffic the host carries, options are only stored, so
+// that the program reads back what it set. They are applied if the socket becomes a host socket.
 #include "tinykvm/guest/socket.hpp"
 
 namespace gk {
@@ -55,7 +55,7 @@ i64 set_timeout(u64& timeout, u64 at, u64 bytes) {
     return 0;
 }
 
-// A value out to the program, cut to its room.
+// Copies a value to the program, truncated to its buffer.
 i64 put_value(const void* value, u32 bytes, u64 at, u64 room_at) {
     u32 room;
     if (!get_user(room, room_at))
@@ -132,7 +132,7 @@ i64 sys_setsockopt(const Args& c) {
         return error;
     if (static_cast<i32>(bytes) < 0)
         return -EINVAL;
-    if (is_timeout(level, name)) // the host never blocks: they are ours in every mode
+    if (is_timeout(level, name)) // the host never blocks, so the guest kernel implements timeouts in every mode
         return set_timeout(receiving(name) ? s->receive_timeout : s->send_timeout, c.a[3], bytes);
     if (s->mode == Mode::host)
         return pass_call(54, static_cast<u64>(s->handle), c.a[1], c.a[2], c.a[3], c.a[4]);
@@ -155,7 +155,7 @@ i64 sys_setsockopt(const Args& c) {
         return -ENOPROTOOPT;
     const bool v6_only = level == IPPROTO_IPV6_ && name == IPV6_V6ONLY_;
     if (v6_only && s->mode != Mode::fresh)
-        return -EINVAL; // it says what bind() takes
+        return -EINVAL; // IPV6_V6ONLY must be set before bind()
     i32 value = 0;
     if (bytes < sizeof(value)) {
         if (level == SOL_SOCKET_ || level == IPPROTO_TCP_ || bytes == 0)

@@ -4,7 +4,7 @@ namespace gk {
 
 i64 ipc_seconds() { return static_cast<i64>(now_real() / 1'000'000'000); }
 
-// ipc/util.c, ipcperms. Capabilities as for files: CAP_IPC_OWNER is not offered by itself.
+// ipc/util.c, ipcperms. There is no CAP_IPC_OWNER here; CAP_DAC_OVERRIDE takes its place.
 bool ipc_permitted(const IpcPerm& perm, u32 wanted) {
     const Credentials& who = current->ids;
     const bool owns = who.user.effective == perm.uid || who.user.effective == perm.cuid;
@@ -32,7 +32,7 @@ void ipc_wake(IpcObject& object) {
 
 IpcWake ipc_wait(IpcObject& object, IpcWaiter& waiter, u64 deadline) {
     waiter.thread = current;
-    IpcWaiter** end = &object.waiters; // those who came first are woken first
+    IpcWaiter** end = &object.waiters; // waiters are woken in order of arrival
     while (*end)
         end = &(*end)->next;
     waiter.next = nullptr;

@@ -1,5 +1,5 @@
-// What System V shared memory, semaphores and message queues have in common: keys, identifiers, rights and waiting.
-// All of it lives in this machine: nobody else sees its objects.
+// Shared by System V shared memory, semaphores and message queues: keys, identifiers, rights and waiting. The objects
+// exist in this machine only.
 #pragma once
 #include "tinykvm/guest/calls.hpp"
 
@@ -24,37 +24,38 @@ struct IpcPerm {
 };
 static_assert(sizeof(IpcPerm) == 48);
 
-// A thread that waits for an object to change. On the thread's own stack.
+// A thread that waits for an object to change. Lives on the thread's stack.
 struct IpcWaiter {
     Thread* thread;
     IpcWaiter* next = nullptr;
-    u32 number = 0; // of the semaphore that it waits for
+    u32 number = 0; // index of the semaphore it waits for
     bool for_zero = false;
 };
 
 struct IpcObject {
     IpcPerm perm;
     i32 id = 0;
-    bool removed = false; // gone for everyone but those who still wait
+    bool removed = false; // IPC_RMID: only threads that still wait refer to it
     IpcWaiter* waiters = nullptr;
 };
 
-// Memory of the program's is gone, or another has taken its place: no segment is attached there any more.
+// Called after munmap, or after a new mapping replaced the range: shared memory segments are no longer attached there.
 void segments_unmapped(u64 at, u64 bytes);
-// mremap has moved it, or changed its size.
+// Called after mremap has moved or resized a mapping.
 void segments_moved(u64 from, u64 old_bytes, u64 to, u64 new_bytes);
 
 i64 ipc_seconds();
-// Whether the program may: `wanted` as the low three bits of a mode (4 read, 2 write).
+// Whether the program has the rights in `wanted`, the low three bits of a mode (4 read, 2 write).
 bool ipc_permitted(const IpcPerm&, u32 wanted);
 void ipc_fill(IpcPerm&, i32 key, u32 flags);
-// IPC_SET's part that all kinds have.
+// The part of IPC_SET that all kinds share.
 void ipc_set(IpcPerm&, const IpcPerm& wanted);
 void ipc_wake(IpcObject&);
 enum class IpcWake { changed, timeout, signal };
-// Until ipc_wake(), the deadline or a signal. The object may be `removed` afterwards.
+// Waits for ipc_wake(), the deadline or a signal. The object may be `removed` afterwards.
 IpcWake ipc_wait(IpcObject&, IpcWaiter&, u64 deadline);
 
+// The objects of one kind, by slot. An id is a sequence number and a slot.
 template <class T, u32 kMax>
 struct IpcTable {
     T* slots[kMax] = {};
@@ -77,8 +78,8 @@ struct IpcTable {
             used += object != nullptr;
         return used;
     }
-    // What *get(2) does: `fits(object)` is its own check of one that is there, `create()` returns a new one or sets
-    // error.
+    // shmget, semget and msgget. `fits(object)` checks an existing object and returns 0 or -errno. `create(error)`
+    // returns a new object, or null with `error` set.
     template <class Fits, class Create>
     i64 get(i32 key, u32 flags, Fits fits, Create create) {
         u32 room = kMax;

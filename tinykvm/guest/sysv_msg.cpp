@@ -21,7 +21,7 @@ struct Queue : IpcObject {
     u64 bytes = 0, count = 0, most = kMaxOfQueue;
     i64 sent_at = 0, received_at = 0, changed_at = 0;
     i32 sender = 0, receiver = 0;
-    u32 users = 0; // threads that wait in it
+    u32 users = 0; // threads that wait on the queue
 };
 IpcTable<Queue, kMaxQueues> queues;
 
@@ -45,7 +45,7 @@ void free_queue(Queue* queue) {
     destroy(queue);
 }
 
-// Waits in a queue. 0 when it is to look again.
+// Waits on a queue: 0 if the caller is to try again, or -errno.
 i64 wait_in(Queue* queue) {
     ++queue->users;
     IpcWaiter waiter{current};

@@ -10,12 +10,12 @@ constexpr i32 kMaxValue = 32767;
 
 struct Semaphore {
     u16 value;
-    i32 pid; // of the last that changed it
+    i32 pid; // the last process that changed it
 };
 
 struct SemaphoreSet : IpcObject {
     u32 count = 0;
-    u32 users = 0; // threads within an operation on it
+    u32 users = 0; // threads in an operation on the set
     i64 operated_at = 0, changed_at = 0;
     Semaphore* semaphores = nullptr;
 };
@@ -57,7 +57,7 @@ SemaphoreSet* create_set(u32 count, i64& error) {
     return set;
 }
 
-// All operations, or none: 0, -ERANGE, or 1 where one must wait, which `blocking` then tells.
+// Performs all operations or none. 0, -ERANGE, or 1 if an operation must wait; `blocking` is then its index.
 i64 perform(SemaphoreSet& set, const Operation* operations, u32 count, u32& blocking) {
     u32 done = 0;
     i64 result = 0;
@@ -111,12 +111,12 @@ i64 operate(SemaphoreSet& set, const Operation* operations, u32 count, u64 deadl
             return -kRemoved;
         if (why == IpcWake::changed)
             continue;
-        u32 again = 0; // it may have changed at the same time
+        u32 again = 0; // the set may have changed at the same time
         if (perform(set, operations, count, again) == 0) {
             ipc_wake(set);
             return 0;
         }
-        return why == IpcWake::timeout ? -EAGAIN : -EINTR; // never started again
+        return why == IpcWake::timeout ? -EAGAIN : -EINTR; // never restarted
     }
 }
 
@@ -197,7 +197,7 @@ i64 one_semaphore(SemaphoreSet& set, u32 command, u32 number, u64 argument) {
 }
 
 i64 all_semaphores(SemaphoreSet& set, bool change, u64 at) {
-    for (u32 pass = 0; pass < (change ? 2 : 1); ++pass) // looks at all values first
+    for (u32 pass = 0; pass < (change ? 2 : 1); ++pass) // the first pass checks all values
         for (u32 i = 0; i < set.count; ++i) {
             u16 value = set.semaphores[i].value;
             if (!change && !put_user(at + i * 2, value))

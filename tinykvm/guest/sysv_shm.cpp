@@ -1,4 +1,4 @@
-// System V shared memory: a segment is a memory file of the host's that is mapped shared.
+// System V shared memory: a segment is a memfd on the host, mapped shared.
 #include "tinykvm/guest/sysv.hpp"
 
 namespace gk {
@@ -19,9 +19,9 @@ struct Segment : IpcObject {
 };
 IpcTable<Segment, kMaxSegments> segments;
 
-// One mapping of a segment, as a VMA of Linux: munmap may leave several of what shmat made.
+// One contiguous mapping of a segment, like a VMA in Linux. munmap may split what shmat mapped.
 struct Attachment {
-    u64 base; // where the segment's first byte is, or would be: what shmdt is given
+    u64 base; // address of the segment's first byte, mapped or not: the argument of shmdt
     u64 begin, end;
     Segment* segment;
     Attachment* next;
@@ -145,7 +145,7 @@ void segments_moved(u64 from, u64 old_bytes, u64 to, u64 new_bytes) {
     Segment* segment = nullptr;
     u64 base = 0;
     for (const Attachment* a = attachments; a && !segment; a = a->next)
-        if (a->begin <= from && old_end <= a->end) { // mremap is of one mapping
+        if (a->begin <= from && old_end <= a->end) { // mremap works on a single mapping
             segment = a->segment;
             base = a->base;
         }
@@ -210,7 +210,7 @@ i64 sys_shmat(const Args& c) {
         return mapped == -EEXIST ? -EINVAL : mapped;
     }
     const u64 begin = static_cast<u64>(mapped);
-    ++segment->attached; // else it might go with what was there
+    ++segment->attached; // or segments_unmapped() might free the segment
     segments_unmapped(begin, segment->bytes);
     *attachment = {begin, begin, begin + pages_of(segment->bytes), segment, attachments};
     attachments = attachment;
@@ -220,7 +220,7 @@ i64 sys_shmat(const Args& c) {
 }
 
 i64 sys_shmdt(const Args& c) {
-    Segment* segment = nullptr; // one base has parts of one segment: the first says which
+    Segment* segment = nullptr; // parts with the same base may differ: take those of the first part's segment
     for (Attachment** link = &attachments; *link;) {
         Attachment* attachment = *link;
         if (attachment->base != c.a[0] || (segment && attachment->segment != segment)) {
@@ -279,7 +279,7 @@ i64 sys_shmctl(const Args& c) {
             destroy_segment(segment);
         return 0;
     case kLock:
-    case kUnlock: return segment ? 0 : -EINVAL; // nothing is paged out
+    case kUnlock: return segment ? 0 : -EINVAL; // the guest's memory is never paged out
     default: return -EINVAL;
     }
 }

@@ -1,4 +1,4 @@
-// Boot, clone, exit, identity of threads.
+// Boot, clone, exit, and thread ids.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/limits.hpp"
 
@@ -20,7 +20,7 @@ constexpr u64 kUserFlags = 0x3202; // IF, IOPL 3 (see kvm/cpu_tables.hpp)
 
 } // namespace
 
-// The least valid XSAVE area: default x87 control word and MXCSR, nothing in use.
+// Default x87 control word and MXCSR, no component in use.
 void init_xsave(u8* area) {
     const u16 control = 0x37f;
     const u32 mxcsr = 0x1f80;
@@ -29,7 +29,7 @@ void init_xsave(u8* area) {
 }
 
 namespace {
-// A new program's name is the last part of its path: AT_EXECFN at the end of the initial stack (System V ABI, 3.4.1).
+// A new program's name is the last component of its path, from AT_EXECFN on the initial stack (System V ABI, 3.4.1).
 void name_from_stack(Thread* t) {
     u64 at = gk_shared_page.boot_stack, count = 0, word = 0;
     if (!get_user(count, at))
@@ -84,8 +84,9 @@ extern "C" void gk_boot() {
 }
 
 namespace {
-// libuv and others hand EAGAIN and EACCES to whoever asked for a child, and take EPERM for a bug of theirs. Perl, Ruby
-// and shells sleep and try again after EAGAIN, some for ever: a thread that is back at the same place is told EACCES.
+// Refuses fork and vfork. libuv and others return EAGAIN and EACCES to their caller, but treat EPERM as a bug of their
+// own. Perl, Ruby and shells sleep and retry after EAGAIN, some forever: a thread that retries from the same place gets
+// EACCES.
 i64 refuse_process(u64 nr, u64 rsp) {
     constexpr u64 kRetryNs = 30'000'000'000;
     const u64 now = now_mono();
@@ -162,7 +163,7 @@ i64 sys_exit(const Args& c) {
     if (current->clear_child_tid) {
         const u32 zero = 0;
         put_user(current->clear_child_tid, zero);
-        futex_wake(current->clear_child_tid | 1, 1, ~0u); // of the shared kind
+        futex_wake(current->clear_child_tid | 1, 1, ~0u); // bit 0: a shared futex
     }
     thread_exit_current();
 }

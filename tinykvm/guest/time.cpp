@@ -20,13 +20,13 @@ u64 read_clock(const volatile u64& base) {
     }
 }
 
-// CPU time is what passes while a thread of the machine runs, in the guest kernel and in host calls as well. The
-// current thread's is written down when another takes over, and when all wait.
+// CPU time passes while a thread runs, including its time in the guest kernel and in host calls. It is charged to the
+// current thread at a switch, and when all threads wait.
 u64 charged_at;
 u64 process_ns;
 
-// Negative ids (include/linux/posix-timers.h): 29 bits of an inverted process or thread number, then whether it is a
-// thread's, then which kind of CPU time.
+// Negative clock ids (include/linux/posix-timers.h): 29 bits of an inverted process or thread number, one bit that says
+// whether it is a thread, two bits for the kind of CPU time.
 Clock cpu_clock_of(i32 id) {
     constexpr i32 kThreadBit = 4, kKinds = 3;
     if ((id & 3) >= kKinds)
@@ -95,7 +95,7 @@ u64 thread_cpu_ns(const Thread* t) {
 
 bool valid(const Timespec& t) { return t.sec >= 0 && t.nsec >= 0 && t.nsec < 1'000'000'000; }
 u64 to_ns(const Timespec& t) {
-    constexpr u64 kLongest = 4'000'000'000; // seconds; a deadline that is so far ahead has room for kByBootTime
+    constexpr u64 kLongest = 4'000'000'000; // seconds; leaves the bit kByBootTime of a deadline free
     if (static_cast<u64>(t.sec) > kLongest)
         return kLongest * 1'000'000'000;
     return static_cast<u64>(t.sec) * 1'000'000'000 + static_cast<u64>(t.nsec);
@@ -103,7 +103,7 @@ u64 to_ns(const Timespec& t) {
 u64 to_ns(const Timeval& t) { return to_ns(Timespec{t.sec, t.usec * 1000}); }
 Timespec from_ns(u64 ns) { return {static_cast<i64>(ns / 1'000'000'000), static_cast<i64>(ns % 1'000'000'000)}; }
 
-// Relative times of CLOCK_REALTIME are those of CLOCK_MONOTONIC (kernel/time/hrtimer.c, __hrtimer_init).
+// A relative time on CLOCK_REALTIME uses CLOCK_MONOTONIC (kernel/time/hrtimer.c, __hrtimer_init).
 u64 expiry_of(const Clock& clock, bool absolute, const Timespec& t) {
     const bool by_boot = clock.kind == ClockKind::boottime || (clock.kind == ClockKind::realtime && absolute);
     const u64 ns = to_ns(t), now = absolute ? now_of(clock) : 0;
@@ -149,11 +149,11 @@ i64 sys_clock_getres(const Args& c) {
     const i32 id = static_cast<i32>(c.a[0]);
     if (clock_of(id).kind == ClockKind::none)
         return -EINVAL;
-    const Timespec resolution{0, 1}; // the coarse clocks are as fine as the others here
+    const Timespec resolution{0, 1}; // the coarse clocks have the same resolution as the others
     return !c.a[1] || put_user(c.a[1], resolution) ? 0 : -EFAULT;
 }
 
-// Nobody sets the clocks of a machine.
+// The clocks of a machine cannot be set.
 i64 sys_clock_settime(const Args& c) {
     const i32 id = static_cast<i32>(c.a[0]);
     const Clock clock = clock_of(id);
@@ -215,14 +215,14 @@ i64 sleep_until(u64 deadline, bool absolute, u64 rest) {
                 return 0;
             if (!absolute && rest && !put_user(rest, from_ns(deadline - now)))
                 return -EFAULT;
-            return -EINTR; // never restarted by SA_RESTART once a handler ran (signal(7))
+            return -EINTR; // not restarted even with SA_RESTART (signal(7))
         }
     }
     return 0;
 }
 
-// Until others have used so much CPU time: it passes no faster than real time, so the rest is slept through and
-// looked at again.
+// Sleeps until other threads have used that much CPU time. CPU time passes no faster than real time, so it sleeps for
+// the difference and checks again.
 i64 sleep_until_used(const Clock& clock, u64 target, bool absolute, u64 rest) {
     constexpr u64 kMin = 10'000'000;
     for (u64 used; (used = now_of(clock)) < target;) {
@@ -260,12 +260,12 @@ i64 sys_clock_nanosleep(const Args& c) {
     if (!valid(t))
         return -EINVAL;
     if (id == kRealtimeAlarm || id == kBoottimeAlarm)
-        return -EPERM; // CAP_WAKE_ALARM is not offered
+        return -EPERM; // programs never have CAP_WAKE_ALARM
     const bool absolute = (c.a[1] & 1) != 0;
     if (!clock.is_cpu())
         return sleep_until(deadline_of(id, absolute, t), absolute, c.a[3]);
     if (clock.kind == ClockKind::thread_cpu && clock.tid == current->tid)
-        return -EINVAL; // it would wait for itself
+        return -EINVAL; // the thread would wait for itself
     return sleep_until_used(clock, (absolute ? 0 : now_of(clock)) + to_ns(t), absolute, c.a[3]);
 }
 

@@ -1,4 +1,4 @@
-// timerfd: timers that are files (fs/timerfd.c).
+// timerfd (fs/timerfd.c).
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/timers.hpp"
 
@@ -92,7 +92,7 @@ i64 sys_timerfd_create(const Args& c) {
     if (c.a[1] & ~u64{O_NONBLOCK_ | O_CLOEXEC_})
         return -EINVAL;
     if (clock == kRealtimeAlarm || clock == kBoottimeAlarm)
-        return -EPERM; // CAP_WAKE_ALARM is not offered
+        return -EPERM; // programs never have CAP_WAKE_ALARM
     if (clock != kRealtime && clock != kMonotonic && clock != kBoottime)
         return -EINVAL;
     auto* t = make<TimerFile>();

@@ -1,4 +1,4 @@
-// Clocks and what the files of timers share.
+// Clocks, and declarations shared by the files that implement timers.
 #pragma once
 #include "tinykvm/guest/kernel.hpp"
 
@@ -18,17 +18,18 @@ enum ClockId : i32 {
     kTai = 11
 };
 
-// What a clock id names.
+// The meaning of a clock id.
 enum class ClockKind : u8 { none, realtime, monotonic, boottime, process_cpu, thread_cpu };
 struct Clock {
     ClockKind kind = ClockKind::none;
-    u32 tid = 0; // of thread_cpu
+    u32 tid = 0; // thread_cpu only
     bool is_cpu() const { return kind >= ClockKind::process_cpu; }
 };
-Clock clock_of(i32 id);                                               // kind none: EINVAL
-inline bool is_file_clock(i32 id) { return id < 0 && (id & 7) == 3; } // of a descriptor (FD_TO_CLOCKID): there are none
-u64 now_of(const Clock&);                                             // ns; of a thread that has ended 0
-u64 expiry_of(const Clock&, bool absolute, const Timespec&);          // a deadline; what is past is now
+Clock clock_of(i32 id); // kind none: EINVAL
+// The id names a clock device by descriptor (FD_TO_CLOCKID). There are none.
+inline bool is_file_clock(i32 id) { return id < 0 && (id & 7) == 3; }
+u64 now_of(const Clock&);                                    // ns; 0 for a thread that has ended
+u64 expiry_of(const Clock&, bool absolute, const Timespec&); // as a deadline; a time in the past becomes now
 inline u64 earlier(u64 a, u64 b) { return b < a ? b : a; }
 
 struct Timeval {
@@ -43,8 +44,8 @@ struct ItimerSpec {
     Timespec interval, value;
 };
 
-// Each kind of timer: when the earliest of them is due (guest monotonic time, 0 for now, kNever for none), and what is
-// due by now.
+// For each kind of timer: next_* returns when the earliest is due (guest monotonic time, 0 for now, kNever for none),
+// and fire_* expires those that are due.
 u64 next_timerfd();
 void fire_timerfds();
 u64 next_interval_timer();
@@ -52,15 +53,16 @@ void fire_interval_timers(u64 now);
 u64 next_posix_timer();
 void fire_posix_timers();
 
-// --- signals of POSIX timers (signal.cpp asks, posix_timers.cpp knows) ---------------------------
+// --- signals of POSIX timers (between signal.cpp and posix_timers.cpp) ---------------------------
 struct TimerSignal {
     u32 timer, serial;
 };
-// A queued signal of a timer leaves the queue: how often the timer ran out since it was queued. The timer goes on.
+// Called when a timer's signal leaves the queue. Returns the overrun count: how often the timer expired since the
+// signal was queued. Restarts the timer.
 u32 timer_signal_taken(const TimerSignal&);
 enum class Queued { yes, ignored, no };
-// To one thread, or to the process (null).
+// Queues a timer's signal for a thread, or for the process if `to` is null.
 Queued send_timer_signal(Thread* to, const SigInfo&, const TimerSignal&);
-void signal_action_changed(i32 signal); // timers whose signal was ignored go on
+void signal_action_changed(i32 signal); // restarts timers that stopped because the signal was ignored
 
 } // namespace gk

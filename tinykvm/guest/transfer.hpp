@@ -1,4 +1,4 @@
-// What calls that move bytes share: files held while they block, and the program's vectors.
+// Helpers for calls that move bytes: a file reference held while the call blocks, and the program's iovecs.
 #pragma once
 #include "tinykvm/guest/calls.hpp"
 
@@ -6,13 +6,14 @@ namespace gk {
 
 inline constexpr u64 kMaxMoved = 0x7ffff000; // MAX_RW_COUNT
 
-// The program's iovecs, copied in; a few live on the stack.
+// A copy of the program's iovecs. Up to kSmall need no allocation.
 class Vectors {
 public:
     ~Vectors() {
         if (large_)
             release(large_, count_ * sizeof(IoVec));
     }
+    // Copies and checks the vectors; 0 or -errno. The total is limited to kMaxMoved.
     i64 take(u64 at, u64 count) {
         if (count > 1024)
             return -EINVAL;
@@ -47,7 +48,7 @@ private:
     u64 count_ = 0, total_ = 0;
 };
 
-// A file that stays while a call on it blocks, though another thread may close it.
+// Holds a reference to a descriptor's file, so that it outlives a close by another thread while the call blocks.
 class Hold {
 public:
     explicit Hold(u64 fd) : file_(file_of(static_cast<i32>(fd))) {

@@ -15,7 +15,7 @@ namespace tinykvm {
 
 namespace {
 
-// Gathers a range of which the end may be inaccessible; false when that is so.
+// Gathers a range up to its first inaccessible byte; false if there is one.
 bool gather_to_fault(GuestMemory& memory, GuestVirt at, std::uint64_t length, Access access, Buffers& out) {
     if (memory.gather(at, length, access, out.runs)) {
         out.bytes += length;
@@ -48,7 +48,7 @@ const Handle* use_handle(CallContext& call, std::uint64_t number, std::int64_t& 
 AtPath at_path(CallContext& call, std::uint64_t folder, std::uint64_t path, int flags) {
     AtPath at;
     at.handle = int_arg(folder) == AT_FDCWD ? abi::kHandleCwd : int_arg(folder);
-    // Linux (6.11) takes a null path for "" with AT_EMPTY_PATH.
+    // With AT_EMPTY_PATH, Linux (6.11) treats a null path as "".
     if (path != 0 || !(flags & AT_EMPTY_PATH)) {
         auto text = call.memory.load_string(address_arg(path), kMaxPath);
         at.error = -text.error;
@@ -129,7 +129,7 @@ Vector load_vector(GuestMemory& memory, GuestVirt at, std::uint64_t count) {
         vector.error = -EFAULT;
         return vector;
     }
-    // All lengths are checked before any byte moves.
+    // Check all lengths before any byte moves.
     for (Vector::Item& item : vector.items) {
         if (item.length > static_cast<std::uint64_t>(INT64_MAX))
             vector.error = -EINVAL;

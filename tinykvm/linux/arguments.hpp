@@ -1,4 +1,4 @@
-// What handlers of different families share: paths, buffers and handles as they come from the guest.
+// Helpers for handlers: paths, buffers, addresses and handles as the guest passes them.
 #pragma once
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -14,9 +14,9 @@
 
 namespace tinykvm {
 
-// IOV_MAX of Linux, for the guest's vectors and for ours.
+// Linux's IOV_MAX: the limit for the guest's vectors and for the host's own calls.
 inline constexpr std::uint64_t kMaxIov = 1024;
-// MAX_RW_COUNT of Linux: one call moves no more.
+// Linux's MAX_RW_COUNT: the maximum that one call moves.
 inline constexpr std::uint64_t kMaxTransfer = 0x7fff'f000;
 
 inline std::int32_t int_arg(std::uint64_t value) {
@@ -24,27 +24,27 @@ inline std::int32_t int_arg(std::uint64_t value) {
 }
 inline GuestVirt address_arg(std::uint64_t value) { return GuestVirt(value); }
 
-// The value of a host call just made, or -errno.
+// The result of a libc call: its value, or -errno. Call it before errno changes.
 inline std::int64_t result_of(std::int64_t value) { return value < 0 ? -errno : value; }
 
-// A handle that can be used: null with `error` (a negative errno) otherwise. A lost one is explained.
+// A usable handle, or null with `error` set to a negative errno. If the handle was lost, call.explain says why.
 const Handle* use_handle(CallContext& call, std::uint64_t number, std::int64_t& error);
 
 // A path argument of an *at call. AT_FDCWD is kHandleCwd.
 struct AtPath {
     std::string path;       // absolute guest path, for Policy
     std::int64_t error = 0; // negative errno
-    bool itself = false;    // AT_EMPTY_PATH and "": the handle is meant
+    bool itself = false;    // AT_EMPTY_PATH and "": means the handle itself
     std::int32_t handle = -1;
 };
 AtPath at_path(CallContext& call, std::uint64_t folder, std::uint64_t path, int flags);
 
-// -opened.error, after telling the user which flag is missing.
+// Returns -error, after telling the user which flag is missing.
 std::int64_t refuse(CallContext& call, const char* name, const std::string& path, const OpenedPath& opened);
 std::int64_t refuse(CallContext& call, const char* name, const std::string& path, int error,
                     const std::string& refused);
 
-// Opens what an AtPath means for looking only: O_PATH of the path, or the handle's own descriptor.
+// The file of an AtPath for inspection only: the path opened with O_PATH, or the handle's own descriptor.
 struct Target {
     UniqueFd opened;
     int fd = -1;
@@ -55,7 +55,7 @@ struct Target {
 };
 Target look_up(CallContext& call, const char* name, const AtPath& at, bool follow);
 
-// A guest's iovec array, copied and checked: at most kMaxIov items of at most INT64_MAX bytes.
+// A checked copy of a guest's iovec array: at most kMaxIov items of at most INT64_MAX bytes.
 struct Vector {
     struct Item {
         std::uint64_t base, length;
@@ -66,17 +66,17 @@ struct Vector {
 };
 Vector load_vector(GuestMemory& memory, GuestVirt at, std::uint64_t count);
 
-// The host ranges of guest buffers.
+// Guest buffers as ranges of host memory.
 struct Buffers {
     std::vector<iovec> runs;
     std::uint64_t bytes = 0;
     std::int64_t error = 0; // negative errno
 };
 enum class Faults {
-    partial, // stop before the first byte that may not be accessed, as Linux does for files and streams
-    whole,   // EFAULT for the whole, for datagrams
+    partial, // stop before the first inaccessible byte, as Linux does for files and streams
+    whole,   // fail with EFAULT, for datagrams
 };
-// At most `most` bytes: what is not needed need not be populated.
+// Gathers at most `most` bytes, so that memory that is not needed is not populated.
 Buffers gather_vector(GuestMemory& memory, const Vector& vector, Access access, std::uint64_t most, Faults faults);
 Buffers gather_range(GuestMemory& memory, GuestVirt at, std::uint64_t length, Access access);
 
@@ -89,7 +89,7 @@ struct SocketAddress {
     sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 SocketAddress load_address(GuestMemory& memory, GuestVirt at, std::int64_t length);
-// As move_addr_to_user: `room` is a socklen_t in guest memory, in and out.
+// Like Linux's move_addr_to_user. `room` points to a socklen_t in guest memory, read and written.
 std::int64_t store_address(GuestMemory& memory, const SocketAddress& address, GuestVirt at, GuestVirt room);
 
 } // namespace tinykvm

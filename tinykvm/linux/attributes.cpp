@@ -1,4 +1,4 @@
-// Mode, owner and times of files. All need the right to change the path, whatever the descriptor.
+// Mode, owner and times of files. All changes need kChange for the path, even through a descriptor.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -15,17 +15,17 @@ namespace tinykvm {
 
 namespace {
 
-// look_up with the right to change.
+// look_up() that also needs kChange.
 Target look_up_to_change(CallContext& call, const char* name, const AtPath& at, bool follow) {
     Target target = look_up(call, name, at, follow);
     if (target.error == 0 && !target.link.empty())
         target.error = -EACCES;
     if (target.error != 0)
         return target;
-    // A memfd has no path and is the program's own; other things without one cannot be changed.
+    // A memfd has no path and belongs to the program. stdio and sockets have no path either, and cannot be changed.
     const Handle* handle = at.itself ? call.handles.find(at.handle) : nullptr;
     if (handle && handle->info.kind == HandleKind::memfd) {
-        target.fd = call.handles.private_fd(at.handle); // an image's is other machines' as well
+        target.fd = call.handles.private_fd(at.handle); // other machines share a memfd of the image
         target.error = std::min(target.fd, 0);
         return target;
     }
@@ -46,7 +46,7 @@ AtPath handle_itself(std::uint64_t number) {
     return at;
 }
 
-// fchmod refuses an O_PATH descriptor; its name in /proc does not.
+// Uses the descriptor's path in /proc, because fchmod refuses O_PATH descriptors.
 std::int64_t change_mode(const Target& target, std::uint64_t mode) {
     if (target.error != 0)
         return target.error;
@@ -55,11 +55,11 @@ std::int64_t change_mode(const Target& target, std::uint64_t mode) {
         return -errno;
     if (S_ISLNK(info.st_mode))
         return -EOPNOTSUPP;
-    // No set-user-ID or set-group-ID files are made on the host.
+    // Set-user-ID and set-group-ID bits are never set on the host.
     return result_of(::chmod(host_path_of(target.fd).c_str(), static_cast<mode_t>(mode) & 01777));
 }
 
-// Only to the owner that the VMM itself is, or no change.
+// Allows only the VMM's own user and group, or no change.
 std::int64_t change_owner(const Target& target, std::uint64_t uid, std::uint64_t gid) {
     if (target.error != 0)
         return target.error;
@@ -119,7 +119,7 @@ std::int64_t call_utimensat(CallContext& call, const CallArgs& args) {
     return result_of(::utimensat(target.fd, "", times.data(), AT_EMPTY_PATH));
 }
 
-// getxattr, setxattr, listxattr, removexattr and their kin, once it is known that there is such a file.
+// All xattr calls: not supported, but errors about the file itself come first.
 std::int64_t call_no_xattr(CallContext& call, const CallArgs& args) {
     const auto is = [&](std::initializer_list<long> calls) {
         return std::find(calls.begin(), calls.end(), long{args.nr}) != calls.end();

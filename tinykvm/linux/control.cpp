@@ -1,8 +1,8 @@
-// ioctl, fcntl and locks of host handles, and randomness.
+// ioctl, fcntl and locks of host handles, and getrandom.
 //
-// Locks: those of fcntl are taken as open-file-description locks, because the classic ones belong to a process
-// and all machines are one. What would block gives EAGAIN: a machine has one vCPU, which must not sleep in the
-// host for a lock that another of its threads may hold.
+// fcntl locks are taken as open-file-description locks, because classic locks belong to a process, which machines
+// share. A lock that would block gives EAGAIN: a machine has one vCPU, which must not sleep on the host for a lock that
+// another of its threads may hold.
 #include <asm/ioctls.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -20,7 +20,7 @@ namespace tinykvm {
 
 namespace {
 
-// struct termios of the kernel is 36 bytes, struct winsize 8.
+// Sizes of the kernel's struct termios and struct winsize.
 constexpr std::size_t kTermiosBytes = 36, kWinsizeBytes = 8;
 
 std::int64_t terminal_ioctl(CallContext& call, int fd, unsigned long request, std::size_t bytes, std::uint64_t to) {
@@ -40,13 +40,13 @@ std::int64_t lock_range(CallContext& call, std::int32_t number, int command, std
     auto wanted = call.memory.load<struct flock>(address_arg(at));
     if (!wanted)
         return -EFAULT;
-    // The guest kernel has the offset.
+    // The guest kernel keeps the offset, and has made l_start absolute.
     if (wanted->l_whence == SEEK_CUR)
         return -EINVAL;
     const int fd = call.handles.private_fd(number);
     if (fd < 0)
         return fd;
-    wanted->l_pid = 0; // must be, for these
+    wanted->l_pid = 0; // required for open-file-description locks
     if (::fcntl(fd, command, &*wanted) != 0)
         return errno == EACCES ? -EAGAIN : -errno;
     return command != F_OFD_GETLK || call.memory.store(address_arg(at), *wanted) ? 0 : -EFAULT;
@@ -127,7 +127,7 @@ std::int64_t call_flock(CallContext& call, const CallArgs& args) {
 }
 
 std::int64_t call_getrandom(CallContext& call, const CallArgs& args) {
-    constexpr std::uint64_t kMax = (1 << 25) - 1; // of Linux
+    constexpr std::uint64_t kMax = (1 << 25) - 1; // Linux's limit
     const auto flags = static_cast<std::uint32_t>(args.arg[2]);
     if (flags & ~static_cast<std::uint32_t>(GRND_NONBLOCK | GRND_RANDOM | 4 /* GRND_INSECURE */))
         return -EINVAL;

@@ -1,12 +1,12 @@
-// The mode of what a guest creates: what it asks for, whatever the mask of the VMM's own process is.
+// Files that a guest creates get the mode that it asked for, whatever the VMM's own umask is.
 #pragma once
 #include <sys/types.h>
 
 namespace tinykvm {
 
-// While it lives, this thread's file mode creation mask takes nothing from `mode`. The first that needs it gives its
-// thread a mask of its own (unshare(CLONE_FS)); where a seccomp filter forbids that, the process's mask stays in
-// force.
+// While this object lives, the calling thread's umask removes no bits of `mode`. The first use in a thread separates
+// its umask from that of the process (unshare(CLONE_FS)). If a seccomp filter forbids that, the process's umask stays
+// in force.
 class ModeAsAsked {
 public:
     explicit ModeAsAsked(mode_t mode);

@@ -9,14 +9,14 @@
 namespace tinykvm {
 namespace {
 
-// Options, among the flags.
+// HandleInfo::flags also holds socket options, in these bits.
 constexpr std::uint32_t kV6Only = 1u << 30;
 struct Switch {
     std::uint32_t flag;
     int option;
 };
 constexpr Switch kSwitches[] = {
-    {1u << 29, SO_BROADCAST}, {1u << 28, SO_REUSEADDR}, {1u << 27, SO_REUSEPORT}}; // of SOL_SOCKET
+    {1u << 29, SO_BROADCAST}, {1u << 28, SO_REUSEADDR}, {1u << 27, SO_REUSEPORT}}; // level SOL_SOCKET
 
 const sockaddr* address_of(const std::vector<std::uint8_t>& bytes) {
     return reinterpret_cast<const sockaddr*>(bytes.data());

@@ -1,4 +1,4 @@
-// Internet datagram sockets as plain values: what an image keeps of one whose descriptor it does not keep.
+// Internet datagram sockets as plain values, which a snapshot keeps in place of the descriptor.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,15 +9,15 @@ namespace tinykvm {
 
 struct HandleInfo;
 
-// What a snapshot's file says may be anything: no ICMP sockets.
+// Checks values from a snapshot file, which are not trusted: UDP only, no ICMP sockets.
 bool is_internet_datagram(int family, int type, int protocol);
-// Whether a sockaddr has a port other than 0. Not of an empty one.
+// Whether a sockaddr has a port other than 0. False for an empty one.
 bool names_port(const std::vector<std::uint8_t>& address);
-// A datagram socket that holds nothing but its settings: no port that the program has named. A new one is as good.
+// Whether a new socket can replace this one: it has settings only, and no port that the program chose.
 bool can_be_made_anew(const HandleInfo& info);
-// Notes the peer and the options of the socket.
+// Stores the peer and the options of the socket in `info`.
 void note_settings(int fd, HandleInfo& info);
-// A socket with these settings, bound and connected. Null with errno set when it cannot be had.
+// Makes a socket with these settings, bound and connected. Null with errno set on failure.
 UniqueFd make_datagram_socket(const HandleInfo& info);
 
 } // namespace tinykvm

@@ -1,6 +1,6 @@
-// Entries of folders: listing, creating, removing, renaming.
+// Listing folders; creating, removing and renaming their entries.
 //
-// Each works on one name in a folder that Policy::place opened, so that no symlink is followed on the way.
+// Changes work on a name in a folder that Policy::place opened, so that the host follows no symlink on the way.
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ constexpr std::uint64_t kListBytes = 64 << 10;
 struct Place {
     OpenedPlace found;
     std::string asked;
-    std::int64_t error = 0; // only of the argument
+    std::int64_t error = 0; // of reading the argument, or -kOwnPath; see also found.error
 };
 
 Place place_of(CallContext& call, std::uint64_t folder, std::uint64_t path, bool follow = false) {
@@ -42,7 +42,7 @@ Place place_of(CallContext& call, std::uint64_t folder, std::uint64_t path, bool
     return place;
 }
 
-// For something new: that it is there already is said before that it may not be made (mkdir -p).
+// Checks a place for a new entry. EEXIST comes before a missing permission, which mkdir -p relies on.
 std::int64_t check_new(CallContext& call, const char* name, const Place& place) {
     if (place.error != 0)
         return place.error;
@@ -51,7 +51,7 @@ std::int64_t check_new(CallContext& call, const char* name, const Place& place) 
     return refuse(call, name, place.asked, place.found.error, place.found.refused);
 }
 
-// For something that must be there. `dot` is the errno for a path that ends in "." or "..".
+// Checks a place whose entry must exist. `dot` is the errno for a path that ends in "." or "..".
 std::int64_t check_old(CallContext& call, const char* name, const Place& place, int dot) {
     if (place.error != 0)
         return place.error;
@@ -90,7 +90,7 @@ std::int64_t call_getdents64(CallContext& call, const CallArgs& args) {
         return error;
     if (handle->info.kind != HandleKind::directory)
         return -ENOTDIR;
-    // The position is in the open file description: it must be this machine's.
+    // The position is kept in the open file description, which must not be shared with other machines.
     const int fd = call.handles.private_fd(int_arg(args.arg[0]));
     if (fd < 0)
         return fd;
@@ -116,7 +116,7 @@ std::int64_t call_mkdirat(CallContext& call, const CallArgs& args) {
     return result_of(::mkdirat(place.found.folder.get(), place.found.name.c_str(), mode));
 }
 
-// Regular files, FIFOs and names of sockets; devices are the host's business.
+// Makes regular files, FIFOs and socket names. Devices are refused.
 std::int64_t call_mknodat(CallContext& call, const CallArgs& args) {
     const auto mode = static_cast<mode_t>(args.arg[2]);
     const mode_t format = mode & S_IFMT;
@@ -152,7 +152,7 @@ std::int64_t call_renameat2(CallContext& call, const CallArgs& args) {
 
 namespace {
 
-// An open file gets a name: one made with O_TMPFILE its first.
+// linkat with AT_EMPTY_PATH: gives an open file a name, such as a first one after O_TMPFILE.
 std::int64_t link_handle(CallContext& call, const CallArgs& args) {
     std::int64_t error = 0;
     const Handle* handle = use_handle(call, args.arg[0], error);
@@ -174,7 +174,7 @@ std::int64_t link_handle(CallContext& call, const CallArgs& args) {
 
 } // namespace
 
-// Both ends need the right to change: a link into a writable folder would make what is only readable writable.
+// Both paths need kChange: otherwise a link in a writable folder would make a read-only file writable.
 std::int64_t call_linkat(CallContext& call, const CallArgs& args) {
     const int flags = int_arg(args.arg[4]);
     if (flags & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH))
@@ -194,7 +194,7 @@ std::int64_t call_linkat(CallContext& call, const CallArgs& args) {
         ::linkat(from.found.folder.get(), from.found.name.c_str(), to.found.folder.get(), to.found.name.c_str(), 0));
 }
 
-// Any text may be a target: where it leads is checked when it is followed.
+// The target may be any text: it is checked when the link is followed.
 std::int64_t call_symlinkat(CallContext& call, const CallArgs& args) {
     const auto target = call.memory.load_string(address_arg(args.arg[0]), kMaxPath);
     if (target.error != 0)

@@ -38,7 +38,7 @@ bool is_procfs(int fd) {
     return ::fstatfs(fd, &info) == 0 && info.f_type == PROC_SUPER_MAGIC;
 }
 
-// As the kernel names it; "" when it cannot be told.
+// The path that the kernel shows for a descriptor; "" if unknown.
 std::string name_of(int fd) {
     std::string path(kMaxPath + 1, '\0');
     const ssize_t n = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path.data(), path.size());
@@ -140,7 +140,8 @@ std::string FileTree::path_now(int folder, const std::string& was) const {
     }
     if (now == was)
         return now;
-    // A name may be a removed folder's, or of another tree of mounts: it counts when it leads to the folder.
+    // The kernel's path may be that of a removed folder, or of another mount namespace. Use it only if it leads to this
+    // folder.
     for (const std::string& path : {now, was})
         if (!path.empty() && same_file(folder, UniqueFd(look(path)).get()))
             return path;

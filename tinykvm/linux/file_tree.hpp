@@ -1,8 +1,8 @@
-// The guest's tree of paths over the host's: everything at its own path, volumes at theirs.
+// Maps guest paths to host files: host files appear at their own paths, volumes at their mount points.
 //
-// Only canonical guest paths come in here, and every open goes through openat2 beneath a folder that was
-// opened at the start, following no symlink of any kind. So what is opened is what has that path at that
-// moment: a link or a folder swapped in between gives ELOOP, not another file.
+// All functions take canonical guest paths. Every open uses openat2 beneath a folder that was opened at the start, and
+// follows no symlink. So it opens the file that has that path at that moment. If a component was replaced by a symlink
+// in the meantime, the result is ELOOP, not another file.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,24 +16,24 @@ namespace tinykvm {
 class FileTree {
 public:
     FileTree(); // throws HostError when the kernel has no openat2
-    // `guest` is the canonical path of volume.guest. Returns the path on the host of what was opened, all
-    // links resolved. Throws UserError when there is no such host folder or file.
+    // `guest` is the canonical form of volume.guest. Returns the volume's host path with all links resolved. Throws
+    // UserError if the host folder or file does not exist.
     std::string mount(const Volume& volume, const std::string& guest);
     void unmount(const std::string& guest);
 
     // A descriptor or -errno. -ELOOP: a component is a symlink. O_PATH|O_NOFOLLOW opens a link itself.
-    // Nothing of a procfs is opened for writing, and of one that is not at /proc nothing at all.
+    // Files of a procfs at /proc cannot be opened for writing, those of any other procfs not at all.
     int open(const std::string& path, int flags, unsigned mode) const;
 
-    // Opens with O_PATH to see what is there; of any file system. For walking only: what a guest gets comes from open.
+    // Opens any file with O_PATH. For walking only: descriptors for guests come from open().
     int look(const std::string& path) const;
 
-    // The path that a folder has now, which was opened as `was`: another one after a rename. "" when it is gone or has
-    // left the tree.
+    // The current path of a folder that was opened as `was`; it differs after a rename. "" if the folder was removed or
+    // moved out of the tree.
     std::string path_now(int folder, const std::string& was) const;
 
     bool is_mount(std::string_view path) const;
-    // A folder that must exist for a volume to be reached.
+    // Whether a volume is mounted beneath the path, so that a folder must exist there.
     bool leads_to_mount(std::string_view path) const;
     // The volume that holds the path, or null.
     const Volume* volume_of(std::string_view path) const;
@@ -43,7 +43,7 @@ private:
         Volume volume;
         std::string guest; // canonical
         UniqueFd folder;
-        std::string name; // of the file in the folder when the volume is a file
+        std::string name; // file name within `folder`, if the volume is a file
     };
     const Mount* mount_of(std::string_view path) const;
     int open_unchecked(const std::string& path, int flags, unsigned mode) const;

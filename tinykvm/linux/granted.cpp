@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::array<std::uint8_t, 16>;
 
-constexpr unsigned kMappedBits = 96; // of ::ffff:0:0/96, where IPv4 is
+constexpr unsigned kMappedBits = 96; // prefix length of ::ffff:0:0/96, the IPv4-mapped addresses
 
 [[noreturn]] void bad(const std::string& key, const std::string& text, const std::string& why) {
     throw UserError(ExitCode::usage, fmt::format("{}: \"{}\": {}", key, text, why));
@@ -36,7 +36,7 @@ void clear_behind(Bytes& bytes, unsigned bits) {
         bytes[bit / 8] &= static_cast<std::uint8_t>(~(0x80u >> bit % 8));
 }
 
-// "1.2.3.4/8", "fd00::/8", an address without a length; nothing when it is neither.
+// Parses "1.2.3.4/8", "fd00::/8", or an address without a prefix length. False if `host` is none of these.
 bool parse_range(const std::string& key, const std::string& text, std::string_view host, NetGrant& grant) {
     const auto slash = host.find('/');
     const std::string address(host.substr(0, slash));
@@ -81,13 +81,13 @@ NetGrant range(const Bytes& bytes, unsigned bits, std::uint16_t port) {
     return grant;
 }
 
-// 127.0.0.0/8 and ::1, and what the interfaces have.
+// 127.0.0.0/8, ::1, and the addresses of all interfaces.
 std::vector<NetGrant> own_addresses(std::uint16_t port) {
     std::vector<NetGrant> own{range({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127}, kMappedBits + 8, port),
                               range({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, 128, port)};
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0)
-        throw_errno("getifaddrs"); // without them nothing could be kept from this host
+        throw_errno("getifaddrs"); // without them, access to this host's own addresses could not be denied
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
     for (const ifaddrs* at = list; at; at = at->ifa_next) {
         if (!at->ifa_addr)

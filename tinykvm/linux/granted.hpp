@@ -1,5 +1,4 @@
-// What an operator grants at most. A program may do what its Permissions and every Granted that it is under
-// allow.
+// Ceilings set by the operator. A program may do what both its Permissions and every Granted that applies to it allow.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,9 +14,9 @@ namespace tinykvm {
 // One item of allow-connect, deny-connect or allow-listen in a file of ceilings.
 struct NetGrant {
     enum class Kind {
-        range,     // the addresses whose first `bits` bits are those of `bytes`
-        own_host,  // this host's own addresses, loopback included
-        name,      // a host name: what it resolves to when a policy is made
+        range,     // addresses whose first `bits` bits equal those of `bytes`
+        own_host,  // this host's own addresses, including loopback
+        name,      // a host name, resolved when a policy is made
         unix_path, // a path and everything beneath it
         unix_name, // an abstract name
     };
@@ -35,23 +34,23 @@ struct NetGrant {
 // "unix:@BEGINNING*". Throws UserError (usage) that begins with `key`.
 NetGrant parse_net_grant(const std::string& key, const std::string& text);
 
-// "HOST" or "HOST:rwx"; the guest path may be any. Throws UserError (usage).
+// "HOST" or "HOST:rwx", for any guest path. Throws UserError (usage).
 Volume parse_volume_grant(const std::string& key, const std::string& text);
 
-// Nothing: no ceiling. Paths are absolute, without "..".
+// A list that is not set is no ceiling. Paths are absolute, without "..".
 struct Granted {
     std::optional<std::vector<std::string>> read, write; // writing implies reading
     std::optional<std::vector<NetGrant>> connect, listen;
-    std::optional<std::vector<NetGrant>> deny_connect; // goes before `connect`; nothing: none
-    std::optional<std::vector<Volume>> volumes;        // by host folder; `guest` is not used
+    std::optional<std::vector<NetGrant>> deny_connect; // takes precedence over `connect`; not set: denies nothing
+    std::optional<std::vector<Volume>> volumes;        // matched by host folder; `guest` is not used
     bool operator==(const Granted&) const = default;
 };
 
-// Grants matched against addresses.
+// Matches addresses against grants.
 class NetGrants {
 public:
     NetGrants() = default;
-    // Host names are resolved, and the host's own addresses looked up, here and once.
+    // Resolves host names and looks up the host's own addresses, once.
     explicit NetGrants(const std::vector<NetGrant>& grants);
 
     bool covers(const NetAddress& address) const;
@@ -68,7 +67,7 @@ private:
     std::vector<std::string> unix_paths_, unix_names_;
 };
 
-// The ranges that a grant stands for; none for Unix sockets. A name is looked up only with `resolve`.
+// The address ranges that a grant covers; none for Unix sockets. A host name is resolved only with `resolve`.
 std::vector<NetGrant> ranges_of(const NetGrant& grant, bool resolve);
 bool fits_unix_name(const std::string& name, const std::string& granted);
 bool in_range(const std::array<std::uint8_t, 16>& address, const std::array<std::uint8_t, 16>& range, unsigned bits);

@@ -1,4 +1,4 @@
-// Handles to plain values and back, for snapshot files.
+// Converts handles to plain values and back, for snapshot files.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -60,10 +60,10 @@ void check(const HandleState& state) {
             bad_state(state, "attributes that no memory file has");
 }
 
-// The whole content without the zeros at its end; nothing when there is more than `limit`, holes counted.
+// The content without trailing zeros. Nothing if it reaches beyond `limit` bytes, holes included.
 std::optional<std::vector<std::uint8_t>> read_memfd(int fd, std::uint64_t size, std::uint64_t limit) {
     std::vector<std::uint8_t> content;
-    off_t end = 0; // of the data: behind it there is only a hole
+    off_t end = 0; // end of the data; only a hole follows
     for (off_t at = 0; (at = ::lseek(fd, at, SEEK_DATA)) >= 0; at = end)
         if ((end = ::lseek(fd, at, SEEK_HOLE)) < 0)
             throw_errno("look for holes in a memfd of the guest");
@@ -100,7 +100,7 @@ void restore_memfd(const HandleState& state, Handle& handle) {
     handle.file = std::make_shared<const HostFile>(std::move(fd));
 }
 
-// A datagram socket that serves at a port of its own.
+// Restores a datagram socket that serves at a port.
 bool restore_bound(const HandleState& state, const Policy& policy, Handle& handle) {
     const auto* address = reinterpret_cast<const sockaddr*>(state.bound.data());
     const auto bytes = static_cast<socklen_t>(state.bound.size());
@@ -123,7 +123,8 @@ bool restore_bound(const HandleState& state, const Policy& policy, Handle& handl
     return true;
 }
 
-// One that each machine makes anew, if it may do with it what it did.
+// Restores a datagram socket that each machine makes anew, unless the permissions no longer allow its use. False if it
+// cannot be made anew.
 bool restore_anew(const HandleState& state, const Policy& policy, Handle& handle) {
     handle.info.bound = state.bound;
     handle.info.peer = state.peer;
@@ -148,19 +149,19 @@ bool restore_anew(const HandleState& state, const Policy& policy, Handle& handle
     return true;
 }
 
-// A file that is only read must be the one that it was; one that is written to may have grown.
+// A file that is open for reading only must be unchanged. One that is open for writing may have changed.
 bool same_file(const HandleState& then, const HandleInfo& now) {
     if (then.kind != now.kind)
         return false;
     const bool read_only = (then.flags & O_ACCMODE) == O_RDONLY && !(then.flags & O_PATH);
     if (now.kind != HandleKind::file || now.synthetic || !read_only)
         return true;
-    // Not device and inode: the same file of the same package on another host has others.
+    // Do not compare device and inode: they differ for the same file on another host.
     return then.identity.size == now.identity.size && then.identity.mtime_ns == now.identity.mtime_ns;
 }
 
-// A file without a name goes into a snapshot as a memfd with its content. One that cannot be read, or that holds too
-// much, stays what it is, and is lost.
+// Saves a file without a name as a memfd with its content. If it cannot be read or is too large, the state is
+// unchanged, and the handle will be lost.
 void save_unnamed(HandleState& state, int fd, std::uint64_t limit) {
     const UniqueFd again(::open(host_path_of(fd).c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
@@ -227,7 +228,7 @@ std::vector<HandleState> HandleTable::states() const {
         if (changes && handle->file && ::fstat(handle->file->fd(), &now) == 0)
             state.identity = identity_of(now);
         if (info.kind == HandleKind::memfd)
-            state.identity = {0, 0, state.identity.size, 0}; // another one is made by every restore
+            state.identity = {0, 0, state.identity.size, 0}; // every restore makes a new memfd
         if (info.synthetic)
             state.identity = {};
         if (info.kind == HandleKind::memfd && handle->file) {

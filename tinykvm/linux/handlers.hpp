@@ -1,4 +1,4 @@
-// The handlers of linux/table.cpp, a file a family.
+// The handlers of linux/table.cpp, one file per family of calls.
 #pragma once
 #include "tinykvm/linux/call.hpp"
 

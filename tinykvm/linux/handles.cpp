@@ -21,7 +21,7 @@ namespace tinykvm {
 
 namespace {
 
-// A socket whose peer is gone: readable, writable and hung up for poll.
+// A socket whose peer is closed. It polls as readable, writable and hung up.
 int hung_up_fd() {
     static const UniqueFd fd = [] {
         int pair[2];
@@ -33,7 +33,7 @@ int hung_up_fd() {
     return fd.get();
 }
 
-// A datagram socket that nobody sends to.
+// A datagram socket that never receives anything.
 int silent_fd() {
     static const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     return fd.get();
@@ -54,7 +54,7 @@ bool is_connected(int fd) {
     return ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0;
 }
 
-// Polls as a datagram socket that has one, or has none.
+// An eventfd that polls like a datagram socket with or without a datagram.
 int ready_fd(bool readable) {
     static const UniqueFd with(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)),
         without(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -75,7 +75,7 @@ UniqueFd private_copy(const Handle& handle) {
     }
 }
 
-// Whether a handle may stand for another in a snapshot: the same file, opened for the same.
+// Whether one handle can replace the other in a snapshot: the same file with the same access mode.
 bool same_file(const Handle& a, const Handle& b) {
     if (a.info.kind != b.info.kind || a.info.path != b.info.path || a.lost != b.lost ||
         ((a.info.flags ^ b.info.flags) & (O_ACCMODE | O_PATH)) != 0)
@@ -117,7 +117,7 @@ OpenedPath open_start_folder(const Policy& policy, const std::string& path, int 
         return opened;
     const std::string own = opened.path;
     opened = policy.open("/", O_PATH | O_DIRECTORY, 0, {});
-    opened.path = own; // the guest kernel asks for it
+    opened.path = own; // the guest kernel asks for this path at boot
     return opened;
 }
 
@@ -320,9 +320,9 @@ int HandleTable::private_fd(std::int32_t number) {
     if (const int why = error(number))
         return -why;
     const Handle& seen = *find(number);
-    if (seen.info.flags & O_PATH) // reopening would give rights that were not asked for
+    if (seen.info.flags & O_PATH) // reopening would give access that the program did not ask for
         return -EBADF;
-    // A file of the base is never good enough, although no other table may use it now.
+    // A file of the base is never private, even if no other table uses it at the moment.
     const bool own = slot(number)->own && seen.file.use_count() == 1;
     if (own || seen.info.synthetic)
         return seen.file->fd();
@@ -406,7 +406,7 @@ std::shared_ptr<const HandleBase> HandleTable::freeze() {
                             !is_connected(copy->file->fd());
         if (struct stat info{};
             copy->info.kind == HandleKind::memfd && copy->file && ::fstat(copy->file->fd(), &info) == 0) {
-            ::fcntl(copy->file->fd(), F_SETFL, O_NOATIME); // who reads it leaves no trace
+            ::fcntl(copy->file->fd(), F_SETFL, O_NOATIME); // machines that read it must not change its access time
             if (copy->info.identity.ino == 0)
                 copy->info.identity = identity_of(info);
         }
@@ -423,7 +423,7 @@ std::shared_ptr<const HandleBase> HandleTable::freeze() {
         base->handles_[n] = std::move(copy);
     }
     base_ = std::move(base);
-    // Also what did not change is the new base's now: the old one may go.
+    // Unchanged handles refer to the new base too, so that the old one can be freed.
     for (std::size_t n = 0; n < slots_.size(); ++n)
         slots_[n] = Slot{base_->find(static_cast<std::int32_t>(n)), nullptr, false};
     changed_.clear();

@@ -1,13 +1,13 @@
-// Host handles: what the guest's descriptors of files, folders, devices and sockets stand for.
+// Host handles: the host's files, folders, devices and sockets behind the guest's descriptors.
 //
-// The guest kernel has the descriptor table and the offsets; the host has handles, small numbers given out
-// lowest first. A table is a *base*, immutable and shared by the machines cloned from one image, and an
-// overlay of what its machine changed since. reset() drops the overlay.
+// The guest kernel has the descriptor table and the offsets. The host has handles: small numbers, allocated lowest
+// first. A table consists of a *base*, which is immutable and shared by the machines cloned from one image, and an
+// overlay with its own machine's changes. reset() drops the overlay.
 //
-// Ownership: a base keeps its files open as long as any table uses it. Threads: a HandleTable belongs to one
-// machine; a HandleBase may be shared by threads. As open file descriptions in a base are shared, nothing
-// may use their offset, locks or status flags: files are read and written at explicit offsets, and what
-// needs state of its own asks private_fd().
+// Ownership: a base keeps its files open as long as any table uses it. Threads: a HandleTable belongs to one machine; a
+// HandleBase may be shared by threads. Open file descriptions in a base are shared, so nothing may use their offset,
+// locks or status flags: files are read and written at explicit offsets, and code that needs state of its own uses
+// private_fd().
 #pragma once
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ class Policy;
 struct OpenedPath;
 struct SelfFacts;
 
-// The numbers are those of the snapshot file.
+// The values are stored in the snapshot file.
 enum class HandleKind : std::uint8_t {
     stdio = 0,
     file = 1,
@@ -38,7 +38,7 @@ enum class HandleKind : std::uint8_t {
     device = 3, // devices and FIFOs: streams
     socket = 4,
     memfd = 5,
-    event = 6, // readiness only; none are made today
+    event = 6, // readiness only; currently unused
 };
 
 struct FileIdentity {
@@ -50,31 +50,31 @@ FileIdentity identity_of(const struct stat& info);
 
 struct HandleInfo {
     HandleKind kind = HandleKind::file;
-    std::string path;                                // canonical guest path; of a memfd its name
-    std::uint32_t flags = 0;                         // as the guest asked for; O_APPEND is live
-    Rights rights = 0;                               // of the path, when it was opened
-    bool synthetic = false;                          // a made-up file
-    FileIdentity identity;                           // of a base's memfd: the number that its copies keep
-    std::int32_t family = 0, type = 0, protocol = 0; // of a socket
-    std::vector<std::uint8_t> bound; // sockaddr that a datagram socket was bound to. With a port: what it serves at
-    std::vector<std::uint8_t> peer;  // of a datagram socket that is made anew
+    std::string path;                                // canonical guest path; for a memfd its name
+    std::uint32_t flags = 0;                         // open flags from the guest; O_APPEND is kept current
+    Rights rights = 0;                               // rights of the path when it was opened
+    bool synthetic = false;                          // a synthetic file (linux/synthetic.hpp)
+    FileIdentity identity;                           // for a memfd of a base, holds the inode number that copies keep
+    std::int32_t family = 0, type = 0, protocol = 0; // sockets only
+    std::vector<std::uint8_t> bound; // datagram sockets: the bound sockaddr; with a port, it serves there
+    std::vector<std::uint8_t> peer;  // datagram sockets that are made anew: the connected sockaddr
 };
 
-// A datagram that came for a machine.
+// A datagram received for a machine.
 struct Datagram {
     std::vector<std::byte> bytes;
     sockaddr_storage from{};
     std::uint32_t from_bytes = 0;
 };
 
-// What of a memory file is not its content.
+// The attributes of a memory file that a snapshot keeps beside its content.
 struct MemoryFileAttributes {
     std::uint32_t mode = 0, seals = 0;
     std::int64_t atime_ns = 0, mtime_ns = 0;
     bool operator==(const MemoryFileAttributes&) const = default;
 };
 MemoryFileAttributes attributes_of(int memfd);
-// Seals last: they may forbid the rest. False with errno set when one of them cannot be had.
+// Sets the seals last, because they may forbid the rest. False with errno set on failure.
 bool set_attributes(int memfd, const MemoryFileAttributes& attributes);
 
 // A handle as plain values, for the snapshot file.
@@ -85,17 +85,17 @@ struct HandleState {
     std::uint32_t flags = 0;
     FileIdentity identity;
     std::int32_t family = 0, type = 0, protocol = 0;
-    std::vector<std::uint8_t> content;             // of a memfd
-    std::vector<std::uint8_t> bound, peer;         // of a datagram socket; may be absent in a file
-    std::vector<MemoryFileAttributes> memory_file; // one, of a memfd; may be absent in a file
+    std::vector<std::uint8_t> content;             // memfd only
+    std::vector<std::uint8_t> bound, peer;         // datagram sockets only; may be absent in a snapshot file
+    std::vector<MemoryFileAttributes> memory_file; // memfd only: one item; may be absent in a snapshot file
     bool operator==(const HandleState&) const = default;
 };
 
-// A descriptor of the host that several tables may hold.
+// A host descriptor that several tables may share.
 class HostFile {
 public:
     explicit HostFile(UniqueFd fd, UnixName name = {}) : fd_(std::move(fd)), name_(std::move(name)) {}
-    // One that this process does not close: its own stdio.
+    // A descriptor that is never closed: the process's own stdio.
     static std::shared_ptr<const HostFile> borrowed(int fd);
     ~HostFile();
     HostFile(const HostFile&) = delete;
@@ -109,21 +109,21 @@ private:
 };
 
 struct Handle {
-    std::shared_ptr<const HostFile> file; // null when lost
+    std::shared_ptr<const HostFile> file; // null if lost
     HandleInfo info;
-    int lost = 0;         // the errno of every use: EIO, ECONNRESET
-    bool anew = false;    // a lost datagram socket, which use() makes anew
-    std::string lost_why; // one line for explain
+    int lost = 0;         // if lost, the errno of every use: EIO, ECONNRESET
+    bool anew = false;    // a lost datagram socket that use() makes anew
+    std::string lost_why; // one line for CallContext::explain
 };
 
-// What a snapshot held.
+// The handles of an image. Immutable.
 class HandleBase {
 public:
     const Handle* find(std::int32_t number) const;
     bool has(const std::shared_ptr<const HostFile>& file) const;
     // A handle of the same file as this one, or -1.
     std::int32_t number_of(const Handle& handle) const;
-    // The datagram sockets that serve, which all machines with this base have together.
+    // The datagram sockets that serve. All machines with this base share them.
     struct Served {
         std::int32_t number;
         int fd;
@@ -135,17 +135,18 @@ private:
     std::vector<std::unique_ptr<const Handle>> handles_; // by number
 };
 
+// The handles of one machine.
 class HandleTable {
 public:
-    // A new machine's: 0, 1, 2 are the process's stdio, 3 is policy.facts().cwd. Throws UserError when there
-    // is no such folder. Writing to a closed pipe must not kill the process: SIGPIPE and SIGXFSZ are ignored
-    // from here on.
+    // For a new machine: 0, 1, 2 are the process's stdio, 3 is policy.facts().cwd. Throws UserError if that folder does
+    // not exist. Side effect: the process ignores SIGPIPE and SIGXFSZ from now on, so that writing to a closed pipe
+    // does not kill it.
     HandleTable(const Policy& policy, std::uint32_t limit);
-    // A clone's.
+    // For a clone.
     HandleTable(std::shared_ptr<const HandleBase> base, std::uint32_t limit);
-    // Reopens what a snapshot held, by path and through the policy; never creates or truncates. What cannot
-    // be reopened, or is another file now, is kept as lost, with a line in `warnings`. Connections are always
-    // lost. Throws UserError (bad_snapshot) for states that no table can have given.
+    // Reopens the handles of a snapshot by path and through the policy; never creates or truncates. A handle that
+    // cannot be reopened, or whose path is another file now, becomes lost, with a line in `warnings`. Connections are
+    // always lost. Throws UserError (bad_snapshot) for states that states() cannot have produced.
     static HandleTable restore(const std::vector<HandleState>& states, const Policy& policy, std::uint32_t limit,
                                std::vector<std::string>& warnings);
 
@@ -154,84 +155,87 @@ public:
 
     // The lowest free number, or -EMFILE.
     std::int32_t add(UniqueFd fd, HandleInfo info);
-    // Another file under the same number (chdir). The number must be in use.
+    // Puts another file under a number that is in use (chdir).
     void replace(std::int32_t number, UniqueFd fd, HandleInfo info);
-    // 0 or -EBADF. A handle of the base is only hidden.
+    // 0 or -EBADF. A handle of the base is only hidden until reset.
     std::int32_t close(std::int32_t number);
 
-    // Null when the number is not in use. Valid until the handle is closed, replaced or reset.
+    // Null if the number is not in use. Valid until the handle is closed, replaced or reset.
     const Handle* find(std::int32_t number) const;
-    // A descriptor of the host, or -1: not in use, or lost. A lost socket gives one that polls as hung up; one that
-    // use() would make anew, a socket that nothing comes to.
+    // A host descriptor, or -1 if the number is not in use or lost. For a lost socket, a descriptor that polls as hung
+    // up; for a datagram socket that use() would make anew, a socket that never receives anything. For a socket that
+    // receives only given datagrams, an eventfd that polls like it.
     int fd(std::int32_t number) const;
-    // Why a use of the handle fails: 0, EBADF, or the errno of a lost one.
+    // Why using the handle would fail: 0, EBADF, or the errno of a lost handle.
     int error(std::int32_t number) const;
-    // The same, of a use that begins now: a datagram socket of the base becomes this machine's own until reset.
+    // As error(), before a use. A datagram socket of the base that can be made anew is made here, and belongs to this
+    // machine until reset.
     int use(std::int32_t number);
-    // Why mmap of the handle with PROT_* `prot` fails: 0, or EBADF, ENODEV, EACCES, EPERM (a volume without x), or
-    // the errno of a lost one. Devices are the caller's business: only /dev/zero makes sense.
+    // Why mmap of the handle with PROT_* `prot` would fail: 0, EBADF, ENODEV, EACCES, EPERM (a volume without x), or
+    // the errno of a lost handle. The caller handles devices: only /dev/zero makes sense.
     int map_error(std::int32_t number, int prot, bool shared) const;
-    // This machine's own content of a memory file: that of the base is copied on first use, and every handle of it
-    // leads to the copy until reset. Null with errno set when it cannot be had.
+    // This machine's own copy of a memory file. A memory file of the base is copied on first use, and all its handles
+    // refer to the copy until reset. Null with errno set on failure.
     std::shared_ptr<const HostFile> own_memory_file(const std::shared_ptr<const HostFile>& file);
-    // A memory file that is mapped counts as long as its HostFile lives, whether or not it has handles.
+    // A mapped memory file counts in memfd_bytes() as long as its HostFile lives, even without handles.
     void note_mapped(const std::shared_ptr<const HostFile>& file);
-    // A handle of the file, made if there is none, so that a snapshot holds what is mapped. -EMFILE.
+    // The number of a handle of this file. Makes one if there is none, so that a snapshot includes mapped files.
+    // -EMFILE.
     std::int32_t number_of(const Handle& handle);
-    // A descriptor whose offset, locks and content are this machine's alone, made on first use and dropped by
-    // reset: a folder or file is reopened, a memfd copied. -errno.
+    // A descriptor whose offset, locks and content belong to this machine only, or -errno. Made on first use and
+    // dropped by reset: a folder or file is reopened, a memfd copied.
     int private_fd(std::int32_t number);
-    // fcntl(F_SETFL): only O_APPEND means something here.
+    // fcntl(F_SETFL), of which only O_APPEND matters here.
     void set_append(std::int32_t number, bool append);
 
-    // A socket that is not of the base: its name in the file system goes with it.
+    // Attaches the file system name of a socket, which is removed with the socket. Not for sockets of the base.
     void set_name(std::int32_t number, UnixName name);
 
-    // Of a datagram socket that was bound and is not the base's.
+    // Records the address of a datagram socket that was bound. Not for sockets of the base.
     void set_bound(std::int32_t number, std::vector<std::uint8_t> address);
-    // Whether a socket is the base's, which is other machines' as well: nothing of it may be changed.
+    // Whether the handle is a socket of the base, which other machines share: it must not be changed.
     bool is_shared(std::int32_t number) const;
-    // A datagram has been answered by a socket of the base, since reset.
+    // Notes that the machine has answered a datagram with a socket of the base since reset.
     void note_answer() { answered_ = true; }
-    // Whether who waits for the handle still has something to do for the datagram that it was given: a file of its own,
-    // but not a datagram socket that it had at the start, once it has answered.
+    // Whether a thread that waits for this handle may still be working on the datagram that the machine was given. True
+    // for a handle opened since reset; but once the machine has answered, false for a datagram socket that the image
+    // had too.
     bool is_unfinished(std::int32_t number) const;
-    // From now on datagrams of the base's sockets come by give() only: a machine that is reset sees what it was woken
-    // for.
+    // From now on, datagrams for the base's sockets arrive only through give(). So a machine that is reset receives
+    // exactly the datagram it was woken for.
     void take_given_only() { given_only_ = true; }
     void give(std::int32_t number, Datagram datagram);
-    // For recvmsg: true when the socket is one whose datagrams are given; `out` stays empty when there is none.
+    // For recvmsg: true if the socket receives only given datagrams; `out` stays empty if there is none.
     bool receive_given(std::int32_t number, bool peek, std::optional<Datagram>& out);
 
-    // Files of the host that open handles may change: device and inode.
+    // Device and inode of the host files that open handles may write to.
     std::vector<FileIdentity> open_for_writing() const;
 
-    // Bytes that memory files of this table hold, and those that are mapped; sparse parts not counted, and nothing of
-    // the base's.
+    // Bytes in the memory files of this table, including mapped ones. Holes and the base's files are not counted.
     std::uint64_t memfd_bytes() const;
-    // No more than `bytes`, and than `room` has room for when it is asked with what there would be.
+    // Limits memfd_bytes() to `bytes`. If `room` is set, it must also approve each new total.
     void set_memfd_limit(std::uint64_t bytes, std::function<bool(std::uint64_t)> room = {});
     bool memfds_may_grow(std::uint64_t bytes) const;
 
-    // Shows the base again. Cost: what was opened, closed or replaced since.
+    // Returns to the base. The cost is proportional to the handles changed since.
     void reset();
-    // The contents become the base of this table and its clones. Connections become lost (ECONNRESET):
-    // clones cannot share one, and a reset machine cannot go on with it. Datagram sockets at a port that the program
-    // has named are all clones' together, others are each clone's own (use()).
+    // Makes the current handles the base of this table and its clones. Connections become lost (ECONNRESET), because
+    // clones cannot share one and a reset machine cannot continue it. Datagram sockets at a port that the program chose
+    // are shared by all clones; each clone makes the others anew (use()).
     std::shared_ptr<const HandleBase> freeze();
     std::vector<HandleState> states() const;
 
-    std::size_t changed() const { return changed_.size(); } // since the base
+    std::size_t changed() const { return changed_.size(); } // number of handles that differ from the base
     std::uint32_t limit() const { return limit_; }
 
 private:
     explicit HandleTable(std::uint32_t limit) : limit_(limit) {}
     struct Slot {
-        const Handle* handle = nullptr; // what is seen: own, of the base, or nothing
+        const Handle* handle = nullptr; // the visible handle: `own`, that of the base, or null
         std::unique_ptr<const Handle> own;
-        bool changed = false; // noted in changed_
+        bool changed = false; // listed in changed_
     };
-    void put(std::int32_t number, std::unique_ptr<const Handle> handle); // null hides
+    void put(std::int32_t number, std::unique_ptr<const Handle> handle); // null hides the base's handle
     Slot* slot(std::int32_t number);
 
     std::shared_ptr<const HandleBase> base_;
@@ -244,19 +248,18 @@ private:
     bool given_only_ = false, answered_ = false;
     std::int32_t given_number_ = -1;
     std::optional<Datagram> given_;
-    std::map<const HostFile*, std::shared_ptr<const HostFile>> own_memory_; // by what the base has
+    std::map<const HostFile*, std::shared_ptr<const HostFile>> own_memory_; // copies, by the base's file
     std::vector<std::weak_ptr<const HostFile>> mapped_memory_;
 };
 
-// What a path that was opened becomes. Takes the descriptor's kind from fstat; an errno when that fails.
+// Fills in the HandleInfo of a path that was opened, its kind from fstat. 0, or an errno if fstat fails.
 int describe(const OpenedPath& opened, std::uint32_t flags, HandleInfo& info);
 
-// Opens the folder that a program starts in. One of the machine's own has no descriptor: the root folder stands in for
-// it.
+// Opens the folder that a program starts in. For one of the machine's own folders, which has no descriptor, this opens
+// "/" in its place.
 OpenedPath open_start_folder(const Policy& policy, const std::string& path, int flags);
 
-// An O_PATH descriptor or another process-wide name of an open file: "/proc/self/fd/N", for the host's calls
-// that take no descriptor.
+// "/proc/self/fd/N": a path for an open file (O_PATH too), for host calls that take a path only.
 std::string host_path_of(int fd);
 
 } // namespace tinykvm

@@ -1,4 +1,4 @@
-// ioctls of any socket that ask for network interfaces (netdevice(7)), read-only.
+// The ioctls on sockets that query network interfaces (netdevice(7)). Read-only.
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <netinet/in.h>
@@ -32,7 +32,8 @@ const InterfaceAddress* first_ipv4(const Interface& i) {
     return found == i.addresses.end() ? nullptr : &*found;
 }
 
-// All IPv4 addresses: struct ifconf is a length and the address of the entries, or 0 to ask for the length.
+// SIOCGIFCONF: lists all IPv4 addresses. struct ifconf holds a length and the address of the entries, or 0 to query the
+// length.
 std::int64_t list_addresses(CallContext& call, GuestVirt at, const std::vector<Interface>& interfaces) {
     struct Conf {
         std::int32_t length, pad;
@@ -95,7 +96,7 @@ std::int64_t ask(const Interface& i, unsigned request, ifreq& entry) {
     }
 }
 
-// Whether it changes something, which takes CAP_NET_ADMIN.
+// Whether the ioctl changes something, which needs CAP_NET_ADMIN.
 bool changes(unsigned request) {
     switch (request) {
     case SIOCSIFLINK:
@@ -122,7 +123,7 @@ bool changes(unsigned request) {
 
 } // namespace
 
-// (request, address)
+// Host call kInterface: (request, address).
 std::int64_t call_interface_ioctl(CallContext& call, const CallArgs& args) {
     const auto request = static_cast<unsigned>(args.arg[0]);
     const GuestVirt at = address_arg(args.arg[1]);

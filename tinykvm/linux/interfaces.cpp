@@ -52,7 +52,7 @@ std::uint8_t scope_of(const InterfaceAddress& a) {
     return IN6_IS_ADDR_LOOPBACK(&six) ? RT_SCOPE_HOST : IN6_IS_ADDR_LINKLOCAL(&six) ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE;
 }
 
-// The bytes of an address, where sockaddr_in and sockaddr_in6 have them.
+// The bytes of the address in a sockaddr_in or sockaddr_in6.
 const std::uint8_t* ip_of(const sockaddr* address) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(address);
     return bytes +
@@ -100,7 +100,7 @@ std::vector<Interface> all() {
             fresh.index = ::if_nametoindex(item->ifa_name);
             fresh.flags = item->ifa_flags;
             if (fresh.index == 0)
-                continue; // an address with a label of its own, or an interface that has just gone
+                continue; // a labelled address (alias), or an interface that was just removed
             found = out.insert(out.end(), std::move(fresh));
         }
         const int family = item->ifa_addr->sa_family;
@@ -118,7 +118,7 @@ std::vector<Interface> all() {
 
 std::vector<Interface> visible_interfaces(const Policy& policy) {
     std::vector<Interface> out = all();
-    if (!policy.may_bind_ephemeral()) // it has no use for the network: what is there is none of its concern
+    if (!policy.may_bind_ephemeral()) // the program may not use the network
         std::erase_if(out, [](const Interface& i) { return (i.flags & IFF_LOOPBACK) == 0; });
     if (out.empty())
         out.push_back(loopback());

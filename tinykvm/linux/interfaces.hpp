@@ -1,4 +1,4 @@
-// The host's network interfaces as a program may see them: lo, and the others if it may use the network at all.
+// The host's network interfaces as a program sees them: always lo, and the others if it may use the network at all.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@ struct InterfaceAddress {
     std::uint8_t family = 0; // AF_INET, AF_INET6
     std::uint8_t prefix = 0;
     std::uint8_t scope = 0;
-    std::array<std::uint8_t, 16> ip{}, broadcast{}; // the first 4 bytes of AF_INET's
+    std::array<std::uint8_t, 16> ip{}, broadcast{}; // AF_INET uses the first 4 bytes
     bool has_broadcast = false;
     std::size_t bytes() const { return family == 2 ? 4 : 16; }
 };
@@ -24,12 +24,12 @@ struct Interface {
     std::uint32_t flags = 0; // IFF_*
     std::uint16_t type = 0;  // ARPHRD_*
     std::uint32_t mtu = 0;
-    std::uint32_t queue = 1000; // of packets
+    std::uint32_t queue = 1000; // transmit queue length in packets
     std::array<std::uint8_t, 6> hardware{}, hardware_broadcast{};
     std::vector<InterfaceAddress> addresses;
 };
 
-// Asked anew each time, by index. Where the host says nothing there is lo.
+// Asks the host each time; sorted by index. If the host returns nothing, the result is lo.
 std::vector<Interface> visible_interfaces(const Policy& policy);
 
 } // namespace tinykvm

@@ -1,5 +1,5 @@
-// Files in memory that handles and mappings of a machine keep: its own copies of the image's, and how much they may
-// hold.
+// Memory files (memfds) of a machine's handles and mappings: private copies of the image's files, attributes, and the
+// limit of their size.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -33,7 +33,7 @@ UniqueFd copy_memfd(int from) {
     if (!copy || ::fstat(from, &info) != 0 || ::ftruncate(copy.get(), info.st_size) != 0)
         return UniqueFd();
     off_t at = 0;
-    // Only what holds data: a memfd may be large and sparse.
+    // Copy only data, not holes: a memfd may be large and sparse.
     while ((at = ::lseek(from, at, SEEK_DATA)) >= 0 && at < info.st_size) {
         const off_t end = ::lseek(from, at, SEEK_HOLE);
         if (::lseek(copy.get(), at, SEEK_SET) != at)
@@ -54,14 +54,14 @@ MemoryFileAttributes attributes_of(int memfd) {
     MemoryFileAttributes out;
     if (::fstat(memfd, &info) != 0)
         return out;
-    const int seals = ::fcntl(memfd, F_GET_SEALS); // fails for an unnamed file, which has none
+    const int seals = ::fcntl(memfd, F_GET_SEALS); // fails for an O_TMPFILE file, which has no seals
     return {info.st_mode & 07777, seals < 0 ? 0 : static_cast<std::uint32_t>(seals), ns_of(info.st_atim),
             ns_of(info.st_mtim)};
 }
 
 bool set_attributes(int memfd, const MemoryFileAttributes& wanted) {
     const timespec times[2] = {time_of(wanted.atime_ns), time_of(wanted.mtime_ns)};
-    // A descriptor that reads must not change when it was read last.
+    // Reads through this descriptor must not change the access time.
     if (::fcntl(memfd, F_SETFL, O_NOATIME) != 0 || ::fchmod(memfd, wanted.mode & 0777) != 0 ||
         ::futimens(memfd, times) != 0)
         return false;

@@ -1,4 +1,4 @@
-// Names of the x86-64 system calls (arch/x86/entry/syscalls/syscall_64.tbl of Linux 6.15) and of our own.
+// Names of the x86-64 system calls (arch/x86/entry/syscalls/syscall_64.tbl of Linux 6.15) and of the abi::Host calls.
 #include <algorithm>
 
 #include "tinykvm/abi/guest_kernel.hpp"
@@ -13,7 +13,7 @@ struct Name {
     const char* name;
 };
 
-// By number.
+// Sorted by number.
 // clang-format off
 constexpr Name kNames[] = {
     {0, "read"}, {1, "write"}, {2, "open"}, {3, "close"}, {4, "stat"}, {5, "fstat"}, {6, "lstat"},

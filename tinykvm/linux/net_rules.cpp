@@ -82,7 +82,7 @@ std::optional<NetAddress> net_address(const sockaddr* address, socklen_t length)
         result.port = ntohs(four.sin_port);
         return result;
     }
-    // Linux takes an AF_INET6 address without its scope (SIN6_LEN_RFC2133).
+    // Linux accepts an AF_INET6 address without the scope (SIN6_LEN_RFC2133).
     constexpr socklen_t kShortest = offsetof(sockaddr_in6, sin6_scope_id);
     if (family == AF_INET6 && length >= kShortest) {
         sockaddr_in6 six{};
@@ -97,7 +97,7 @@ std::optional<NetAddress> net_address(const sockaddr* address, socklen_t length)
 NetRules::NetRules(const std::vector<NetRule>& rules, std::vector<std::string>& warnings) {
     for (const NetRule& rule : rules) {
         if (rule.host.starts_with(kUnixRule))
-            continue; // Policy's
+            continue; // handled by Policy
         if (rule.host.empty()) {
             Rule any;
             any.any = true;

@@ -12,7 +12,7 @@
 
 namespace tinykvm {
 
-// An internet address in one form: IPv4 is IPv4-mapped.
+// An internet address and port. IPv4 addresses are stored IPv4-mapped.
 struct NetAddress {
     std::array<std::uint8_t, 16> bytes{};
     std::uint16_t port = 0;
@@ -22,20 +22,21 @@ struct NetAddress {
     std::string text() const;
 };
 
-// Nothing unless it is a whole AF_INET or AF_INET6 address.
+// The address, if it is a complete AF_INET or AF_INET6 one.
 std::optional<NetAddress> net_address(const sockaddr* address, socklen_t length);
 
-// Of an address or a name, which is resolved now; none when it has none.
+// The addresses of a host given as an address or a name. Names are resolved now; empty if that fails.
 std::vector<NetAddress> addresses_of(const std::string& host);
 
+// The rules of one flag.
 class NetRules {
 public:
     NetRules() = default;
-    // Names other than localhost are resolved here, once; one that cannot be gives a line in `warnings` and
-    // allows nothing.
+    // Resolves names other than localhost, once. A name that does not resolve adds a line to `warnings` and allows
+    // nothing.
     NetRules(const std::vector<NetRule>& rules, std::vector<std::string>& warnings);
 
-    // A rule with 0.0.0.0 or :: as its host covers every address of its family (:: both families).
+    // A rule for 0.0.0.0 covers every IPv4 address, a rule for :: or without a host every address.
     bool allows(const NetAddress& address) const;
     bool empty() const { return rules_.empty(); }
 

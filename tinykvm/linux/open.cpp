@@ -1,7 +1,7 @@
 // Opening and closing handles, and the current folder.
 //
-// The current folder is handle kHandleCwd: chdir puts another folder under that number, so reset brings back
-// the old one and AT_FDCWD always means the same handle.
+// The current folder is handle kHandleCwd. chdir puts another folder under that number, so reset restores the old one,
+// and AT_FDCWD always means the same handle.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ namespace tinykvm {
 
 namespace {
 
-// Puts all of a small file where the guest wants it; how many bytes that were, 0 when it is not small.
+// Copies the whole content of a small file to guest memory. Returns its size, or 0 if the file is not small.
 std::uint32_t put_content(CallContext& call, int fd, const struct stat& status, std::uint64_t content_at) {
     std::array<std::byte, abi::kContentBytes> content;
     if (!S_ISREG(status.st_mode) || status.st_size <= 0 || status.st_size > static_cast<off_t>(content.size()))
@@ -32,8 +32,8 @@ std::uint32_t put_content(CallContext& call, int fd, const struct stat& status, 
     return static_cast<std::uint32_t>(bytes);
 }
 
-// Adds the handle and tells the guest of it; the handle is closed again when it cannot be told.
-// content_at: where the content of a small file goes that was opened for reading only; 0 for nowhere.
+// Adds a handle and writes the OpenReply. If that cannot be written, the handle is closed again. The content of a small
+// file opened for reading only is copied to `content_at`, unless that is 0.
 std::int64_t add_with_reply(CallContext& call, UniqueFd fd, HandleInfo info, std::uint64_t reply_at,
                             std::uint64_t content_at = 0) {
     struct stat status {};
@@ -76,7 +76,7 @@ std::int64_t call_openat(CallContext& call, const CallArgs& args) {
     if (opened.error != 0)
         return refuse(call, "open", at.path, opened);
     if (!opened.link.empty())
-        return -ELOOP; // a made-up symlink has no descriptor
+        return -ELOOP; // a synthetic symlink has no descriptor
     HandleInfo info;
     if (const int error = describe(opened, static_cast<std::uint32_t>(flags), info))
         return -error;
@@ -87,7 +87,7 @@ std::int64_t call_openat(CallContext& call, const CallArgs& args) {
 }
 
 std::int64_t call_memfd_create(CallContext& call, const CallArgs& args) {
-    constexpr std::uint32_t kNoExecSeal = 8, kExec = 16; // MFD_NOEXEC_SEAL, MFD_EXEC: nothing is executed from it
+    constexpr std::uint32_t kNoExecSeal = 8, kExec = 16; // MFD_NOEXEC_SEAL, MFD_EXEC: no effect, there is no execve
     constexpr std::size_t kMaxName = 249;
     const auto name = call.memory.load_string(address_arg(args.arg[0]), kMaxName);
     const auto flags = static_cast<std::uint32_t>(args.arg[1]);

@@ -38,7 +38,7 @@ const PathRules::Node* PathRules::find(std::string_view path) const {
 
 Rights PathRules::of(std::string_view path) const {
     Rights rights = 0;
-    std::size_t end = 1; // of the prefix looked at: "/", "/a", "/a/b"
+    std::size_t end = 1; // length of the current prefix: "/", "/a", "/a/b"
     while (true) {
         if (const Node* node = find(path.substr(0, end))) {
             if (node->is_volume)

@@ -1,4 +1,4 @@
-// Which rights a canonical guest path has: the rules of --allow-read, --allow-write and --volume.
+// The rights of canonical guest paths, from the rules of --allow-read, --allow-write and --volume.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace tinykvm {
 
-// A set of what may be done with a path.
+// A set of rights to a path.
 using Rights = std::uint32_t;
-inline constexpr Rights kLookup = 1; // it may be known to exist: stat, readlink, passing through
+inline constexpr Rights kLookup = 1; // see that it exists: stat, readlink, passing through
 inline constexpr Rights kRead = 2;   // contents of a file, entries of a folder
 inline constexpr Rights kWrite = 4;  // contents of a file
 inline constexpr Rights kChange = 8; // create, remove, rename; owner, mode, times
@@ -17,24 +17,24 @@ inline constexpr Rights kExecute = 16;
 inline constexpr Rights kReadRule = kLookup | kRead | kExecute;
 inline constexpr Rights kWriteRule = kReadRule | kWrite | kChange;
 
-// Rules are added while a Policy is made and only asked afterwards.
+// Rules are added while a Policy is made, and are read-only afterwards.
 class PathRules {
 public:
-    // The path and everything beneath it; what leads to it may be looked up.
+    // Adds rights to the path and everything beneath it. Folders on the way to it may be looked up.
     void add(const std::string& path, Rights rights);
-    // As `add`, but what a shorter rule says does not reach into a volume.
+    // As add(), but rules of folders above do not apply inside a volume.
     void add_volume(const std::string& path, Rights rights);
-    // Rules of the path and of what lies beneath it, but for volumes and what may be looked up.
+    // Removes the rules of the path and of everything beneath it, except for volumes and lookup rights.
     void drop_beneath(std::string_view path);
-    // Only the path itself, and what leads to it.
+    // Allows looking up the path itself and the folders on the way to it.
     void add_lookup(const std::string& path);
 
     Rights of(std::string_view path) const;
 
 private:
     struct Node {
-        Rights rule = 0;   // reaches down
-        Rights volume = 0; // reaches down, hides what comes from above
+        Rights rule = 0;   // inherited by everything beneath
+        Rights volume = 0; // inherited too, and replaces what is inherited from above
         bool is_volume = false;
         bool lookup = false;
     };

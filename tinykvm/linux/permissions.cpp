@@ -39,7 +39,8 @@ bool is_ipv6(const std::string& text) {
     return inet_pton(AF_INET6, text.c_str(), &address) == 1;
 }
 
-// Letters, digits, '-', '_' and '.', with a letter somewhere: inet_aton's "8080" and "1.2.3" are not names.
+// Letters, digits, '-', '_' and '.', with at least one letter: "8080" and "1.2.3", which inet_aton accepts, are no
+// names.
 bool is_name(const std::string& text) {
     bool letter = false;
     for (const char c : text) {

@@ -1,4 +1,4 @@
-// What a program may reach on the host, as plain values: the flags of the command line, saved in snapshots.
+// The permissions of a program on the host, as plain values: the flags of the command line, saved in snapshots.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,9 +16,9 @@ struct Volume {
     bool operator==(const Volume&) const = default;
 };
 
-// One rule of --allow-connect / --allow-listen: host may be empty (any address), an IPv4/IPv6 address or
-// a name ("localhost" is both loopbacks); port 0 is any port. Of --allow-listen also a Unix socket, "unix:/PATH" (it
-// and everything beneath it) or "unix:@NAME" (an abstract name).
+// One rule of --allow-connect or --allow-listen. `host` is empty (any address), an IPv4 or IPv6 address, or a name
+// ("localhost" means both loopback addresses). Port 0 means any port. For --allow-listen it may also be a Unix socket:
+// "unix:/PATH" (the path and everything beneath it) or "unix:@NAME" (an abstract name).
 struct NetRule {
     std::string host;
     std::uint16_t port = 0;
@@ -27,18 +27,18 @@ struct NetRule {
 
 struct Permissions {
     bool all = false;
-    std::vector<std::string> read;  // absolute paths, files or folders; "/" is everything
-    std::vector<std::string> write; // the same; writing implies reading
+    std::vector<std::string> read;  // absolute paths of files or folders; "/" means everything
+    std::vector<std::string> write; // likewise; writing implies reading
     std::vector<std::string> env;   // names, or prefixes ending in '*'
     std::vector<NetRule> connect;
     std::vector<NetRule> listen;
     std::vector<Volume> volumes;
-    // Absolute paths of the program, its interpreter and libraries: readable without asking. Folders may
-    // be listed too (an ELF interpreter searches them).
+    // Absolute paths of the program, its interpreter and libraries: readable without a flag. May include folders, which
+    // an ELF interpreter searches.
     std::vector<std::string> implied_read;
-    // /tmp and /dev/shm are the machine's own even where everything may be written to: for functions.
+    // /tmp and /dev/shm are the machine's own even if everything is writable. Set for functions.
     bool always_own_folders = false;
-    // Absolute paths of the host that nothing above shows, whatever it says: kvmserver's own. Not saved in snapshots.
+    // Absolute host paths of kvmserver's own files, hidden whatever the permissions above say. Not saved in snapshots.
     std::vector<std::string> hidden;
     bool operator==(const Permissions&) const = default;
 };

@@ -21,7 +21,7 @@ static_assert(kOwnPath == abi::kOwnPath);
 
 namespace {
 
-// Without links, as far as it is there.
+// Resolves links in the part of the path that exists.
 std::string real_path(const std::string& path) {
     std::error_code failed;
     const std::filesystem::path real = std::filesystem::weakly_canonical(path, failed);
@@ -35,7 +35,7 @@ Policy::Policy(Permissions permissions, ProgramFacts facts, const std::vector<Gr
       connect_(permissions_.connect, warnings_), listen_(permissions_.listen, warnings_) {
     for (const std::string& path : permissions_.hidden)
         hidden_.push_back(real_path(path));
-    // Before volumes, in which links may lead anywhere: what is granted are paths of the host.
+    // Ceilings name host paths. Resolve them before volumes are mounted, in which links may lead anywhere.
     for (const Granted& each : granted)
         add_granted(each);
     const std::vector<std::string> mounted = add_volumes();
@@ -46,7 +46,7 @@ Policy::Policy(Permissions permissions, ProgramFacts facts, const std::vector<Gr
     }
     for (const std::string& path : permissions_.read)
         add_rule(path, kReadRule);
-    if (!permissions_.all || !permissions_.volumes.empty()) // else they add nothing, at three system calls each
+    if (!permissions_.all || !permissions_.volumes.empty()) // otherwise redundant, and three system calls each
         for (const std::string& path : permissions_.implied_read)
             add_rule(path, kReadRule);
     for (const std::string& path : permissions_.write)
@@ -54,7 +54,7 @@ Policy::Policy(Permissions permissions, ProgramFacts facts, const std::vector<Gr
     for (const NetRule& rule : permissions_.listen)
         if (rule.host.starts_with(kUnixRule)) {
             const std::string name = rule.host.substr(std::string_view(kUnixRule).size());
-            if (name.starts_with('/')) // a program removes what is left over there, and sets its mode
+            if (name.starts_with('/')) // programs remove a stale socket at the path, and set the mode
                 add_rule(name, kWriteRule);
             unix_listen_.push_back(name.starts_with('/') ? walk(name, false, {}).path : name);
         }
@@ -66,8 +66,8 @@ Policy::Policy(Permissions permissions, ProgramFacts facts, const std::vector<Gr
     choose_own_folders(mounted);
 }
 
-// /tmp and /dev/shm are the machine's own unless permissions give the host's: by a volume there or by name, or, where
-// the program is no function, by giving everything.
+// /tmp and /dev/shm are the machine's own, unless permissions give access to the host's folder: by a volume mounted
+// there, by naming it, or, if the program is not a function, by making everything writable.
 void Policy::choose_own_folders(const std::vector<std::string>& mounted) {
     for (const auto& [path, bit] : {std::pair{"/tmp", abi::kOwnTmp}, std::pair{"/dev/shm", abi::kOwnShm}}) {
         const std::string folder = path;
@@ -121,7 +121,7 @@ bool Policy::is_own_if_missing(std::string_view path) const {
 
 std::vector<std::string> Policy::add_volumes() {
     std::vector<std::string> mounted;
-    // Outer ones first: the guest path of an inner one is canonical only then.
+    // Outer volumes first: inner guest paths can only be made canonical afterwards.
     std::vector<Volume> volumes = permissions_.volumes;
     std::stable_sort(volumes.begin(), volumes.end(),
                      [](const Volume& a, const Volume& b) { return a.guest.size() < b.guest.size(); });
@@ -131,19 +131,19 @@ std::vector<std::string> Policy::add_volumes() {
                                                          volume.host, volume.guest));
         Rights rights = rights_in(volume);
         if (granted_of_volume(join_parts(cut_path(volume.host).parts), rights) == 0 && rights != 0)
-            continue; // nothing of it is granted: whether it exists is nobody's concern
+            continue; // nothing is granted: do not reveal whether it exists
         const Walk found = walk(volume.guest, true, {});
         if (tree_.is_mount(found.path))
             throw UserError(ExitCode::usage, fmt::format("--volume={}:{}: there is another volume at {}", volume.host,
                                                          volume.guest, found.path));
         rights = granted_of_volume(tree_.mount(volume, found.path), rights);
-        if (rights == 0 && rights_in(volume) != 0) { // a link on the host leads elsewhere
+        if (rights == 0 && rights_in(volume) != 0) { // a link on the host leads out of what is granted
             tree_.unmount(found.path);
             continue;
         }
         rules_.add_volume(found.path, rights);
         for (Most& most : most_) {
-            most.rules.drop_beneath(found.path); // they are about the host's own files there
+            most.rules.drop_beneath(found.path); // these rules concern the host's own files at this path
             most.rules.add_volume(found.path, rights);
         }
         for (const std::string& link : found.links)
@@ -166,7 +166,7 @@ void Policy::add_rule(const std::string& path, Rights rights) {
         rules_.add_lookup(link);
 }
 
-// A restored function has dozens of rules, and a walk costs three system calls a component.
+// An optimisation: a restored function has dozens of rules, and a walk costs three system calls per component.
 std::optional<std::string> Policy::plain_path(const std::string& path) const {
     const PathText text = cut_path(path);
     const std::string joined = join_parts(text.parts);
@@ -213,7 +213,7 @@ bool Policy::may_connect(const sockaddr* address, socklen_t length) const {
     auto target = net_address(address, length);
     if (!target)
         return false;
-    // Linux connects to the loopback when asked for the wildcard.
+    // Linux connects to the loopback address when given the wildcard address.
     if (target->is_any()) {
         if (target->is_ipv4())
             target->bytes[12] = 127;
@@ -224,7 +224,7 @@ bool Policy::may_connect(const sockaddr* address, socklen_t length) const {
            });
 }
 
-// The abstract namespace has no permissions of its own on Linux, and no rule names what may be connected to.
+// Needs --allow-all: Linux checks no permissions for abstract names, and --allow-connect cannot name them.
 bool Policy::may_connect_abstract(const std::string& name) const {
     return permissions_.all && std::ranges::all_of(most_, [&](const Most& most) {
                return !most.granted.connect || most.connect.covers_unix_name(name);
@@ -263,7 +263,7 @@ OpenedPlace Policy::socket_place(std::string_view path, const SelfFacts& self) c
                                  return most.listen.covers_unix_path(found.path);
                              return !most.has_paths || (most.rules.of(found.path) & kChange) != 0;
                          });
-    if (!allowed || found.error == kOwnPath) { // in a folder of the machine's own there are none
+    if (!allowed || found.error == kOwnPath) { // the machine's own folders cannot hold bound sockets
         found.error = EACCES;
         found.refused =
             fmt::format("--allow-listen=unix:{} would allow it", found.path.empty() ? std::string(path) : found.path);

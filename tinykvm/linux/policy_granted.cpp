@@ -1,4 +1,4 @@
-// What an operator grants, as rules beside those of the permissions.
+// The operator's ceilings, as rules beside those of the permissions.
 #include <algorithm>
 
 #include "tinykvm/base/path_text.hpp"
@@ -24,8 +24,8 @@ void Policy::add_granted(const Granted& granted) {
     const std::vector<std::string> none;
     const std::vector<std::string>&read = granted.read ? *granted.read : none,
           &write = granted.write ? *granted.write : none;
-    // What lies beneath a folder that may be written to is granted by it; a name there may be a link that the
-    // program has made.
+    // Paths beneath a writable folder are already granted by it. They must not be resolved: a name there may be a link
+    // made by the program.
     const auto within = [&](const std::string& path) {
         return std::ranges::any_of(
             write, [&](const std::string& folder) { return path != folder && is_beneath(path, folder); });
@@ -33,7 +33,7 @@ void Policy::add_granted(const Granted& granted) {
     if (!granted.read)
         add_granted_path(most, "/", kReadRule);
     for (const std::string& path : read)
-        if (!within(path)) // without a ceiling of its own, writing has that of reading
+        if (!within(path)) // without a ceiling for writing, that for reading applies
             add_granted_path(most, path, granted.write ? kReadRule : kWriteRule);
     for (const std::string& path : write)
         if (!within(path))

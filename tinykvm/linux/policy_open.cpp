@@ -1,4 +1,4 @@
-// Opening what a walk found: rights first, then one open that follows no link.
+// Opens the result of a walk: checks the rights, then opens without following links.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -13,17 +13,17 @@ namespace tinykvm {
 namespace {
 
 constexpr int kExclusive = O_CREAT | O_EXCL;
-// Of a file that may be shared and is used without blocking, these make sense on the host. O_APPEND does not
-// (see Policy::open); O_DIRECT would need aligned guest memory; O_NOATIME needs ownership.
+// The flags that are passed to the host. Excluded are O_APPEND (see Policy::open), O_DIRECT, which would need aligned
+// guest memory, and O_NOATIME, which needs ownership.
 constexpr int kHostFlags =
     O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_DIRECTORY | O_NOFOLLOW | O_SYNC | O_DSYNC | O_PATH | O_TMPFILE;
 
-// An unnamed file in the folder that the path names.
+// O_TMPFILE: an unnamed file in the folder at the path.
 bool is_unnamed(int flags) { return !(flags & O_PATH) && (flags & O_TMPFILE) == O_TMPFILE; }
 
 bool is_exclusive(int flags) { return (flags & kExclusive) == kExclusive; }
 
-// What Linux ignores with O_PATH, openat2 refuses.
+// The guest's flags, adapted to openat2, which refuses the flags that open() ignores with O_PATH.
 int host_flags(int flags) {
     if (flags & O_PATH)
         return flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW);
@@ -44,7 +44,7 @@ Rights needed(int flags) {
     return need;
 }
 
-// No set-user-ID or set-group-ID files are made on the host.
+// Set-user-ID and set-group-ID files are never created on the host.
 unsigned host_mode(unsigned mode) { return mode & 0777; }
 
 bool is_special(std::string_view path) {
@@ -88,8 +88,8 @@ OpenedPath Policy::open(std::string_view path, int flags, unsigned mode, const S
     return opened;
 }
 
-// The usual case in one system call: no "..", nothing special, everything permitted by the path as written.
-// Should a component be a symlink the open fails, and the walk decides.
+// Fast path for the usual case, with one system call: the path has no "..", is not special, and is permitted as
+// written. If a component is a symlink, the open fails. False: a walk must decide.
 bool Policy::open_quickly(OpenedPath& opened, std::string_view path, int flags, unsigned mode) const {
     const PathText text = cut_path(path);
     const std::string clean = join_parts(text.parts);
@@ -100,8 +100,8 @@ bool Policy::open_quickly(OpenedPath& opened, std::string_view path, int flags, 
         (creating && text.must_be_directory))
         return false;
     if (creating && tree_.leads_to_mount(clean))
-        return false; // a folder to the guest: no file is made in its place where the host has nothing
-    // "link/" is the folder that the link leads to, O_NOFOLLOW or not.
+        return false; // the guest sees a folder there: do not create a file in its place on the host
+    // "link/" means the folder that the link leads to, even with O_NOFOLLOW.
     const int asked = text.must_be_directory ? (host_flags(flags) & ~O_NOFOLLOW) | O_DIRECTORY : host_flags(flags);
     const int fd = tree_.open(clean, asked, host_mode(mode));
     if (fd == -ELOOP || (fd == -ENOENT && tree_.leads_to_mount(clean)))
@@ -139,7 +139,7 @@ bool Policy::open_walked(OpenedPath& opened, const Walk& found, int flags, unsig
         opened.error = creating || (need & kWrite) ? EISDIR : EACCES;
         return true;
     }
-    // Without the right to create, what is there may still be opened by O_CREAT.
+    // Without the right to create, O_CREAT may still open an existing file.
     int asked = host_flags(flags) | (found.must_be_directory ? O_DIRECTORY : 0);
     if (!(have & kChange))
         asked &= ~kExclusive;
@@ -186,7 +186,7 @@ void Policy::open_synthetic(OpenedPath& opened, const Walk& found, int flags, co
         }
     }
     if (opened.stdio && !opened.fd && opened.error == 0)
-        opened.error = ENXIO; // the VMM was started without it
+        opened.error = ENXIO; // the VMM was started with this descriptor closed
 }
 
 OpenedPlace Policy::place(std::string_view path, bool follow, const SelfFacts& self) const {

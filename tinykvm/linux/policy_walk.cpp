@@ -1,5 +1,5 @@
-// Canonicalising guest paths: component by component, symlinks read and expanded here, never by the host's
-// kernel. The result is only text; FileTree::open proves it when it opens it without following links.
+// Makes guest paths canonical, component by component. Symlinks are expanded here, never by the host's kernel. The
+// result is only text: FileTree::open verifies it, because it opens the path without following links.
 #include "tinykvm/linux/policy_walk.hpp"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMaxLinks = 40; // MAXSYMLINKS of Linux
 
-// "" when it cannot be read. An O_PATH descriptor of a link reads by the empty path.
+// The target of a symlink opened with O_PATH, which readlinkat reads with an empty path. "" on failure.
 std::string link_target(int fd) {
     std::string target(kMaxPath + 1, '\0');
     const ssize_t n = ::readlinkat(fd, "", target.data(), target.size());
@@ -37,7 +37,7 @@ struct Policy::Cursor {
         pending.insert(pending.end(), text.parts.rbegin(), text.parts.rend());
     }
     bool at_end() const { return pending.empty() && !must_be_directory; }
-    // Sends the walk on through a symlink; false when there were too many.
+    // Continues the walk at the target of a symlink. False after too many links, or if the target is empty.
     bool expand(Walk& walk, const std::string& target) {
         walk.links.push_back(walk.path);
         if (target.empty() || walk.links.size() > kMaxLinks) {
@@ -75,8 +75,8 @@ Policy::Walk Policy::walk_once(std::string_view path, bool follow, const SelfFac
     }
     if (walk.error != 0)
         walk.exists = false;
-    // What lies behind the point where the walk ended, by its text: the rights of the whole path decide what
-    // may be told about it.
+    // Add the components after the point where the walk ended, as text: the rights of the whole path decide what the
+    // program may learn about it.
     while (!cursor.pending.empty()) {
         const std::string part = cursor.pending.back();
         cursor.pending.pop_back();
@@ -93,9 +93,9 @@ bool Policy::step(Walk& walk, Cursor& cursor, const SelfFacts& self) const {
     walk.synthetic = SyntheticFiles::Kind::none;
     if (part == "..") {
         walk.path = split_last(walk.path).first;
-        // Where the path ends is looked at like any other: it may only lead to a volume. Not in a folder of the
-        // machine's own: what was come from is the host's, and the guest kernel, which does not know it, could not
-        // follow.
+        // If the path ends here, look at the folder like at any other: it may exist only as the way to a volume. But
+        // not in one of the machine's own folders: the walk came from a host path there, which the guest kernel does
+        // not know.
         if (!cursor.pending.empty() || own_folder_of(walk.path))
             return true;
     } else {
@@ -140,7 +140,7 @@ bool Policy::step_host(Walk& walk, Cursor& cursor) const {
     if (!fd) {
         const int error = -fd.get();
         if (error == ELOOP) {
-            walk.raced = true; // what was a folder a moment ago is a link now
+            walk.raced = true; // a folder was replaced by a link during the walk
             return false;
         }
         if (error == ENOENT && (tree_.leads_to_mount(walk.path) || synthetic_.leads_to_file(walk.path))) {

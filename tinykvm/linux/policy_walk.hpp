@@ -1,4 +1,4 @@
-// Private to Policy: what a walk over a guest path finds.
+// Private to Policy: the result of walking a guest path.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,19 +9,19 @@ namespace tinykvm {
 
 struct Policy::Walk {
     std::string path = "/"; // canonical as far as it exists, the rest as written
-    int error = 0;          // the last component could not be reached
+    int error = 0;          // why the last component could not be reached
     bool exists = true;
     bool is_directory = true;
-    bool is_link = false;    // the last component, when it is not to be followed
-    bool is_virtual = false; // a folder that only leads to a volume or to a made-up file
+    bool is_link = false;    // the last component is a symlink and was not followed
+    bool is_virtual = false; // a folder that exists only because it leads to a volume or a synthetic file
     bool must_be_directory = false;
     SyntheticFiles::Kind synthetic = SyntheticFiles::Kind::none;
     std::vector<std::string> links; // symlinks that were followed
-    bool raced = false;             // something changed under way: walk again
+    bool raced = false;             // the file system changed during the walk: walk again
 };
 
-// A link or folder that is swapped all the time makes walks start again; a guest that does this to itself
-// gets ELOOP in the end.
+// A walk that finds a component replaced starts again. A guest that keeps replacing components gets ELOOP after this
+// many attempts.
 inline constexpr int kWalkAttempts = 128;
 
 } // namespace tinykvm

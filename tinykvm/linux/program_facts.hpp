@@ -1,4 +1,4 @@
-// What the synthesised files of /proc and /sys tell, as plain values.
+// The values shown by the synthetic files of /proc and /sys.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,25 +13,25 @@ namespace tinykvm {
 struct ProgramFacts {
     std::string program = "/";          // guest path of the program: /proc/self/exe
     std::vector<std::string> arguments; // /proc/self/cmdline
-    std::string cwd = "/";              // guest path; may be looked up and entered without asking
+    std::string cwd = "/";              // guest path; may be looked up and entered without a permission
     unsigned cpus = 1;
     std::uint64_t memory_bytes = 1ull << 30;
     std::uint32_t uid = 0, gid = 0;
-    std::string kernel_release = "6.1.0-kvmserver"; // what uname says (guest/misc.cpp)
+    std::string kernel_release = "6.1.0-kvmserver"; // the same as in uname (guest/misc.cpp)
 };
 
-// What of /proc/self changes as the program runs.
+// The values of /proc/self that change as the program runs.
 struct SelfNumbers {
-    abi::SelfState state; // the guest kernel's own word
+    abi::SelfState state; // as the guest kernel reports it, not trusted
     std::uint64_t mapped_bytes, resident_bytes, peak_bytes;
 };
 
-// Of one machine, read when a file is opened.
+// The values of one machine, read when a file is opened.
 struct SelfFacts {
     std::uint32_t pid = 1; // /proc/PID is /proc/self; every other process is hidden
-    // The text of /proc/self/maps; without it the file holds nothing.
+    // Returns the text of /proc/self/maps. If not set, the file is empty.
     std::function<std::string()> maps = {};
-    std::function<SelfNumbers()> numbers = {}; // without it all are 0
+    std::function<SelfNumbers()> numbers = {}; // if not set, all numbers are 0
 };
 
 } // namespace tinykvm

@@ -1,5 +1,5 @@
-// Contents of files and streams. Files are read and written at the offset that the guest kernel keeps, streams
-// without one; a stream that is not ready gives EAGAIN, and the guest kernel waits.
+// Reading and writing files and streams. Files are accessed at the offset that the guest kernel passes. Streams have no
+// offset; a stream that is not ready gives EAGAIN, and the guest kernel waits.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -16,11 +16,11 @@ namespace tinykvm {
 
 namespace {
 
-// A stream gives or takes what it can, so more need not be gathered at once.
+// A stream moves only what it can, so there is no need to gather more at once.
 constexpr std::uint64_t kStreamBytes = 1 << 20;
-// PIPE_BUF: what a pipe takes without blocking once poll said that it can be written.
+// PIPE_BUF: after poll reports a pipe as writable, it takes that many bytes without blocking.
 constexpr std::uint64_t kPipeBytes = 4096;
-// Reads up to this size are gathered without asking how long the file is.
+// Reads up to this size are gathered without an fstat of the file.
 constexpr std::uint64_t kSmallRead = 64 << 10;
 
 bool has_offset(const Handle& handle) {
@@ -32,13 +32,13 @@ bool is_regular(int fd) {
     return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-// The process's own streams are blocking, and that is not ours to change.
+// The process's stdio is in blocking mode, and others may share it, so it must be polled first.
 bool ready(int fd, short events) {
     pollfd item{fd, events, 0};
     return ::poll(&item, 1, 0) > 0;
 }
 
-// How much of a read can have an effect. Without this a large buffer would be populated for a small file.
+// Limits a read to the bytes that the file has, so that a large buffer is not populated for a small file.
 std::uint64_t readable_bytes(int fd, std::uint64_t wanted, std::int64_t offset) {
     struct stat info {};
     if (wanted <= kSmallRead || ::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
@@ -47,7 +47,7 @@ std::uint64_t readable_bytes(int fd, std::uint64_t wanted, std::int64_t offset) 
     return std::min(wanted, std::max<std::uint64_t>(static_cast<std::uint64_t>(left), kSmallRead));
 }
 
-// One host call takes kMaxIov ranges: `move(runs, count, done)` is repeated as long as it moves all it got.
+// Calls move(runs, count, done) with up to kMaxIov ranges at a time, until a call moves less than all.
 template <class Move>
 std::int64_t move_in_pieces(const Buffers& buffers, Move move) {
     std::int64_t done = 0;
@@ -85,7 +85,7 @@ Transfer start_transfer(CallContext& call, const CallArgs& args) {
         transfer.error = -EISDIR;
     else if (transfer.handle->info.flags & O_PATH)
         transfer.error = -EBADF;
-    // The offset of a shared file is nobody's.
+    // A file may be shared, so its own offset must not be used.
     else if (transfer.offset < -1 || (transfer.offset == -1 && has_offset(*transfer.handle)))
         transfer.error = -EINVAL;
     if (transfer.error == 0) {
@@ -95,7 +95,7 @@ Transfer start_transfer(CallContext& call, const CallArgs& args) {
     return transfer;
 }
 
-// Bytes that a file would hold more if [offset, offset+bytes) were data.
+// Bytes of holes in [offset, offset+bytes), by whole pages: by so much the file grows when the range is written.
 std::uint64_t holes_in(int fd, std::uint64_t offset, std::uint64_t bytes) {
     const auto end = static_cast<off_t>(page_up(offset + bytes));
     std::uint64_t holes = 0;
@@ -108,8 +108,8 @@ std::uint64_t holes_in(int fd, std::uint64_t offset, std::uint64_t bytes) {
     return holes;
 }
 
-// The descriptor to change a file by: a memfd of the base is copied first, and may not hold more than the limit when
-// [offset, offset+growth) is data.
+// The descriptor for a change of a file, or -errno. A memfd of the base is copied first. A memfd must stay within the
+// limit if [offset, offset+growth) is filled with data.
 int fd_for_change(CallContext& call, std::int32_t number, std::uint64_t offset, std::uint64_t growth) {
     const Handle* handle = call.handles.find(number);
     if (handle->info.kind != HandleKind::memfd)
@@ -235,7 +235,7 @@ std::int64_t call_syncfs(CallContext& call, const CallArgs& args) { return call_
 
 std::int64_t call_sync(CallContext&, const CallArgs&) { return 0; }
 
-// fadvise64, readahead, sync_file_range: hints, after the handle was checked.
+// fadvise64, readahead and sync_file_range: hints, which only check the handle.
 std::int64_t call_file_hint(CallContext& call, const CallArgs& args) {
     std::int64_t error = 0;
     const Handle* handle = use_handle(call, args.arg[0], error);
@@ -244,7 +244,7 @@ std::int64_t call_file_hint(CallContext& call, const CallArgs& args) {
     return has_offset(*handle) || handle->info.kind == HandleKind::directory ? 0 : -ESPIPE;
 }
 
-// The guest kernel seeks by itself; holes are the file's.
+// Only SEEK_DATA and SEEK_HOLE: the guest kernel handles the other seeks itself.
 std::int64_t call_lseek(CallContext& call, const CallArgs& args) {
     std::int64_t error = 0;
     const Handle* handle = use_handle(call, args.arg[0], error);

@@ -1,4 +1,5 @@
-// What a netlink route socket is asked (rtnetlink(7)): links and addresses, read-only. The guest kernel has the socket.
+// Answers the requests of netlink route sockets (rtnetlink(7)): links and addresses, read-only. The socket itself is in
+// the guest kernel.
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -20,9 +21,9 @@ namespace tinykvm {
 namespace {
 
 constexpr std::size_t kMaxRequest = 4096, kMaxReply = 1 << 20;
-constexpr std::uint16_t kFirstType = 16; // NLMSG_MIN_TYPE; those below are control messages
+constexpr std::uint16_t kFirstType = 16; // NLMSG_MIN_TYPE; lower types are control messages
 
-// Messages one after the other, each padded to four bytes.
+// Builds a sequence of messages, each padded to four bytes.
 class Messages {
 public:
     template <class Body>
@@ -82,8 +83,8 @@ void put_link(Messages& out, const Request& request, const Interface& i, std::ui
         out.attribute(IFLA_ADDRESS, i.hardware.data(), i.hardware.size());
         out.attribute(IFLA_BROADCAST, i.hardware_broadcast.data(), i.hardware_broadcast.size());
     }
-    // Linux always has them, and node_exporter reads them unasked. What passes there is the host's: the machine sees
-    // zeros.
+    // Linux always sends statistics, and node_exporter reads them without a check. The host's traffic is none of the
+    // machine's concern, so they are zero.
     const rtnl_link_stats64 wide{};
     const rtnl_link_stats narrow{};
     out.attribute(IFLA_STATS64, &wide, sizeof(wide));
@@ -117,7 +118,7 @@ T head(std::span<const std::byte> body) {
     return value;
 }
 
-// The name that an attribute of a request for one link gives.
+// The interface name in a request for one link.
 std::string asked_name(std::span<const std::byte> body) {
     for (std::size_t at = NLMSG_ALIGN(sizeof(ifinfomsg)); at + sizeof(rtattr) <= body.size();) {
         const auto attribute = head<rtattr>(body.subspan(at));
@@ -146,7 +147,7 @@ int one_link(Messages& out, const Request& request, const std::vector<Interface>
     return ENODEV;
 }
 
-// 0, or what NLMSG_ERROR is to say.
+// Answers one request. Returns 0, or the errno for an NLMSG_ERROR message.
 int answer(Messages& out, const Request& request, const Policy& policy) {
     const std::uint16_t type = request.header.nlmsg_type;
     if (type < kFirstType || (type <= RTM_MAX && request.body.size() < sizeof(rtgenmsg)))
@@ -185,7 +186,7 @@ void put_error(Messages& out, const Request& request, int error) {
 
 } // namespace
 
-// (request*, bytes, reply*, room, port): bytes of all messages in reply.
+// Host call kRoute: (request*, bytes, reply*, room, port) -> bytes of all messages in the reply.
 std::int64_t call_route(CallContext& call, const CallArgs& args) {
     const std::uint64_t bytes = args.arg[1], room = args.arg[3];
     if (bytes > kMaxRequest || room > kMaxReply)
@@ -199,7 +200,7 @@ std::int64_t call_route(CallContext& call, const CallArgs& args) {
         one.header = head<nlmsghdr>(std::span(request).subspan(at));
         const std::size_t length = one.header.nlmsg_len;
         if (length < sizeof(nlmsghdr) || length > request.size() - at)
-            break; // as Linux: nothing is said of it
+            break; // as on Linux, a malformed message gets no answer
         one.all = std::span(request).subspan(at, length);
         one.body = one.all.subspan(sizeof(nlmsghdr));
         one.port = static_cast<std::uint32_t>(args.arg[4]);

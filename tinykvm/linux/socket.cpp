@@ -1,5 +1,5 @@
-// Outbound and datagram sockets. They never block on the host: EAGAIN and EINPROGRESS go to the guest kernel,
-// which waits. Listening sockets are the runner's, not made here.
+// Outbound and datagram sockets. They never block on the host: EAGAIN and EINPROGRESS go to the guest kernel, which
+// waits. Listening sockets belong to the runner and are not made here.
 #include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -18,7 +18,7 @@ namespace tinykvm {
 
 namespace {
 
-// 0 or an errno. Netlink and packet sockets would show the host's network, raw ones let packets be forged.
+// 0 or an errno. Netlink and packet sockets would show the host's network, and raw sockets would allow forged packets.
 int supported(int family, int type, int protocol) {
     if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
         return EAFNOSUPPORT;
@@ -49,7 +49,7 @@ std::int64_t name_of_socket(CallContext& call, const CallArgs& args, NameOf name
     return store_address(call.memory, address, address_arg(args.arg[1]), address_arg(args.arg[2]));
 }
 
-// A source address for what is sent: any port of the host's choice, or one that may be listened on.
+// Checks an address to bind to: port 0, which lets the host choose, or an address that may be listened on.
 std::int64_t check_source(CallContext& call, const SocketAddress& address) {
     const auto local = net_address(address.get(), address.length);
     if (!local)
@@ -60,7 +60,7 @@ std::int64_t check_source(CallContext& call, const SocketAddress& address) {
                   Policy::net_flag("--allow-listen", address.get(), address.length) + " would allow it");
 }
 
-// A name in the file system, which goes with the socket: else it would outlive a reset.
+// Binds to a path. The handle owns the name, so that a reset removes it.
 std::int64_t bind_path(CallContext& call, std::int32_t number, const Handle& handle, const SocketAddress& address,
                        mode_t mode) {
     const char* text = address.get()->sa_data;
@@ -112,8 +112,8 @@ std::int64_t call_connect(CallContext& call, const CallArgs& args) {
     if (address.error != 0)
         return address.error;
     if (call.handles.is_shared(int_arg(args.arg[0])))
-        return -EPERM; // it would be connected for other machines as well
-    // AF_UNSPEC takes a peer away, which needs no permission.
+        return -EPERM; // this would connect it for other machines too
+    // AF_UNSPEC removes the peer, which needs no permission.
     if (address.length >= sizeof(sa_family_t) && address.storage.ss_family == AF_UNSPEC)
         return result_of(::connect(handle->file->fd(), address.get(), address.length));
     const Destination to = check_destination(call, "connect", *handle, address);
@@ -140,7 +140,7 @@ std::int64_t call_bind(CallContext& call, const CallArgs& args) {
                           Policy::net_flag("--allow-listen", address.get(), address.length) + " would allow it");
     } else if (handle->info.family == AF_UNIX) {
         if (address.length != sizeof(sa_family_t) || address.storage.ss_family != AF_UNIX)
-            return -EINVAL; // but for autobind
+            return -EINVAL; // only autobind needs no address
     } else if (const std::int64_t refused = check_source(call, address))
         return refused;
     const int number = int_arg(args.arg[0]);

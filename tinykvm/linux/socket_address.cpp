@@ -40,9 +40,9 @@ void check_unix(CallContext& call, const char* name, Destination& destination) {
     }
     OpenedPath opened = call.policy.open(path, O_PATH, 0, call.self);
     if (opened.error == kOwnPath)
-        opened.error = ENOENT; // no sockets are in the machine's own folders
+        opened.error = ENOENT; // the machine's own folders hold no sockets of the host
     if (opened.error == 0)
-        // Connecting is writing, as for Linux's own check of the mode.
+        // As on Linux, connecting needs write permission.
         opened.error = call.policy.check(opened.path, kWrite, opened.refused);
     if (opened.error != 0) {
         destination.error = refuse(call, name, path, opened.error, opened.refused);
@@ -97,7 +97,7 @@ Destination check_destination(CallContext& call, const char* name, const Handle&
                        Policy::net_flag("--allow-connect", address.get(), address.length) + " would allow it");
         break;
     default:
-        // AF_UNSPEC too: Linux takes it for AF_INET when it sends a UDP datagram.
+        // Includes AF_UNSPEC, which Linux treats as AF_INET when sending a UDP datagram.
         destination.error = -EAFNOSUPPORT;
     }
     return destination;

@@ -1,17 +1,17 @@
-// Addresses that a program names: checked against its permissions before the host sees them.
+// Checks the addresses that a program connects or sends to against its permissions, before the host's kernel uses them.
 #pragma once
 #include "tinykvm/linux/arguments.hpp"
 
 namespace tinykvm {
 
-// A socket handle that can be used; null with `error` (negative errno) otherwise.
+// A usable socket handle, or null with `error` set to a negative errno.
 const Handle* use_socket(CallContext& call, std::uint64_t number, std::int64_t& error);
 
-// An address to connect or send to, in a form that the host may use: an AF_UNIX path becomes the name of a
-// descriptor, so that what was checked is what is reached.
+// A checked address to connect or send to. An AF_UNIX path is replaced by the /proc name of a descriptor, so that the
+// host reaches the socket that was checked.
 struct Destination {
     SocketAddress address;
-    UniqueFd held; // keeps the name of a Unix socket valid
+    UniqueFd held; // keeps the /proc name of a Unix socket valid
     std::int64_t error = 0;
 };
 Destination check_destination(CallContext& call, const char* name, const Handle& socket, SocketAddress address);

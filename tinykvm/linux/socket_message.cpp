@@ -1,4 +1,4 @@
-// Sending and receiving on host sockets, straight from and to guest memory.
+// Sends and receives on host sockets, directly from and to guest memory.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,9 +12,9 @@ namespace tinykvm {
 
 namespace {
 
-// More than any datagram, and all that a stream needs to be offered at once.
+// More than any datagram, and enough for one call on a stream.
 constexpr std::uint64_t kMessageBytes = 1 << 20;
-// MSG_FASTOPEN would connect behind the check; ancillary data and zero-copy are not supported.
+// Not included: MSG_FASTOPEN, which would connect without a check of the address; ancillary data; zero-copy.
 constexpr std::uint32_t kSendFlags = MSG_OOB | MSG_DONTROUTE | MSG_EOR | MSG_CONFIRM | MSG_MORE;
 constexpr std::uint32_t kReceiveFlags = MSG_OOB | MSG_PEEK | MSG_TRUNC;
 
@@ -22,7 +22,7 @@ struct Message {
     const Handle* socket = nullptr;
     abi::SocketMessage guest{};
     Buffers buffers;
-    std::vector<std::byte> bounce; // when a datagram lies in more ranges than one host call takes
+    std::vector<std::byte> bounce; // used if a datagram has more ranges than one host call takes
     iovec bounce_run{};
     std::int64_t error = 0;
 
@@ -115,7 +115,7 @@ std::int64_t call_sendmsg(CallContext& call, const CallArgs& args) {
 
 namespace {
 
-// As recvmsg would have it from the socket.
+// Stores a given datagram as recvmsg would.
 std::int64_t put_given(CallContext& call, const CallArgs& args, const Message& message, const Datagram& given) {
     std::size_t done = 0;
     for (const iovec& run : message.buffers.runs) {
@@ -144,7 +144,7 @@ std::int64_t call_recvmsg(CallContext& call, const CallArgs& args) {
     if (message.error != 0)
         return message.error;
     if (message.guest.flags & MSG_ERRQUEUE)
-        return -EAGAIN; // its use is the ancillary data: there is never any
+        return -EAGAIN; // the error queue is delivered as ancillary data, which is not supported
     SocketAddress from;
     msghdr header = message.header();
     std::optional<Datagram> given;

@@ -1,4 +1,4 @@
-// Options of host sockets: a list of those that concern nothing but the socket itself.
+// Options of host sockets. The list allows only options that affect nothing but the socket itself.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -36,7 +36,7 @@ constexpr Option kOptions[] = {
     {SOL_SOCKET, SO_RCVBUF, true},
     {SOL_SOCKET, SO_RCVLOWAT, true},
     {SOL_SOCKET, SO_LINGER, true},
-    // Waiting is the guest kernel's: these have no effect on the host, but are remembered for it.
+    // The guest kernel implements timeouts. These have no effect on the host, which only stores them.
     {SOL_SOCKET, SO_RCVTIMEO, true},
     {SOL_SOCKET, SO_SNDTIMEO, true},
     {IPPROTO_TCP, TCP_NODELAY, true},
@@ -115,11 +115,11 @@ std::int64_t call_setsockopt(CallContext& call, const CallArgs& args) {
     if (level == SOL_SOCKET && name == SO_LINGER && length >= static_cast<int>(sizeof(linger))) {
         linger wanted{};
         std::memcpy(&wanted, value.data(), sizeof wanted);
-        // close() waits for a linger time even on a non-blocking socket; only the reset of 0 does not.
+        // close() waits for the linger time even on a non-blocking socket. Only time 0, which resets, does not wait.
         if (wanted.l_onoff != 0 && wanted.l_linger != 0)
             return 0;
     }
-    if (call.handles.is_shared(int_arg(args.arg[0]))) { // only what it is already: it is other machines' as well
+    if (call.handles.is_shared(int_arg(args.arg[0]))) { // other machines share it: only its present value is accepted
         std::array<std::byte, kMaxValue> now{};
         auto bytes = static_cast<socklen_t>(length);
         const bool same = ::getsockopt(handle->file->fd(), level, name, now.data(), &bytes) == 0 && now == value;

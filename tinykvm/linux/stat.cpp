@@ -1,4 +1,4 @@
-// Looking at files without opening them.
+// stat, statfs, access and readlink.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -19,7 +19,7 @@ namespace tinykvm {
 
 namespace {
 
-// What glibc has is what the kernel writes on x86-64.
+// On x86-64, glibc's structs have the kernel's layout.
 static_assert(sizeof(struct stat) == 144 && sizeof(struct statx) == 256 && sizeof(struct statfs) == 120);
 
 constexpr unsigned kLinkMode = S_IFLNK | 0777;
@@ -43,7 +43,7 @@ struct statx statx_of_link(const std::string& target) {
     return info;
 }
 
-// A memory file of an image keeps its number when this machine gets a copy of its own.
+// The inode number of a handle. A machine's private copy of a memory file keeps the number of the image's file.
 std::uint64_t inode_of(const CallContext& call, std::int32_t number, std::uint64_t host) {
     const Handle* handle = call.handles.find(number);
     const bool kept = handle && handle->info.kind == HandleKind::memfd && handle->info.identity.ino != 0;
@@ -58,7 +58,7 @@ std::int64_t store_result(CallContext& call, std::uint64_t at, const T& value) {
 } // namespace
 
 std::int64_t call_fstat(CallContext& call, const CallArgs& args) {
-    // Of a lost connection too: it is still a socket.
+    // Works for a lost connection too: it is still a socket.
     const int fd = call.handles.fd(int_arg(args.arg[0]));
     std::int64_t error = 0;
     if (fd < 0) {
@@ -167,13 +167,13 @@ std::int64_t call_faccessat(CallContext& call, const CallArgs& args) {
 
 namespace {
 
-// The path that a link found at `link` leads to, by the letters alone.
+// The path that the symlink `link` with target `text` leads to, computed from the text only.
 std::string link_target(const std::string& link, const std::string& text) {
     return (text.starts_with('/') ? std::filesystem::path(text) : std::filesystem::path(link).parent_path() / text)
         .lexically_normal();
 }
 
-// What abi::LinkReply tells: as much of `path` as is free of links, and may be looked at.
+// Stores an abi::LinkReply: the longest prefix of `path` that contains no links and may be looked up.
 void tell_plain(CallContext& call, const std::string& path, std::uint64_t reply_at) {
     abi::LinkReply reply{};
     CallContext quiet{call.memory, call.handles, call.policy, [](const std::string&) {}, call.self};
@@ -191,7 +191,7 @@ void tell_plain(CallContext& call, const std::string& path, std::uint64_t reply_
             break;
     }
     std::copy_n(path.data(), reply.bytes, reply.plain);
-    call.memory.store(address_arg(reply_at), reply); // only saves questions
+    call.memory.store(address_arg(reply_at), reply); // an optimisation: failure does not matter
 }
 
 } // namespace

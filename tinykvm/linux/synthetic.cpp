@@ -24,7 +24,7 @@ struct Row {
     Text text;
 };
 
-// A row hides what the host has at its path. What is beneath /proc/self and not listed is hidden.
+// Each row hides the host's file at its path. Paths beneath /proc/self that are not listed are hidden.
 constexpr Row kRows[] = {
     {"/proc/self", Kind::directory, nullptr},
     {"/proc/self/exe", Kind::link, nullptr},
@@ -58,13 +58,13 @@ constexpr Row kRows[] = {
     {"/proc/sys/kernel/osrelease", Kind::file, synthetic_text::osrelease},
     {"/proc/sys/vm/overcommit_memory", Kind::file, synthetic_text::overcommit_memory},
     {"/proc/sys/net/core/somaxconn", Kind::file, synthetic_text::somaxconn},
-    // Whole-machine memory and the kernel's log: not for a function, whatever is permitted.
+    // The host's memory and kernel log: hidden whatever the permissions say.
     {"/proc/kcore", Kind::hidden, nullptr},
     {"/proc/kmsg", Kind::hidden, nullptr},
     {"/sys/devices/system/cpu/online", Kind::file, synthetic_text::cpu_list},
     {"/sys/devices/system/cpu/possible", Kind::file, synthetic_text::cpu_list},
     {"/sys/devices/system/cpu/present", Kind::file, synthetic_text::cpu_list},
-    {"/sys/fs/cgroup", Kind::hidden, nullptr}, // its limits are those of the VMM
+    {"/sys/fs/cgroup", Kind::hidden, nullptr}, // shows the limits of the VMM
     {"/dev/tty", Kind::no_device, nullptr},
     {"/dev/fd", Kind::hidden, nullptr},
     {"/dev/stdin", Kind::stdio, nullptr},
@@ -110,7 +110,7 @@ Kind SyntheticFiles::kind(std::string_view path) const {
     const std::string_view part = first_part_beneath_proc(path);
     if (part == "self" || all_digits(part))
         return Kind::hidden;
-    // Not /proc, /sys or /dev themselves: with permission they are listed.
+    // /proc, /sys and /dev themselves are not synthetic: with permission they can be listed.
     if (path == "/proc" || path == "/sys" || path == "/dev")
         return Kind::none;
     for (const Row& row : kRows)
@@ -151,7 +151,7 @@ UniqueFd SyntheticFiles::open(std::string_view path, const SelfFacts& self) cons
         throw_errno("memfd_create " + std::string(path));
     if (::pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
         throw_errno("write " + std::string(path));
-    // Machines share it: nobody may write, through a mapping neither.
+    // Machines share it: no one may write to it, not even through a mapping.
     if (::fchmod(fd.get(), 0444) != 0 ||
         ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
         throw_errno("seal " + std::string(path));

@@ -1,7 +1,7 @@
-// Files that exist for the guest although no permission shows it the host's: a small /proc and /sys.
+// Synthetic files, which the guest sees without any permission: a small /proc and /sys.
 //
-// The host's own /proc/self would be that of the VMM, and other processes are none of the guest's business:
-// both are hidden whatever the permissions say. What is made up here wins over the host's file.
+// The host's /proc/self would be that of the VMM, and the guest must not see other processes. Both are hidden whatever
+// the permissions say. A synthetic file hides the host's file at the same path.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,23 +16,23 @@ namespace tinykvm {
 class SyntheticFiles {
 public:
     enum class Kind {
-        none,      // nothing is made up: the host's file, if it is permitted
-        file,      // content()
-        link,      // target()
+        none,      // not synthetic: the host's file, if it is permitted
+        file,      // see content()
+        link,      // see target()
         directory, // may be looked up and passed through, not listed
-        hidden,    // ENOENT for ever
-        no_device, // ENXIO: there is no terminal of the machine's own
+        hidden,    // always ENOENT
+        no_device, // ENXIO: the machine has no controlling terminal
         stdio,     // /dev/stdin, /dev/stdout, /dev/stderr: stdio_fd()
     };
 
     explicit SyntheticFiles(ProgramFacts facts) : facts_(std::move(facts)) {}
 
-    // /proc/PID of the machine and /proc/thread-self become /proc/self.
+    // Replaces the machine's /proc/PID and /proc/thread-self by /proc/self.
     std::string canonical(std::string_view path, const SelfFacts& self) const;
 
-    // The rest take what canonical() returned.
+    // The functions below take paths returned by canonical().
     Kind kind(std::string_view path) const;
-    // A folder above a made-up file: it exists for the guest although the host may lack it.
+    // Whether the path is a folder above a synthetic file: it exists for the guest even if the host lacks it.
     bool leads_to_file(std::string_view path) const;
     std::string content(std::string_view path, const SelfFacts& self) const;
     std::string target(std::string_view path) const;
@@ -41,7 +41,7 @@ public:
     UniqueFd open(std::string_view path, const SelfFacts& self) const;
 
     static std::vector<std::string> file_paths();
-    // Devices that need no permission to be read and written.
+    // Devices that can be read and written without permission.
     static const std::vector<std::string>& free_devices();
 
 private:

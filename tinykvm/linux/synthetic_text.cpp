@@ -20,8 +20,6 @@ namespace {
 
 constexpr std::uint64_t kKib = 1024;
 
-// The bytes and resident bytes in the lines of a maps file are not known here: the whole machine is told.
-
 // TASK_COMM_LEN is 16 with the NUL.
 std::string name_of(const ProgramFacts& facts) { return split_last(facts.program).second.substr(0, 15); }
 
@@ -36,7 +34,7 @@ struct CpuModel {
     unsigned family = 0, model = 0, stepping = 0;
 };
 
-// What the CPUID instruction says: not more than the guest can ask by itself.
+// The values of the CPUID instruction, which the guest can also read itself.
 CpuModel cpu_model() {
     CpuModel cpu;
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -96,7 +94,7 @@ std::string self_status(const ProgramFacts& facts, const SelfFacts& self) {
 }
 
 std::string self_stat(const ProgramFacts& facts, const SelfFacts& self) {
-    constexpr std::uint64_t kTickNs = 10'000'000; // of sysconf(_SC_CLK_TCK)
+    constexpr std::uint64_t kTickNs = 10'000'000; // 1 / sysconf(_SC_CLK_TCK)
     const SelfNumbers n = numbers_of(self);
     // pid (comm) state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
     // priority nice num_threads itrealvalue starttime vsize rss rsslim and 27 more
@@ -210,7 +208,7 @@ std::string filesystems(const ProgramFacts&, const SelfFacts&) {
 
 std::string ostype(const ProgramFacts&, const SelfFacts&) { return "Linux\n"; }
 
-std::string hostname(const ProgramFacts&, const SelfFacts&) { return "kvmserver\n"; } // as uname says
+std::string hostname(const ProgramFacts&, const SelfFacts&) { return "kvmserver\n"; } // the same as in uname
 
 std::string pid_max(const ProgramFacts&, const SelfFacts&) { return "4194304\n"; }
 

@@ -1,4 +1,4 @@
-// The contents of the made-up files, one function each. Formats: proc(5).
+// The contents of the synthetic files, one function each. Formats: proc(5).
 #pragma once
 #include <string>
 

@@ -17,7 +17,7 @@ namespace tinykvm {
 
 namespace {
 
-// A socket that refuses connections: whoever listened at it is gone.
+// Whether the name is a socket that refuses connections, because nobody listens on it any more.
 bool is_dead(int folder, const std::string& name, const sockaddr_un& address) {
     struct stat there {};
     if (::fstatat(folder, name.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(there.st_mode))
@@ -83,9 +83,10 @@ int UnixName::bind_at(int socket, const std::string& text, UniqueFd folder, cons
 }
 
 int UnixName::bind(int socket, UniqueFd folder, const std::string& name, mode_t mode, Dead dead) {
-    // Through the folder's descriptor, which stays what it is and is short.
+    // Bind through the folder's descriptor: it cannot be replaced, and the path is short.
     const std::string text = fmt::format("/proc/self/fd/{}/{}", folder.get(), name);
-    // The name takes its mode from the socket: once it is there it may be another's, or a link to anything.
+    // Set the mode on the socket before bind(), from which the name takes it. A chmod of the name afterwards could hit
+    // another file, or the target of a link.
     if (::fchmod(socket, mode & 0777) != 0)
         return -errno;
     const ModeAsAsked as_asked(mode & 0777);

@@ -9,11 +9,11 @@
 
 namespace tinykvm {
 
-// A name that a socket of ours was bound to. It goes with this object, unless it is another's by then. Destroy it
-// before the socket.
+// Owns the file system name that a socket was bound to. The destructor removes the name, unless it belongs to another
+// file by then. Destroy it before the socket.
 class UnixName {
 public:
-    // What becomes of a socket at the name that nobody listens at any more. Anything else that is there stays.
+    // What bind() does with an existing socket that nobody listens on. Any other file at the name stays.
     enum class Dead { stays, replaced };
 
     UnixName() = default;
@@ -21,12 +21,12 @@ public:
     UnixName& operator=(UnixName&& other) noexcept;
     ~UnixName();
 
-    // Binds `socket` to `name` in `folder`, with these permissions. 0 or -errno.
+    // Binds `socket` to `name` in `folder` with mode `mode`. 0 or -errno.
     int bind(int socket, UniqueFd folder, const std::string& name, mode_t mode, Dead dead);
-    // The same by the host's path, which is at most 107 bytes; permissions as the process's umask leaves them.
+    // The same with a host path of at most 107 bytes. The process's umask determines the mode.
     int bind(int socket, const std::string& path, Dead dead);
-    std::optional<mode_t> mode() const; // its permissions now
-    void keep() { folder_.reset(); }    // the name stays
+    std::optional<mode_t> mode() const; // the name's current mode
+    void keep() { folder_.reset(); }    // gives up ownership: the name is not removed
 
 private:
     int bind_at(int socket, const std::string& address, UniqueFd folder, const std::string& name, Dead dead);
@@ -37,9 +37,11 @@ private:
     ino_t inode_ = 0;
 };
 
-struct BoundSocket { // members in this order: the name goes first
+// A bound socket and its name, if it is a Unix socket at a path. The order of members matters: the name is destroyed
+// first.
+struct BoundSocket {
     UniqueFd fd;
-    UnixName name; // of a Unix socket at a path
+    UnixName name;
 };
 
 } // namespace tinykvm
