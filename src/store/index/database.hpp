@@ -1,4 +1,5 @@
-// SQLite with owners. One connection; not to be used by two threads at once (store.hpp sees to that).
+// Owning wrappers of SQLite. A Database is one connection, not to be used by two threads at once (store.hpp takes care
+// of that).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,24 +17,24 @@ namespace kvmserver::store {
 
 class Database;
 
-// Columns are checked for their type: what an index must not hold throws IndexDamaged.
+// Columns are checked for their type: an unexpected value throws IndexDamaged.
 class Statement {
 public:
     Statement(Statement&&) noexcept = default;
-    // Parameters in order.
+    // Binds the next parameter.
     Statement& bind(std::int64_t value);
     Statement& bind(std::uint64_t value) { return bind(static_cast<std::int64_t>(value)); }
     Statement& bind(std::string_view text);
     Statement& bind(const char* text) { return bind(std::string_view(text)); }
     Statement& bind(const std::string& text) { return bind(std::string_view(text)); }
     Statement& bind(const Digest& digest);
-    Statement& bind(std::optional<std::int64_t> value); // or NULL
+    Statement& bind(std::optional<std::int64_t> value); // nullopt binds NULL
 
-    bool step(); // whether there is a row
-    void run();  // a statement without rows; afterwards it can be bound again
+    bool step(); // returns whether there is a row
+    void run();  // for a statement without rows; resets it for the next bind()
 
     std::int64_t integer(int column) const;
-    std::uint64_t natural(int column) const; // not negative
+    std::uint64_t natural(int column) const; // must not be negative
     std::string text(int column) const;
     Digest digest(int column) const;
     bool is_null(int column) const;
@@ -52,11 +53,11 @@ private:
 
 class Database {
 public:
-    // Opens a file that exists (":memory:" is one). `path` is also what errors name.
+    // Opens an existing file, or ":memory:". Errors name `path`.
     Database(const std::string& path, int busy_ms);
 
     Statement prepare(std::string_view sql) const;
-    void execute(const std::string& sql);            // any number of statements
+    void execute(const std::string& sql);            // may hold several statements
     std::int64_t number(std::string_view sql) const; // the only value of the only row
     std::int64_t last_id() const;
     std::int64_t changes() const; // rows that the last statement changed
@@ -77,7 +78,7 @@ private:
 // Rolled back unless committed.
 class Transaction {
 public:
-    enum class Kind { read, write }; // a writing one waits for the others first
+    enum class Kind { read, write }; // a write transaction first waits for others
     explicit Transaction(Database& database, Kind kind = Kind::write);
     ~Transaction();
     Transaction(const Transaction&) = delete;
