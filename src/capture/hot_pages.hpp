@@ -1,4 +1,4 @@
-// Which pages a restored machine needs first.
+// Finds the pages that a restored machine needs first.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -41,12 +41,12 @@ std::vector<Frame> in_order_of_chunks(const MachineImage& image, const std::vect
 
 int make_snapshot(const Options& options) {
     StopSignal::instance();
-    check_output(options.snapshot_file); // before the boot, which may take long
+    check_output(options.snapshot_file); // fail before the boot, which may take long
     const auto setup = set_up_program(options);
     setup->listeners->set_dry(true);
     Booted booted = boot_program(*setup, options, true);
     if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program))) {
-        // The program's own status is not this command's: there is no snapshot.
+        // Without a snapshot the command fails, whatever the program's own exit status.
         return static_cast<int>(booted.end == LoopEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     }
     const double boot_seconds = booted.seconds;

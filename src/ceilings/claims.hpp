@@ -10,6 +10,7 @@
 
 namespace kvmserver {
 
+// What a snapshot and, for a function, its manifest ask for.
 struct Claims {
     tinykvm::Permissions permissions;
     tinykvm::Limits limits;
@@ -19,6 +20,7 @@ struct Claims {
 Claims claims_of(const tinykvm::MachineState& state);
 Claims claims_of(const SnapshotFacts& facts);
 
+// A claim that exceeds a ceiling.
 struct Excess {
     std::string claim;   // "--allow-write=/etc"
     std::string granted; // "/srv/data", "nothing"

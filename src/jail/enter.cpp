@@ -164,7 +164,7 @@ Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespac
         else if (network_)
             set_loopback_up();
     }
-    UniqueFd processes; // a whole procfs
+    UniqueFd processes; // the host's whole procfs
     if (spawned) {
         static const char* const kProcOptions[] = {"subset", "pid", "hidepid", "invisible", nullptr};
         static const char* const kPlainOptions[] = {nullptr};
@@ -204,7 +204,7 @@ void Jail::make_namespaces() {
     }
     if (user != 0) {
         user_namespace_ = true;
-        // As in spawn(): groups only after setgroups is denied.
+        // Groups may be mapped only after setgroups is denied, as in spawn().
         if (!write_text("/proc/self/setgroups", "deny") ||
             !write_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) ||
             !write_text("/proc/self/gid_map", fmt::format("{0} {0} 1", group)))
@@ -244,7 +244,7 @@ void Jail::give_up_ahead() {
         miss(Wall::capabilities, "no_new_privs");
     if (!limit(RLIMIT_CORE, 0))
         miss(Wall::limits, "setrlimit");
-    if (::geteuid() == 0 && !drop_bounding_set()) // root of this user namespace
+    if (::geteuid() == 0 && !drop_bounding_set()) // root, perhaps only of this user namespace
         miss(Wall::capabilities, "PR_CAPBSET_DROP");
 }
 

@@ -23,6 +23,7 @@ enum class Namespaces : std::uint8_t {
     made,
 };
 
+// Builds the walls in two steps, so that most of the work is done before the process knows what it will run.
 class Jail {
 public:
     // First step, before the plan is known. Must run before any untrusted input is read.

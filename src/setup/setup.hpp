@@ -9,6 +9,7 @@
 
 namespace kvmserver {
 
+// What machines share. Must outlive them. Members are destroyed in reverse order.
 struct Setup {
     tinykvm::kvm::Kvm kvm;
     std::unique_ptr<tinykvm::Policy> policy;

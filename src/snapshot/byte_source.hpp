@@ -22,7 +22,7 @@ public:
     virtual void read_at(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
 };
 
-// Throws UserError (not_found, not_permitted, bad_snapshot: no regular file), HostError.
+// Opens a regular file. Throws UserError (not_found, not_permitted, bad_snapshot: not a regular file), HostError.
 std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path);
 // The same for an open file; `name` is for messages.
 std::unique_ptr<ByteSource> open_file_source(tinykvm::UniqueFd fd, const std::string& name);

@@ -48,6 +48,7 @@ private:
     std::vector<std::byte> filtered_, scratch_;
 };
 
+// Compresses a section as one zstd frame.
 std::vector<std::byte> compress_section(std::span<const std::byte> raw);
 
 // False unless `stored` decompresses to exactly raw.size() bytes. Never writes outside of `raw`.

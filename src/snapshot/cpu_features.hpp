@@ -1,4 +1,4 @@
-// Names of the CPUID feature bits that matter to a program at CPL 3, as /proc/cpuinfo has them.
+// Names of the CPUID feature bits that matter to a program at CPL 3, as in /proc/cpuinfo.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -20,6 +20,7 @@ struct ChunkLengths {
 inline constexpr ChunkLengths kHotLengths{32, 32, 96};
 inline constexpr ChunkLengths kColdLengths{256, 64, 512}; // FORMAT.md, "Sizes and speeds"
 
+// The result of plan_chunks().
 struct Plan {
     std::vector<ChunkInfo> chunks; // hot ones first; only runs, pages and hot are set
     std::uint32_t stored_pages = 0;

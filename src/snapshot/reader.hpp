@@ -35,7 +35,7 @@ public:
     const MadeWith& made_with() const { return metadata_.made_with; }
     const tinykvm::MachineState& state() const { return metadata_.machine; }
 
-    // Hot chunks first.
+    // All chunks; hot ones first.
     std::span<const ChunkInfo> chunks() const { return chunks_; }
     // The chunk that fills the frame; nullopt when its page is zero.
     std::optional<std::uint32_t> chunk_of(std::uint32_t frame) const { return frames_.find(frame); }

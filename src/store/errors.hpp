@@ -31,6 +31,7 @@ public:
     explicit Conflict(const std::string& message);
 };
 
+// The route belongs to another function.
 class RouteTaken : public Conflict {
 public:
     RouteTaken(std::string route, std::string owner);
@@ -51,6 +52,7 @@ private:
     std::string current_;
 };
 
+// An upload is to continue at another offset than the one given.
 class WrongOffset : public Conflict {
 public:
     WrongOffset(const std::string& upload, std::uint64_t given, std::uint64_t expected);

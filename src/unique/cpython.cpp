@@ -22,7 +22,7 @@ const std::string kLoopSource(tinykvm::kRunningLoopSource);
 
 enum Kind : std::size_t { random_object, loop_holder, numpy_first };
 
-// random._inst, and every other random.Random() that nobody seeded. CPython reseeds _inst after a fork.
+// Adds random._inst and every other random.Random() that was not seeded. CPython reseeds _inst after a fork.
 void add_random(const MemoryView& memory, GuestVirt object, Findings& findings) {
     const auto index = memory.value<std::uint32_t>(object + kIndex);
     const auto state = read_mt(memory, object + kState);

@@ -28,7 +28,7 @@ public:
                                             std::string_view type) const;
     // The object to which a reference field points, if it is exactly of that class.
     std::optional<tinykvm::GuestVirt> object_in(std::optional<tinykvm::GuestVirt> field, std::string_view klass) const;
-    // The Thread objects of all threads.
+    // The java.lang.Thread objects of all threads.
     std::vector<tinykvm::GuestVirt> threads() const;
 
 private:

@@ -13,6 +13,8 @@ namespace kvmserver::store {
 // The etag that the caller saw, or "" for a function that must not exist yet; nullopt: no condition.
 using IfMatch = std::optional<std::string>;
 
+// The constructor takes naming(), the index and a write transaction, and checks `if_match` (StaleEtag). Not
+// thread-safe.
 class FunctionChange {
 public:
     enum class Missing { error, make }; // make: create a function that does not exist

@@ -70,6 +70,7 @@ public:
 
     // Creates the function if necessary. The caller must have a SnapshotHold of the snapshot.
     DeployResult deploy(const DeployRequest& request);
+    // A live version must stay ready (Conflict).
     void set_state(const std::string& name, std::uint64_t version, VersionState state, const IfMatch& if_match = {});
     struct Switched {
         std::vector<Live> before, live;

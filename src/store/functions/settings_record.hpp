@@ -41,6 +41,7 @@ Settings load_settings(const Database& database);
 void insert_settings(Database& database, const Settings& settings);
 
 // One change of the settings, rows and record together: all or nothing.
+// The constructor takes naming(), the index and a write transaction.
 class SettingsChange {
 public:
     explicit SettingsChange(Store& store);

@@ -59,11 +59,13 @@ public:
     Statement prepare(std::string_view sql) const;
     void execute(const std::string& sql);            // may hold several statements
     std::int64_t number(std::string_view sql) const; // the only value of the only row
-    std::int64_t last_id() const;
-    std::int64_t changes() const; // rows that the last statement changed
+    std::int64_t last_id() const;                    // rowid of the last INSERT
+    std::int64_t changes() const;                    // rows that the last statement changed
     sqlite3* handle() const { return db_.get(); }
     const std::string& path() const { return path_; }
 
+    // Throws the error for an SQLite result code: UserError (busy, not permitted), HostError, std::bad_alloc, or
+    // IndexDamaged, which quotes `what`.
     [[noreturn]] void fail(int code, std::string_view what) const;
     [[noreturn]] void damaged(const std::string& why) const;
 

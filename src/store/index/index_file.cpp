@@ -29,7 +29,7 @@ Database IndexFile::open() const { return Database(folder_.path_of(kIndex), busy
 
 std::string IndexFile::begin_new() {
     const std::string path = fmt::format("{}/index-{}", kTmp, random_hex(8));
-    // private mode: SQLite would create it readable for others, and its WAL takes over the mode
+    // Created here with a private mode: SQLite would create it readable for others, and its WAL takes over the mode.
     { const auto file = folder_.create(path); }
     Database database = open_new(path);
     database.execute("PRAGMA journal_mode = WAL");

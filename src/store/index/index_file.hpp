@@ -30,7 +30,7 @@ public:
     Database open_new(const std::string& path) const;
     void publish_new(const std::string& path); // must not be open any more
 
-    // Keeps a copy of the old index, index.db.vN.bak, and returns its name.
+    // Migrates index.db to the newest schema. Keeps a copy of the old one, index.db.vN.bak, and returns its name.
     std::string migrate_older();
     // Renames a damaged index and returns the new name.
     std::string set_aside();

@@ -86,7 +86,7 @@ void Importer::put(std::uint64_t length, const Read& read) {
     const Digest digest = sum.finish();
     if (!own_.contains(digest)) {
         Folder& folder = store_.folder();
-        // The link keeps the bytes, whatever a gc does to the chunk's name meanwhile.
+        // A hard link keeps the bytes even if a gc removes the chunk's name meanwhile.
         const bool there = has_chunk(folder, digest, length);
         if (there && !holds(folder, chunk_path(digest), read))
             altered_.insert(digest); // altered on the disk: commit() replaces it
@@ -117,7 +117,7 @@ void Importer::put_known(const Digest& digest, std::uint64_t length) {
     const bool ours = own_.contains(digest);
     if (!ours && ((reach_ && !reach_->contains(digest)) || !has_chunk(folder, digest, length)))
         throw MissingChunk(digest);
-    // The link keeps the bytes, whatever a gc does to the chunk's name meanwhile.
+    // A hard link keeps the bytes even if a gc removes the chunk's name meanwhile.
     if (!ours && !folder.link(chunk_path(digest), own_path(digest)))
         return put_copy(digest, length);
     const auto file = folder.open_read(own_path(digest));
@@ -134,9 +134,9 @@ void Importer::put_known(const Digest& digest, std::uint64_t length) {
         sum_.update(part);
         at += part.size();
     }
-    // altered on the disk: the caller must send its bytes, and sum_ has consumed the wrong ones
     if (length == 0 || sum.finish() != digest) {
-        committed_ = true; // and sum_ has other ones
+        // Altered on the disk: the caller must send its bytes. sum_ has consumed the wrong ones, so commit() must fail.
+        committed_ = true;
         if (!ours)
             folder.remove(own_path(digest));
         throw MissingChunk(digest);

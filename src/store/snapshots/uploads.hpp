@@ -59,11 +59,13 @@ private:
 class Uploads {
 public:
     explicit Uploads(Store& store) : store_(store) {}
+    // Begins an upload of `size` bytes (1 byte to 1 TiB) with this SHA-256.
     UploadInfo create(std::uint64_t size, const Digest& digest, std::int64_t token = 0);
     // With `token`, an upload of another token is NotFound.
     UploadInfo info(const std::string& id, std::optional<std::int64_t> token = {});
     std::vector<UploadInfo> list();
 
+    // Locks the upload for appending. `offset` must be the upload's.
     UploadWriter append(const std::string& id, std::uint64_t offset);
     // write() and sync() in one call; returns the new offset.
     std::uint64_t append(const std::string& id, std::uint64_t offset, std::span<const std::byte> bytes);
