@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kReadOnly = 0x1, kNoSetuid = 0x2, kNoDevices = 0x
 tinykvm::UniqueFd clone_tree(const char* path, bool all);
 // Sets attributes of a tree and of all mounts beneath it. `user_map`: user namespace for kMapIds, or -1.
 bool set_attributes(int tree, std::uint64_t attributes, int user_map = -1);
-bool set_read_only(int mount); // of a single attached mount
+bool set_read_only(int mount); // makes a single attached mount read-only
 bool attach(int tree, const char* path);
 // A new, detached file system. `options`: pairs of name and value, ended by nullptr.
 tinykvm::UniqueFd make_file_system(const char* type, const char* const* options, std::uint64_t attributes);

@@ -43,7 +43,7 @@ private:
 
     std::vector<Shown> shown_;
     std::vector<Link> links_;
-    std::vector<std::string> folders_; // that must exist, even if empty
+    std::vector<std::string> folders_; // must exist, even if empty
     std::vector<std::string> hidden_;  // real paths
 };
 

@@ -61,7 +61,7 @@ void have_large(int file, std::uint64_t bytes) {
     if (at == MAP_FAILED)
         return;
     (void)!::madvise(at, bytes, MADV_HUGEPAGE);
-    // Reports a disk error, where a page fault would raise SIGBUS.
+    // Fails on a disk error, where touching the pages would raise SIGBUS.
     (void)!::madvise(at, bytes, tinykvm::kMadvPopulateRead);
     ::munmap(at, bytes);
 }

@@ -16,6 +16,7 @@
 
 namespace kvmserver {
 
+// Any number of threads may load at once; each chunk is loaded once.
 class SnapshotLoader final : public tinykvm::ImageLoader {
 public:
     // `image` must outlive the loader's last use (the image owns the loader, not vice versa). Chunks are taken from
@@ -31,7 +32,7 @@ public:
     // nobody may write to the image's frames, except to those already loaded, and through Image::replace().
     void map_cold_chunks() { maps_ = caches_; }
     bool caches() const { return caches_; }
-    // not while other threads use the loader
+    // Call only while no other thread uses the loader.
     void use_cache(std::shared_ptr<const PageCache> cache) { cache_ = std::move(cache); }
 
     std::size_t chunks() const { return states_.size(); }
