@@ -44,8 +44,8 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
         fail(ExitCode::failure, path, status == 0 ? "no HTTP reply" : fmt::format("status {}", status));
     if (!settle(*machine, loop, seconds))
         fail(ExitCode::failure, path, "the program does not wait for connections afterwards");
-    // What the hook changed may have moved generators, or made others. Where it did not touch their surroundings they
-    // are where they were, and nothing more of the image need be loaded.
+    // The hook may have moved generators or created new ones. If it did not touch the memory around them, they are
+    // where they were, and no more of the image needs to be loaded.
     const bool moved = machine->entropy_may_have_moved();
     auto regions = machine->image().entropy;
     auto merged = std::move(*machine).merge_into(memory);

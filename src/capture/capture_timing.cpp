@@ -17,11 +17,12 @@ using namespace tinykvm;
 
 namespace {
 
-// What a clean machine adds of its own (copies, cold caches) is less than this.
+// An invocation is expensive when it exceeds the warm-up's cheapest request by this factor and by this many
+// nanoseconds. A clean machine's own overhead (page copies, cold caches) is less.
 constexpr std::uint64_t kDearTimes = 3, kDearNs = 500'000;
 constexpr unsigned kAttempts = 8;
 
-// The image of a machine that went on from `image` for a few more requests; null when it did not get through them.
+// Image of a machine that continued from `image` for `requests` more requests; null when one of them failed.
 std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options,
                                           std::shared_ptr<const MachineImage> image, unsigned requests) {
     Booted further;
@@ -29,7 +30,7 @@ std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& opt
     further.machine = Machine::clone(setup.env, std::move(image), *further.loop, ResetStrategy::working_set);
     const auto quiet = [&] { return run_out_timers(further, options) == LoopEnd::quiescent; };
     try {
-        if (options.clock == "continues") { // the last requests bring back what a timer throws away
+        if (options.clock == "continues") { // a timer's garbage collection discards code; the last requests restore it
             warm_up(further, options, 1);
             if (!quiet())
                 return nullptr;
@@ -45,8 +46,8 @@ std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& opt
     return renumber(*std::move(*further.machine).into_image(), {});
 }
 
-// Nothing: it does not answer as it did in the warm-up. A trial may not connect elsewhere, and what fails is no
-// measure.
+// CPU time of one invocation. nullopt when the reply's status is not that of the warm-up: a trial may not connect to
+// other hosts, and a failing request is no measure.
 std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& options,
                                            const std::shared_ptr<MachineImage>& image, unsigned status) {
     Trial trial(setup, options, image);
@@ -58,14 +59,14 @@ std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& op
 
 std::string ms(std::uint64_t ns) { return fmt::format("{:.2f} ms", static_cast<double>(ns) / 1e6); }
 
-// Moments after the boot, each after some more requests than the one before, and the cheapest of them.
+// Candidate moments for the image, each some requests later than the one before. Keeps the cheapest.
 class Moments {
 public:
     Moments(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> first, unsigned status)
         : setup_(setup), options_(options), status_(status), best_(first), last_(std::move(first)),
           best_ns_(invocation_ns(setup, options, best_, status)) {}
 
-    // False: no more can be had.
+    // Measures after `requests` more requests. False when the program no longer answers.
     bool go_on(unsigned requests) {
         last_ = later_image(setup_, options_, last_, requests);
         if (!last_)
@@ -84,20 +85,20 @@ public:
         return now.has_value();
     }
 
-    std::optional<std::uint64_t> best_ns() const { return best_ns_; } // nothing: the first did not answer
+    std::optional<std::uint64_t> best_ns() const { return best_ns_; } // nullopt: the first image did not answer
     unsigned requests_of_best() const { return requests_of_best_; }
     std::shared_ptr<MachineImage> best() { return std::move(best_); }
 
 private:
     const Setup& setup_;
     const Options& options_;
-    unsigned status_; // that it answers with
+    unsigned status_; // expected status of replies
     unsigned requests_ = 0, requests_of_best_ = 0;
     std::shared_ptr<MachineImage> best_, last_;
     std::optional<std::uint64_t> best_ns_;
 };
 
-// After so many requests as were asked for, or some more where an invocation is dear.
+// Image after the requested warm-up, or some requests later when an invocation is expensive at that point.
 std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options& options, const Booted& booted,
                                               std::shared_ptr<MachineImage> image) {
     if (booted.warm_ns == 0)
@@ -113,19 +114,21 @@ std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options&
     return moments.best();
 }
 
-// --warmup auto: more and more requests, until that helps no more. The first is a trial in a clone, because nobody has
-// said that the program may be sent a GET.
+// --warmup auto: doubles the number of requests until that no longer helps. The first request runs in a trial, because
+// nobody has said that GET is safe for this program.
 std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& options,
                                             std::shared_ptr<MachineImage> image) {
     constexpr unsigned kFirst = 8, kMax = 2048, kInVain = 4;
-    // Compilers wait for hundreds of calls: Node costs the same after 24 and after 500 requests, and half after 4,000.
-    // So a plateau counts once this many requests, or this much time, went into it.
+    // JIT compilers wait for hundreds of calls: with Node, an invocation costs the same after 24 and after 500
+    // requests, and half of that after 4,000. A plateau ends the warm-up only after this many requests, or this long
+    // after the last gain.
     constexpr unsigned kManyRequests = 1000;
     constexpr std::uint64_t kLongNs = 2'000'000'000;
     const std::string name = program_name(setup.program);
     std::uint64_t begin = host_mono_ns();
     const std::uint64_t end = begin + static_cast<std::uint64_t>(options.warmup_seconds * 1e9);
-    const auto in_time = [&](std::uint64_t of_one, std::uint64_t most) { // as many requests as the time is enough for
+    // `most` requests, or as many as the remaining time allows.
+    const auto in_time = [&](std::uint64_t of_one, std::uint64_t most) {
         const std::uint64_t now = host_mono_ns();
         return static_cast<unsigned>(now < end ? std::min(most, (end - now) / std::max<std::uint64_t>(of_one, 1)) : 0);
     };

@@ -1,5 +1,6 @@
-// When the image is taken. Warm-up may end at a bad moment: V8's young generation is nearly full, and each invocation
-// that begins there collects it first (6 ms instead of 0.5), or a large collection is due some seconds later (38 ms).
+// Chooses the moment at which the image is taken. Warm-up may end at a bad one: V8's young generation is nearly full,
+// so that each invocation first collects it (6 ms instead of 0.5), or a large collection is due some seconds later (38
+// ms).
 #pragma once
 #include <memory>
 
@@ -8,10 +9,9 @@
 
 namespace kvmserver {
 
-// Makes the image of a program that prepare_for_image() has prepared; `booted` is used up. With warm-up, an invocation
-// is tried and compared with the warm-up's cheapest request. Where it takes a multiple, the program is given a few
-// requests more (said with
-// --verbose), and the cheapest of the moments tried is taken.
+// Makes the image of a program that prepare_for_image() has prepared; consumes `booted`. After a warm-up, measures an
+// invocation and compares it with the cheapest warm-up request. While it costs a multiple of that, the program gets a
+// few more requests (logged with --verbose). Returns the image of the cheapest moment measured.
 std::shared_ptr<tinykvm::MachineImage> take_image(const Setup& setup, const Options& options, Booted booted);
 
 } // namespace kvmserver

@@ -30,7 +30,7 @@ Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<con
     Trial trial(setup, options, std::move(image));
     trial.machine().forget_accessed();
     Used used;
-    used.answered = trial.answer(); // else: what it touched until then is what is known
+    used.answered = trial.answer(); // otherwise the pages touched so far are the result
     used.frames = trial.machine().accessed_frames();
     used.written = trial.machine().written_frames();
     used.headroom = static_cast<std::uint32_t>(trial.machine().memory_bytes() / kPageSize);
@@ -41,8 +41,8 @@ Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<con
 
 TrialPages trial_invocation(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
     Used used = answer_once(setup, options, image);
-    // What a thread happened to touch in one of two trials only is not hot: a few such pages move the chunks'
-    // ends, and snapshots of the same program would share less.
+    // A page that a thread touched in only one of two trials is not hot. A few such pages would move the chunks'
+    // boundaries, and snapshots of the same program would share less.
     if (used.answered) {
         const Used again = answer_once(setup, options, image);
         std::vector<bool> both(image->image->frames());
@@ -52,7 +52,7 @@ TrialPages trial_invocation(const Setup& setup, const Options& options, std::sha
             std::erase_if(used.frames.program, [&](Frame frame) { return !both[frame]; });
     }
     TrialPages pages{std::move(used.frames.machine), std::move(used.written), used.headroom, used.answered};
-    // Those of the program that a clone needs as copies of its own from the start lie together.
+    // Program pages that a clone copies from the start are placed together.
     std::vector<bool> written(image->image->frames());
     for (const FrameRun& run : pages.written)
         std::fill_n(written.begin() + run.first, run.count, true);

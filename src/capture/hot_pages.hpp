@@ -1,4 +1,4 @@
-// Which pages a restored machine needs first.
+// Finds the pages that a restored machine needs first.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,20 +9,19 @@
 
 namespace kvmserver {
 
-// Frames that a machine cloned from the image uses to answer GET --warmup-path, found by letting two answer
-// it in trials whose effects stay inside: it may read, but not write, connect or print. A program that does
-// not answer HTTP gives the frames of what it did do. The guest kernel's own frames and the page tables come
-// first.
+// Pages that a machine cloned from the image uses to answer GET --warmup-path. Two clones answer it in trials whose
+// effects stay inside: they may read, but not write, connect or print. If the program does not answer HTTP, the result
+// is what it did touch. The guest kernel's own frames and the page tables come first.
 struct TrialPages {
-    std::vector<std::uint32_t> hot; // in the order they should be unpacked
+    std::vector<std::uint32_t> hot; // in the order in which they should be unpacked
     std::vector<tinykvm::FrameRun> written;
-    std::uint32_t headroom = 0; // frames that it got besides
-    bool answered = false;      // as a web server does
+    std::uint32_t headroom = 0; // number of frames allocated beyond the image
+    bool answered = false;      // whether the program answered with HTTP
 };
 TrialPages trial_invocation(const Setup& setup, const Options& options,
                             std::shared_ptr<const tinykvm::MachineImage> image);
 
-// Throws UserError when a snapshot could not be written there: no such folder, no permission, a folder.
+// Throws UserError when a snapshot cannot be written to `path`: no such folder, no permission, or it is a folder.
 void check_output(const std::string& path);
 
 } // namespace kvmserver

@@ -16,7 +16,7 @@ using namespace tinykvm;
 
 namespace {
 
-// A large page costs a file, 2 MiB of disk and, once for all programs that use it, of memory.
+// A large page costs a file, 2 MiB of disk and 2 MiB of memory (once for all programs that use it).
 constexpr std::size_t kWorthHot = 8; // pages
 
 std::vector<CopyName> copy_names(std::span<const LargePageState> pages) {
@@ -83,13 +83,13 @@ LargeCopies find_large(std::span<const LargePageState> wanted, const PageCache& 
                 found.at.emplace_back(wanted[i].at);
                 found.hot.push_back(wanted[i].hot);
             } else if (++small > 1 && pages->count() == 0) {
-                return found; // the file system has none
+                return found; // this file system has no large pages
             }
         }
         if (pages->count() > 0)
             found.pages = std::move(pages);
     } catch (const std::system_error&) {
-        return {}; // no more mappings: it does without
+        return {}; // too many mappings: start without large pages
     }
     return found;
 }
@@ -101,7 +101,7 @@ PageOfFrame pages_of(const MachineImage& image) {
 }
 
 PageOfFrame pages_of(const SnapshotReader& reader) {
-    constexpr std::size_t kMax = 16; // chunks: 2 MiB of addresses have few
+    constexpr std::size_t kMax = 16; // chunks; 2 MiB of addresses span few of them
     auto unpacked = std::make_shared<std::map<std::uint32_t, std::vector<std::byte>>>();
     return [&reader, unpacked](Frame frame) -> std::span<const std::byte> {
         static const std::array<std::byte, kPageSize> zero{};
@@ -124,7 +124,7 @@ PageOfFrame pages_of(const SnapshotReader& reader) {
 std::vector<LargePageState> large_without_copies(const MachineImage& image, const PageCache& cache) {
     std::vector<LargePageState> without;
     if (!can_scan_pages())
-        return without; // nobody would use them
+        return without; // this host cannot use them
     const auto copies = cache.find_all(copy_names(image.large_pages));
     for (std::size_t i = 0; i < copies.size(); ++i)
         if (!copies[i])

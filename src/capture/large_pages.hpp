@@ -1,6 +1,6 @@
-// Large pages of a snapshot's image (tinykvm/memory/large_pages.hpp): chosen when it is made, kept in the cache folder
-// by what is in them, so that all snapshots of the same program have the same ones, and used by a start that finds them
-// there.
+// Large pages of a snapshot's image (tinykvm/memory/large_pages.hpp). They are chosen when the snapshot is made and
+// kept in the cache folder, named by their content, so that all snapshots of the same program share them. A start uses
+// those that it finds there.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,30 +16,31 @@
 
 namespace kvmserver {
 
-// Moves the hot frames that large pages will have to the end, by address: a start that has these pages leaves the
-// frames out.
+// Moves hot frames that large pages will contain to the end, ordered by address: a start that has these large pages
+// skips the frames.
 void put_large_last(const tinykvm::MachineImage& image, std::vector<std::uint32_t>& hot);
 
-// The large pages worth having of an image whose first `hot` frames are the hot ones, ordered so.
+// Chooses the large pages that are worth a copy. The first `hot` frames of the image must be the hot ones, ordered by
+// put_large_last().
 std::vector<tinykvm::LargePageState> choose_large(const tinykvm::MachineImage& image, std::uint32_t hot);
 
-// Those that can be had now.
+// Large pages whose copies were found in the cache.
 struct LargeCopies {
-    std::unique_ptr<tinykvm::LargePages> pages; // none: nullptr
-    std::vector<tinykvm::GuestVirt> at;         // of each
-    std::vector<tinykvm::FrameRun> hot;         // frames that they make needless
-    bool all = true;                            // there are no others
+    std::unique_ptr<tinykvm::LargePages> pages; // nullptr if there are none
+    std::vector<tinykvm::GuestVirt> at;         // address of each
+    std::vector<tinykvm::FrameRun> hot;         // frames that they replace
+    bool all = true;                            // all wanted pages have a copy
 };
 LargeCopies find_large(std::span<const tinykvm::LargePageState> wanted, const PageCache& cache);
 
-// The page of a frame, good until the next call.
+// Returns the page of a frame, valid until the next call.
 using PageOfFrame = std::function<std::span<const std::byte>(tinykvm::Frame)>;
-PageOfFrame pages_of(const tinykvm::MachineImage& image); // all of which is there
-PageOfFrame pages_of(const SnapshotReader& reader);       // which must outlive it; throws UserError(bad_snapshot)
+PageOfFrame pages_of(const tinykvm::MachineImage& image); // which must be fully loaded
+PageOfFrame pages_of(const SnapshotReader& reader); // which must outlive the result; throws UserError(bad_snapshot)
 
-// Those that the cache has no copies of, where they can be used; and makes these, for as long as `go_on` says
-// so before each.
+// The image's large pages that have no copy in the cache; empty on hosts that cannot use them.
 std::vector<tinykvm::LargePageState> large_without_copies(const tinykvm::MachineImage& image, const PageCache& cache);
+// Offers copies of `large` to the cache. Calls `go_on` before each and stops when it returns false.
 void offer_large(const tinykvm::MachineImage& image, const PageCache& cache,
                  std::span<const tinykvm::LargePageState> large, const PageOfFrame& pages,
                  const std::function<bool()>& go_on);

@@ -27,7 +27,8 @@ using namespace tinykvm;
 
 namespace {
 
-// Then each chunk is a run of frames, and can be mapped as a whole.
+// Frames in the order of their chunks. If the image is renumbered this way, each chunk is one run of frames and can be
+// mapped as a whole.
 std::vector<Frame> in_order_of_chunks(const MachineImage& image, const std::vector<Frame>& hot) {
     const auto memory = image.image->bytes();
     const auto cold = cold_order(plan_chunks(memory, address_ranks(memory, image.root.value), hot, image.image->fd()));
@@ -40,12 +41,12 @@ std::vector<Frame> in_order_of_chunks(const MachineImage& image, const std::vect
 
 int make_snapshot(const Options& options) {
     StopSignal::instance();
-    check_output(options.snapshot_file); // before the boot, which may take long
+    check_output(options.snapshot_file); // fail before the boot, which may take long
     const auto setup = set_up_program(options);
     setup->listeners->set_dry(true);
     Booted booted = boot_program(*setup, options, true);
     if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program))) {
-        // The program's own status is not this command's: there is no snapshot.
+        // Without a snapshot the command fails, whatever the program's own exit status.
         return static_cast<int>(booted.end == LoopEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     }
     const double boot_seconds = booted.seconds;
@@ -78,7 +79,7 @@ int make_snapshot(const Options& options) {
                summary.sha256);
     std::fflush(stdout);
     if (const auto reader = SnapshotReader::open(options.snapshot_file);
-        !options.temporary && worth_copies(reader) && cache.usable()) { // it is likely to be started soon
+        !options.temporary && worth_copies(reader) && cache.usable()) { // likely to be started soon
         const auto go_on = [] { return true; };
         offer_chunks(reader, cache, hot_without_copies(reader, cache), go_on);
         offer_large(*image, cache, large_without_copies(*image, cache), pages_of(*image), go_on);

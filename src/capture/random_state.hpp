@@ -1,4 +1,4 @@
-// Lists in an image the random state that every invocation must find filled anew (src/unique).
+// Finds the random state in an image that must be refilled for every invocation (src/unique).
 #pragma once
 #include <string>
 
@@ -6,9 +6,9 @@
 
 namespace kvmserver {
 
-// Sets image.entropy and image.keep_pid. Looks at all the program's memory, so that all of the image is loaded. `name`:
-// of the program, to tell what was found in a line each; "" tells nothing. Returns why something may have been left
-// out, "" when that was all.
+// Sets image.entropy and image.keep_pid. Reads all of the program's memory, so that the whole image is loaded. `name`
+// is the program's name, for one log line per region found; "" logs nothing. Returns why regions may be missing; ""
+// when the list is complete.
 std::string find_random_state(tinykvm::MachineImage& image, const std::string& name);
 
 } // namespace kvmserver

@@ -17,9 +17,9 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::size_t kMaxReply = 64 * 1024; // what is kept of it
+constexpr std::size_t kMaxReply = 64 * 1024; // bytes kept of a reply
 
-// The client's side, on a thread of its own: both directions at once, until the program closes.
+// The client, on its own thread: sends and receives at once, until the program closes.
 class Client {
 public:
     Client(UniqueFd fd, std::string request)
@@ -30,7 +30,7 @@ public:
             thread_.join();
         }
     }
-    // After the other side has been closed.
+    // Call after the other side has been closed.
     std::string reply() {
         thread_.join();
         return std::move(reply_);
@@ -62,7 +62,7 @@ private:
 
     UniqueFd fd_;
     std::string request_, reply_;
-    std::thread thread_; // last: it uses the rest
+    std::thread thread_; // last member: uses the others
 };
 
 } // namespace
@@ -118,7 +118,7 @@ bool settle(Machine& machine, EventLoop& loop, double seconds) {
 }
 
 LoopEnd run_out_timers(Machine& machine, EventLoop& loop, std::uint64_t seconds, double patience) {
-    // For programs whose timers never end: a heartbeat each millisecond, or one that takes long.
+    // Gives up on programs whose timers never end: a heartbeat every millisecond, or a slow one.
     constexpr std::uint64_t kPatienceNs = 2'000'000'000;
     const std::uint64_t begin = host_mono_ns();
     for (std::uint64_t skipped = 0;;) {

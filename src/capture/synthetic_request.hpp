@@ -1,4 +1,4 @@
-// Requests of our own to a program in a machine: the warm-up, the trial, the after-restore hook.
+// Requests that we send to a program in a machine: warm-up, trial, after-restore hook.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,23 +9,24 @@
 namespace kvmserver {
 
 struct SyntheticReply {
-    // closed: the program has answered and closed. Else why not, with all connections dropped.
+    // closed: the program answered and closed the connection. Otherwise the reason why not; all connections have been
+    // dropped.
     LoopEnd end = LoopEnd::closed;
-    std::string text;        // what it sent, or the beginning of that
-    unsigned status() const; // of the reply that is not an interim one (RFC 9112, 4); 0: there is none
+    std::string text;        // what the program sent, cut to the first 64 KiB
+    unsigned status() const; // of the final reply, skipping interim ones (RFC 9112, 4); 0: no such reply
 };
 
-// Sends `request`, which asks for the connection to be closed, over a connection to the machine's first
-// listener, and reads what comes aside, so that neither side waits for the other. Throws UserError when the
-// machine has no room for a connection.
+// Sends `request`, which must ask for the connection to be closed, to the machine's first listener. A second thread
+// writes and reads, so that neither side blocks the other. Throws UserError when the machine has no room for a
+// connection.
 SyntheticReply ask(tinykvm::Machine& machine, EventLoop& loop, std::string request, const tinykvm::Limits& limits);
 
-// Runs it until it waits for its next connection. False: it does not within `seconds` of CPU time and waiting, or
-// ended.
+// Runs the machine until it waits for its next connection. False when it ended or did not get there within `seconds` of
+// CPU time and waiting.
 bool settle(tinykvm::Machine& machine, EventLoop& loop, double seconds);
 
-// Lets the timers run that are due within so many seconds, by moving the machine's clock on. Returns quiescent, or why
-// it does not wait for connections any more. `patience`: seconds of CPU time and waiting for each.
+// Runs all timers that are due within `seconds`, by advancing the machine's clock. Returns quiescent, or why the
+// program no longer waits for connections. `patience`: limit for each timer, in seconds of CPU time and waiting.
 LoopEnd run_out_timers(tinykvm::Machine& machine, EventLoop& loop, std::uint64_t seconds, double patience);
 
 } // namespace kvmserver

@@ -1,6 +1,6 @@
-// A clone of an image that answers a request of ours on trial: it may read, but what it writes, sends or prints does
-// not leave it. Its clock is a day ahead, for images are used long after they were taken: timers that are due by then
-// belong to each invocation.
+// A clone of an image that answers a synthetic request with no effect outside: it may read, but what it writes, sends
+// or prints stays inside. Its clock is set a day ahead, because images are used long after they were taken: timers that
+// are due by then fire in each invocation.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,15 +15,14 @@ class Trial {
 public:
     Trial(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image);
 
-    // Answers GET --warmup-path. False: not a web server, or not for this path, or it took more than some seconds; this
-    // trial is then over.
+    // Answers GET --warmup-path. False when the program is not a web server, does not answer this path, or takes longer
+    // than some seconds; the trial is over then.
     bool answer();
-    // Puts it back to its image. The CPU time of the answer after that is what invocations take (the first one is
-    // slowed down by pages that are touched for the first time): nanoseconds, the least of some; nullopt when answer()
-    // fails.
+    // CPU time of an invocation in nanoseconds: the least of several answers, each after a reset. (The first answer()
+    // is slower because it touches pages for the first time.) nullopt when answer() fails.
     std::optional<std::uint64_t> cost_ns();
     unsigned status() const { return clone_.warm_status; }         // of the last reply
-    const std::string& reply() const { return clone_.warm_reply; } // the last one, or its beginning
+    const std::string& reply() const { return clone_.warm_reply; } // the last reply, or its beginning
     tinykvm::Machine& machine() { return *clone_.machine; }
 
 private:

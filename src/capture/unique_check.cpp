@@ -16,14 +16,14 @@ using namespace tinykvm;
 
 namespace {
 
-// Replies come from the program: what a terminal would act on is not printed.
+// Replies come from the program: never print characters that a terminal would act on.
 std::string printed(const std::string& value) {
     constexpr std::size_t kMax = 48;
-    return value.size() > kMax ? value.substr(0, kMax) + "..." : value; // token characters only
+    return value.size() > kMax ? value.substr(0, kMax) + "..." : value; // consists of token characters only
 }
 
-// What was answered: twice by one clone, then once each by two others; nothing when one of them did not answer. The
-// later ones are asked later: times are not what they were.
+// Replies: two by one clone, then one each by two other clones; nullopt when one did not answer. The other clones are
+// asked later, so that times differ.
 std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const Options& options,
                                                      const std::shared_ptr<const MachineImage>& image) {
     std::array<std::string, 4> replies;
@@ -36,7 +36,7 @@ std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const O
         }
     }
     if (replies[0] == replies[1])
-        return replies; // nothing in it is random
+        return replies; // the reply holds nothing random
     for (std::string* reply : {&replies[2], &replies[3]}) {
         Trial trial(setup, options, image);
         if (!trial.answer())

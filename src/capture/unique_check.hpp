@@ -1,4 +1,4 @@
-// Looks before an image is used whether its invocations would draw the same random values.
+// Checks before an image is used whether its invocations would draw the same random values.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace kvmserver {
 
-// Asks for --warmup-path twice in one clone of the image and once in two others, on trial. Tells, and returns, what
-// every request would repeat, a line each, or in one line that this is not known: it is not for a program that does not
-// answer on trial (`answers`: it did once). Throws UserError(failure) instead if --strict-unique is on.
+// Requests --warmup-path twice from one clone of the image and once from two others, in trials. Logs and returns one
+// line for each value that every invocation would repeat. If the program does not answer in a trial (`answers`: it did
+// so before), the only line says that this is unknown. With --strict-unique, throws UserError(failure) instead.
 std::vector<std::string> check_unique(const Setup& setup, const Options& options,
                                       const std::shared_ptr<const tinykvm::MachineImage>& image, bool answers);
 

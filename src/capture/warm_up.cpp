@@ -17,7 +17,7 @@ using namespace tinykvm;
 namespace {
 
 constexpr std::uint64_t kShortLivedSeconds = 2;
-// V8 collects garbage in steps, eight seconds after each other; with the React example the last is 154 s after the last
+// V8 collects garbage in steps, eight seconds apart; with the React example the last one is 154 s after the last
 // request.
 constexpr std::uint64_t kContinuesSeconds = 180;
 
@@ -37,7 +37,7 @@ void warm_up_before(Booted& booted, const Options& options, unsigned requests) {
 std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests) {
     std::uint64_t least = 0;
     for (unsigned i = 0; i < requests; ++i) {
-        const std::uint64_t begin = thread_cpu_ns(); // not by the clock: others at work here would make it dear
+        const std::uint64_t begin = thread_cpu_ns(); // CPU time, not wall time: other processes would distort it
         const SyntheticReply reply = ask(*booted.machine, *booted.loop,
                                          fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
                                                      "kvmserver-warmup\r\nConnection: close\r\n\r\n",
@@ -67,9 +67,9 @@ LoopEnd run_out_timers(Booted& booted, const Options& options) {
 }
 
 bool prepare_for_image(Booted& booted, const Options& options, const std::string& name) {
-    // Where the clock continues: what a garbage collection by timer throws away (V8: code not used of late, and all
-    // that it has optimised), the last requests bring back. Fewer than a thousand are not enough for V8 to optimise
-    // again, but for garbage that makes it put off the next collection.
+    // If the clock continues, a garbage collection by timer discards code (V8: code not used lately, and all optimised
+    // code), and the last requests restore it. Fewer than a thousand are not enough for V8 to optimise again. They only
+    // produce garbage that makes V8 postpone the next collection, for which two are enough.
     constexpr unsigned kManyRequests = 1000;
     const unsigned after = options.clock != "continues"      ? 0
                            : options.warmup >= kManyRequests ? options.warmup / 10 * 9

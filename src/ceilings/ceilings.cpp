@@ -36,7 +36,7 @@ Ceilings ceilings_from(const json& object, const std::function<std::string(std::
     for (const auto& [name, value] : object.items()) {
         bool found = false;
         each_key([&found, &name = name](const char* key, auto, auto) { found |= name == key; });
-        if (!found) // what is not understood must not be taken for a ceiling that stands
+        if (!found) // an unknown key must not look like a ceiling in force
             throw UserError(ExitCode::usage,
                             fmt::format("{}there is no ceiling \"{}\"; docs/SERVE.md lists those that there are",
                                         where(name), name));
@@ -93,7 +93,7 @@ const Ceilings& strangers_ceilings() {
 
 std::vector<std::string> public_paths() {
     std::vector<std::string> paths = tinykvm::system_files();
-    // Interpreters and what packages ship for them. Not /usr/local, where an operator's own may be.
+    // Interpreters and their packages. Not /usr/local, which may hold the operator's own files.
     for (const char* more : {"/bin", "/usr/bin", "/usr/share"})
         paths.emplace_back(more);
     return paths;
@@ -102,7 +102,7 @@ std::vector<std::string> public_paths() {
 tinykvm::Granted granted_by(const Ceilings& ceilings) {
     tinykvm::Granted granted = ceilings.granted;
     if (granted.read) {
-        if (!granted.write) // that of reading is its ceiling, but what everybody may read nobody may write to
+        if (!granted.write) // the ceiling on reading also limits writing, but public paths are never writable
             granted.write = granted.read;
         for (std::string& path : public_paths())
             granted.read->push_back(std::move(path));
@@ -113,7 +113,7 @@ tinykvm::Granted granted_by(const Ceilings& ceilings) {
 tinykvm::Limits lesser(const tinykvm::Limits& asked, const Ceilings& ceilings) {
     tinykvm::Limits limits = asked;
     const auto time = [](double& value, const std::optional<double>& most) {
-        if (most && (value <= 0 || value > *most)) // 0 is no limit
+        if (most && (value <= 0 || value > *most)) // 0 means no limit
             value = *most;
     };
     const auto number = [](auto& value, const std::optional<std::uint64_t>& most) {

@@ -1,4 +1,4 @@
-// Ceilings: what an operator grants a function at most, whatever its snapshot and its manifest ask for.
+// Ceilings: the most that an operator grants a function, whatever its snapshot and manifest ask for.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace kvmserver {
 
-// Nothing: no ceiling.
+// Members without a value have no ceiling.
 struct Ceilings {
     tinykvm::Granted granted;
     std::optional<std::vector<std::string>> env; // names, or prefixes that end in '*'
@@ -23,31 +23,32 @@ struct Ceilings {
     std::optional<std::uint64_t> machines, kept_machines,
         queue;                                        // of a version: scale.max, scale.min, scale.queue
     std::optional<std::uint64_t> functions, versions; // versions: of each function
-    std::optional<std::uint64_t> disk_bytes;          // of the snapshots of all functions
-    std::optional<std::uint64_t> log_bytes;           // of a function
+    std::optional<std::uint64_t> disk_bytes;          // of all functions' snapshots
+    std::optional<std::uint64_t> log_bytes;           // of one function
     bool operator==(const Ceilings&) const = default;
 };
 
-// `json` is an object with the keys of a file of ceilings (docs/SERVE.md). Throws UserError (usage); the
-// message begins with where(key).
+// `json` is an object with the keys of a ceilings file (docs/SERVE.md). Throws UserError (usage); the message begins
+// with where(key).
 Ceilings ceilings_from(const nlohmann::json& json, const std::function<std::string(std::string_view key)>& where);
 nlohmann::json to_json(const Ceilings& ceilings);
-// Those of `more` where it has them, else those of `base`.
+// The ceilings of `more`, and those of `base` for members that `more` does not set.
 Ceilings over(const Ceilings& base, const Ceilings& more);
 
-// For the holders of tokens for functions of a prefix, where their operator says nothing else: no paths of
-// the host but what every program may read, no volumes, no Unix sockets, no connections to this host or its
-// neighbours' link-local addresses, and the limits that the command line has by default.
+// Default ceilings for tokens that are limited to a prefix of function names. No host paths except those that every
+// program may read; no volumes, no Unix sockets, no connections to this host or to link-local addresses; the command
+// line's default limits.
 const Ceilings& strangers_ceilings();
 
-// What is within any ceiling on reading: what a distribution ships for every program.
+// Paths that every ceiling on reading includes: what a distribution ships for all programs.
 std::vector<std::string> public_paths();
-// For a Policy.
+// The ceilings as a Policy takes them.
 tinykvm::Granted granted_by(const Ceilings& ceilings);
+// The limits asked for, each cut down to its ceiling.
 tinykvm::Limits lesser(const tinykvm::Limits& asked, const Ceilings& ceilings);
 
-// Several ceilings that a function is under at once, as text and back. Throws UserError (usage).
+// A list of ceilings that apply at once, as text (JSON) and back. Throws UserError (usage).
 std::string ceilings_text(const std::vector<Ceilings>& all);
-std::vector<Ceilings> ceilings_from_text(std::string_view text); // "": none
+std::vector<Ceilings> ceilings_from_text(std::string_view text); // "": empty list
 
 } // namespace kvmserver

@@ -27,7 +27,7 @@ std::string listed(const nlohmann::json& values, const Values& otherwise) {
     return text.empty() ? otherwise : text;
 }
 
-// As the file of ceilings has it.
+// The values as a ceilings file writes them.
 template <class Codec, class T>
 std::string granted_text(const std::optional<std::vector<T>>& values) {
     return listed(ceiling_values::List<Codec>::write(*values), "nothing");
@@ -35,7 +35,7 @@ std::string granted_text(const std::optional<std::vector<T>>& values) {
 
 bool path_within(const std::string& asked, const std::vector<std::string>& folders) {
     const PathText path = cut_path(asked);
-    // ".." may lead anywhere by way of a link.
+    // With a symlink on the way, ".." may lead anywhere.
     return path.absolute && !path.dots && std::ranges::any_of(folders, [&](const std::string& folder) {
                return is_beneath(join_parts(path.parts), folder);
            });
@@ -57,7 +57,7 @@ bool volume_within(const Volume& asked, const std::vector<Volume>& granted) {
     });
 }
 
-// A rule of a permission as the addresses that it stands for: as NetRules::allows takes it.
+// The address ranges that a permission's rule covers, as NetRules::allows interprets it.
 std::vector<NetGrant> ranges_of_rule(const NetRule& rule) {
     NetGrant range;
     range.port = rule.port;
@@ -68,7 +68,7 @@ std::vector<NetGrant> ranges_of_rule(const NetRule& rule) {
     if (::inet_pton(AF_INET, rule.host.c_str(), &four) != 1 && ::inet_pton(AF_INET6, rule.host.c_str(), &six) != 1) {
         range.kind = NetGrant::Kind::name;
         range.name = rule.host;
-        auto ranges = ranges_of(range, false); // localhost is known
+        auto ranges = ranges_of(range, false); // localhost has known addresses
         return ranges.empty() ? std::vector{range} : ranges;
     }
     const NetAddress address = addresses_of(rule.host).front();
@@ -94,7 +94,7 @@ bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted, const
         return std::ranges::any_of(granted, [&](const NetGrant& each) {
             if (!port_within(asked.port, each.port))
                 return false;
-            if (asked.kind == NetGrant::Kind::name) // where it leads is looked at when it is connected to
+            if (asked.kind == NetGrant::Kind::name) // its addresses are checked on connect
                 return (each.kind == NetGrant::Kind::name && each.name == asked.name) ||
                        (each.kind == NetGrant::Kind::range && each.bits == 0);
             return std::ranges::any_of(ranges_of(each, false), [&](const NetGrant& range) {
@@ -153,7 +153,7 @@ private:
         return text;
     }
 
-    // Whether they leave out no address, no abstract name and, where that matters, no path.
+    // Whether the grants include every address, every abstract name and, if `paths` is set, every path.
     static bool everywhere(const std::vector<NetGrant>& grants, bool paths) {
         const auto there = [&](NetGrant::Kind kind, const char* name) {
             return std::ranges::any_of(grants, [&](const NetGrant& each) {
@@ -238,8 +238,7 @@ private:
             if (granted.volumes) {
                 if (!volume_within(volume, *granted.volumes))
                     add(claim, granted_text<ceiling_values::HostFolder>(granted.volumes));
-            } else if (granted.read ||
-                       granted.write) { // where volumes have no ceiling of their own, that of paths is theirs
+            } else if (granted.read || granted.write) { // volumes without a ceiling of their own have that of paths
                 const std::vector<std::string> none;
                 const auto& read = granted.read ? *granted.read : none;
                 const auto& write = granted.write ? *granted.write : read;

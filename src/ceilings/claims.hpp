@@ -1,4 +1,4 @@
-// What a snapshot and its manifest claim, beside what is granted.
+// Compares what a snapshot and its manifest claim with what is granted.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,21 +10,23 @@
 
 namespace kvmserver {
 
+// What a snapshot and, for a function, its manifest ask for.
 struct Claims {
     tinykvm::Permissions permissions;
     tinykvm::Limits limits;
-    std::uint64_t image_bytes = 0; // of guest memory in the snapshot: nothing makes it smaller
-    std::optional<std::uint64_t> machines, kept_machines, queue; // what the manifest says
+    std::uint64_t image_bytes = 0; // guest memory in the snapshot, which cannot be made smaller
+    std::optional<std::uint64_t> machines, kept_machines, queue; // from the manifest
 };
 Claims claims_of(const tinykvm::MachineState& state);
 Claims claims_of(const SnapshotFacts& facts);
 
+// A claim that exceeds a ceiling.
 struct Excess {
     std::string claim;   // "--allow-write=/etc"
     std::string granted; // "/srv/data", "nothing"
-    bool fatal = false;  // the function cannot do with less
+    bool fatal = false;  // the function cannot run with less
 };
-// The claims that are above the ceilings; the first of them when there are very many.
+// The claims that exceed the ceilings: the first 20, and all fatal ones.
 std::vector<Excess> above(const Ceilings& ceilings, const Claims& claims);
 // "--allow-write=/etc (granted: nothing); ..."
 std::string text_of(const std::vector<Excess>& all);

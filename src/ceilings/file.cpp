@@ -23,7 +23,7 @@ using tinykvm::UserError;
 
 constexpr const char* kPrefix = "prefix";
 
-// What is of no use in ceilings becomes null, which no key takes.
+// Types that ceilings do not use become null, which no key accepts.
 json to_json(const toml::node& node) {
     if (const auto* text = node.as_string())
         return text->get();
@@ -90,7 +90,7 @@ CeilingsFile CeilingsFile::read(const std::filesystem::path& path) {
                 wrong(table);
             try {
                 store::check_prefix(prefix.str());
-            } catch (const UserError& error) { // it would be of no function, and its ceilings stand nowhere
+            } catch (const UserError& error) { // no function could match it, and its ceilings would apply to nothing
                 throw UserError(ExitCode::usage,
                                 fmt::format("{}:{}: {}", path.string(), table.source().begin.line, error.what()));
             }

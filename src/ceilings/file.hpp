@@ -1,4 +1,4 @@
-// A file of ceilings: TOML, ceilings for all functions, and by the beginning of a function's name.
+// A ceilings file (TOML): ceilings for all functions, and for functions by prefix of their names.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -17,16 +17,15 @@ public:
         Ceilings ceilings;
     };
 
-    CeilingsFile() = default; // none
-    // Throws UserError of one line that names file and line: usage, not_found, not_permitted.
+    CeilingsFile() = default; // no ceilings
+    // Throws UserError (usage, not_found, not_permitted) with one line that names file and line.
     static CeilingsFile read(const std::filesystem::path& path);
-    // One section, for a token.
+    // Reads a file of a single section, for a token.
     static Ceilings read_single(const std::filesystem::path& path);
 
-    // Of a function: those for all, each replaced by that of the longest of its prefixes that has one.
+    // Ceilings of a function: those for all functions, each overridden by the longest matching prefix that sets it.
     Ceilings of(std::string_view function) const;
-    // Every section that is about the function. Totals (functions, disk_bytes) count all functions of their
-    // section.
+    // All sections that apply to the function. Totals (functions, disk_bytes) count all functions of their section.
     std::vector<Section> sections_of(std::string_view function) const;
 
 private:

@@ -1,5 +1,5 @@
-// The keys of ceilings: name, member, and how its value is written. Used by all that reads, writes or
-// compares them.
+// The keys of ceilings: name, member and value syntax. The one list for all code that reads, writes or compares
+// ceilings.
 #pragma once
 #include <fmt/format.h>
 
@@ -82,7 +82,7 @@ struct HostFolder {
 };
 
 struct Seconds {
-    static constexpr double kMax = 366.0 * 86400; // as the command line's
+    static constexpr double kMax = 366.0 * 86400; // as on the command line
     static double read(const std::string& key, const json& value) {
         const double seconds = value.is_number() ? value.get<double>() : -1;
         if (!std::isfinite(seconds) || seconds <= 0 || seconds > kMax)
@@ -108,7 +108,7 @@ using Mib = Whole<1 << 20>;
 
 } // namespace ceiling_values
 
-// Calls f(name, member, codec) for each; `member` takes a (const) Ceilings and returns a reference to its
+// Calls f(name, member, codec) for each key; `member` takes a (const) Ceilings and returns a reference to its
 // std::optional.
 template <class F>
 void each_key(F&& f) {

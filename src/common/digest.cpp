@@ -1,7 +1,7 @@
 #include "src/common/digest.hpp"
 
-// The EVP interface would bring all of OpenSSL, whose loading alone costs a millisecond of each start;
-// SHA-256 by itself is deprecated only in favour of it.
+// Not the EVP interface: it loads all of OpenSSL, which costs a millisecond at each start. The SHA-256 functions are
+// deprecated only in favour of EVP.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 

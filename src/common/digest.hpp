@@ -1,4 +1,4 @@
-// SHA-256: the name of what is in the store, of chunks and of copies of pages.
+// SHA-256 digests. They name chunks, snapshots and copies of pages.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ struct Digest {
     std::array<std::uint8_t, 32> bytes{};
     auto operator<=>(const Digest&) const = default;
     std::string hex() const;                                      // 64 lower-case digits
-    static std::optional<Digest> from_hex(std::string_view text); // exactly what hex() makes
+    static std::optional<Digest> from_hex(std::string_view text); // accepts only what hex() writes
 };
 
 class Sha256 {
 public:
     Sha256();
     void update(std::span<const std::byte> bytes);
-    Digest finish(); // once
+    Digest finish(); // call once
 
 private:
     struct Free {
@@ -37,7 +37,7 @@ private:
 
 Digest sha256(std::span<const std::byte> bytes);
 Digest sha256(std::string_view text);
-// Of the file from its beginning, whatever the offset. Throws HostError naming `what`.
+// Digest of the whole file, regardless of its offset. Throws HostError naming `what`.
 Digest sha256_of_file(int fd, const std::string& what);
 
 } // namespace kvmserver

@@ -12,7 +12,7 @@ namespace kvmserver {
 
 std::string random_hex(std::size_t count) {
     std::vector<std::uint8_t> bytes(count);
-    if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(count)) // whole up to 256 bytes
+    if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(count)) // never short up to 256 bytes
         tinykvm::throw_errno("getrandom");
     return tinykvm::to_hex(bytes);
 }

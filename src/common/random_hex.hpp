@@ -5,7 +5,7 @@
 
 namespace kvmserver {
 
-// Hexadecimal digits of that many bytes of the kernel's randomness, 256 at most. Throws HostError.
+// Reads `bytes` random bytes (at most 256) from the kernel and returns them as hexadecimal digits. Throws HostError.
 std::string random_hex(std::size_t bytes);
 
 } // namespace kvmserver

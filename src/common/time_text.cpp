@@ -8,7 +8,7 @@ namespace kvmserver {
 
 namespace {
 
-// Without the zone; "" where that is no year of four digits.
+// Without the zone; "" when the year does not have four digits.
 std::string seconds_text(std::int64_t ms) {
     const std::time_t seconds = ms / 1000;
     std::tm fields{};

@@ -1,4 +1,4 @@
-// Times of day as RFC 3339 has them, in UTC.
+// Times as RFC 3339 text, in UTC.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace kvmserver {
 
-// Of milliseconds since 1970: "2026-11-21T03:00:09Z"; "?" where that is no year of four digits.
+// `ms` is milliseconds since 1970. "2026-11-21T03:00:09Z"; "?" when the year does not have four digits.
 std::string time_text(std::int64_t ms);
 std::string time_text_with_ms(std::int64_t ms); // "2026-11-21T03:00:09.042Z"
 

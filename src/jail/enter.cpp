@@ -37,12 +37,12 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-// Users that no system gives away: systemd's "Users, Groups, UIDs and GIDs on systemd Systems" leaves 0x70000000 to
-// 0x7fffffff alone. Process numbers are below 2^22.
+// User ids that no system assigns: systemd's "Users, Groups, UIDs and GIDs on systemd Systems" leaves 0x70000000 to
+// 0x7fffffff unused. Process numbers, which are added to it, are below 2^22.
 constexpr unsigned kFirstUser = 0x70000000;
-constexpr rlim_t kMaxThreads = 4096; // of the user, which is this process
+constexpr rlim_t kMaxThreads = 4096; // of the user, which only this process has
 
-// By the host's procfs, which is still there: our number as the host sees it.
+// Our PID as the host sees it, read from the host's procfs, which is still mounted.
 unsigned number_outside() {
     char text[32] = "";
     const ssize_t bytes = ::readlink("/proc/self", text, sizeof(text) - 1);
@@ -70,7 +70,7 @@ bool write_text(const char* path, const std::string& text) {
     return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
-// In the first user namespace ids are mapped one to one, all of them (user_namespaces(7)).
+// The initial user namespace maps all ids one to one; ours map a single id (user_namespaces(7)).
 bool in_user_namespace() {
     char map[64] = "";
     const UniqueFd file(::open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC));
@@ -79,8 +79,7 @@ bool in_user_namespace() {
            std::sscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 && count == 1;
 }
 
-// A user namespace in which `user` is who root is outside, so that files of root's are that user's (mount_setattr(2),
-// ID-mapped mounts).
+// A user namespace that maps root's files to `user`, for ID-mapped mounts (mount_setattr(2)).
 UniqueFd make_user_map(int proc, unsigned user) {
     constexpr std::size_t kStackBytes = 16 << 10;
     const auto stack = std::make_unique<std::byte[]>(kStackBytes);
@@ -111,18 +110,18 @@ bool limit(int resource, rlim_t most) {
     return ::setrlimit(static_cast<__rlimit_resource>(resource), &wanted) == 0;
 }
 
-// Those that could come back with another program or user.
+// Drops capabilities that another program or user could bring back.
 bool drop_bounding_set() {
     for (int capability = 0;; ++capability) {
         const int has = ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0);
         if (has < 0)
-            return errno == EINVAL; // there are no more
+            return errno == EINVAL; // past the last capability
         if (has > 0 && ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
             return false;
     }
 }
 
-// All but those of `kept` (a bit each) that it has.
+// Drops all capabilities except those in the bit mask `kept`.
 bool drop_capabilities(std::uint32_t kept) {
     if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
         return false;
@@ -136,7 +135,7 @@ bool drop_capabilities(std::uint32_t kept) {
     return ::syscall(SYS_capset, &header, rights) == 0;
 }
 
-// What root is used to, within what the plan shows: files of others, low ports.
+// Rights that root keeps within what the plan shows: files of other users, low ports.
 constexpr std::uint32_t kRightsOfRoot = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH |
                                         1u << CAP_FOWNER | 1u << CAP_FSETID | 1u << CAP_NET_BIND_SERVICE;
 
@@ -149,7 +148,7 @@ Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespac
     user_namespace_ = spawned && in_user_namespace();
     if (namespaces_ == Namespaces::made) {
         system_calls_ = std::async(std::launch::async, [] { return SystemCalls(false); });
-    } else { // who waits for an assignment has the time
+    } else { // the process waits for an assignment anyway
         std::promise<SystemCalls> made;
         made.set_value(SystemCalls(spawned));
         system_calls_ = made.get_future();
@@ -157,7 +156,7 @@ Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespac
     give_up_ahead();
     if (namespaces_ == Namespaces::hosts)
         return;
-    // One that may return to the host's network needs rights there.
+    // Without a user namespace the process has the rights that it needs to return to the host's network.
     if (spawned && !user_namespace_) {
         network_.reset(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
         if (network_ && ::unshare(CLONE_NEWNET) < 0)
@@ -165,12 +164,12 @@ Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespac
         else if (network_)
             set_loopback_up();
     }
-    UniqueFd processes; // a whole procfs
+    UniqueFd processes; // the host's whole procfs
     if (spawned) {
         static const char* const kProcOptions[] = {"subset", "pid", "hidepid", "invisible", nullptr};
         static const char* const kPlainOptions[] = {nullptr};
         proc_ = make_file_system("proc", kProcOptions, kNoSetuid | kNoDevices);
-        if (!proc_) // `subset` is of Linux 5.8
+        if (!proc_) // `subset` needs Linux 5.8
             proc_ = make_file_system("proc", kPlainOptions, kNoSetuid | kNoDevices);
     } else {
         processes.reset(::open(kProc, O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -190,11 +189,11 @@ void Jail::miss(Wall wall, const std::string& what) {
     missing_.push_back({wall, fmt::format("{}: {}", what, std::strerror(errno))});
 }
 
-// Of `made`. Leaves the host's where others cannot be had.
+// For Namespaces::made. Keeps the host's namespaces if new ones cannot be made.
 void Jail::make_namespaces() {
     constexpr int kWanted = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS;
     const unsigned number = number_outside(), user = ::geteuid(), group = ::getegid();
-    // Without rights root may not even map its own id (CAP_SETFCAP, user_namespaces(7)).
+    // Root makes no user namespace: without rights it may not even map its own id (CAP_SETFCAP, user_namespaces(7)).
     if (::unshare(kWanted | (user != 0 ? CLONE_NEWUSER : 0)) < 0) {
         for (const int error = errno; const Wall wall : {Wall::mounts, Wall::processes, Wall::ipc}) {
             errno = error;
@@ -205,7 +204,7 @@ void Jail::make_namespaces() {
     }
     if (user != 0) {
         user_namespace_ = true;
-        // As in spawn(): groups only after setgroups is denied.
+        // Groups may be mapped only after setgroups is denied, as in spawn().
         if (!write_text("/proc/self/setgroups", "deny") ||
             !write_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) ||
             !write_text("/proc/self/gid_map", fmt::format("{0} {0} 1", group)))
@@ -229,7 +228,7 @@ void Jail::own_file_system(const Plan& plan) {
             miss(Wall::mounts, "mount MS_PRIVATE");
         } else if (!root.enter(user_ == 0 ? -1 : user_map_.get(), proc_.get(), proc_at, failed)) {
             miss(Wall::mounts, failed);
-            // Half of it may be done: what is there now is not what the program would find.
+            // The root may be half made: the program would not find its files.
             throw tinykvm::UserError(
                 tinykvm::ExitCode::not_permitted,
                 fmt::format("its jail cannot be made: {}; --jail=off does without one", text_of(missing_)));
@@ -239,13 +238,13 @@ void Jail::own_file_system(const Plan& plan) {
         miss(Wall::landlock, "landlock_create_ruleset");
 }
 
-// What neither KVM nor mounting needs.
+// Gives up what neither KVM nor mounting needs.
 void Jail::give_up_ahead() {
     if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         miss(Wall::capabilities, "no_new_privs");
     if (!limit(RLIMIT_CORE, 0))
         miss(Wall::limits, "setrlimit");
-    if (::geteuid() == 0 && !drop_bounding_set()) // root of this user namespace
+    if (::geteuid() == 0 && !drop_bounding_set()) // root, perhaps only of this user namespace
         miss(Wall::capabilities, "PR_CAPBSET_DROP");
 }
 
@@ -268,7 +267,7 @@ void Jail::drop_rights() {
 void Jail::enter(const Plan& plan) {
     if (mode_ == Mode::off)
         return;
-    const SystemCalls system_calls = system_calls_.get(); // its thread has ended, too
+    const SystemCalls system_calls = system_calls_.get(); // the thread that computed it has ended
     if (namespaces_ == Namespaces::hosts) {
         errno = EPERM;
         for (const Wall wall : {Wall::mounts, Wall::processes, Wall::ipc})

@@ -1,4 +1,4 @@
-// Putting this very process into a jail. Both parts are to be called while it has no thread but this one.
+// Puts the calling process into a jail. Both steps must be called while the process has a single thread.
 #pragma once
 #include <cstdint>
 #include <future>
@@ -14,26 +14,30 @@ namespace kvmserver::jail {
 
 // Where the process's namespaces come from.
 enum class Namespaces : std::uint8_t {
-    spawned, // spawn() gave it its own
-    hosts,   // spawn() could not: it has the host's, and cannot get others
-    made,    // it makes them when it enters, but for that of processes, which only a new process can be in
-          // (pid_namespaces(7)): it sees its own folder of /proc only, and no call that it may make reaches another by
-          // number. It stays its user's; root keeps its rights to files and to low ports, unless all walls must stand.
+    spawned, // spawn() gave the process its own
+    hosts,   // spawn() failed to: the process has the host's and cannot get others
+    // The process makes them in enter(), except a PID namespace, which only a new process can be in
+    // (pid_namespaces(7)). Instead, it sees only its own folder of /proc, and no system call that it may make reaches
+    // another process by number. It keeps its user; root keeps its rights to files and to low ports, unless the mode is
+    // strict.
+    made,
 };
 
+// Builds the walls in two steps, so that most of the work is done before the process knows what it will run.
 class Jail {
 public:
-    // What can be done ahead, before it is known what is to be left open: nothing of a stranger's may have been read.
+    // First step, before the plan is known. Must run before any untrusted input is read.
     Jail(Mode mode, Namespaces namespaces);
 
-    // The rest: afterwards only what the plan names is there. Throws UserError (not_permitted) with Mode::strict when a
-    // wall is missing. Descriptors that are open stay so.
+    // Second step. Afterwards the process can reach only what the plan names, and descriptors that are already open.
+    // Throws UserError (not_permitted) with Mode::strict when a wall is missing, and in any mode when the new root is
+    // left half made.
     void enter(const Plan& plan);
 
     const std::vector<Missing>& missing() const { return missing_; }
 
 private:
-    void miss(Wall wall, const std::string& what); // with errno
+    void miss(Wall wall, const std::string& what); // records `what` and errno
     void make_namespaces();
     void own_file_system(const Plan& plan);
     void give_up_ahead();
@@ -43,12 +47,12 @@ private:
     Namespaces namespaces_;
     bool user_namespace_ = false;
     bool stays_root_ = false;
-    unsigned user_ = 0;          // that it becomes; 0: it stays who it is
-    tinykvm::UniqueFd user_map_; // a user namespace in which files of ours are that user's
-    tinykvm::UniqueFd proc_;     // a procfs that shows only this process, or its folder in one
-    tinykvm::UniqueFd network_;  // the host's, while it has one of its own
-    std::future<SystemCalls>
-        system_calls_; // of `made`: worked out by another thread, which has ended before the walls stand
+    unsigned user_ = 0;          // user to become; 0: keep the current one
+    tinykvm::UniqueFd user_map_; // user namespace that maps our files to that user
+    tinykvm::UniqueFd proc_;     // a procfs that shows only this process, or this process's folder of one
+    tinykvm::UniqueFd network_;  // the host's network namespace, while the process is in its own
+    // With Namespaces::made, computed on another thread, which has ended before the process enters its namespaces.
+    std::future<SystemCalls> system_calls_;
     std::vector<Missing> missing_;
 };
 

@@ -15,7 +15,7 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-// linux/landlock.h; its names are newer than the headers of older systems.
+// linux/landlock.h; older systems' headers lack these names.
 constexpr long kCreateRuleset = 444, kAddRule = 445, kRestrictSelf = 446;
 constexpr unsigned kVersion = 1, kPathBeneath = 1;
 struct Ruleset {
@@ -35,7 +35,7 @@ constexpr std::uint64_t kAbstractSockets = 1, kSignals = 2;
 bool add(int ruleset, const char* path, std::uint64_t allowed) {
     const UniqueFd at(::open(path, O_PATH | O_CLOEXEC));
     if (!at)
-        return errno == ENOENT || errno == EACCES; // it cannot be reached anyhow
+        return errno == ENOENT || errno == EACCES; // unreachable anyway
     const PathRule rule{allowed, at.get()};
     return ::syscall(kAddRule, ruleset, kPathBeneath, &rule, 0) == 0;
 }
@@ -55,7 +55,7 @@ bool restrict(std::span<const Shown> shown, bool connect) {
         handled |= kDeviceControl;
     Ruleset wanted{handled, 0, 0};
     if (version >= 4 && !connect)
-        wanted.network = kConnectTcp; // and no rule that allows a port
+        wanted.network = kConnectTcp; // no rule allows a port
     if (version >= 6)
         wanted.scope = kSignals | (connect ? 0 : kAbstractSockets);
     const std::size_t size = version >= 6 ? sizeof(wanted) : version >= 4 ? 16 : 8;

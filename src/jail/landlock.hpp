@@ -1,4 +1,4 @@
-// Landlock (landlock(7)): the kernel checks paths and connections by rules of our own, whatever is mounted.
+// Landlock (landlock(7)): a second check of paths and connections, by the kernel, independent of mounts.
 #pragma once
 #include <span>
 
@@ -6,9 +6,10 @@
 
 namespace kvmserver::jail {
 
-// From now on this thread, and those that it makes, reach files only beneath `shown` and /proc; signals
-// reach nobody outside. Without `connect` it connects to no TCP port, and to no abstract socket of anybody outside.
-// What an older kernel cannot restrict stays as it is. Needs no_new_privs. False, with errno: there is no landlock.
+// Restricts the calling thread and threads that it starts. They reach files only beneath `shown` and /proc, and signal
+// no process outside. Without `connect` they connect to no TCP port and to no abstract socket of a process outside.
+// What an older kernel cannot restrict stays unrestricted. Requires no_new_privs. False, with errno, when the kernel
+// has no Landlock.
 bool restrict(std::span<const Shown> shown, bool connect);
 
 } // namespace kvmserver::jail

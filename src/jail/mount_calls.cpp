@@ -73,11 +73,10 @@ bool make_private() { return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE,
 bool pivot_to(const char* folder) {
     if (::chdir(folder) < 0)
         return false;
-    // pivot_root(2), "pivot_root(".", ".")": the old one lies above the new one then.
+    // pivot_root(2), "pivot_root(".", ".")": the old root is then stacked on top of the new one.
     if (::syscall(SYS_pivot_root, ".", ".") == 0)
         return ::umount2(".", MNT_DETACH) == 0 && ::chdir("/") == 0;
-    // The first file system of all (an initramfs) cannot be left: it stays below, where nobody without rights reaches
-    // it.
+    // An initramfs cannot be pivoted away. It stays beneath the new root, where no process without rights reaches it.
     return errno == EINVAL && ::mount(".", "/", nullptr, MS_MOVE, nullptr) == 0 && ::chroot(".") == 0 &&
            ::chdir("/") == 0;
 }

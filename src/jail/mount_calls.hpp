@@ -1,5 +1,5 @@
-// The kernel's calls for mounts (fsopen(2), open_tree(2), mount_setattr(2)), which the C libraries of older systems
-// have not. All are -1 with errno when they fail.
+// The kernel's mount calls (fsopen(2), open_tree(2), mount_setattr(2)), which older C libraries lack. On failure all of
+// them return an empty descriptor or false, with errno.
 #pragma once
 #include <cstdint>
 
@@ -7,20 +7,20 @@
 
 namespace kvmserver::jail {
 
-// Of struct mount_attr.
+// Attributes of struct mount_attr.
 inline constexpr std::uint64_t kReadOnly = 0x1, kNoSetuid = 0x2, kNoDevices = 0x4, kMapIds = 0x100000;
 
-// A copy of what is mounted at a path, with what is mounted beneath it if `all`, not attached anywhere yet.
-// The path is a real one: a symlink that has come into it since it was looked at is ELOOP.
+// A detached copy of the mount at `path`; with `all`, including the mounts beneath it. `path` must be resolved: if a
+// symlink has appeared in it since, the call fails with ELOOP.
 tinykvm::UniqueFd clone_tree(const char* path, bool all);
-// `user_map`: a user namespace whose ids files get (kMapIds), else -1. Of all that is mounted beneath it too.
+// Sets attributes of a tree and of all mounts beneath it. `user_map`: user namespace for kMapIds, or -1.
 bool set_attributes(int tree, std::uint64_t attributes, int user_map = -1);
-bool set_read_only(int mount); // that one alone, which is attached
+bool set_read_only(int mount); // makes a single attached mount read-only
 bool attach(int tree, const char* path);
-// A new file system that is not attached yet; `options`: pairs of name and value, ended by nullptr.
+// A new, detached file system. `options`: pairs of name and value, ended by nullptr.
 tinykvm::UniqueFd make_file_system(const char* type, const char* const* options, std::uint64_t attributes);
 
-bool make_private();               // what is mounted here is seen nowhere else, and the other way round
-bool pivot_to(const char* folder); // it is / afterwards, and nothing of the old one remains
+bool make_private();               // no mount propagates into or out of this namespace
+bool pivot_to(const char* folder); // makes the folder /, and detaches the old root
 
 } // namespace kvmserver::jail

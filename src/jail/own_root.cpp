@@ -23,7 +23,7 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-constexpr unsigned kMaxLinks = 40; // as Linux, path_resolution(7)
+constexpr unsigned kMaxLinks = 40; // as in Linux, path_resolution(7)
 
 bool is_folder(const std::string& path) {
     struct stat info {};
@@ -37,8 +37,8 @@ std::string link_target(const std::string& path) {
     return target;
 }
 
-// What is mounted on this host, parents first: mountinfo of proc(5), whose fifth field is the path, with odd characters
-// in octal.
+// The host's mount points, parents first, from mountinfo (proc(5)): the fifth field is the path, with special
+// characters in octal.
 std::vector<std::string> mount_points() {
     std::ifstream file("/proc/self/mountinfo");
     std::vector<std::string> points;
@@ -60,7 +60,7 @@ std::vector<std::string> mount_points() {
     return points;
 }
 
-// One that is there already gets the greater right of the two.
+// Adds a place; one that is already listed becomes writable if either is.
 void put(std::vector<Shown>& all, Shown place) {
     const auto there = std::ranges::find(all, place.path, &Shown::path);
     if (there != all.end())
@@ -69,7 +69,7 @@ void put(std::vector<Shown>& all, Shown place) {
         all.push_back(std::move(place));
 }
 
-// Of the host's kernel, not of its files.
+// Paths that belong to the kernel, not to the host's file systems.
 bool is_kernels(const std::string& path) {
     return is_beneath(path, "/proc") || is_beneath(path, "/sys") || is_beneath(path, "/dev");
 }
@@ -96,7 +96,7 @@ OwnRoot::OwnRoot(const Plan& plan) {
             folders_.push_back(std::move(path));
     }
     std::ranges::sort(shown_, {}, &Shown::path);
-    std::vector<Shown> needed; // not erased from the list that is looked at
+    std::vector<Shown> needed; // a new list, because above() reads shown_
     std::ranges::copy_if(shown_, std::back_inserter(needed), [this](const Shown& place) {
         const Shown* const shows = above(place.path);
         return !is_hidden(place.path) && !(shows && shows->write >= place.write && !is_beneath(place.path, "/dev"));
@@ -104,18 +104,18 @@ OwnRoot::OwnRoot(const Plan& plan) {
     shown_ = std::move(needed);
 }
 
-// Nothing: it cannot be shown.
+// nullopt: the place cannot be shown.
 std::optional<Shown> OwnRoot::real_place(const Place& place) {
     bool exists = false;
     std::string real = resolve(place.path, exists);
     if (!exists) {
-        // What is yet to be made needs the folder that it is made in.
+        // To create a file, the program needs its folder.
         real = split_last(real).first;
         if (!place.write || !is_folder(real))
             return std::nullopt;
     }
     if (real != "/" && (is_beneath(real, "/proc") || is_beneath(real, "/sys")))
-        return std::nullopt; // the guest kernel's own
+        return std::nullopt; // the guest kernel provides these itself
     return Shown{real, place.write, is_folder(real)};
 }
 
@@ -141,7 +141,7 @@ void OwnRoot::keep_within(const Bound& bound) {
     shown_ = std::move(kept);
 }
 
-// What a link says that leads to nothing that is shown is nobody's concern.
+// A link to something that is not shown would reveal its target: drop it.
 void OwnRoot::drop_useless_links() {
     std::vector<Link> all = links_;
     std::erase_if(all, [this](const Link& link) {
@@ -153,7 +153,7 @@ void OwnRoot::drop_useless_links() {
     links_ = std::move(all);
 }
 
-// The real path; what is not there stays as it is written. Symlinks on the way are kept.
+// Resolves symlinks and records them in links_. Components that do not exist are kept as written.
 std::string OwnRoot::resolve(const std::string& path, bool& exists) {
     std::vector<std::string> rest = cut_path(path).parts;
     std::reverse(rest.begin(), rest.end());
@@ -209,9 +209,9 @@ bool OwnRoot::is_hidden(const std::string& path) const {
     return std::ranges::any_of(hidden_, [&](const std::string& hidden) { return is_beneath(path, hidden); });
 }
 
-// A detached copy of a place, with the rights that it is to have.
 namespace {
 
+// A detached copy of a place with the mount attributes that it gets in the new root.
 UniqueFd copy_of(const Shown& place, bool all, int user_map) {
     UniqueFd tree = clone_tree(place.path.c_str(), all);
     if (!tree)
@@ -244,7 +244,8 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
         failed = what;
         return false;
     };
-    // All copies are taken before anything is changed. "/" is copied mount by mount: what cannot map ids is among them.
+    // All copies are taken before anything is changed. "/" is copied mount by mount, because some of its mounts may not
+    // support ID mapping.
     std::vector<std::pair<Shown, UniqueFd>> copies;
     std::vector<Shown> wanted;
     for (const Shown& place : shown_) {
@@ -258,7 +259,7 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
     const bool own_proc = std::string_view(proc_at) == kOwnProc;
     std::ranges::stable_sort(wanted, {}, [](const Shown& place) { return place.path.size(); });
     for (const Shown& place : wanted) {
-        // With "/" each mount is in the list already.
+        // With "/", each mount is in the list by itself.
         UniqueFd tree = copy_of(place, !everything, user_map);
         if (!tree && errno != ENOENT && errno != EACCES && errno != ELOOP)
             return fail("open_tree " + place.path);
@@ -272,7 +273,7 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
         root = std::move(copies.front().second);
     else if (root = make_file_system("tmpfs", kRootOptions, kNoSetuid); !root)
         return fail("mount tmpfs");
-    // It is a folder on every host; the host's procfs is not needed any more.
+    // /proc is a folder on every host, and the host's procfs is no longer needed.
     if (!attach(root.get(), kProc))
         return fail("move_mount to /proc");
     if (::chdir(kProc) < 0)
@@ -292,7 +293,7 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
         if (processes && !attach(processes.get(), "./proc"))
             return fail("mount /proc");
     }
-    for (const Shown& place : shown_) { // what they are attached to
+    for (const Shown& place : shown_) { // make the mount points
         if (above(place.path) && !is_beneath(place.path, "/dev"))
             continue;
         if (place.path == "/")
@@ -333,7 +334,7 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
         return fail("pivot_root");
     if (!everything) {
         const UniqueFd self(::open("/", O_PATH | O_CLOEXEC | O_DIRECTORY));
-        // Only the root itself, whose mounts beneath have rights of their own.
+        // Only the root mount: the mounts beneath it have their own attributes.
         if (!set_read_only(self.get()))
             return fail("remount /");
     }

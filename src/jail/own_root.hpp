@@ -1,4 +1,4 @@
-// A file system that holds what a plan names and nothing else.
+// Builds a root file system that holds what a plan names and nothing else.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace kvmserver::jail {
 
-// What stands in the new root, in words of the host's real paths.
+// An entry of the new root, by its resolved path on the host.
 struct Shown {
     std::string path;
     bool write = false, folder = false;
@@ -17,14 +17,14 @@ struct Shown {
 
 class OwnRoot {
 public:
-    // Looks at the host's files: what the plan's places really are, by way of which symlinks.
+    // Resolves the plan's places on the host and records the symlinks on the way.
     explicit OwnRoot(const Plan& plan);
 
-    // The places in which something may be changed, and that ids can be mapped in is to be tried first. False, with
-    // errno, where not.
+    // Whether all writable places support ID-mapped mounts with `user_map`. False, with errno, if not. Call before
+    // enter().
     bool can_map(int user_map) const;
-    // Makes it the root of this mount namespace, whose mounts are private; `proc` is shown at kProc or kOwnProc. False,
-    // with errno and `failed` naming what.
+    // Builds the root and makes it the root of this mount namespace, whose mounts must be private. `proc` is mounted at
+    // `proc_at` (kProc or kOwnProc). On failure returns false with errno, and `failed` names the operation.
     bool enter(int user_map, int proc, const char* proc_at, std::string& failed);
 
     const std::vector<Shown>& shown() const { return shown_; } // parents first
@@ -38,16 +38,16 @@ private:
     void keep_within(const Bound& bound);
     void drop_useless_links();
     std::string resolve(const std::string& path, bool& exists);
-    const Shown* above(const std::string& path) const; // the nearest place that shows it
+    const Shown* above(const std::string& path) const; // the nearest shown place that contains it
     bool is_hidden(const std::string& path) const;
 
     std::vector<Shown> shown_;
     std::vector<Link> links_;
-    std::vector<std::string> folders_; // on the way, or empty
+    std::vector<std::string> folders_; // must exist, even if empty
     std::vector<std::string> hidden_;  // real paths
 };
 
-// Where a procfs belongs, and a process's own folder of one.
+// Mount points: for a procfs, and for a process's own folder of one.
 inline constexpr const char* kProc = "/proc";
 inline constexpr const char* kOwnProc = "/proc/self";
 inline constexpr const char* kDevices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"};

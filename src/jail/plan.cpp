@@ -20,7 +20,7 @@ void add_place(Plan& plan, std::string path, bool write) {
         plan.places.push_back({std::move(path), write});
 }
 
-// A NUL behind each item, whose first character says what it is.
+// Each item begins with a letter for its kind and ends with a NUL.
 std::string to_text(const Plan& plan) {
     std::string text;
     const auto add = [&](char kind, std::string_view value) { text.append(1, kind).append(value).push_back('\0'); };

@@ -8,7 +8,7 @@ using tinykvm::NetRule;
 
 Plan plan_of(const tinykvm::Permissions& permissions, const std::string& cwd) {
     Plan plan;
-    // What it listened on when its image was taken has been opened by then, or is the daemon's.
+    // Listening needs no network in the jail: listeners of the image are opened before, or belong to the daemon.
     plan.network = plan.connect = permissions.all || !permissions.connect.empty();
     if (permissions.all)
         add_place(plan, "/", true);

@@ -1,4 +1,4 @@
-// What a jail must leave open for a program's permissions to mean something.
+// Derives a plan from a program's permissions: what the jail must leave open for them to have an effect.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace kvmserver::jail {
 
-// `cwd`: the folder that the program works in. Its mode is Mode::automatic, nothing is hidden.
+// `cwd` is the program's working directory. The plan has Mode::automatic and hides nothing.
 Plan plan_of(const tinykvm::Permissions& permissions, const std::string& cwd);
 
 } // namespace kvmserver::jail

@@ -24,15 +24,15 @@ namespace {
 
 constexpr int kNamespaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
 
-// All that the child needs between clone and exec: it shares our memory, and may only make system calls.
+// Everything that the child needs between clone and exec. It shares our memory and may only make system calls.
 struct Start {
     const char* executable;
     char* const* argv;
     char* const* environment;
     const std::vector<std::pair<int, int>>* given;
     int group;                       // -1: none
-    sigset_t usual;                  // signals that are to be as by default
-    std::string user_map, group_map; // of its user namespace; "": it has none
+    sigset_t usual;                  // signals to reset to their default disposition
+    std::string user_map, group_map; // of its user namespace; "": none
     int error = 0;
 };
 
@@ -45,7 +45,7 @@ bool write_file(const char* path, const char* text, std::size_t bytes) {
     return written;
 }
 
-// user_namespaces(7): a process without rights outside may map its own ids, groups only after setgroups is denied.
+// user_namespaces(7): a process without rights outside may map its own ids, and groups only after denying setgroups.
 bool map_ids(const Start& start) {
     constexpr char kDeny[] = "deny";
     return write_file("/proc/self/setgroups", kDeny, sizeof(kDeny) - 1) &&
@@ -63,7 +63,7 @@ int child(void* argument) {
         fail();
     if (!start.user_map.empty() && !map_ids(start))
         fail();
-    ::setpgid(0, 0); // Ctrl-C at the daemon is the daemon's to pass on
+    ::setpgid(0, 0); // Ctrl-C must reach the daemon only, which passes it on
     struct sigaction action {};
     action.sa_handler = SIG_DFL;
     for (int signal = 1; signal < SIGRTMIN; ++signal)
@@ -88,14 +88,14 @@ int child(void* argument) {
 }
 
 #ifdef KVMSERVER_SANITIZED
-// ThreadSanitizer has a clone of its own, which takes any child for one with a memory of its own.
+// ThreadSanitizer intercepts clone() and assumes that the child does not share memory.
 extern "C" int __clone(int (*)(void*), void*, int, void*, ...); // NOLINT: glibc's name
 constexpr auto clone_process = &__clone;
 #else
 constexpr auto clone_process = &::clone;
 #endif
 
-// As vfork: the child runs on a stack of its own in our memory, and we wait until it is another program.
+// Like vfork, but on its own stack: the child runs in our memory while we wait until it has called exec or ended.
 pid_t clone_child(Start& start, int flags, int& pid_fd) {
     constexpr std::size_t kStackBytes = 64 << 10;
     const auto stack = std::make_unique<std::byte[]>(kStackBytes);
@@ -103,8 +103,8 @@ pid_t clone_child(Start& start, int flags, int& pid_fd) {
                          &start, &pid_fd);
 }
 
-// dup2 of a descriptor to its own number would leave it close-on-exec, and one could overwrite another that is yet to
-// be duplicated: so all are above the numbers of the process first.
+// Moves all descriptors above the target numbers first. dup2 to the same number would leave a descriptor close-on-exec,
+// and it could overwrite a descriptor that is yet to be duplicated.
 std::vector<UniqueFd> lift(std::vector<std::pair<int, int>>& given) {
     int highest = STDERR_FILENO;
     for (const auto& [fd, number] : given)
@@ -122,7 +122,7 @@ std::vector<UniqueFd> lift(std::vector<std::pair<int, int>>& given) {
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
     std::vector<char*> all;
     for (const std::string& text : texts)
-        all.push_back(const_cast<char*>(text.c_str())); // execve does not change them
+        all.push_back(const_cast<char*>(text.c_str())); // execve does not modify them
     all.push_back(nullptr);
     return all;
 }
@@ -137,7 +137,7 @@ Spawned spawn(const Program& program, Mode mode) {
     sigemptyset(&start.usual);
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGUSR2})
         sigaddset(&start.usual, signal);
-    // No handler of ours may run in the child while it shares our memory.
+    // No signal handler of ours may run in the child while it shares our memory.
     sigset_t all, before;
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -166,7 +166,7 @@ Spawned spawn(const Program& program, Mode mode) {
         spawned = attempt(kNamespaces | (start.user_map.empty() ? 0 : CLONE_NEWUSER));
         start.user_map.clear();
     }
-    if (spawned.pid < 0 || start.error != 0) // an ordinary process: it tells which walls it has not
+    if (spawned.pid < 0 || start.error != 0) // fall back to an ordinary process, which reports the missing walls
         spawned = attempt(0);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (start.error != 0)

@@ -1,4 +1,4 @@
-// Starting a process that will put itself into a jail (enter.hpp): it begins in namespaces of its own.
+// Starts a process in namespaces of its own. It then puts itself into a jail (enter.hpp).
 #pragma once
 #include <sys/types.h>
 
@@ -12,26 +12,26 @@
 namespace kvmserver::jail {
 
 struct Program {
-    std::string executable;               // "/proc/self/exe" may be
-    std::vector<std::string> words;       // with the name that it is called by
-    std::vector<std::string> environment; // "NAME=VALUE": all that it has
-    // Descriptors of ours and the numbers they have there; it inherits none else that are close-on-exec. stdin is
+    std::string executable;               // may be "/proc/self/exe"
+    std::vector<std::string> words;       // argv, including argv[0]
+    std::vector<std::string> environment; // "NAME=VALUE"; nothing is inherited
+    // Our descriptors and their numbers in the child. It inherits no other descriptors that are close-on-exec. stdin is
     // /dev/null.
     std::vector<std::pair<int, int>> given;
-    int group = -1; // the cgroup.procs of the control group that it begins in; -1: ours
+    int group = -1; // cgroup.procs of the cgroup in which it starts; -1: ours
 };
 
 struct Spawned {
     pid_t pid = -1;
-    tinykvm::UniqueFd pid_fd; // readable once it has ended
+    tinykvm::UniqueFd pid_fd; // readable once the process has ended
 };
 
-// In `/`, in a process group of its own, with usual signals. With `mode` other than off it has user (where we are not
-// root), mount, process, IPC and UTS namespaces of its own, if they can be had: in_own_namespaces() tells it. Throws
-// HostError.
+// Starts the program in `/`, in its own process group, with default signal dispositions. Unless `mode` is off, it gets
+// its own mount, PID, IPC and UTS namespaces (and a user namespace unless we are root), if the host allows it; the
+// child asks in_own_namespaces(). Throws HostError.
 Spawned spawn(const Program& program, Mode mode);
 
-// Whether this process was started so: it is the first one of its process namespace.
+// Whether spawn() gave this process its own namespaces: it is then the first process of its PID namespace.
 bool in_own_namespaces();
 
 } // namespace kvmserver::jail

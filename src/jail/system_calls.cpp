@@ -21,9 +21,9 @@
 namespace kvmserver::jail {
 namespace {
 
-// By name: libseccomp knows the numbers; names that it does not know are of later kernels and are skipped.
+// By name, as libseccomp knows the numbers. Names unknown to it belong to later kernels and are skipped.
 constexpr const char* kUsed[] = {
-    // what is open
+    // open files
     "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "close",
     "close_range", "lseek", "dup", "dup2", "dup3", "flock", "fstat", "fsync", "fdatasync", "ftruncate", "fallocate",
     "fadvise64", "readahead", "sync_file_range", "syncfs", "sync", "copy_file_range", "sendfile", "splice",
@@ -41,17 +41,17 @@ constexpr const char* kUsed[] = {
     "poll", "ppoll", "select", "pselect6", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "eventfd2",
     "timerfd_create", "timerfd_settime", "timerfd_gettime", "signalfd4", "nanosleep", "clock_nanosleep", "futex",
     "futex_waitv", "sched_yield", "restart_syscall", "wait4",
-    // sockets; which kinds: below
+    // sockets; address families are restricted below
     "bind", "listen", "accept", "accept4", "connect", "getsockname", "getpeername", "getsockopt", "setsockopt",
     "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "shutdown",
-    // this process and its threads
+    // the process and its threads
     "getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "getgroups", "getrusage", "getrlimit",
     "sysinfo", "uname", "times", "time", "gettimeofday", "clock_gettime", "clock_getres", "getrandom", "getcpu",
     "sched_getparam", "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "arch_prctl", "membarrier",
     "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait", "rt_sigsuspend", "rt_sigpending",
     "sigaltstack", "setitimer", "timer_create", "timer_settime", "timer_delete", "exit", "exit_group"};
 
-// Who makes one of these is not our code any more.
+// Our code makes none of these: the process has been taken over.
 // clang-format off
 constexpr const char* kNever[] = {
     "execve", "execveat", "fork", "vfork", "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise",
@@ -69,7 +69,7 @@ constexpr const char* kNever[] = {
     "move_pages", "mbind", "set_mempolicy", "seccomp"};
 // clang-format on
 
-// Of the argument of that number.
+// Comparisons of one argument, by its number.
 scmp_arg_cmp equals(unsigned argument, scmp_datum_t value) { return {argument, SCMP_CMP_EQ, value, 0}; }
 scmp_arg_cmp masked(unsigned argument, scmp_datum_t mask, scmp_datum_t value) {
     return {argument, SCMP_CMP_MASKED_EQ, mask, value};
@@ -93,7 +93,7 @@ public:
         ok_ = ::seccomp_rule_add(filter_.get(), action, number, sizeof...(comparisons), comparisons...) == 0;
     }
     std::vector<sock_filter> program() {
-        // By number in a tree; what needs no look at arguments the kernel remembers by itself.
+        // Binary tree by system call number; the kernel caches the result for calls whose arguments are not compared.
         if (!ok_ || ::seccomp_attr_set(filter_.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2) != 0 ||
             ::seccomp_attr_set(filter_.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) != 0)
             return {};
@@ -112,7 +112,7 @@ private:
     bool ok_ = false;
 };
 
-// What could reach another process: by its number, or by signals that an event of a descriptor sends.
+// Calls that can reach another process: by its number, or by signals that a descriptor's events send.
 constexpr const char* kUsedAlone[] = {
     "tgkill", "prlimit64", "sched_getaffinity", "sched_setaffinity", "sched_setscheduler", "fcntl"};
 constexpr scmp_datum_t kFileCommands[] = {F_DUPFD,      F_GETFD,         F_SETFD,     F_GETFL,     F_SETFL,
@@ -129,7 +129,7 @@ void add_what_reaches_others(Filter& filter, bool alone) {
     }
     filter.add(SCMP_ACT_ALLOW, "tgkill", equals(0, static_cast<scmp_datum_t>(::getpid())));
     for (const char* const name : {"prlimit64", "sched_getaffinity", "sched_setaffinity", "sched_setscheduler"})
-        filter.add(SCMP_ACT_ALLOW, name, equals(0, 0)); // the caller
+        filter.add(SCMP_ACT_ALLOW, name, equals(0, 0)); // the calling process
     for (const scmp_datum_t command : kFileCommands)
         filter.add(SCMP_ACT_ALLOW, "fcntl", equals(1, command));
     for (const scmp_datum_t request : {SIOCGIFMTU, SIOCGIFINDEX, SIOCGIFNAME})
@@ -143,8 +143,8 @@ std::vector<sock_filter> of_process(bool alone) {
     add_what_reaches_others(filter, alone);
     for (const char* const name : kNever)
         filter.add(SCMP_ACT_KILL_PROCESS, name);
-    // Threads of this process only; what clone3 is asked for lies in memory, where it could change: the C library uses
-    // clone then.
+    // Only threads of this process. clone3 gets ENOSYS: its arguments lie in memory, where a filter cannot see them and
+    // they can change. The C library then uses clone.
     filter.add(SCMP_ACT_ALLOW, "clone", masked(0, CLONE_THREAD, CLONE_THREAD));
     filter.add(SCMP_ACT_ALLOW, "unshare", equals(0, CLONE_FS));
     for (const scmp_datum_t option : {PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, 0x53564d41 /* PR_SET_VMA */})
@@ -153,7 +153,7 @@ std::vector<sock_filter> of_process(bool alone) {
         filter.add(SCMP_ACT_ALLOW, "socket", equals(0, family));
     filter.add(SCMP_ACT_ALLOW, "socket", equals(0, AF_NETLINK), equals(2, NETLINK_ROUTE));
     filter.add(SCMP_ACT_ALLOW, "socketpair", equals(0, AF_UNIX));
-    // By type: KVM's, and those of open files, PAGEMAP_SCAN's too; of terminals only whether one is there, and its
+    // By type: KVM's, and those of open files, including PAGEMAP_SCAN. For terminals only whether one is there, and its
     // size.
     for (const scmp_datum_t type : {0xae00, 0x6600})
         filter.add(SCMP_ACT_ALLOW, "ioctl", masked(1, kIoctlType, type));
@@ -166,7 +166,7 @@ std::vector<sock_filter> of_process(bool alone) {
 } // namespace
 
 SystemCalls::SystemCalls(bool alone) : program_(of_process(alone)) {
-    ::malloc_trim(0); // it took half a megabyte, for a moment
+    ::malloc_trim(0); // return half a megabyte of temporary memory
 }
 
 bool SystemCalls::restrict() const {

@@ -1,4 +1,4 @@
-// seccomp(2): which system calls a process that runs machines may make.
+// seccomp(2) filter: the system calls that a process that runs machines may make.
 #pragma once
 #include <linux/filter.h>
 
@@ -7,20 +7,19 @@
 
 namespace kvmserver::jail {
 
-// Everything that such a process does once it is in its jail.
-// What nobody needs ends the process (SIGSYS); what is unknown is answered as by an older kernel (ENOSYS), for the C
-// library tries some.
+// Covers everything that such a process does inside its jail. System calls that nobody needs kill the process (SIGSYS).
+// Unknown ones fail with ENOSYS, as on an older kernel, because the C library probes for some.
 class SystemCalls {
 public:
-    // Works the filter out, which takes a millisecond. `alone`: this process sees no other; else calls that reach
-    // others by number are allowed for its own number only.
+    // Builds the filter, which takes a millisecond. `alone`: the process has its own PID namespace. Otherwise, calls
+    // that reach processes by number are allowed for its own number only.
     explicit SystemCalls(bool alone);
-    // From now on, for this thread and those that it makes; what others have taken away stays away. False, with errno:
-    // there is no seccomp. Needs no_new_privs.
+    // Applies the filter to this thread and to threads that it starts, in addition to existing filters. False, with
+    // errno, when the kernel has no seccomp. Requires no_new_privs.
     bool restrict() const;
 
 private:
-    std::vector<sock_filter> program_; // none: it could not be made
+    std::vector<sock_filter> program_; // empty: building it failed
 };
 
 } // namespace kvmserver::jail

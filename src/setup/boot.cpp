@@ -28,7 +28,7 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
     booted.seconds = static_cast<double>(host_mono_ns() - begin) / 1e9;
     if (end == LoopEnd::quiescent)
         return booted;
-    booted.machine->space(); // still alive: its memory tells where it was
+    booted.machine->space(); // the machine is still alive: its memory shows where it was
     if (end == LoopEnd::requested) {
         booted.exit_code = 0;
     } else if (end == LoopEnd::timeout) {

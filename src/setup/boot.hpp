@@ -1,4 +1,4 @@
-// A program's boot, until it waits for its first connection.
+// Boots a program until it waits for its first connection.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,19 +9,19 @@
 
 namespace kvmserver {
 
-// A booted program. `machine` is null when it ended instead (what happened has been told).
+// A booted program. `machine` is null when the program ended instead; the reason has been logged then.
 struct Booted {
     std::unique_ptr<EventLoop> loop;
     std::unique_ptr<tinykvm::Machine> machine;
-    int exit_code = 0;                // of the command, where there is no machine
+    int exit_code = 0;                // of the command, when there is no machine
     LoopEnd end = LoopEnd::quiescent; // how the boot ended
     double seconds = 0;
-    std::uint64_t warm_ns = 0; // CPU time of the cheapest request of the warm-up; 0: there was none
-    std::string warm_reply;    // the last one to warm_up(), or its beginning
-    unsigned warm_status = 0;  // of the last reply to warm_up(); 0: that was not HTTP
+    std::uint64_t warm_ns = 0; // CPU time of the cheapest warm-up request; 0: no warm-up
+    std::string warm_reply;    // last reply to warm_up(), or its beginning
+    unsigned warm_status = 0;  // of that reply; 0: it was not HTTP
 };
 
-// `must_listen`: ending before it waits for a connection is an error, and boot time is limited.
+// `must_listen`: it is an error when the program ends before it waits for a connection, and boot time is limited.
 Booted boot_program(const Setup& setup, const Options& options, bool must_listen);
 
 } // namespace kvmserver

@@ -1,4 +1,4 @@
-// The environment variables that a program begins with.
+// The environment with which a program starts.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace kvmserver {
 
-// "NAME=VALUE" of the host's variables that the permissions let through, then those of --env; without those of
-// --late-env.
+// "NAME=VALUE" strings: the host's variables that the permissions allow, then those of --env. Variables of --late-env
+// are left out.
 std::vector<std::string> guest_environment(const Options& options);
 
 } // namespace kvmserver

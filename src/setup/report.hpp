@@ -1,4 +1,4 @@
-// What the command tells its user: lines on stderr and exit codes.
+// Messages to the user of a command: lines on stderr and exit codes.
 #pragma once
 #include <string>
 
@@ -7,16 +7,16 @@
 
 namespace kvmserver {
 
-// A diagnostic to stderr, one whole line at a time.
+// Writes a diagnostic to stderr, in one write().
 void note_line(const std::string& line);
 
-// How lines call a program: its script's or its own name, without the folder.
+// The program's name in messages: that of its script or file, without the folder.
 std::string program_name(const tinykvm::ProgramSpec& program);
 
-// What a program was refused while it ran, and what would have allowed it.
+// Logs what the program was refused while it ran, and which option would have allowed it.
 void tell_refusals(const std::string& name, const EventLoop& loop);
 
-// The exit code for a machine that stopped, having told why.
+// Logs why a machine stopped and returns the exit code for it.
 int report_stop(const std::string& name, const tinykvm::Stop& stop);
 
 } // namespace kvmserver

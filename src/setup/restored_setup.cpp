@@ -1,4 +1,4 @@
-// For a restored machine: what its snapshot says, and what the user gave instead.
+// Set-up for a restored machine: the snapshot's values, overridden by the user's.
 #include <algorithm>
 #include <thread>
 
@@ -29,7 +29,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     Permissions permissions = state.permissions;
     if (given("allow-all") || given("allow-read") || given("allow-write") || given("allow-connect") ||
         given("allow-listen") || given("allow-net") || given("volume")) {
-        // What is given here replaces what was saved: a snapshot may be run with fewer or more rights.
+        // Options replace the saved permissions: a snapshot may be run with fewer or more rights.
         const std::vector<std::string> implied = permissions.implied_read;
         permissions = options.permissions;
         permissions.implied_read = implied;

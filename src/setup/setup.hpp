@@ -1,4 +1,4 @@
-// From options to what machines need: KVM, the policy, the program.
+// Turns options into what machines need: KVM, the policy, the program.
 #pragma once
 #include <future>
 #include <memory>
@@ -9,6 +9,7 @@
 
 namespace kvmserver {
 
+// What machines share. Must outlive them. Members are destroyed in reverse order.
 struct Setup {
     tinykvm::kvm::Kvm kvm;
     std::unique_ptr<tinykvm::Policy> policy;
@@ -16,14 +17,15 @@ struct Setup {
     tinykvm::ProgramSpec program;
     std::unique_ptr<Listeners> listeners;
     tinykvm::kvm::VmPool pool;
-    std::future<void> probing; // of the host's kind, which takes milliseconds; ends before the rest
+    std::future<void> probing; // probes the host's kind, which takes milliseconds; destroyed first, which waits for it
 };
 
-// For a program (run, snapshot).
+// Set-up for a program (run, snapshot).
 std::unique_ptr<Setup> set_up_program(const Options& options);
-// What is the same for every snapshot: KVM, what kind it is (found out by another thread), and a VM.
+// The part that does not depend on the snapshot: opens KVM, probes its kind on another thread, and creates a VM.
 std::unique_ptr<Setup> begin_restored();
-// For a restored machine: the snapshot's program, permissions and limits, with what the user gave instead.
+// Completes `begun` for a restored machine, with the snapshot's program, permissions and limits, overridden by the
+// user's options.
 std::unique_ptr<Setup> set_up_restored(const Options& options, const tinykvm::MachineState& state,
                                        std::unique_ptr<Setup> begun);
 

@@ -24,7 +24,7 @@ public:
         for (std::size_t i = 0; i < kEntries; ++i) {
             std::uint64_t entry;
             std::memcpy(&entry, &memory_[frame * tinykvm::kPageSize + i * sizeof entry], sizeof entry);
-            if (entry == 0) // entries that are not present may still name a frame, as with PROT_NONE
+            if (entry == 0) // entries that are not present may still name a frame (PROT_NONE)
                 continue;
             const std::uint64_t next = (entry & kAddress) / tinykvm::kPageSize;
             if (level > 1)

@@ -91,7 +91,7 @@ std::unique_ptr<ByteSource> regular_file(UniqueFd fd, const struct stat& info, c
 } // namespace
 
 std::unique_ptr<ByteSource> open_file_source(const std::filesystem::path& path) {
-    // Not to wait for the writer of a FIFO.
+    // O_NONBLOCK: do not wait for the writer of a FIFO.
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat info {};
     if (!fd || ::fstat(fd.get(), &info) != 0) {

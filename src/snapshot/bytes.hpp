@@ -27,7 +27,7 @@ private:
     std::vector<std::byte> bytes_;
 };
 
-// Throws FormatError naming `what` rather than read past the end.
+// Throws FormatError naming `what` instead of reading past the end.
 class ByteReader {
 public:
     ByteReader(std::span<const std::byte> bytes, const char* what) : rest_(bytes), what_(what) {}

@@ -9,13 +9,12 @@ namespace kvmserver {
 
 namespace {
 
-// Up to this much is small enough to be compressed as hard as zstd can in a few seconds.
+// Up to this size, compressing as hard as zstd can takes only a few seconds.
 constexpr std::uint64_t kSmallTotal = 16ull << 20;
-// A filter must make the chunk smaller by more than 1/256 to be worth its time when it is read.
+// A filter must make the chunk smaller by more than 1/256 to justify its time when the chunk is read.
 constexpr std::size_t kFilterGain = 256;
 constexpr int kProbeLevel = 1;
-// Decompresses 1.6 times as fast as what level 19 makes (measured on the hot part of Node: 1380 and 860
-// MB/s).
+// Decompresses 1.6 times as fast as level 19 (measured on the hot part of Node: 1380 and 860 MB/s).
 constexpr int kHotLevel = -1;
 
 void set(ZSTD_CCtx* context, ZSTD_cParameter parameter, int value) {
@@ -49,7 +48,7 @@ std::size_t checked(std::size_t result) {
 bool is_fast(const Effort& effort, bool hot) { return hot && effort.level == 0 && effort.total_raw > kSmallTotal; }
 
 std::string effort_name(const Effort& effort) {
-    // The version of the library too: another one may compress better.
+    // Includes the library's version: another one may compress better.
     return fmt::format("{}{}-zstd{}", effort.level, effort.level == 0 && effort.total_raw <= kSmallTotal ? "small" : "",
                        ZSTD_versionNumber());
 }
@@ -96,7 +95,7 @@ ChunkCompressor::Result ChunkCompressor::compress(std::span<const std::byte> raw
 }
 
 std::vector<std::byte> compress_section(std::span<const std::byte> raw) {
-    // Level 19 takes a second for each few megabytes, and what is that large is the content of memfds.
+    // Level 19 takes a second for each few megabytes. Only contents of memfds make a section that large.
     const int level = raw.size() <= (1u << 20) ? 19 : 9;
     std::vector<std::byte> stored(ZSTD_compressBound(raw.size()));
     stored.resize(checked(ZSTD_compress(stored.data(), stored.size(), raw.data(), raw.size(), level)));

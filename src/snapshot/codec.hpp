@@ -1,4 +1,4 @@
-// Compression of the parts of a snapshot file: plain sections, and chunks with their filter.
+// Compression of the parts of a snapshot file: sections as they are, and chunks with a filter.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,19 +13,19 @@ struct ZSTD_CCtx_s;
 
 namespace kvmserver {
 
-// How hard to compress. `level` 0 chooses by the size of the whole: see FORMAT.md, "Sizes and speeds".
+// How hard to compress. `level` 0 chooses by the total size: see FORMAT.md, "Sizes and speeds".
 struct Effort {
     int level = 0;               // a zstd level, 1..22, or 0
     std::uint64_t total_raw = 0; // bytes of all chunks together
     bool operator==(const Effort&) const = default;
 };
 
-// Whether chunks are compressed in hardly any time.
+// Whether chunks are compressed at the fast level, which takes hardly any time.
 bool is_fast(const Effort& effort, bool hot);
-// Equal for efforts that compress every chunk alike; fit for a file's name.
+// Equal for efforts that compress every chunk alike; usable in a file name.
 std::string effort_name(const Effort& effort);
 
-// The context of one compressing thread. Failures of zstd (only memory) throw std::bad_alloc.
+// Compression context of one thread. zstd fails only when out of memory: throws std::bad_alloc.
 class ChunkCompressor {
 public:
     explicit ChunkCompressor(const Effort& effort);
@@ -33,7 +33,7 @@ public:
         Filter filter = Filter::none;
         std::vector<std::byte> stored;
     };
-    // `hot`: read before anything can be served, so fast to decompress rather than small.
+    // `hot`: the chunk is read before anything can be served, so optimise for fast decompression, not for size.
     Result compress(std::span<const std::byte> raw, bool hot);
 
 private:
@@ -48,9 +48,10 @@ private:
     std::vector<std::byte> filtered_, scratch_;
 };
 
+// Compresses a section as one zstd frame.
 std::vector<std::byte> compress_section(std::span<const std::byte> raw);
 
-// `stored` must decompress to exactly raw.size() bytes, else false. Never writes elsewhere.
+// False unless `stored` decompresses to exactly raw.size() bytes. Never writes outside of `raw`.
 bool decompress(std::span<const std::byte> stored, std::span<std::byte> raw);
 
 } // namespace kvmserver

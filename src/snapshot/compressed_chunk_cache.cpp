@@ -9,7 +9,7 @@
 
 namespace kvmserver {
 
-// The file: a byte that names the filter, then the stored bytes.
+// File format: one byte for the filter, then the stored bytes.
 
 CompressedChunkCache::CompressedChunkCache(FolderCache cache, const Effort& effort)
     : cache_(std::move(cache)), usable_(effort.total_raw >= PageCache::kWorthBytes && cache_.usable()),

@@ -1,5 +1,5 @@
-// Chunks as they were compressed before, kept in the cache folder: of a snapshot that is nearly the one
-// before (the next version of a function) only what is new needs the time that hard compression takes.
+// Cache of compressed chunks in the cache folder. A snapshot that differs little from an earlier one (the next version
+// of a function) only needs the time of hard compression for its new chunks.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -12,13 +12,12 @@
 
 namespace kvmserver {
 
-// Of snapshots made with the same effort. Any number of threads may use it.
+// Serves snapshots made with the same effort. Any number of threads may use it.
 class CompressedChunkCache {
 public:
     CompressedChunkCache(FolderCache cache, const Effort& effort);
 
-    // What compressing gave, proven to decompress to `raw`; nothing when it is not known.
-    // `sha256`: of `raw`.
+    // The cached result, checked to decompress to `raw`; nullopt when there is none. `sha256`: digest of `raw`.
     std::optional<ChunkCompressor::Result> find(std::span<const std::byte> raw, const Digest& sha256, bool hot) const;
     void keep(const Digest& sha256, bool hot, const ChunkCompressor::Result& result) const;
 

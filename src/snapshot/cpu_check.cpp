@@ -14,7 +14,7 @@ namespace kvmserver {
 namespace {
 
 constexpr std::uint32_t kXsaveLeaf = 0xd;
-constexpr unsigned kFirstComponent = 2; // x87 and SSE are in the legacy area, everywhere the same
+constexpr unsigned kFirstComponent = 2; // x87 and SSE lie in the legacy area, at fixed places
 constexpr unsigned kLastComponent = 62;
 
 tinykvm::CpuidLeaf leaf_of(const tinykvm::CpuState& cpu, std::uint32_t function, std::uint32_t index) {

@@ -1,4 +1,4 @@
-// Names of the CPUID feature bits that matter to a program at CPL 3, as /proc/cpuinfo has them.
+// Names of the CPUID feature bits that matter to a program at CPL 3, as in /proc/cpuinfo.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,17 +12,17 @@ struct FeatureBit {
     const char* name;
 };
 
-// One register of one CPUID leaf. Bits that are in neither list count as features without a name.
+// One register of one CPUID leaf. Bits in neither list count as unnamed features.
 struct FeatureRegister {
     std::uint32_t function, index;
     std::uint32_t tinykvm::CpuidLeaf::*reg;
     const char* reg_name;
     std::span<const FeatureBit> features;
-    std::uint32_t ignored; // for the kernel only, hints that do no harm where they are missing, or reserved for ever
+    std::uint32_t ignored; // bits for the kernel only, hints that are harmless to lose, or reserved for ever
 };
 std::span<const FeatureRegister> feature_registers();
 
-// The name of a component of XCR0 (bit >= 2).
+// Name of a state component of XCR0 (bit >= 2).
 const char* state_name(unsigned bit);
 
 } // namespace kvmserver

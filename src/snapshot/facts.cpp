@@ -35,10 +35,10 @@ struct Fields<SnapshotFacts> {
 namespace {
 
 constexpr std::size_t kOtherPieces = 3; // header, metadata, index
-// A small program's snapshot has some small chunks; beyond that a chunk's pages are tens of kilobytes. A file of a
-// megabyte that is cut into tens of thousands would cost the store as many files.
+// Limits the number of chunks: some small ones for a small program, and beyond that 256 bytes per chunk on average
+// (real chunks have tens of kilobytes). Otherwise a file of a megabyte could cost the store tens of thousands of files.
 constexpr std::uint64_t kFreeChunks = 1024, kMinMeanChunk = 256; // bytes
-// Longer than zstd makes any chunk (ZSTD_compressBound).
+// No chunk compressed by zstd is longer (ZSTD_compressBound).
 constexpr std::uint64_t kMaxStored = std::uint64_t{format::kMaxChunkPages} * tinykvm::kPageSize * 257 / 256;
 
 format::Header header_of(const ByteSource& source) {
@@ -49,7 +49,7 @@ format::Header header_of(const ByteSource& source) {
     return format::decode_header(header, size);
 }
 
-// The index's bytes as its entries are read.
+// Byte reader for decode_entry() on top of the stream.
 class EntryBytes {
 public:
     explicit EntryBytes(SectionStream& section) : section_(section) {}
@@ -68,14 +68,14 @@ public:
 
 private:
     SectionStream& section_;
-    std::array<std::byte, 16> buffer_; // a checksum
+    std::array<std::byte, 16> buffer_; // size of a checksum
 };
 
-// Each chunk is compared with its checksum as its entry passes.
+// Decodes the index entry by entry and compares each chunk with its checksum.
 void examine_index(const ByteSource& source, const format::Header& header, SnapshotFacts& facts) {
     SectionStream section(source, header.index, header.index_at(), "index");
     EntryBytes in(section);
-    std::vector<bool> filled(facts.frames); // 8 MiB at most
+    std::vector<bool> filled(facts.frames); // at most 8 MiB
     std::uint64_t offset = format::kHeaderBytes;
     const std::uint64_t end = header.metadata_at();
     for (std::uint32_t i = 0; i < header.chunks; ++i) {
@@ -95,7 +95,7 @@ void examine_index(const ByteSource& source, const format::Header& header, Snaps
         facts.pieces.push_back(chunk.stored);
         offset += chunk.stored;
     }
-    if (in.left() == std::uint64_t{header.chunks} * sizeof(Digest)) // none: of an earlier kvmserver
+    if (in.left() == std::uint64_t{header.chunks} * sizeof(Digest)) // digests are missing in files of earlier versions
         for (std::uint32_t i = 0; i < header.chunks; ++i) {
             in.take(sizeof(Digest) / 2);
             in.take(sizeof(Digest) / 2);

@@ -1,5 +1,5 @@
-// Which fields of each plain value are saved, and under which name. A new field of tinykvm/machine/state.hpp
-// needs one line here and a new format::kVersion (a test counts the fields), unless it is optional.
+// The saved fields of each plain value and their names. A new field of tinykvm/machine/state.hpp needs one line here
+// and a new format::kVersion (a test counts the fields), unless it is optional.
 #pragma once
 #include <tuple>
 
@@ -10,7 +10,7 @@ namespace kvmserver {
 template <class T>
 struct Fields; // all(): a tuple of Field
 
-// Values that come in long lists are arrays of their fields, in this order, rather than objects.
+// Types that come in long lists are saved as an array of their fields, in this order, instead of an object.
 template <class T>
 inline constexpr bool kAsRow = false;
 template <>
@@ -30,7 +30,7 @@ template <class Owner, class T>
 struct Field {
     const char* name;
     T Owner::*member;
-    bool optional = false; // files without it have the same format; a list is left out when it is empty
+    bool optional = false; // may be missing in a file of the same format; an empty list is left out
 };
 template <class Owner, class T>
 Field(const char*, T Owner::*) -> Field<Owner, T>;
@@ -98,7 +98,7 @@ struct Fields<tinykvm::FileIdentity> {
 };
 
 template <>
-struct Fields<tinykvm::HandleState> { // but `content`, which follows the JSON (FORMAT.md)
+struct Fields<tinykvm::HandleState> { // without `content`, which follows the JSON (FORMAT.md)
     using T = tinykvm::HandleState;
     static constexpr auto all() {
         return std::tuple{Field{"number", &T::number},

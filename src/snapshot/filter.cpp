@@ -9,11 +9,11 @@ namespace kvmserver {
 
 namespace {
 
-// Targets up to this far either way are code of the same program; other values after an E8 or E9 byte are
+// Operands within this distance are taken for branches in the same program; other values after an E8 or E9 byte are
 // data.
 constexpr std::uint32_t kReach = 1u << 26;
 
-// The first E8 or E9 at or after `i`, or any place >= size - 4 when there is none.
+// Offset of the first E8 or E9 byte at or after `i`; any value >= size - 4 when there is none.
 inline std::size_t next_branch(const unsigned char* p, std::size_t i, std::size_t size) {
     const __m128i mask = _mm_set1_epi8(static_cast<char>(0xfe)), opcode = _mm_set1_epi8(static_cast<char>(0xe8));
     for (; i + 16 <= size; i += 16) {
@@ -27,8 +27,9 @@ inline std::size_t next_branch(const unsigned char* p, std::size_t i, std::size_
     return i;
 }
 
-// Adds (or takes away) an operand's own end, modulo the reach: the map is one to one on [-kReach, kReach) and
-// leaves all else alone, and operands are skipped, so that both directions see the same opcodes.
+// Adds (or subtracts) the address of the instruction's end to the operand, modulo the reach. This is a bijection on
+// [-kReach, kReach) and leaves other operands alone. Operands are skipped, so that both directions see the same
+// opcodes.
 template <bool to_absolute>
 void convert_branches(std::byte* bytes, std::size_t size) {
     auto* p = reinterpret_cast<unsigned char*>(bytes);

@@ -1,4 +1,4 @@
-// Reversible rearrangements of a chunk's bytes that let zstd find more in it (FORMAT.md, "Filters").
+// Reversible transformations of a chunk's bytes that make it compress better (FORMAT.md, "Filters").
 #pragma once
 #include <array>
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace kvmserver {
 
-// The numbers are those of the file.
+// The numbers are part of the file format.
 enum class Filter : std::uint8_t {
     none = 0,
-    x86 = 1,     // targets of CALL and JMP rel32 made absolute
-    planes2 = 2, // bytes of 2-byte units gathered by their place in the unit
+    x86 = 1,     // relative targets of CALL and JMP rel32 made absolute
+    planes2 = 2, // byte 0 of all 2-byte units, then byte 1 of all
     planes4 = 3,
     planes8 = 4,
 };

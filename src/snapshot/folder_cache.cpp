@@ -26,15 +26,14 @@ namespace {
 namespace fs = std::filesystem;
 using tinykvm::UniqueFd;
 
-constexpr const char* kExtension = ".pages";      // of copies
-constexpr const char* kOtherExtension = ".other"; // of what else there is
+constexpr const char* kExtension = ".pages";      // copies of pages
+constexpr const char* kOtherExtension = ".other"; // other data
 constexpr std::uint64_t kMaxOtherBytes = 16 << 20;
-constexpr std::time_t kUsedSeconds = 600; // a copy's time of use is told this exactly
+constexpr std::time_t kUsedSeconds = 600; // resolution of the time of last use
 
-// Behind the pages. Copies are not flushed to the disk, so that after a power failure anything may be in
-// them: their SHA-256 is looked at when they are first used after the host was started. `boot`: in which run
-// that was; `seconds`: the time of the last change that the file was then given, without a fraction. Who
-// writes to it changes that.
+// Follows the pages in a file. Copies are not flushed to disk, so after a power failure they may hold anything: the
+// SHA-256 is checked on first use after each boot. `boot` is the boot in which that was done. `seconds` is the
+// modification time that the file was given then, with no fraction; a later write changes that time.
 struct Trailer {
     std::array<char, 36> boot{};
     std::array<char, 4> zero{};
@@ -43,7 +42,7 @@ struct Trailer {
 
 const std::array<char, 36>& this_boot() {
     static const auto id = [] {
-        std::array<char, 36> text{}; // zeros, which no run has: every copy is checked then
+        std::array<char, 36> text{}; // if unreadable, zeros, which match no boot: every copy is checked
         const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)); // random(4)
         if (file)
             tinykvm::read_at(file.get(), 0, std::as_writable_bytes(std::span(text)));
@@ -54,8 +53,7 @@ const std::array<char, 36>& this_boot() {
 
 bool is_ours(const struct stat& info) { return info.st_uid == ::geteuid() && (info.st_mode & 0077) == 0; }
 
-// Has the host read a file that it may not have in memory yet, in pages as large as it can: small ones, once
-// there, stay.
+// Reads a file into the page cache in pages as large as possible: small pages, once cached, stay small.
 void have_large(int file, std::uint64_t bytes) {
     if (bytes < tinykvm::LargePages::kBytes)
         return;
@@ -63,19 +61,20 @@ void have_large(int file, std::uint64_t bytes) {
     if (at == MAP_FAILED)
         return;
     (void)!::madvise(at, bytes, MADV_HUGEPAGE);
-    (void)!::madvise(at, bytes,
-                     tinykvm::kMadvPopulateRead); // tells an error of the disk, where a touch would be a signal
+    // Fails on a disk error, where touching the pages would raise SIGBUS.
+    (void)!::madvise(at, bytes, tinykvm::kMadvPopulateRead);
     ::munmap(at, bytes);
 }
 
-// When it was used is its time of access; the other one tells that nobody has written to it.
+// Records the time of last use as access time. The modification time must stay, as it shows that nobody has written to
+// the file.
 void note_use(int file, const struct stat& info) {
     const timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
     if (std::time(nullptr) - info.st_atim.tv_sec > kUsedSeconds)
         ::futimens(file, times);
 }
 
-// Whether the trailer says that the bytes before it are what they should be.
+// Whether the trailer says that the pages were checked since boot and not modified since.
 bool is_checked(int file, std::uint64_t bytes, const struct stat& info) {
     Trailer trailer;
     return tinykvm::read_at(file, bytes, std::as_writable_bytes(std::span(&trailer, 1))) == sizeof(trailer) &&
@@ -117,7 +116,7 @@ bool FolderCache::usable() const {
 }
 
 bool FolderCache::make_folder() const {
-    ::mkdir(folder_.parent_path().c_str(), 0700); // ~/.cache; that the home itself is missing has its reason
+    ::mkdir(folder_.parent_path().c_str(), 0700); // ~/.cache; a missing home is not created
     return ::mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
@@ -140,7 +139,7 @@ UniqueFd FolderCache::open(const CopyName& name) const {
         return file;
     }
     have_large(file.get(), name.bytes);
-    // Read, not mapped: an error of the disk is an answer then.
+    // Read, not mapped: a disk error is then an error code.
     std::vector<std::byte> pages(name.bytes);
     if (tinykvm::read_at(file.get(), 0, pages) != name.bytes || !is_of(name, pages))
         return {};
@@ -161,9 +160,9 @@ std::vector<UniqueFd> FolderCache::find_all(std::span<const CopyName> names) con
 UniqueFd FolderCache::keep(const CopyName& name, std::span<const std::byte> pages) const {
     if (!usable())
         return {};
-    if (auto there = open(name)) // those who map it should map the same file
+    if (auto there = open(name)) // all users should map the same file
         return there;
-    return is_of(name, pages) ? publish(name, pages) : UniqueFd(); // a snapshot may come from anybody
+    return is_of(name, pages) ? publish(name, pages) : UniqueFd(); // snapshots are untrusted
 }
 
 UniqueFd FolderCache::publish(const CopyName& name, std::span<const std::byte> pages) const {
@@ -175,7 +174,7 @@ UniqueFd FolderCache::publish(const CopyName& name, std::span<const std::byte> p
         note_checked(file.fd(), name.bytes);
         file.publish(OutputFile::Durable::no);
         return open(name);
-    } catch (const tinykvm::UserError&) { // the folder is gone, or may not be written to
+    } catch (const tinykvm::UserError&) { // the folder is gone or not writable
     } catch (const std::system_error&) {
     }
     return {};
@@ -209,7 +208,7 @@ void FolderCache::make_room() const {
     try {
         if (usable())
             remove_old();
-    } catch (const std::exception&) { // others remove files at the same time, or the folder
+    } catch (const std::exception&) { // another process removes files, or the folder
     }
 }
 
@@ -227,11 +226,11 @@ void FolderCache::remove_old() const {
                    : kMinRoom;
     std::vector<Old> copies;
     std::uint64_t sum = 0;
-    std::error_code gone; // by another process
+    std::error_code gone; // an entry removed by another process
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_, gone)) {
         const auto extension = entry.path().extension();
-        // `.unpacked` and `.kept`: of earlier versions, which nothing reads any more. `.tmp`: of a writer
-        // that was killed.
+        // `.unpacked` and `.kept` belong to earlier versions and are no longer read. `.tmp` is left by a writer that
+        // was killed.
         const bool stale = extension == ".unpacked" || extension == ".kept" ||
                            (extension == ".tmp" &&
                             entry.last_write_time(gone) < fs::file_time_type::clock::now() - std::chrono::hours(1));

@@ -1,5 +1,5 @@
-// Copies of unpacked pages in a folder, a file each. Snapshots hold the secrets of processes, so the folder
-// must be the user's own and closed to all others.
+// Cache of unpacked pages in a folder, one file each. Snapshots hold the secrets of processes, so the folder must
+// belong to the user and be closed to all others.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -9,18 +9,19 @@
 
 namespace kvmserver {
 
-// Any number of threads and processes may use the same folder. Nothing in it is believed: a copy is handed
-// out only when its SHA-256 is its name's, which is found out when it is made, when the host was started
-// since, and when its file was written to since. None of these ever throws.
+// Any number of threads and processes may use the same folder. Files in it are not trusted: a copy is returned only
+// after its SHA-256 was checked against its name. That happens when the copy is made, and again after a reboot and
+// after the file has been written to. No member function throws.
 class FolderCache final : public PageCache {
 public:
-    // Copies take a tenth of the folder's file system, and at least this; the longest unused go first.
+    // Copies may use a tenth of the folder's file system, and at least this; the least recently used are evicted.
     static constexpr std::uint64_t kMinRoom = 1ull << 30;
 
-    // Keeps copies in `folder`, which is made when only it and its parent are missing; "" keeps none. `room`:
-    // bytes of all copies; 0 for the default.
+    // Keeps copies in `folder`, which is created if only it and its parent are missing; "" disables the cache. `room`:
+    // limit for all copies in bytes; 0 for the default.
     explicit FolderCache(std::filesystem::path folder, std::uint64_t room = 0);
-    // The same folder, with copies that only `tenant` has: those of another are others, whatever is in them.
+    // A cache in the same folder whose copies are private to `tenant`: tenants do not share copies, even of equal
+    // content.
     FolderCache of_tenant(std::string_view tenant) const;
 
     bool usable() const override;
@@ -30,11 +31,12 @@ public:
     void make_room() const override;
     std::string where() const override { return folder_.string(); }
 
-    // `pages` are those that the name says; and keep() for one that is known to be so and not to be there.
+    // Whether `pages` have this name's size and digest.
     static bool is_of(const CopyName& name, std::span<const std::byte> pages);
+    // keep() without its checks: the caller knows that is_of() holds and that there is no such copy.
     tinykvm::UniqueFd publish(const CopyName& name, std::span<const std::byte> pages) const;
 
-    // Other things than copies, by any name that is fit for a file's. What is read may be anything.
+    // Data other than copies, under any valid file name. The content read is untrusted.
     std::optional<std::vector<std::byte>> read(const std::string& name) const;
     void write(const std::string& name, std::span<const std::byte> bytes) const;
 
@@ -46,11 +48,11 @@ private:
 
     std::filesystem::path folder_;
     std::uint64_t room_;
-    std::string tenant_; // begins the names of its files
+    std::string tenant_; // prefix of file names
 };
 
-// Where copies are kept when the user does not say: systemd's CACHE_DIRECTORY, else kvmserver/ in the user's
-// cache folder (XDG Base Directory Specification); "" without either.
+// The default cache folder: systemd's CACHE_DIRECTORY, else kvmserver/ in the user's cache folder (XDG Base Directory
+// Specification); "" without either.
 std::filesystem::path default_cache_folder();
 
 } // namespace kvmserver

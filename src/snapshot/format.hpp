@@ -12,7 +12,7 @@ struct XXH3_state_s;
 
 namespace kvmserver {
 
-// What is wrong with a file's bytes, without the file's name; reader.cpp turns it into a UserError.
+// An error in a file's bytes, without the file's name; reader.cpp turns it into a UserError.
 class FormatError : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
@@ -25,7 +25,7 @@ inline constexpr std::array<std::uint8_t, 8> kMagic{0x89, 'K', 'V', 'M', '\r', '
 inline constexpr std::size_t kPrefixBytes = 32; // the part of the header that every version shares
 inline constexpr std::size_t kHeaderBytes = 128;
 
-// Bounds that keep a hostile file harmless; the writer refuses to exceed them.
+// Limits that make a hostile file harmless; the writer refuses to exceed them.
 inline constexpr std::uint32_t kMaxFrames = 1u << 26; // 256 GiB of guest memory
 inline constexpr std::uint32_t kMaxChunkPages = 1024;
 inline constexpr std::uint64_t kMaxJsonBytes = 16ull << 20;
@@ -39,7 +39,7 @@ struct Checksum { // XXH3-128, canonical (big-endian) bytes
 };
 Checksum checksum_of(std::span<const std::byte> bytes);
 
-// The same of bytes that come one part after the other.
+// Incremental checksum.
 class RunningChecksum {
 public:
     RunningChecksum();
@@ -53,14 +53,14 @@ private:
     std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-// A zstd frame of the file.
+// A zstd frame in the file.
 struct Section {
     std::uint64_t stored = 0, raw = 0;
     Checksum checksum;
     bool operator==(const Section&) const = default;
 };
 
-// What every version of the format begins with.
+// The beginning of the header, the same in every version of the format.
 struct Prefix {
     std::uint32_t version = kVersion;
     std::uint32_t guest_abi = 0;
@@ -77,7 +77,7 @@ struct Header {
 };
 
 std::array<std::byte, kHeaderBytes> encode(const Header& header);
-// `bytes` holds what there is of the file's beginning, `file_bytes` is the file's size. All of these throw
+// `bytes` holds the file's first bytes, as far as there are any; `file_bytes` is the file's size. All of these throw
 // FormatError.
 Prefix decode_prefix(std::span<const std::byte> bytes, std::uint64_t file_bytes);
 Header decode_header(std::span<const std::byte> bytes, std::uint64_t file_bytes); // format kVersion only

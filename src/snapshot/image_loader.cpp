@@ -8,7 +8,7 @@
 namespace kvmserver {
 namespace {
 
-// A mapping each: what is shorter is copied.
+// Shorter runs are copied: each mapped run costs a mapping.
 constexpr std::uint32_t kWorthMapping = 64;
 
 std::vector<CopyName> hot_copies(const SnapshotReader& reader) {
@@ -110,7 +110,7 @@ void SnapshotLoader::fill(std::size_t number) {
         ++hot_from_cache_;
     const auto longest = std::ranges::max_element(chunk.runs, {}, &ChunkRun::count);
     bool map = maps_ && longest->count >= kWorthMapping;
-    std::span<const std::byte> pages; // unpacked here, or still none
+    std::span<const std::byte> pages; // empty until unpacked
     if (!copy) {
         pages = reader_.unpack(number);
         if (map)
@@ -134,7 +134,7 @@ void SnapshotLoader::fill(std::size_t number) {
         image_.add_part(
             {std::move(copy), std::uint64_t{longest->page} * tinykvm::kPageSize, longest->first, longest->count});
     } catch (const std::system_error&) {
-        // No more mappings to be had: those that have it hold what is copied now. Its file is closed.
+        // Out of mappings. add_part() has closed the file, so copy the pages instead.
         if (pages.empty())
             pages = reader_.unpack(number);
         put(*longest);

@@ -1,4 +1,4 @@
-// An image that comes out of a snapshot file: the hot part at once, the rest when it is touched or behind.
+// Loads an image from a snapshot file: hot chunks at once, cold chunks on access or in the background.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -16,32 +16,32 @@
 
 namespace kvmserver {
 
+// Any number of threads may load at once; each chunk is loaded once.
 class SnapshotLoader final : public tinykvm::ImageLoader {
 public:
-    // The image must outlive the loader's last use; the image holds the loader, not the other way round.
-    // Chunks are taken from `cache` as far as they are there, unless the snapshot is too small for that, or
-    // of an earlier kvmserver.
+    // `image` must outlive the loader's last use (the image owns the loader, not vice versa). Chunks are taken from
+    // `cache` if they are there, unless the snapshot is too small for that or made by an earlier kvmserver.
     SnapshotLoader(SnapshotReader reader, std::shared_ptr<const PageCache> cache, tinykvm::Image& image);
 
     void load(std::uint32_t frame) override;
     bool loaded(std::uint32_t frame) const override;
     bool is_hole(std::uint32_t frame) const override { return !reader_.chunk_of(frame); }
-    // Loads chunks [first, last) of the file's order.
+    // Loads chunks [first, last) in the file's order, until `stop` is set.
     void load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop);
-    // From now on the cold chunks that are loaded are parts of the image in files of the cache, which are
-    // made if need be. Nobody may write to the image's frames any more, but those that are loaded already, and by
-    // Image::replace().
+    // From now on, cold chunks are loaded by mapping files of the cache, which are created if necessary. After that
+    // nobody may write to the image's frames, except to those already loaded, and through Image::replace().
     void map_cold_chunks() { maps_ = caches_; }
     bool caches() const { return caches_; }
-    void use_cache(std::shared_ptr<const PageCache> cache) { cache_ = std::move(cache); } // not while there are threads
+    // Call only while no other thread uses the loader.
+    void use_cache(std::shared_ptr<const PageCache> cache) { cache_ = std::move(cache); }
 
     std::size_t chunks() const { return states_.size(); }
     std::size_t hot_chunks() const { return hot_; }
-    // So many chunks from the first on hold all hot frames but these.
+    // Number of leading chunks that cover all hot frames except `frames`.
     std::size_t hot_chunks_without(std::span<const tinykvm::FrameRun> frames) const;
-    std::uint32_t
-    end_of(std::size_t chunks) const; // none of the first so many chunks fills that frame or one behind it
-    std::size_t hot_from_cache() const { return hot_from_cache_; } // so far
+    // End (exclusive) of the frames that the first `chunks` chunks fill.
+    std::uint32_t end_of(std::size_t chunks) const;
+    std::size_t hot_from_cache() const { return hot_from_cache_; } // chunks taken from the cache so far
     const SnapshotReader& reader() const { return reader_; }
     const PageCache& cache() const { return *cache_; }
 
@@ -49,7 +49,7 @@ private:
     enum State : std::uint8_t { absent, loading, present, failed };
     void load_chunk(std::size_t chunk);
     void fill(std::size_t chunk);
-    // No descriptor: there is none. Once for each chunk.
+    // Returns an empty descriptor when the cache has no copy. Call once for each chunk.
     tinykvm::UniqueFd copy_of(std::size_t chunk);
 
     SnapshotReader reader_;
@@ -58,19 +58,20 @@ private:
     tinykvm::Image& image_;
     std::vector<std::atomic<std::uint8_t>> states_;
     std::size_t hot_ = 0;
-    std::once_flag asked_; // for the copies of all hot chunks at once
+    std::once_flag asked_; // requests the copies of all hot chunks at once
     std::vector<tinykvm::UniqueFd> hot_copies_;
     std::atomic<std::size_t> hot_from_cache_{0};
     std::mutex mutex_;
     std::condition_variable arrived_;
 };
 
-// Whether copies of the snapshot's chunks are worth their place, and can be called by what is in them.
+// Whether the snapshot is large enough to cache its chunks, and has their digests.
 bool worth_copies(const SnapshotReader& reader);
 
-// The hot chunks that the cache has no copies of; and makes these, for as long as `go_on` says so before
-// each. Throws UserError (bad_snapshot).
+// Hot chunks that have no copy in the cache.
 std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const PageCache& cache);
+// Offers copies of `chunks` to the cache. Calls `go_on` before each and stops when it returns false. Throws UserError
+// (bad_snapshot).
 void offer_chunks(const SnapshotReader& reader, const PageCache& cache, std::span<const std::size_t> chunks,
                   const std::function<bool()>& go_on);
 

@@ -56,7 +56,7 @@ std::vector<ChunkInfo> decode_index(std::span<const std::byte> bytes, const form
             bad_entry(i, "is longer than the file");
         offset += chunks.back().stored;
     }
-    if (in.left() == std::size_t{header.chunks} * sizeof(Digest)) { // none: of an earlier kvmserver
+    if (in.left() == std::size_t{header.chunks} * sizeof(Digest)) { // digests are missing in files of earlier versions
         for (ChunkInfo& chunk : chunks)
             std::memcpy(chunk.sha256.emplace().bytes.data(), in.take(sizeof(Digest)).data(), sizeof(Digest));
     } else if (in.left() != 0) {

@@ -1,4 +1,4 @@
-// The index of chunks: where each part of guest memory is in the file.
+// The index of chunks: where in the file each part of guest memory is.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,39 +12,38 @@
 
 namespace kvmserver {
 
-// `count` frames from `first` on are pages `page`... of the chunk.
+// Frames `first` to `first` + `count` - 1 hold the chunk's pages from `page` on.
 struct ChunkRun {
     std::uint32_t first = 0, count = 0;
     std::uint32_t page = 0;
     bool operator==(const ChunkRun&) const = default;
 };
 
-// A chunk holds each different page once; frames with the same content have runs with the same pages.
+// A chunk holds each distinct page once; frames with equal content have runs with the same pages.
 struct ChunkInfo {
-    std::vector<ChunkRun> runs; // every frame that loading the chunk fills
+    std::vector<ChunkRun> runs; // all frames that loading the chunk fills
     std::uint64_t offset = 0;   // in the file
     std::uint32_t stored = 0;   // bytes in the file
     std::uint32_t pages = 0;    // once decompressed
     bool hot = false;
     Filter filter = Filter::none;
     format::Checksum checksum; // of the stored bytes
-    // Of its pages, as they are in memory: what a copy of them is called by. Nothing in a snapshot of an
-    // earlier kvmserver.
+    // Digest of the unpacked pages, which names copies of them. nullopt in snapshots of earlier kvmservers.
     std::optional<Digest> sha256;
     std::uint64_t raw_bytes() const { return std::uint64_t{pages} * 4096; }
-    std::uint32_t frames() const; // that it fills
+    std::uint32_t frames() const; // number of frames that the chunk fills
     bool operator==(const ChunkInfo&) const = default;
 };
 
-// All chunks have their SHA-256, or none has.
+// Either all chunks have their SHA-256 or none.
 std::vector<std::byte> encode_index(std::span<const ChunkInfo> chunks);
 
-// Throws FormatError unless the chunks' stored bytes add up to header.chunk_bytes, all runs lie in [0,
-// frames) and in their chunk, no frame has two, and every page of a chunk is used.
+// Throws FormatError unless the chunks' stored bytes add up to header.chunk_bytes, all runs lie in [0, frames) and in
+// their chunk, no frame is filled twice, and every page of a chunk is used.
 std::vector<ChunkInfo> decode_index(std::span<const std::byte> bytes, const format::Header& header,
                                     std::uint32_t frames);
 
-// Frame to chunk.
+// Maps frames to chunks.
 class FrameMap {
 public:
     FrameMap() = default;
@@ -56,10 +55,10 @@ private:
     struct Run {
         std::uint32_t first, count, chunk;
     };
-    static constexpr unsigned kBlockShift =
-        8;                                    // a block of frames has few runs: a start asks for every page of an image
-    std::vector<Run> runs_;                   // by first
-    std::vector<std::uint32_t> before_block_; // runs that begin before the block, and before the end
+    // A block of 256 frames has few runs. Lookup must be fast: a start asks for every page of an image.
+    static constexpr unsigned kBlockShift = 8;
+    std::vector<Run> runs_;                   // sorted by first frame
+    std::vector<std::uint32_t> before_block_; // for each block, and for the end: number of runs that begin before it
 };
 
 } // namespace kvmserver

@@ -1,4 +1,4 @@
-// One chunk's entry of the index, from whatever gives its bytes (ByteReader's functions get, take and left).
+// Decodes one chunk's entry of the index from any source of bytes with ByteReader's functions get, take and left.
 #pragma once
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ inline constexpr std::size_t kEntryBytes = 28, kRunBytes = 12;
     throw FormatError(fmt::format("index is inconsistent: chunk {} {}", chunk, why));
 }
 
-// Without its runs, each of which is given to `each_run`, and its offset. Throws FormatError.
+// Passes each run to `each_run`; does not set the chunk's runs and offset. Throws FormatError.
 template <class Bytes, class EachRun>
 ChunkInfo decode_entry(Bytes& in, std::size_t number, std::uint32_t frames, const EachRun& each_run) {
     ChunkInfo chunk;

@@ -1,4 +1,4 @@
-// The facts of a snapshot as lines; what they are is inspect_json.cpp's.
+// Prints the facts collected by inspect_json.cpp as lines.
 #include "src/snapshot/inspect.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ std::string words(const json& list) {
     return text.empty() ? "-" : text;
 }
 
-// As a shell would need it, so that arguments with blanks can be told apart.
+// Quoted as for a shell, so that arguments with blanks can be told apart.
 std::string quoted_words(const json& list) {
     std::string text;
     for (const json& item : list) {
@@ -70,7 +70,7 @@ std::string memory_text(const json& memory) {
 }
 
 std::string taken_text(std::uint64_t seconds) {
-    constexpr std::uint64_t kFarAhead = std::uint64_t{1} << 40; // no year of four digits any more
+    constexpr std::uint64_t kFarAhead = std::uint64_t{1} << 40; // a year of more than four digits
     return time_text(static_cast<std::int64_t>(1000 * std::min(seconds, kFarAhead)));
 }
 

@@ -1,4 +1,4 @@
-// What a snapshot holds, for people and for programs.
+// Describes a snapshot, for people and for programs.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace kvmserver {
 
-// Lines "name  value", with a line break at the end. With `host`, the last one is "compatible: yes" or
-// "compatible: no: WHY". Nothing in the file can put control characters there.
+// Lines "name  value", each ended by a line break. With `host`, the last one is "compatible: yes" or "compatible: no:
+// WHY". Control characters from the file are never printed.
 std::string describe(const SnapshotReader& reader, const std::optional<tinykvm::CpuState>& host = std::nullopt);
-// The same as one object; sizes in bytes; "compatible" is a boolean, "incompatible_because" a string.
+// The same as a JSON object. Sizes are in bytes; "compatible" is a boolean, "incompatible_because" a string.
 nlohmann::json describe_json(const SnapshotReader& reader, const std::optional<tinykvm::CpuState>& host = std::nullopt);
 
 // "127.0.0.1:8080", "[::1]:80", "unix:/run/app.sock", "unix:@name".

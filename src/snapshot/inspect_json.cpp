@@ -1,4 +1,4 @@
-// The facts of a snapshot as JSON.
+// Collects the facts of a snapshot as JSON.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>

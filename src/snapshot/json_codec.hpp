@@ -1,5 +1,4 @@
-// Plain values to JSON and back, by their Fields. Decoding is strict and names the place of the first
-// mistake.
+// Converts plain values to JSON and back, by their Fields. Decoding is strict and names the place of the first error.
 #pragma once
 #include <fmt/format.h>
 
@@ -14,10 +13,10 @@
 
 namespace kvmserver {
 
-// A place in the document: "machine.regions[3].begin".
+// A place in the document, for messages: "machine.regions[3].begin".
 struct Place {
     const Place* parent = nullptr;
-    const char* name = nullptr; // or an index
+    const char* name = nullptr; // null: `index` is used
     std::size_t index = 0;
     std::string text() const {
         if (!name)
@@ -45,10 +44,11 @@ template <Number T>
 Json to_json_value(T value) {
     return value;
 }
-inline Json to_json_value(double value) { return value; } // what is not finite becomes null, and null is not accepted
+// nlohmann writes null for values that are not finite, and decoding rejects null
+inline Json to_json_value(double value) { return value; }
 template <class T>
 requires std::is_enum_v<T> Json to_json_value(T value) { return static_cast<std::underlying_type_t<T>>(value); }
-// Linux's strings are any bytes; JSON's are UTF-8.
+// Linux strings may hold any bytes, JSON strings only UTF-8. Others are saved as {"hex": ...}.
 inline Json to_json_value(const std::string& text) {
     if (tinykvm::is_utf8(text))
         return text;

@@ -5,7 +5,7 @@
 namespace kvmserver {
 namespace {
 
-constexpr std::size_t kMaxMembers = 1000; // of an object whose members are taken one by one
+constexpr std::size_t kMaxMembers = 1000; // of an object read by object()
 
 void add(std::string& text, int c) {
     if (text.size() >= JsonText::kMaxText)
@@ -48,7 +48,7 @@ void JsonText::expect(char c) {
 }
 
 void JsonText::copy_string(std::string& text) {
-    add(text, next()); // the quote
+    add(text, next()); // the opening quote
     for (;;) {
         const int c = next();
         if (c < 0)
@@ -65,7 +65,7 @@ void JsonText::copy_string(std::string& text) {
     }
 }
 
-// Where it ends is found by its brackets and quotes; whether it is JSON the parser says.
+// Brackets and quotes tell where the value ends; the parser decides whether it is valid JSON.
 Json JsonText::value() {
     std::string text;
     std::size_t open = 0;
@@ -75,7 +75,7 @@ Json JsonText::value() {
             continue;
         }
         if ((c == ']' || c == '}' || c == ',') && open == 0)
-            break; // what is around it goes on
+            break; // the enclosing array or object continues
         if (c == '[' || c == '{') {
             if (depth_ + ++open > kMaxDepth)
                 too_deep();

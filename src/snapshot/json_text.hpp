@@ -1,4 +1,4 @@
-// JSON that comes in a stream, taken a value at a time: what is held of it is one value's text.
+// Reads JSON from a stream, one value at a time. Only the text of one value is in memory.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,23 +9,24 @@ namespace kvmserver {
 
 class JsonText {
 public:
-    static constexpr std::size_t kMaxText = 1 << 20;    // of a value that is taken whole
-    static constexpr std::size_t kMaxValues = 64 << 10; // in it
-    static constexpr std::size_t kMaxDepth = 8;         // of the whole text
+    static constexpr std::size_t kMaxText = 1 << 20;    // bytes of a value read by value()
+    static constexpr std::size_t kMaxValues = 64 << 10; // values nested in it
+    static constexpr std::size_t kMaxDepth = 8;         // nesting depth of the whole document
 
-    // `more` gives the next bytes, "" at the end. All of these throw FormatError.
+    // `more` returns the next bytes, "" at the end. All of these throw FormatError.
     explicit JsonText(std::function<std::string_view()> more) : more_(std::move(more)) {}
 
-    // Each member of an object: `member` takes its value, by one of these three. No name comes twice.
+    // Calls `member` for each member of an object; it must consume the value by object(), array() or value(). Duplicate
+    // names are an error.
     void object(const std::function<void(const std::string& name)>& member);
-    // Each element of an array, likewise; returns how many there are. `wrong` is called when it is no array.
+    // Likewise for each element of an array; returns their number. `wrong` is called when the value is not an array.
     std::size_t array(const std::function<void(std::size_t index)>& element, const std::function<void()>& wrong);
-    Json value(); // whole
+    Json value(); // reads a complete value
     void expect_end();
 
 private:
-    int front(); // -1 at the end
-    int peek();  // the same behind spaces
+    int front(); // next character without consuming it; -1 at the end
+    int peek();  // the same, after skipping white space
     int next();
     void expect(char c);
     void copy_string(std::string& text);

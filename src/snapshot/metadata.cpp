@@ -8,7 +8,7 @@
 
 namespace kvmserver {
 
-// The document: the values, and how many bytes of content of each handle follow the JSON.
+// The JSON document: the values, and for each handle the number of content bytes that follow the JSON.
 struct Document {
     MadeWith made_with;
     tinykvm::MachineState machine;
@@ -47,7 +47,7 @@ void check_machine(const tinykvm::MachineState& state) {
     check_each(state.listeners, "listeners", check_listener);
 }
 
-// The parser itself does not recurse, but code that walks its result does.
+// Checked because code that walks the parsed result recurses (the parser does not).
 bool is_shallow(std::string_view text) {
     std::size_t depth = 0;
     bool quoted = false;

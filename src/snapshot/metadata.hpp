@@ -1,4 +1,4 @@
-// The metadata of a snapshot file: a MachineState as bytes.
+// Encodes a MachineState as the metadata of a snapshot file.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -20,12 +20,11 @@ struct Metadata {
     tinykvm::MachineState machine;
 };
 
-// Throws FormatError for a state that decode_metadata would not accept.
+// Throws FormatError for a state that decode_metadata would reject.
 std::vector<std::byte> encode_metadata(const Metadata& metadata);
 
-// Strict: a field that is unknown, missing or of another type, and a value that no machine can have, throw
-// FormatError naming it. Whether paths, handles and regions mean something on this host is for the restore to
-// find out.
+// Strict: unknown or missing fields, wrong types and values that no machine can have throw FormatError naming the
+// field. Whether paths, handles and regions make sense on this host is checked by the restore.
 Metadata decode_metadata(std::span<const std::byte> bytes);
 
 } // namespace kvmserver

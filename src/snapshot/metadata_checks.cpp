@@ -9,7 +9,7 @@ namespace kvmserver {
 namespace {
 
 constexpr std::uint64_t kAddressEnd = 1ull << 47;
-constexpr double kMaxSeconds = 366.0 * 86400; // as the command line's, and nanoseconds of it are a number of 64 bits
+constexpr double kMaxSeconds = 366.0 * 86400; // as on the command line; in nanoseconds it fits 64 bits
 constexpr std::uint32_t kMaxFiles = 1 << 20;
 constexpr std::size_t kMaxAddressBytes = 128; // sizeof(sockaddr_storage)
 constexpr std::uint32_t kAllProtections = 7;

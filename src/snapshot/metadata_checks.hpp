@@ -1,4 +1,5 @@
-// What the values of a machine's state may be, one by one: for whoever has all of them, and for whoever sees them pass.
+// Checks of single values of a machine's state, for decoding as a whole (metadata.cpp) and as a stream
+// (metadata_walk.cpp).
 #pragma once
 #include "src/snapshot/json_codec.hpp"
 #include "tinykvm/machine/state.hpp"
@@ -8,14 +9,14 @@ namespace kvmserver {
 inline constexpr Place kDocument{nullptr, "document", 0};
 inline constexpr Place kMachine{&kDocument, "machine", 0};
 
-// Each throws FormatError at its place.
+// Each throws FormatError naming the place.
 void check_region(const tinykvm::RegionState& region, const Place& place);
 void check_run(const tinykvm::FrameRun& run, const Place& place, std::uint32_t frames);
-void check_hot_run(const tinykvm::FrameRun& run, const Place& place, std::uint32_t frames); // may be empty
+void check_hot_run(const tinykvm::FrameRun& run, const Place& place, std::uint32_t frames); // an empty run is allowed
 void check_large_page_count(std::size_t count);
 void check_listener(const tinykvm::ListenerState& listener, const Place& place);
 void check_limits(const tinykvm::Limits& limits, const Place& place);
-// What is no list: memory, page tables, limits.
+// Checks the fields that are not lists: memory, page tables, limits.
 void check_numbers(const tinykvm::MachineState& state);
 
 } // namespace kvmserver

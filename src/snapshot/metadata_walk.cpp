@@ -15,9 +15,10 @@ struct IsList : std::false_type {};
 template <class T>
 struct IsList<std::vector<T>> : std::true_type {};
 template <>
-struct IsList<std::vector<std::uint8_t>> : std::false_type {}; // hexadecimal
+struct IsList<std::vector<std::uint8_t>> : std::false_type {}; // saved as one hexadecimal string
 
-// Runs of frames pass before or after the number of frames: the one that reaches furthest is kept.
+// Runs of frames may come before the number of frames is known: keeps the run that reaches furthest and checks it at
+// the end.
 class FurthestRun {
 public:
     using Check = void (*)(const tinykvm::FrameRun&, const Place&, std::uint32_t);

@@ -1,13 +1,13 @@
-// The metadata of a file that strangers made: as strict as decode_metadata, but of its lists no more than one element
-// is in memory, and the contents of handles behind the JSON are not inflated at all.
+// Streaming check of untrusted metadata: as strict as decode_metadata, but keeps at most one element of each list in
+// memory and does not decompress the contents of handles that follow the JSON.
 #pragma once
 #include "src/snapshot/metadata.hpp"
 #include "src/snapshot/section_stream.hpp"
 
 namespace kvmserver {
 
-// The state without its lists. What decode_metadata would find wrong throws FormatError, but for what is wrong with the
-// bytes of contents behind their checksum. A name that comes twice is refused here (there the last one counts).
+// Returns the state without its lists. Throws FormatError for everything that decode_metadata rejects, except errors in
+// contents that have a valid checksum. Also rejects duplicate names, of which decode_metadata takes the last.
 Metadata walk_metadata(SectionStream& section);
 
 } // namespace kvmserver

@@ -50,11 +50,11 @@ void OutputFile::fail(const char* operation) const {
 }
 
 bool OutputFile::open_nameless() {
-    // The name is given through /proc: linkat(AT_EMPTY_PATH) needs a capability.
+    // publish() links through /proc: linkat(AT_EMPTY_PATH) needs a capability.
     if (::access("/proc/self/fd", X_OK) != 0)
         return false;
     fd_.reset(::openat(folder_fd_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, kMode));
-    // ENOENT and EISDIR: kernels and file systems that do not know O_TMPFILE (open(2)).
+    // Kernels and file systems without O_TMPFILE return ENOENT or EISDIR (open(2)).
     if (!fd_ && errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)
         fail("write");
     return static_cast<bool>(fd_);
@@ -93,7 +93,7 @@ void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
 void OutputFile::publish(Durable durable) {
     if (durable == Durable::yes && ::fsync(fd_.get()) != 0)
         fail("fsync");
-    if (hidden_.empty()) { // linkat does not replace a file, rename does
+    if (hidden_.empty()) { // linkat does not replace a file, so link to a hidden name and rename
         const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
         std::string name = hidden_name();
         while (::linkat(AT_FDCWD, self.c_str(), folder_fd_.get(), name.c_str(), AT_SYMLINK_FOLLOW) != 0) {

@@ -22,7 +22,7 @@ std::span<const std::byte> page_of(std::span<const std::byte> memory, std::uint3
     return memory.subspan(std::size_t{frame} * kPage, kPage);
 }
 
-// Per frame whether something is stored for it.
+// For each frame whether it is not zero.
 std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
     std::vector<bool> data(memory.size() / kPage);
     const auto scan = [&](std::size_t begin, std::size_t end) {
@@ -41,12 +41,12 @@ std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
         scan(std::min(static_cast<std::size_t>(at) / kPage, limit), limit);
         at = end;
     }
-    if (errno != ENXIO) // behind the last data
+    if (errno != ENXIO) // past the last data
         tinykvm::throw_errno("lseek guest memory");
     return data;
 }
 
-// Gathers the frames of one temperature into chunks.
+// Collects hot or cold frames into chunks.
 class Gatherer {
 public:
     Gatherer(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks, bool hot, Plan& plan)
@@ -68,7 +68,7 @@ public:
             ends_.push_back(frames_.size());
     }
 
-    void finish() { // only now are all copies known
+    void finish() { // call when all frames have been added: only then all duplicates are known
         ends_.push_back(frames_.size());
         std::size_t begin = 0;
         for (const std::size_t end : ends_) {
@@ -95,7 +95,7 @@ private:
         ChunkInfo chunk;
         chunk.hot = hot_;
         chunk.pages = static_cast<std::uint32_t>(frames.size());
-        std::vector<std::pair<std::uint32_t, std::uint32_t>> copies; // frame, page
+        std::vector<std::pair<std::uint32_t, std::uint32_t>> copies; // (frame, page) of duplicates
         for (std::uint32_t page = 0; page < chunk.pages; ++page) {
             append(chunk.runs, frames[page], page);
             if (const auto found = copies_.find(frames[page]); found != copies_.end())
@@ -117,10 +117,10 @@ private:
     bool hot_;
     ChunkLengths lengths_;
     Plan& plan_;
-    std::vector<std::uint32_t> frames_; // of different content
-    std::vector<std::size_t> ends_;     // of chunks, in frames_
+    std::vector<std::uint32_t> frames_; // frames with distinct content
+    std::vector<std::size_t> ends_;     // chunk ends, as indexes into frames_
     std::unordered_map<std::uint64_t, std::uint32_t> by_content_;
-    std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> copies_; // by the frame that is stored
+    std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> copies_; // duplicates of each stored frame
 };
 
 } // namespace
@@ -128,7 +128,7 @@ private:
 Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks,
                  std::span<const std::uint32_t> hot_frames, int memory_fd, std::span<const tinykvm::FrameRun> apart) {
     Plan plan;
-    std::vector<bool> open = find_data(memory, memory_fd); // not yet in a chunk
+    std::vector<bool> open = find_data(memory, memory_fd); // frames not yet in a chunk
     plan.zero_pages = static_cast<std::uint32_t>(std::count(open.begin(), open.end(), false));
     std::vector<bool> is_apart(open.size());
     for (const tinykvm::FrameRun& run : apart)
@@ -154,7 +154,7 @@ Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_
 std::vector<std::uint32_t> cold_order(const Plan& plan) {
     std::vector<std::uint32_t> order;
     for (const ChunkInfo& chunk : plan.chunks) {
-        std::uint32_t page = 0; // runs of copies come last, and begin with a page that was there before
+        std::uint32_t page = 0; // runs of duplicates come last and start at an earlier page
         for (const ChunkRun& run : chunk.runs) {
             if (chunk.hot || run.page != page)
                 break;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kPage = tinykvm::kPageSize;
 
-// Buffers of each thread: chunks are small, and there are many.
+// Reused by each thread, because there are many small chunks.
 std::span<std::byte> stored_buffer(std::size_t bytes) {
     thread_local std::vector<std::byte> buffer;
     buffer.resize(std::max(buffer.size(), bytes));

@@ -27,7 +27,7 @@ void SectionStream::wrong_length() const {
     throw FormatError(fmt::format("{} is inconsistent: it does not decompress to its length", name_));
 }
 
-// 0: all that there is has been read.
+// Returns 0 at the end of the stored bytes.
 std::size_t SectionStream::inflate(std::span<std::byte> bytes) {
     ZSTD_outBuffer out{bytes.data(), bytes.size(), 0};
     while (out.pos == 0) {

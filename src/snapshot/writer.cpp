@@ -28,14 +28,14 @@ namespace {
 
 constexpr unsigned kMinThreads = 2, kMaxThreads = 8;
 
-// Threads compress chunks; the file gets them in order, so that it depends on nothing but the input.
+// Compresses chunks on several threads. The file gets them in order, so that its bytes depend only on the input.
 class ChunkPress {
 public:
     ChunkPress(std::vector<ChunkInfo>& chunks, std::span<const std::byte> memory, const Effort& effort,
                CompressedChunkCache known, OutputFile& file)
         : chunks_(chunks), memory_(memory), effort_(effort), known_(std::move(known)), file_(file) {}
 
-    // Returns how many bytes the chunks take.
+    // Returns the size of all chunks in the file.
     std::uint64_t run() {
         const unsigned wanted = std::clamp(std::thread::hardware_concurrency(), kMinThreads, kMaxThreads);
         std::vector<std::thread> threads;
@@ -105,7 +105,7 @@ private:
     const CompressedChunkCache known_;
     OutputFile& file_;
 
-    std::mutex mutex_; // guards what follows, the file, and the chunks' fields that deposit() sets
+    std::mutex mutex_; // guards the members below, the file, and the fields of chunks that deposit() sets
     std::size_t next_ = 0, written_ = 0;
     std::uint64_t offset_ = format::kHeaderBytes;
     std::map<std::size_t, ChunkCompressor::Result> done_;
@@ -139,7 +139,7 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  fmt::format("compression level {}: must be 1 to 22, or 0 for the default", level));
     const auto metadata = metadata_of(path, state);
-    OutputFile file(path); // before the slow part, which would be in vain
+    OutputFile file(path); // fail before the slow part
     std::vector<tinykvm::FrameRun> apart;
     for (const tinykvm::LargePageState& page : state.large_pages)
         apart.push_back(page.hot);

@@ -1,9 +1,9 @@
-// The wall clock as the index writes it.
+// The wall clock in the unit of the index.
 #pragma once
 #include <cstdint>
 
 namespace kvmserver::store {
 
-std::int64_t now_ms(); // since 1970
+std::int64_t now_ms(); // milliseconds since 1970
 
 } // namespace kvmserver::store

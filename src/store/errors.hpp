@@ -1,5 +1,5 @@
-// What can go wrong in the store that a caller may want to tell apart. All are UserErrors of one line; a
-// failure of the host (no space, input/output errors) is a HostError.
+// Errors of the store that callers may want to tell apart. All are UserErrors of one line. A failure of the host (no
+// space, input/output errors) is a HostError.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,24 +13,25 @@ using tinykvm::ExitCode;
 using tinykvm::HostError;
 using tinykvm::UserError;
 
-// There is no such function, version, snapshot, upload, token or secret.
+// No such function, version, snapshot, upload, token or secret.
 class NotFound : public UserError {
 public:
     explicit NotFound(const std::string& message);
 };
 
-// A name, a route, a percentage... that the rules do not allow.
+// A name, route, percentage or other value that the rules do not allow.
 class BadValue : public UserError {
 public:
     explicit BadValue(const std::string& message);
 };
 
-// The state of the store does not allow it: the version is live, the name is taken.
+// The state of the store does not allow the operation: the version is live, the name is taken.
 class Conflict : public UserError {
 public:
     explicit Conflict(const std::string& message);
 };
 
+// The route belongs to another function.
 class RouteTaken : public Conflict {
 public:
     RouteTaken(std::string route, std::string owner);
@@ -41,16 +42,17 @@ private:
     std::string route_, owner_;
 };
 
-// The function was changed by somebody else since the caller looked (HTTP: 412).
+// The function has changed since the caller read it (HTTP: 412).
 class StaleEtag : public Conflict {
 public:
     StaleEtag(const std::string& function, std::string current);
-    const std::string& current() const { return current_; } // "" when the function does not exist
+    const std::string& current() const { return current_; } // "" if the function does not exist
 
 private:
     std::string current_;
 };
 
+// An upload is to continue at another offset than the one given.
 class WrongOffset : public Conflict {
 public:
     WrongOffset(const std::string& upload, std::uint64_t given, std::uint64_t expected);
@@ -60,13 +62,13 @@ private:
     std::uint64_t expected_;
 };
 
-// The bytes are not those that were announced.
+// The bytes do not match the announced digest.
 class DigestMismatch : public UserError {
 public:
     DigestMismatch(const std::string& what, const Digest& announced, const Digest& actual);
 };
 
-// A piece that was to be taken from the store is not there (any more): send its bytes.
+// A piece that was to be taken from the store is missing, perhaps removed by gc: the caller must send its bytes.
 class MissingChunk : public UserError {
 public:
     explicit MissingChunk(const Digest& digest);
@@ -76,7 +78,7 @@ private:
     Digest digest_;
 };
 
-// The index does not hold what an index must; `verify` rebuilds it.
+// The index is damaged; `verify` rebuilds it.
 class IndexDamaged : public UserError {
 public:
     IndexDamaged(const std::string& path, const std::string& why);

@@ -1,4 +1,4 @@
-// What looking at a store brought to light.
+// Findings of a check of the store.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,13 +7,13 @@ namespace kvmserver::store {
 
 struct Finding {
     enum class Kind {
-        repaired,   // was wrong, is right now
-        repairable, // is wrong, and would be right after a repair
-        broken,     // is wrong, and nothing here can mend it: the line says what can
-        note,       // is not ours to judge
+        repaired,   // was wrong and has been repaired
+        repairable, // is wrong and can be repaired
+        broken,     // is wrong and cannot be repaired here: the line says what the user can do
+        note,       // not an error of the store
     };
     Kind kind = Kind::note;
-    std::string line; // one, with the path
+    std::string line; // one line, including the path
 };
 
 using Findings = std::vector<Finding>;

@@ -19,14 +19,14 @@ Store::Store(const std::filesystem::path& path, const StoreOptions& options) {
             file.refuse_newer(look.version);
         if (look.state == IndexState::current)
             break;
-        in_use_.reset(); // two that wait for each other's shared lock to go would wait for ever
+        in_use_.reset(); // otherwise two processes would wait for each other's shared lock for ever
         const auto alone = FileLock::exclusive_within(*folder_, kIndexLock, options.busy_ms);
         if (!alone)
             throw UserError(
                 ExitCode::conflict,
                 fmt::format("{}: it must be {} first, but other processes use the store: stop them and try again",
                             folder_->full(kIndex), look.state == IndexState::older ? "migrated" : "made anew"));
-        const IndexLook again = file.look(); // somebody else may have been faster
+        const IndexLook again = file.look(); // another process may have done it meanwhile
         if (again.state == IndexState::older)
             notes_.push_back(
                 {Finding::Kind::repaired,

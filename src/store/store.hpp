@@ -1,11 +1,11 @@
-// An open store. Everything else in this folder works on one of these.
+// An open store, on which everything else in this folder works.
 //
-// Any number of processes may have a store open, and any number of threads may use one Store. It does not
-// survive a fork: a child that needs the store opens it again (exec closes it).
+// Any number of processes may have a store open, and any number of threads may use one Store. It does not survive a
+// fork: a child that needs the store opens it again (exec closes it).
 //
-// Who wins over whom: index.db is the authority on what there is. What its rows name is on the disk, fsynced,
-// before the transaction that names it. Records beside it (FORMAT.md) say the same, so that a lost index can
-// be rebuilt.
+// index.db is the authority on what exists. Whatever its rows name is on the disk and fsynced before the transaction
+// that names it is committed. Records beside the index (FORMAT.md) hold the same data, so that a lost index can be
+// rebuilt.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,25 +28,25 @@ namespace kvmserver::store {
 struct StoreOptions {
     std::shared_ptr<FileLayer> files = real_files();
     std::span<const char* const> migrations = all_migrations();
-    int busy_ms = 30'000; // how long to wait for other processes before giving up
+    int busy_ms = 30'000; // timeout for locks of other processes
 };
 
 class Store {
 public:
-    // Makes the store when there is none; migrates an older one (a copy is kept); rebuilds a missing index
-    // from the records. Throws UserError for a newer schema and IndexDamaged for an index that is none.
+    // Creates the store if there is none, migrates an older one (and keeps a copy), and rebuilds a missing index from
+    // the records. Throws UserError for a newer schema, and IndexDamaged for a damaged index.
     explicit Store(const std::filesystem::path& path, const StoreOptions& options = {});
     Store(const Store&) = delete;
     Store& operator=(const Store&) = delete;
 
-    // What opening it had to mend, and what that could not bring back.
+    // What opening the store had to repair, and what could not be restored.
     const Findings& notes() const { return notes_; }
-    // Another number than last time: some process changed the index since.
+    // Changes whenever another connection has changed the index (SQLite's data_version).
     std::int64_t data_version();
 
     // --- for the other files of this folder
 
-    // The connection, for one thread at a time.
+    // Exclusive use of the connection for one thread.
     class Index {
     public:
         explicit Index(Store& store) : lock_(store.mutex_), database_(&*store.database_) {}
@@ -60,9 +60,9 @@ public:
     Index index() { return Index(*this); }
     Folder& folder() const { return *folder_; }
     const std::shared_ptr<Folder>& shared_folder() const { return folder_; }
-    // While files are given the names that rows will know them by; before the index is locked.
+    // Held while files get the names by which rows will refer to them. Take it before index().
     FileLock naming() { return FileLock::shared(*folder_, kSweepLock); }
-    // While unnamed files are removed: nobody is naming() meanwhile.
+    // Held while unnamed files are removed; excludes naming().
     FileLock sweeping() { return FileLock::exclusive(*folder_, kSweepLock); }
 
 private:

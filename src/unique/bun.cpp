@@ -1,5 +1,6 @@
-// Bun. Math.random of JavaScriptCore is WTF's WeakRandom, one for each global object. It is the seed (32 bits) and the
-// state of xorshift128+ that it has led to, which is recomputed here. See Source/WTF/wtf/WeakRandom.h in WebKit.
+// Bun. JavaScriptCore's Math.random is WTF's WeakRandom, one for each global object. It consists of its seed (32 bits)
+// and the current state of xorshift128+. A match is verified by stepping from the seed to the state. See
+// Source/WTF/wtf/WeakRandom.h in WebKit.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -14,13 +15,14 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::uint64_t kMaxDraws = 1 << 14;   // of one generator that we follow
-constexpr std::uint64_t kFirstDraws = 64;      // of each place that looks like one
-constexpr std::uint64_t kSparseDraws = 4;      // after that few words of the state are short
-constexpr std::size_t kMaxFollowed = 20000;    // further than that, in programs with JavaScriptCore
-constexpr std::uint32_t kFewestSeed = 1 << 16; // smaller seeds are a person's (setRandomSeed() of bun:jsc)
+constexpr std::uint64_t kMaxDraws = 1 << 14; // steps tried for a likely generator
+constexpr std::uint64_t kFirstDraws = 64;    // steps tried first at each candidate
+constexpr std::uint64_t kSparseDraws = 4;    // after more steps, few words of the state have many zero bits
+// generators followed beyond kFirstDraws, in programs with JavaScriptCore
+constexpr std::size_t kMaxFollowed = 20000;
+constexpr std::uint32_t kFewestSeed = 1 << 16; // smaller seeds were chosen by a person (setRandomSeed() of bun:jsc)
 
-// Whether the seed leads to the state within so many numbers drawn.
+// Whether the seed leads to the state within `draws` steps.
 bool leads_to(std::uint32_t seed, const Xorshift128& state, std::uint64_t draws) {
     Xorshift128 from{seed, seed};
     from.step(); // setSeed() draws once
@@ -34,8 +36,8 @@ bool full(std::uint64_t word) {
     return word >> 48 != 0 && word >> 48 != 0xfffe && word >> 48 != 0xffff && word << 32 != 0;
 }
 
-// Bun's pool for crypto.randomUUID(), getRandomValues() and randomInt(): 2048 random bytes and how many of them are
-// used. It has a block of the heap for itself, so that one pointer leads to its beginning.
+// Bun's pool for crypto.randomUUID(), getRandomValues() and randomInt(): 2048 random bytes, followed by the number of
+// used bytes. It is a heap block of its own, so that some pointer leads to its beginning.
 constexpr std::size_t kPool = 2048;
 
 bool anything_leads_to(const MemoryView& memory, GuestVirt at) {
@@ -46,7 +48,7 @@ bool anything_leads_to(const MemoryView& memory, GuestVirt at) {
 }
 
 void find_bun_pool(const MemoryView& memory, Findings& findings) {
-    constexpr int kMaxLookedAt = 64; // each costs a search of all memory
+    constexpr int kMaxLookedAt = 64; // candidates; each costs a search of all memory
     int found = 0;
     for (const Written& run : memory.written()) {
         const auto words = run.words();
@@ -56,7 +58,7 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
             const GuestVirt pool = run.begin + (i * 8 - kPool);
             if (pool.value % 64 != 0 || !looks_random(run.bytes.subspan(i * 8 - kPool, kPool)) ||
                 ++found > kMaxLookedAt || !anything_leads_to(memory, pool) ||
-                anything_leads_to(memory, pool + kPool)) // that is a block of its own, with some data in it
+                anything_leads_to(memory, pool + kPool)) // the next block, not the pool's counter
                 continue;
             const std::uint64_t used_up = kPool;
             findings.add_constant(pool + kPool, std::as_bytes(std::span(&used_up, 1)),
@@ -65,9 +67,8 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
     }
 }
 
-// WTF's ARC4, which seeds Math.random of each global object that is made later: i, j, a permutation of 256 bytes, and
-// how many bytes it may still give before it takes a new key from the system. See
-// Source/WTF/wtf/CryptographicallyRandomNumber.cpp.
+// WTF's ARC4, which seeds Math.random of global objects created later: i, j, a permutation of 256 bytes, and the number
+// of bytes left until it takes a new key from the system. See Source/WTF/wtf/CryptographicallyRandomNumber.cpp.
 void find_arc4(const MemoryView& memory, Findings& findings) {
     constexpr std::size_t kState = 256, kPadding = 3;
     constexpr std::uint32_t kMaxLeft = 1'600'000, kNothingLeft = 0;
@@ -97,7 +98,8 @@ void find_arc4(const MemoryView& memory, Findings& findings) {
     }
 }
 
-// Calls fn(place, its three words) for what may be a generator whose seed is followed by zeros, or by something else.
+// Calls fn(address, its three words) for each possible generator. `padded`: those whose seed is followed by zeros;
+// otherwise those where it is followed by something else.
 template <class Fn>
 void for_likely(const MemoryView& memory, bool padded, Fn fn) {
     for (const Written& run : memory.written()) {
@@ -107,8 +109,8 @@ void for_likely(const MemoryView& memory, bool padded, Fn fn) {
                 words[i + 2] >> 16 == 0)
                 continue;
             const GuestVirt at = run.begin + i * sizeof(std::uint64_t);
-            if ((words[i] ^ at.value) << 32 >> 44 !=
-                0) // else it is seeded from its own address: generators of the collector
+            // Generators seeded with their own address belong to the garbage collector.
+            if ((words[i] ^ at.value) << 32 >> 44 != 0)
                 fn(at, words.data() + i);
         }
     }
@@ -118,16 +120,16 @@ void for_likely(const MemoryView& memory, bool padded, Fn fn) {
 
 void find_bun(const MemoryView& memory, Findings& findings) {
     std::vector<GuestVirt> likely;
-    bool any = false; // a program with JavaScriptCore has some that were seldom used
+    bool any = false; // found a rarely used generator: the program has JavaScriptCore
     const auto add = [&](GuestVirt at) {
         any = true;
         findings.add_random(at + sizeof(std::uint64_t), sizeof(Xorshift128), "JavaScriptCore Math.random");
     };
-    // What lies behind the seed is padding: mostly zero, but not always. Only programs that have one with zeros are
-    // worth the search for others.
+    // The seed is followed by padding, which is mostly but not always zero. Only programs that have a generator with
+    // zeros are worth searching for the others.
     for (const bool padded : {true, false}) {
         for_likely(memory, padded, [&](GuestVirt at, const std::uint64_t* words) {
-            const bool all_bits = full(words[1]) && full(words[2]); // the first numbers of a seed leave zeros
+            const bool all_bits = full(words[1]) && full(words[2]); // the first steps from a seed leave zeros
             if (leads_to(static_cast<std::uint32_t>(words[0]), {words[1], words[2]},
                          all_bits ? kFirstDraws : kSparseDraws))
                 add(at);

@@ -1,4 +1,4 @@
-// Regions that the program itself asked for: include/kvmserver/entropy.h.
+// Regions that the program itself has marked: include/kvmserver/entropy.h.
 #include "include/kvmserver/entropy.h"
 #include "src/unique/finder.hpp"
 

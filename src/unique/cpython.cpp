@@ -1,6 +1,6 @@
-// CPython: generators of the module `random`, and the process number by which asyncio tells a fork.
+// CPython: generators of the module `random`, and the PID by which asyncio detects a fork.
 //
-// Objects are found by their types: no symbols are needed, so it does not matter how the interpreter was linked.
+// Objects are found by their types. No symbols are needed, so it does not matter how the interpreter was linked.
 #include "src/unique/finder.hpp"
 #include "src/unique/mt19937.hpp"
 #include "src/unique/numpy.hpp"
@@ -22,7 +22,7 @@ const std::string kLoopSource(tinykvm::kRunningLoopSource);
 
 enum Kind : std::size_t { random_object, loop_holder, numpy_first };
 
-// random._inst, and every other random.Random() that nobody seeded. CPython reseeds _inst after a fork.
+// Adds random._inst and every other random.Random() that was not seeded. CPython reseeds _inst after a fork.
 void add_random(const MemoryView& memory, GuestVirt object, Findings& findings) {
     const auto index = memory.value<std::uint32_t>(object + kIndex);
     const auto state = read_mt(memory, object + kState);
@@ -30,7 +30,7 @@ void add_random(const MemoryView& memory, GuestVirt object, Findings& findings) 
         findings.add_random(object + kState, sizeof(*state), "Python random.Random");
 }
 
-// False for what is none.
+// False if the object is not a loop holder.
 bool add_loop_holder(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, Findings& findings) {
     constexpr std::uint32_t kMaxPid = 1 << 22;
     const auto pid = memory.value<std::uint32_t>(object + kLoopPid);
@@ -39,9 +39,10 @@ bool add_loop_holder(const MemoryView& memory, const PythonObjects& objects, Gue
            findings.add_pid(object + kLoopPid, kLoopSource);
 }
 
-// asyncio is loaded, and no loop has run: says so by a word that stays as it is, the type's base.
+// asyncio is loaded, but no loop has run. This is recorded as a region of kLoopSource with a constant value, the type's
+// base pointer, so that filling it changes nothing.
 void add_no_loop(const MemoryView& memory, GuestVirt holder_type, Findings& findings) {
-    constexpr std::uint64_t kTypeBase = 256; // written when the module was loaded
+    constexpr std::uint64_t kTypeBase = 256; // tp_base, written when the module was loaded
     findings.add_constant(holder_type + kTypeBase, memory.bytes(holder_type + kTypeBase, sizeof(std::uint64_t)),
                           kLoopSource);
 }

@@ -38,7 +38,7 @@ std::optional<Tables> tables_of(const MemoryView& memory, GuestVirt begin) {
     if (!base || !dynamic)
         return std::nullopt;
     out.base = *base;
-    // The dynamic linker has replaced what was relative by addresses, or not.
+    // The dynamic linker may or may not have relocated the addresses in this section.
     const auto address = [&](std::uint64_t v) { return v < out.base ? v + out.base : v; };
     for (std::uint64_t i = 0; i < kMaxEntries; ++i) {
         const auto entry = memory.value<Elf64_Dyn>(GuestVirt(out.base + *dynamic + i * sizeof(Elf64_Dyn)));

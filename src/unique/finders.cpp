@@ -26,7 +26,7 @@ bool Findings::add(EntropyRegion region) {
         return false;
     const auto after = regions_.lower_bound(at);
     if (after != regions_.end() && after->first < end)
-        return true; // what is there already stays
+        return true; // an overlapping region was added before
     if (after != regions_.begin() && std::prev(after)->first + std::prev(after)->second.bytes > at)
         return true;
     if (regions_.size() == tinykvm::kMaxEntropyRegions || region.bytes > tinykvm::kMaxEntropyBytes - bytes_) {
@@ -60,7 +60,7 @@ std::vector<EntropyRegion> Findings::take() const {
 }
 
 Found find_entropy(const MemoryView& memory) {
-    constexpr std::chrono::seconds kMax(30); // what honest programs have takes milliseconds for 100 MB
+    constexpr std::chrono::seconds kMax(30); // honest programs take milliseconds for 100 MB
     Findings findings(memory);
     memory.set_deadline(std::chrono::steady_clock::now() + kMax);
     try {

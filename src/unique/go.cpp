@@ -1,9 +1,9 @@
 // Go 1.22 and newer: the ChaCha8 generator of each thread (math/rand, math/rand/v2, names of temporary files, hash
 // seeds) and the one that seeds the generators of new threads.
 //
-// Found by contents: 32 words that are the block of the key and the counter behind them. No symbols are needed (most Go
-// programs are stripped), and no offsets, which each release changes. A generator that the program made itself
-// (rand.NewChaCha8) looks the same but lies in no `m`.
+// They are found by content: 32 words that are the block computed from the key and counter behind them. This needs no
+// symbols (most Go programs are stripped) and no offsets, which change with each release. A generator that the program
+// made itself (rand.NewChaCha8) looks the same but lies in no `m`.
 #include <algorithm>
 #include <array>
 
@@ -28,7 +28,7 @@ static_assert(sizeof(State) == kBehind);
 
 constexpr std::uint32_t kBlockWords = 32, kReseedWords = 4, kCounterStep = 4, kLastCounter = 12;
 
-// internal/chacha8rand: block. Four blocks of 8 rounds, interlaced; only the key is added at the end.
+// internal/chacha8rand: block. Four interleaved blocks of 8 rounds; only the key is added at the end.
 std::array<std::uint64_t, 32> block_of(const std::array<std::uint64_t, 4>& seed, std::uint32_t counter) {
     using Lanes = std::uint32_t __attribute__((vector_size(16)));
     const auto all = [](std::uint32_t v) { return Lanes{v, v, v, v}; };
@@ -59,7 +59,7 @@ std::vector<GuestVirt> find_generators(const MemoryView& memory) {
     for (const Written& run : memory.written()) {
         const auto words = run.words();
         for (std::size_t i = kUsed / 8; i + 1 < words.size() && found.size() < kMax; ++i) {
-            // used | usable << 32, and the counter behind
+            // used | usable << 32, followed by the counter
             const std::uint64_t usable = words[i] >> 32;
             if ((usable != kBlockWords && usable != kBlockWords - kReseedWords) || (words[i] & 0xffffffff) > usable ||
                 (words[i + 1] & 0xffffffff) > kLastCounter || words[i - 1] == 0)
@@ -72,10 +72,10 @@ std::vector<GuestVirt> find_generators(const MemoryView& memory) {
     return found;
 }
 
-// How far the generator at `at` lies behind the beginning of a runtime.m, whose first word is its g0, which knows its
-// m. 0: in none.
+// Offset of the generator at `at` within a runtime.m; 0 if it lies in none. An m begins with a pointer to its g0, which
+// points back to its m.
 std::uint64_t offset_in_m(const MemoryView& memory, GuestVirt at) {
-    constexpr std::uint64_t kGoroutineM = 48; // g.m: behind two words of stack, two guards, _panic and _defer
+    constexpr std::uint64_t kGoroutineM = 48; // g.m, after two words of stack, two guards, _panic and _defer
     constexpr std::uint64_t kMin = 256, kMax = 2048;
     for (std::uint64_t offset = kMin; offset <= kMax && offset < at.value; offset += 8) {
         const GuestVirt m(at.value - offset);
@@ -86,7 +86,7 @@ std::uint64_t offset_in_m(const MemoryView& memory, GuestVirt at) {
     return 0;
 }
 
-// runtime.globalRand: a lock, 32 bytes that were cleared, the state, `init`. It is a variable, not in Go's heap.
+// runtime.globalRand: a lock, 32 zeroed bytes, the state, `init`. It is a variable outside Go's heap.
 bool is_global(const MemoryView& memory, GuestVirt at) {
     constexpr std::uint64_t kCleared = 32;
     const auto before = memory.bytes(GuestVirt(at.value - kCleared), kCleared);
@@ -94,7 +94,7 @@ bool is_global(const MemoryView& memory, GuestVirt at) {
     return init == 1 && !before.empty() && std::ranges::all_of(before, [](std::byte b) { return b == std::byte{0}; });
 }
 
-// Data of a file's, or the zeros behind it.
+// Whether the address lies in the data of a mapped file or in the zeros (bss) behind it.
 bool is_variable(const MemoryView& memory, GuestVirt at) {
     const Area* area = memory.area_at(at);
     if (area && area->name.empty())
@@ -103,7 +103,7 @@ bool is_variable(const MemoryView& memory, GuestVirt at) {
 }
 
 void add_generator(Findings& findings, GuestVirt at, const char* source) {
-    // A fresh key, and a block that says it is used up: the next value makes a new one.
+    // A fresh key, and a block marked as used up: the next draw computes a new block.
     constexpr std::array<std::uint32_t, 3> used_up{kBlockWords, kBlockWords, 0};
     findings.add_random(at + kSeed, kUsed - kSeed, source);
     findings.add_constant(at + kUsed, std::as_bytes(std::span(used_up)), source);
@@ -113,7 +113,7 @@ void add_generator(Findings& findings, GuestVirt at, const char* source) {
 
 void find_go(const MemoryView& memory, Findings& findings) {
     const std::vector<GuestVirt> generators = find_generators(memory);
-    // All m have the generator at the same place.
+    // Every m has the generator at the same offset: take the most frequent one.
     std::vector<std::uint64_t> offsets;
     for (const GuestVirt at : generators)
         offsets.push_back(offset_in_m(memory, at));

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint64_t kMaxEntries = 16'384, kMaxClasses = 1 << 19, kMaxLoaders = 1 << 17, kMaxThreads = 1 << 16,
                         kMaxFields = 1 << 12;
 
-// Those that generators belong to: of all others not even the name is kept.
+// Packages whose classes may hold generators. For all other classes, not even the name is kept.
 bool of_interest(std::string_view name) {
     return name.starts_with("java/util/") || name.starts_with("java/lang/") || name.starts_with("jdk/random/") ||
            name.starts_with("sun/security/provider/");
@@ -30,7 +30,7 @@ struct TypeEntry {
 };
 static_assert(sizeof(StructEntry) == 48 && sizeof(TypeEntry) == 40);
 
-// src/hotspot/share/utilities/unsigned5.hpp: numbers of 1 to 5 bytes, none of which is 0.
+// src/hotspot/share/utilities/unsigned5.hpp: numbers encoded as 1 to 5 bytes, none of which is 0.
 class Unsigned5 {
 public:
     explicit Unsigned5(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -65,7 +65,7 @@ std::uint64_t HotSpot::word(std::uint64_t at) const { return memory_->value<std:
 
 std::uint64_t HotSpot::offset(const char* field) const {
     const auto found = offsets_.find(field);
-    return found == offsets_.end() ? ~std::uint64_t{0} >> 1 : found->second; // leads out of all memory
+    return found == offsets_.end() ? ~std::uint64_t{0} >> 1 : found->second; // an offset that leads out of all memory
 }
 
 std::optional<std::uint64_t> HotSpot::variable(std::initializer_list<const char*> names) const {
@@ -135,7 +135,7 @@ std::optional<std::uint32_t> HotSpot::field_offset(std::uint64_t klass, std::str
                                                    std::string_view type) const {
     if (offsets_.contains("InstanceKlass::_fieldinfo_stream"))
         return packed_field(klass, name, type);
-    // Until JDK 20: six numbers of 16 bits a field.
+    // Up to JDK 20: six 16-bit numbers for each field.
     struct Slots {
         std::uint16_t access, name, type, initial, offset_low, offset_high;
     };
@@ -143,13 +143,14 @@ std::optional<std::uint32_t> HotSpot::field_offset(std::uint64_t klass, std::str
     const auto count = memory_->value<std::uint16_t>(GuestVirt(klass + offset("InstanceKlass::_java_fields_count")));
     for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count.value_or(0), kMaxFields); ++i) {
         const auto slots = memory_->value<Slots>(GuestVirt(fields + i * sizeof(Slots)));
+        // the low two bits say how it is packed
         if (slots && pool_symbol(klass, slots->name) == name && pool_symbol(klass, slots->type) == type)
-            return (std::uint32_t{slots->offset_high} << 16 | slots->offset_low) >> 2; // below: how it is packed
+            return (std::uint32_t{slots->offset_high} << 16 | slots->offset_low) >> 2;
     }
     return std::nullopt;
 }
 
-// Since JDK 21: a stream of numbers. src/hotspot/share/oops/fieldInfo.hpp.
+// JDK 21 and later: a stream of numbers. src/hotspot/share/oops/fieldInfo.hpp.
 std::optional<std::uint32_t> HotSpot::packed_field(std::uint64_t klass, std::string_view name,
                                                    std::string_view type) const {
     constexpr std::uint32_t kInitialized = 1, kGeneric = 4, kContended = 16;
@@ -158,7 +159,7 @@ std::optional<std::uint32_t> HotSpot::packed_field(std::uint64_t klass, std::str
     Unsigned5 numbers(
         memory_->bytes(GuestVirt(stream + offset("Array<u1>::_data")), std::min(length.value_or(0), 1u << 16)));
     const std::uint32_t count = numbers.next().value_or(0);
-    numbers.next(); // fields that the JVM added
+    numbers.next(); // number of fields that the JVM added
     for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, kMaxFields); ++i) {
         const auto name_index = numbers.next(), type_index = numbers.next(), at = numbers.next(),
                    access = numbers.next(), flags = numbers.next();
@@ -174,7 +175,7 @@ std::optional<std::uint32_t> HotSpot::packed_field(std::uint64_t klass, std::str
 }
 
 bool HotSpot::has_class(std::uint64_t object, std::uint64_t wanted, bool or_derived) const {
-    // The word behind the mark is the class, or 32 bits of it.
+    // The word after the mark word is the class pointer, or its 32-bit compressed form.
     constexpr std::uint64_t kKlass = 8;
     const auto base = variable({"CompressedKlassPointers::_narrow_klass._base", "CompressedKlassPointers::_base"});
     const auto shift = variable({"CompressedKlassPointers::_narrow_klass._shift", "CompressedKlassPointers::_shift"});
@@ -197,7 +198,7 @@ std::optional<GuestVirt> HotSpot::static_field(std::string_view name, std::strin
     const auto at = klass ? field_offset(klass, field, type) : std::nullopt;
     if (!at)
         return std::nullopt;
-    // Static fields lie in the class's Class object; the JVM's handle to it is a pointer to a pointer.
+    // Static fields lie in the java.lang.Class object. The JVM's handle to it is a pointer to a pointer.
     const std::uint64_t mirror = word(word(klass + offset("Klass::_java_mirror")));
     return has_class(mirror, this->klass("java/lang/Class").value, false) ? std::optional(GuestVirt(mirror + *at))
                                                                           : std::nullopt;

@@ -1,8 +1,8 @@
-// Classes, fields and objects of a HotSpot JVM in a machine's memory. JDK 9 to 25.
+// Finds classes, fields and objects of a HotSpot JVM in a machine's memory. JDK 9 to 25.
 //
 // libjvm.so exports a description of its own structures for debuggers (gHotSpotVMStructs): names, offsets and
-// addresses, so that nothing here depends on a release but what a description does not say: how lists of fields are
-// packed.
+// addresses. So nothing here depends on the release, except the packing of field lists, which the description leaves
+// out.
 #pragma once
 #include <map>
 #include <string>
@@ -14,26 +14,28 @@ namespace kvmserver::unique {
 class HotSpot {
 public:
     explicit HotSpot(const MemoryView& memory);
-    // Whether there is a JVM whose structures could be read.
+    // Whether there is a JVM and its structures could be read.
     bool present() const { return present_; }
 
-    // A class of the boot loader or another: 0 when none is loaded.
+    // Address of a class, whichever loader has loaded it; 0 when none is loaded. Only classes of the JDK that may hold
+    // generators are known.
     tinykvm::GuestVirt klass(std::string_view name) const;
-    // The address of a static field; nothing when the class, the field, or its type's descriptor is not there.
+    // Address of a static field; nullopt when there is no such class, field, or type descriptor.
     std::optional<tinykvm::GuestVirt> static_field(std::string_view klass, std::string_view name,
                                                    std::string_view type) const;
+    // Address of an object's field; nullopt likewise.
     std::optional<tinykvm::GuestVirt> field(tinykvm::GuestVirt object, std::string_view klass, std::string_view name,
                                             std::string_view type) const;
-    // The object that a field of reference type holds, exactly of that class.
+    // The object to which a reference field points, if it is exactly of that class.
     std::optional<tinykvm::GuestVirt> object_in(std::optional<tinykvm::GuestVirt> field, std::string_view klass) const;
-    // The Thread objects of all threads.
+    // The java.lang.Thread objects of all threads.
     std::vector<tinykvm::GuestVirt> threads() const;
 
 private:
     bool read_description();
     void read_classes();
     std::uint64_t word(std::uint64_t at) const;
-    std::uint64_t offset(const char* field) const; // of "Klass::_name"
+    std::uint64_t offset(const char* field) const; // `field`: "Klass::_name"
     std::optional<std::uint64_t> variable(std::initializer_list<const char*> names) const;
     std::string_view symbol(std::uint64_t at) const;
     std::optional<std::uint32_t> field_offset(std::uint64_t klass, std::string_view name, std::string_view type) const;
@@ -44,7 +46,7 @@ private:
     const MemoryView* memory_;
     bool present_ = false;
     std::map<std::string, std::uint64_t, std::less<>> offsets_, variables_, sizes_;
-    std::map<std::string, std::uint64_t, std::less<>> classes_; // those of the JDK that are of interest
+    std::map<std::string, std::uint64_t, std::less<>> classes_; // only those that may hold generators
 };
 
 } // namespace kvmserver::unique

@@ -1,5 +1,5 @@
-// Java on HotSpot: generators of the class library that nobody can have seeded. A `new Random(42)` of the program's
-// lies elsewhere.
+// Java on HotSpot: generators of the class library that no program can have seeded. A program's `new Random(42)` is
+// another object and is not touched.
 #include <array>
 
 #include "src/unique/finder.hpp"
@@ -15,14 +15,14 @@ struct Static {
     const char *klass, *field;
 };
 
-// java.util.Random objects of the library's own.
+// java.util.Random objects that belong to the library.
 constexpr std::array<Static, 3> kRandoms{{
     {"java/lang/Math$RandomNumberGeneratorHolder", "randomNumberGenerator"},
     {"java/lang/StrictMath$RandomNumberGeneratorHolder", "randomNumberGenerator"},
     {"java/util/Collections", "r"}, // shuffle
 }};
 
-// AtomicLongs that new generators are seeded from.
+// AtomicLongs from which new generators are seeded.
 constexpr std::array<Static, 11> kSeeds{{
     {"java/util/Random", "seedUniquifier"},
     {"java/util/concurrent/ThreadLocalRandom", "seeder"},
@@ -71,11 +71,13 @@ private:
     void add_thread(GuestVirt thread) {
         const auto probe = vm_.field(thread, "java/lang/Thread", "threadLocalRandomProbe", "I");
         const auto seed = vm_.field(thread, "java/lang/Thread", "threadLocalRandomSeed", "J");
-        if (probe && seed && memory_.value<std::uint32_t>(*probe).value_or(0) != 0) // else it has none yet
+        // otherwise the thread has no seed yet
+        if (probe && seed && memory_.value<std::uint32_t>(*probe).value_or(0) != 0)
             findings_.add_random(*seed, sizeof(std::uint64_t), "Java ThreadLocalRandom");
     }
 
-    // SecureRandom as Linux has it by default: what it read from /dev/urandom is used up, though read a moment ago.
+    // The default SecureRandom on Linux: marks the buffer that it read from /dev/urandom as used up, even if it was
+    // read a moment ago.
     void add_secure(const char* klass) {
         constexpr const char *kReader = "sun/security/provider/NativePRNG$RandomIO",
                              *kType = "Lsun/security/provider/NativePRNG$RandomIO;";

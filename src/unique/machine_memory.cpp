@@ -14,7 +14,7 @@ using namespace tinykvm;
 
 namespace {
 
-// Calls fn(address, entry) for each page of the program in order.
+// Calls fn(address, page table entry) for each page of the program in order.
 class Pages {
 public:
     explicit Pages(const MachineImage& image) : image_(&image), left_(image.image->frames()) {}
@@ -27,7 +27,7 @@ private:
         Image& memory = *image_->image;
         if (frame_of(table) >= memory.frames() || left_ == 0)
             return;
-        --left_; // tables of a tampered snapshot may lead to each other
+        --left_; // page tables of a tampered snapshot may form cycles
         memory.ensure(frame_of(table));
         for (std::uint64_t i = 0; i < kPageSize / sizeof(std::uint64_t); ++i) {
             std::uint64_t entry;
@@ -45,14 +45,14 @@ private:
     std::uint32_t left_;
 };
 
-// The program's regions, neighbours of a kind as one.
+// The program's regions; neighbours with equal rights and name are merged.
 std::vector<Area> areas_of(const AddressSpace::Regions& regions) {
     std::vector<Area> areas;
     for (const auto& [begin, region] : regions) {
         if (begin >= layout::kUserMax)
             break;
         if (region.prot == PROT_NONE)
-            continue; // a reservation, perhaps of terabytes
+            continue; // an address space reservation, perhaps of terabytes
         if (!areas.empty() && areas.back().end.value == begin && areas.back().prot == region.prot &&
             areas.back().name == region.name)
             areas.back().end = GuestVirt(region.end);
@@ -74,7 +74,7 @@ MachineMemory::MachineMemory(const MachineImage& image) {
     }
     std::vector<Written> written;
     std::vector<Range> own;
-    std::size_t area = 0; // pages come in the order of addresses
+    std::size_t area = 0; // visit() goes by ascending address
     Pages(image).visit([&](std::uint64_t at, std::uint64_t entry) {
         const Frame frame = pte::frame(entry);
         while (area < areas.size() && areas[area].end.value <= at)

@@ -1,14 +1,14 @@
-// The memory of a machine's image, put in the order of guest addresses.
+// The memory of a machine's image, arranged by guest address.
 #pragma once
 #include "src/unique/memory_view.hpp"
 #include "tinykvm/machine/machine.hpp"
 
 namespace kvmserver::unique {
 
-// A copy of all that the program has mapped. Loads what of the image is not there yet.
+// A copy of all memory that the program has mapped. Loads the parts of the image that are not loaded yet.
 class MachineMemory {
 public:
-    // Throws HostError; UserError(bad_snapshot) for what cannot be loaded.
+    // Throws HostError, and UserError(bad_snapshot) when a part cannot be loaded.
     explicit MachineMemory(const tinykvm::MachineImage& image);
     const MemoryView& view() const { return view_; }
 

@@ -1,8 +1,8 @@
-// numpy.random: the functions of the module, default_rng() and bit generators that were given no seed. numpy 1.19 and
-// newer.
+// numpy.random: the module's functions, default_rng() and bit generators that were created without a seed. numpy 1.19
+// and newer.
 //
-// A bit generator keeps the SeedSequence that it was made from, which keeps the number that it was made from. The
-// system's has 128 bits and belongs to nobody else; np.random.seed() leaves no sequence at all.
+// A bit generator keeps the SeedSequence from which it was made, and that keeps the number from which it was made. A
+// number from the system has 128 bits and is referenced only there. After np.random.seed() there is no sequence.
 #include "src/unique/numpy.hpp"
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace {
 
 constexpr const char* kSource = "numpy.random";
 
-// numpy/random/bit_generator.pxd. Cython objects: the fields in the order of their declaration.
+// numpy/random/bit_generator.pxd. A Cython object: the fields in the order of their declaration.
 struct BitGenerator {
     std::uint64_t references, type;
     std::uint64_t seed_sequence, lock;
-    std::uint64_t state; // leads to what lies behind these
+    std::uint64_t state; // points to what follows these fields
     std::uint64_t functions[4];
     std::uint64_t ctypes, cffi, capsule, table;
 };
@@ -36,7 +36,7 @@ struct SeedSequence {
 
 struct Long {
     std::uint64_t references, type;
-    std::uint64_t size; // until 3.11 digits of 30 bits; since then 8 times as many
+    std::uint64_t size; // up to Python 3.11: number of 30-bit digits; later: 8 times that
 };
 
 bool from_the_system(const MemoryView& memory, const PythonObjects& objects, const SeedSequence& sequence) {
@@ -45,7 +45,8 @@ bool from_the_system(const MemoryView& memory, const PythonObjects& objects, con
         return false;
     const auto number = memory.value<Long>(GuestVirt(sequence.entropy));
     const auto parents = memory.value<std::uint64_t>(GuestVirt(sequence.spawn_key) + 16);
-    // 128 bits, of which the first 37 are hardly zero. A literal is also its code's.
+    // A number of 128 bits: its upper 37 bits are hardly ever zero. A literal in the source would have a second
+    // reference, from its code.
     return number && static_cast<std::uint32_t>(number->references) == 1 && parents == 0u &&
            (number->size == 5 || number->size == 4 || number->size == 5 * 8 || number->size == 4 * 8);
 }
@@ -69,7 +70,7 @@ public:
         if (state && seed_of(*state) == MtSeed::unknown)
             findings_.add_random(object_ + kState, sizeof(*state), kSource);
     }
-    // State and increment: another place in the same stream.
+    // Layout: state, increment. A new state is another place in the same stream.
     void pcg64() {
         constexpr std::uint64_t kBytes = 16;
         if (const auto at = inner(0, kBytes)) {
@@ -77,7 +78,7 @@ public:
             no_half(8);
         }
     }
-    // The key of a counter, and a buffer of what it gave.
+    // Layout: counter, key, and a buffer of results, which is marked as used up.
     void philox() {
         constexpr std::uint64_t kKeyBytes = 16;
         constexpr std::array<std::uint32_t, 1> kUsedUp{4};
@@ -87,21 +88,21 @@ public:
             no_half(56);
         }
     }
-    // Three words and a counter.
+    // Layout: three words and a counter.
     void sfc64() {
         findings_.add_random(object_ + kState, 24, kSource);
         no_half(32);
     }
 
 private:
-    // The address that a word of the state holds, when it lies in the object.
+    // The address that a word of the state holds, if it lies in the object.
     std::optional<GuestVirt> inner(std::uint64_t word, std::uint64_t bytes) const {
         constexpr std::uint64_t kMax = 256;
         const auto at = memory_.value<std::uint64_t>(object_ + kState + word);
         return at && *at > object_.value + kState && *at + bytes <= object_.value + kMax ? std::optional(GuestVirt(*at))
                                                                                          : std::nullopt;
     }
-    // The second half of a word that was drawn for a number of 32 bits is not kept.
+    // Discards the second half of a 64-bit word that was drawn for a 32-bit number.
     void no_half(std::uint64_t at) {
         constexpr std::array<std::byte, 4> kNone{};
         if (memory_.value<std::uint32_t>(object_ + kState + at) == 1u)
@@ -112,7 +113,7 @@ private:
     GuestVirt object_;
 };
 
-// RandomState: PyObject, table, _bit_generator, its five words, a pointer to them, has_gauss.
+// Layout of RandomState: PyObject, table, _bit_generator, the five words of its bitgen, a pointer to them, has_gauss.
 void add_gauss(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, Findings& findings) {
     constexpr std::uint64_t kGenerator = 24, kWords = 32, kPointer = 72, kHasGauss = 80;
     constexpr std::array<std::byte, 4> kNone{};

@@ -2,7 +2,7 @@
 // system.
 //
 // ext/random exports its globals: { status *combined_lcg; bool combined_lcg_seeded; status *mt19937; bool
-// mt19937_seeded; }, in builds without threads. A status points to its state, or is the state (8.4).
+// mt19937_seeded; } in builds without threads. A status points to its state, or is the state (8.4).
 #include <array>
 
 #include "src/unique/exported.hpp"
@@ -23,7 +23,7 @@ struct Globals {
 };
 constexpr std::uint64_t kStatusState = 8, kMaxGlobals = 64;
 
-// mt_srand(42) stays. A seed of PHP's own has 32 bits: it is as small once in 4096 programs.
+// Keeps mt_srand(42). PHP's own seeds have 32 bits, and one program in 4096 gets one as small.
 bool seeded_on_purpose(const MtState& state) {
     constexpr std::uint32_t kSmall = 1 << 20;
     const auto seed = number_seed_of(state);
@@ -31,8 +31,8 @@ bool seeded_on_purpose(const MtState& state) {
 }
 
 void add_mt(const MemoryView& memory, std::uint64_t status, Findings& findings) {
-    // To say that it is not seeded would be one byte instead of 2,496; but a seed of PHP's has 32 bits, and repeats by
-    // accident.
+    // Clearing the `seeded` flag would be one byte instead of 2,496, but PHP's own seeds have only 32 bits and repeat
+    // by accident.
     const auto pointed = memory.value<std::uint64_t>(GuestVirt(status) + kStatusState);
     for (const std::uint64_t at : {status, pointed.value_or(0)})
         if (const auto state = read_mt(memory, GuestVirt(at)); state && !seeded_on_purpose(*state))
@@ -40,7 +40,7 @@ void add_mt(const MemoryView& memory, std::uint64_t status, Findings& findings) 
 }
 
 void add_lcg(const MemoryView& memory, std::uint64_t status, Findings& findings) {
-    // Two positive numbers that multiply; what is negative becomes positive by the first step.
+    // Two positive numbers, updated by multiplication. A negative one becomes positive by the first step.
     using Pair = std::array<std::int32_t, 2>;
     const auto valid = [&](std::uint64_t at) {
         const auto pair = memory.value<Pair>(GuestVirt(at));

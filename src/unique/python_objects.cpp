@@ -16,14 +16,14 @@ struct Object {
 };
 constexpr std::uint64_t kTypeName = 24, kTypeSize = 32, kTypeItem = 40, kTypeBase = 256;
 
-// Something that is alive: freed memory has a pointer where the count of references was.
+// Whether this is the reference count of a live object. Freed memory holds a pointer there.
 bool alive(std::uint64_t references) {
     const auto count = static_cast<std::uint32_t>(references);
     return count != 0 && count < 1u << 30 && references >> 48 == 0 &&
            (references >> 32 == 0 || references >> 32 == 0xffff);
 }
 
-// Or never freed, as small numbers and the empty tuple since 3.12.
+// Or immortal, as are small numbers and the empty tuple since 3.12.
 bool alive_or_immortal(std::uint64_t references) { return alive(references) || (references & 0xffffffff) >= 1u << 30; }
 
 } // namespace
@@ -92,7 +92,7 @@ std::vector<PythonObjects::Found> PythonObjects::find(std::span<const Wanted> wa
     std::vector<Found> found;
     find_types(wanted);
     constexpr std::size_t kBits = 1 << 14;
-    std::bitset<kBits> perhaps; // most words are no type that is wanted
+    std::bitset<kBits> perhaps; // quick test: most words are not a wanted type
     const auto bit = [](std::uint64_t type) { return type >> 4 & (kBits - 1); };
     for (const auto& types : types_)
         for (const GuestVirt type : types)

@@ -6,7 +6,7 @@
 
 namespace kvmserver::unique {
 
-// Whether bytes may be random: no text, numbers, code or table in order. Compressed data passes as well.
+// Whether the bytes may be random: not text, numbers, code or an ordered table. Compressed data passes as well.
 inline bool looks_random(std::span<const std::byte> bytes) {
     for (std::size_t at = 0; at < bytes.size(); at += 64) {
         std::bitset<256> seen;

@@ -11,9 +11,9 @@ namespace kvmserver::unique {
 
 namespace {
 
-constexpr std::size_t kAround = 160; // characters on either side of a call
+constexpr std::size_t kAround = 160; // characters examined on either side of a call
 constexpr std::size_t kMaxCalls = 4096, kMaxPools = 64, kMaxAliases = 64, kMaxMatches = 1 << 18;
-constexpr std::size_t kMaxScript = 4 << 20; // how far behind its import another name of a function is looked for
+constexpr std::size_t kMaxScript = 4 << 20; // how far after its import an alias of a function is searched
 constexpr std::array<std::string_view, 2> kCalls{"randomFillSync", "getRandomValues"};
 
 std::string quoted(const std::string& name) {
@@ -23,7 +23,7 @@ std::string quoted(const std::string& name) {
     return out;
 }
 
-// `before`: the text in front of the function's name, `after`: behind it.
+// `before` is the text in front of the function's name, `after` the text behind it.
 std::optional<PoolNames> pool_of_call(const std::string& before, const std::string& after) {
     static const std::regex call(
         R"(^\s*\)?\s*\(\s*([A-Za-z_$][\w$]*)\s*\)\s*[,;)]*\s*([A-Za-z_$][\w$]*)\s*=\s*0(?![\w.]))");
@@ -52,7 +52,7 @@ void add(std::vector<PoolNames>& pools, std::optional<PoolNames> found) {
         pools.push_back(std::move(*found));
 }
 
-// One-byte text of characters of `width` bytes.
+// Converts text with characters of `width` bytes to one byte a character.
 std::string narrow(std::string_view bytes, std::size_t width) {
     if (width == 1)
         return std::string(bytes);
@@ -76,7 +76,7 @@ struct Work {
     std::size_t calls = 0, matches = 0; // so far
 };
 
-// One script's or run's text: characters of `width` bytes, from and to places in it that count bytes.
+// Searches the text of one script or memory run, with characters of `width` bytes. Positions count bytes.
 class Search {
 public:
     Search(std::string_view text, std::size_t width, Work& work) : text_(text), width_(width), work_(&work) {}
@@ -110,7 +110,7 @@ private:
     std::string piece(std::size_t from, std::size_t to) const { return narrow(text_.substr(from, to - from), width_); }
     std::string after(std::size_t end) const { return narrow(text_.substr(end, kAround * width_), width_); }
 
-    // A call of the function that is named in [at, end).
+    // Examines a call of the function whose name is at [at, end).
     void look(std::size_t at, std::size_t end) const {
         const std::string before = piece(at - std::min(at / width_, kAround) * width_, at);
         if (before.find(".length") == before.npos)
@@ -118,7 +118,7 @@ private:
         ++work_->calls;
         add(work_->pools, pool_of_call(before, after(end)));
     }
-    // import { randomFillSync as x }, const { randomFillSync: x } = ...
+    // Returns x for: import { randomFillSync as x }, const { randomFillSync: x } = ...
     std::string alias_at(std::size_t end) const {
         static const std::regex alias(R"(^(?:\s+as\s+|\s*:\s*)([A-Za-z_$][\w$]*)\s*[,}])");
         std::smatch found;

@@ -17,7 +17,7 @@ bool in_token(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '+' || c == '/' || c == '.';
 }
 
-// Calls fn(token, where it begins) for each run of token characters.
+// Calls fn(token, position) for each run of token characters.
 template <class Fn>
 void for_each_token(std::string_view text, Fn&& fn) {
     for (std::size_t at = 0; at < text.size();) {
@@ -43,7 +43,7 @@ std::unordered_set<std::string_view> tokens_of(std::string_view text) {
     return tokens;
 }
 
-// "name" of the header that holds the place; "" in the body, or when it is not HTTP.
+// Name of the header that contains the position; "" if it is in the body or the reply is not HTTP.
 std::string header_at(std::string_view reply, std::size_t place) {
     const std::size_t head = reply.starts_with("HTTP/") ? reply.find("\r\n\r\n") : std::string_view::npos;
     if (head == reply.npos || place >= head)
@@ -55,7 +55,7 @@ std::string header_at(std::string_view reply, std::size_t place) {
     return name;
 }
 
-// Words of a language and names have no digit and no capital in the midst.
+// Words and names have no digit, and no capital inside.
 bool looks_random(std::string_view token) {
     const auto is = [](auto test) { return [test](char c) { return test(static_cast<unsigned char>(c)) != 0; }; };
     if (std::any_of(token.begin(), token.end(), is([](int c) { return std::isdigit(c); })))
@@ -65,7 +65,7 @@ bool looks_random(std::string_view token) {
            std::any_of(token.begin() + 1, token.end(), is([](int c) { return std::isupper(c); }));
 }
 
-// What all of it says in digits; nothing when there is another character, or too many.
+// The number that the text is; nullopt if it has another character or too many digits.
 std::optional<std::int64_t> number(std::string_view digits) {
     constexpr std::size_t kMaxDigits = 18;
     std::int64_t value = 0;
@@ -75,7 +75,7 @@ std::optional<std::int64_t> number(std::string_view digits) {
                : std::nullopt;
 }
 
-// Whether what two tokens of a length do not share are numbers close together: 0999 and 1000.
+// Whether two tokens of equal length differ only in numbers close together: 0999 and 1000.
 bool follows(std::string_view a, std::string_view b) {
     constexpr std::int64_t kClose = 1000;
     const auto differ = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin());
@@ -83,9 +83,9 @@ bool follows(std::string_view a, std::string_view b) {
     return first && second && std::abs(*first - *second) <= kClose;
 }
 
-// Two numbers, or two names that end in numbers, that lie close together: a counter, or a time.
+// Whether a later token is a close number, or the same name with a close number at its end: a counter or a time.
 bool counts_from(std::string_view token, const std::unordered_set<std::string_view>& later) {
-    constexpr std::size_t kTail = 3; // of so many characters a counter changes the last
+    constexpr std::size_t kTail = 3; // a counter changes only the last characters
     return std::any_of(later.begin(), later.end(), [&](std::string_view other) {
         return other != token && other.size() == token.size() &&
                (other.substr(0, other.size() - kTail) == token.substr(0, token.size() - kTail) ||

@@ -1,8 +1,8 @@
-// Tells from replies to the same request which random values every invocation would repeat.
+// Finds random values that every invocation would repeat, from replies to the same request.
 //
-// A generator that was seeded before the image was taken gives two values in one machine, one after the other, and the
-// same first value in every clone. Values that clones draw for themselves differ between them; what is constant is
-// equal in one machine, too; times are later in the clone that is asked later.
+// A generator that was seeded before the image was taken gives two different values in one machine, one after the
+// other, and the same first value in every clone. Values that clones draw for themselves differ between clones.
+// Constants are equal even in one machine. Times are later in a clone that is asked later.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,15 +10,16 @@
 
 namespace kvmserver::unique {
 
-// A token of a reply: 8 and more letters, digits, '-', '_', '+', '/' or '.', such as a session id, a UUID, a key in
-// base64, and fractions (0.7318...). Not what looks like a counter or a plain word.
+// `value` is a token of a reply: 8 or more letters, digits, '-', '_', '+', '/' or '.', such as a session id, a UUID, a
+// key in base64, or a fraction (0.7318...). Tokens that look like a counter or a plain word do not count.
 struct Repeat {
     std::string value;
     std::string where; // "header x-request-id" or "body"
 };
 
-// `first` and `second`: what one machine answered to the same request, one after the other. `other`: what clones with
-// entropy of their own answered first; at least one. Replies are HTTP or anything. At most 8, in the order of `first`.
+// `first` and `second` are successive replies of one machine to the same request. `others`, at least one, are first
+// replies of clones with entropy of their own. Replies may be HTTP or anything else. Returns at most 8, in the order of
+// `first`.
 std::vector<Repeat> find_repeats(std::string_view first, std::string_view second,
                                  const std::vector<std::string>& others);
 

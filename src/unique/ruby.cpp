@@ -1,8 +1,8 @@
 // Ruby 2.7 to 3.4: Kernel#rand, Random.rand and every Random.new that was given no seed.
 //
 // random.c: struct { VALUE seed; struct MT { uint32_t state[624]; uint32_t *next; int left; } }. `next` points into the
-// state just in front of it, and `left` says where to: nothing else looks so. A seed that the system gave has 128 bits;
-// one of the program's is a small number.
+// state just in front of it, and `left` must agree with `next`: nothing else looks like this. A seed from the system
+// has 128 bits; a program's own seed is a small number.
 #include "src/unique/finder.hpp"
 #include "src/unique/mt19937.hpp"
 
@@ -19,7 +19,7 @@ bool is_long_integer(const MemoryView& memory, std::uint64_t value) {
     constexpr std::uint64_t kTypeMask = 0x1f, kBignum = 0x0a, kEmbedded = 1u << 14, kLengthShift = 15, kLengthMask = 7;
     constexpr std::uint64_t kLongest = 4; // words of 64 bits
     if (value % 8 != 0 || value == 0)
-        return false; // a small integer, nil, false
+        return false; // an immediate value: a small integer, nil, false
     const auto flags = memory.value<std::uint64_t>(GuestVirt(value));
     if (!flags || (*flags & kTypeMask) != kBignum)
         return false;
@@ -37,7 +37,7 @@ void find_ruby(const MemoryView& memory, Findings& findings) {
         const auto words = run.words();
         for (std::size_t i = (kStateBytes + kSeedBytes) / 8; i + 1 < words.size(); ++i) {
             const std::uint64_t state = run.begin.value + i * 8 - kStateBytes;
-            const std::uint64_t used = words[i] - state; // bytes
+            const std::uint64_t used = words[i] - state; // in bytes
             if (used > kStateBytes)
                 continue;
             const auto left = static_cast<std::uint32_t>(words[i + 1]);

@@ -1,9 +1,9 @@
-// Rust: the ThreadRng of the crate rand 0.7 to 0.9, which uuid, tempfile and most others draw from; also in Deno and
-// other programs in Rust.
+// Rust: ThreadRng of the crate rand 0.7 to 0.9, from which uuid, tempfile and most others draw; also in Deno and other
+// programs written in Rust.
 //
-// A ChaCha generator with a block of results, reseeded after 64 KiB. Found by that number, which lies behind key,
-// counter and stream, and checked by making the block of results again. A generator that the program seeded is not
-// reseeded.
+// It is a ChaCha generator with a block of results, reseeded after 64 KiB. It is found by that number, which follows
+// key, counter and stream, and verified by recomputing the block of results. A generator that the program seeded has no
+// such number, because it is never reseeded.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,21 +17,21 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-// rand_chacha: ChaChaXCore; rand: ReseedingCore. They lie behind each other.
+// rand_chacha: ChaChaXCore, followed by rand: ReseedingCore.
 struct Core {
     std::array<std::uint32_t, 8> key;
     std::uint64_t counter, stream;
     std::uint64_t threshold;
-    std::int64_t left; // bytes until it is reseeded; below 0 when a fork asked for it
+    std::int64_t left; // bytes until it is reseeded; negative when a fork requested that
 };
 constexpr std::uint64_t kThreshold = 48;
 static_assert(offsetof(Core, threshold) == kThreshold);
 
 constexpr std::uint64_t kReseedAfter = 64 << 10;
-constexpr std::size_t kResults = 64; // words: four blocks
+constexpr std::size_t kResults = 64; // in words: four blocks
 using Results = std::array<std::uint32_t, kResults>;
 
-// The four blocks before the counter.
+// Computes the four blocks before the counter.
 Results results_of(const Core& core, int rounds) {
     using Lanes = std::uint32_t __attribute__((vector_size(16)));
     const auto all = [](std::uint32_t v) { return Lanes{v, v, v, v}; };
@@ -55,7 +55,8 @@ Results results_of(const Core& core, int rounds) {
     return out;
 }
 
-// A key from the system: no pointers, lengths or text. Of a thousand keys one has a short word, and is not found.
+// Whether this may be a key from the system, not pointers, lengths or text. One key in a thousand has a short word and
+// is missed.
 bool random_key(const Core& core) {
     return std::ranges::all_of(core.key, [](std::uint32_t word) {
         return word >> 16 != 0 && (word & 0xffff) != 0 && std::popcount(word) >= 5 && std::popcount(word) <= 27;
@@ -63,10 +64,10 @@ bool random_key(const Core& core) {
 }
 
 bool belongs(const Core& core, const Results& results, std::uint64_t used) {
-    if (core.counter == 0) // not drawn from yet: nothing can be made again, but everything else is known
+    if (core.counter == 0) // not drawn from yet: no results to recompute, but all other fields are known
         return used == kResults && core.left == static_cast<std::int64_t>(kReseedAfter) && random_key(core) &&
                std::ranges::all_of(results, [](std::uint32_t word) { return word == 0; });
-    constexpr std::array kRounds{12, 20}; // since rand 0.8; rand 0.7
+    constexpr std::array kRounds{12, 20}; // rand 0.8 and later; rand 0.7
     return std::ranges::any_of(kRounds, [&](int rounds) { return results == results_of(core, rounds); });
 }
 
@@ -74,8 +75,7 @@ void add_core(const MemoryView& memory, GuestVirt at, Findings& findings) {
     const auto core = memory.value<Core>(at);
     if (!core || std::ranges::all_of(core->key, [](std::uint32_t word) { return word == 0; }))
         return;
-    // The compiler orders fields: results, then the core, then the index; or the index between them, where the core is
-    // aligned.
+    // The compiler reorders fields: either results, core, index, or results, index, core, where the core is aligned.
     struct Order {
         std::uint64_t results_before, index_behind;
     };
@@ -100,7 +100,7 @@ void find_rust_rand(const MemoryView& memory, Findings& findings) {
         const auto words = run.words();
         for (std::size_t i = kThreshold / 8; i + 1 < words.size(); ++i) {
             if (words[i] != kReseedAfter || words[i - 1] != 0)
-                continue; // it has stream 0
+                continue; // ThreadRng uses stream 0
             const auto left = static_cast<std::int64_t>(words[i + 1]);
             const std::uint64_t counter = words[i - 2];
             if (left <= static_cast<std::int64_t>(kReseedAfter) && left > -static_cast<std::int64_t>(kReseedAfter) &&

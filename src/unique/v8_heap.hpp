@@ -1,8 +1,8 @@
-// Reads objects of V8's heap: Node, Deno and other programs that embed it.
+// Reads objects of V8's heap: Node, Deno and other programs that embed V8.
 //
-// Word is the width of a slot: 64 bits, or 32 with pointer compression, where an address is completed by the upper half
-// of the address of the slot itself. Nothing here depends on the numbers of maps or of instance types, which differ
-// between versions.
+// Word is the type of a slot: 64 bits, or 32 bits with pointer compression, where the upper half of an address is that
+// of the slot's own address. Nothing here depends on the numbers of maps or instance types, which differ between
+// versions.
 #pragma once
 #include <bitset>
 #include <concepts>
@@ -30,14 +30,14 @@ struct Heap {
     }
     static constexpr bool is_pointer(Word word) { return (word & 3) == 1 && word > 0xfff; }
 
-    // The address of the object that a slot at `near` leads to.
+    // The object to which `word`, a slot at `near`, points.
     static constexpr tinykvm::GuestVirt object(Word word, tinykvm::GuestVirt near) {
         return tinykvm::GuestVirt(kCompressed ? (near.value & ~0xffffffffull) + word - 1 : word - 1);
     }
     std::optional<Word> slot(tinykvm::GuestVirt at, std::int64_t index) const {
         return memory.value<Word>(at + static_cast<std::uint64_t>(index) * kSlot);
     }
-    // The object that a slot leads to; nothing when it holds something else.
+    // The object to which a slot points; nullopt when it holds something else.
     std::optional<tinykvm::GuestVirt> follow(tinykvm::GuestVirt at, std::int64_t index = 0) const {
         const auto word = slot(at, index);
         if (!word || !is_pointer(*word))
@@ -50,19 +50,19 @@ struct Heap {
             return std::nullopt;
         return smi(*word);
     }
-    // Whether an object's first slot leads to a map: the map of the map of a map is a map of itself.
+    // Whether an object's first slot points to a map. The map chain ends in a map that is its own map.
     bool has_map(tinykvm::GuestVirt at) const {
         const auto map = follow(at);
         const auto meta = map ? follow(*map) : std::nullopt;
         const auto last = meta ? follow(*meta) : std::nullopt;
         return last && (*last == *meta || follow(*last) == last);
     }
-    // Whether the length of an array or byte array is so: a Smi, or since V8 15 a plain number.
+    // Whether an array or byte array has this length: a Smi or, since V8 15, a plain number.
     bool has_length(tinykvm::GuestVirt at, std::int32_t length) const {
         const auto word = slot(at, 1);
         return word && (*word == to_smi(length) || *word == static_cast<Word>(length));
     }
-    // The text of a sequential one-byte string of 1 to 127 characters; "" for everything else.
+    // The text of a sequential one-byte string of 1 to 127 characters; "" for anything else.
     std::string_view string(tinykvm::GuestVirt at) const {
         const auto length = memory.value<std::uint32_t>(at + (kStringHeader - 4));
         if (!length || *length == 0 || *length > 127)
@@ -70,8 +70,8 @@ struct Heap {
         const auto text = memory.bytes(at + kStringHeader, *length);
         return {reinterpret_cast<const char*>(text.data()), text.size()};
     }
-    // Whether an object may be a typed array of so many bytes: one of the raw numbers behind its four first slots says
-    // so.
+    // Whether an object may be a typed array of `bytes` bytes: one of the raw numbers after its first slots is its
+    // length.
     bool typed_array(tinykvm::GuestVirt at, std::uint64_t bytes) const {
         if (!has_map(at))
             return false;
@@ -82,7 +82,7 @@ struct Heap {
     }
 };
 
-// Tells quickly that a word is none of some pointers; what passes has to be compared.
+// A set of pointers with fast negative lookups and false positives: compare what passes.
 template <std::unsigned_integral Word>
 class PointerFilter {
 public:

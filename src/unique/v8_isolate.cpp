@@ -1,7 +1,6 @@
-// The generator of a V8 isolate: it seeds Math.random of every context that is made later, and gives hashes to
-// objects. It is a seed that the embedder or the system gave and the state of xorshift128+ that it has led to. Each
-// isolate has one in a block of malloc() for itself, and a pointer to it. See
-// src/base/utils/random-number-generator.cc in V8.
+// The generator of a V8 isolate. It seeds Math.random of every context created later, and gives hashes to objects. It
+// consists of a seed, from the embedder or the system, and the current state of xorshift128+. Each isolate has one, in
+// a malloc() block of its own with a pointer to it. See src/base/utils/random-number-generator.cc in V8.
 #include "src/unique/v8_isolate.hpp"
 
 #include <algorithm>
@@ -20,7 +19,7 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::size_t kMaxLikely = 256; // 0.1 ms each
+constexpr std::size_t kMaxLikely = 256; // candidates to verify; 0.1 ms each
 constexpr std::size_t kMaxLooks = 1 << 20;
 
 struct Generator {
@@ -41,8 +40,8 @@ Xorshift128 seeded_with(std::uint64_t seed) {
     return {s0, murmur3(~s0)};
 }
 
-// No address, small number or text. Random words fail with a chance of 1 in 10,000: then the isolate's generator
-// stays as it is.
+// Rules out addresses, small numbers and text. Random words fail with a probability of 1 in 10,000; the isolate's
+// generator is then missed.
 bool looks_random(std::span<const std::uint64_t, 3> words) {
     constexpr std::uint64_t kNotAscii = 0x8080808080808080;
     int not_ascii = 0;
@@ -58,15 +57,15 @@ std::unordered_set<std::uint64_t> likely_places(const MemoryView& memory) {
     std::unordered_set<std::uint64_t> places;
     for (const Written& run : memory.written()) {
         const auto words = run.words();
-        for (std::size_t i = 0; i + 2 < words.size() && places.size() < kMaxLooks;
-             i += 2) // malloc() gives multiples of 16
+        // Every second word, because malloc() returns multiples of 16.
+        for (std::size_t i = 0; i + 2 < words.size() && places.size() < kMaxLooks; i += 2)
             if (looks_random(words.subspan(i).first<3>()))
                 places.insert(run.begin.value + i * sizeof(std::uint64_t));
     }
     return places;
 }
 
-// Those that a pointer leads to, first the ones that glibc's malloc() made for 24 bytes.
+// The places to which a pointer leads. Blocks that glibc's malloc() made for 24 bytes come first.
 std::vector<GuestVirt> led_to(const MemoryView& memory, std::unordered_set<std::uint64_t> places) {
     std::vector<GuestVirt> of_glibc, others;
     for (const Written& run : memory.written()) {

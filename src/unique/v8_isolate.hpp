@@ -3,7 +3,7 @@
 
 namespace kvmserver::unique::v8 {
 
-// Generators of V8's isolates, which seed Math.random of contexts that the program makes later.
+// Finds the generators of V8's isolates, which seed Math.random of contexts created later.
 void find_isolates(const MemoryView& memory, Findings& findings);
 
 } // namespace kvmserver::unique::v8

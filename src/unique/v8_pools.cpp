@@ -1,6 +1,6 @@
 // Pools of random bytes that modules of Node and npm packages keep in JavaScript. Each is a buffer and a variable that
-// says how much of it is used: that variable is set to "all of it", so that the next draw fills the pool (from OpenSSL,
-// which notices the new process number).
+// counts its used bytes. That variable is set to "all of it", so that the next draw refills the pool (from OpenSSL,
+// which notices the new PID).
 #include "src/unique/v8_pools.hpp"
 
 #include "src/unique/random_bytes.hpp"
@@ -13,16 +13,16 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-// `used` is a variable beside the typed array `pool`.
+// `used` is a variable in the scope of the typed array `pool`.
 struct Pool {
     std::string_view used, pool;
     std::int32_t bytes;      // of the pool; 0: any number
-    std::int32_t used_up;    // value of `used`
-    std::string_view beside; // another variable of the same scope, for names that others may use as well
+    std::int32_t used_up;    // value of `used` for an empty pool
+    std::string_view beside; // another variable of the same scope, to tell common names apart
     std::string_view source;
 };
 
-constexpr std::int32_t kMore = 1 << 29; // than any pool holds: "used + wanted > length" is all that these modules ask
+constexpr std::int32_t kMore = 1 << 29; // more than any pool holds: these modules only test "used + wanted > length"
 
 constexpr Pool kPools[] = {
     // lib/internal/crypto/random.js of Node 16 to 26
@@ -43,8 +43,8 @@ bool pool_there(const v8::Scope<Word>& scope, const Pool& pool) {
                            : scope.heap.typed_array(*buffer, static_cast<std::uint64_t>(pool.bytes));
 }
 
-// Whether an object is a Uint8Array of random bytes (outside V8's heap) of which so many may be used. uuid's has 256
-// bytes, nanoid's 128 of its ids.
+// Whether an object is a Uint8Array of random bytes (outside V8's heap) of which `used` may be used. uuid's has 256
+// bytes, nanoid's has room for 128 ids.
 template <class Word>
 bool is_random_pool(const v8::Heap<Word>& heap, GuestVirt at, std::int32_t used, int portion) {
     const std::uint64_t least = portion ? static_cast<std::uint64_t>(portion) : 128, most = portion ? 4096 : 32768;
@@ -65,8 +65,8 @@ bool is_random_pool(const v8::Heap<Word>& heap, GuestVirt at, std::int32_t used,
     return false;
 }
 
-// Adds `used` of each pool that the code of a script describes. Minified names are short: of two scopes that look like
-// the pool's, one is another's.
+// Adds `used` of a pool that a script's code describes. Minified names are short: if several scopes match, one may
+// belong to something else, so none is added.
 template <class Word>
 void add_by_code(const std::vector<v8::Scope<Word>>& scopes, const PoolNames& pool, Findings& findings) {
     std::vector<GuestVirt> found;
@@ -85,19 +85,19 @@ void add_by_code(const std::vector<v8::Scope<Word>>& scopes, const PoolNames& po
                               "pool of random bytes, variables " + pool.pool + " and " + pool.used);
 }
 
-// 6 bytes, the node of version-1 UUIDs: two clones that take the clock in the same millisecond would make the same.
-// The first byte keeps its bit that says "random".
+// 6 bytes, the node of version-1 UUIDs: two clones that read the clock in the same millisecond would produce the same
+// UUID. The first byte is kept, for its bit that says "random".
 template <class Word>
 void add_node_id(const v8::Heap<Word>& heap, GuestVirt array, Findings& findings) {
     if (!heap.typed_array(array, 6))
         return;
-    const auto elements = heap.follow(array, 2); // a small array has its bytes in the heap
+    const auto elements = heap.follow(array, 2); // a small array keeps its bytes in the heap
     if (elements && heap.has_map(*elements) && heap.has_length(*elements, 6))
         findings.add_random(*elements + (2 * v8::Heap<Word>::kSlot + 1), 5, "npm uuid, node of version 1");
 }
 
-// Deno 2.9 draws 128 UUIDs at once as one text (ext/crypto/00_crypto.js). Names are shortened there, so this looks for
-// the neighbours themselves: [36, length of a UUID][128, how many][the text][how many are used].
+// Deno 2.9 draws 128 UUIDs at once as one string (ext/crypto/00_crypto.js). Names are minified there, so this looks for
+// the neighbouring slots themselves: [36, length of a UUID][128, their number][the string][number used].
 template <class Word>
 void find_deno_uuids(const MemoryView& memory, Findings& findings) {
     using Heap = v8::Heap<Word>;
@@ -153,8 +153,8 @@ void v8::find_pools(const MemoryView& memory, Findings& findings) {
             for (int i = 3; i < 8; ++i)
                 if (const auto node = scope.heap.follow(*state, i))
                     add_node_id(scope.heap, *node, findings);
-        if (const auto unique =
-                scope.object("PROCESS_UNIQUE")) { // bson: the part of an ObjectId that tells processes apart
+        // bson: the part of an ObjectId that differs between processes.
+        if (const auto unique = scope.object("PROCESS_UNIQUE")) {
             const auto elements = scope.heap.typed_array(*unique, 5) ? scope.heap.follow(*unique, 2) : std::nullopt;
             if (elements && scope.heap.has_map(*elements) && scope.heap.has_length(*elements, 5))
                 findings.add_random(*elements + 2 * Heap<Word>::kSlot, 5, "npm bson, ObjectId of this process");

@@ -1,6 +1,6 @@
-// Math.random of V8. Each native context has three neighbours: MATH_RANDOM_INDEX (how many of the cached numbers are
-// left), MATH_RANDOM_STATE (128 bits of xorshift128+) and MATH_RANDOM_CACHE (64 doubles, drawn from the last to the
-// first; V8 15 has none, and the index stays 0). See src/numbers/math-random.cc in V8.
+// V8's Math.random. Each native context has three neighbouring slots: MATH_RANDOM_INDEX (number of cached values left),
+// MATH_RANDOM_STATE (128 bits of xorshift128+) and MATH_RANDOM_CACHE (64 doubles, drawn from last to first; V8 15 has
+// no cache, and the index stays 0). See src/numbers/math-random.cc in V8.
 #include <array>
 #include <bit>
 
@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kCached = 64;
 
-// How V8 makes a double of a state: of the upper 52 bits of s0 until 11, of the upper 53 in 12 and 13, of the sum's
-// since.
+// Whether V8 converts the state to this double: from the upper 52 bits of s0 up to V8 11, the upper 53 bits in 12 and
+// 13, and the upper 53 bits of s0 + s1 since.
 bool drawn_from(double value, const Xorshift128& state) {
     return value == static_cast<double>(state.s0 >> 11) * 0x1.0p-53 ||
            value == static_cast<double>((state.s0 + state.s1) >> 11) * 0x1.0p-53 ||
@@ -28,7 +28,7 @@ bool drawn_from(double value, const Xorshift128& state) {
 
 using Cache = std::array<double, kCached>;
 
-// Whether the cached numbers are those that led to the state.
+// Whether the cached values are those drawn just before the state.
 bool cache_of(Xorshift128 state, const Cache& cache) {
     for (int i = kCached - 1; i >= 0; --i) {
         if (!drawn_from(cache[i], state))
@@ -46,12 +46,12 @@ public:
     MathRandom(const MemoryView& memory, Findings& findings, bool seeded)
         : heap_{memory}, findings_(&findings), seeded_(seeded) {}
 
-    // Whether there is a native context at all.
+    // Adds all generators found. Returns whether there is a native context at all.
     bool find() {
         for (const Written& run : heap_.memory.written()) {
             const std::span words(reinterpret_cast<const Word*>(run.bytes.data()), run.bytes.size() / sizeof(Word));
             for (std::size_t i = 0; i + 4 < words.size(); ++i) {
-                // Map, length, scope information, no previous context, ...
+                // Map, length, scope info, no previous context, ...
                 if (words[i + 3] != 0 || !Heap::is_smi(words[i + 1]) || !Heap::is_pointer(words[i]) ||
                     !Heap::is_pointer(words[i + 2]))
                     continue;
@@ -63,10 +63,10 @@ public:
     }
 
 private:
-    static constexpr std::int32_t kFewestSlots = 150,
-                                  kMaxSlots = 800; // of a native context: 280 in V8 11, 309 in V8 15
+    // Slots of a native context: 280 in V8 11, 309 in V8 15.
+    static constexpr std::int32_t kFewestSlots = 150, kMaxSlots = 800;
 
-    // A native context's map names it as the context in which its objects were made: nothing else does so.
+    // The map of a native context refers back to that context as its creator. Nothing else does.
     bool native_context(GuestVirt at) const {
         const auto map = heap_.follow(at);
         return map && heap_.has_map(at) && heap_.follow(*map, Heap::kCompressed ? 5 : 4) == at;
@@ -94,9 +94,10 @@ private:
             return false;
         const bool cached = heap_.has_length(*cache_at, kCached);
         const auto cache = cached ? heap_.memory.template value<Cache>(*cache_at + 2 * Heap::kSlot) : std::nullopt;
-        // A context that has not drawn yet would seed its state from the isolate's generator, which repeats as well.
+        // An all-zero state has not been drawn from. It would be seeded from the isolate's generator, which repeats as
+        // well.
         const bool unused = *state == Xorshift128{};
-        // Without a cache to compute it from, an array of two objects must not be taken for a state.
+        // An array of two objects must not be taken for a state, which matters where no cache can verify it.
         if (heap_.follow(state_at) && heap_.has_map(*heap_.follow(state_at)))
             return false;
         if (left == 0 ? !unused && (state->s0 == 0 || state->s1 == 0) : !cache || !cache_of(*state, *cache))
@@ -114,8 +115,7 @@ private:
     bool seeded_, there_ = false;
 };
 
-// Whether the program was started with a seed of its own (--random-seed=1): on the stack lie its arguments and
-// NODE_OPTIONS.
+// Whether the program was started with a fixed seed (--random-seed=1). Its arguments and NODE_OPTIONS are on the stack.
 bool seeded_on_purpose(const MemoryView& memory) {
     for (const Area& area : memory.areas()) {
         if (area.name != "[stack]")
@@ -134,7 +134,7 @@ void find_v8(const MemoryView& memory, Findings& findings) {
     const bool seeded = seeded_on_purpose(memory);
     if (MathRandom<std::uint64_t>(memory, findings, seeded).find())
         v8::find_pools<std::uint64_t>(memory, findings);
-    else if (MathRandom<std::uint32_t>(memory, findings, seeded).find()) // with compressed pointers
+    else if (MathRandom<std::uint32_t>(memory, findings, seeded).find()) // with pointer compression
         v8::find_pools<std::uint32_t>(memory, findings);
     else
         return;

@@ -8,12 +8,13 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::size_t kMaxFound = 1 << 16; // strings, names and scopes each: a hostile program cannot keep us busy
-constexpr std::size_t kMaxSteps = 1 << 22; // from name to name
-constexpr int kMaxInline = 75, kMaxNames = 16384, kContextHeader = 4; // map, length, scope information, previous
-constexpr int kMaxHeader = 8;                                         // words of a ScopeInfo in front of its names
+// limit each for strings, names and scopes: a hostile program must not keep us busy
+constexpr std::size_t kMaxFound = 1 << 16;
+constexpr std::size_t kMaxSteps = 1 << 22;                            // steps from one name to the next
+constexpr int kMaxInline = 75, kMaxNames = 16384, kContextHeader = 4; // header: map, length, scope info, previous
+constexpr int kMaxHeader = 8;                                         // words of a ScopeInfo before its names
 
-// Sorted addresses, and a quick test for words that may lead to one.
+// A set of addresses with a quick test for words that may point to one.
 template <class Word>
 class Targets {
 public:
@@ -34,11 +35,11 @@ private:
 template <class Word>
 class Search {
     using H = Heap<Word>;
-    // Where the names of a scope are: in a row, or in the hash table at `names` (which leads back to the ScopeInfo by a
-    // second search).
+    // The names of a scope: in a row, or in a hash table (a second search finds the ScopeInfo that points to the
+    // table).
     struct Names {
-        std::map<std::string_view, int> index; // of those that are wanted
-        int count = 0;                         // of all
+        std::map<std::string_view, int> index; // indexes of wanted names
+        int count = 0;                         // number of all names
     };
 
 public:
@@ -71,7 +72,7 @@ public:
     }
 
 private:
-    // All of the heap, of which parts may be read-only: what V8's own snapshot holds.
+    // Visits all of the heap. Parts may be read-only: those from V8's own snapshot.
     template <class Fn>
     void for_words(Fn fn) const {
         const auto each = [&](GuestVirt begin, std::span<const std::byte> bytes) {
@@ -86,11 +87,11 @@ private:
                 each(area.begin, area.bytes);
     }
 
-    // Sequential one-byte strings that are one of the names.
+    // Finds sequential one-byte strings that are one of the names.
     void find_strings() {
         std::bitset<1 << 16> beginnings;
         for (const std::string_view name : names_)
-            for (unsigned second = 0; second < 256; ++second) // what lies behind a name of one character is padding
+            for (unsigned second = 0; second < 256; ++second) // a name of one character is followed by padding
                 if (name.size() == 1 || static_cast<std::uint8_t>(name[1]) == second)
                     beginnings.set(static_cast<std::uint8_t>(name[0]) | second << 8);
         for_words([&](GuestVirt at, Word word) {
@@ -127,7 +128,7 @@ private:
             in_table(at);
     }
 
-    // [map][flags, counts, positions][name]...[Smi for each name]
+    // Names in a row: [map][flags, counts, positions][name]...[Smi for each name]
     void in_row(GuestVirt at) {
         int before = 0;
         while (before < kMaxInline && may_go_on() && !name_at(at, -before - 1).empty())
@@ -138,7 +139,7 @@ private:
             ++count;
         if (count > kMaxInline || !heap_.small(first, count))
             return;
-        for (int i = 1; i <= 4; ++i) { // the count is among the numbers in front
+        for (int i = 1; i <= 4; ++i) { // the count is one of the numbers before the names
             if (heap_.small(first, -i) != count)
                 continue;
             Names names{{}, count};
@@ -150,7 +151,8 @@ private:
         }
     }
 
-    // A hash table [map][length][elements][deleted][capacity] and then [name][Smi] for each, or twice the same word.
+    // Names in a hash table: [map][length][elements][deleted][capacity], then for each entry [name][Smi], or the same
+    // word twice.
     void in_table(GuestVirt at) {
         const auto entry = [&](std::int64_t index) {
             const auto key = heap_.slot(at, index), value = heap_.slot(at, index + 1);
@@ -177,8 +179,7 @@ private:
         table_targets_.add(table);
     }
 
-    // What lies in front of the names may be a ScopeInfo at several places: a context that leads to one of them
-    // decides.
+    // A ScopeInfo may begin at several places in front of the names. A context that points to one of them decides.
     void scope_infos_before(GuestVirt names_at, const Names& names, bool table) {
         for (int i = 4; i <= kMaxHeader; ++i) {
             const GuestVirt info(names_at.value - static_cast<std::uint64_t>(i) * H::kSlot);
@@ -200,7 +201,8 @@ private:
         const auto length = heap_.small(context, 1);
         if (found == infos_.end() || !length || !heap_.has_map(context))
             return;
-        const int extension = *length - 2 - found->second.count; // a slot for variables that eval() declares, or none
+        // 1 if there is a slot for variables that eval() declares
+        const int extension = *length - 2 - found->second.count;
         if (extension != 0 && extension != 1)
             return;
         Scope<Word> scope{heap_, context, {}};

@@ -1,9 +1,9 @@
-// Finds variables of JavaScript modules by their names in V8's heap.
+// Finds variables of JavaScript modules by name in V8's heap.
 //
-// V8 keeps a module's or function's variables that closures use in a Context, and their names in a ScopeInfo, in the
-// order of the Context's slots (up to 75 of them in the ScopeInfo itself, more in a hash table). Their layouts changed
-// little from V8 10 to 15, and nothing here relies on numbers of types: the names, the count of names and the length of
-// the context must all agree.
+// V8 keeps the variables of a module or function that closures use in a Context. Their names are in a ScopeInfo, in the
+// order of the Context's slots (up to 75 in the ScopeInfo itself, more in a hash table). The layouts changed little
+// from V8 10 to 15, and nothing here relies on numbers of types: the names, their count and the length of the context
+// must all agree.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -18,7 +18,7 @@ template <std::unsigned_integral Word>
 struct Scope {
     Heap<Word> heap;
     tinykvm::GuestVirt context;
-    std::map<std::string_view, int> slots; // of wanted variables, counted from the context's first word
+    std::map<std::string_view, int> slots; // slots of wanted variables, counted from the context's first word
 
     std::optional<tinykvm::GuestVirt> at(std::string_view name) const {
         const auto found = slots.find(name);
@@ -36,10 +36,10 @@ struct Scope {
     }
 };
 
-// Names of variables, all of one scope.
+// Names of variables that must be in the same scope.
 using NamesTogether = std::vector<std::string_view>;
 
-// The scopes that have all the variables of one entry of `wanted`, whose names outlive the result.
+// The scopes that have all variables of at least one entry of `wanted`, whose strings must outlive the result.
 template <std::unsigned_integral Word>
 std::vector<Scope<Word>> scopes_with(const MemoryView& memory, std::span<const NamesTogether> wanted);
 

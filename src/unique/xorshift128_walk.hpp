@@ -1,5 +1,6 @@
-// Whether one state of xorshift128+ leads to another within some million steps. A step is linear: steps are made one
-// by one from the first state, and kStride at once, by a table, from the other one back.
+// Tests whether one state of xorshift128+ leads to another within some million steps (baby-step giant-step). A step is
+// linear over bits: single steps go forward from the first state, and strides of kStride steps, by table, back from the
+// other one.
 #pragma once
 #include <array>
 
@@ -12,12 +13,13 @@ public:
     static constexpr std::uint64_t kStride = 2048, kSteps = kStride * kStride;
 
     Xorshift128Walk();
+    // Whether `to` is reached from `from` in fewer than kSteps steps.
     bool leads_to(Xorshift128 from, Xorshift128 to) const;
 
 private:
     Xorshift128 stride_back(const Xorshift128& state) const;
-    std::array<std::array<Xorshift128, 256>, 16>
-        back_; // kStride steps back from a state that has this value in this byte only
+    // back_[byte][value]: kStride steps back from the state that has this value in this byte and zeros elsewhere.
+    std::array<std::array<Xorshift128, 256>, 16> back_;
 };
 
 } // namespace kvmserver::unique

@@ -24,7 +24,7 @@ namespace {
 
 constexpr mode_t kFolderMode = 0700, kFileMode = 0600;
 
-// A failure on which the user can act is a UserError.
+// Failures that the user can mend are UserErrors.
 [[noreturn]] void fail_open(int error, const std::string& path) {
     if (error == ENOENT || error == ENOTDIR)
         throw UserError(ExitCode::not_found, fmt::format("store {}: there is no such folder", path));
@@ -54,7 +54,7 @@ Folder::Folder(std::filesystem::path path, std::shared_ptr<FileLayer> layer)
 }
 
 void Folder::make(const std::filesystem::path& path, FileLayer& layer) {
-    // What is above the store keeps the user's umask; its own folders are private.
+    // Folders above the store follow the user's umask; the store's own folders are private.
     std::error_code error;
     const auto above = std::filesystem::absolute(path).lexically_normal();
     const auto parent = above.has_filename() ? above.parent_path() : above.parent_path().parent_path();
@@ -151,7 +151,7 @@ void Folder::put(const std::string& path, std::string_view text) {
         sync(file.get(), path);
         rename(name, path);
     } catch (...) {
-        layer_->unlink(fd(), name.c_str()); // a leftover does no harm: gc removes it
+        layer_->unlink(fd(), name.c_str()); // if this fails, gc removes the file
         throw;
     }
 }

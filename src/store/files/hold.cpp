@@ -5,7 +5,7 @@
 namespace kvmserver::store {
 
 std::optional<SnapshotHold> SnapshotHold::take(Store& store, const Digest& digest) {
-    const FileLock naming = store.naming(); // no gc between the mark and the look
+    const FileLock naming = store.naming(); // no gc between making the mark and looking
     Pin mark(store.shared_folder(), snapshot_mark(digest), naming);
     if (!has_snapshot(*store.index(), digest))
         return std::nullopt;

@@ -1,4 +1,4 @@
-// Keeps a snapshot in the store as long as this process wants it, whether a function names it or not.
+// Keeps a snapshot in the store while this process needs it, whether or not a function names it.
 #pragma once
 #include <optional>
 
@@ -7,10 +7,10 @@
 
 namespace kvmserver::store {
 
-// While it lives, gc leaves the snapshot alone; it goes with the process.
+// While this object exists, gc keeps the snapshot. The hold ends with the process at the latest.
 class SnapshotHold {
 public:
-    // Nothing: there is no such snapshot. That is also how to ask whether an import is needed at all.
+    // nullopt when there is no such snapshot. Callers also use this to find out whether an import is needed.
     static std::optional<SnapshotHold> take(Store& store, const Digest& digest);
     const Digest& digest() const { return digest_; }
 

@@ -13,7 +13,7 @@ namespace kvmserver::store {
 
 namespace {
 
-// False: somebody else has it (only with LOCK_NB).
+// False if the lock is taken (only with LOCK_NB).
 bool lock(int fd, int how, const std::string& path) {
     while (::flock(fd, how) != 0) {
         if (errno == EWOULDBLOCK)

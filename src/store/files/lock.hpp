@@ -1,4 +1,4 @@
-// flock(2) on the lock files of a store, released when the object goes or the process dies.
+// flock(2) on the lock files of a store. Locks are released by the destructor, or when the process dies.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,22 +7,22 @@
 
 namespace kvmserver::store {
 
-// Each lock has an open file of its own, so two threads exclude each other as two processes do. Lock order:
-// index.lock, sweep.lock, an upload, the index's own mutex, SQLite's write lock.
+// Each lock has its own open file description, so that two threads exclude each other as two processes do. Lock order:
+// index.lock, sweep.lock, an upload, the index's mutex, SQLite's write lock.
 class FileLock {
 public:
-    static FileLock shared(Folder& folder, const std::string& path);    // waits
-    static FileLock exclusive(Folder& folder, const std::string& path); // waits
+    static FileLock shared(Folder& folder, const std::string& path);    // blocks
+    static FileLock exclusive(Folder& folder, const std::string& path); // blocks
     static std::optional<FileLock> try_exclusive(Folder& folder, const std::string& path);
-    // Waits at most that long.
+    // Blocks for at most `milliseconds`; nullopt on timeout.
     static std::optional<FileLock> exclusive_within(Folder& folder, const std::string& path, int milliseconds);
-    // Whether nobody holds a lock on the file, which is left alone. False when it is not there.
+    // Whether nobody holds a lock on the file. Does not modify it. False if it does not exist.
     static bool nobody_holds(const Folder& folder, const std::string& path);
 
     FileLock(FileLock&&) = default;
     FileLock& operator=(FileLock&&) = delete;
-    // Closing the file alone would not give the lock back: a process that is just being started has copies of all
-    // descriptors for a moment.
+    // Unlocks explicitly. Closing alone would not release the lock, because a process that is being started briefly has
+    // copies of all descriptors.
     ~FileLock();
 
     int fd() const { return fd_.get(); }

@@ -1,4 +1,4 @@
-// Strict reading of the JSON in records: what is missing or of another type throws RecordError naming it.
+// Strict reading of the JSON in records: a missing field or one of the wrong type throws RecordError naming it.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -13,7 +13,7 @@ namespace kvmserver::store {
 
 using Json = nlohmann::json;
 
-// Nested deeper than any record is, so that no file can exhaust the stack.
+// Rejects text that is nested more deeply than any record, so that no file can exhaust the stack.
 inline Json parse_record(std::string_view text) {
     constexpr int kDepth = 8;
     bool too_deep = false;
@@ -77,7 +77,7 @@ inline const Json& list_field(const Json& object, const char* name) {
         throw RecordError(std::string("\"") + name + "\" is no list");
     return value;
 }
-// An element of a list that has `count` values.
+// An element of a list, which must be an array of `count` values.
 inline const Json& row(const Json& value, std::size_t count, const char* name) {
     if (!value.is_array() || value.size() != count)
         throw RecordError(std::string("\"") + name + "\" has a row of another length");

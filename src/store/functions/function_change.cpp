@@ -26,7 +26,7 @@ FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMa
         return;
     }
     if (missing == Missing::error)
-        function_id(*index_, name); // throws
+        function_id(*index_, name); // throws NotFound
     const std::int64_t now = now_ms();
     index_
         ->prepare("INSERT INTO function (name, revision, last_version, created, changed, tag) "
@@ -115,11 +115,12 @@ FunctionRecord FunctionChange::commit() {
 }
 
 void FunctionChange::commit_removal() {
-    index_->prepare("DELETE FROM traffic WHERE function = ?").bind(id_).run(); // its versions may go only without it
+    // its foreign keys would keep the versions
+    index_->prepare("DELETE FROM traffic WHERE function = ?").bind(id_).run();
     index_->prepare("DELETE FROM function WHERE id = ?").bind(id_).run();
     Folder& folder = store_.folder();
     files_touched_ = true;
-    // Records first: one that stayed behind would look like a row that was lost.
+    // Records first: a record left behind would look like a lost row.
     folder.remove_tree(function_folder(name_));
     folder.sync_folder(kFunctions);
     transaction_.commit();
@@ -132,7 +133,7 @@ void FunctionChange::undo() noexcept {
         return;
     try {
         align_records(store_.folder(), *index_, name_);
-    } catch (...) { // verify does the same later
+    } catch (...) { // verify repairs this later
     }
 }
 
@@ -148,7 +149,7 @@ std::vector<std::string> align_records(Folder& folder, const Database& database,
     const std::int64_t id = found.integer(0);
     const auto align = [&](const std::string& path, const std::string& text) {
         std::optional<std::string> there;
-        if (folder.size_of(path) == text.size()) // any other length needs no look
+        if (folder.size_of(path) == text.size()) // with another length the content differs anyway
             there = folder.read(path, kMaxRecordBytes);
         if (there == text)
             return;

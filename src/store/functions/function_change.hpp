@@ -1,4 +1,4 @@
-// One change of one function: rows and records together, all or nothing.
+// One change of one function, rows and records together: all or nothing.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,29 +10,31 @@
 
 namespace kvmserver::store {
 
-// The etag that the caller saw, or "" for "it must not exist yet"; nothing: whatever it is.
+// The etag that the caller saw, or "" for a function that must not exist yet; nullopt: no condition.
 using IfMatch = std::optional<std::string>;
 
+// The constructor takes naming(), the index and a write transaction, and checks `if_match` (StaleEtag). Not
+// thread-safe.
 class FunctionChange {
 public:
-    enum class Missing { error, make }; // make: a function that is not there yet
+    enum class Missing { error, make }; // make: create a function that does not exist
     FunctionChange(Store& store, const std::string& name, const IfMatch& if_match, Missing missing = Missing::error);
-    ~FunctionChange(); // undoes what was not committed
+    ~FunctionChange(); // rolls back what was not committed
     FunctionChange(const FunctionChange&) = delete;
     FunctionChange& operator=(const FunctionChange&) = delete;
 
     Database& database() { return *index_; }
     std::int64_t id() const { return id_; }
 
-    void add(const VersionRecord& version);     // rows now, record with commit()
-    void replace(const VersionRecord& version); // its state
+    void add(const VersionRecord& version);     // the row now, the record in commit()
+    void replace(const VersionRecord& version); // changes its state
     void remove(std::uint64_t version);
-    void take_routes(const std::vector<Route>& routes); // instead of those it has; throws RouteTaken
-    void set_traffic(std::vector<Live> live);           // instead of what it was; throws BadValue, NotFound, Conflict
+    void take_routes(const std::vector<Route>& routes); // replaces all routes; throws RouteTaken
+    void set_traffic(std::vector<Live> live);           // replaces it; throws BadValue, NotFound, Conflict
 
-    // Revision + 1; returns what the function is now.
+    // Increments the revision and returns the function's new record.
     FunctionRecord commit();
-    // The function goes, with all that belongs to it.
+    // Removes the function with everything that belongs to it.
     void commit_removal();
 
 private:
@@ -48,8 +50,8 @@ private:
     std::vector<std::uint64_t> removed_;
 };
 
-// Makes the records of a function what the index says, or removes them when it knows no such function. Says
-// what it did, a line for each. The caller is naming() or sweeping().
+// Makes a function's records match the index; removes them if the index has no such function. Returns one line for each
+// change. The caller must hold naming() or sweeping().
 std::vector<std::string> align_records(Folder& folder, const Database& database, const std::string& name);
 
 } // namespace kvmserver::store

@@ -1,4 +1,4 @@
-// What looks at functions and changes nothing.
+// The read-only part of Functions.
 #include <fmt/format.h>
 
 #include "src/store/errors.hpp"
@@ -39,7 +39,7 @@ std::vector<FunctionSummary> Functions::list() {
     auto index = store_.index();
     const Transaction same_moment(*index, Transaction::Kind::read);
     std::vector<FunctionSummary> functions;
-    std::map<std::int64_t, std::size_t> place; // by id
+    std::map<std::int64_t, std::size_t> place; // index in `functions` by id
     auto heads = index->prepare("SELECT id, name, revision, created, changed, tag FROM function ORDER BY name");
     while (heads.step()) {
         place[heads.integer(0)] = functions.size();

@@ -20,7 +20,7 @@ VersionState state_from(const std::string& name) {
     throw RecordError("\"state\" is none that is known");
 }
 
-// What the rules of the store forbid is as bad in a record as a missing field.
+// A value that breaks the rules of the store is an error in a record, like a missing field.
 template <class Record>
 Record checked(Record record) {
     try {
@@ -112,7 +112,7 @@ FunctionRecord function_from_record(std::string_view file) {
     function.last_version = natural_field(json, "last_version");
     function.created = time_field(json, "created");
     function.changed = time_field(json, "changed");
-    if (json.contains("tag")) // since schema 2
+    if (json.contains("tag")) // since schema 2; older records have none
         function.tag = text_field(json, "tag");
     for (const Json& part : list_field(json, "live")) {
         const std::uint64_t percent = natural(row(part, 2, "live")[1], "live");
@@ -135,7 +135,7 @@ std::string to_record(const VersionRecord& version) {
               {"state", name_of(version.state)}};
     if (!version.tenant.empty())
         json["tenant"] = version.tenant;
-    if (!version.ceilings.empty()) // records of before they were have none either
+    if (!version.ceilings.empty()) // older records have no such field either
         json["ceilings"] = version.ceilings;
     return seal_record("version", json.dump());
 }

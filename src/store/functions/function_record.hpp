@@ -1,4 +1,4 @@
-// All that the store knows of a function and of its versions: as rows and as records.
+// A function and its versions as the store keeps them, both as rows and as records.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@ namespace kvmserver::store {
 enum class VersionState { pending, ready, failed };
 const char* name_of(VersionState state);
 
-struct Live { // a version that gets requests
+struct Live { // a version that gets requests, and its share
     std::uint64_t version = 0;
     unsigned percent = 0;
     bool operator==(const Live&) const = default;
@@ -32,32 +32,32 @@ struct FunctionRecord {
     std::string name;
     std::uint64_t revision = 0, last_version = 0;
     std::int64_t created = 0, changed = 0;
-    std::string tag = "0";  // random; "0": made before there was one
-    std::vector<Live> live; // by version
+    std::string tag = "0";  // random; "0": created before tags existed
+    std::vector<Live> live; // sorted by version
     std::vector<Route> routes;
     std::map<std::string, std::string> env;
     std::map<std::string, SecretValue> secrets;
     bool operator==(const FunctionRecord&) const = default;
-    // Changes with every change of the function; another function of the same name never has it.
+    // Changes with every change of the function. A later function of the same name never has the same one.
     std::string etag() const;
-    void check() const; // throws BadValue for what no function can be
+    void check() const; // throws BadValue if a value breaks the rules
 };
 
 struct VersionRecord {
-    std::int64_t function = 0; // its id
-    std::string name;          // the function's
+    std::int64_t function = 0; // the function's id
+    std::string name;          // the function's name
     std::uint64_t number = 0;
     Digest snapshot;
     std::string manifest; // JSON
     std::int64_t created = 0;
     VersionState state = VersionState::ready;
-    std::string tenant;   // the prefix of the token by which it was deployed; "": the operator's
-    std::string ceilings; // JSON: those of who deployed it; "": none
+    std::string tenant;   // prefix of the token that deployed it; "": the operator's
+    std::string ceilings; // JSON: ceilings of the deployer; "": none
     bool operator==(const VersionRecord&) const = default;
     void check() const;
 };
 
-void check_traffic(const std::vector<Live>& live); // none, or 100 percent in all
+void check_traffic(const std::vector<Live>& live); // must be empty or add up to 100 percent; throws BadValue
 
 std::string function_folder(std::string_view name);
 std::string function_record_path(std::string_view name);
@@ -73,7 +73,7 @@ VersionRecord load_version(const Database& database, std::int64_t function,
                            std::uint64_t number); // throws NotFound
 std::vector<std::uint64_t> version_numbers(const Database& database, std::int64_t function);
 
-// Within a transaction. What is named must be there already (version: function and snapshot; live: versions).
+// Call these within a transaction. Rows that they refer to must exist (version: function and snapshot; live: versions).
 void insert_function_row(Database& database, const FunctionRecord& function);
 void insert_function_details(Database& database,
                              const FunctionRecord& function); // traffic, routes, env, secrets

@@ -1,4 +1,4 @@
-// The rows of functions and versions.
+// Reads and writes the rows of functions and versions.
 #include <fmt/format.h>
 
 #include "src/store/errors.hpp"
@@ -16,7 +16,7 @@ VersionState state_in(const Database& database, const std::string& name) {
     database.damaged("a version of unknown state");
 }
 
-// Rows are held to the same rules as requests.
+// Checks a row by the same rules as requests.
 template <class Record>
 void require_sound(const Database& database, const Record& record) {
     try {

@@ -1,4 +1,4 @@
-// What changes functions; function_read.cpp has what only looks.
+// The part of Functions that makes changes; function_read.cpp has the read-only part.
 #include "src/store/functions/functions.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The functions of a store: what the command line and the daemon do with them.
+// Operations on the functions of a store, for the command line and the daemon.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,11 +16,11 @@ struct DeployRequest {
     std::string function;
     Digest snapshot;
     std::string manifest = "{}"; // JSON
-    std::string ceilings = "";   // JSON: those of who deploys it; "": none
+    std::string ceilings = "";   // JSON: ceilings of the deployer; "": none
     VersionState state = VersionState::ready;
-    bool activate = true;                                  // gets all requests from now on; only a ready version may
-    std::optional<std::vector<Route>> routes;              // instead of those it has
-    std::optional<std::map<std::string, std::string>> env; // instead of what it has
+    bool activate = true;                                  // route all requests to the new version, which must be ready
+    std::optional<std::vector<Route>> routes;              // replaces the routes
+    std::optional<std::map<std::string, std::string>> env; // replaces the environment
     IfMatch if_match;
     std::string tenant = {}; // VersionRecord::tenant
 };
@@ -40,7 +40,7 @@ struct VersionInfo {
     VersionState state = VersionState::ready;
     unsigned percent = 0; // of the requests
     std::string tenant;   // VersionRecord::tenant
-    std::string ceilings; // JSON: those of who deployed it; "": none
+    std::string ceilings; // JSON: ceilings of the deployer; "": none
 };
 
 struct FunctionSummary {
@@ -62,32 +62,33 @@ struct RouteOwner {
     std::string function;
 };
 
-// Each call is one transaction: it is done, durably, when it returns, and nothing happened when it throws.
-// Errors: NotFound, BadValue, Conflict (RouteTaken, StaleEtag), IndexDamaged, HostError.
+// Each call is one transaction: durable when it returns, without effect when it throws. Errors: NotFound, BadValue,
+// Conflict (RouteTaken, StaleEtag), IndexDamaged, HostError.
 class Functions {
 public:
     explicit Functions(Store& store) : store_(store) {}
 
-    // Makes the function when there is none. The caller has a SnapshotHold of the snapshot.
+    // Creates the function if necessary. The caller must have a SnapshotHold of the snapshot.
     DeployResult deploy(const DeployRequest& request);
+    // A live version must stay ready (Conflict).
     void set_state(const std::string& name, std::uint64_t version, VersionState state, const IfMatch& if_match = {});
     struct Switched {
         std::vector<Live> before, live;
         std::string etag;
     };
     Switched set_traffic(const std::string& name, const std::vector<Live>& live, const IfMatch& if_match = {});
-    // To `version`, or to the newest ready one before the one that has most requests now.
+    // Routes all requests to `version`, by default the newest ready one before the version that now has most requests.
     Switched rollback(const std::string& name, std::optional<std::uint64_t> version = {}, const IfMatch& if_match = {});
     std::string set_routes(const std::string& name, const std::vector<Route>& routes,
                            const IfMatch& if_match = {}); // etag
-    // A value, or nothing to unset it (NotFound when there is none).
+    // Sets a variable, or unsets it without a value (NotFound if it is not set). Returns the etag.
     std::string set_env(const std::string& name, const std::string& variable, const std::optional<std::string>& value,
                         const IfMatch& if_match = {});
     void remove(const std::string& name, const IfMatch& if_match = {});
     void remove_version(const std::string& name, std::uint64_t version,
                         const IfMatch& if_match = {}); // Conflict if live
 
-    std::vector<FunctionSummary> list(); // by name
+    std::vector<FunctionSummary> list(); // sorted by name
     FunctionDetails describe(const std::string& name);
     std::vector<VersionInfo> versions(const std::string& name); // newest first
     VersionInfo version(const std::string& name, std::uint64_t number);

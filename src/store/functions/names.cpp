@@ -71,7 +71,7 @@ void check_manifest(std::string_view json) {
         deep |= depth > 64;
         return !deep;
     };
-    // A long row of opening brackets would exhaust the stack when it is freed: they are counted as they come.
+    // Deep nesting would exhaust the stack when the value is freed, so the depth is checked during parsing.
     if (json.size() > (1u << 20) || !tinykvm::is_utf8(json) ||
         !nlohmann::json::parse(json, shallow, false).is_object() || deep)
         throw BadValue("the manifest must be a JSON object of at most 1 MiB");

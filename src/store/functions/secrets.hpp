@@ -1,4 +1,4 @@
-// Values that go into functions and never come out to people.
+// Secrets: values that functions get and that are never shown to people.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,25 +15,26 @@ namespace kvmserver::store {
 struct SecretInfo {
     std::string name;
     std::int64_t changed = 0;
-    std::vector<std::string> grants; // of one for all: functions of tenants that may have it (tenant.hpp)
+    // for a shared secret: patterns of tenants' functions that may have it (tenant.hpp)
+    std::vector<std::string> grants;
 };
 
-// Of one function, or (function "") those that any function may ask for in its manifest.
+// Secrets of one function, or (function "") shared ones that any function may request in its manifest.
 class Secrets {
 public:
     explicit Secrets(Store& store) : store_(store) {}
-    // A value, or nothing to unset it (NotFound when there is none). A condition is on the function
-    // (StaleEtag); those for all have nothing that it could be compared with (BadValue).
+    // Sets a secret, or unsets it without a value (NotFound if it is not set). `if_match` is a condition on the
+    // function (StaleEtag); shared secrets have no etag (BadValue).
     void set(const std::string& function, const std::string& name, const std::optional<std::string>& value,
              const IfMatch& if_match = {});
-    // A value, patterns of names for `grants`, or both, of one for all. Without a value there must be one.
+    // Sets the value, the patterns of `grants`, or both, of a shared secret. Without a value, the secret must exist.
     void set_for_all(const std::string& name, const std::optional<std::string>& value,
                      const std::optional<std::vector<std::string>>& grants);
-    std::vector<SecretInfo> list(const std::string& function); // by name
-    // For the machine only: those for all, and over them the function's own, if there is such a function. A version
-    // that a tenant deployed (VersionRecord::tenant) gets of those for all only what is granted to its function.
+    std::vector<SecretInfo> list(const std::string& function); // sorted by name
+    // For machines only: the shared secrets, overridden by those of the function, if it exists. For a version that a
+    // tenant deployed (VersionRecord::tenant), only those shared secrets that are granted to the function.
     std::map<std::string, std::string> values(const std::string& function, const std::string& tenant);
-    // Names of those that a tenant's version of the function may ask for.
+    // Names of secrets that a tenant's version of the function may request.
     std::set<std::string> within_reach(const std::string& function);
 
 private:

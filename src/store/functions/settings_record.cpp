@@ -19,7 +19,7 @@ std::string to_record(const Settings& settings) {
                           {"expires", token.expires ? Json(*token.expires) : Json()}});
         if (!token.routes.empty())
             tokens.back()["routes"] = token.routes;
-        if (!token.ceilings.empty()) // records of before they were have none either
+        if (!token.ceilings.empty()) // older records have no such field either
             tokens.back()["ceilings"] = token.ceilings;
     }
     Json all{{"secrets", std::move(secrets)}, {"tokens", std::move(tokens)}};
@@ -34,7 +34,7 @@ Settings settings_from_record(std::string_view file) {
     for (const auto& [name, value] : field(json, "secrets").items())
         settings.secrets[name] = {text(row(value, 2, "secrets")[0], "secrets"),
                                   static_cast<std::int64_t>(natural(value[1], "secrets"))};
-    if (json.contains("grants")) // since schema 2, when there are any
+    if (json.contains("grants")) // since schema 2, and only if there are any
         for (const auto& [name, patterns] : field(json, "grants").items())
             settings.grants[name] = texts(patterns, "grants");
     for (const Json& token : list_field(json, "tokens")) {
@@ -125,7 +125,7 @@ SettingsChange::~SettingsChange() {
         return;
     try {
         align_settings(store_.folder(), *index_);
-    } catch (...) { // verify does the same later
+    } catch (...) { // verify repairs this later
     }
 }
 

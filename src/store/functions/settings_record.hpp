@@ -1,4 +1,4 @@
-// What belongs to no function: secrets for all, and tokens. One record, store.json, says the same as the
+// Settings that belong to no function: shared secrets, and tokens. The record store.json has the same content as the
 // rows.
 #pragma once
 #include <cstdint>
@@ -20,7 +20,7 @@ struct TokenRow {
     std::string name;
     Digest hash; // SHA-256 of the token
     unsigned scopes = 0;
-    std::string prefix; // of the functions it is good for
+    std::string prefix; // of the functions for which the token is valid
     std::int64_t created = 0;
     std::optional<std::int64_t> expires;
     std::vector<std::string> routes;
@@ -30,7 +30,7 @@ struct TokenRow {
 
 struct Settings {
     std::map<std::string, SecretValue> secrets;
-    std::map<std::string, std::vector<std::string>> grants; // by secret, when there are any
+    std::map<std::string, std::vector<std::string>> grants; // by secret; secrets without grants are left out
     std::vector<TokenRow> tokens;
     bool operator==(const Settings&) const = default;
 };
@@ -40,11 +40,12 @@ Settings settings_from_record(std::string_view file); // throws RecordError
 Settings load_settings(const Database& database);
 void insert_settings(Database& database, const Settings& settings);
 
-// A change of the settings: rows and record together, all or nothing.
+// One change of the settings, rows and record together: all or nothing.
+// The constructor takes naming(), the index and a write transaction.
 class SettingsChange {
 public:
     explicit SettingsChange(Store& store);
-    ~SettingsChange(); // undoes what was not committed
+    ~SettingsChange(); // rolls back what was not committed
     SettingsChange(const SettingsChange&) = delete;
     SettingsChange& operator=(const SettingsChange&) = delete;
     Database& database() { return *index_; }
@@ -58,7 +59,7 @@ private:
     bool file_touched_ = false, done_ = false;
 };
 
-// As align_records: whether store.json had to be written anew.
+// Makes store.json match the index. Returns whether it had to be rewritten.
 bool align_settings(Folder& folder, const Database& database);
 
 } // namespace kvmserver::store

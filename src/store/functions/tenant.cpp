@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kOwnDomain = ".localhost";
 
-// A name, or the beginning of one.
+// Whether the text is a function's name or the beginning of one.
 bool begins_a_name(std::string_view text) {
     const auto last = text.find_last_not_of('-');
     return text.size() <= 63 && last != text.npos && is_function_name(text.substr(0, last + 1));

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kScopes[] = {"read", "invoke", "deploy", "admin"};
 constexpr std::string_view kColumns =
     "SELECT id, name, scopes, prefix, created, expires, last_used, routes, ceilings FROM token ";
-constexpr std::int64_t kUseStepMs = 60'000; // not a write for every request
+constexpr std::int64_t kUseStepMs = 60'000; // resolution of last_used: no write for every request
 
 TokenInfo read_token(const Statement& row) {
     TokenInfo token{row.integer(0),
@@ -92,7 +92,7 @@ std::string Tokens::create(const std::string& name, unsigned scopes, const std::
 }
 
 std::optional<TokenInfo> Tokens::check(std::string_view token) {
-    // Looked up by its hash: how long that takes says nothing about the tokens that there are.
+    // Looked up by hash, so that the time it takes reveals nothing about existing tokens.
     const Digest hash = sha256(token);
     auto index = store_.index();
     TokenInfo info;
@@ -108,7 +108,7 @@ std::optional<TokenInfo> Tokens::check(std::string_view token) {
     if (!info.last_used || now - *info.last_used >= kUseStepMs) {
         try {
             index->prepare("UPDATE token SET last_used = ? WHERE id = ?").bind(now).bind(info.id).run();
-        } catch (const HostError&) { // a full disk locks nobody out
+        } catch (const HostError&) { // a full disk must not lock users out
         } catch (const UserError&) {
         }
     }

@@ -21,7 +21,7 @@ Statement& Statement::bind(std::int64_t value) {
 }
 
 Statement& Statement::bind(std::string_view text) {
-    const char* data = text.empty() ? "" : text.data(); // a null pointer would be NULL
+    const char* data = text.empty() ? "" : text.data(); // a null pointer would bind NULL
     const int code = sqlite3_bind_text64(statement_.get(), ++bound_, data, text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
     if (code != SQLITE_OK)
         database_->fail(code, "bind");
@@ -107,7 +107,7 @@ Database::Database(const std::string& path, int busy_ms) : path_(path) {
         fail(code, "open");
     sqlite3_extended_result_codes(db, 1);
     sqlite3_busy_timeout(db, busy_ms);
-    // The file may come from anybody: its schema runs no code, and its pages are checked as they are read.
+    // The file is untrusted: its schema must not run code, and its pages are checked as they are read.
     sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     execute("PRAGMA cell_size_check = ON; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL");
@@ -154,7 +154,7 @@ void Database::fail(int code, std::string_view what) const {
     case SQLITE_PERM:
     case SQLITE_AUTH:
         throw UserError(ExitCode::not_permitted, fmt::format("{}: {}: run as the store's owner", shown, said));
-    default: // corrupt, not a database, no such table, a constraint that our code keeps
+    default: // corrupt, not a database, no such table, or a constraint that our code never violates
         damaged(fmt::format("{} (in \"{}\")", said, what.substr(0, 60)));
     }
 }
@@ -176,7 +176,7 @@ void Transaction::roll_back() noexcept {
     if (!open_)
         return;
     open_ = false;
-    // Some errors roll back by themselves; then this one fails, rightly.
+    // Some errors roll back automatically; ROLLBACK then fails, which is fine.
     sqlite3_exec(database_.handle(), "ROLLBACK", nullptr, nullptr, nullptr);
 }
 

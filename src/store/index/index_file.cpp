@@ -29,7 +29,8 @@ Database IndexFile::open() const { return Database(folder_.path_of(kIndex), busy
 
 std::string IndexFile::begin_new() {
     const std::string path = fmt::format("{}/index-{}", kTmp, random_hex(8));
-    { const auto file = folder_.create(path); } // SQLite would make it readable for others; its WAL follows its mode
+    // Created here with a private mode: SQLite would create it readable for others, and its WAL takes over the mode.
+    { const auto file = folder_.create(path); }
     Database database = open_new(path);
     database.execute("PRAGMA journal_mode = WAL");
     migrate(database, migrations_);
@@ -40,7 +41,7 @@ Database IndexFile::open_new(const std::string& path) const { return Database(fo
 
 void IndexFile::publish_new(const std::string& path) {
     folder_.sync(folder_.open_write(path).get(), path);
-    // Those of an index that is gone would be applied to the new one.
+    // A log of the previous index would be applied to the new one.
     for (const char* rest : {"-wal", "-shm", "-journal"})
         folder_.remove(std::string(kIndex) + rest);
     folder_.rename(path, kIndex);
@@ -71,7 +72,7 @@ std::string IndexFile::set_aside() {
     std::string name;
     for (int n = 1; name.empty() || folder_.size_of(name); ++n)
         name = fmt::format("{}.damaged-{}", kIndex, n);
-    for (const char* rest : {"-wal", "-shm", "-journal"}) // to be looked at together; the index goes last
+    for (const char* rest : {"-wal", "-shm", "-journal"}) // kept together with the index, which goes last
         if (folder_.size_of(std::string(kIndex) + rest))
             folder_.rename(std::string(kIndex) + rest, name + rest);
     folder_.rename(kIndex, name);

@@ -1,4 +1,4 @@
-// The file index.db as a whole: what state it is in, making it, migrating it. All but look() need index.lock
+// The file index.db as a whole: its state, creation and migration. All functions except look() require index.lock to be
 // held exclusively.
 #pragma once
 #include <span>
@@ -21,21 +21,21 @@ public:
     IndexFile(Folder& folder, std::span<const char* const> migrations, int busy_ms)
         : folder_(folder), migrations_(migrations), busy_ms_(busy_ms) {}
 
-    // Throws IndexDamaged.
+    // The state of index.db. Throws IndexDamaged.
     IndexLook look() const;
     Database open() const;
 
-    // A new one is filled under a name of its own and then takes the place of index.db, whole or not at all.
-    std::string begin_new(); // the path below the store of an index without rows
+    // A new index is filled under a temporary name and then atomically replaces index.db.
+    std::string begin_new(); // creates an index without rows; returns its path in the store
     Database open_new(const std::string& path) const;
-    void publish_new(const std::string& path); // nobody has it open
+    void publish_new(const std::string& path); // must not be open any more
 
-    // Keeps a copy, index.db.vN.bak. Returns its name.
+    // Migrates index.db to the newest schema. Keeps a copy of the old one, index.db.vN.bak, and returns its name.
     std::string migrate_older();
-    // Moves a damaged index aside. Returns where to.
+    // Renames a damaged index and returns the new name.
     std::string set_aside();
 
-    // For a newer schema than this program knows.
+    // Throws UserError: the schema is newer than this program.
     [[noreturn]] void refuse_newer(int version) const;
 
 private:

@@ -12,7 +12,7 @@ namespace {
 
 std::vector<std::string> tables_of(const Database& database) {
     std::vector<std::string> tables;
-    // Tables that SQLite makes for itself (sqlite_sequence, sqlite_stat1) differ between versions.
+    // SQLite's internal tables (sqlite_sequence, sqlite_stat1) differ between versions.
     auto rows = database.prepare("SELECT type || ' ' || name || ' ' || coalesce(sql, '') FROM sqlite_schema "
                                  "WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY type, name");
     while (rows.step())
@@ -30,7 +30,7 @@ std::span<const char* const> all_migrations() {
 int schema_version(const Database& database) { return static_cast<int>(database.number("PRAGMA user_version")); }
 
 void migrate(Database& database, std::span<const char* const> migrations) {
-    database.execute("PRAGMA foreign_keys = OFF"); // a migration may replace a table that others name
+    database.execute("PRAGMA foreign_keys = OFF"); // a migration may replace a table to which others refer
     {
         Transaction transaction(database);
         const auto from = static_cast<std::size_t>(schema_version(database));

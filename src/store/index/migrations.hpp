@@ -1,4 +1,4 @@
-// The index's schema and how an older one becomes the current one.
+// The index's schema, and migrations from older ones.
 #pragma once
 #include <span>
 
@@ -10,14 +10,13 @@ extern const char* const kSchemaSql;  // schema.sql
 extern const char* const kSchema2Sql; // schema_2.sql
 extern const char* const kSchema3Sql; // schema_3.sql
 
-// Element n turns schema n into schema n + 1; schema 0 is an empty database. Once released, an element never
-// changes.
+// Element n migrates schema n to schema n + 1; schema 0 is an empty database. A released element never changes.
 std::span<const char* const> all_migrations();
 
 int schema_version(const Database& database);
-// From its version to the last, in one transaction, foreign keys checked at its end.
+// Migrates to the last schema in one transaction; checks foreign keys at its end.
 void migrate(Database& database, std::span<const char* const> migrations);
-// Throws IndexDamaged unless the tables are exactly those that the migrations make.
+// Throws IndexDamaged unless the tables are exactly those that the migrations create.
 void check_schema(const Database& database, std::span<const char* const> migrations);
 
 } // namespace kvmserver::store

@@ -15,7 +15,7 @@ namespace kvmserver::store {
 
 namespace {
 
-// What the transaction removes, and the files that go with it.
+// What the transaction removes, and the files to remove with it.
 struct Plan {
     GcResult result;
     std::vector<std::string> records;
@@ -23,8 +23,8 @@ struct Plan {
     std::vector<Digest> chunks;
 };
 
-// Nothing: as many as the manifest of each function's newest version says (a comparison with NULL, or with
-// what is no number, removes none).
+// Without `keep`, the manifest of each function's newest version decides. (In SQL, a comparison with NULL or with
+// something other than a number removes none.)
 void drop_versions(Database& database, std::optional<unsigned> keep, Plan& plan) {
     auto old = database.prepare(
         "SELECT v.id, f.name, v.number FROM (SELECT id, function, number, row_number() OVER newest_first AS "
@@ -66,7 +66,7 @@ void drop_snapshots(Database& database, const Marks& marks, Plan& plan) {
     database.execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM piece WHERE piece.chunk = chunk.id)");
 }
 
-// Records of snapshots that have no row (any more).
+// Adds the records of snapshots that have no row (any more).
 void plan_records(const Folder& folder, const Database& database, Plan& plan) {
     std::set<std::string> named;
     auto rows = database.prepare("SELECT digest FROM snapshot");
@@ -104,7 +104,7 @@ GcResult gc(Store& store, const GcOptions& options) {
             plan.result.chunks = plan.chunks.size();
             return plan.result;
         }
-        // Records before rows: a record that stayed behind would look like a row that was lost.
+        // Records before rows: a record left behind would look like a lost row.
         for (const std::string& path : plan.records)
             folder.remove(path);
         for (const std::string& path : plan.folders)
@@ -122,7 +122,7 @@ std::size_t remove_leftovers(Store& store) {
     constexpr int kPatienceMs = 1000;
     const auto sweeping = FileLock::exclusive_within(store.folder(), kSweepLock, kPatienceMs);
     if (!sweeping)
-        return 0; // somebody deploys, or sweeps already: the next start, or gc, will do
+        return 0; // a deploy or another sweep is running: the next start or gc will do it
     const Marks marks = read_marks(store.folder(), *sweeping);
     const Rubbish leftovers = find_leftovers(store.folder(), *store.index(), marks);
     remove(store.folder(), leftovers);

@@ -1,4 +1,4 @@
-// Removing what nobody needs.
+// Garbage collection.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,26 +11,25 @@
 namespace kvmserver::store {
 
 struct GcOptions {
-    // Of each function the newest ones, and those that are live. Nothing: as many as `function.versions.keep`
-    // in the manifest of its newest version; all when that says nothing.
+    // Number of newest versions to keep of each function, besides live ones. nullopt: `function.versions.keep` in the
+    // manifest of its newest version; all if that is not set.
     std::optional<unsigned> keep_versions;
-    bool dry_run = false; // only say
+    bool dry_run = false; // only report
 };
 
 struct GcResult {
-    std::uint64_t bytes = 0; // freed
+    std::uint64_t bytes = 0; // bytes freed
     std::uint64_t versions = 0, snapshots = 0, chunks = 0, leftovers = 0;
-    std::vector<std::string> lines; // versions and snapshots that go, by name
+    std::vector<std::string> lines; // names of versions and snapshots that are removed
 };
 
-// Runs beside deploys, imports, uploads and servers of any process. What is removed: versions (as told),
-// snapshots that no version names and nobody holds, chunks that no snapshot names, and what dead processes
-// left behind. There is no grace period: what is about to be named is protected by locks (pin.hpp,
-// importer.hpp).
+// Runs concurrently with deploys, imports, uploads and servers of any process. It removes: versions (see GcOptions),
+// snapshots that no version names and nobody holds, chunks that no snapshot names, and leftovers of dead processes.
+// There is no grace period: files that are about to be named are protected by locks (pin.hpp, importer.hpp).
 GcResult gc(Store& store, const GcOptions& options = {});
 
-// Only the last of these: marks and temporary files of dead processes, uploads without a row. For when a server starts,
-// also after a crash. Nothing that an index which is rebuilt could need. Returns how many.
+// Removes only leftovers: marks and temporary files of dead processes, uploads without a row. For the start of a
+// server, also after a crash. Never removes what a rebuild of the index could need. Returns the number removed.
 std::size_t remove_leftovers(Store& store);
 
 } // namespace kvmserver::store

@@ -18,7 +18,7 @@ constexpr std::size_t kBlock = 256 << 10;
 
 using Take = std::function<void(std::span<const std::byte>)>;
 
-// Cheaper than a digest: whether the file has exactly these bytes.
+// Whether the file has exactly these bytes. Cheaper than a digest.
 bool holds(const Folder& folder, const std::string& path, const std::function<void(const Take&)>& read) {
     const auto file = folder.open_read(path);
     bool same = static_cast<bool>(file);
@@ -42,7 +42,7 @@ UserError changed(const std::string& name) {
 
 Importer::Importer(Store& store, std::optional<std::set<Digest>> reach)
     : store_(store), reach_(std::move(reach)), id_(random_hex(8)), own_folder_(fmt::format("{}/{}", kTmp, id_)) {
-    const FileLock naming = store_.naming(); // gc removes what is in tmp/ and has no living owner
+    const FileLock naming = store_.naming(); // gc removes entries of tmp/ without a living owner
     mark_.emplace(store_.shared_folder(), import_mark(id_), naming);
     store_.folder().make_folder(own_folder_);
 }
@@ -50,7 +50,7 @@ Importer::Importer(Store& store, std::optional<std::set<Digest>> reach)
 Importer::~Importer() {
     try {
         store_.folder().remove_tree(own_folder_);
-    } catch (...) { // gc removes it
+    } catch (...) { // gc removes the folder
     }
 }
 
@@ -74,7 +74,7 @@ void Importer::put_part(int file, std::uint64_t offset, std::uint64_t length, co
     });
 }
 
-// `read` is called again for each look at its bytes.
+// Calls `read` once for each pass over the piece.
 void Importer::put(std::uint64_t length, const Read& read) {
     if (length == 0)
         throw BadValue("a piece of a snapshot must not be empty");
@@ -86,10 +86,10 @@ void Importer::put(std::uint64_t length, const Read& read) {
     const Digest digest = sum.finish();
     if (!own_.contains(digest)) {
         Folder& folder = store_.folder();
-        // The link keeps the bytes, whatever a gc does to the chunk's name meanwhile.
+        // A hard link keeps the bytes even if a gc removes the chunk's name meanwhile.
         const bool there = has_chunk(folder, digest, length);
         if (there && !holds(folder, chunk_path(digest), read))
-            altered_.insert(digest); // on the disk: the good bytes take its place
+            altered_.insert(digest); // altered on the disk: commit() replaces it
         const bool known = there && !altered_.contains(digest) && (!reach_ || reach_->contains(digest)) &&
                            folder.link(chunk_path(digest), own_path(digest));
         if (!known) {
@@ -117,7 +117,7 @@ void Importer::put_known(const Digest& digest, std::uint64_t length) {
     const bool ours = own_.contains(digest);
     if (!ours && ((reach_ && !reach_->contains(digest)) || !has_chunk(folder, digest, length)))
         throw MissingChunk(digest);
-    // The link keeps the bytes, whatever a gc does to the chunk's name meanwhile.
+    // A hard link keeps the bytes even if a gc removes the chunk's name meanwhile.
     if (!ours && !folder.link(chunk_path(digest), own_path(digest)))
         return put_copy(digest, length);
     const auto file = folder.open_read(own_path(digest));
@@ -134,8 +134,9 @@ void Importer::put_known(const Digest& digest, std::uint64_t length) {
         sum_.update(part);
         at += part.size();
     }
-    if (length == 0 || sum.finish() != digest) { // altered on the disk: its bytes are needed
-        committed_ = true;                       // and sum_ has other ones
+    if (length == 0 || sum.finish() != digest) {
+        // Altered on the disk: the caller must send its bytes. sum_ has consumed the wrong ones, so commit() must fail.
+        committed_ = true;
         if (!ours)
             folder.remove(own_path(digest));
         throw MissingChunk(digest);
@@ -145,12 +146,12 @@ void Importer::put_known(const Digest& digest, std::uint64_t length) {
     record_.pieces.push_back({digest, length});
 }
 
-// Where a file has as many links as it may have.
+// For files that have the maximum number of links.
 void Importer::put_copy(const Digest& digest, std::uint64_t length) {
     std::vector<std::byte> bytes;
     try {
         bytes = read_chunk(store_.folder(), digest, length);
-    } catch (const UserError&) { // missing or altered: either way its bytes are needed
+    } catch (const UserError&) { // missing or altered: the caller must send its bytes
         throw MissingChunk(digest);
     }
     put(bytes);
@@ -177,7 +178,7 @@ void Importer::give_names(std::set<std::string>& folders) {
             folders.insert(path);
             continue;
         }
-        // A name that another import gave and no transaction has confirmed yet may not be on the disk.
+        // The name may come from another import that has not committed yet: then it may not be durable.
         auto known = index->prepare("SELECT 1 FROM chunk WHERE digest = ?");
         if (!known.bind(digest).step()) {
             folders.insert(path);
@@ -204,7 +205,7 @@ SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
     finish(announced);
     record_.created = now_ms();
     Folder& folder = store_.folder();
-    for (const Digest& digest : written_) // before others can find them under their names
+    for (const Digest& digest : written_) // before other processes can find them by name
         folder.sync(folder.open_write(own_path(digest)).get(), own_path(digest));
 
     const FileLock naming = store_.naming();

@@ -1,4 +1,4 @@
-// The files that, one after the other, are a snapshot's file.
+// The files whose concatenation is a snapshot's file.
 #pragma once
 #include <cstddef>
 
@@ -12,8 +12,8 @@ public:
     virtual ~PieceFiles() = default;
     virtual std::size_t piece_count() const = 0;
     virtual ChunkRef piece(std::size_t number) const = 0;
-    // For openat and pread: it holds that piece and nothing else. Its length is checked, its bytes are not (a snapshot
-    // has checksums of its own). The descriptor may be kept. Throws UserError (bad_snapshot), HostError.
+    // A readable file that holds exactly this piece. Its length has been checked, its bytes not (a snapshot has its own
+    // checksums). The caller owns the descriptor. Throws UserError (bad_snapshot), HostError.
     virtual tinykvm::UniqueFd open_piece(std::size_t number) const = 0;
 };
 

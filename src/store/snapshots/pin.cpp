@@ -31,7 +31,7 @@ Pin::~Pin() {
         return;
     try {
         folder_->remove(in_locks(name_));
-    } catch (...) { // gc removes it
+    } catch (...) { // gc removes the file
     }
 }
 

@@ -1,5 +1,5 @@
-// Files in locks/ that say what a living process needs. The name says what; a lock on the file says that its
-// owner lives, and goes with the process however that ends. No clock is involved.
+// Files in locks/ (marks) that say what a living process needs. The name says what is needed. A lock on the file says
+// that its owner lives, and ends with the process however that dies. No clock is involved.
 #pragma once
 #include <memory>
 #include <optional>
@@ -14,7 +14,7 @@ namespace kvmserver::store {
 
 class Pin {
 public:
-    // The caller holds the sweep lock (shared), else a gc might find the mark before it is locked.
+    // The caller must hold the sweep lock (shared). Otherwise a gc might find the mark before it is locked.
     Pin(std::shared_ptr<Folder> folder, std::string name, const FileLock& sweep);
     ~Pin();
     Pin(Pin&&) noexcept = default;
@@ -27,15 +27,15 @@ private:
     tinykvm::UniqueFd fd_;
 };
 
-std::string import_mark(const std::string& id);  // an import, whose files are in tmp/<id>/
-std::string snapshot_mark(const Digest& digest); // a snapshot that somebody reads or is about to name
+std::string import_mark(const std::string& id);  // marks an import, whose files are in tmp/<id>/
+std::string snapshot_mark(const Digest& digest); // marks a snapshot that is being read or is about to be named
 
 struct Marks {
     std::vector<std::string> imports; // their ids
     std::vector<Digest> snapshots;    // sorted
-    std::vector<std::string> dead;    // files in locks/ that nobody holds
+    std::vector<std::string> dead;    // names of marks whose owner has died
 };
-// The caller holds the sweep lock (exclusive).
+// The caller must hold the sweep lock (exclusive).
 Marks read_marks(const Folder& folder, const FileLock& sweep);
 
 } // namespace kvmserver::store

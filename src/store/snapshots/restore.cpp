@@ -25,7 +25,7 @@ bool Restorer::broken(const std::string& path, const std::string& why) {
     return false;
 }
 
-// What fails leaves no rows behind and stops nothing else.
+// Runs `action` in a savepoint. A failure becomes a finding and leaves no rows behind.
 template <class Action>
 bool Restorer::attempt(const std::string& path, const Action& action) {
     database_.execute("SAVEPOINT attempt");
@@ -72,7 +72,7 @@ bool Restorer::restore_version(const std::string& name, const std::string& file,
     });
 }
 
-// function.json or, when that is gone, what the versions say.
+// Reads function.json; if that is damaged or missing, collects what the versions' records say.
 FunctionRecord Restorer::read_function(const std::string& name) {
     const std::string path = function_record_path(name);
     FunctionRecord function;
@@ -94,17 +94,17 @@ FunctionRecord Restorer::read_function(const std::string& name) {
             function.id = version.function;
             function.last_version = std::max(function.last_version, version.number);
             function.created = function.changed = version.created;
-        } catch (const RecordError&) { // reported when it is restored
+        } catch (const RecordError&) { // reported by restore_version()
         }
     }
     function.name = name;
-    function.revision = 1u << 20; // no etag of before is right for it
+    function.revision = 1u << 20; // no earlier etag may match
     if (function.id == 0)
         throw RecordError("nothing is left of the function: deploy it again");
     return function;
 }
 
-// Traffic and routes as far as they can be; the rest is said.
+// Restores traffic and routes as far as possible; reports the rest.
 void Restorer::settle_details(FunctionRecord& function) {
     const std::string path = function_record_path(function.name);
     const auto numbers = version_numbers(database_, function.id);
@@ -129,7 +129,7 @@ void Restorer::settle_details(FunctionRecord& function) {
     insert_function_details(database_, function);
     if (all_there && routes == function.routes.size())
         return;
-    // Not what those saw who know its etag.
+    // The function differs from what holders of its etag saw.
     database_.prepare("UPDATE function SET revision = revision + 2 WHERE id = ?").bind(function.id).run();
     reduced_.push_back(function.name);
 }
@@ -147,7 +147,7 @@ bool Restorer::restore_function(const std::string& name) {
         for (const std::string& file : folder_.list(function_folder(name))) {
             if (file == "function.json")
                 continue;
-            // One that was written, but whose transaction never came.
+            // Written by a deploy whose transaction was not committed.
             std::uint64_t number = 0;
             const auto [end, error] = std::from_chars(file.data(), file.data() + file.size(), number);
             if (error == std::errc() && number > function.last_version)

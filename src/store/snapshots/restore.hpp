@@ -1,4 +1,4 @@
-// Rows from records: of a whole index that is lost, or of single rows.
+// Restores rows from records: those of a whole lost index, or single ones.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,20 +11,19 @@
 
 namespace kvmserver::store {
 
-// Works within a transaction of the caller. What cannot be restored is a finding, and the next thing is
-// tried.
+// Works within the caller's transaction. An entry that cannot be restored becomes a finding, and the next one is tried.
 class Restorer {
 public:
     Restorer(const Folder& folder, Database& database, Findings& findings)
         : folder_(folder), database_(database), findings_(findings) {}
 
     void restore_all();
-    // Whether it is in the index now.
-    bool restore_snapshot(const std::string& file); // of snapshots/
+    // These return whether the entry is in the index now.
+    bool restore_snapshot(const std::string& file); // `file`: name in snapshots/
     bool restore_function(const std::string& name); // with all its versions
     bool restore_version(const std::string& name, const std::string& file, std::int64_t function);
     void restore_settings();
-    // Functions that came back with less than their records say: these are out of date now.
+    // Functions that were restored only in part, so that their records are out of date now.
     const std::vector<std::string>& reduced() const { return reduced_; }
 
 private:
@@ -39,7 +38,7 @@ private:
     std::vector<std::string> reduced_;
 };
 
-// The record's text. Throws RecordError when there is none.
+// Reads a record file. Throws RecordError when it does not exist.
 std::string read_record(const Folder& folder, const std::string& path);
 
 } // namespace kvmserver::store

@@ -10,7 +10,7 @@ namespace kvmserver::store {
 
 namespace {
 
-// The sum of the lengths, or 0 when it is none that a file can have.
+// The sum of the lengths; 0 if a length is 0 or no file can be that long.
 std::uint64_t total(const std::vector<ChunkRef>& pieces) {
     std::uint64_t sum = 0;
     for (const ChunkRef& piece : pieces) {
@@ -74,7 +74,7 @@ void insert_snapshot(Database& database, const SnapshotRecord& snapshot) {
         .bind(snapshot.created)
         .run();
     const std::int64_t id = database.last_id();
-    // The size is that of the bytes at hand, should the row say something else.
+    // If the row has another size, it is replaced: `length` is the size of real bytes.
     auto chunk =
         database.prepare("INSERT INTO chunk (digest, size) VALUES (?, ?) "
                          "ON CONFLICT (digest) DO UPDATE SET size = excluded.size WHERE size <> excluded.size");

@@ -1,4 +1,4 @@
-// What the store knows of a snapshot: as rows and as record.
+// A snapshot as the store keeps it, both as rows and as a record.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -29,9 +29,9 @@ std::string to_record(const SnapshotRecord& snapshot);
 SnapshotRecord snapshot_from_record(std::string_view file); // throws RecordError
 
 bool has_snapshot(const Database& database, const Digest& digest);
-// Throws NotFound, and IndexDamaged when its rows make no sense.
+// Throws NotFound, and IndexDamaged when the rows are inconsistent.
 SnapshotRecord load_snapshot(const Database& database, const Digest& digest);
-// Chunks that the index knows already are shared. Within a transaction.
+// Shares chunks that the index knows already. Call within a transaction.
 void insert_snapshot(Database& database, const SnapshotRecord& snapshot);
 
 } // namespace kvmserver::store

@@ -1,4 +1,4 @@
-// Reading a snapshot in the store, in place.
+// Reads a snapshot in the store, in place.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +19,8 @@ struct Piece {
     std::uint64_t offset = 0, length = 0; // in the snapshot's file
 };
 
-// The snapshot stays in the store while this lives, even when its function is deleted; it may outlive the
-// Store. To be used by any number of threads. What is wrong with the files on the disk is a UserError
-// (bad_snapshot) naming one.
+// Keeps the snapshot in the store while this object exists, even when its function is deleted. May outlive the Store.
+// Any number of threads may use it. A damaged or missing file is a UserError (bad_snapshot) naming it.
 class StoredSnapshot final : public PieceFiles {
 public:
     StoredSnapshot(Store& store, const Digest& digest); // throws NotFound
@@ -29,15 +28,15 @@ public:
     const Digest& digest() const { return hold_.digest(); }
     std::uint64_t size() const { return size_; }
     std::span<const Piece> pieces() const& { return pieces_; }
-    std::span<const Piece> pieces() const&& = delete; // they would be gone
+    std::span<const Piece> pieces() const&& = delete; // would dangle
     std::size_t piece_count() const override { return pieces_.size(); }
     ChunkRef piece(std::size_t number) const override { return {pieces_.at(number).chunk, pieces_.at(number).length}; }
     tinykvm::UniqueFd open_piece(std::size_t number) const override;
-    // Any part of the snapshot's file. Throws BadValue beyond its end.
+    // Reads any part of the snapshot's file. Throws BadValue beyond its end.
     void read(std::uint64_t offset, std::span<std::byte> bytes) const;
-    // Writes the whole file, from the offset at which `fd` stands; every byte is checked on the way.
+    // Writes the whole file to `fd` from its current offset, checking every byte.
     void export_to(int fd) const;
-    void check() const; // every byte
+    void check() const; // checks every byte
 
 private:
     void read_all(const std::function<void(std::span<const std::byte>)>& take) const;

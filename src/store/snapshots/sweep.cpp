@@ -60,7 +60,7 @@ Removed remove_chunks(Store& store, const std::vector<Digest>& candidates) {
         for (std::size_t i = begin; i < std::min(begin + kBatch, candidates.size()); ++i) {
             const Digest& digest = candidates[i];
             if (index->prepare("SELECT 1 FROM chunk WHERE digest = ?").bind(digest).step())
-                continue; // a deploy named it since
+                continue; // a deploy has named it meanwhile
             const std::uint64_t size = store.folder().size_of(chunk_path(digest)).value_or(0);
             if (!store.folder().remove(chunk_path(digest)))
                 continue;

@@ -1,4 +1,4 @@
-// Finding and removing what nothing names. The caller is sweeping() in all of these.
+// Finds and removes what nothing names. The caller must hold sweeping(), except for remove_chunks().
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,20 +10,20 @@
 namespace kvmserver::store {
 
 struct Rubbish {
-    std::vector<std::string> paths; // files, and folders of files
+    std::vector<std::string> paths; // files, and folders that hold files only
     std::uint64_t bytes = 0;
 };
 
-// Dead marks, what imports and writers that died left in tmp/, uploads without a row.
+// Marks of dead processes, leftovers of imports and writers in tmp/, uploads without a row.
 Rubbish find_leftovers(const Folder& folder, const Database& database, const Marks& marks);
 void remove(Folder& folder, const Rubbish& rubbish);
 
-// Files in chunks/ that are named as chunks and are not in the sorted list.
+// Chunks in chunks/ that are not in the sorted list.
 std::vector<Digest> chunk_files_but(const Folder& folder, const std::vector<Digest>& known);
-std::vector<Digest> known_chunks(const Database& database); // of the index, sorted
+std::vector<Digest> known_chunks(const Database& database); // chunks of the index, sorted
 
-// Removes those of `candidates` that the index still does not know, a batch at a time, so that deploys wait
-// for milliseconds only. Takes the sweep lock itself. Returns what was removed.
+// Removes those of `candidates` that the index still does not know, in batches, so that deploys wait only for
+// milliseconds. Takes the sweep lock itself. Returns what was removed.
 struct Removed {
     std::uint64_t chunks = 0, bytes = 0;
 };

@@ -39,7 +39,7 @@ UploadInfo Uploads::create(std::uint64_t size, const Digest& digest, std::int64_
     if (size == 0 || size > std::uint64_t{1} << 40)
         throw BadValue(fmt::format("upload of {} bytes: it must be 1 byte to 1 TiB", size));
     const UploadInfo upload{random_hex(16), size, 0, digest, now_ms(), token};
-    const FileLock naming = store_.naming(); // gc removes files without a row
+    const FileLock naming = store_.naming(); // keeps gc away: it removes files without a row
     Folder& folder = store_.folder();
     const std::string path = upload_path(upload.id);
     { const UniqueFd file = folder.create(path); }
@@ -56,7 +56,7 @@ UploadInfo Uploads::create(std::uint64_t size, const Digest& digest, std::int64_
     } catch (...) {
         try {
             folder.remove(path);
-        } catch (...) { // gc removes it
+        } catch (...) { // gc removes the file
         }
         throw;
     }
@@ -89,7 +89,7 @@ LockedUpload::~LockedUpload() {
 }
 
 LockedUpload Uploads::open_locked(const std::string& id) {
-    info(id); // an id that we made, hence no path of somebody's choice
+    info(id); // throws NotFound unless we made this id; so it is not a path that the caller has chosen
     Folder& folder = store_.folder();
     UniqueFd file;
     try {
@@ -106,7 +106,7 @@ LockedUpload Uploads::open_locked(const std::string& id) {
 
 UploadWriter Uploads::append(const std::string& id, std::uint64_t offset) {
     LockedUpload file = open_locked(id);
-    const UploadInfo upload = info(id); // again, now that it stands still
+    const UploadInfo upload = info(id); // read again, now that it is locked
     if (offset != upload.offset)
         throw WrongOffset(id, offset, upload.offset);
     return UploadWriter(store_, id, std::move(file), upload.offset, upload.size);
@@ -138,8 +138,8 @@ LockedUpload Uploads::complete(const std::string& id) {
 
 void Uploads::drop(const std::string& id) {
     const LockedUpload locked = open_locked(id);
-    delete_row(store_,
-               id); // first: a row without a file would be wrong, a file without a row is only rubbish
+    // The row first: a row without a file would be an error, but a file without a row is removed by gc.
+    delete_row(store_, id);
     store_.folder().remove(upload_path(id));
 }
 
@@ -151,8 +151,8 @@ void Uploads::drop_idle(std::chrono::seconds quiet) {
             continue;
         try {
             drop(upload.id);
-        } catch (const NotFound&) { // somebody was faster
-        } catch (const Conflict&) { // somebody sends after all
+        } catch (const NotFound&) { // dropped by another caller
+        } catch (const Conflict&) { // somebody is sending after all
         }
     }
 }

@@ -1,5 +1,5 @@
-// Bytes that arrive in parts, over connections that break. What they are is the caller's matter: a snapshot's
-// file, or its pieces that the store lacked, one after the other.
+// Resumable uploads: bytes that arrive in parts, over connections that break. The caller decides what they are: a
+// snapshot's file, or the concatenated pieces that the store lacked.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -18,17 +18,17 @@ namespace kvmserver::store {
 
 struct UploadInfo {
     std::string id;
-    std::uint64_t size = 0, offset = 0; // offset: what is durable, and where to go on
+    std::uint64_t size = 0, offset = 0; // offset: number of durable bytes, where the sender resumes
     Digest digest;
     std::int64_t created = 0;
-    std::int64_t token = 0; // of who began it; 0: the operator, by the socket
+    std::int64_t token = 0; // token that began it; 0: the operator, by the socket
 };
 
-// The file of an upload that nobody else appends to or drops meanwhile. Closing it alone would not end that: a process
-// that is just being started has copies of all descriptors for a moment.
+// The locked file of an upload: nobody else can append to it or drop it. The destructor unlocks it explicitly, because
+// closing alone would not: a process that is being started briefly has copies of all descriptors.
 class LockedUpload {
 public:
-    explicit LockedUpload(tinykvm::UniqueFd file) : file_(std::move(file)) {} // locked by flock
+    explicit LockedUpload(tinykvm::UniqueFd file) : file_(std::move(file)) {} // must be locked by flock
     LockedUpload(LockedUpload&&) = default;
     LockedUpload& operator=(LockedUpload&&) = delete;
     ~LockedUpload();
@@ -38,13 +38,13 @@ private:
     tinykvm::UniqueFd file_;
 };
 
-// One part of one upload, which nobody else appends to meanwhile.
+// Writes one part of an upload, which stays locked meanwhile.
 class UploadWriter {
 public:
-    void write(std::span<const std::byte> bytes); // throws BadValue beyond the announced size
-    // What was written is durable and counts. Not called: it does not count.
+    void write(std::span<const std::byte> bytes); // throws BadValue past the announced size
+    // Makes the written bytes durable and advances the upload's offset. Bytes that are not synced do not count.
     void sync();
-    std::uint64_t offset() const { return offset_; } // with what is not durable yet
+    std::uint64_t offset() const { return offset_; } // includes bytes that are not durable yet
 
 private:
     friend class Uploads;
@@ -55,26 +55,27 @@ private:
     std::uint64_t offset_, size_;
 };
 
-// Errors: NotFound, BadValue, Conflict ("somebody else is appending"), WrongOffset, DigestMismatch,
-// HostError.
+// Errors: NotFound, BadValue, Conflict ("somebody else is appending"), WrongOffset, DigestMismatch, HostError.
 class Uploads {
 public:
     explicit Uploads(Store& store) : store_(store) {}
+    // Begins an upload of `size` bytes (1 byte to 1 TiB) with this SHA-256.
     UploadInfo create(std::uint64_t size, const Digest& digest, std::int64_t token = 0);
-    // Of any token's, or only of that one's: another's is as if there were none.
+    // With `token`, an upload of another token is NotFound.
     UploadInfo info(const std::string& id, std::optional<std::int64_t> token = {});
     std::vector<UploadInfo> list();
 
+    // Locks the upload for appending. `offset` must be the upload's.
     UploadWriter append(const std::string& id, std::uint64_t offset);
-    // write() and sync() in one; returns the new offset.
+    // write() and sync() in one call; returns the new offset.
     std::uint64_t append(const std::string& id, std::uint64_t offset, std::span<const std::byte> bytes);
 
-    // The complete bytes, checked, from offset 0. An upload that is not complete is WrongOffset; one of other
-    // bytes than announced is dropped (DigestMismatch). A good one stays until drop(), so that a crash costs
-    // no transfer.
+    // Checks the complete upload and returns its file at offset 0. Throws WrongOffset when it is not complete. If the
+    // digest does not match, drops the upload and throws DigestMismatch. A good upload stays until drop(), so that a
+    // crash costs no transfer.
     LockedUpload complete(const std::string& id);
     void drop(const std::string& id);
-    // Those to which nothing was written for so long, and to which nobody is sending.
+    // Drops uploads that have been idle for `quiet` and to which nobody is sending.
     void drop_idle(std::chrono::seconds quiet);
 
 private:

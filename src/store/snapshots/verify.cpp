@@ -18,7 +18,7 @@ namespace kvmserver::store {
 
 namespace {
 
-// A record that is intact; nothing when it is not, or is not there.
+// Reads a record; nullopt when it is damaged or missing.
 template <class Parse>
 auto intact(const Folder& folder, const std::string& path, const Parse& parse)
     -> std::optional<decltype(parse(std::string_view()))> {
@@ -30,8 +30,8 @@ auto intact(const Folder& folder, const std::string& path, const Parse& parse)
     return std::nullopt;
 }
 
-// SQLite has no checksums, records have: an intact one that cannot differ from its row shows that the row was
-// altered. It can be one revision ahead, when the process died before the transaction's end.
+// SQLite has no checksums, but records have. An intact record that differs from its row shows that the row was altered,
+// unless the record is one revision ahead because the process died before the transaction was committed.
 void check_function(const Folder& folder, const Database& database, std::int64_t id) {
     const FunctionRecord row = load_function(database, id);
     const auto record = intact(folder, function_record_path(row.name), function_from_record);
@@ -43,13 +43,13 @@ void check_function(const Folder& folder, const Database& database, std::int64_t
         auto kept = intact(folder, version_record_path(row.name, number), version_from_record);
         if (!kept || kept->function != id)
             continue;
-        kept->state = version.state; // it is written a moment before the function's revision
+        kept->state = version.state; // the version's record is written before the function's
         if (*kept != version)
             database.damaged(fmt::format("{} v{} is not what its record says", row.name, number));
     }
 }
 
-// Throws IndexDamaged for anything that the rules of the index forbid. Nobody changes the store meanwhile.
+// Throws IndexDamaged for any violation of the index's rules. The store must not change meanwhile.
 void check_rows(const Folder& folder, const Database& database) {
     auto integrity = database.prepare("PRAGMA integrity_check(1)");
     if (!integrity.step() || integrity.text(0) != "ok")
@@ -75,8 +75,8 @@ Digest digest_of_pieces(const Folder& folder, const SnapshotRecord& snapshot) {
     return sum.finish();
 }
 
-// Before a damaged index is given up: records of what is sound in it and has no intact record. Nothing else
-// is touched: the index may be wrong about that.
+// Before a damaged index is given up, writes records for its sound rows that have no intact record. Existing records
+// are not changed: the index may be wrong.
 void salvage(Folder& folder, const Database& database) {
     const auto each = [&](std::string_view sql, const auto& save) {
         try {
@@ -84,7 +84,7 @@ void salvage(Folder& folder, const Database& database) {
             while (rows.step()) {
                 try {
                     save(rows);
-                } catch (const UserError&) { // not sound
+                } catch (const UserError&) { // skip: not sound
                 }
             }
         } catch (const UserError&) {
@@ -97,8 +97,8 @@ void salvage(Folder& folder, const Database& database) {
             folder.put(path, to_record(snapshot));
     });
     each("SELECT id FROM function", [&](const Statement& row) {
-        const FunctionRecord function =
-            load_function(database, row.integer(0)); // its name can be a path: it was checked
+        // load_function() has checked the name, so it can be used in a path.
+        const FunctionRecord function = load_function(database, row.integer(0));
         folder.make_folder(function_folder(function.name));
         if (!intact(folder, function_record_path(function.name), function_from_record))
             folder.put(function_record_path(function.name), to_record(function));
@@ -121,15 +121,15 @@ void rebuild_damaged(const std::filesystem::path& path, const VerifyOptions& opt
     try {
         const IndexLook look = file.look();
         if (look.state != IndexState::current)
-            return; // opening it sees to that
+            return; // the next open migrates or rebuilds it
         const Database database = file.open();
         try {
             check_rows(folder, database);
-            return; // somebody else was faster
+            return; // another process has repaired it
         } catch (const UserError&) {
             salvage(folder, database);
         }
-    } catch (const IndexDamaged&) { // not even readable
+    } catch (const IndexDamaged&) { // unreadable: nothing to salvage
     }
     findings.push_back({Finding::Kind::repaired, fmt::format("{}; it is kept as {}", why, file.set_aside())});
     rebuild_index(folder, file, findings);
@@ -163,7 +163,7 @@ VerifyReport verify(const std::filesystem::path& path, const VerifyOptions& opti
     VerifyReport report;
     const auto store = open_sound(path, options, report.findings);
     if (!store)
-        return report; // with an index like that nothing else can be said
+        return report; // with a damaged index nothing else can be checked
     verify_records(*store, options, report);
     verify_chunks(*store, options, report);
     auto index = store->index();

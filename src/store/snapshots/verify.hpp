@@ -1,4 +1,4 @@
-// Reads a whole store back and mends what can be mended.
+// Checks a whole store and repairs what can be repaired.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,28 +10,28 @@ namespace kvmserver::store {
 
 struct VerifyOptions {
     bool repair = true;
-    bool read_chunks = true; // false: their sizes only
+    bool read_chunks = true; // false: check only their sizes
     StoreOptions store;
 };
 
 struct VerifyReport {
     Findings findings;
-    std::uint64_t functions = 0, versions = 0, snapshots = 0, chunks = 0, bytes = 0; // bytes: of all chunks
-    // Nothing is wrong (any more). Leftovers of a process that died are repaired, and no fault.
+    std::uint64_t functions = 0, versions = 0, snapshots = 0, chunks = 0, bytes = 0; // bytes: size of all chunks
+    // Whether nothing is wrong (any more). Repaired leftovers of dead processes do not count as errors.
     bool clean() const {
         return !has_kind(findings, Finding::Kind::broken) && !has_kind(findings, Finding::Kind::repairable);
     }
 };
 
-// Runs beside everything else; only an index that must be made anew needs the store for itself (UserError,
+// Runs concurrently with everything else. Only rebuilding the index needs exclusive use of the store (UserError,
 // conflict).
 VerifyReport verify(const std::filesystem::path& path, const VerifyOptions& options = {});
 
-// --- its parts
+// --- parts of verify()
 
-// Every chunk of the index against its file; files without a row.
+// Compares the chunks of the index with their files; finds files without a row.
 void verify_chunks(Store& store, const VerifyOptions& options, VerifyReport& report);
-// Rows against records, both ways; leftovers; uploads.
+// Compares rows with records, both ways; finds leftovers; checks uploads.
 void verify_records(Store& store, const VerifyOptions& options, VerifyReport& report);
 
 } // namespace kvmserver::store

@@ -1,4 +1,4 @@
-// The part of verify that reads chunks.
+// The part of verify that checks chunks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ Look look_at(const Folder& folder, const ChunkRow& chunk, bool read) {
     return !read || sha256_of_file(file.get(), folder.full(path)) == chunk.digest ? Look::good : Look::altered;
 }
 
-// "hello v1, hello v2"; "" when no version needs it.
+// The versions that need a chunk: "hello v1, hello v2"; "" for none.
 std::string users_of(const Database& database, std::int64_t chunk) {
     constexpr int kMax = 10;
     std::string users;
@@ -54,21 +54,21 @@ std::string users_of(const Database& database, std::int64_t chunk) {
     return users;
 }
 
-// A chunk that is not good, looked at again now that no deploy can mend it meanwhile.
+// Handles a bad chunk: checks it again under the sweep lock, so that no deploy can repair it meanwhile.
 void settle(Store& store, const ChunkRow& chunk, const VerifyOptions& options, Findings& findings) {
     Folder& folder = store.folder();
     const FileLock sweeping = store.sweeping();
     auto index = store.index();
     Transaction transaction(*index);
     if (!index->prepare("SELECT 1 FROM chunk WHERE id = ? AND digest = ?").bind(chunk.id).bind(chunk.digest).step())
-        return; // a gc took it
+        return; // a gc has removed it
     const Look look = look_at(folder, chunk, options.read_chunks);
     if (look == Look::good)
         return;
     const std::string path = chunk_path(chunk.digest);
     const std::string users = users_of(*index, chunk.id);
     const char* what = look == Look::missing ? "is missing" : "is altered";
-    if (options.repair && look == Look::altered) { // out of the way of the next deploy, but not destroyed
+    if (options.repair && look == Look::altered) { // moved away so that the next deploy can store it, but not destroyed
         folder.make_folder(kBroken);
         folder.rename(path, fmt::format("{}/{}", kBroken, chunk.digest.hex()));
     }
@@ -78,7 +78,7 @@ void settle(Store& store, const ChunkRow& chunk, const VerifyOptions& options, F
                                         folder.full(path), what, users)});
         return;
     }
-    if (options.repair) { // only snapshots that no version names are hit
+    if (options.repair) { // affects only snapshots that no version names
         index->prepare("DELETE FROM snapshot WHERE id IN (SELECT snapshot FROM piece WHERE chunk = ?)")
             .bind(chunk.id)
             .run();
@@ -109,7 +109,7 @@ void find_strangers(const Folder& folder, Findings& findings) {
 void verify_chunks(Store& store, const VerifyOptions& options, VerifyReport& report) {
     const std::vector<ChunkRow> chunks = chunk_rows(*store.index());
     std::vector<Digest> known;
-    for (const ChunkRow& chunk : chunks) { // without a lock: this reads all that there is
+    for (const ChunkRow& chunk : chunks) { // without a lock, because this reads all chunks
         known.push_back(chunk.digest);
         if (look_at(store.folder(), chunk, options.read_chunks) != Look::good)
             settle(store, chunk, options, report.findings);
@@ -122,7 +122,7 @@ void verify_chunks(Store& store, const VerifyOptions& options, VerifyReport& rep
                 {Finding::Kind::repaired, fmt::format("{}: {} chunks ({} bytes) that nothing names removed",
                                                       store.folder().full(kChunks), removed.chunks, removed.bytes)});
     } else if (!others.empty()) {
-        // They may belong to a deploy that is under way: no fault.
+        // Not an error: they may belong to a running deploy.
         report.findings.push_back({Finding::Kind::note, fmt::format("{}: {} chunks that nothing names: gc removes them",
                                                                     store.folder().full(kChunks), others.size())});
     }

@@ -1,5 +1,5 @@
-// The part of verify that compares rows and records. The index is sound (its rows were checked), so it is
-// right where they differ; but a record without a row may be all that is left of one.
+// The part of verify that compares rows and records. The rows have been checked, so where both differ, the index is
+// right. But a record without a row may be all that is left of an entry.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ private:
         findings_.push_back({repair_ ? Finding::Kind::repaired : Finding::Kind::repairable,
                              fmt::format("{}: {}", folder_.full(path), what)});
     }
-    // A file system that does not let us repair something is a finding, and the next thing is tried.
+    // A failed repair becomes a finding, and the next one is tried.
     template <class Action>
     void attempt(const std::string& path, const Action& action) {
         try {
@@ -64,7 +64,7 @@ void RecordCheck::snapshot_without_row(const std::string& file) {
     const std::string path = fmt::format("{}/{}", kSnapshots, file);
     if (!repair_)
         return say(path, "its row in the index is missing");
-    Findings why; // an incomplete one that no version names is the rest of an import that died: no fault
+    Findings why; // dropped: an incomplete snapshot that no version names is left over from a dead import, not an error
     if (Restorer(folder_, database_, why).restore_snapshot(file))
         return say(path, "its row in the index was missing and is restored");
     folder_.remove(path);
@@ -111,7 +111,7 @@ void RecordCheck::function_without_row(const std::string& name) {
     try {
         never_committed = function_from_record(read_record(folder_, function_record_path(name))).id > last_id;
     } catch (const RecordError&) {
-        // A first deploy that died before its function.json: its version says the same.
+        // A first deploy that died before it wrote function.json: look at its version's record instead.
         for (const std::string& file : folder_.list(path)) {
             try {
                 never_committed |= version_from_record(read_record(folder_, path + "/" + file)).function > last_id;
