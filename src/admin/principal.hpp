@@ -28,9 +28,8 @@ public:
     // JSON; they apply to what it deploys. "": none.
     std::string ceilings() const { return local_ ? "" : token_.ceilings; }
     std::string prefix() const { return local_ ? "" : token_.prefix; }
-    const std::vector<std::string>& routes() const {
-        return token_.routes;
-    } // granted in addition to its functions' own
+    // Routes that are granted in addition to its functions' own.
+    const std::vector<std::string>& routes() const { return token_.routes; }
 
 private:
     Principal() = default;

@@ -66,8 +66,8 @@ private:
     std::map<Digest, std::shared_ptr<protocol::Allowance>> bytes_;
     std::uint64_t next_id_ = 1;
     // Used by the thread only:
-    std::multimap<std::uint64_t, std::uint64_t>
-        silent_;             // connections that ask too often, by the time when they are polled again
+    // Connections that ask too often, by the time when they are polled again.
+    std::multimap<std::uint64_t, std::uint64_t> silent_;
     std::uint64_t made_ = 0; // bytes of copies stored since the last make_room()
     std::thread thread_;
 };

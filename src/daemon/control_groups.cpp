@@ -146,8 +146,8 @@ ControlGroup::~ControlGroup() { ::rmdir(folder_.c_str()); } // if it fails, the 
 
 void ControlGroup::limit(const GroupLimits& limits) {
     const auto set = [&](const char* name, std::uint64_t value) {
-        if (value != 0 && !put(folder_ / name, std::to_string(value)) &&
-            errno != ENOENT) // ENOENT: the controller is missing
+        // ENOENT: the controller is missing.
+        if (value != 0 && !put(folder_ / name, std::to_string(value)) && errno != ENOENT)
             throw_errno(fmt::format("limit {}", (folder_ / name).string()));
     };
     set("memory.max", limits.memory_bytes);
@@ -210,8 +210,8 @@ void ControlGroups::prepare() {
         missing_ = fmt::format("{} cannot be divided: {}; {}", base_.string(), std::strerror(error), kHow);
         return;
     }
-    put(base_ / kDaemons / "cpu.weight",
-        "1000"); // the daemon must answer while functions are busy; these have 100 each
+    // The daemon must answer while functions are busy; these have 100 each.
+    put(base_ / kDaemons / "cpu.weight", "1000");
     remove_leftovers(base_);
     missing_ = without(lack, base_);
     usable_ = lack.size() < kControllers.size();
@@ -236,8 +236,8 @@ std::unique_ptr<ControlGroup> ControlGroups::make() {
 }
 
 GroupLimits limits_of_process(std::uint64_t memory, std::uint64_t request_memory, unsigned machines) {
-    constexpr std::uint64_t kProcess =
-        16 << 20; // kvmserver itself, KVM's memory for a machine, page tables of one machine
+    // kvmserver itself, KVM's memory for a machine, page tables of one machine.
+    constexpr std::uint64_t kProcess = 16 << 20;
     constexpr std::uint64_t kMachine = 4 << 20; // for each further machine
     constexpr std::uint64_t kMax = std::uint64_t{1} << 60;
     const std::uint64_t further = machines == 0 ? 0 : machines - 1;

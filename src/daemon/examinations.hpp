@@ -51,8 +51,8 @@ public:
     std::optional<SnapshotFacts> of_stored(const store::StoredSnapshot& snapshot);
     // Whether of_stored() would return without an examination.
     bool knows(const Digest& digest);
-    void learn(const Digest& digest, SnapshotFacts facts);
     // Adds facts that were found elsewhere.
+    void learn(const Digest& digest, SnapshotFacts facts);
     std::uint64_t waiting(); // uploads that wait for their turn
 
 private:

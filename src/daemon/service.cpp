@@ -175,8 +175,8 @@ void Service::start() { front_.start(); }
 void Service::drain(std::chrono::milliseconds patience) {
     const auto end = std::chrono::steady_clock::now() + patience;
     draining_ = true;
-    listening_
-        .reset(); // closes the front's copy too: new clients are refused, or served by another holder of the socket
+    // Closes the front's copy too: new clients are refused, or served by another holder of the socket.
+    listening_.reset();
     front_.drain();
     front_.wait_drained(patience);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());

@@ -74,9 +74,8 @@ int EventLoop::tell_failure(int result, const std::vector<std::uint8_t>& address
 
 int EventLoop::bind(ListenerState& socket) {
     const int result = listeners_.bind(socket);
-    return socket.family == AF_UNIX
-               ? result
-               : tell_failure(result, socket.address); // failure is normal here: programs probe names
+    // Failure is normal for Unix sockets: programs probe names.
+    return socket.family == AF_UNIX ? result : tell_failure(result, socket.address);
 }
 int EventLoop::listen(ListenerState& socket, int backlog) {
     return tell_failure(listeners_.listen(socket, backlog), socket.address);

@@ -11,8 +11,8 @@ constexpr Time kSecond = 1'000'000'000;
 constexpr Time kToGo = 15 * kSecond;     // for a machine to end, or for a worker that has none
 constexpr Time kToStart = 120 * kSecond; // for a machine to become ready: slow on an emulated host
 constexpr Time kFirstBackoff = kSecond / 5, kLongestBackoff = 30 * kSecond;
-constexpr Time kAtOnce =
-    kSecond; // a worker that was ready for longer is replaced at once, and its failures are forgotten
+// A worker that was ready for longer is replaced at once, and its failures are forgotten.
+constexpr Time kAtOnce = kSecond;
 
 } // namespace
 

@@ -74,8 +74,8 @@ void CacheClient::offer(const CopyName& name, std::span<const std::byte> pages) 
     if (!file)
         return;
     const protocol::CacheEntry entry = entry_of(name);
-    pollfd room{daemon_.get(), POLLOUT,
-                0}; // wait until the previous offer was received: others may need the socket for requests
+    // Wait until the previous offer was received: others may need the socket for requests.
+    pollfd room{daemon_.get(), POLLOUT, 0};
     while (::poll(&room, 1, -1) < 0 && errno == EINTR) {
     }
     if (!protocol::send_request(daemon_.get(), protocol::CacheKind::offer, std::span(&entry, 1), file.get()))

@@ -77,8 +77,8 @@ int run_examiner(UniqueFd control, jail::Mode mode) {
         text = fmt::format("{}{}", protocol::kFailed, error.what());
     }
     answer(control.get(), text);
-    while (protocol::receive_files(
-        control.get())) { // drain the socket: closing it with unread data would cost the daemon the answer (ECONNRESET)
+    // Drain the socket: closing it with unread data would cost the daemon the answer (ECONNRESET).
+    while (protocol::receive_files(control.get())) {
     }
     return 0;
 }

@@ -116,8 +116,8 @@ public:
             machine.channel = std::move(*channel);
             try {
                 machine.thread = std::thread([this, &machine] { serve(machine); });
-            } catch (
-                const std::system_error& error) { // its channel closes, so the daemon does not count on this machine
+                // Its channel closes, so the daemon does not count on this machine.
+            } catch (const std::system_error& error) {
                 note_line(std::string("a machine has no thread: ") + error.what());
                 machines_.pop_back();
             }

@@ -162,8 +162,8 @@ void HttpMode::serve(const Stopper& asked) {
     pollfd stop{asked.fd(), POLLIN, 0};
     while (::poll(&stop, 1, kLookMs) <= 0)
         look_at_the_clock();
-    listeners_.close(
-        listener_); // closes the front's copy too: new clients are refused instead of waiting in the backlog
+    // Closes the front's copy too: new clients are refused instead of waiting in the backlog.
+    listeners_.close(listener_);
     front_.drain();
     const std::uint64_t end_ns = host_mono_ns() + kDrainPatienceNs;
     while (!front_.wait_drained(std::chrono::milliseconds(kLookMs)) && host_mono_ns() < end_ns)

@@ -62,8 +62,8 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
         front.get(); // throws the cause if that thread met it first
         throw;
     }
-    first_chunks_ =
-        std::max(first_chunks_, front.get()); // that thread may have been faster than the search for large pages
+    // That thread may have been faster than the search for large pages.
+    first_chunks_ = std::max(first_chunks_, front.get());
     hot_bytes_ = std::uint64_t{loader_->end_of(first_chunks_)} * kPageSize;
     memory_->give_back_prepared(loader_->end_of(first_chunks_));
     all_kept_ = large.all && loader_->hot_from_cache() >= first_chunks_;
