@@ -44,6 +44,7 @@ struct DaemonInfo {
     bool draining = false;
 };
 
+// A request that the daemon makes itself, for the API.
 struct InvokeRequest {
     std::string function;
     std::optional<std::uint64_t> version; // any existing version; nothing: chosen by the traffic's percentages

@@ -20,6 +20,7 @@ private:
     std::string output_;
 };
 
+// The version to try, with the values that it would have.
 struct Candidate {
     std::string name; // for messages
     std::string function;

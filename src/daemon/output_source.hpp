@@ -7,6 +7,7 @@
 
 namespace kvmserver::daemon {
 
+// How much a function may print. Shared by its processes. Thread-safe.
 struct Outputs::Rate {
     Rate(std::uint64_t bytes_a_second, std::uint64_t now_ns);
     bool take(std::uint64_t bytes, std::uint64_t now_ns);

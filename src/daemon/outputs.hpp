@@ -3,7 +3,6 @@
 //
 // A function may print a number of bytes per second, with bursts of kBurstSeconds. Lines beyond that are dropped, and
 // their number is logged. The pipe of a program that prints faster still is read more slowly, so the program blocks.
-// how much it was is told. A program that prints faster still waits: of its pipe only so much is read in a while.
 #pragma once
 #include <atomic>
 #include <cstdint>

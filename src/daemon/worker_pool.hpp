@@ -27,10 +27,11 @@
 
 namespace kvmserver::daemon {
 
-request::Time now_ns();
+request::Time now_ns(); // the scheduler's clock: std::chrono::steady_clock
 
 struct RunningWorker;
 
+// A request machine in a function process, as the daemon sees it.
 struct WorkerMachine {
     request::MachineId id{};
     RunningWorker* worker = nullptr; // null once the machine is gone
@@ -39,6 +40,7 @@ struct WorkerMachine {
     bool clean = false;               // it is waiting for a request
 };
 
+// A function process with its machines and its output.
 struct RunningWorker {
     request::WorkerId id{};
     std::shared_ptr<FunctionVersion> version;
@@ -96,8 +98,7 @@ public:
 private:
     using Machine = std::shared_ptr<WorkerMachine>;
     using Worker = std::shared_ptr<RunningWorker>;
-    // Done after the mutex has been released, in this order.
-    struct Sending {
+    struct Sending { // a message to a machine
         Machine machine;
         protocol::Message message;
         std::string bytes;
@@ -117,6 +118,7 @@ private:
         std::shared_ptr<http::RequestWaiter> waiter;
         AnswerText text;
     };
+    // What to do after the mutex has been released, in this order.
     struct Afterwards {
         std::vector<LogLine> lines;
         std::vector<Sending> sendings;

@@ -48,6 +48,7 @@ public:
         bool all_waits_count = false;
         std::uint64_t total_ns = 0; // limit on the whole request; 0: none
     };
+    // stop() and overrun() then tell more.
     LoopEnd run(tinykvm::Machine& machine, const Until& until);
     const tinykvm::Stop& stop() const { return stop_; }
     Overrun overrun() const { return overrun_; } // after LoopEnd::timeout
@@ -56,11 +57,14 @@ public:
     static constexpr std::size_t kMaxReceived = tinykvm::abi::kRxBytes;
     // Gives the machine a connection. Returns false if no slot is free or its bytes do not fit.
     bool attach(tinykvm::Machine& machine, IncomingConnection client);
+    // Gives the machine a datagram for one of its image's sockets. This begins an invocation.
     void give(tinykvm::Machine& machine, std::int32_t handle, tinykvm::Datagram datagram);
+    // Closes all connections. With `reset` the clients see a reset.
     void drop_connections(bool reset);
     std::uint64_t bytes_moved() const { return moved_; }
     std::uint64_t connections_attached() const { return attached_; }
 
+    // MachineHost: called by the machine while it runs.
     int bind(tinykvm::ListenerState& socket) override;
     int listen(tinykvm::ListenerState& socket, int backlog) override;
     void unlisten(std::uint32_t id) override;
@@ -102,8 +106,8 @@ private:
     bool receive(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
     bool accept_some(tinykvm::Machine& machine);
     bool wait(tinykvm::Machine& machine, const Until& until, LoopEnd& end);
-    void moved(std::size_t bytes);
-    void heard(Client& c);
+    void moved(std::size_t bytes); // progress: restarts the time limit
+    void heard(Client& c);         // the client has sent something
     std::uint64_t spent(std::uint64_t now_ns);
     std::uint64_t end_of_request() const;
     bool over_limit(std::uint64_t now_ns);

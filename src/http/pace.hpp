@@ -2,7 +2,6 @@
 //
 // Only time in which the front waits for nothing but the client counts. The average is taken over windows (of 30 s)
 // within a request, so a byte now and then is not enough.
-// that moves a byte now and then is found out as well.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,6 +21,7 @@ public:
     void begin(const std::shared_ptr<void>& owner, std::function<void()> too_slow);
     void end() { deadline_.end(); }
     void reset(); // at the start of a request
+    // Call at the beginning and end of each wait for the client; `bytes` moved meanwhile.
     void wait_begins();
     void wait_ends(std::uint64_t bytes);
 

@@ -18,6 +18,7 @@ struct RequestExtras {
 // The program gets the client's lines, except that Connection becomes close (or Upgrade).
 void append_request(std::string& out, const RequestHead& head, const RequestExtras& extras);
 
+// What the client is told about its connection. keep_1_0: HTTP/1.0, which needs a header to keep it.
 enum class ClientConnection { keep, keep_1_0, close };
 
 // Always HTTP/1.1, whatever version the program uses. `chunked`: we frame a body that had no length. `plain`: we remove

@@ -56,6 +56,7 @@ public:
     std::function<void()> on_abandon;
 };
 
+// Which thread sends a complete reply to the client.
 enum class Sender { front, caller };
 
 // The waiter in connect(): the Upstream may itself have delivered the request's opening to a program.
