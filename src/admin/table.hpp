@@ -17,8 +17,8 @@ using Params = std::map<std::string, std::string, std::less<>>;
 
 // What the endpoint's scope must cover.
 enum class Of {
-    nobody,   // nothing: open to all who can connect
-    holder,   // nothing: any token will do, whatever its scopes
+    nobody,   // no scope: open to all who can connect
+    holder,   // no scope: any token will do
     any,      // some function: the handler shows only what the caller may see
     function, // the function of the path, {name}
     store,    // the store itself: not for tokens limited to a prefix
