@@ -9,7 +9,7 @@
 namespace kvmserver::admin {
 namespace {
 
-// Snapshots that the caller's functions name, and those that it brought.
+// Snapshots of the caller's functions, and those that it uploaded.
 std::set<Digest> own_snapshots(Call& call) {
     const auto brought = call.api.staged().all_of(call.who.id());
     std::set<Digest> own(brought.begin(), brought.end());
@@ -44,7 +44,7 @@ std::optional<std::set<Digest>> pieces_within_reach(Call& call) {
             const store::StoredSnapshot snapshot(call.store(), digest);
             for (const store::Piece& piece : snapshot.pieces())
                 pieces.insert(piece.chunk);
-        } catch (const store::NotFound&) { // deleted just now
+        } catch (const store::NotFound&) { // deleted meanwhile
         }
     }
     return pieces;

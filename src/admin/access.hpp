@@ -1,5 +1,5 @@
-// Which snapshots, pieces and uploads a caller may name: one that is limited to some functions only those of
-// its functions and those that it brought itself. (Else it could read another function's memory by its digest.)
+// Which snapshots, pieces and uploads a caller may name. A caller that is limited to some functions may name only those
+// of its functions and those that it uploaded. Otherwise it could read another function's memory by its digest.
 #pragma once
 #include <optional>
 #include <set>
@@ -10,14 +10,15 @@
 
 namespace kvmserver::admin {
 
-// None for a function that has been deleted since it was listed.
+// Empty if the function was deleted meanwhile.
 std::vector<store::VersionInfo> versions_of(store::Functions& functions, const std::string& name);
 bool may_name(Call& call, const Digest& snapshot);
-// Nothing: all of them.
+// Nothing: the caller may name all pieces.
 std::optional<std::set<Digest>> pieces_within_reach(Call& call);
-// Keeps it from gc. Throws NotFound when it is not there, or not for this caller: which of these it does not tell.
+// Takes a hold that protects the snapshot from gc. Throws NotFound if it does not exist or the caller may not name it,
+// without telling which.
 store::SnapshotHold take_snapshot(Call& call, const Digest& snapshot);
-// The same of an upload: one that is limited has only those that it began itself.
+// Finds an upload. A limited caller sees only uploads that it began itself. Throws NotFound.
 store::UploadInfo find_upload(Call& call, const std::string& id);
 
 } // namespace kvmserver::admin

@@ -30,7 +30,7 @@ UniqueFd open_folder(const std::filesystem::path& path) {
     return UniqueFd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-// sun_path holds 107 bytes, a path through /proc always fits.
+// Addresses the socket through /proc/self/fd, since sun_path holds only 107 characters.
 sockaddr_un address_in(int folder, const std::string& name) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -60,12 +60,12 @@ bool is_loopback(const sockaddr* address) {
            IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
-// The successor of a daemon is its child.
+// Whether this daemon is the successor of its parent.
 bool parent_is_this_program() {
     std::error_code error;
     const auto parent = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", ::getppid()), error);
     std::string name = parent.filename().string();
-    if (const auto gone = name.find(" (deleted)"); gone != name.npos) // it was upgraded
+    if (const auto gone = name.find(" (deleted)"); gone != name.npos) // the binary was upgraded
         name.resize(gone);
     return !error && name == std::filesystem::read_symlink("/proc/self/exe", error).filename().string();
 }
@@ -120,7 +120,8 @@ UniqueFd listen_tcp(const Address& address, std::string& actual, bool& loopback)
         tinykvm::throw_errno("socket for " + shown);
     const auto bind = [&] { return ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0; };
     const auto share = [&] { ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on); };
-    // Only for the daemon that this one hands over to: nobody else is let in beside it.
+    // Bind without SO_REUSEPORT first, so that the port is shared with nobody. Only a successor binds with it, beside
+    // the daemon that hands over.
     bool bound_here = bind();
     if (!bound_here && errno == EADDRINUSE && parent_is_this_program()) {
         share();
@@ -149,7 +150,7 @@ UnixListener::UnixListener(std::filesystem::path path) : path_(std::move(path)),
     require_private_folder();
     remove_dead();
     socket_ = unix_socket();
-    // Under another name until nobody else may connect.
+    // Bind under a hidden name until the mode is set, so that nobody else can connect before.
     const std::string hidden = fmt::format(".{}.{}", name_, ::getpid());
     ::unlinkat(folder_.get(), hidden.c_str(), 0);
     const sockaddr_un address = address_in(folder_.get(), hidden);
@@ -170,11 +171,11 @@ UnixListener::UnixListener(std::filesystem::path path) : path_(std::move(path)),
 UnixListener::~UnixListener() {
     struct stat there {};
     if (folder_ && ::fstatat(folder_.get(), name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-        there.st_ino == inode_) // and not the one of a daemon that took over
+        there.st_ino == inode_) // not the socket of a daemon that took over
         ::unlinkat(folder_.get(), name_.c_str(), 0);
 }
 
-// Else somebody could put a socket of theirs in its place.
+// In a folder that others may change, they could replace the socket with theirs.
 void UnixListener::require_private_folder() const {
     struct stat folder {};
     if (::fstat(folder_.get(), &folder) != 0)
@@ -200,7 +201,7 @@ void UnixListener::remove_dead() const {
     // A daemon that hands over to this one listens until this one is ready.
     if (lives && ::getsockopt(there_already.get(), SOL_SOCKET, SO_PEERCRED, &owner, &size) == 0 &&
         owner.pid == ::getppid())
-        return; // the new name takes its place
+        return; // rename() replaces it
     if (lives)
         throw UserError(ExitCode::conflict, fmt::format("{}: another daemon listens there already", path_.string()));
     ::unlinkat(folder_.get(), name_.c_str(), 0);

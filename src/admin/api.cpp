@@ -14,7 +14,7 @@
 namespace kvmserver::admin {
 namespace {
 
-// Basic's "USER:PASSWORD" (RFC 7617); nothing for what is no base64.
+// Decodes the "USER:PASSWORD" of Basic authentication (RFC 7617). Returns nothing if it is not base64.
 std::optional<std::string> from_base64(std::string_view text) {
     std::string out;
     std::uint32_t bits = 0;
@@ -33,7 +33,7 @@ std::optional<std::string> from_base64(std::string_view text) {
     return out;
 }
 
-// The token of an Authorization header: Bearer, or (for .netrc) the password of Basic.
+// The token of an Authorization header: of Bearer, or the password of Basic (for .netrc).
 std::optional<std::string> token_of(std::string_view header) {
     const auto space = header.find(' ');
     if (space == header.npos)
@@ -79,7 +79,7 @@ void require(const Principal& who, const Endpoint& endpoint, const Params& param
                   fmt::format("kvmserver token create NAME --scope {}", scope));
 }
 
-// Of this process itself: collects the reply.
+// An exchange with this process itself: collects the reply.
 class Inner final : public Exchange {
 public:
     explicit Inner(std::string body) : body_(std::move(body)) {}
@@ -142,7 +142,7 @@ Principal Api::authenticate(const Request& request) {
     if (request.in_process)
         return Principal::local();
     const std::string_view header = request.header("Authorization");
-    // A token that is given decides, also for those who would need none: so it can be tried.
+    // A given token decides, even for local users who need none: that lets them test it.
     if (header.empty()) {
         if (request.peer && (*request.peer == ::geteuid() || *request.peer == 0))
             return Principal::local();
@@ -193,7 +193,7 @@ void Api::serve(Request& request, std::string_view target, Exchange& exchange) {
         throw;
     } catch (...) {
         ProblemReply problem = problem_of(std::current_exception(), request.id);
-        if (exchange.begun()) // the connection ends early: that is all that can be said now
+        if (exchange.begun()) // too late for a problem: close the connection early
             throw ClientGone();
         problem.headers.emplace_back("Content-Type", "application/problem+json");
         problem.headers.emplace_back("Cache-Control", "no-store");

@@ -1,4 +1,4 @@
-// The API, without what carries its requests: the listener calls it for clients, the command line for itself.
+// The API, independent of the transport. The listener calls it for clients, and the command line calls it directly.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -24,30 +24,30 @@ class Control;
 namespace kvmserver::admin {
 
 struct ApiOptions {
-    daemon::Control* control = nullptr;  // null: nothing is served, so what needs a daemon is refused (503)
-    std::string executable = ops::kSelf; // the kvmserver that tries new versions
-    daemon::JailSettings jail{};         // of it
-    // What is known of snapshots, shared with what serves; null: by processes of `executable`.
+    daemon::Control* control = nullptr;  // null: nothing is served, and what needs a daemon is refused (503)
+    std::string executable = ops::kSelf; // the kvmserver binary that tries new versions
+    daemon::JailSettings jail{};         // for these trials
+    // Facts about snapshots, shared with the daemon. Null: snapshots are examined by processes of `executable`.
     std::shared_ptr<daemon::Examinations> examinations = {};
     std::string version = {}; // of kvmserver, for people
-    // How long a snapshot that was brought stays when nothing names it.
+    // How long an uploaded snapshot is kept that no function names.
     std::chrono::milliseconds staged_for = std::chrono::hours(1);
     UploadLimits uploads = {};
-    // A follower of logs is sent an empty line when there was nothing for so long.
+    // A follower of logs is sent an empty line after this long without one.
     std::chrono::milliseconds follow_quiet = std::chrono::minutes(1);
-    // Who follows logs holds one of the listener's places without end: half of
-    // ListenerOptions::most_requests, by TCP and by the socket each, are for others.
+    // Most followers of logs, by TCP and by the socket each. A follower occupies one of ListenerOptions::most_requests
+    // for as long as it likes, so half of them stay free for others.
     unsigned most_followers = 32;
 };
 
-// Thread-safe; calls block as long as they take.
+// Thread-safe. Calls block until they are done.
 class Api {
 public:
     Api(StoreSource& source, ApiOptions options);
 
-    // Answers, if only with a problem. Throws nothing but ClientGone.
+    // Answers the request, with a problem if it fails. Throws only ClientGone.
     void serve(Request& request, std::string_view target, Exchange& exchange);
-    // For this process itself: what would be a problem is thrown as it is. Null when the reply has no body.
+    // For this process itself: failures are thrown as exceptions. Null if the reply has no body.
     nlohmann::json run(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr,
                        const Headers& headers = {});
     // The same for a reply that is not JSON.
@@ -58,14 +58,14 @@ public:
     store::Store& store(); // throws NotFound when there is none yet
     const ApiOptions& options() const { return options_; }
     daemon::Control& control(); // throws Refused (503) when there is none
-    void changed();             // what is served shall be looked at again
+    void changed();             // tells the daemon to read the store again
     Staged& staged() { return staged_; }
     UploadQuota& uploads() { return uploads_; }
     daemon::Examinations& examinations() { return *options_.examinations; }
-    // Replies without an end (logs that are followed) end soon.
+    // Ends endless replies (followed logs) soon.
     void end_streams() { ending_ = true; }
     bool ending() const { return ending_; }
-    // A place of one that follows; throws Refused (503) when there is none left.
+    // Counts one follower of logs while it exists. The constructor throws Refused (503) if there are too many.
     class Following {
     public:
         Following(Api& api, bool local);
@@ -76,9 +76,9 @@ public:
     private:
         std::atomic<unsigned>& count_;
     };
-    // Trials of new versions: each is a process with a machine, so a few at a time.
+    // Limits trials of new versions: each is a process with a machine.
     std::counting_semaphore<>& trials() { return trials_; }
-    std::mutex& deploys() { return deploys_; } // while totals are counted and a version is added
+    std::mutex& deploys() { return deploys_; } // held while totals are counted and a version is added
 
 private:
     void dispatch(Request& request, Exchange& exchange);

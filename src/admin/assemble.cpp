@@ -21,7 +21,7 @@ using Reach = std::optional<std::set<Digest>>; // pieces_within_reach
 
 constexpr const char* kName = "the upload";
 
-// In a process of its own. Throws Refused, UserError (bad_snapshot).
+// Examines in a separate process. Throws Refused, UserError (bad_snapshot).
 SnapshotFacts examined(Call& call, const std::function<SnapshotFacts(daemon::Examinations&)>& examine) {
     try {
         return examine(call.api.examinations());
@@ -34,7 +34,7 @@ SnapshotFacts examined(Call& call, const std::function<SnapshotFacts(daemon::Exa
     }
 }
 
-// Each byte is read once before the snapshot is examined: what was sent becomes files, what is known is linked.
+// Reads each byte once, before the snapshot is examined. Uploaded pieces become files, known pieces are linked.
 ops::Imported import_delta(Call& call, int upload, std::uint64_t bytes, Reach reach) {
     std::uint64_t at = 0;
     const ops::Delta delta = ops::read_delta(upload, bytes, at);
@@ -65,7 +65,7 @@ ops::Imported import_delta(Call& call, int upload, std::uint64_t bytes, Reach re
 }
 
 ops::Imported import_whole(Call& call, int file, std::uint64_t bytes, Reach reach) {
-    call.api.uploads().require_room(call.store(), call.who, bytes); // its pieces are stored beside it
+    call.api.uploads().require_room(call.store(), call.who, bytes); // its pieces are stored in addition to the file
     SnapshotFacts facts =
         examined(call, [&](daemon::Examinations& examinations) { return examinations.of_file(file, bytes); });
     ops::Imported imported = ops::import_pieces(call.store(), file, facts.pieces, kName, std::move(reach));

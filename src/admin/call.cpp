@@ -133,10 +133,10 @@ Members Call::members(std::size_t most, std::size_t values) {
     if (bytes.empty())
         return Members(json::object());
     bool deep = false;
-    std::size_t seen = 0; // a value of two bytes takes fifty in memory
+    std::size_t seen = 0; // counted because a value of two bytes takes fifty in memory
     const auto small = [&](int depth, json::parse_event_t, json&) {
         deep |= depth > 80;
-        return !deep && ++seen <= 2 * values; // an object or a list is seen twice
+        return !deep && ++seen <= 2 * values; // objects and lists are counted twice
     };
     json object = json::parse(bytes, small, false);
     if (seen > 2 * values)

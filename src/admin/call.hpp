@@ -1,4 +1,4 @@
-// One request on its way through its handler.
+// One request to the API, as its handler sees it.
 #pragma once
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ namespace kvmserver::admin {
 
 using nlohmann::json;
 
-// The members of a JSON object, read strictly. Throws BadValue naming the member.
+// Reads the members of a JSON object strictly. Throws BadValue that names the member.
 class Members {
 public:
     explicit Members(json object);
@@ -26,7 +26,7 @@ public:
     std::optional<bool> flag(const char* name);
     std::optional<json> any(const char* name);
     std::optional<std::vector<std::string>> texts(const char* name);
-    void done() const; // throws for a member that nobody asked for
+    void done() const; // throws if a member was never asked for
 
 private:
     json object_;
@@ -45,7 +45,7 @@ public:
     store::Store& store() { return api.store(); }
     const std::string& param(const char* name) const { return params_.at(name); }
     bool has_param(const char* name) const { return params_.contains(name); }
-    // Throws BadValue for a query with anything else in it.
+    // Throws BadValue if the query has any other name.
     void only_query(std::initializer_list<std::string_view> names) const;
     std::optional<std::string> query(const char* name) const;
     bool query_flag(const char* name) const;
@@ -53,10 +53,11 @@ public:
     std::uint64_t version_param() const;
 
     std::string body(std::size_t most);
-    // An empty body is an empty object. Throws BadValue for one of more values.
+    // The JSON object of the body; an empty body is an empty object. Throws BadValue if it has more than `values`
+    // values.
     Members members(std::size_t most = 4u << 20, std::size_t values = 20'000);
-    void no_members(); // throws BadValue for a body with any: what is asked stands in the query
-    // Of If-Match and If-None-Match. Throws Refused for what cannot be compared.
+    void no_members(); // throws BadValue for a body with members: everything is in the query
+    // From If-Match and If-None-Match. Throws Refused for anything that cannot be compared.
     store::IfMatch if_match() const;
 
     void reply(unsigned status, const json& document, Headers headers = {});
@@ -67,7 +68,7 @@ private:
     const Params& params_;
 };
 
-// "sha256:HEX" or HEX. Throws BadValue.
+// Parses "sha256:HEX" or HEX. Throws BadValue.
 Digest digest_from(std::string_view text, const char* what);
 std::uint64_t number_from(std::string_view text, std::string_view what);
 

@@ -38,7 +38,7 @@ json claims_json(const std::vector<Excess>& claims) {
 Grants::Grants(Call& call, const std::string& function) : function_(function) {
     if (const std::string& text = call.who.ceilings(); !text.empty())
         own_ = parsed(text);
-    else if (call.who.limited()) // its token was made before there were ceilings
+    else if (call.who.limited()) // a token from before ceilings existed
         own_ = strangers_ceilings();
     if (daemon::Control* control = call.api.options().control) {
         const auto file = control->ceilings();
@@ -89,7 +89,7 @@ void Grants::require_totals(store::Store& store, const std::optional<Digest>& sn
         const auto mine = [&prefix = each.prefix](const store::FunctionSummary& function) {
             return store::in_prefix(function.name, prefix);
         };
-        // How much others have is not for a tenant to know.
+        // A tenant must not learn how much others have.
         const bool others = limited_ && !store::in_prefix(each.prefix, prefix_);
         const auto add = [&](std::string claim, std::string granted, const char* hidden) {
             if (others)

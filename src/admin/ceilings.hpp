@@ -1,4 +1,4 @@
-// What a deploy by a caller is granted at most.
+// What a caller's deploy may be granted at most.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace kvmserver::admin {
 
-// 403: each claim, and what is granted in its place.
+// 403, with each claim and what is granted instead.
 class AboveCeiling : public tinykvm::UserError {
 public:
     AboveCeiling(const std::string& function, std::vector<Excess> claims);
@@ -24,29 +24,31 @@ private:
 };
 json claims_json(const std::vector<Excess>& claims); // [{claim, granted}]
 
+// The ceilings that apply to one caller and one function.
 class Grants {
 public:
     Grants(Call& call, const std::string& function);
 
-    // Of who deploys: a version stays under them. "": none.
+    // The caller's own ceilings as JSON, which stay with the version. "": none.
     std::string own_text() const;
-    std::vector<Ceilings> all() const; // they and those of the daemon's file
-    // Throws AboveCeiling; with `clamp` only for what cannot be clamped. Returns what will be.
+    std::vector<Ceilings> all() const; // the caller's and those of the daemon's file
+    // Throws AboveCeiling; with `clamp` only for claims that cannot be clamped. Returns the claims to clamp.
     std::vector<Excess> require(const Claims& claims, bool clamp) const;
-    // Of functions, versions and disk, with one more version of `snapshot`. Throws AboveCeiling.
+    // Checks the totals of functions, versions and disk as they would be with one more version of `snapshot`. Throws
+    // AboveCeiling.
     void require_totals(store::Store& store, const std::optional<Digest>& snapshot) const;
 
 private:
     std::string function_;
     std::optional<Ceilings> own_;
     Ceilings of_daemon_;
-    std::vector<CeilingsFile::Section> totals_; // of the daemon's file
+    std::vector<CeilingsFile::Section> totals_; // from the daemon's file
     std::string prefix_;                        // of the token
-    bool limited_ = false;                      // to that
+    bool limited_ = false;                      // to the functions of that prefix
 };
 
-// Of a request for a new token: what its `ceilings` grant, over those for strangers where it has a prefix.
-// "": none. Throws BadValue.
+// The ceilings of a new token: those in the request's `ceilings`, on top of those for strangers if it has a prefix. "":
+// none. Throws BadValue.
 std::string token_ceilings(const std::optional<json>& given, const std::string& prefix, unsigned scopes);
 
 } // namespace kvmserver::admin

@@ -34,7 +34,7 @@ Wanted wanted(Call& call) {
         wanted.snapshot = digest_from(*snapshot, "snapshot");
     if (const auto manifest = members.any("manifest")) {
         wanted.plan.manifest = manifest->dump();
-        wanted.settings = daemon::function_settings(*wanted.plan.manifest); // what could not be served is refused here
+        wanted.settings = daemon::function_settings(*wanted.plan.manifest); // refuses what could not be served
     }
     if (const auto routes = members.texts("routes")) {
         wanted.plan.routes.emplace();
@@ -46,20 +46,20 @@ Wanted wanted(Call& call) {
     wanted.plan.if_version = members.natural("if_version");
     wanted.plan.if_match = call.if_match();
     members.done();
-    // Before what others have is looked at.
+    // Check the caller's rights before looking at what others have.
     require_routes(call, wanted.plan);
     require_secrets(call, wanted.plan);
     return wanted;
 }
 
-// What is granted less of than is asked for.
+// Checks the claims against the ceilings. Returns the claims that will be clamped.
 std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wanted& wanted) {
     Claims claims;
     if (wanted.snapshot) {
         const store::StoredSnapshot snapshot(call.store(), *wanted.snapshot);
         if (const auto facts = call.api.examinations().of_stored(snapshot))
             claims = claims_of(*facts);
-        else if (!grants.all().empty()) // else its trial says what is wrong with it
+        else if (!grants.all().empty()) // otherwise the trial reports what is wrong
             throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot,
                                      fmt::format("snapshot sha256:{} cannot be examined: what it asks for is unknown: "
                                                  "build it anew, or see `kvmserver verify`",
@@ -89,7 +89,7 @@ void try_out(Call& call, const Grants& grants, const Wanted& wanted, const ops::
     candidate.examinations = &call.api.examinations();
     candidate.ceilings = ceilings_text(grants.all());
     candidate.tenant = wanted.plan.tenant;
-    // With a hook, one that is only kept may have to wait for its secrets, which need a function.
+    // A version with a hook that is not activated may lack secrets so far: setting them requires the function to exist.
     if (wanted.plan.activate)
         candidate.after_restore = settings.after_restore;
     if (wanted.plan.activate || settings.after_restore.empty())
@@ -139,14 +139,14 @@ void put_function(Call& call) {
     if (!wanted.snapshot)
         throw store::BadValue("\"snapshot\" is missing");
     store::Functions functions(call.store());
-    const ops::DeployChange change =
-        ops::change_of(wanted.plan, &functions); // what is wrong anyway is better known before the trial
+    // Find mistakes before the trial.
+    const ops::DeployChange change = ops::change_of(wanted.plan, &functions);
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
     const std::vector<Excess> clamped = require_grants(call, grants, wanted);
     grants.require_totals(call.store(), wanted.snapshot);
     try_out(call, grants, wanted, change);
     const ops::Deployed done = [&] {
-        const std::lock_guard one(call.api.deploys()); // of two at once the second counts the first
+        const std::lock_guard one(call.api.deploys()); // of two concurrent deploys the second counts the first
         grants.require_totals(call.store(), wanted.snapshot);
         return ops::deploy(wanted.plan, *wanted.snapshot, grants.own_text(), functions);
     }();

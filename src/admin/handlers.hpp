@@ -1,4 +1,4 @@
-// The endpoints' handlers: each answers its call or throws (problem.hpp says what becomes of that).
+// The endpoints' handlers. Each answers its call or throws (problem.hpp maps exceptions to replies).
 #pragma once
 #include "src/admin/call.hpp"
 
@@ -49,7 +49,7 @@ void list_tokens(Call& call);
 void create_token(Call& call);
 void delete_token(Call& call);
 
-// serving.cpp: what only a daemon can answer
+// serving.cpp: needs the daemon
 void metrics(Call& call);
 void live(Call& call);
 void invoke(Call& call);

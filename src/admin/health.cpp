@@ -16,7 +16,7 @@
 namespace kvmserver::admin {
 namespace {
 
-constexpr std::uint64_t kMinFree = 64u << 20; // bytes on the store's disk
+constexpr std::uint64_t kMinFree = 64u << 20; // bytes free on the store's disk
 
 json disk_facts(const std::filesystem::path& path) {
     struct statvfs disk {};
@@ -74,7 +74,7 @@ void readyz(Call& call) {
     json checks;
     bool ready = true;
     const auto check = [&](const char* name, const std::string& problem) {
-        // Without a token nobody is told more than that something is wrong.
+        // No token is needed here, so tell only that something is wrong.
         checks[name] = problem.empty() ? "ok" : "failed";
         ready &= problem.empty();
     };

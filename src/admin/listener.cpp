@@ -26,12 +26,12 @@ using tinykvm::UniqueFd;
 http::Options front_options() {
     http::Options options;
     options.idle_timeout = http::Options::Time(60'000);
-    // A trial of a new version, gc and verify say nothing for long. What a client must send has limits of its
-    // own (SocketExchange).
+    // Trials of new versions, gc and verify are silent for long. What the client must send has its own limits
+    // (SocketExchange).
     options.progress_timeout = http::Options::Time(1'800'000);
     options.half_close_is_alive = false;
-    // By TCP; a thread each (ListenerOptions::most_requests) is the lesser bound of those with a request. Whoever
-    // floods TCP does not lock out this host's users.
+    // For TCP. Requests are limited further by ListenerOptions::most_requests, since each takes a thread. Flooding TCP
+    // must not lock out the users of this host.
     options.max_connections = 256;
     options.max_per_client = 128;
     options.spare_unix = true;
@@ -60,7 +60,7 @@ public:
     }
 
     ~Impl() override {
-        front_.reset(); // so that the threads of requests see the end of their sockets
+        front_.reset(); // ends the sockets that the request threads wait for
         std::unique_lock lock(mutex_);
         none_.wait(lock, [this] { return running_[0] + running_[1] == 0; });
     }
@@ -73,7 +73,7 @@ public:
     }
 
     bool stop(std::chrono::milliseconds patience) {
-        constexpr std::chrono::seconds at_least(1); // to see that the socket is cut
+        constexpr std::chrono::seconds at_least(1); // for the threads to notice that the socket is cut
         const auto end = std::chrono::steady_clock::now() + patience;
         drain();
         front_->wait_drained(patience);
@@ -116,8 +116,8 @@ private:
         Request asked;
         asked.id = request.request_id;
         asked.peer = trusted_user(request.client_ip);
-        const bool local =
-            asked.peer.has_value(); // counted apart: whoever floods TCP does not lock out this host's users
+        // Counted apart: flooding TCP must not lock out the users of this host.
+        const bool local = asked.peer.has_value();
         {
             const std::lock_guard lock(mutex_);
             if (running_[local] >= options_.most_requests)
@@ -155,7 +155,7 @@ private:
             api_.serve(request, target, exchange);
             exchange.finish();
         } catch (const ClientGone&) {
-        } catch (const std::exception& error) { // no memory, say
+        } catch (const std::exception& error) { // such as out of memory
             std::fprintf(stderr, "kvmserver: an API request is dropped: %s\n", error.what());
         }
     }
@@ -174,7 +174,7 @@ private:
     std::condition_variable none_;
     unsigned running_[2] = {}; // requests by TCP, by the Unix socket
     std::optional<UnixListener> unix_;
-    std::unique_ptr<http::Front> front_; // last: its threads use the rest
+    std::unique_ptr<http::Front> front_; // last: its threads use the members above
 };
 
 Listener::Listener(Api& api, const ListenerOptions& options) : impl_(std::make_unique<Impl>(api, options)) {}

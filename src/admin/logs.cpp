@@ -1,4 +1,4 @@
-// .../logs: NDJSON, a line each.
+// .../logs: NDJSON, one object per log line.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 using daemon::LogLine;
 using daemon::LogStore;
 
-// Between the thread that logs and the one that sends: a client that is too slow loses lines, not memory.
+// A bounded queue between the logging thread and the sending one: a client that is too slow loses lines.
 class Arrivals {
 public:
     void put(const LogLine& line) {
@@ -29,7 +29,7 @@ public:
             ++lost_;
         some_.notify_one();
     }
-    // What there is after at most that time.
+    // Waits up to `patience` for lines and takes all of them.
     std::deque<LogLine> take(std::chrono::milliseconds patience, std::uint64_t& lost) {
         std::unique_lock lock(mutex_);
         some_.wait_for(lock, patience, [this] { return !lines_.empty(); });
@@ -57,7 +57,7 @@ LogStore::Query query_of(Call& call) {
         query.since_ms = ops::time_from(*since, store::now_ms());
     if (call.has_param("name")) {
         query.function = call.param("name");
-        // What an earlier function of that name printed is not its. NotFound when there is none.
+        // Leave out what an earlier function of that name printed. Throws NotFound if there is none now.
         const auto created = store::Functions(call.store()).describe(query.function).created;
         query.since_ms = std::max(query.since_ms, created);
     }
@@ -77,7 +77,7 @@ void logs(Call& call) {
         place.emplace(call.api, call.request.peer.has_value());
     LogStore& store = call.api.control().logs();
     const auto arrivals = std::make_shared<Arrivals>();
-    std::shared_ptr<LogStore::Follower> follower; // before the look at what is there: no line is missed
+    std::shared_ptr<LogStore::Follower> follower; // subscribes before the stored lines are read, so no line is missed
     if (follow)
         follower = store.follow(query, [arrivals](const LogLine& line) { arrivals->put(line); });
     const std::vector<LogLine> there = store.lines(query);
@@ -101,7 +101,7 @@ void logs(Call& call) {
                 say(line.json());
         if (lost)
             say(json{{"stream", "daemon"}, {"text", std::to_string(lost) + " lines were left out"}}.dump());
-        // Whatever is between here and the reader takes a connection without a byte for a dead one.
+        // Proxies close connections that are silent for long.
         if (Clock::now() - sent >= call.api.options().follow_quiet)
             say("");
     }

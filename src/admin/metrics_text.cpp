@@ -110,8 +110,8 @@ void durations(Text& text, const Scrape& scrape) {
     family("reset_duration_seconds", "Putting a machine back.", &VersionMetrics::reset);
 }
 
-// While a version's process stops beside its successor there are two of them, but one row of each gauge: who
-// reads this refuses a row that comes twice, and all the others with it.
+// One entry per version. While a version's old process stops beside its successor there are two, but Prometheus rejects
+// the whole scrape if a series occurs twice.
 std::vector<VersionLive> folded(const std::vector<VersionLive>& all) {
     std::map<std::pair<std::string, std::uint64_t>, VersionLive> versions;
     for (const VersionLive& live : all) {
@@ -123,7 +123,7 @@ std::vector<VersionLive> folded(const std::vector<VersionLive>& all) {
         sum.busy += live.busy;
         sum.queued += live.queued;
         sum.memory_bytes += live.memory_bytes;
-        sum.starts = std::max(sum.starts, live.starts); // of the version, not of one process
+        sum.starts = std::max(sum.starts, live.starts); // already per version, not per process
     }
     std::vector<VersionLive> rows;
     for (auto& [key, live] : versions)

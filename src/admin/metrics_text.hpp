@@ -1,4 +1,4 @@
-// Counters in Prometheus' text format 0.0.4.
+// Formats metrics in Prometheus' text format 0.0.4.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@ namespace kvmserver::admin {
 struct Scrape {
     daemon::MetricsSnapshot metrics;
     std::vector<daemon::VersionLive> live;
-    std::uint64_t store_bytes = 0; // of all snapshots, shared chunks once
+    std::uint64_t store_bytes = 0; // of all snapshots; shared chunks count once
     std::string version;           // of kvmserver
 };
 

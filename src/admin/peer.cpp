@@ -16,8 +16,8 @@ struct Closer {
     void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-// Whether it has none of KVM's machines open (proc(5), /proc/PID/fd). One that keeps us from looking is not trusted:
-// function processes do.
+// Whether the process has no KVM descriptor open (proc(5), /proc/PID/fd). A process that cannot be inspected, such as a
+// function process, is not trusted.
 bool runs_no_machine(pid_t pid) {
     const std::unique_ptr<DIR, Closer> folder(::opendir(fmt::format("/proc/{}/fd", pid).c_str()));
     if (!folder)
@@ -47,7 +47,7 @@ std::optional<uid_t> trusted_user(std::string_view client) {
     const auto process = std::from_chars(user.ptr + 1, end, pid);
     if (process.ec != std::errc{} || process.ptr != end || pid <= 0)
         return std::nullopt;
-    // Root needs no trust of a daemon that is not root's.
+    // A daemon that is not root's cannot inspect root's processes and need not: root can do everything anyway.
     if (uid == 0 && ::geteuid() != 0)
         return uid;
     return runs_no_machine(pid) ? std::optional(uid) : std::nullopt;

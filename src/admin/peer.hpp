@@ -1,4 +1,4 @@
-// Who is at the other end of the API's Unix socket.
+// Identifies the client of the API's Unix socket.
 #pragma once
 #include <sys/types.h>
 
@@ -7,9 +7,9 @@
 
 namespace kvmserver::admin {
 
-// The user of the process that connected, by what the front says of it ("unix:UID:PID"). Nothing: it is none of a Unix
-// socket, or a process that is not to be trusted with its user's rights: it runs a machine, and what is in the machine
-// may have overcome it, or it cannot be looked at.
+// The user of the process that connected, from the front's description ("unix:UID:PID"). Returns nothing if it is not a
+// Unix socket, or if the process does not deserve its user's rights: it runs a machine whose guest may have taken it
+// over, or it cannot be inspected.
 std::optional<uid_t> trusted_user(std::string_view client);
 
 } // namespace kvmserver::admin

@@ -1,4 +1,4 @@
-// Who asks, and what it may.
+// Who makes a request, and what they may do.
 #pragma once
 #include <set>
 #include <string>
@@ -8,27 +8,28 @@
 
 namespace kvmserver::admin {
 
-// The user of this machine (its own uid or root), or the holder of a token.
+// A user of this host (the server's own uid or root), or the holder of a token.
 class Principal {
 public:
     static Principal local() { return Principal(); }
     static Principal of(store::TokenInfo token) { return Principal(std::move(token)); }
 
-    // "" for what concerns the store itself.
+    // `function` is "" for the store itself.
     bool allows(store::Scope scope, std::string_view function) const {
         return local_ || token_.allows(scope, function);
     }
-    // For some functions at least.
+    // Whether it has the scope for at least some functions.
     bool has(store::Scope scope) const { return local_ || token_.allows(scope, token_.prefix); }
-    // Not for all functions: what it names must be among its own.
+    // Whether it may name only functions with its prefix.
     bool limited() const { return !local_ && !token_.prefix.empty(); }
     std::int64_t id() const { return local_ ? 0 : token_.id; }
     std::string name() const { return local_ ? "local" : token_.name; }
     unsigned scopes() const { return local_ ? 15 : token_.scopes; }
-    // JSON of what it deploys; "": none.
+    // JSON; they apply to what it deploys. "": none.
     std::string ceilings() const { return local_ ? "" : token_.ceilings; }
     std::string prefix() const { return local_ ? "" : token_.prefix; }
-    const std::vector<std::string>& routes() const { return token_.routes; } // granted beside its functions' own
+    // Routes that are granted in addition to its functions' own.
+    const std::vector<std::string>& routes() const { return token_.routes; }
 
 private:
     Principal() = default;

@@ -1,4 +1,4 @@
-// Errors as the API tells them: application/problem+json (RFC 9457).
+// Errors as replies of the API: application/problem+json (RFC 9457).
 #pragma once
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace kvmserver::admin {
 
-// What the API itself refuses.
+// A request that the API itself refuses.
 class Refused : public tinykvm::UserError {
 public:
     Refused(unsigned status, std::string code, const std::string& detail, std::string hint = "", Headers headers = {});
@@ -30,7 +30,7 @@ struct ProblemReply {
     nlohmann::json document;
 };
 
-// Of the exception that is being handled.
+// The reply for an exception.
 ProblemReply problem_of(std::exception_ptr error, const std::string& request_id);
 
 } // namespace kvmserver::admin

@@ -1,4 +1,4 @@
-// /metrics, /v1/live, invoke, reload: what the daemon knows and does.
+// /metrics, /v1/live, invoke and reload: endpoints that need the daemon.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ std::uint64_t bytes_of_chunks(store::Store& store) {
     return sum.natural(0);
 }
 
-// "Name: value".
+// Parses "Name: value".
 std::pair<std::string, std::string> header_from(std::string_view line) {
     const auto colon = line.find(':');
     const std::string_view name = line.substr(0, colon);
@@ -67,7 +67,7 @@ daemon::InvokeRequest asked(Call& call) {
     return asked;
 }
 
-// Not for the API's own client.
+// Whether a header of the function's reply is passed on; hop-by-hop and our own headers are not.
 bool passes(const std::string& name) {
     for (const char* const own : {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade"})
         if (http::equal_nocase(name, own))
@@ -87,8 +87,7 @@ json counts_json(const daemon::VersionMetrics& counted) {
             {"failed", failed}};
 }
 
-// Also of versions that are not live any more: sums over these never fall, so the difference of two readings
-// is a rate.
+// Includes versions that are no longer live: then the sums never fall, and the difference of two readings is a rate.
 json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
     auto list = json::array();
     for (const auto& [key, counted] : metrics.versions) {
@@ -127,7 +126,7 @@ void live(Call& call) {
                     {"in_flight", one.in_flight},
                     {"queued", one.queued},
                     {"starts", one.starts},
-                    // What is shared with others' processes must not tell how many they are.
+                    // A tenant gets the RSS: the PSS would tell how many other processes share its pages.
                     {"memory_bytes", call.who.limited() ? one.resident_bytes : one.memory_bytes}};
         if (!call.who.limited())
             object["pid"] = one.pid;
@@ -152,8 +151,8 @@ void invoke(Call& call) {
     if (!reply.problem_code.empty())
         throw Refused(reply.status ? reply.status : 502, reply.problem_code, reply.problem_detail, reply.problem_hint,
                       std::move(headers));
-    headers.emplace_back("Kvmserver-Version",
-                         std::to_string(reply.version)); // says that the reply is the function's
+    // Its presence tells that the reply is the function's.
+    headers.emplace_back("Kvmserver-Version", std::to_string(reply.version));
     for (const auto& [name, value] : reply.headers)
         if (passes(name))
             headers.emplace_back(name, value);

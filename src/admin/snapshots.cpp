@@ -19,10 +19,10 @@ namespace kvmserver::admin {
 namespace {
 
 struct Range {
-    std::uint64_t begin = 0, end = 0; // end is behind the last byte
+    std::uint64_t begin = 0, end = 0; // `end` is one past the last byte
 };
 
-// Of a Range header; nothing: the whole file (there is none, or one that is not ours to understand).
+// Parses a Range header. Returns nothing for the whole file: without the header, or if it is not of a supported form.
 std::optional<Range> range_of(std::string_view header, std::uint64_t size) {
     if (!header.starts_with("bytes=") || header.find(',') != header.npos)
         return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<Range> range_of(std::string_view header, std::uint64_t size) {
         return std::nullopt;
     const std::string_view first = header.substr(0, dash), last = header.substr(dash + 1);
     Range range{0, size};
-    if (first.empty()) { // the last so many
+    if (first.empty()) { // "-N": the last N bytes
         range.begin = size - std::min(size, number_from(last, "Range"));
     } else {
         range.begin = number_from(first, "Range");
@@ -49,11 +49,11 @@ Digest referred(Call& call) {
     std::string reference = call.param("digest");
     if (Digest::from_hex(reference))
         reference = "sha256:" + reference;
-    // With the beginning of one it could ask around for digests that it must not know; and of a whole one it does
+    // A limited caller must give the whole digest: with a prefix it could search for digests. With a whole one it does
     // not learn whether somebody has it.
     if (call.who.limited() && reference.starts_with("sha256:"))
         return digest_from(reference, "snapshot");
-    // A function's name is for those who may see the function.
+    // A function's name resolves only for callers who may see the function.
     if (!reference.starts_with("sha256:") &&
         !call.who.allows(store::kScopeDeploy, reference.substr(0, reference.find('@'))))
         throw store::NotFound("there is no such snapshot");
@@ -65,7 +65,8 @@ struct Listed {
     std::vector<store::ChunkRef> pieces;
 };
 
-// {"snapshot": ..., "pieces": [[SHA-256, bytes], ...]}: a long list, of which no more than a piece is held as JSON.
+// Reads {"snapshot": ..., "pieces": [[SHA-256, bytes], ...]} as a stream: the list is long, and only one piece at a
+// time is held as JSON.
 Listed listed(Call& call) {
     constexpr std::size_t kMax = 8 << 20;
     std::array<std::byte, 16 << 10> buffer;
@@ -134,7 +135,7 @@ void list_snapshots(Call& call) {
                 digest && !all.contains(*digest)) {
                 try {
                     entry(*digest, store::StoredSnapshot(call.store(), *digest).size());
-                } catch (const store::NotFound&) { // gc was faster
+                } catch (const store::NotFound&) { // deleted by gc meanwhile
                 }
             }
     auto list = json::array();

@@ -17,7 +17,7 @@
 
 namespace kvmserver::admin {
 namespace {
-constexpr int kPatienceMs = 30'000; // for a client's next byte, and for it to take one
+constexpr int kPatienceMs = 30'000; // for the client to send or take a byte
 constexpr std::size_t kBuffer = 64 * 1024;
 } // namespace
 
@@ -62,8 +62,8 @@ bool SocketExchange::fill() {
 }
 
 std::string SocketExchange::read_head(Request& request) {
-    const http::HeadLimits limits{
-        .head_bytes = 80 * 1024, .target_bytes = 9 * 1024, .fields = 300}; // the front's, and some
+    // The front's limits, with a margin.
+    const http::HeadLimits limits{.head_bytes = 80 * 1024, .target_bytes = 9 * 1024, .fields = 300};
     http::HeadEnd end;
     http::HeadEnd::State state;
     while ((state = end.feed(in_, limits)) == http::HeadEnd::State::more)
@@ -72,7 +72,7 @@ std::string SocketExchange::read_head(Request& request) {
     http::RequestHead head;
     const std::string bytes = in_.substr(0, end.size());
     if (state == http::HeadEnd::State::bad || http::parse_request_head(bytes, limits, head))
-        throw ClientGone(); // the front lets none such through
+        throw ClientGone(); // the front forwards no such head
     request.method = head.method;
     for (const http::Field& field : head.fields)
         request.headers.emplace_back(field.name, field.value);
@@ -89,7 +89,7 @@ std::size_t SocketExchange::read(std::span<std::byte> into) {
     expects_continue_ = false;
     while (payload_.empty() && !body_.done()) {
         if (in_.empty() && !fill())
-            throw ClientGone(); // it ended before its body did
+            throw ClientGone(); // the body was cut off
         const bool chunked = body_.kind() == http::BodyKind::chunked;
         const std::size_t taken = body_.feed(in_, chunked ? &payload_ : nullptr);
         if (body_.fault())
@@ -107,7 +107,7 @@ std::size_t SocketExchange::read(std::span<std::byte> into) {
 void SocketExchange::begin(unsigned status, const Headers& headers, std::optional<std::uint64_t> length) {
     begun_ = true;
     std::string head = fmt::format("HTTP/1.1 {} {}\r\n", status, http::status_title(status));
-    const auto safe = [](std::string_view value) { // a function's header must not end ours
+    const auto safe = [](std::string_view value) { // a header of a function's reply must not end ours
         return value.find_first_of(std::string_view("\r\n\0", 3)) == value.npos;
     };
     for (const auto& [name, value] : headers)
@@ -130,8 +130,8 @@ bool SocketExchange::gone_within(int milliseconds) {
     return ::poll(&wanted, 1, milliseconds) > 0 && (wanted.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-// The front takes a reply that has a length for whole, whatever becomes of the socket; and it throws away by
-// itself what a client sends on. So nobody who goes on sending holds a thread.
+// The front takes a reply with a length as complete whatever happens to the socket, and itself discards what a client
+// goes on sending. So such a client does not hold a thread.
 void SocketExchange::finish() {
     ::shutdown(socket_.get(), SHUT_WR);
     std::array<std::byte, 4096> rest;

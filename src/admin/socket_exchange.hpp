@@ -1,5 +1,5 @@
-// A request and its reply on a socket of which the HTTP front holds the other end: it has checked the request
-// and passes it on with `Connection: close`.
+// A request and its reply on a socket pair whose other end the HTTP front holds. The front has checked the request and
+// passes it on with `Connection: close`.
 #pragma once
 #include <string>
 
@@ -14,7 +14,7 @@ class SocketExchange final : public Exchange {
 public:
     explicit SocketExchange(tinykvm::UniqueFd socket) : socket_(std::move(socket)) {}
 
-    // Sets method and headers; returns the target. Throws ClientGone.
+    // Sets method and headers, and returns the target. Throws ClientGone.
     std::string read_head(Request& request);
     // Ends the reply.
     void finish();
@@ -26,14 +26,14 @@ public:
     bool begun() const override { return begun_; }
 
 private:
-    std::size_t receive(std::span<std::byte> into); // 0: the front's side has ended
+    std::size_t receive(std::span<std::byte> into); // 0: the front has closed its end
     void send(std::string_view bytes);
     void wait(short what, int milliseconds);
-    bool fill(); // more bytes into in_
+    bool fill(); // reads more bytes into in_
 
     tinykvm::UniqueFd socket_; // non-blocking
-    std::string in_;           // behind the head
-    std::string payload_;      // of a chunked body, not yet taken
+    std::string in_;           // bytes received after the head
+    std::string payload_;      // decoded from a chunked body, not yet read
     http::Body body_;
     bool head_only_ = false, expects_continue_ = false, begun_ = false;
 };

@@ -1,5 +1,5 @@
-// Snapshots that were brought and that no function names yet: gc leaves them alone for a while, and a token
-// that is limited to some functions may name those that it brought itself.
+// Uploaded snapshots that no function names yet. gc spares them for a while, and a token that is limited to some
+// functions may name those that it uploaded itself.
 #pragma once
 #include <chrono>
 #include <map>
@@ -15,10 +15,10 @@ namespace kvmserver::admin {
 class Staged {
 public:
     explicit Staged(std::chrono::milliseconds kept) : kept_(kept) {}
-    // By the holder of that token (Principal::id).
+    // `token` is the uploader's id (Principal::id).
     void add(store::SnapshotHold hold, std::int64_t token);
     std::vector<Digest> all_of(std::int64_t token);
-    void expire(); // gives up those whose time is over: gc may have them
+    void expire(); // releases the holds that have expired, for gc
 
 private:
     using Clock = std::chrono::steady_clock;

@@ -1,4 +1,4 @@
-// Where the API finds its store.
+// Where the API gets its store from.
 #pragma once
 #include <filesystem>
 
@@ -11,11 +11,11 @@ class StoreSource {
 public:
     virtual ~StoreSource() = default;
     virtual std::filesystem::path path() const = 0;
-    virtual store::Store* get() = 0;  // null: there is none yet
-    virtual store::Store& make() = 0; // now there is one
+    virtual store::Store* get() = 0;  // null: there is no store yet
+    virtual store::Store& make() = 0; // creates the store if need be
 };
 
-// One that is open.
+// A source whose store is already open.
 class OpenStore final : public StoreSource {
 public:
     // `store` outlives this object.

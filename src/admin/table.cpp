@@ -7,8 +7,8 @@ namespace {
 
 using enum store::Scope;
 
-// What a token may do with `deploy` is to run any program with the rights of the daemon; a snapshot's bytes
-// are the memory of a process, hence not for `read`.
+// `deploy` allows to run any program with the daemon's rights. A snapshot's bytes are the memory of a process, so
+// `read` does not give access to them.
 constexpr Endpoint kEndpoints[] = {
     {"GET", "/healthz", Of::nobody, kScopeRead, healthz, "whether the process answers"},
     {"GET", "/readyz", Of::nobody, kScopeRead, readyz, "whether KVM, store and disk are fit"},
@@ -56,7 +56,7 @@ constexpr Endpoint kEndpoints[] = {
     {"DELETE", "/v1/tokens/{token}", Of::store, kScopeAdmin, delete_token, "revoke it"},
 };
 
-// Whether the path is of this pattern. Fixed words go before {parameters} by their place in the table.
+// Matches a path against a pattern. Rows with fixed words come before rows with {parameters}.
 bool fits(std::string_view pattern, const std::vector<std::string>& segments, Params& params) {
     params.clear();
     pattern.remove_prefix(1);

@@ -1,4 +1,4 @@
-// Every endpoint, one row each: the dispatcher works from it, and so do the tests, so that none is forgotten.
+// The table of all endpoints. The dispatcher works from it, and so do the tests, so that no endpoint is forgotten.
 #pragma once
 #include <map>
 #include <optional>
@@ -15,13 +15,13 @@ class Call;
 using Handler = void (*)(Call&);
 using Params = std::map<std::string, std::string, std::less<>>;
 
-// For whom the scope is needed.
+// What the endpoint's scope must cover.
 enum class Of {
-    nobody,   // open to all who can connect
-    holder,   // any token will do, whatever its scopes
-    any,      // a scope for some function is enough: the handler keeps to those that the caller may see
+    nobody,   // no scope: open to all who can connect
+    holder,   // no scope: any token will do
+    any,      // some function: the handler shows only what the caller may see
     function, // the function of the path, {name}
-    store,    // the store itself: no token that is limited to a prefix
+    store,    // the store itself: not for tokens limited to a prefix
 };
 
 struct Endpoint {
@@ -36,9 +36,9 @@ struct Endpoint {
 std::span<const Endpoint> endpoints();
 
 struct Match {
-    const Endpoint* endpoint = nullptr; // null: no such path, or not with this method
+    const Endpoint* endpoint = nullptr; // null: unknown path, or wrong method
     Params params;
-    std::string allowed; // "GET, PUT": the methods of the path, when only the method is wrong
+    std::string allowed; // "GET, PUT": methods of the path, if only the method is wrong
 };
 Match find_endpoint(std::string_view method, const std::vector<std::string>& segments);
 

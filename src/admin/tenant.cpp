@@ -24,8 +24,8 @@ std::vector<Route> routes_now(store::Functions& functions, const std::string& na
     }
 }
 
-// Whether it takes requests from a function that is not the caller's: the operator may have given a part of a
-// function's own host to somebody else.
+// Whether the claim would take requests from a function of somebody else. The operator may have given them a part of
+// the host of a function of the caller.
 bool takes_away(const Route& claim, const std::vector<store::RouteOwner>& all, const std::string& prefix) {
     return std::ranges::any_of(all, [&](const store::RouteOwner& other) {
         return !store::in_prefix(other.function, prefix) && store::is_own_host(other.route.host, prefix) &&

@@ -1,4 +1,4 @@
-// /ui: the web page, three files that hold no data and so need no token. What they show they ask of /v1.
+// /ui: the web page. Its three files hold no data and need no token; the script gets its data from /v1.
 #include <string_view>
 
 #include "src/admin/handlers.hpp"
@@ -12,8 +12,7 @@ extern const char kvmserver_ui_css[], kvmserver_ui_css_end[];
 namespace kvmserver::admin {
 namespace {
 
-// Nothing but these files runs, nothing is asked of another origin, nobody shows the page within theirs. The
-// icon is data:.
+// Only these files may run, requests go only to our origin, and no page may frame ours. The icon is a data: URL.
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri "
     "'none'; "

@@ -25,7 +25,7 @@ void gc(Call& call) {
     call.reply(200, ops::gc_json(result, how.dry_run));
 }
 
-// Also for a store that cannot be opened: mending it is what this is for.
+// Works for a store that cannot be opened too, since it is meant to repair one.
 void verify(Call& call) {
     call.only_query({"dry_run"});
     call.no_members();

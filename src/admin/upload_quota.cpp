@@ -19,7 +19,7 @@ std::string size_text(std::uint64_t bytes) {
     return bytes < kMiB ? fmt::format("{} bytes", bytes) : fmt::format("{} MiB", (bytes + kMiB - 1) / kMiB);
 }
 
-// Whether `most` is a limit, and it would be exceeded.
+// Whether `now` plus `more` exceeds `most`; 0 is no limit.
 bool exceeds(std::uint64_t now, std::uint64_t more, std::uint64_t most) {
     return most != 0 && (now > most || more > most - now);
 }

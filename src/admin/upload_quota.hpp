@@ -1,4 +1,4 @@
-// How much room uploads may take: of one token, of all, and what stays free on the store's disk.
+// Limits the space that uploads take: per token, in total, and what stays free on the store's disk.
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -9,11 +9,12 @@
 
 namespace kvmserver::admin {
 
-// Bytes of uploads that have begun, as announced; 0: no limit. The operator (by the socket) has no limit of a token.
+// Limits on the announced bytes of unfinished uploads; 0: no limit. `of_token` does not apply to the operator (Unix
+// socket).
 struct UploadLimits {
     std::uint64_t of_token = std::uint64_t{8} << 30;
     std::uint64_t of_all = std::uint64_t{32} << 30;
-    std::optional<std::uint64_t> keep_free = {}; // nothing: 1 GiB, a twentieth of the file system at most
+    std::optional<std::uint64_t> keep_free = {}; // nothing: 1 GiB, but at most 1/20 of the file system
 };
 
 // Thread-safe.
@@ -21,10 +22,10 @@ class UploadQuota {
 public:
     explicit UploadQuota(UploadLimits limits) : limits_(limits) {}
 
-    // Begins an upload, unless that would be too much: then throws Refused (413, 507). First drops uploads to which
-    // nobody has sent anything for a day.
+    // Begins an upload; throws Refused (413, 507) if it exceeds a limit. Drops uploads first that have received nothing
+    // for a day.
     store::UploadInfo create(store::Store& store, const Principal& who, std::uint64_t size, const Digest& digest);
-    // Throws Refused unless a file of so many bytes may be made of one upload, and has room on the disk.
+    // Throws Refused unless an upload may expand to a file of that size, with room on the disk.
     void require_room(store::Store& store, const Principal& who, std::uint64_t bytes) const;
 
 private:
@@ -32,7 +33,7 @@ private:
     void require_size(const Principal& who, std::uint64_t bytes) const;
 
     const UploadLimits limits_;
-    std::mutex mutex_; // from looking at what there is to beginning one
+    std::mutex mutex_; // held from counting the uploads until the new one has begun
 };
 
 } // namespace kvmserver::admin

@@ -1,4 +1,4 @@
-// /v1/uploads: bytes that arrive in parts, over connections that break.
+// /v1/uploads: resumable uploads.
 #include "src/store/snapshots/uploads.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 using store::UploadInfo;
 using store::Uploads;
 
-constexpr std::uint64_t kStep = 8u << 20; // what a broken connection may cost at most
+constexpr std::uint64_t kStep = 8u << 20; // at most this much is lost when a connection breaks
 
 Headers progress(const UploadInfo& upload) {
     return {{"Upload-Offset", std::to_string(upload.offset)},
@@ -32,7 +32,7 @@ json upload_json(const UploadInfo& upload) {
             {"created", time_text(upload.created)}};
 }
 
-// The caller began it and did not end it.
+// An unfinished upload of the same file that this caller began.
 std::optional<UploadInfo> unfinished(Call& call, Uploads& uploads, std::uint64_t size, const Digest& digest) {
     for (const UploadInfo& upload : uploads.list())
         if (upload.token == call.who.id() && upload.size == size && upload.digest == digest)
@@ -40,7 +40,7 @@ std::optional<UploadInfo> unfinished(Call& call, Uploads& uploads, std::uint64_t
     return std::nullopt;
 }
 
-// Takes what the client sends until it ends or breaks; what came is kept either way.
+// Writes what the client sends, until it ends or disconnects. What has arrived is kept in both cases.
 std::uint64_t take(Call& call, store::UploadWriter& writer) {
     std::vector<std::byte> buffer(64u << 10);
     std::uint64_t synced = writer.offset();
@@ -63,13 +63,13 @@ std::uint64_t take(Call& call, store::UploadWriter& writer) {
 void drop(Uploads& uploads, const std::string& id) {
     try {
         uploads.drop(id);
-    } catch (const store::NotFound&) { // somebody was faster
-    } catch (const store::Conflict&) { // somebody completes it once more, and drops it
+    } catch (const store::NotFound&) { // dropped meanwhile
+    } catch (const store::Conflict&) { // another request is completing it and will drop it
     }
 }
 
-// An upload whose bytes are wrong would be wrong again: it goes. After any other failure (the index is busy,
-// the disk is full) it stays, and a further PATCH completes it.
+// Drops an upload whose bytes are wrong, since they would be wrong again. After any other failure (busy index, full
+// disk) it stays, and another PATCH completes it.
 ops::Imported complete(Call& call, Uploads& uploads, const std::string& id) {
     std::optional<ops::Imported> imported;
     try {

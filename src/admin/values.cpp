@@ -8,9 +8,9 @@
 namespace kvmserver::admin {
 namespace {
 
-constexpr std::size_t kMax = 1u << 20; // bytes of a body; the store's own limit of a value is smaller
+constexpr std::size_t kMax = 1u << 20; // bytes of a body; the store limits values further
 
-// Of the secrets for all functions: "".
+// "" for the secrets of all functions.
 std::string function_of(const Call& call) { return call.has_param("name") ? call.param("name") : std::string(); }
 
 std::string value_of(Call& call) {
@@ -39,7 +39,7 @@ void set_secret(Call& call, const std::optional<std::string>& value) {
     reply_done(call, value ? "set" : "unset", call.param("secret"));
 }
 
-// A value, those tenants' functions that may have it, or both.
+// Sets a secret for all functions: its value, the tenants' functions that are granted it, or both.
 void set_for_all(Call& call) {
     call.only_query({});
     Members members = call.members(kMax);

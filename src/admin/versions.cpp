@@ -25,7 +25,7 @@ void reply_switched(Call& call, const std::vector<Live>& before, const std::vect
                headers);
 }
 
-// What a change would refuse, a dry run of it does too.
+// A dry run refuses what the change itself would refuse.
 void check_condition(Functions& functions, const std::string& name, const store::IfMatch& if_match) {
     if (!if_match)
         return;

@@ -1,4 +1,4 @@
-// A command of the command line, and what all of them share.
+// A command of the command line, and what all commands share.
 #pragma once
 #include <functional>
 #include <ostream>
@@ -14,47 +14,47 @@ namespace kvmserver::cli {
 
 struct Command;
 
-// What a command sees of its surroundings. Results go to out, everything else to err.
+// A command's environment. Results go to `out`, everything else to `err`.
 struct Context {
     std::ostream& out;
     std::ostream& err;
-    std::string folder; // the current one, absolute
+    std::string folder; // the current folder, absolute
     unsigned cpus = 1;
     std::span<const Command> commands = {}; // set by run_cli
 };
 
-// Streams and values of this process.
+// The streams and values of this process.
 Context host_context();
 
 enum class Operands {
     none,
     ours,  // options may follow them
-    guest, // the first is the program; all words after it are its arguments, untouched
+    guest, // the first is the program; all later words are its arguments, unchanged
 };
 
 struct Invocation {
-    Settings settings; // of the command line
+    Settings settings; // from the command line
     std::vector<std::string> operands;
-    bool named = true;       // false: no command was given
-    std::string bare_before; // long name of the option with an optional value, given without, directly before
-                             // the first operand
+    bool named = true; // false: no command was given
+    // The option with an optional value that was given without one directly before the first operand.
+    std::string bare_before;
 };
 
 struct Command {
     std::string name;
-    std::string synopsis; // operands as in "PROGRAM [ARGS...]"
+    std::string synopsis; // such as "PROGRAM [ARGS...]"
     std::string summary;
     Operands operands = Operands::none;
     std::vector<OptionSpec> options;
-    // Returns the exit code; throws UserError, HostError.
+    // Returns the exit code. Throws UserError, HostError.
     std::function<int(const Invocation&, Context&)> action;
 };
 
-// Parses the words (without the program's own name), runs the command, prints errors as one line each and
-// returns the exit code. Without a command the one named "run" is invoked with Invocation::named = false.
+// Parses the words (without argv[0]) and runs the command. Prints an error as one line. Returns the exit code. Without
+// a command it runs the one named "run" with Invocation::named = false.
 int run_cli(std::span<const Command> commands, const std::vector<std::string>& words, Context context);
 
-// The commands. MachineAction is run_program, make_snapshot or run_snapshot (src/setup/options.hpp).
+// The commands. A MachineAction is run_program, make_snapshot or run_snapshot (src/setup/options.hpp).
 using MachineAction = std::function<int(const Options&)>;
 Command run_command(MachineAction action);
 Command snapshot_command(MachineAction action);

@@ -3,8 +3,8 @@
 
 namespace kvmserver::cli {
 
-// `path` seen from `folder` (absolute), without ".", "..", doubled or trailing slashes. Text only: links are
-// not followed.
+// Resolves `path` against `folder` (absolute). The result has no ".", "..", or doubled or trailing slashes. Works on
+// the text only: symbolic links are not followed.
 std::string absolute_path(const std::string& folder, const std::string& path);
 
 } // namespace kvmserver::cli

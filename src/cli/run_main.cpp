@@ -1,4 +1,4 @@
-// Only wires the commands to what they do.
+// Connects the commands with the functions that do their work.
 #include <cstring>
 
 #include "src/cli/command.hpp"

@@ -1,4 +1,4 @@
-// The whole of kvmserver.
+// The entry point of kvmserver.
 #pragma once
 #include <functional>
 
@@ -7,7 +7,7 @@
 
 namespace kvmserver::cli {
 
-// What processes that run machines do; tests put something around it.
+// The work of processes that run machines. Tests wrap it.
 struct Actions {
     std::function<int(FunctionOptions)> function = kvmserver::run_function;
     std::function<int(const Options&)> run = kvmserver::run_program, snaprun = kvmserver::run_snapshot;

@@ -1,4 +1,4 @@
-// kvmserver version.
+// kvmserver version: prints the version.
 #include "src/cli/command.hpp"
 
 namespace kvmserver::cli {

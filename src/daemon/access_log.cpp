@@ -55,7 +55,7 @@ void AccessLog::write(const AccessRecord& record, const Request* request) {
     }
     out["total_us"] = record.total_us;
     out["outcome"] = record.outcome;
-    // One write each: lines of several threads do not mix.
+    // A single write, so that lines of several threads do not mix.
     const std::string line = out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     const std::lock_guard lock(mutex_);
     (void)!::write(file_ ? file_.get() : STDOUT_FILENO, line.data(), line.size());

@@ -1,4 +1,4 @@
-// One JSON object a request, a line each.
+// The access log: one JSON object per request, one per line.
 #pragma once
 #include <mutex>
 #include <string>
@@ -10,12 +10,12 @@ namespace kvmserver::daemon {
 
 class AccessLog {
 public:
-    // "": none, "-": stdout, else a file that is appended to. Throws UserError.
+    // `path`: "" for no log, "-" for stdout, else a file to append to. Throws UserError.
     explicit AccessLog(std::string path);
     bool wanted() const { return !path_.empty(); }
-    // Thread-safe. `request` may be null: a request that no function got. A line that cannot be written is lost.
+    // Thread-safe. `request` is null if no function got the request. A line that cannot be written is lost.
     void write(const AccessRecord& record, const Request* request);
-    // Opens the file again, after it was moved away. Throws UserError; then the old one goes on.
+    // Reopens the file, after log rotation. Throws UserError; the old file then stays in use.
     void reopen();
 
 private:

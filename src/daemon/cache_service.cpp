@@ -20,10 +20,10 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::uint64_t kRefillNs = 3600ull * 1'000'000'000; // of what a version may hand over
-constexpr std::uint64_t kTidyBytes = 256 << 20;              // made since: room is looked for at once
-constexpr int kTidyMs = 1000;                                // else when nobody has asked for so long
-constexpr std::uint64_t kWake = 0;                           // no connection's
+constexpr std::uint64_t kRefillNs = 3600ull * 1'000'000'000; // of the bytes that a version may hand over
+constexpr std::uint64_t kTidyBytes = 256 << 20;              // make room at once after this many new bytes
+constexpr int kTidyMs = 1000;                                // otherwise when there was no request for this long
+constexpr std::uint64_t kWake = 0;                           // not a connection's id
 
 void add(int epoll, std::uint64_t id, int fd) {
     epoll_event event{};
@@ -33,16 +33,16 @@ void add(int epoll, std::uint64_t id, int fd) {
         throw_errno("epoll_ctl");
 }
 
-// Closing what is not what it should be may take as long as its maker likes (a socket with SO_LINGER, a file
-// of FUSE): not here, where others wait.
+// Closes on another thread: closing an unexpected file may block for as long as its maker likes (a socket with
+// SO_LINGER, a FUSE file).
 void close_elsewhere(UniqueFd socket, protocol::CacheRequest request) {
     try {
         std::thread([socket = std::move(socket), request = std::move(request)] {}).detach();
-    } catch (const std::system_error&) { // no thread to be had
+    } catch (const std::system_error&) { // no thread: closed here after all
     }
 }
 
-// It takes one answer before the next.
+// Whether the last answer was received; only then the next is sent.
 bool has_taken_its_answer(int socket) {
     int bytes = 0;
     return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes == 0;
@@ -87,7 +87,7 @@ UniqueFd CacheService::connect(const CacheGuest& guest) {
     return std::move(theirs);
 }
 
-// With the mutex held.
+// The mutex is held.
 std::shared_ptr<protocol::Allowance> CacheService::bytes_of(const CacheGuest& guest) {
     auto& bytes = bytes_[guest.snapshot];
     if (!bytes)
@@ -135,15 +135,15 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
         if (outcome.answer) {
             if (!has_taken_its_answer(connection.socket.get()))
                 return drop(id, connection, "does not take its answers", std::move(request));
-            // With descriptors it may be refused (ETOOMANYREFS): then there are none.
+            // Descriptors may be refused (ETOOMANYREFS): then answer that there are no copies.
             if (!protocol::send_answer(connection.socket.get(), *outcome.answer) &&
                 !protocol::send_answer(connection.socket.get(), std::vector<UniqueFd>(outcome.answer->size())))
                 return forget(id, connection);
         }
-    } catch (const std::exception&) { // no memory, the disk: who waits for an answer does without
+    } catch (const std::exception&) { // no memory, or a disk error: the process does without
         return forget(id, connection);
     }
-    if (!connection.names.take(request.entries.size(), now)) { // those were granted still
+    if (!connection.names.take(request.entries.size(), now)) { // this request was still served
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
         silent_.emplace(now + connection.names.wait_ns(request.entries.size(), now), id);
     }
@@ -154,7 +154,7 @@ void CacheService::drop(std::uint64_t id, Connection& connection, const std::str
     if (tell_)
         tell_(
             fmt::format("{}: its process is broken: it {}; it gets no more copies of the cache", connection.name, why));
-    // What else it has sent goes with the socket.
+    // Unread messages are dropped with the socket.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
     close_elsewhere(std::move(connection.socket), std::move(request));
     forget(id, connection);
@@ -180,7 +180,7 @@ void CacheService::listen_again(std::uint64_t now_ns) {
     }
 }
 
-// Milliseconds.
+// Time-out for epoll_wait in milliseconds.
 int CacheService::patience(std::uint64_t now_ns) const {
     int wait = made_ > 0 ? kTidyMs : -1;
     if (!silent_.empty()) {
@@ -196,7 +196,7 @@ void CacheService::tidy() {
     made_ = 0;
     folder_.make_room();
     const std::lock_guard lock(mutex_);
-    // One that is full is as a new one.
+    // A full bucket equals a new one.
     std::erase_if(bytes_, [now = now_ns()](const auto& entry) {
         return entry.second.use_count() == 1 && entry.second->full(now);
     });

@@ -1,10 +1,9 @@
-// Gives the processes of functions copies of unpacked pages, and takes theirs (src/protocol/cache_messages.hpp). The
-// cache folder is the daemon's: no process of a function can open it, and none can change what another one
-// maps.
+// Serves copies of unpacked pages to function processes and takes copies from them (src/protocol/cache_messages.hpp).
+// Only the daemon has access to the cache folder: a function process cannot open it or change what another one maps.
 //
-// One thread serves all. A process that is slow or broken costs the others one message of its own at a time,
-// and this no more memory than one copy: it is answered once it has taken its last answer, may hand over only
-// so much, and is heard again later when it asks too often.
+// One thread serves all. A slow or compromised process delays the others by one message at a time, and costs the daemon
+// the memory of one copy. It gets its next answer only after it has taken the last one. It may hand over a limited
+// number of bytes, and is paused when it asks too often.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,21 +23,22 @@ struct CacheGuest {
     std::string name;             // "hello v4", for messages
     std::string tenant;           // whose copies it gets
     Digest snapshot;              // of its version
-    std::uint64_t most_bytes = 0; // of all its pages
+    std::uint64_t most_bytes = 0; // size of all pages of the snapshot
 };
 
 class CacheService {
 public:
-    // Names that a process may ask for at once, and how many more in a second.
+    // Names that a process may ask for in a burst, and how many more per second.
     static constexpr std::uint64_t kMaxNames = 8192, kNamesASecond = 2048;
 
-    // `tell`: a line about a process that is not heard any more; on this thread. Throws HostError.
+    // `tell` gets a line about a process that was disconnected, on this object's thread. Throws HostError.
     explicit CacheService(FolderCache folder, std::function<void(const std::string&)> tell = {});
     ~CacheService();
     CacheService(const CacheService&) = delete;
     CacheService& operator=(const CacheService&) = delete;
 
-    // The process's end; no descriptor where the folder cannot be used. Any thread. Throws HostError.
+    // Returns the process's end of a new connection, or nothing if the folder is not usable. Any thread. Throws
+    // HostError.
     tinykvm::UniqueFd connect(const CacheGuest& guest);
 
 private:
@@ -61,13 +61,14 @@ private:
     const FolderCache folder_;
     const std::function<void(const std::string&)> tell_;
     tinykvm::UniqueFd epoll_, wake_;
-    std::mutex mutex_; // of what follows; a connection itself is the thread's
+    std::mutex mutex_; // guards the following; a connection's fields belong to the thread
     std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
     std::map<Digest, std::shared_ptr<protocol::Allowance>> bytes_;
     std::uint64_t next_id_ = 1;
-    // The thread's:
-    std::multimap<std::uint64_t, std::uint64_t> silent_; // connections that ask too often, by when they are heard again
-    std::uint64_t made_ = 0;                             // bytes of copies since there was made room
+    // Used by the thread only:
+    // Connections that ask too often, by the time when they are polled again.
+    std::multimap<std::uint64_t, std::uint64_t> silent_;
+    std::uint64_t made_ = 0; // bytes of copies stored since the last make_room()
     std::thread thread_;
 };
 

@@ -32,7 +32,7 @@ constexpr std::string_view kFunction = "function-";  // function-DAEMON-NUMBER
 constexpr std::array<std::string_view, 4> kControllers = {"memory", "pids", "cpu", "io"};
 constexpr const char* kHow = "start it in a group of its own: the unit does, or systemd-run --scope -p Delegate=yes";
 
-// "": it cannot be read.
+// Returns "" if the file cannot be read.
 std::string text_of(const fs::path& file) {
     const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd)
@@ -44,7 +44,7 @@ std::string text_of(const fs::path& file) {
     }
 }
 
-// With errno. Files of this kind take a value with one write.
+// Sets errno on failure. These files take a value in a single write.
 bool put(const fs::path& file, std::string_view value) {
     const UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
     return fd && ::write(fd.get(), value.data(), value.size()) == static_cast<ssize_t>(value.size());
@@ -61,11 +61,11 @@ bool has(const std::vector<std::string>& words, std::string_view word) {
 
 struct Found {
     fs::path folder;
-    std::string why; // not
+    std::string why; // reason if there is none
 };
 
-// The folder of this process's group: where /proc/self/mountinfo (proc(5)) says that cgroup2 is, and beneath it what
-// /proc/self/cgroup says (cgroups(7)).
+// The folder of this process's group: the mount point of cgroup2 (/proc/self/mountinfo, proc(5)) plus the path in
+// /proc/self/cgroup (cgroups(7)).
 Found own_folder() {
     std::string path;
     std::istringstream groups(text_of("/proc/self/cgroup"));
@@ -80,7 +80,7 @@ Found own_folder() {
         const auto dash = std::ranges::find(words, "-");
         if (words.size() < 6 || words.end() - dash < 2 || dash[1] != "cgroup2")
             continue;
-        const std::string& root = words[3]; // of what is mounted at words[4]
+        const std::string& root = words[3]; // the part of the hierarchy that is mounted at words[4]
         if (root != "/" && path != root && !path.starts_with(root + "/"))
             continue;
         const std::string beneath = root == "/" ? path : path.substr(root.size());
@@ -88,7 +88,7 @@ Found own_folder() {
             return {{}, "its control group is not to be seen here"};
         fs::path folder(words[4]);
         folder += beneath == "/" ? "" : beneath;
-        if (folder.filename() == kDaemons) // of the daemon that this one takes over from
+        if (folder.filename() == kDaemons) // left by the daemon that hands over to this one
             folder = folder.parent_path();
         return {folder, ""};
     }
@@ -99,7 +99,7 @@ std::string without(const std::vector<std::string>& controllers, const fs::path&
     return controllers.empty() ? "" : fmt::format("no {} in {}", fmt::join(controllers, ", "), folder.string());
 }
 
-// Controllers that this group does not have.
+// Controllers that the group does not have.
 std::vector<std::string> lacking(const fs::path& folder) {
     const auto there = words_of(text_of(folder / "cgroup.controllers"));
     std::vector<std::string> lack;
@@ -109,13 +109,13 @@ std::vector<std::string> lacking(const fs::path& folder) {
     return lack;
 }
 
-// Of other processes than this one.
+// The number of other processes in the group.
 std::size_t others_in(const fs::path& folder) {
     const auto members = words_of(text_of(folder / "cgroup.procs"));
     return members.size() - static_cast<std::size_t>(std::ranges::count(members, std::to_string(::getpid())));
 }
 
-// Groups of daemons that are gone.
+// Removes groups of daemons that have ended.
 void remove_leftovers(const fs::path& folder) {
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
@@ -142,16 +142,17 @@ ControlGroup::ControlGroup(fs::path folder) : folder_(std::move(folder)) {
     }
 }
 
-ControlGroup::~ControlGroup() { ::rmdir(folder_.c_str()); } // what is left is removed by the next daemon
+ControlGroup::~ControlGroup() { ::rmdir(folder_.c_str()); } // if it fails, the next daemon removes the group
 
 void ControlGroup::limit(const GroupLimits& limits) {
     const auto set = [&](const char* name, std::uint64_t value) {
-        if (value != 0 && !put(folder_ / name, std::to_string(value)) && errno != ENOENT) // without that controller
+        // ENOENT: the controller is missing.
+        if (value != 0 && !put(folder_ / name, std::to_string(value)) && errno != ENOENT)
             throw_errno(fmt::format("limit {}", (folder_ / name).string()));
     };
     set("memory.max", limits.memory_bytes);
     if (limits.memory_bytes != 0) {
-        put(folder_ / "memory.swap.max", "0"); // nor of the host's disk; not there without swap
+        put(folder_ / "memory.swap.max", "0"); // no swapping either; missing without swap
         put(folder_ / "memory.oom.group", "1");
     }
     set("pids.max", limits.tasks);
@@ -196,7 +197,7 @@ void ControlGroups::prepare() {
         return error == EBUSY || error == EACCES || error == EROFS ? error : 0;
     };
     int error = enable();
-    if (error == EBUSY) { // processes are in it; but for the topmost group they may be in leaves only
+    if (error == EBUSY) { // the group contains processes: move this one into a leaf (only the root group may have both)
         if (const auto others = others_in(base_); others != 0) {
             missing_ = fmt::format("{} other processes are in its control group {}; {}", others, base_.string(), kHow);
             return;
@@ -209,7 +210,8 @@ void ControlGroups::prepare() {
         missing_ = fmt::format("{} cannot be divided: {}; {}", base_.string(), std::strerror(error), kHow);
         return;
     }
-    put(base_ / kDaemons / "cpu.weight", "1000"); // it answers while functions are busy; they have 100 each
+    // The daemon must answer while functions are busy; these have 100 each.
+    put(base_ / kDaemons / "cpu.weight", "1000");
     remove_leftovers(base_);
     missing_ = without(lack, base_);
     usable_ = lack.size() < kControllers.size();
@@ -234,8 +236,9 @@ std::unique_ptr<ControlGroup> ControlGroups::make() {
 }
 
 GroupLimits limits_of_process(std::uint64_t memory, std::uint64_t request_memory, unsigned machines) {
-    constexpr std::uint64_t kProcess = 16 << 20; // kvmserver itself, KVM's own for a machine, one's page tables
-    constexpr std::uint64_t kMachine = 4 << 20;  // of each further one
+    // kvmserver itself, KVM's memory for a machine, page tables of one machine.
+    constexpr std::uint64_t kProcess = 16 << 20;
+    constexpr std::uint64_t kMachine = 4 << 20; // for each further machine
     constexpr std::uint64_t kMax = std::uint64_t{1} << 60;
     const std::uint64_t further = machines == 0 ? 0 : machines - 1;
     const std::uint64_t changed = std::min(memory, request_memory);

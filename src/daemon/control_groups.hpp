@@ -1,5 +1,5 @@
-// A control group (cgroup v2) for each process of a function: what the kernel counts and bounds for it, whatever its
-// programs do. Figures and file names are those of the kernel's Documentation/admin-guide/cgroup-v2.rst.
+// A control group (cgroup v2) for each function process: the kernel accounts for and limits what it uses. File names
+// and values: the kernel's Documentation/admin-guide/cgroup-v2.rst.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -15,22 +15,22 @@
 namespace kvmserver::daemon {
 
 struct GroupLimits {
-    std::uint64_t memory_bytes = 0; // with memory files, page cache and the kernel's own for it; 0: no limit
+    std::uint64_t memory_bytes = 0; // includes memfds, page cache and kernel memory; 0: no limit
     std::uint64_t tasks = 0;        // processes and threads; 0: no limit
 };
 
-// Of one process. Any thread.
+// The control group of one process. Any thread.
 class ControlGroup {
 public:
-    ~ControlGroup(); // the process must have ended, and been waited for
+    ~ControlGroup(); // the process must have ended and been reaped
     ControlGroup(const ControlGroup&) = delete;
     ControlGroup& operator=(const ControlGroup&) = delete;
 
-    // Who writes "0" to it is in the group from then on.
+    // A process that writes "0" to it joins the group.
     int processes_fd() const { return processes_.get(); }
     // Throws HostError.
     void limit(const GroupLimits& limits);
-    // The kernel has ended a process of it since it had no more memory within its limit.
+    // Whether the kernel killed a process of the group because of its memory limit.
     bool ran_out_of_memory() const;
     std::uint64_t memory_limit() const { return memory_limit_; }
 
@@ -43,21 +43,21 @@ private:
     std::atomic<std::uint64_t> memory_limit_ = 0;
 };
 
-// Those of a daemon, in the group that it was started in, which must be handed to it (systemd: Delegate=): it moves
-// itself into a group beneath, as processes may be in leaves only.
+// All control groups of a daemon. They are children of the group that the daemon was started in, which must be
+// delegated to it (systemd: Delegate=). The daemon moves itself into a child too, since only leaves may contain
+// processes.
 class ControlGroups {
 public:
-    // With Mode::off there are none. Throws UserError (not_permitted) with Mode::strict when any controller cannot be
-    // had.
+    // Mode::off: there are no groups. Mode::strict: throws UserError (not_permitted) if any controller is missing.
     explicit ControlGroups(jail::Mode mode);
 
     bool usable() const { return usable_; }
-    // What could not be had, and why, in words; "": nothing.
+    // What is missing and why, as text; "": nothing.
     const std::string& missing() const { return missing_; }
-    // What a daemon in this process's place would miss, as far as that can be told without changing anything.
+    // What a daemon in place of this process would be missing, as far as that shows without changing anything.
     static std::string would_miss();
 
-    // None where there are none. Throws HostError.
+    // A new group; null if there are none. Throws HostError.
     std::unique_ptr<ControlGroup> make();
 
 private:
@@ -69,9 +69,8 @@ private:
     std::atomic<std::uint64_t> next_ = 0;
 };
 
-// What a process needs at most whose machines may have so much memory each (`memory`), and change so much of it in a
-// request
-// (`request_memory`): the image is there once.
+// The limits of a process whose machines may each have `memory` bytes and change `request_memory` of them in a request.
+// The image counts once.
 GroupLimits limits_of_process(std::uint64_t memory, std::uint64_t request_memory, unsigned machines);
 
 } // namespace kvmserver::daemon

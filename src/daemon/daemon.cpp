@@ -26,11 +26,11 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr int kLookMs = 100; // how soon a deploy by another process is seen
-// All together, and the 5 s of the pool for its workers, in less than packaging's TimeoutStopSec.
+constexpr int kLookMs = 100; // how soon a deploy by another process is noticed
+// Their sum, plus the pool's 5 s for its workers, must stay below TimeoutStopSec of the systemd unit (packaging).
 constexpr std::chrono::seconds kDrainPatience{30}, kLastPatience{3};
 
-// `said`: what went wrong the last time; that is not told again.
+// `said` is the last error, which is not repeated.
 template <class Action>
 void try_to(const char* what, std::string& said, const Action& action) {
     try {
@@ -51,10 +51,10 @@ void try_to(const char* what, const Action& action) {
 
 enum class End { asked, handed_over };
 
-// Until the daemon is to end.
+// Runs until the daemon is to end.
 End run(Service& service, int signals) {
     Successor successor;
-    std::vector<pid_t> failed; // successors that end, or have ended
+    std::vector<pid_t> failed; // successors to be reaped
     std::string said;
     for (;;) {
         pollfd fds[2] = {{signals, POLLIN, 0}, {successor.ready.get(), POLLIN, 0}};
@@ -71,7 +71,7 @@ End run(Service& service, int signals) {
                 });
                 break;
             default:
-                if (successor.ready) // it is not to serve, either
+                if (successor.ready) // the successor must not serve either
                     ::kill(successor.pid, SIGTERM);
                 return End::asked;
             }
@@ -83,7 +83,7 @@ End run(Service& service, int signals) {
             failed.push_back(std::exchange(successor, {}).pid);
         }
         std::erase_if(failed, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
-        // The store may be busy or broken for a moment: what is live goes on.
+        // If the store is busy or broken for a moment, what is live stays as it is.
         try_to("look at the store", said, [&] { service.refresh(); });
     }
 }
@@ -91,7 +91,7 @@ End run(Service& service, int signals) {
 } // namespace
 
 int serve(ServeOptions options) {
-    // Before any thread is made: none may be killed by what only asks us to do something.
+    // Before any thread exists, so that all inherit the mask and none is killed by these signals.
     sigset_t ours;
     sigemptyset(&ours);
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR2})
@@ -115,14 +115,14 @@ int serve(ServeOptions options) {
     notify_service_manager(fmt::format("READY=1\nMAINPID={}", ::getpid()));
     tell_predecessor(std::move(inherited.ready));
     if (run(service, signals.get()) == End::asked)
-        notify_service_manager("STOPPING=1"); // after a hand-over another is the service, and goes on
+        notify_service_manager("STOPPING=1"); // after a hand-over another process is the service and goes on
     if (companion)
         companion->drain();
     service.drain(kDrainPatience);
     service.on_reload({});
     if (companion && !companion->finish(kLastPatience)) {
         log_line("kvmserver: a call of the API that takes too long is cut off");
-        std::_Exit(0); // its thread uses what a proper end would destroy; processes of functions end by themselves
+        std::_Exit(0); // its thread still uses what a proper exit would destroy; function processes end by themselves
     }
     companion.reset();
     return 0;

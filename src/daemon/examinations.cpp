@@ -26,7 +26,7 @@ ExaminersBusy::ExaminersBusy(unsigned at_once, unsigned waiting)
     : UserError(ExitCode::unreachable,
                 fmt::format("{} snapshots are being examined and {} wait for it: try again", at_once, waiting)) {}
 
-// One of at_once; those that wait get it in the order in which they came.
+// A slot for one of `at_once` examinations. Waiters get it in the order of arrival.
 class Examinations::Turn {
 public:
     explicit Turn(Examinations& all) : all_(all) {
@@ -88,11 +88,11 @@ std::optional<SnapshotFacts> Examinations::of_stored(const store::StoredSnapshot
         ~Place() { places.release(); }
         std::counting_semaphore<>& places;
     } const place(stored_);
-    if (is_known()) // somebody was faster
+    if (is_known()) // examined meanwhile by another thread
         return facts;
     try {
         facts = ways_.of_stored(snapshot);
-    } catch (const std::exception&) { // its own process says what is wrong with it
+    } catch (const std::exception&) { // the function's own process will report the reason
     }
     const std::lock_guard lock(mutex_);
     keep(snapshot.digest(), {facts, bytes_of(facts), std::chrono::steady_clock::now() + kTriedAgain});

@@ -1,4 +1,4 @@
-// What is known of snapshots, and how many are examined at once.
+// A cache of facts about snapshots, and a limit on how many are examined at once.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -18,18 +18,18 @@
 
 namespace kvmserver::daemon {
 
-// Too many snapshots are being examined, and wait for it.
+// Too many snapshots are being examined or wait for it.
 class ExaminersBusy : public tinykvm::UserError {
 public:
     ExaminersBusy(unsigned at_once, unsigned waiting);
 };
 
 struct ExaminationLimits {
-    unsigned at_once = 2;  // files that somebody brought
-    unsigned waiting = 16; // beside these
+    unsigned at_once = 2;  // uploaded files
+    unsigned waiting = 16; // in addition to these
 };
 
-// For any number of threads. Facts are kept in memory, without their pieces.
+// Thread-safe. Keeps facts in memory, without their pieces.
 class Examinations {
 public:
     struct Ways {
@@ -37,31 +37,32 @@ public:
         std::function<SnapshotFacts(const store::PieceFiles&, std::uint64_t bytes)> of_pieces;
         std::function<SnapshotFacts(const store::StoredSnapshot&)> of_stored;
     };
-    // By processes.
+    // Examines in separate processes.
     Examinations(Examiner examiner, ExaminationLimits limits);
     explicit Examinations(Ways ways, ExaminationLimits limits = {}); // for tests
 
-    // Of a file that somebody brought, with its pieces; waits for its turn. Throws ExaminersBusy, UserError
-    // (bad_snapshot), HostError.
+    // Examines an uploaded file, with its pieces. Waits for its turn. Throws ExaminersBusy, UserError (bad_snapshot),
+    // HostError.
     SnapshotFacts of_file(int file, std::uint64_t bytes);
-    // The same of one whose pieces are files already.
+    // The same for a file that consists of pieces.
     SnapshotFacts of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes);
-    // Of a snapshot of the store. A request waits for it, so it has no turn behind those that somebody brings; kStored
-    // at once. Nothing: it cannot be examined; that is tried again a minute later.
+    // Facts about a snapshot of the store. A request waits for the answer, so it does not queue behind uploads; at most
+    // kStored run at once. Returns nothing if the snapshot cannot be examined; that is retried after a minute.
     std::optional<SnapshotFacts> of_stored(const store::StoredSnapshot& snapshot);
-    // Whether of_stored() examines nothing.
+    // Whether of_stored() would return without an examination.
     bool knows(const Digest& digest);
+    // Adds facts that were found elsewhere.
     void learn(const Digest& digest, SnapshotFacts facts);
-    std::uint64_t waiting(); // files
+    std::uint64_t waiting(); // uploads that wait for their turn
 
 private:
     class Turn;
     struct Known {
         std::optional<SnapshotFacts> facts;            // nothing: it could not be examined
-        std::size_t bytes = 0;                         // that they take, about
-        std::chrono::steady_clock::time_point again{}; // then
+        std::size_t bytes = 0;                         // their approximate size
+        std::chrono::steady_clock::time_point again{}; // when to retry, if it could not be examined
     };
-    const Known* find(const Digest& digest) const; // with the mutex held
+    const Known* find(const Digest& digest) const; // the mutex is held
     void keep(const Digest& digest, Known known);
 
     static constexpr std::ptrdiff_t kStored = 4;
@@ -69,12 +70,12 @@ private:
     const Ways ways_;
     const ExaminationLimits limits_;
     std::counting_semaphore<> stored_{kStored};
-    std::mutex mutex_; // guards the rest
+    std::mutex mutex_; // guards the following
     std::condition_variable turn_over_;
     unsigned examined_ = 0;
-    std::uint64_t next_ticket_ = 0, served_ = 0; // in their order
+    std::uint64_t next_ticket_ = 0, served_ = 0; // in order of arrival
     std::map<Digest, Known> known_;
-    std::deque<Digest> order_; // of known_, the oldest first
+    std::deque<Digest> order_; // of known_, oldest first
     std::size_t known_bytes_ = 0;
 };
 

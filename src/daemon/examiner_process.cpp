@@ -25,11 +25,11 @@ using std::chrono::seconds;
 
 namespace {
 
-// Enough on a busy host with slow disks.
+// Slow enough for a busy host with slow disks.
 constexpr std::uint64_t kBytesPerSecond = 16 << 20;
 constexpr std::size_t kMaxLine = 1000;
 
-// One that has ended may have said why: that is for Process::answer().
+// Ignores that the process has closed its socket: it may have sent the reason, which Process::answer() reads.
 template <class Action>
 void tell(const Action& action) {
     try {
@@ -42,7 +42,7 @@ void tell(const Action& action) {
 
 [[noreturn]] void bad(const std::string& why) { throw UserError(ExitCode::bad_snapshot, why); }
 
-// A process that is killed and reaped at the end, whatever it does then.
+// A child process; the destructor kills and reaps it.
 class Child {
 public:
     explicit Child(jail::Spawned spawned) : spawned_(std::move(spawned)) {}
@@ -55,7 +55,8 @@ public:
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
 
-    // Why there is no sound answer. One that has hung up is ending, which may take a while on a busy host.
+    // The reason why there is no valid answer. After it closed its socket, a process may take a while to end on a busy
+    // host.
     std::string end(int control) {
         constexpr int kPatienceMs = 10'000;
         pollfd link{control, 0, 0};
@@ -101,7 +102,7 @@ public:
         if (text->front() == protocol::kFacts) {
             try {
                 return facts_from_text(rest, depth, file_bytes);
-            } catch (const FormatError&) { // of ours, if at all
+            } catch (const FormatError&) { // at most ours are malformed
                 bad("it could not be examined: what was found out about it is not sound");
             }
         }

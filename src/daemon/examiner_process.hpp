@@ -1,5 +1,5 @@
-// A process that examines one snapshot (src/runner/examiner.hpp), seen from the daemon: what strangers made is never
-// parsed by the daemon itself.
+// The daemon's side of an examiner process (src/runner/examiner.hpp). The daemon itself never parses untrusted
+// snapshots.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -12,14 +12,14 @@
 namespace kvmserver::daemon {
 
 struct Examiner {
-    std::string executable = "/proc/self/exe"; // a kvmserver
+    std::string executable = "/proc/self/exe"; // a kvmserver binary
     jail::Mode mode = jail::Mode::automatic;
-    std::chrono::seconds least{10}; // that one may take; a large file may take longer
+    std::chrono::seconds least{10}; // time limit; large files get more
 
-    // All throw UserError (bad_snapshot, and without the snapshot's name, when it is not sound, or not examined within
-    // its time and memory), HostError. For any number of threads; the process ends with the thread.
+    // All throw HostError, and UserError (bad_snapshot) if the snapshot is invalid or not examined within its time and
+    // memory; the text does not name the snapshot. Thread-safe. The process is killed when the calling thread ends.
     SnapshotFacts of_file(int file, std::uint64_t bytes) const;                          // Depth::whole
-    SnapshotFacts of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes) const; // the same
+    SnapshotFacts of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes) const; // Depth::whole
     SnapshotFacts of_stored(const store::StoredSnapshot& snapshot) const;                // Depth::metadata
 };
 

@@ -28,8 +28,8 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr int kControl = 3; // in the process
-// Becomes the name of what it serves, for `ps`: no longer than this.
+constexpr int kControl = 3; // descriptor number in the process
+// Reserves room in the command line for the name of what it will serve (for `ps`).
 constexpr std::size_t kTitleBytes = 96;
 
 struct Pipe {
@@ -50,7 +50,7 @@ FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, Con
     : FunctionProcess("/proc/self/exe", mode, groups, {std::to_string(ahead_bytes)}) {}
 
 FunctionProcess FunctionProcess::for_trial(const std::string& executable, jail::Mode mode, ControlGroups* groups) {
-    raise_open_files(); // this may be a command, which nobody has raised them for
+    raise_open_files(); // the caller may be a command, where nothing else has raised the limit
     return {executable, mode, groups, {"0", "with-parent"}};
 }
 
@@ -67,7 +67,7 @@ FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode,
                           {},
                           {},
                           -1};
-    // What the C library goes by; nothing else of ours is its concern.
+    // Pass on only the variables that the C library reads.
     for (char** entry = environ; *entry; ++entry) {
         const std::string_view text = *entry;
         if (text.starts_with("LD_") || text.starts_with("MALLOC_") || text.starts_with("GLIBC_"))
@@ -101,7 +101,7 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
           program.environment, (program.tell_excess ? std::string(1, protocol::kTell) : "") + program.ceilings})
         send_text(control_.get(), protocol::Kind::assign, text);
     send_pieces(control_.get(), *program.snapshot);
-    // Each chunk is a piece; a large page is of chunks.
+    // Each chunk is a piece, and a large page consists of chunks.
     const std::uint64_t most_bytes = program.snapshot->pieces().size() * PageCache::kMaxCopyBytes;
     const UniqueFd socket = cache.connect({program.name, program.tenant, program.snapshot->digest(), most_bytes});
     protocol::Message message;

@@ -1,4 +1,4 @@
-// One process that serves one version of a function (src/runner/function_worker.hpp), seen from the daemon.
+// The daemon's side of a function process, which serves one version of a function (src/runner/function_worker.hpp).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,49 +23,49 @@ struct FunctionProgram {
     std::string function; // "hello"
     const store::StoredSnapshot* snapshot = nullptr;
     std::string after_restore; // path of the hook; "": none
-    std::string values;        // its body
-    std::string environment;   // "NAME=VALUE" and a NUL each
-    std::string ceilings;      // what it is granted at most (ceilings_text); "": no ceilings
-    bool tell_excess = false;  // it says what its snapshot claims above that
-    std::string jail;          // what is left open of its jail: jail::to_text()
+    std::string values;        // body of the hook's request
+    std::string environment;   // "NAME=VALUE", each with a NUL
+    std::string ceilings;      // the most that it is granted (ceilings_text); "": no ceilings
+    bool tell_excess = false;  // whether it reports what its snapshot claims above them
+    std::string jail;          // what its jail leaves open: jail::to_text()
     GroupLimits limits{};      // of its control group
-    std::string tenant{};      // its memory is shared with functions of the same tenant only
+    std::string tenant{};      // it shares memory only with functions of this tenant
 };
 
 class FunctionProcess {
 public:
-    // One that gets ready for any function, with memory for `ahead_bytes` of its snapshot, and waits. Throws
-    // HostError. `groups`: where it has one; null: it has none.
+    // Starts a process that prepares for any function, with memory for `ahead_bytes` of a snapshot, and waits. `groups`
+    // may be null: then it has no control group. Throws HostError.
     FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, ControlGroups* groups);
-    // One that ends with the thread that made it, whatever it is doing then. Throws HostError.
+    // Starts a process that is killed when the calling thread ends. Throws HostError.
     static FunctionProcess for_trial(const std::string& executable, jail::Mode mode, ControlGroups* groups = nullptr);
-    // Which walls a jail lacks here, in words; "": none. It is of no use afterwards. Nothing: no answer in time. Throws
-    // HostError.
+    // Which walls a jail lacks on this host, as text; "": none. Nothing if there is no answer in time. The process
+    // cannot be used afterwards. Throws HostError.
     std::optional<std::string> missing_walls();
-    // What it is to serve; once. Throws HostError, and UserError when the snapshot's files are not sound or
-    // more than a process may have open; then it is of no use.
+    // Tells it what to serve; call once. Throws HostError, and UserError if the snapshot's files are invalid or more
+    // than a process may have open. On an exception the process cannot be used.
     void assign(const FunctionProgram& program, CacheService& cache);
     bool running() const;
-    // Kills it, if it still runs.
+    // Kills the process if it still runs.
     ~FunctionProcess();
     FunctionProcess(const FunctionProcess&) = delete;
     FunctionProcess& operator=(const FunctionProcess&) = delete;
 
     pid_t pid() const { return pid_; }
     int control_fd() const { return control_.get(); }
-    int output_fd() const { return output_.get(); } // what its program prints, non-blocking
-    int errors_fd() const { return errors_.get(); } // and its stderr
-    int pid_fd() const { return pid_fd_.get(); }    // readable once it has ended
+    int output_fd() const { return output_.get(); } // its stdout; non-blocking
+    int errors_fd() const { return errors_.get(); } // its stderr; non-blocking
+    int pid_fd() const { return pid_fd_.get(); }    // readable when it has ended
     void stop() { control_.reset(); }               // it ends when its machines have
     void kill();
-    // After its end: "exited with status 7", "was killed by signal 11".
+    // How it ended: "exited with status 7", "was killed by signal 11". Call after its end.
     std::string reap();
 
 private:
     FunctionProcess(const std::string& executable, jail::Mode mode, ControlGroups* groups,
                     const std::vector<std::string>& more);
 
-    std::unique_ptr<ControlGroup> group_; // null: none of its own
+    std::unique_ptr<ControlGroup> group_; // null: none
     pid_t pid_ = -1;
     tinykvm::UniqueFd pid_fd_, control_, output_, errors_;
 };

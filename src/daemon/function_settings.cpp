@@ -93,14 +93,14 @@ FunctionSettings function_settings(std::string_view manifest) {
             settings.secrets.push_back(name.get<std::string>());
         }
     }
-    // gc is who uses it; but what it could not use is refused with the rest.
+    // Only gc uses it, but an invalid value is refused here with the rest.
     if (const json* keep = child(child(function, "versions"), "keep"))
         if (!keep->is_number_integer() || keep->get<std::int64_t>() < 1 || keep->get<std::int64_t>() > 1'000'000)
             fail("function.versions.keep", "a whole number from 1 to 1000000");
     return settings;
 }
 
-// The hook's request has {"env": {...}, "secrets": {...}}.
+// The hook's request body is {"env": {...}, "secrets": {...}}.
 Values values_of(const FunctionSettings& settings, const std::map<std::string, std::string>& env,
                  std::map<std::string, std::string> secrets, const std::vector<std::string>& own) {
     const auto has = [](const std::vector<std::string>& names, const std::string& name) {

@@ -11,7 +11,7 @@ namespace kvmserver::daemon {
 
 namespace {
 
-constexpr unsigned kQueue = 1024; // where a manifest says no scale.queue
+constexpr unsigned kQueue = 1024; // if a manifest has no scale.queue
 
 std::optional<std::uint64_t> least(const std::optional<std::uint64_t>& a, const std::optional<std::uint64_t>& b) {
     return !a ? b : !b ? a : std::min(*a, *b);
@@ -43,7 +43,7 @@ void FunctionTable::refresh(bool anyhow) {
         Part part;
         try {
             part = part_of(function, faults);
-        } catch (const std::exception& error) { // the store is busy, or damaged
+        } catch (const std::exception& error) { // the store is busy or damaged
             again = true;
             faults[function.name] = fmt::format("{} stays as it was: {}", function.name, error.what());
             part = former_part(function);
@@ -59,7 +59,7 @@ void FunctionTable::refresh(bool anyhow) {
     }
     table->sort();
     table_.store(std::move(table));
-    seen_ = again ? kNothing : version; // what could not be read is read again, though nothing changes
+    seen_ = again ? kNothing : version; // after a failure the next call reads again, even if nothing has changed
     const auto before = std::exchange(known_, std::move(known));
     shares_ = std::move(shares);
     for (const auto& [key, entry] : known_)
@@ -72,7 +72,7 @@ void FunctionTable::refresh(bool anyhow) {
         if (!functions_.contains(identity))
             logs_.forget(identity.first);
     looked_ = true;
-    if (first) // what was deleted while no daemon ran, or printed after it was deleted
+    if (first) // deleted while no daemon ran, or logged after the deletion
         for (const std::string& name : logs_.functions())
             if (std::none_of(functions_.begin(), functions_.end(),
                              [&](const auto& function) { return function.first.first == name; }))
@@ -83,7 +83,7 @@ void FunctionTable::refresh(bool anyhow) {
             note_(line);
 }
 
-// Throws what says nothing about the manifest: another try may go well.
+// Throws errors that are not the manifest's: a retry may succeed.
 FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& function, Faults& faults) {
     Part part;
     part.destination = std::make_shared<Destination>();
@@ -98,7 +98,7 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
             const std::vector<Ceilings> ceilings = ceilings_of(function.name, entry);
             for (const Ceilings& each : ceilings)
                 log_bytes = least(log_bytes, each.log_bytes);
-            // Values and ceilings that have changed reach the program with a new process.
+            // New values or ceilings need a new process.
             if (!entry.version || entry.version->facts().values != values ||
                 entry.version->facts().ceilings != ceilings_text(ceilings))
                 entry.version = make_version(function.name, live.version, entry, std::move(values), ceilings);
@@ -116,7 +116,7 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
     return part;
 }
 
-// What was live goes on.
+// What was live stays live.
 FunctionTable::Part FunctionTable::former_part(const store::FunctionSummary& function) {
     Part part;
     part.destination = std::make_shared<Destination>();
@@ -143,7 +143,7 @@ Values FunctionTable::values_of(const std::string& function, const Known& versio
                              details.secrets);
 }
 
-// Those of who deployed it, and those that are in force now.
+// The ceilings of whoever deployed it, and those that are in force now.
 std::vector<Ceilings> FunctionTable::ceilings_of(const std::string& function, const Known& known) const {
     std::vector<Ceilings> all = ceilings_from_text(known.ceilings.empty() ? "" : "[" + known.ceilings + "]");
     if (Ceilings now = ceilings_()->of(function); now != Ceilings{})
@@ -186,7 +186,7 @@ std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& funct
             return entry.version;
     const Known entry = read_version(function, version);
     auto made = make_version(function, version, entry, values_of(function, entry), ceilings_of(function, entry));
-    pool_.retire(made); // its process goes when the request is over
+    pool_.retire(made); // its process ends after the request
     return made;
 }
 

@@ -1,4 +1,4 @@
-// What the store says is live, as requests are routed by it.
+// The functions and versions that the store says are live, for routing.
 #pragma once
 #include <functional>
 #include <map>
@@ -16,46 +16,45 @@
 namespace kvmserver::daemon {
 
 struct Defaults {
-    unsigned machines = 1;     // where a manifest says no scale.max
-    std::uint64_t idle_ns = 0; // nor scale.idle
+    unsigned machines = 1;     // if a manifest has no scale.max
+    std::uint64_t idle_ns = 0; // if a manifest has no scale.idle
     bool share_across_tenants = false;
 };
 
 class FunctionTable {
 public:
-    // `note` gets one line of what cannot be served. All must outlive it.
-    // `ceilings`: those in force, for each look at the store.
+    // `note` gets a line about each function that cannot be served. `ceilings` returns those in force, at each refresh.
+    // All arguments must outlive this object.
     FunctionTable(store::Store& store, WorkerPool& pool, LogStore& logs, const Defaults& defaults,
                   std::function<std::shared_ptr<const CeilingsFile>()> ceilings,
                   std::function<void(const std::string&)> note);
 
-    // The table in use; any thread.
+    // The table in use. Any thread.
     std::shared_ptr<const RoutingTable> get() const { return table_.load(); }
-    // Reads the store, if it has changed since (or `anyhow`). Versions that are live before and after keep
-    // their processes. A function that cannot be read now stays as it was, and the next call tries it again;
-    // a version whose manifest is wrong is not live. Thread-safe. Throws what the store throws; the table in
-    // use then stays.
+    // Reads the store if it has changed, or if `anyhow`. Versions that stay live keep their processes. A function that
+    // cannot be read stays as it was, and the next call retries it. A version with an invalid manifest is not live.
+    // Thread-safe. Throws what the store throws; the table in use then stays.
     void refresh(bool anyhow);
-    // A version whether it is live or not, for `invoke`; throws store::NotFound.
+    // A version for `invoke`, whether it is live or not. Throws store::NotFound.
     std::shared_ptr<FunctionVersion> version(const std::string& function, std::uint64_t version);
-    // By function and version: percent of the requests.
+    // Percentage of the requests, by function and version.
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares() const;
 
 private:
-    using Key = std::tuple<std::string, std::int64_t, std::uint64_t>; // name, when it was made, version
+    using Key = std::tuple<std::string, std::int64_t, std::uint64_t>; // name, creation time, version
     struct Known {
         std::shared_ptr<FunctionVersion> version;
         FunctionSettings settings;
         Digest snapshot;
         std::string tenant;   // store::VersionRecord::tenant
-        std::string ceilings; // JSON: those of who deployed it; "": none
+        std::string ceilings; // JSON: the ceilings of whoever deployed it; "": none
     };
-    struct Part { // of one function
+    struct Part { // what belongs to one function
         std::shared_ptr<Destination> destination;
         std::map<Key, Known> known;
     };
-    using Faults = std::map<std::string, std::string>;     // by function or version: what is noted, once
-    using Identity = std::pair<std::string, std::int64_t>; // of a function: its name, and when it was made
+    using Faults = std::map<std::string, std::string>;     // by function or version; each is noted once
+    using Identity = std::pair<std::string, std::int64_t>; // name and creation time of a function
     static constexpr std::int64_t kNothing = -1;
     Part part_of(const store::FunctionSummary& function, Faults& faults);
     Part former_part(const store::FunctionSummary& function);
@@ -73,7 +72,7 @@ private:
     const std::function<std::shared_ptr<const CeilingsFile>()> ceilings_;
     const std::function<void(const std::string&)> note_;
     tinykvm::SharedValue<const RoutingTable> table_;
-    mutable std::mutex mutex_; // guards what follows
+    mutable std::mutex mutex_; // guards the following
     std::int64_t seen_ = kNothing;
     bool looked_ = false;
     std::map<Key, Known> known_;

@@ -1,4 +1,4 @@
-// A version of a function, whether a process serves it now or not.
+// A version of a function, with or without a process.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,12 +18,12 @@ public:
         std::uint64_t version = 0;
         Digest snapshot;
         unsigned min = 0, max = 1; // request machines
-        std::uint64_t idle_ns = 0; // after so long without a request they are given up
+        std::uint64_t idle_ns = 0; // before idle machines are stopped
         unsigned queue = 0;
         std::uint64_t queue_ns = 0;
         std::string after_restore; // path of the hook; "": none
         Values values;
-        std::string ceilings; // what it is granted at most (ceilings_text)
+        std::string ceilings; // the most that it is granted (ceilings_text)
         std::string tenant;   // whose copies of unpacked pages it gets
     };
     explicit FunctionVersion(Facts facts) : facts_(std::move(facts)) {}
@@ -32,8 +32,8 @@ public:
 private:
     friend class WorkerPool;
     const Facts facts_;
-    // Under the pool's mutex:
-    std::optional<request::FunctionId> id_; // the scheduler's; none: it does not know it
+    // Guarded by the pool's mutex:
+    std::optional<request::FunctionId> id_; // the scheduler's id; nothing: unknown to it
     std::string last_failure_;
 };
 

@@ -28,9 +28,9 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr const char* kHandOver = "KVMSERVER_HAND_OVER"; // "SOCKET READY", numbers of descriptors
+constexpr const char* kHandOver = "KVMSERVER_HAND_OVER"; // "SOCKET READY": descriptor numbers
 constexpr int kFirstOfSystemd = 3;
-constexpr int kSocket = 3, kReady = 4; // in the successor
+constexpr int kSocket = 3, kReady = 4; // descriptor numbers in the successor
 
 UniqueFd taken(int fd) {
     int listens = 0;
@@ -58,7 +58,7 @@ std::vector<std::string> own_words() {
     return words;
 }
 
-// Where we were started from, also when another file lies there by now.
+// The path of our binary, even if it was replaced since.
 std::string own_path() {
     char path[PATH_MAX];
     const ssize_t n = ::readlink("/proc/self/exe", path, sizeof(path));

@@ -1,4 +1,4 @@
-// Listening sockets that come from elsewhere: from systemd, or from the daemon that this one takes over from.
+// Listening sockets that are handed in: by systemd, or by the daemon that this one takes over from.
 #pragma once
 #include <sys/types.h>
 
@@ -9,27 +9,26 @@
 
 namespace kvmserver::daemon {
 
-// The socket that was handed in, if one was: by another daemon (start_successor) or by the LISTEN_FDS
-// protocol of systemd (sd_listen_fds(3); the first one). The variables that say so are removed. Throws
-// UserError when it is no listening socket.
+// The socket that was handed in, if any: by another daemon (start_successor) or by systemd's LISTEN_FDS protocol
+// (sd_listen_fds(3); the first socket). Removes the environment variables. Throws UserError if the socket does not
+// listen.
 struct Inherited {
     tinykvm::UniqueFd socket;
-    tinykvm::UniqueFd ready; // to be closed, after a byte, when this daemon serves: the one before then ends
+    tinykvm::UniqueFd ready; // to tell the predecessor (a byte, then close) that this daemon serves
 };
 Inherited inherited_sockets();
-void tell_predecessor(tinykvm::UniqueFd ready); // that it may end
+void tell_predecessor(tinykvm::UniqueFd ready); // the predecessor may end
 
 struct Successor {
-    pid_t pid = -1;          // our child, to be waited for when it has failed
-    tinykvm::UniqueFd ready; // becomes readable when it serves (a byte) or has failed (its end)
+    pid_t pid = -1;          // our child; must be reaped if it failed
+    tinykvm::UniqueFd ready; // readable when it serves (a byte) or has failed (end of file)
 };
-// Starts this binary (what now lies where it was started from) with the same words, and gives it the socket.
-// Throws HostError.
+// Starts the binary at this one's path with the same arguments, and gives it the socket. Throws HostError.
 Successor start_successor(int socket);
-// Whether it serves; to be asked once `ready` is readable.
+// Whether the successor serves; call once `ready` is readable.
 bool successor_serves(int ready);
 
-// Tells systemd (sd_notify(3)), if that started us: "READY=1", "STOPPING=1", "MAINPID=7".
+// Notifies systemd (sd_notify(3)) if it started us: "READY=1", "STOPPING=1", "MAINPID=7".
 void notify_service_manager(const std::string& state);
 
 } // namespace kvmserver::daemon

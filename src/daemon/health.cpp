@@ -23,11 +23,11 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using tinykvm::UniqueFd;
 
-constexpr auto kLimit = 30s; // for restoring and answering
+constexpr auto kLimit = 30s; // to restore and answer
 constexpr std::size_t kMaxOutput = 1 << 16, kMaxHead = 1 << 16;
 constexpr std::string_view kOurs = "kvmserver: ";
 
-// Why it is not healthy.
+// Why the version is not healthy.
 class Sick : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
@@ -35,7 +35,7 @@ public:
 
 class Probe {
 public:
-    // `plan`: of its jail; `limits`: of its control group.
+    // `plan` of its jail, `limits` of its control group.
     Probe(const Candidate& candidate, std::string plan, GroupLimits limits)
         : plan_(std::move(plan)), limits_(limits), cache_(FolderCache(default_cache_folder())),
           process_(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode, candidate.jail.groups.get())) {
@@ -55,7 +55,7 @@ public:
             ask(candidate.health);
     }
 
-    // What it said so far.
+    // What it has printed so far.
     std::string output() const { return output_.substr(output_.size() - std::min(output_.size(), kMaxOutput)); }
 
 private:
@@ -86,11 +86,11 @@ private:
             "GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-health\r\nConnection: close\r\n\r\n", path);
         if (!protocol::send(channel_.get(), request, theirs.get()))
             ended();
-        if (::send(ours.get(), head.data(), head.size(), MSG_NOSIGNAL) !=
-            static_cast<ssize_t>(head.size())) // a new socket's buffer holds it
+        // Fits the buffer of a new socket.
+        if (::send(ours.get(), head.data(), head.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(head.size()))
             throw Sick(fmt::format("GET {}: it takes no request", path));
         theirs.reset();
-        // The status of the first answer that is not an interim one ("HTTP/1.1 200 OK").
+        // Read the status of the first final (not 1xx) response ("HTTP/1.1 200 OK").
         std::string answer;
         for (char buffer[4096];;) {
             wait_for(ours.get(), fmt::format("GET {}: no answer", path));
@@ -120,9 +120,9 @@ private:
             throw Sick(fmt::format("GET {}: status {}", path, answer.substr(9, 3)));
     }
 
-    // What became of its program it prints before it is ready for the next request.
+    // Reads why the program ended: the process prints that before it is ready for the next request.
     void let_it_say_why() {
-        constexpr int kPatienceMs = 1000, kMax = 4; // messages: one that says more is broken
+        constexpr int kPatienceMs = 1000, kMax = 4; // a process that sends more messages is broken
         pollfd said{channel_.get(), POLLIN, 0};
         for (int n = 0; n<kMax&& ::poll(&said, 1, kPatienceMs)> 0; ++n) {
             const auto received = protocol::receive(channel_.get(), protocol::Wait::no);
@@ -132,7 +132,7 @@ private:
         read_output();
     }
 
-    // Until there is something to read; what it says meanwhile is read too.
+    // Waits until `fd` is readable, and reads the output meanwhile.
     void wait_for(int fd, const std::string& what) {
         for (;;) {
             const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
@@ -156,29 +156,29 @@ private:
     void read_output() {
         out_.read(output_);
         errors_.read(output_);
-        if (output_.size() > 2 * kMaxOutput) // the last of it says most
+        if (output_.size() > 2 * kMaxOutput) // keep the end: it says most
             output_.erase(0, output_.size() - kMaxOutput);
     }
 
-    // It has given up, or is about to end. What it said last of itself is why.
+    // The process has given up or is about to end. Its own last line is the reason.
     [[noreturn]] void ended() {
-        constexpr int kPatienceMs = 2000; // what is left to do is to end
+        constexpr int kPatienceMs = 2000; // it only has to exit
         pollfd end{process_.pid_fd(), POLLIN, 0};
         while (::poll(&end, 1, kPatienceMs) < 0 && errno == EINTR) {
         }
-        constexpr int kPipes = 16; // reads that take what a pipe holds
+        constexpr int kPipes = 16; // enough reads to empty a full pipe
         for (int i = 0; i < kPipes; ++i)
             read_output();
         const std::string how = end.revents != 0 ? process_.reap() : "does not go on";
         throw Sick(errors_.why().empty() || how.starts_with("was killed") ? "its process " + how : errors_.why());
     }
 
-    // One of its pipes.
+    // One of its output pipes.
     class Stream {
     public:
         explicit Stream(int fd) : fd_(fd) {}
-        int fd() const { return fd_; } // -1 once it has ended
-        // Some of what there is: a program that prints without end must not keep us.
+        int fd() const { return fd_; } // -1 after its end
+        // Reads only a part: a program that prints without end must not block us.
         void read(std::string& output) {
             char buffer[4096];
             const ssize_t count = fd_ < 0 ? 0 : ::read(fd_, buffer, sizeof buffer);
@@ -200,7 +200,7 @@ private:
                 }
             }
         }
-        // The last line that is of the process itself.
+        // The last line that the process itself printed.
         const std::string& why() const { return why_; }
 
     private:
@@ -227,7 +227,7 @@ Unhealthy::Unhealthy(const std::string& why, std::string output)
 
 void require_health(store::Store& store, const Candidate& candidate) {
     const store::StoredSnapshot snapshot(store, candidate.snapshot);
-    snapshot.check(); // the trial reads but what it needs
+    snapshot.check(); // the trial itself reads only what it needs
     JailPlans plans(candidate.jail, *candidate.examinations);
     const std::vector<Ceilings> ceilings = ceilings_from_text(candidate.ceilings);
     Probe probe(candidate, plans.plan_for(snapshot, ceilings), plans.limits_for(snapshot, ceilings, 1));

@@ -1,4 +1,4 @@
-// Whether a version may go live.
+// The trial that decides whether a version may go live.
 #pragma once
 #include <string>
 
@@ -10,32 +10,33 @@
 
 namespace kvmserver::daemon {
 
-// It could not be restored, or gave no answer of a status below 500 in time.
+// The version could not be restored, or gave no answer with a status below 500 in time.
 class Unhealthy : public tinykvm::UserError {
 public:
     Unhealthy(const std::string& why, std::string output);
-    const std::string& output() const { return output_; } // what its process and its program said
+    const std::string& output() const { return output_; } // what its process and its program printed
 
 private:
     std::string output_;
 };
 
+// The version to try, with the values that it would have.
 struct Candidate {
     std::string name; // for messages
     std::string function;
     Digest snapshot;
     std::string after_restore; // path of the hook; "": none
     Values values;
-    std::string health;     // path that is asked for; "": being restored is enough
-    std::string executable; // a kvmserver
-    std::string ceilings;   // what it is granted at most (ceilings_text)
-    std::string tenant;     // as FunctionProgram's
+    std::string health;     // path to request; "": a successful restore is enough
+    std::string executable; // a kvmserver binary
+    std::string ceilings;   // the most that it is granted (ceilings_text)
+    std::string tenant;     // see FunctionProgram
     JailSettings jail;
     Examinations* examinations = nullptr; // never null
 };
 
-// Restores a machine from the snapshot as it lies in the store, in a process of its own as functions have them, with
-// the values that the function would have. Throws Unhealthy.
+// Restores a machine from the snapshot in the store, in a process as functions have it and with the values that the
+// function would have. Throws Unhealthy.
 void require_health(store::Store& store, const Candidate& candidate);
 
 } // namespace kvmserver::daemon

@@ -1,4 +1,4 @@
-// A request to a function that the daemon makes itself: the same way as one from outside, without a client.
+// Requests that the daemon makes itself: they take the same path as requests from outside.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -61,7 +61,7 @@ std::string bytes_of(const InvokeRequest& request) {
     return out + "Connection: close\r\n\r\n" + request.body;
 }
 
-// Sends `bytes` and reads to the end, both as they go. "": all is well; else a problem's code.
+// Sends `bytes` while it reads the reply until the end. Returns "" or a problem's code.
 const char* exchange(int fd, std::string_view bytes, std::uint64_t most, Clock::time_point deadline,
                      std::string& reply) {
     for (;;) {
@@ -76,7 +76,7 @@ const char* exchange(int fd, std::string_view bytes, std::uint64_t most, Clock::
             if (const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT); sent > 0)
                 bytes.remove_prefix(static_cast<std::size_t>(sent));
             else if (sent < 0 && errno != EAGAIN && errno != EINTR)
-                bytes = {}; // it reads no more: what it says counts
+                bytes = {}; // the program reads no more, but its reply counts
         }
         if (wanted.revents & (POLLIN | POLLHUP | POLLERR)) {
             char buffer[65536];
@@ -91,7 +91,7 @@ const char* exchange(int fd, std::string_view bytes, std::uint64_t most, Clock::
     }
 }
 
-// False: this is no HTTP reply.
+// Returns false if it is not a complete HTTP reply.
 bool understand(std::string_view bytes, bool head_request, InvokeReply& reply) {
     for (;;) {
         const auto end = bytes.find("\r\n\r\n");

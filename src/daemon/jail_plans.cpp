@@ -9,7 +9,7 @@ namespace kvmserver::daemon {
 
 namespace {
 
-// As Policy has it (tinykvm/linux): where paths have no ceiling there is no bound.
+// Follows Policy (tinykvm/linux): without a ceiling on paths there is no bound.
 std::optional<jail::Bound> bound_of(const tinykvm::Granted& granted) {
     if (!granted.read && !granted.write)
         return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<jail::Bound> bound_of(const tinykvm::Granted& granted) {
 }
 
 void cut_down(jail::Plan& plan, const std::vector<Ceilings>& all) {
-    plan.bounds.clear(); // a snapshot has none to say
+    plan.bounds.clear(); // bounds never come from the snapshot
     for (const Ceilings& each : all) {
         const tinykvm::Granted granted = granted_by(each);
         if (auto bound = bound_of(granted))
@@ -51,7 +51,7 @@ GroupLimits JailPlans::limits_for(const store::StoredSnapshot& snapshot, const s
     if (!settings_.groups || !settings_.groups->usable())
         return {};
     const auto facts = examinations_.of_stored(snapshot);
-    if (!facts) // its process will say what is wrong with it
+    if (!facts) // its process will report the reason
         return {};
     tinykvm::Limits limits = facts->limits;
     for (const Ceilings& each : ceilings)
@@ -64,7 +64,7 @@ std::string JailPlans::plan_for(const store::StoredSnapshot& snapshot, const std
     if (settings_.mode != jail::Mode::off)
         if (const auto facts = examinations_.of_stored(snapshot))
             plan = jail::plan_of(facts->permissions, facts->cwd);
-    // These are never the snapshot's to say.
+    // These never come from the snapshot.
     plan.mode = settings_.mode;
     plan.hidden = settings_.hidden;
     cut_down(plan, ceilings);

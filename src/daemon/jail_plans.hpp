@@ -1,4 +1,4 @@
-// What is left open of the jails of functions' processes (src/jail).
+// What the jails of function processes leave open (src/jail).
 #pragma once
 #include <memory>
 #include <string>
@@ -14,23 +14,23 @@ namespace kvmserver::daemon {
 
 struct JailSettings {
     jail::Mode mode = jail::Mode::automatic;
-    std::vector<std::string> hidden;       // absolute paths of ours: no permission shows them to a function
+    std::vector<std::string> hidden;       // our own absolute paths, which no permission shows to a function
     std::shared_ptr<ControlGroups> groups; // null: none
 };
 
-// For any number of threads.
+// Thread-safe.
 class JailPlans {
 public:
     JailPlans(JailSettings settings, Examinations& examinations)
         : settings_(std::move(settings)), examinations_(examinations) {}
 
-    // FunctionProgram::jail of a snapshot that is under `ceilings`. It may have to be examined first: where that fails
-    // nothing is open, and the function's own process says what is wrong with the snapshot.
+    // FunctionProgram::jail for a snapshot under `ceilings`. May have to examine the snapshot first. If that fails
+    // nothing is left open, and the function's own process reports the reason.
     std::string plan_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings);
-    // Of the control group of its process, for so many machines.
+    // Limits of its process's control group with that many machines.
     GroupLimits limits_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings,
                            unsigned machines);
-    // Whether these are quick.
+    // Whether the functions above return without an examination.
     bool knows(const Digest& digest);
     jail::Mode mode() const { return settings_.mode; }
     ControlGroups* groups() const { return settings_.groups.get(); }

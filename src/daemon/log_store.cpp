@@ -22,7 +22,7 @@ std::int64_t now_ms() { return now_us() / 1000; }
 
 std::optional<LogLine> line_from(const std::string& text) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object()) // cut off by the end of a daemon
+    if (!json.is_object()) // truncated when a daemon was killed
         return std::nullopt;
     LogLine line;
     try {
@@ -55,7 +55,7 @@ bool LogStore::Query::matches(const LogLine& line) const {
            (!version || line.version == *version) && (request_id.empty() || line.request_id == request_id);
 }
 
-// A failure to write is no reason to stop serving: the lines are in memory all the same.
+// The log files. Write errors are ignored: the lines are in memory all the same.
 class LogStore::Files {
 public:
     Files(std::filesystem::path folder, std::uint64_t bytes) : folder_(std::move(folder)), most_(bytes / 2) {}
@@ -79,8 +79,7 @@ public:
             file.bytes += static_cast<std::uint64_t>(n);
     }
 
-    // What is above a lower limit goes: the older of the two files, and the other one when it has room no
-    // more.
+    // Enforces a lower limit: deletes the older file, and the current one when it is too large too.
     void limit(const std::string& function, std::optional<std::uint64_t> bytes) {
         const auto before = limits_.find(function);
         if (!bytes) {
@@ -126,7 +125,7 @@ private:
     bool open(const std::string& function, File& file) {
         std::error_code ignored;
         std::filesystem::create_directories(folder_ / function, ignored);
-        ::chmod(folder_.c_str(), 0700); // what programs print may be secret
+        ::chmod(folder_.c_str(), 0700); // the output of programs may be secret
         file.fd = tinykvm::UniqueFd(
             ::open(path(function, "current").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
         struct stat info {};
@@ -135,9 +134,9 @@ private:
     }
 
     std::filesystem::path folder_;
-    std::uint64_t most_; // bytes of one file
+    std::uint64_t most_; // bytes per file
     std::map<std::string, File> open_;
-    std::map<std::string, std::uint64_t> limits_; // bytes of one file, where they are less than most_
+    std::map<std::string, std::uint64_t> limits_; // bytes per file, for functions with less than most_
 };
 
 struct LogStore::Followers {
@@ -212,9 +211,9 @@ std::vector<std::string> LogStore::functions() const {
 }
 
 std::vector<LogLine> LogStore::lines(const Query& query) const {
-    struct Older { // a file with lines that are not in memory any more
+    struct Older { // a file with lines that are no longer in memory
         std::ifstream file;
-        std::uint64_t before; // the first id that is
+        std::uint64_t before; // the first id in memory
     };
     std::vector<LogLine> found;
     std::vector<Older> older;
@@ -240,8 +239,8 @@ std::vector<LogLine> LogStore::lines(const Query& query) const {
                              [&](const LogLine& line) { return query.matches(line); });
         }
     }
-    // Without the lock, for there may be much of it, and nobody shall wait to add a line. What happens to the
-    // names of these files meanwhile does not matter.
+    // Read without the lock, since the files may be large and adding lines must not wait. The open files stay readable
+    // even if they are renamed or deleted.
     for (Older& one : older)
         for (std::string text; std::getline(one.file, text);)
             if (auto line = line_from(text); line && line->id < one.before && query.matches(*line))

@@ -1,4 +1,4 @@
-// What the daemon counts. Threads count apart; a snapshot sums.
+// The daemon's counters. They are sharded by thread; a snapshot adds them up.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace kvmserver::daemon {
 
-// Upper bounds in microseconds; one more bucket holds what is above the last. Buckets are not cumulative.
+// Upper bounds in microseconds; a last bucket counts larger values. Buckets are not cumulative.
 inline constexpr std::array<std::uint64_t, 19> kLatencyBounds{
     100,     250,     500,       1'000,     2'500,     5'000,      10'000,     25'000,     50'000,     100'000,
     250'000, 500'000, 1'000'000, 2'500'000, 5'000'000, 10'000'000, 30'000'000, 60'000'000, 300'000'000};
@@ -22,16 +22,16 @@ struct Histogram {
     void add(const Histogram& other);
 };
 
-// Of one version of a function. ("", 0): requests that no route matched, or that were no requests at all.
+// Counters of one version of a function. ("", 0) counts requests without a route, or that were not valid requests.
 struct VersionMetrics {
     std::map<unsigned, std::uint64_t> requests; // by status; 0: the client got none
     Histogram duration, queue, restore, reset;
     std::uint64_t bytes_in = 0, bytes_out = 0;
     std::uint64_t cold_starts = 0; // requests that waited for a process to be restored
     std::uint64_t timeouts = 0;
-    std::uint64_t dirty_pages = 0;                 // copied back or dropped by resets
+    std::uint64_t dirty_pages = 0;                 // restored or dropped by resets
     std::uint64_t cpu_us = 0;                      // of machines, while they served
-    std::map<std::string, std::uint64_t> rejected; // queue-full, queue-timeout, not-live, not-started, ...
+    std::map<std::string, std::uint64_t> rejected; // queue-full, queue-timeout, not-live, not-restored, ...
     std::map<std::string, std::uint64_t> faults;   // program-failed, out-of-memory, worker-died, ...
     void add(const VersionMetrics& other);
 };
@@ -39,12 +39,11 @@ struct VersionMetrics {
 struct MetricsSnapshot {
     std::map<std::pair<std::string, std::uint64_t>, VersionMetrics> versions; // by function and version
     std::uint64_t in_flight = 0, connections = 0, open_connections = 0;       // of the public listener
-    std::uint64_t started_ms = 0;                                             // when the daemon began, since 1970
+    std::uint64_t started_ms = 0;                                             // when the daemon started, since 1970
 };
 
-// Thread-safe. Threads are spread over some shards, each with a lock of its own, which is hardly ever
-// contended for: the front has few threads. Those that come and go (the API has one for each request) leave
-// nothing behind.
+// Thread-safe. Threads are spread over shards with a mutex each. These are rarely contended, since the front has few
+// threads. Short-lived threads, such as one per API request, leave nothing behind.
 class Metrics {
 public:
     template <class Change>

@@ -1,10 +1,10 @@
-// How many files this process and those that it starts may have open.
+// The limit of open files of this process and those that it starts.
 #pragma once
 
 namespace kvmserver::daemon {
 
-// To as many as the host lets an ordinary user have (RLIMIT_NOFILE): every connection, every machine and
-// every piece of a snapshot needs one.
+// Raises it to the hard limit (RLIMIT_NOFILE): every connection, every machine and every piece of a snapshot needs a
+// descriptor.
 void raise_open_files();
 
 } // namespace kvmserver::daemon

@@ -46,7 +46,7 @@ Outputs::Source::Source(Outputs& outputs, std::string function, std::uint64_t ve
 void Outputs::Source::mark(const std::string& request_id) {
     const std::lock_guard lock(offsets_);
     for (Stream& stream : streams_) {
-        int waiting = 0; // in the pipe, printed before now
+        int waiting = 0; // printed before now, still in the pipe
         (void)::ioctl(stream.fd, FIONREAD, &waiting);
         const std::uint64_t offset = stream.read + static_cast<std::uint64_t>(std::max(waiting, 0));
         if (!stream.markers.empty() && stream.markers.back().offset == offset)
@@ -62,12 +62,12 @@ std::string Outputs::Source::finish(std::vector<LogLine>& lines) {
         return last_words_;
     collected_ = &lines;
     for (std::size_t number = 0; number < 2; ++number) {
-        constexpr unsigned kMaxReads = 64; // more than a pipe holds: its writer has ended, and cannot go on for ever
+        constexpr unsigned kMaxReads = 64; // more than a pipe holds; bounds the loop
         Turn came = Turn::more;
         for (unsigned reads = 0; reads < kMaxReads && (came == Turn::more || came == Turn::pause); ++reads)
             came = read(number);
         Stream& stream = streams_[number];
-        stream.line += '\n'; // what is unfinished is all there will be
+        stream.line += '\n'; // the last line may lack its newline
         if (stream.line.size() > 1)
             (void)cut_lines(number, std::string::npos);
     }
@@ -79,10 +79,10 @@ std::string Outputs::Source::finish(std::vector<LogLine>& lines) {
 }
 
 Outputs::Source::Turn Outputs::Source::read(std::size_t number) {
-    constexpr std::size_t kMaxLines = 1000; // in a turn: others wait for theirs
+    constexpr std::size_t kMaxLines = 1000; // per turn: others wait for theirs
     Stream& stream = streams_[number];
     if (!stream.whole) {
-        char buffer[65536]; // a pipe holds no more (pipe(7))
+        char buffer[65536]; // the capacity of a pipe (pipe(7))
         ssize_t bytes;
         {
             const std::lock_guard lock(offsets_);
@@ -128,7 +128,7 @@ bool Outputs::Source::cut_lines(std::size_t number, std::size_t most) {
 }
 
 bool Outputs::Source::tell(std::size_t number, std::string_view text) {
-    const bool ours = number == 1 && text.starts_with(kOurs); // about the program
+    const bool ours = number == 1 && text.starts_with(kOurs); // from our own code, about the program
     if (ours) {
         text.remove_prefix(kOurs.size());
         last_words_ = text;
@@ -152,7 +152,7 @@ bool Outputs::Source::tell(std::size_t number, std::string_view text) {
     return true;
 }
 
-// Not each time that a line finds room again, but `at_end`.
+// Reports dropped lines: at most once a second, or `at_end`.
 void Outputs::Source::tell_dropped(bool at_end) {
     const std::uint64_t now = now_ns();
     if (dropped_lines_ == 0 || (!at_end && now - dropped_since_ns_ < kSecondNs))

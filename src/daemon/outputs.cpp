@@ -20,15 +20,15 @@ using tinykvm::throw_errno;
 
 namespace {
 
-constexpr std::uint64_t kPauseNs = 2'000'000; // of one that prints too much
+constexpr std::uint64_t kPauseNs = 2'000'000; // before a pipe that prints too much is read again
 
 std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-constexpr std::uint64_t kTellNs = 1'000'000'000; // after which it is told, should nothing more be printed
+constexpr std::uint64_t kTellNs = 1'000'000'000; // before dropped lines are reported if nothing more is printed
 
-// Told once: whoever has had its turn asks anew.
+// One-shot: a pipe that had its turn is armed again.
 void ask(int epoll, int operation, std::uint64_t id, int fd) {
     epoll_event event{};
     event.events = EPOLLIN | EPOLLONESHOT;
@@ -91,8 +91,8 @@ void Outputs::remove(Source& source) {
 }
 
 void Outputs::loop() {
-    std::multimap<std::uint64_t, std::uint64_t> later; // by time
-    std::vector<std::uint64_t> more;                   // that have not been read to their end
+    std::multimap<std::uint64_t, std::uint64_t> later; // sources to read again, by time
+    std::vector<std::uint64_t> more;                   // ids of streams that were not read to the end
     while (!ending_) {
         std::array<epoll_event, 64> events;
         int patience_ms = more.empty() ? -1 : 0;

@@ -1,8 +1,8 @@
-// What the processes of functions print, read line by line on a thread of its own: nobody who serves requests waits
-// for a program that prints.
+// Reads what function processes print, line by line, on a thread of its own. Threads that serve requests never wait for
+// a program that prints.
 //
-// A function may print so many bytes in a second, and some seconds' worth at once; what is beyond that is dropped, and
-// how much it was is told. A program that prints faster still waits: of its pipe only so much is read in a while.
+// A function may print a number of bytes per second, with bursts of kBurstSeconds. Lines beyond that are dropped, and
+// their number is logged. The pipe of a program that prints faster still is read more slowly, so the program blocks.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -22,25 +22,25 @@ namespace kvmserver::daemon {
 
 class Outputs {
 public:
-    // Of a line beside its text: files, followers and memory have it, too.
+    // Overhead that is counted per line: files, followers and memory have it.
     static constexpr std::uint64_t kLineBytes = 64;
     static constexpr std::uint64_t kBurstSeconds = 8;
-    static constexpr std::size_t kLongestLine = 8192; // a longer one is told in pieces
+    static constexpr std::size_t kLongestLine = 8192; // longer lines are split
 
     class Source;
 
-    // `bytes_a_second`: of a function; 0: as much as it likes. `tell` is called with every line, on a thread of its
-    // own. Throws HostError.
+    // `bytes_a_second` is the limit per function; 0: none. `tell` is called with every line, on this object's thread.
+    // Throws HostError.
     Outputs(std::uint64_t bytes_a_second, std::function<void(LogLine)> tell);
     ~Outputs();
     Outputs(const Outputs&) = delete;
     Outputs& operator=(const Outputs&) = delete;
 
-    // Two pipes of a process, which stay open until Source::finish(). Any thread. Throws HostError.
+    // Adds two pipes of a process. They must stay open until Source::finish(). Any thread. Throws HostError.
     std::shared_ptr<Source> add(const std::string& function, std::uint64_t version, int out, int errors);
 
 private:
-    struct Rate; // of a function
+    struct Rate; // per function
 
     void loop();
     std::shared_ptr<Rate> rate_of(const std::string& function);
@@ -49,8 +49,8 @@ private:
     const std::uint64_t bytes_a_second_;
     const std::function<void(LogLine)> tell_;
     tinykvm::UniqueFd epoll_, wake_;
-    std::mutex mutex_;                                                   // of what follows
-    std::unordered_map<std::uint64_t, std::shared_ptr<Source>> sources_; // by id, of both streams
+    std::mutex mutex_;                                                   // guards the following
+    std::unordered_map<std::uint64_t, std::shared_ptr<Source>> sources_; // by id; two for each source
     std::map<std::string, std::shared_ptr<Rate>> rates_;
     std::uint64_t next_id_ = 1;
     std::atomic<bool> ending_{false};

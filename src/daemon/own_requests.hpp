@@ -1,4 +1,4 @@
-// The requests that the daemon makes itself (invoke.cpp): each has a thread that waits for it.
+// The requests that the daemon makes itself (invoke.cpp). A thread waits for each.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -12,8 +12,8 @@
 
 namespace kvmserver::daemon {
 
-// What the pool of workers answers, for the thread that waits for it. What is public is to be read once
-// wait_until() has returned true.
+// The pool's answer to one such request, for the waiting thread. Public members may be read once wait_until() has
+// returned true.
 class OwnRequest final : public http::RequestWaiter {
 public:
     void connected(tinykvm::UniqueFd with) override;
@@ -22,17 +22,17 @@ public:
     void failed(request::Problem why) override;
     bool abandoned() const override;
 
-    // False: no answer until then, or cut off before.
+    // Returns false if there was no answer by then, or if it was cut off before.
     bool wait_until(std::chrono::steady_clock::time_point deadline);
-    int socket() const { return socket_.get(); } // the connection to the program; -1: there is none
+    int socket() const { return socket_.get(); } // the connection to the program; -1: none
     void close();
-    // From any thread: the wait, or the connection, ends now.
+    // Ends the wait or the connection now. Any thread.
     void cut();
     bool cut_off() const;
 
     std::optional<request::Problem> problem;
-    std::optional<std::string> reply; // all that the program said
-    bool opening_delivered = false;   // nothing is to be sent to `socket`
+    std::optional<std::string> reply; // all that the program sent
+    bool opening_delivered = false;   // the program has the request: send nothing to `socket`
 
 private:
     template <class Text>
@@ -43,9 +43,10 @@ private:
     bool answered_ = false, abandoned_ = false, cut_ = false;
 };
 
+// All requests of this kind that are running.
 class OwnRequests {
 public:
-    // One of them, for as long as it runs.
+    // Registers one request while it exists.
     struct Running {
         explicit Running(OwnRequests& all);
         ~Running();
@@ -54,7 +55,7 @@ public:
         OwnRequests& among;
         const std::shared_ptr<OwnRequest> request;
     };
-    // Waits for those that run; those that still do then are cut off, and so is each that comes later.
+    // Waits up to `patience` for running requests, then cuts off those that are left and all later ones.
     void end(std::chrono::milliseconds patience);
 
 private:

@@ -12,7 +12,7 @@ using namespace tinykvm;
 
 namespace {
 
-// So long after a start the next one is made ready: not while the first request is being answered.
+// Spare processes are made this long after a start, not while the first request is being answered.
 constexpr std::chrono::milliseconds kQuiet{25};
 constexpr std::size_t kSpares = 2;
 constexpr std::uint64_t kMaxAhead = 64 << 20;
@@ -106,7 +106,7 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
         out.process = spares.take();
         try {
             out.process->assign(program, cache_);
-        } catch (const HostError&) { // a spare one that was killed this moment
+        } catch (const HostError&) { // the spare process was killed just now
             out.process = spares.take();
             out.process->assign(program, cache_);
         }
@@ -116,7 +116,7 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
     return out;
 }
 
-// Functions whose snapshots are known do not wait for those whose are not.
+// A separate queue: functions whose snapshots are known do not wait for those that must be examined first.
 void ProcessManager::examine_loop() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -128,7 +128,7 @@ void ProcessManager::examine_loop() {
         lock.unlock();
         try {
             plans_.plan_for(store::StoredSnapshot(store_, start.version->facts().snapshot), {});
-        } catch (const std::exception&) { // its start will say why
+        } catch (const std::exception&) { // the start will report the reason
         }
         lock.lock();
         start.examined = true;

@@ -1,4 +1,4 @@
-// Starts the processes of functions, on threads of its own: hot functions do not wait for cold ones.
+// Starts function processes on threads of its own, so that requests to running functions do not wait.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -20,22 +20,22 @@ namespace kvmserver::daemon {
 class ProcessManager {
 public:
     struct Started {
-        std::unique_ptr<store::StoredSnapshot> snapshot; // stays in the store meanwhile
-        std::unique_ptr<FunctionProcess> process;        // has been told what it serves
+        std::unique_ptr<store::StoredSnapshot> snapshot; // holds the snapshot in the store meanwhile
+        std::unique_ptr<FunctionProcess> process;        // has been told what to serve
     };
-    // `done`: for each start(), on a thread of this or within end(): a process, or why there is none. All must outlive
-    // it.
+    // `done` is called once for each start(), on a thread of this object or within end(), with a process or the reason
+    // why there is none. All arguments must outlive this object.
     using Done = std::function<void(request::WorkerId worker, std::variant<Started, std::string> result)>;
     ProcessManager(store::Store& store, CacheService& cache, JailSettings jail, Examinations& examinations, Done done);
     ~ProcessManager();
     ProcessManager(const ProcessManager&) = delete;
     ProcessManager& operator=(const ProcessManager&) = delete;
 
-    // Not after end(). `tell_excess`: it says what its snapshot claims above what it is granted.
+    // Not after end(). `tell_excess`: the process reports what its snapshot claims above its ceilings.
     void start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version, bool tell_excess);
-    // What a process has to fill before it is ready: spare ones have so much memory.
+    // Sets how much image memory spare processes prepare.
     void set_ahead(std::uint64_t bytes);
-    // What has not begun by then is not started. Afterwards `done` is not called any more.
+    // Cancels starts that have not begun. `done` is not called afterwards.
     void end();
 
 private:
@@ -43,7 +43,7 @@ private:
         request::WorkerId worker;
         std::shared_ptr<const FunctionVersion> version;
         bool tell_excess = false;
-        bool examined = false; // its snapshot was, or cannot be
+        bool examined = false; // its snapshot was examined, or cannot be
     };
     void start_loop();
     void examine_loop();
@@ -53,7 +53,7 @@ private:
     CacheService& cache_;
     JailPlans plans_;
     const Done done_;
-    std::mutex mutex_; // guards what follows
+    std::mutex mutex_; // guards the following
     std::deque<Start> to_start_, to_examine_;
     std::condition_variable start_wanted_, examination_wanted_;
     std::uint64_t ahead_bytes_ = 0;

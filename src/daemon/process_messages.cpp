@@ -72,7 +72,7 @@ std::string list_of(const store::PieceFiles& snapshot) {
 }
 
 void require_open_files(const std::string& name, const store::PieceFiles& snapshot) {
-    constexpr std::uint64_t kOthers = 64; // its machines, and what their programs open
+    constexpr std::uint64_t kOthers = 64; // for its machines, and what their programs open
     rlimit limit{};
     const std::uint64_t needed = snapshot.piece_count() + kOthers;
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed)
@@ -83,8 +83,8 @@ void require_open_files(const std::string& name, const store::PieceFiles& snapsh
                                     name, snapshot.piece_count(), limit.rlim_cur, needed));
 }
 
-// Few files are open at once, as others of the daemon may have the most; and few messages wait for a process that is
-// slow to take them.
+// At least kFewFiles per message, and about kFewMessages messages: few files are open at once here, since the daemon
+// may be near its limit, and few messages queue up for a slow process.
 constexpr std::size_t kFewFiles = 16, kFewMessages = 64;
 
 void send_pieces(int control, const store::PieceFiles& snapshot) {

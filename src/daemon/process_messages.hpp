@@ -1,4 +1,4 @@
-// Texts to and from a process, and the files of a snapshot in the store (src/protocol/worker_messages.hpp).
+// Sends and receives texts and a snapshot's files (src/protocol/worker_messages.hpp).
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -10,19 +10,19 @@
 
 namespace kvmserver::daemon {
 
-// A message with a file that holds the text. Throws HostError.
+// Sends a message with a file that holds the text. Throws HostError.
 void send_text(int control, protocol::Kind kind, const std::string& text);
 void send_text(int control, const protocol::Message& message, const std::string& text);
-// The text of its next message, which it may change meanwhile. Nothing: it has ended, is not done in time, or says
-// something else. Throws HostError.
+// Receives the text of the process's next message; the process may change the file meanwhile. Returns nothing if the
+// process has ended, sent something else, or did not answer in time. Throws HostError.
 std::optional<std::string> receive_text(int control, protocol::Kind kind, std::size_t most_bytes,
                                         std::chrono::milliseconds patience);
-// The list of its pieces, as src/snapshot/byte_source.hpp has it.
+// The list of its pieces, in the format of src/snapshot/byte_source.hpp.
 std::string list_of(const store::PieceFiles& snapshot);
-// A process has each piece open for as long as it lives, which leaves it few files for all else where a process may
-// have few. Throws UserError.
+// Checks the limit of open files: a process keeps every piece open for its whole life and needs descriptors for all
+// else too. Throws UserError.
 void require_open_files(const std::string& name, const store::PieceFiles& snapshot);
-// In as many messages as it takes. Throws HostError.
+// Sends all pieces in as many messages as needed. Throws HostError.
 void send_pieces(int control, const store::PieceFiles& snapshot);
 
 } // namespace kvmserver::daemon

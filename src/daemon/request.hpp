@@ -17,7 +17,7 @@ namespace kvmserver::daemon {
 class WorkerPool;
 struct WorkerMachine;
 
-// What the access log says of a request that the front knows; strings of its own.
+// The access log's fields that the front knows. Owns its strings.
 struct AccessRecord {
     std::int64_t ms = 0; // when it ended, since 1970
     std::string request_id, traceparent, client_ip, method, host, path;
@@ -26,25 +26,25 @@ struct AccessRecord {
     std::uint64_t bytes_in = 0, bytes_out = 0, queue_us = 0, exec_us = 0, total_us = 0;
 };
 
-// What is not const is the pool's, under its mutex.
+// Members that are not const are guarded by the pool's mutex.
 struct Request {
     Request(std::shared_ptr<FunctionVersion> of, std::string_view named) : version(std::move(of)), request_id(named) {}
     const std::shared_ptr<FunctionVersion> version;
     const std::string request_id;
     request::RequestId id{};
-    std::shared_ptr<http::RequestWaiter> waiter; // until it has its answer
+    std::shared_ptr<http::RequestWaiter> waiter; // until it is answered
     std::string client_ip, opening;              // for its machine
     bool more_follows = false;
-    std::weak_ptr<WorkerMachine> machine;            // while it is in one
-    request::Outcome outcome = request::Outcome::ok; // as far as is known
-    std::atomic<std::uint64_t> began_ns = 0;         // when a machine had it (now_ns())
+    std::weak_ptr<WorkerMachine> machine;            // while a machine has it
+    request::Outcome outcome = request::Outcome::ok; // ok: as far as is known
+    std::atomic<std::uint64_t> began_ns = 0;         // when a machine got it (now_ns())
     bool cold = false;                               // it waited for a process to be restored
-    bool over = false;                               // its machine is clean, or gone, or it never got one
+    bool over = false;                               // its machine is clean or gone, or it never got one
     std::uint64_t restore_us = 0, machine_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0;
-    std::optional<AccessRecord> record; // once the reply is complete, until it is written
+    std::optional<AccessRecord> record; // from the complete reply until it is written
 };
 
-// What the front holds of a request.
+// The front's handle to a request.
 class RequestLease final : public http::Lease {
 public:
     RequestLease(WorkerPool& pool, std::shared_ptr<Request> request) : pool_(pool), request_(std::move(request)) {}

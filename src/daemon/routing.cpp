@@ -14,12 +14,12 @@ bool host_matches(std::string_view pattern, std::string_view host) {
     return host.size() > below.size() && host.ends_with(below);
 }
 
-// How particular a host is: exact ones first, then by what is fixed of them.
+// How specific a host pattern is: exact hosts first, then by length.
 std::size_t weight(std::string_view pattern) {
     return pattern.empty() ? 0 : pattern.starts_with("*.") ? pattern.size() : 1000 + pattern.size();
 }
 
-// "/a" is for /a, /a/b and /a?b, not for /ab; "/a/" for what is below it.
+// "/a" matches /a, /a/b and /a?b, not /ab; "/a/" matches everything below it.
 bool path_matches(std::string_view prefix, std::string_view path) {
     if (!path.starts_with(prefix))
         return false;

@@ -1,4 +1,4 @@
-// Which function a request is for.
+// Finds the function that a request is for.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace kvmserver::daemon {
 
-class FunctionVersion; // a version of a function: worker_pool.hpp
+class FunctionVersion; // function_version.hpp
 
 struct Share {
     std::shared_ptr<FunctionVersion> version;
@@ -18,16 +18,16 @@ struct Share {
 
 struct Destination {
     std::string function;
-    std::vector<Share> shares; // 100 percent in all; empty: nothing of it is live
+    std::vector<Share> shares; // add up to 100 percent; empty: nothing is live
 };
 
-// Immutable once made. The most particular route wins: an exact host before "*.x" (the longer one first)
-// before any host, and among these the longest path.
+// Immutable after sort(). The most specific route wins: an exact host before "*.x" (longer ones first) before any host;
+// for equal hosts the longest path.
 class RoutingTable {
 public:
     void add(const store::Route& route, std::shared_ptr<const Destination> destination);
     void sort();
-    // Null when there is none.
+    // Null if no route matches.
     const Destination* find(std::string_view host, std::string_view path) const;
     std::size_t functions = 0;
 

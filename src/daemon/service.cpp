@@ -33,7 +33,7 @@ std::int64_t now_ms() {
         .count();
 }
 
-// Lower case, without the port.
+// Lower case, without a port.
 std::string host_name(std::string_view host) {
     if (const std::size_t port = host.rfind(':'); port != host.npos && host.find(']', port) == host.npos)
         host = host.substr(0, port);
@@ -56,8 +56,7 @@ std::shared_ptr<FunctionVersion> choose(const Destination& destination) {
     return nullptr;
 }
 
-// What a connection and its request take of open files, and what the API and the processes of functions need beside
-// them.
+// Open files per connection with its request, and the number reserved for the API and for function processes.
 constexpr std::uint64_t kFilesOfConnection = 2, kMaxFilesOfOthers = 4096, kMaxConnections = 16'384;
 
 std::uint64_t connections_that_fit() {
@@ -71,8 +70,8 @@ std::uint64_t connections_that_fit() {
 http::Options front_options(const ServeOptions& options) {
     http::Options out;
     out.threads = options.threads;
-    out.progress_timeout = {}; // the machines keep the time of each function's own limit
-    out.connect_timeout = {};  // and its queue that of waiting
+    out.progress_timeout = {}; // the machines enforce each function's own limit
+    out.connect_timeout = {};  // the scheduler limits the wait in the queue
     out.drain_grace = std::chrono::milliseconds(250);
     const std::uint64_t fit = connections_that_fit();
     if (options.max_connections > fit)
@@ -82,12 +81,12 @@ http::Options front_options(const ServeOptions& options) {
     out.max_connections = std::min(options.max_connections == 0 ? kMaxConnections : options.max_connections, fit);
     out.max_per_client =
         options.max_per_client == 0 ? std::max<std::uint64_t>(1, out.max_connections / 2) : options.max_per_client;
-    out.spare_loopback = options.max_per_client == 0; // a proxy may be one
+    out.spare_loopback = options.max_per_client == 0; // a client on this host may be a proxy
     out.min_rate = options.min_rate;
     return out;
 }
 
-// PSS is what the process would cost if all shared pages were divided among those who share them.
+// The PSS divides shared pages among the processes that share them.
 void read_memory(VersionLive& one) {
     std::FILE* const file = std::fopen(fmt::format("/proc/{}/smaps_rollup", one.pid).c_str(), "re");
     if (!file)
@@ -101,7 +100,7 @@ void read_memory(VersionLive& one) {
     std::fclose(file);
 }
 
-// Where a socket listens, for people, and its port.
+// The address that a socket listens on, as text, and its port.
 std::pair<std::string, std::uint16_t> address_of(int fd) {
     sockaddr_storage real{};
     socklen_t bytes = sizeof real;
@@ -176,14 +175,15 @@ void Service::start() { front_.start(); }
 void Service::drain(std::chrono::milliseconds patience) {
     const auto end = std::chrono::steady_clock::now() + patience;
     draining_ = true;
-    listening_.reset(); // with the front's: who comes now is refused, or served by whoever else has the socket
+    // Closes the front's copy too: new clients are refused, or served by another holder of the socket.
+    listening_.reset();
     front_.drain();
     front_.wait_drained(patience);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     own_requests_.end(std::clamp(left, std::chrono::milliseconds(0), kOwnPatience));
 }
 
-// A step that fails does not keep the others from being done.
+// A step that fails does not prevent the others.
 void Service::reload() {
     std::exception_ptr first;
     const auto step = [&](const auto& action) {

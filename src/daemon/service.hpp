@@ -1,4 +1,4 @@
-// The daemon's parts put together: front, table of functions, pool of workers, logs, counters.
+// Connects the daemon's parts: HTTP front, function table, worker pool, logs and metrics.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -18,21 +18,21 @@
 
 namespace kvmserver::daemon {
 
-// A line on the daemon's stderr.
+// Prints a line to the daemon's stderr.
 void log_line(const std::string& line);
 
 class Service final : public Control, private http::Upstream, private http::Observer {
 public:
-    // `listening`: TCP or Unix, listens. Throws UserError, HostError.
+    // `listening`: a TCP or Unix socket that listens. Throws UserError, HostError.
     Service(ServeOptions options, tinykvm::UniqueFd listening);
     ~Service() override;
 
     void start();
-    // No new connections; requests in flight are finished, within `patience`, the daemon's own (invoke)
-    // within a shorter one, and then refused.
+    // Accepts no new connections. Waits up to `patience` for requests in flight, and for a shorter time for the
+    // daemon's own (invoke). Then the rest is refused.
     void drain(std::chrono::milliseconds patience);
     int listening_fd() const { return listening_.get(); }
-    std::string address() const; // where clients connect, for people: ":8080", "127.0.0.1:8080"
+    std::string address() const; // where clients connect: ":8080", "127.0.0.1:8080"; for people
 
     DaemonInfo info() const override;
     std::vector<VersionLive> live() const override;
@@ -43,7 +43,8 @@ public:
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
     void refresh() override { table_.refresh(false); }
     void reload() override;
-    // What else reload() does: the files of what runs beside this. {}: nothing any more, once this returns.
+    // Sets what else reload() does: reloading the companion's files. {} removes it, and no call is running when this
+    // returns.
     void on_reload(std::function<void()> action);
 
 private:
@@ -55,7 +56,7 @@ private:
     std::shared_ptr<FunctionVersion> version_for(const InvokeRequest& request);
 
     const ServeOptions options_;
-    tinykvm::UniqueFd listening_; // a copy of the front's, to hand over
+    tinykvm::UniqueFd listening_; // duplicate of the front's, to hand over
     std::string address_;
     std::uint16_t port_ = 0;
     const std::int64_t started_ms_;
@@ -66,13 +67,13 @@ private:
     AccessLog access_log_;
     std::shared_ptr<LogStore::Follower> to_stderr_;
     std::mutex reload_mutex_;
-    std::function<void()> on_reload_; // under it
+    std::function<void()> on_reload_; // guarded by reload_mutex_
     std::atomic<bool> draining_{false};
     OwnRequests own_requests_;
     CacheService cache_;
     WorkerPool pool_;
     FunctionTable table_;
-    http::Front front_; // last: its threads use the rest
+    http::Front front_; // last: its threads use the members above
 };
 
 } // namespace kvmserver::daemon

@@ -9,7 +9,7 @@ std::unique_ptr<FunctionProcess> SpareProcesses::take() {
     while (!ready_.empty()) {
         auto oldest = std::move(ready_.front());
         ready_.erase(ready_.begin());
-        if (oldest->running()) // it may have been killed, for memory say
+        if (oldest->running()) // it may have been killed, for example for lack of memory
             return oldest;
     }
     return std::make_unique<FunctionProcess>(0, mode_, groups_);
@@ -18,7 +18,7 @@ std::unique_ptr<FunctionProcess> SpareProcesses::take() {
 void SpareProcesses::add(std::uint64_t ahead_bytes) {
     try {
         ready_.push_back(std::make_unique<FunctionProcess>(ahead_bytes, mode_, groups_));
-    } catch (const std::exception&) { // no descriptors, or no memory: they are for those that are needed
+    } catch (const std::exception&) { // no descriptors or memory left: keep them for processes that are needed now
         failed_ = true;
     }
 }

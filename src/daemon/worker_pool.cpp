@@ -78,12 +78,12 @@ WorkerPool::~WorkerPool() {
     watcher_.join();
 }
 
-// A front's threads may get the answer before this returns, and destroy leases within it: hence without the mutex.
+// Runs without the mutex: the front's threads may get the answer and destroy leases before this returns.
 void WorkerPool::do_afterwards(Afterwards after) {
     for (LogLine& line : after.lines)
         logs_.add(std::move(line));
     for (const Sending& sending : after.sendings)
-        // One that cannot take it ends, and what it had is answered then.
+        // A machine that cannot take it is ended, and its request is answered then.
         if (!protocol::send_bytes(sending.machine->channel.get(), sending.message, sending.bytes, protocol::Wait::no,
                                   sending.socket.get()))
             ::shutdown(sending.machine->channel.get(), SHUT_RDWR);
@@ -102,7 +102,7 @@ void WorkerPool::do_afterwards(Afterwards after) {
         finished_(*request);
 }
 
-// Doing them may make more.
+// An action may append more.
 void WorkerPool::carry_out(Actions& actions, Afterwards& after) {
     for (std::size_t i = 0; i < actions.size(); ++i)
         std::visit([&](const auto action) { carry_out(action, actions, after); }, actions[i]);
@@ -152,9 +152,9 @@ std::shared_ptr<Request> WorkerPool::take_request(request::RequestId id) {
     return request;
 }
 
-// Without the mutex. Nobody waits for its answer any longer.
+// The client no longer waits for the answer. Called without the mutex.
 void WorkerPool::abandon(request::RequestId id) {
-    std::shared_ptr<http::RequestWaiter> waiter; // destroyed without the mutex
+    std::shared_ptr<http::RequestWaiter> waiter; // destroyed after the mutex is released
     const std::lock_guard lock(mutex_);
     const auto found = requests_.find(id);
     if (found == requests_.end())
@@ -165,7 +165,7 @@ void WorkerPool::abandon(request::RequestId id) {
         request->over = true;
         waiter = std::move(request->waiter);
     } else if (const Machine machine = found->second->machine.lock(); machine && found->second->waiter) {
-        // Under the mutex: not after the next request.
+        // Sent under the mutex, so that it cannot follow the next request.
         protocol::Message message;
         message.kind = protocol::Kind::cancel;
         protocol::send(machine->channel.get(), message);
@@ -175,7 +175,7 @@ void WorkerPool::abandon(request::RequestId id) {
 void WorkerPool::carry_out(const request::StartWorker& start, Actions&, Afterwards&) {
     const std::shared_ptr<FunctionVersion>& version = functions_.at(start.function);
     starting_.emplace(start.worker, version);
-    const bool first = scheduler_.live(start.function, now_ns()).starts == 0; // once is enough
+    const bool first = scheduler_.live(start.function, now_ns()).starts == 0; // report the excess only once
     manager_.start(start.worker, version, first);
 }
 
@@ -186,7 +186,7 @@ void WorkerPool::carry_out(const request::AddMachine& add, Actions& more, Afterw
         protocol::Message message;
         message.kind = protocol::Kind::add_machine;
         if (!protocol::send(worker->process->control_fd(), message, theirs.get()))
-            throw_errno("ask its process for a machine"); // it is dying, mostly
+            throw_errno("ask its process for a machine"); // usually because it is dying
         watch(static_cast<std::uint64_t>(add.machine), ours.get());
         auto machine = std::make_shared<WorkerMachine>();
         machine->id = add.machine;
@@ -194,12 +194,12 @@ void WorkerPool::carry_out(const request::AddMachine& add, Actions& more, Afterw
         machine->channel = std::move(ours);
         worker->machines.push_back(machine);
         machines_.emplace(add.machine, std::move(machine));
-    } catch (const std::exception& error) { // no descriptors, say: the machines that there are go on
+    } catch (const std::exception& error) { // such as no descriptors left: the existing machines go on
         scheduler_.machine_gone(add.machine, now_ns(), more);
         if (!worker->machines.empty())
             return;
-        worker->last_words = error.what(); // unless it said something itself
-        worker->process->kill();           // on_exit() tells who waits
+        worker->last_words = error.what(); // unless it printed a line itself
+        worker->process->kill();           // on_exit() answers the waiting requests
     }
 }
 
@@ -207,7 +207,7 @@ void WorkerPool::carry_out(const request::CloseMachine& close, Actions&, Afterwa
     ::shutdown(machines_.at(close.machine)->channel.get(), SHUT_WR); // its thread ends and closes the channel
 }
 
-// Busy machines end once they are clean: on_ready().
+// Busy machines end when they are clean: see on_ready().
 void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards&) {
     RunningWorker& worker = *workers_.at(stop.worker);
     worker.stopping = true;
@@ -234,7 +234,7 @@ void WorkerPool::carry_out(const request::Assign& assign, Actions& more, Afterwa
     sending.message.others_wait = scheduler_.waiting(*request->version->id_) != 0;
     if (request->opening.size() <= protocol::kMaxInline) {
         sending.bytes = std::move(request->opening);
-    } else { // the front sends it over a socket
+    } else { // the front sends the first bytes over a socket
         auto [ours, theirs] = stream_pair();
         if (!ours) {
             refuse(take_request(assign.request), no_socket(*request->version), after);
@@ -274,7 +274,7 @@ void WorkerPool::carry_out(const request::Finish& finish, Actions&, Afterwards& 
             mark_output(*machine->worker);
     }
     request->machine.reset();
-    if (request->waiter) // it has had no answer; the front asks why
+    if (request->waiter) // not answered yet: the front will ask for the reason
         answer(*request, Replied{}, after);
     request->over = true;
     if (request->record)
@@ -310,19 +310,19 @@ void WorkerPool::record(const std::shared_ptr<Request>& request, AccessRecord re
         const std::lock_guard lock(mutex_);
         request->record = std::move(record);
         if (!request->over)
-            return; // when its machine is clean
+            return; // reported when its machine is clean
     }
     finished_(*request);
 }
 
 std::optional<request::Problem> WorkerPool::failure_of(Request& request) {
-    constexpr unsigned kMaxSaid = 4; // of one request
+    constexpr unsigned kMaxSaid = 4; // per request
     Afterwards after;
     std::optional<request::Problem> problem;
     {
         const std::lock_guard lock(mutex_);
         if (const Machine machine = request.machine.lock())
-            receive(machine, kMaxSaid, after); // it told before it closed the connection
+            receive(machine, kMaxSaid, after); // it reported the outcome before it closed the connection
         if (request.outcome != request::Outcome::ok)
             problem = problem_for(request.outcome, circumstances(*request.version));
     }
@@ -360,7 +360,7 @@ WorkerPool::Sums WorkerPool::sums() const {
 
 std::vector<VersionLive> WorkerPool::live() const {
     using State = request::Scheduler::Live::State;
-    static constexpr const char* kNames[] = {"idle", "starting", "ready", "failing"}; // by State
+    static constexpr const char* kNames[] = {"idle", "starting", "ready", "failing"}; // indexed by State
     std::vector<VersionLive> all;
     const std::lock_guard lock(mutex_);
     for (const auto& [id, version] : functions_) {

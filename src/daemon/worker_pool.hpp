@@ -1,10 +1,11 @@
-// The machines that serve requests: does what the scheduler says, with the processes of functions.
+// Performs the scheduler's actions with function processes and their machines.
 //
-// A worker is the process that holds the machines of one version, up to its `max`. The daemon knows what each machine
-// does (src/protocol/worker_messages.hpp), so requests wait here, and one is handed to a machine only when that is
-// clean: what waits survives the death of a process.
+// A worker is a process with up to `max` machines of one version. The daemon tracks the state of each machine
+// (src/protocol/worker_messages.hpp). Requests wait here and are handed to a machine only when it is clean, so waiting
+// requests survive the death of a process.
 //
-// worker_pool.cpp: requests, and what the scheduler says; worker_pool_watch.cpp: its thread, and what workers say.
+// worker_pool.cpp: requests and the scheduler's actions; worker_pool_watch.cpp: the pool's thread, and messages from
+// workers.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,76 +27,78 @@
 
 namespace kvmserver::daemon {
 
-request::Time now_ns();
+request::Time now_ns(); // the scheduler's clock: std::chrono::steady_clock
 
 struct RunningWorker;
 
+// A request machine in a function process, as the daemon sees it.
 struct WorkerMachine {
     request::MachineId id{};
     RunningWorker* worker = nullptr; // null once the machine is gone
     tinykvm::UniqueFd channel;
-    std::shared_ptr<Request> request; // that it has
-    bool clean = false;               // and waits for one
+    std::shared_ptr<Request> request; // the one that it is serving
+    bool clean = false;               // it is waiting for a request
 };
 
+// A function process with its machines and its output.
 struct RunningWorker {
     request::WorkerId id{};
     std::shared_ptr<FunctionVersion> version;
     std::unique_ptr<FunctionProcess> process;
-    std::unique_ptr<store::StoredSnapshot> snapshot; // stays in the store meanwhile
+    std::unique_ptr<store::StoredSnapshot> snapshot; // holds the snapshot in the store meanwhile
     std::vector<std::shared_ptr<WorkerMachine>> machines;
-    bool ready = false;    // a machine has been
+    bool ready = false;    // a machine has become ready
     bool stopping = false; // takes no more requests
-    bool broken = false;   // killed for what it did
+    bool broken = false;   // killed for a protocol violation
     std::shared_ptr<Outputs::Source> output;
-    std::string only_request; // that its output is marked with
-    std::string last_words;   // of ours on its stderr
+    std::string only_request; // the request that its output is attributed to
+    std::string last_words;   // our own code's last line on its stderr
 };
 
 class WorkerPool {
 public:
-    // `max_machines`: of all functions together; 0: no limit. `log_rate`: bytes that a function may print in a second;
-    // 0: no limit. Everything must outlive it. `finished` is called for each request of which all is known, with the
-    // record set; on any thread, must not call back.
+    // `max_machines` limits all functions together, `log_rate` the bytes per second that a function may print; 0: no
+    // limit. All references must outlive this object. `finished` is called for each request once all is known of it,
+    // with the record set. It runs on any thread and must not call back.
     WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics, std::uint64_t max_machines,
                std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
                std::function<void(const Request&)> finished);
-    // Ends all workers: those that are idle at once, others after a while.
+    // Ends all workers: idle ones at once, busy ones after a while.
     ~WorkerPool();
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
 
     struct Incoming {
         std::string_view request_id, client_ip;
-        std::string_view opening;  // what the program is to read first
-        bool more_follows = false; // than that
+        std::string_view opening;  // the first bytes that the program is to read
+        bool more_follows = false; // after `opening`
     };
-    // From any thread. The answer comes through `waiter`, perhaps before this returns; its on_abandon is set.
+    // Any thread. The answer comes through `waiter`, perhaps before this returns. Sets the waiter's on_abandon.
     std::unique_ptr<RequestLease> submit(const std::shared_ptr<FunctionVersion>& version, const Incoming& incoming,
                                          std::shared_ptr<http::RequestWaiter> waiter);
-    // Why the program's connection of a request ended, if that was not the program's own will.
+    // Why a request's connection to the program ended, unless the program closed it.
     std::optional<request::Problem> failure_of(Request& request);
-    // The reply is complete.
+    // Call when the reply is complete.
     void record(const std::shared_ptr<Request>& request, AccessRecord record);
 
-    // Routes lead to it: its minimum is kept. Routes do not any more: it finishes what it has.
+    // adopt: the version is routed to, and its minimum of machines is kept. retire: it is no longer routed to and only
+    // finishes its requests.
     void adopt(const std::shared_ptr<FunctionVersion>& version);
     void retire(const std::shared_ptr<FunctionVersion>& version);
 
-    std::vector<VersionLive> live() const; // of those that have a worker or requests
+    std::vector<VersionLive> live() const; // versions that have a worker or requests
     struct Sums {
         std::uint64_t processes = 0, machines = 0;
     };
     Sums sums() const;
     std::uint64_t max_machines() const { return scheduler_.max_machines(); }
-    // Nothing is in a machine and nothing waits.
+    // Whether no request waits or is in a machine.
     bool quiet() const;
 
 private:
     using Machine = std::shared_ptr<WorkerMachine>;
     using Worker = std::shared_ptr<RunningWorker>;
-    // What is done once the mutex is not held any more, in this order.
-    struct Sending {
+    struct Sending { // a message to a machine
         Machine machine;
         protocol::Message message;
         std::string bytes;
@@ -115,6 +118,7 @@ private:
         std::shared_ptr<http::RequestWaiter> waiter;
         AnswerText text;
     };
+    // What to do after the mutex has been released, in this order.
     struct Afterwards {
         std::vector<LogLine> lines;
         std::vector<Sending> sendings;
@@ -124,9 +128,9 @@ private:
     };
     void do_afterwards(Afterwards afterwards);
 
-    // All that follows, but for the threads' own functions, with the mutex held.
+    // The mutex is held for all that follows, except for the threads' own functions.
     // worker_pool.cpp
-    // Tells the scheduler of an event, `event(now, actions)`, and does what it says.
+    // Passes an event, `event(now, actions)`, to the scheduler and performs the resulting actions.
     template <class Event>
     void schedule(const Event& event, Afterwards& after) {
         request::Actions actions;
@@ -147,7 +151,7 @@ private:
     void abandon(request::RequestId id);
     void refuse(const std::shared_ptr<Request>& request, request::Problem problem, Afterwards& after);
     static request::Circumstances circumstances(const FunctionVersion& version);
-    static request::Problem no_socket(const FunctionVersion& version); // of errno
+    static request::Problem no_socket(const FunctionVersion& version); // for errno
     static void answer(Request& request, AnswerText text, Afterwards& after);
     // worker_pool_watch.cpp
     void watch_loop();
@@ -175,7 +179,7 @@ private:
     const std::function<void(const Request&)> finished_;
     tinykvm::UniqueFd epoll_, wake_;
 
-    mutable std::mutex mutex_; // guards all that follows, and what FunctionVersion and Request say is its
+    mutable std::mutex mutex_; // guards all that follows, and the members of FunctionVersion and Request that say so
     request::Scheduler scheduler_;
     std::unordered_map<request::FunctionId, std::shared_ptr<FunctionVersion>> functions_;
     std::unordered_map<request::WorkerId, std::shared_ptr<FunctionVersion>> starting_;
@@ -184,13 +188,13 @@ private:
     std::unordered_map<request::RequestId, std::shared_ptr<Request>> requests_; // that wait or are in a machine
     std::uint64_t next_request_ = 1;
     request::Time next_tick_ = 0, next_look_ = 0;
-    bool watching_ = false; // the watcher holds the mutex
+    bool watching_ = false; // the watcher is handling events and will compute its time-out afterwards
     bool ending_ = false;
-    request::Time end_ = 0; // then workers are killed
+    request::Time end_ = 0; // when workers are killed, once ending_
     std::vector<char> room_;
 
-    Outputs outputs_;        // ends before what its lines go to
-    ProcessManager manager_; // ends before what it tells
+    Outputs outputs_;        // destroyed before what its lines go to
+    ProcessManager manager_; // destroyed before what it reports to
     std::thread watcher_;
 };
 

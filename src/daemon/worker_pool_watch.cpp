@@ -1,4 +1,4 @@
-// The pool's thread: what workers and their machines say.
+// The pool's thread, and messages from workers and their machines.
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -22,8 +22,8 @@ namespace {
 
 constexpr Time kMillisecond = 1'000'000, kSecond = 1'000 * kMillisecond;
 constexpr Time kShortestTick = 20 * kMillisecond, kLongestTick = kSecond;
-constexpr Time kLookEvery = 10 * kSecond;   // for functions that nobody knows any longer
-constexpr Time kLastPatience = 5 * kSecond; // for workers to end when the daemon does
+constexpr Time kLookEvery = 10 * kSecond;   // for functions that nobody refers to
+constexpr Time kLastPatience = 5 * kSecond; // for workers to end when the daemon ends
 constexpr Time kLastTick = 100 * kMillisecond;
 
 } // namespace
@@ -51,7 +51,8 @@ void WorkerPool::not_later_than(Time when) {
         wake();
 }
 
-// The scheduler's ids are of one row, so one number says whether a machine spoke or a worker ended.
+// Ids of machines and workers never coincide, so the number alone tells whether a machine sent something or a worker
+// ended.
 void WorkerPool::watch_loop() {
     int timeout_ms = 0;
     for (;;) {
@@ -107,7 +108,7 @@ void WorkerPool::end_stragglers(Time now) {
             worker->process->kill();
 }
 
-// A version that was deleted, say, has nobody else who knows it.
+// For example a deleted version, which only the pool refers to.
 void WorkerPool::forget_unused(Time now, Afterwards& after) {
     next_look_ = now + kLookEvery;
     std::vector<request::FunctionId> unused;
@@ -150,10 +151,10 @@ void WorkerPool::start_failed(request::WorkerId id, const std::string& why, Afte
     note(version, fmt::format("cannot be restored: {}", why), after);
     schedule([&](Time now, Actions& out) { scheduler_.start_failed(id, now, out); }, after);
     starting_.erase(found);
-    not_later_than(now_ns()); // when to try again
+    not_later_than(now_ns()); // when to retry
 }
 
-// So many messages at most: whoever says more without end has others' turn come in between.
+// Handles at most `most` messages, so that a machine that sends without end does not keep others waiting.
 void WorkerPool::receive(const Machine& machine, unsigned most, Afterwards& after) {
     using protocol::Kind;
     for (unsigned n = 0; n < most && machine->worker; ++n) {
@@ -187,7 +188,7 @@ void WorkerPool::receive(const Machine& machine, unsigned most, Afterwards& afte
     }
 }
 
-// The rest of its request goes over a socket.
+// The rest of the machine's request goes over a socket.
 void WorkerPool::connect(WorkerMachine& machine, Afterwards& after) {
     Request& request = *machine.request;
     Sending sending{request.machine.lock(), {}, {}, {}};
@@ -202,7 +203,7 @@ void WorkerPool::connect(WorkerMachine& machine, Afterwards& after) {
     after.sendings.push_back(std::move(sending));
 }
 
-// It says what no machine says: whoever has taken it over gets nobody's attention.
+// Kills a worker that violates the protocol: it may have been taken over.
 void WorkerPool::break_off(const Machine& machine, Afterwards& after) {
     RunningWorker& worker = *machine->worker;
     if (!worker.broken) {
@@ -213,7 +214,7 @@ void WorkerPool::break_off(const Machine& machine, Afterwards& after) {
     on_gone(machine, after);
 }
 
-// False: it cannot be.
+// Returns false if the machine cannot be ready now (a protocol violation).
 bool WorkerPool::on_ready(const Machine& machine, const protocol::Message& message, Afterwards& after) {
     RunningWorker& worker = *machine->worker;
     const FunctionVersion::Facts& facts = worker.version->facts();
@@ -247,7 +248,7 @@ bool WorkerPool::on_ready(const Machine& machine, const protocol::Message& messa
     return believed;
 }
 
-// Its channel has ended: its machine is gone, by our wish or with its worker.
+// The machine's channel has ended: the machine was closed, or its worker ended.
 void WorkerPool::on_gone(const Machine& machine, Afterwards& after) {
     if (!machine->worker)
         return;
@@ -258,12 +259,12 @@ void WorkerPool::on_gone(const Machine& machine, Afterwards& after) {
     machines_.erase(keep->id);
     keep->worker = nullptr;
     schedule([&](Time now, Actions& out) { scheduler_.machine_gone(keep->id, now, out); }, after);
-    ::shutdown(keep->channel.get(), SHUT_RDWR); // somebody may have it for a moment yet
+    ::shutdown(keep->channel.get(), SHUT_RDWR); // another thread may hold a reference for a moment
     mark_output(worker);
 }
 
 void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
-    constexpr unsigned kMaxSaid = 16; // by a machine, before its worker's end
+    constexpr unsigned kMaxSaid = 16; // messages of a machine before its worker's end
     for (const Machine& machine : std::vector<Machine>(worker->machines))
         receive(machine, kMaxSaid, after);
     FunctionVersion& version = *worker->version;
@@ -285,10 +286,10 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
     workers_.erase(worker->id);
     schedule([&](Time now, Actions& out) { scheduler_.worker_exited(worker->id, as_wanted, now, out); }, after);
     after.gone.push_back(worker);
-    not_later_than(now_ns()); // when to try again
+    not_later_than(now_ns()); // when to retry
 }
 
-// Which request prints is known while there is only one.
+// Attributes output to a request while only one request is running.
 void WorkerPool::mark_output(RunningWorker& worker) {
     const Request* only = nullptr;
     std::size_t busy = 0;
@@ -296,7 +297,7 @@ void WorkerPool::mark_output(RunningWorker& worker) {
         if (machine->request && ++busy == 1)
             only = machine->request.get();
     const std::string_view id = busy == 1 ? std::string_view(only->request_id) : std::string_view();
-    if (!worker.output || busy == 0 || id == worker.only_request) // machines that have no request print nothing
+    if (!worker.output || busy == 0 || id == worker.only_request) // idle machines print nothing
         return;
     worker.only_request = id;
     worker.output->mark(worker.only_request);

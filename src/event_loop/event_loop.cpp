@@ -22,14 +22,14 @@ using namespace tinykvm;
 namespace {
 
 constexpr std::uint64_t kForever = ~std::uint64_t{0};
-// A timer that is due within this keeps a machine from being quiescent.
+// Within this time of a timer's expiry a machine is not quiescent.
 constexpr std::uint64_t kTimerSoonNs = 20'000'000;
 
 std::span<const std::uint8_t> bytes_of(const sockaddr_storage& address, socklen_t bytes) {
     return {reinterpret_cast<const std::uint8_t*>(&address), std::min<std::size_t>(bytes, abi::kAddressBytes)};
 }
 
-// Somebody on this host.
+// An address on this host, for a client that has none.
 socklen_t loopback(std::uint32_t family, sockaddr_storage& out) {
     constexpr std::uint16_t kPort = 40000;
     if (family == AF_INET) {
@@ -62,7 +62,7 @@ void EventLoop::close_own_listeners() {
         own_listeners_->close_all();
 }
 
-// The program gets the error as it would without us; people get a line too, as not every program says what happened.
+// The program gets the errno. The operator gets a line too, since not every program reports the failure.
 int EventLoop::tell_failure(int result, const std::vector<std::uint8_t>& address) {
     if (result < 0)
         note_(fmt::format(
@@ -74,7 +74,8 @@ int EventLoop::tell_failure(int result, const std::vector<std::uint8_t>& address
 
 int EventLoop::bind(ListenerState& socket) {
     const int result = listeners_.bind(socket);
-    return socket.family == AF_UNIX ? result : tell_failure(result, socket.address); // programs try names
+    // Failure is normal for Unix sockets: programs probe names.
+    return socket.family == AF_UNIX ? result : tell_failure(result, socket.address);
 }
 int EventLoop::listen(ListenerState& socket, int backlog) {
     return tell_failure(listeners_.listen(socket, backlog), socket.address);
@@ -97,17 +98,17 @@ bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
     socklen_t peer_bytes = incoming.peer.bytes, local_bytes = 0;
     const auto state = std::find_if(machine.listeners().begin(), machine.listeners().end(),
                                     [&](const ListenerState& l) { return l.id == listener; });
-    bool as_listener = incoming.own; // the program sees a connection to where it listens
+    bool as_listener = incoming.own; // the program sees its own listening address
     if (!incoming.own) {
         local_bytes = sizeof(local);
         if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &local_bytes) < 0)
             local_bytes = 0;
         if (local.ss_family != AF_UNIX) {
-            // What the guest sends leaves in as few pieces as it waits; Nagle would only delay the last one.
+            // The guest already batches what it sends; Nagle's algorithm would only delay the last segment.
             const int on = 1;
             ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         }
-        // By --listen it may get clients of another family than it listens to.
+        // With --listen the client's address family may differ from the program's.
         if (state != machine.listeners().end() && (state->family == AF_UNIX) != (local.ss_family == AF_UNIX)) {
             as_listener = true;
             peer_bytes = 0;
@@ -132,7 +133,7 @@ bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
     ++open_;
     ++attached_;
     const std::uint64_t now = host_mono_ns();
-    if (open_ == 1) // else it is a part of another's request
+    if (open_ == 1) // otherwise it belongs to a request that is under way
         request_begin_ns_ = now;
     spent_.restart(now);
     ConnView view;
@@ -144,7 +145,7 @@ bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
     return true;
 }
 
-// A datagram for a machine that waits at one of its image's sockets.
+// Gives a datagram to a machine that waits at one of its image's sockets.
 void EventLoop::give(Machine& machine, std::int32_t handle, Datagram datagram) {
     machine.handles().give(handle, std::move(datagram));
     const int fd = machine.handles().fd(handle);
@@ -221,7 +222,7 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
                 events |= POLLIN;
             if (view.tx_pending() > 0 && !c.failed)
                 events |= POLLOUT;
-            // A connection that failed, or ended on both sides, has nothing more to tell: it would only spin.
+            // Skip a connection that failed or is closed on both sides: polling it would only spin.
             if (events == 0 && (c.failed || c.gone || (c.eof && c.shut)))
                 continue;
             fds.push_back({c.fd.get(), events, 0});
@@ -299,7 +300,7 @@ LoopEnd EventLoop::run(Machine& machine, const Until& until) {
         if (stop_.kind == StopKind::interrupted)
             return stop_request_.requested() ? LoopEnd::requested : LoopEnd::timeout;
         if (stop_.kind != StopKind::waiting) {
-            exchange(machine); // what the program sent before it ended
+            exchange(machine); // send what the program wrote before it ended
             return LoopEnd::stopped;
         }
         const bool news = exchange(machine);
@@ -319,7 +320,7 @@ LoopEnd EventLoop::run(Machine& machine, const Until& until) {
             const std::uint64_t now = host_mono_ns();
             if (quiet_since == 0)
                 quiet_since = now;
-            // Programs with a heartbeat never are quiet for long: after a second any moment will do.
+            // A program with a heartbeat never has all its timers far away: after a second any moment will do.
             if (w.deadline_host_ns == kForever || w.deadline_host_ns > now + kTimerSoonNs ||
                 now > quiet_since + 1'000'000'000)
                 return LoopEnd::quiescent;

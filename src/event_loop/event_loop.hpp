@@ -1,4 +1,4 @@
-// The event loop of one machine: moves bytes between its connections and real sockets, waits for what it waits for.
+// The event loop of one machine: moves bytes between its connections and real sockets, and polls what it waits for.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,49 +17,54 @@
 namespace kvmserver {
 
 enum class LoopEnd {
-    stopped,   // the machine stopped for good: see stop()
-    quiescent, // (only when asked for) every thread waits, the listener among what is waited for
-    closed,    // (one connection) the connection is over
+    stopped,   // the machine has ended: see stop()
+    quiescent, // (with Until::quiescent) every thread is blocked and one waits for the listener
+    closed,    // (with Until::one_connection or one_datagram) the invocation is over
     timeout,   // a time limit is used up: see overrun()
     requested, // SIGTERM, SIGINT
 };
 
 class EventLoop final : public tinykvm::MachineHost {
 public:
-    // `listeners` serves the program's bind and listen; connections are taken from it when `accepting`.
+    // `listeners` implements the program's bind and listen. With Until::accepting the loop also accepts from it.
     EventLoop(Listeners& listeners, std::function<void(const std::string&)> note,
               const Stopper& stop = StopSignal::instance());
-    // With listeners of its own: what a machine that is reset opens and closes is no other's concern. The image's it
-    // has not.
+    // With private listeners, for a machine that is reset: what an invocation opens and closes affects no other
+    // machine. It does not have the listeners of the image.
     enum class Own { real, dry };
     EventLoop(Own own, std::function<void(const std::string&)> note, const Stopper& stop = StopSignal::instance());
-    void close_own_listeners(); // with the reset
+    void close_own_listeners(); // part of the reset
     ~EventLoop() override;
 
-    // Runs the machine until it stops, or until the listed ends.
+    // When run() returns, apart from the machine's own end.
     struct Until {
         bool quiescent = false;
         bool accepting = false;
-        bool one_connection = false; // until slot 0 is closed and sent
-        bool one_datagram =
-            false; // until what was given is read and nothing that this invocation has opened is waited for
-        std::uint64_t limit_ns = 0;   // of what the program spends without a byte moving (SpentTime); 0: none
-        bool all_waits_count = false; // against it, from now on; else those for its client or for nothing
-        std::uint64_t total_ns = 0;   // of a request, whatever it does; 0: none
+        bool one_connection = false; // until slot 0 is closed and its bytes are sent
+        // Until the given datagram has been read and the machine waits for nothing that this invocation opened.
+        bool one_datagram = false;
+        std::uint64_t limit_ns = 0; // limit on the program's time without progress (SpentTime); 0: none
+        // From now on all waits count against it, not only those for its client or for nothing.
+        bool all_waits_count = false;
+        std::uint64_t total_ns = 0; // limit on the whole request; 0: none
     };
+    // stop() and overrun() then tell more.
     LoopEnd run(tinykvm::Machine& machine, const Until& until);
     const tinykvm::Stop& stop() const { return stop_; }
     Overrun overrun() const { return overrun_; } // after LoopEnd::timeout
 
-    // Bytes that may come with a connection in memory.
+    // Most bytes that may come with a connection in memory.
     static constexpr std::size_t kMaxReceived = tinykvm::abi::kRxBytes;
-    // Gives the machine a connection; false when it has no free slot, or no room for what came with it.
+    // Gives the machine a connection. Returns false if no slot is free or its bytes do not fit.
     bool attach(tinykvm::Machine& machine, IncomingConnection client);
+    // Gives the machine a datagram for one of its image's sockets. This begins an invocation.
     void give(tinykvm::Machine& machine, std::int32_t handle, tinykvm::Datagram datagram);
+    // Closes all connections. With `reset` the clients see a reset.
     void drop_connections(bool reset);
     std::uint64_t bytes_moved() const { return moved_; }
     std::uint64_t connections_attached() const { return attached_; }
 
+    // MachineHost: called by the machine while it runs.
     int bind(tinykvm::ListenerState& socket) override;
     int listen(tinykvm::ListenerState& socket, int backlog) override;
     void unlisten(std::uint32_t id) override;
@@ -71,7 +76,7 @@ public:
         if (keep_refusals_)
             refusals_.add(line);
     }
-    // Kept from the start until the machine serves.
+    // Refusals are kept until the machine serves.
     void keep_refusals(bool keep) { keep_refusals_ = keep; }
     void set_exists(std::function<bool(const std::string&)> exists) { refusals_.set_exists(std::move(exists)); }
     const Refusals& refusals() const { return refusals_; }
@@ -81,18 +86,18 @@ private:
     struct Client {
         bool open = false;
         tinykvm::UniqueFd fd;
-        std::unique_ptr<MemoryPeer> memory; // until there is a socket
+        std::unique_ptr<MemoryPeer> memory; // until a socket is needed
         std::uint32_t listener = 0;
-        bool own = false;      // one request, of our own front's
+        bool own = false;      // one request from our own HTTP front
         bool asked = false;    // it has sent something since the program last did
-        bool answered = false; // the program has since it last did
-        bool eof = false;      // the guest has been told
-        bool gone = false;     // and it takes nothing any more either
+        bool answered = false; // the program has sent something since it last did
+        bool eof = false;      // the guest has been told of the end of its data
+        bool gone = false;     // after eof, the other direction was closed too
         bool failed = false;
-        bool shut = false; // our FIN is out
+        bool shut = false; // our FIN has been sent
     };
     int tell_failure(int result, const std::vector<std::uint8_t>& address);
-    // True when the guest has something new to see.
+    // Returns true if the guest has something new to see.
     bool exchange(tinykvm::Machine& machine);
     bool deliver(tinykvm::Machine& machine, std::uint32_t slot, const tinykvm::ConnView& view, std::string_view bytes);
     void reply_whole(tinykvm::Machine& machine, std::uint32_t slot, const tinykvm::ConnView& view);
@@ -101,8 +106,8 @@ private:
     bool receive(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::ConnView& view);
     bool accept_some(tinykvm::Machine& machine);
     bool wait(tinykvm::Machine& machine, const Until& until, LoopEnd& end);
-    void moved(std::size_t bytes);
-    void heard(Client& c);
+    void moved(std::size_t bytes); // progress: restarts the time limit
+    void heard(Client& c);         // the client has sent something
     std::uint64_t spent(std::uint64_t now_ns);
     std::uint64_t end_of_request() const;
     bool over_limit(std::uint64_t now_ns);

@@ -1,4 +1,4 @@
-// The bytes of a machine's connections: to and from their sockets, or whole for a client in this process.
+// Moves the bytes of a machine's connections: to and from sockets, or in one piece for a client in this process.
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -29,7 +29,7 @@ msghdr message_of(std::vector<iovec>& ranges) {
 
 } // namespace
 
-// The first bytes of a connection in memory, as receive() would have them from a socket.
+// Puts the first bytes of a connection in memory where receive() would put those of a socket.
 bool EventLoop::deliver(Machine& machine, std::uint32_t slot, const ConnView& view, std::string_view bytes) {
     std::vector<iovec> ranges;
     if (bytes.size() > view.rx_room() || !machine.connections().rx_ranges(slot, view, ranges))
@@ -46,7 +46,7 @@ bool EventLoop::deliver(Machine& machine, std::uint32_t slot, const ConnView& vi
     return true;
 }
 
-// The connection's end, with all that the program has said: nothing of it was sent before.
+// Closes a connection in memory with all that the program has written. None of it was sent before.
 void EventLoop::reply_whole(Machine& machine, std::uint32_t slot, const ConnView& view) {
     std::vector<iovec> ranges;
     if (!machine.connections().tx_ranges(slot, view, ranges)) {
@@ -62,7 +62,7 @@ void EventLoop::reply_whole(Machine& machine, std::uint32_t slot, const ConnView
     close_client(machine, slot, false);
 }
 
-// False: there is none to be had, and the connection has failed.
+// Switches a connection in memory to a socket. Returns false if there is no socket; the connection has then failed.
 bool EventLoop::have_socket(Machine& machine, std::uint32_t slot) {
     Client& c = client(slot);
     if (!c.memory)
@@ -174,7 +174,7 @@ bool EventLoop::exchange(Machine& machine) {
             contract_broken_ = true;
             return true;
         }
-        if (view.state == abi::kConnFree) { // the guest freed what is not its to free
+        if (view.state == abi::kConnFree) { // only the host frees slots
             contract_broken_ = true;
             return true;
         }

@@ -9,7 +9,7 @@ using namespace tinykvm;
 
 namespace {
 constexpr std::uint64_t kForever = ~std::uint64_t{0};
-// On a host that has less for it than a third of a CPU, an endless loop in a request is ended all the same.
+// Ends an endless loop even on a host that has less than a third of a CPU for it.
 constexpr unsigned kMinShare = 3;
 } // namespace
 
@@ -18,8 +18,7 @@ void EventLoop::moved(std::size_t bytes) {
     spent_.restart(host_mono_ns());
 }
 
-// A client that has had an answer and sends something again begins a new request on its connection, or a message of a
-// WebSocket.
+// A client that sends something after an answer begins a new request on its connection, or a WebSocket message.
 void EventLoop::heard(Client& c) {
     if (c.answered)
         request_begin_ns_ = host_mono_ns();
@@ -27,7 +26,7 @@ void EventLoop::heard(Client& c) {
     c.asked = true;
 }
 
-// A boot has all the time that a busy host needs for it.
+// While all waits count (boot), CPU time that a busy host gives to others does not count at all.
 std::uint64_t EventLoop::spent(std::uint64_t now_ns) {
     return spent_.in_all(now_ns, until_.all_waits_count ? 0 : kMinShare);
 }
@@ -53,8 +52,8 @@ std::uint64_t EventLoop::limit_end(std::uint64_t now_ns, Overrun counts) {
     return end;
 }
 
-// A program may wait for its own timers and for whom it has asked itself. It may not wait for nothing, and a client
-// that it has answered may not keep a machine from others.
+// A program may wait for its own timers and for peers that it connected to. It may not wait for nothing, and a client
+// that it has answered may not keep the machine from others.
 Overrun EventLoop::what_counts(Machine& machine, const Machine::Wait& wait,
                                const std::vector<Machine::WaitHandle>& handles) const {
     if (until_.limit_ns == 0)
@@ -65,7 +64,7 @@ Overrun EventLoop::what_counts(Machine& machine, const Machine::Wait& wait,
     for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
         const Client& c = clients_[slot];
         ConnView view;
-        // Who has sent the end of its side has gone, as far as anybody can tell before something is sent to it.
+        // A client that sent FIN may be gone altogether; that shows only when something is sent to it.
         if (!c.open || c.gone || c.eof || !machine.connections().view(slot, view))
             continue;
         const bool answered = !c.own && !c.asked && view.want_rx;

@@ -19,37 +19,37 @@ struct SocketAddress {
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// The other end of a connection in memory: the request's first bytes come with it (IncomingConnection::received), and a
-// reply that is complete when the machine first waits goes back in one piece. Only what comes later needs a socket.
-// Destroyed without an answer, it has told its side that the connection is broken.
+// The client's end of a connection in memory. The request's first bytes come with it (IncomingConnection::received). If
+// the reply is complete when the machine first waits, it goes back in one piece. Only what comes later needs a socket.
+// The destructor, without a reply() or connect() before it, reports a broken connection.
 class MemoryPeer {
 public:
     virtual ~MemoryPeer() = default;
-    // Whether nobody wants a reply any longer.
+    // Whether nobody waits for a reply any longer.
     virtual bool gone() const = 0;
-    // Whether more than what came with it is to be read, once connect() has been called.
+    // Whether the client has more bytes to read after connect().
     virtual bool more_follows() const = 0;
-    // All that the program said before it closed the connection. Nothing may be called after it.
+    // The reply, complete; the program has closed the connection. No call may follow.
     virtual void reply(std::string bytes, request::Closing closing) = 0;
-    // What follows in either direction goes over this socket; none when the system has no more of them. Nothing
-    // may be called after it.
+    // Returns the socket for all further bytes in both directions, or an empty one if no descriptor is left. No call
+    // may follow.
     virtual tinykvm::UniqueFd connect() = 0;
 };
 
-// A client: a connection that was accepted, or one of our own making.
+// A client: an accepted connection, one from our own HTTP front, or a datagram.
 struct IncomingConnection {
-    tinykvm::UniqueFd fd; // or:
+    tinykvm::UniqueFd fd; // or `memory`
     std::unique_ptr<MemoryPeer> memory{};
     std::string received{}; // with `memory`: what the program can read at once
     std::uint32_t listener = 0;
-    std::int32_t handle = -1; // not a client but a datagram, in `datagram`, for this socket
+    std::int32_t handle = -1; // not -1: a datagram for this socket, in `datagram`, and no connection
     tinykvm::Datagram datagram{};
-    bool own =
-        false; // one end of a Unix socket pair, or in memory; the program sees it as a connection to where it listens
-    std::function<void(request::Outcome)>
-        tell; // how it ended, unless well; before it is closed; empty where nobody asks
-    SocketAddress
-        peer; // as accept(2) told it: asked later, a client that has already gone has none; may be empty if own
+    // A Unix socket pair or a connection in memory. The program sees its own listening address.
+    bool own = false;
+    // Called with the outcome before the connection closes, unless that is ok. May be empty.
+    std::function<void(request::Outcome)> tell;
+    // As accept(2) returned it: getpeername(2) fails once the client is gone. May be empty if `own`.
+    SocketAddress peer;
 };
 
 } // namespace kvmserver

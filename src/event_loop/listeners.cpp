@@ -131,13 +131,13 @@ int Listeners::open_socket(ListenerState& socket, Open& out) {
     if (socket.flags & tinykvm::abi::kBindReusePort)
         ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
     if (where.storage.ss_family == AF_INET6) {
-        // As the program says, or like the default of Linux: also IPv4.
+        // As the program asked, or Linux's default: IPv4 too.
         const int only = !elsewhere && (socket.flags & tinykvm::abi::kBindV6Only) ? 1 : 0;
         ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
     }
     if (::bind(fd.get(), where.get(), where.bytes) < 0)
         return -errno;
-    // The program is told where it asked to be, with the port that the system chose.
+    // The program sees the address that it asked for, with the port that the system chose.
     sockaddr_storage real{};
     socklen_t bytes = sizeof(real);
     if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&real), &bytes) == 0 && real.ss_family == socket.family &&
@@ -147,7 +147,7 @@ int Listeners::open_socket(ListenerState& socket, Open& out) {
     return 0;
 }
 
-// Who restores a program stands in for one that was started anew, and would have removed what an earlier one has left.
+// A restored program replaces a dead socket file, as a program that starts normally would have done.
 int Listeners::bind_path(const std::string& path, const ListenerState& socket, Open& out) const {
     if (!policy_)
         return -EACCES;
@@ -188,14 +188,14 @@ void Listeners::override_first(UniqueFd listening) {
     given_ = std::move(listening);
 }
 
-// A sound guest closes a socket before its number is another's; one that does not loses the old one.
+// A correct guest closes a socket before it reuses the number. Otherwise the old socket is closed here.
 void Listeners::put(std::vector<Open>& sockets, Open fresh) {
     std::erase_if(sockets, [&](const Open& o) { return o.id == fresh.id; });
     sockets.push_back(std::move(fresh));
 }
 
-// What Linux says of a port that another socket of the program listens at (bound with SO_REUSEADDR, as open_socket()
-// does).
+// Reports what Linux would: the port is taken if another socket of the program listens there (all have SO_REUSEADDR,
+// see open_socket()).
 bool Listeners::dry_conflict(const ListenerState& socket) const {
     using namespace tinykvm;
     const auto where = [](const ListenerState& s) {
@@ -222,8 +222,8 @@ int Listeners::bind(ListenerState& socket) {
     Open fresh;
     fresh.id = socket.id;
     if (dry_) {
-        if (socket.family ==
-            AF_UNIX) { // its name is there when the program sets its mode, unless another server has it
+        // Bind it for real: the program may set the file's mode. A name in use elsewhere is no error.
+        if (socket.family == AF_UNIX) {
             if (policy_ && open_socket(socket, fresh) == 0)
                 put(bound_, std::move(fresh));
             return 0;
@@ -235,7 +235,7 @@ int Listeners::bind(ListenerState& socket) {
         return open_socket(socket, fresh); // only to learn a free port
     }
     if (given_)
-        return 0; // it is bound, and elsewhere
+        return 0; // the inherited socket is bound already, possibly elsewhere
     if (const int error = open_socket(socket, fresh); error < 0)
         return error;
     put(bound_, std::move(fresh));

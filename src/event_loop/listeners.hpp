@@ -18,39 +18,38 @@
 
 namespace kvmserver {
 
-// Takes one connection without waiting; without an fd, and with errno set, when there is none.
+// Accepts one connection without blocking. Returns one without an fd, and sets errno, if there is none.
 IncomingConnection accept_client(int listening, std::uint32_t listener);
 
-// "host:port", ":port", "[::1]:80", "unix:/path" to an address; throws UserError(usage). Names are "localhost" or
-// numeric.
+// Parses "host:port", ":port", "[::1]:80" or "unix:/path"; a host is "localhost" or numeric. Throws UserError(usage).
 SocketAddress parse_listen_address(const std::string& text);
-// Binds a socket to a Unix address of that kind: one that nobody listens at any more is replaced. 0 or -errno.
+// Binds a socket to a "unix:" address and replaces a dead socket file there. Returns 0 or -errno.
 int bind_unix(int socket, const SocketAddress& address, tinykvm::UnixName& name);
-// "fd:3", a descriptor that this process inherited; throws UserError(usage).
+// Parses "fd:3", a descriptor that this process inherited. Throws UserError(usage).
 int parse_listen_fd(const std::string& text);
 std::string to_string(const sockaddr* address, socklen_t bytes);
 
-// Sockets that were bound and that listen, by the guest's listener number. The program's own are in one that the
-// process has; a request machine, which is reset, has one of its own for what an invocation opens. Thread-safe.
+// The program's bound and listening sockets, by the guest's listener number. The process has one object for the image's
+// sockets. A request machine has its own for sockets that an invocation opens. Thread-safe.
 class Listeners {
 public:
-    // Where the first listener really listens instead of where the program asked.
+    // Where the first listener really listens, instead of the address that the program asked for.
     void override_first(const SocketAddress& address) { override_ = address; }
-    // A socket of whoever started us, which listens already; throws UserError(usage) when it is none.
+    // The first listener is this inherited socket. Throws UserError(usage) if it does not listen.
     void override_first(tinykvm::UniqueFd listening);
-    // Without sockets: addresses are only remembered (building a snapshot).
+    // Building a snapshot: addresses are recorded, and nothing listens.
     void set_dry(bool dry) { dry_ = dry; }
-    // Where Unix sockets may be bound by path; without it they are only remembered. It must outlive this.
+    // Decides where Unix sockets may be bound by path; without a policy they are only recorded. It must outlive this.
     void set_policy(const tinykvm::Policy* policy) { policy_ = policy; }
-    // The names' permissions as the program has set them since, into the listeners' flags.
+    // Copies the current permissions of Unix socket files into the listeners' flags.
     void note_modes(std::vector<tinykvm::ListenerState>& listeners) const;
 
-    int bind(tinykvm::ListenerState& socket); // 0 or -errno; the address is replaced by the bound one
+    int bind(tinykvm::ListenerState& socket); // 0 or -errno; sets the address's port to the real one
     int listen(tinykvm::ListenerState& socket, int backlog);
     void close(std::uint32_t id); // bound or listening
     tinykvm::BoundSocket take_bound(std::uint32_t id);
     void close_all();
-    // Opens what a snapshot listened on; throws UserError naming the address.
+    // Opens the listeners of a snapshot. Throws UserError that names the address.
     void open(const std::vector<tinykvm::ListenerState>& states);
 
     struct Listening {
@@ -62,7 +61,7 @@ public:
 
 private:
     bool dry_conflict(const tinykvm::ListenerState& socket) const;
-    struct Open { // members in this order: the name goes first
+    struct Open { // the name is destroyed before the socket: keep the order
         std::uint32_t id = 0;
         tinykvm::UniqueFd fd;
         std::string path; // of a Unix socket

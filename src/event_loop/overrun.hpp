@@ -1,4 +1,4 @@
-// What a time limit that was reached is called.
+// Texts and outcomes for time limits that were exceeded.
 #pragma once
 #include <string>
 

@@ -7,14 +7,14 @@
 namespace kvmserver {
 namespace {
 
-constexpr std::size_t kMaxValues = 500; // that are kept of one flag: a program may ask for ever
+constexpr std::size_t kMaxValues = 500; // kept per flag: a program may go on asking for ever
 constexpr std::size_t kMaxShown = 30;
-// As many files of one folder are told as that folder.
+// This many files of one folder are shown as the folder.
 constexpr std::size_t kManyOfFolder = 4;
 
 std::string parent(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-// A folder of a folder: nobody should be told to allow all of /etc or /home.
+// Only nested folders stand for their files: never suggest to allow all of /etc or /home.
 bool may_stand_for_all(const std::string& folder) { return std::count(folder.begin(), folder.end(), '/') >= 2; }
 
 bool beneath_one_of(const std::vector<std::string>& folders, const std::string& path) {
@@ -37,9 +37,9 @@ std::vector<std::string> by_folder(const std::vector<std::string>& paths) {
                 return std::pair(true, folder);
         return std::pair(false, path);
     };
+    // Paths are sorted, so a folder precedes its files.
     for (const std::string& path : paths)
-        if (const std::string shown = covered(path).second;
-            !beneath_one_of(out, shown)) // by order the folder comes first
+        if (const std::string shown = covered(path).second; !beneath_one_of(out, shown))
             out.push_back(shown);
     return out;
 }

@@ -1,4 +1,4 @@
-// What a program was refused for lack of a permission, kept to be told once when it did not get to serve.
+// Collects what a program was refused for lack of a permission, to print it once if the program failed to start.
 #pragma once
 #include <functional>
 #include <map>
@@ -11,13 +11,13 @@ namespace kvmserver {
 
 class Refusals {
 public:
-    // "--FLAG=VALUE would allow it", of which the value may be anything; all else is left out.
+    // Keeps lines of the form "--FLAG=VALUE would allow it" and ignores all others.
     void add(std::string_view line);
     bool empty() const { return flags_.empty(); }
-    // How it is found out which files are there; all are, if it is not said.
+    // Sets how to find out whether a file exists; without it all are assumed to exist.
     void set_exists(std::function<bool(const std::string& path)> exists) { exists_ = std::move(exists); }
-    // What would have been allowed by which flags, and the same for a manifest. Files that are not there are left out:
-    // programs look in many places. Empty when nothing is left.
+    // Lines that list the flags that would have allowed it, and the same for a manifest. Files that do not exist are
+    // left out, since programs look in many places. Empty if nothing is left.
     std::vector<std::string> advice() const;
 
 private:

@@ -1,4 +1,4 @@
-// What a program has used of a time limit: what it could have done something with.
+// How much of a time limit a program has used.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,15 +11,14 @@ namespace kvmserver {
 // Why a time limit ended a program's turn.
 enum class Overrun {
     none,
-    computed, // for the whole limit
-    stuck,    // it waited for what nobody would send: no timer, no other connection
+    computed, // it used the CPU for most of the limit
+    stuck,    // it waited for something that cannot happen: no timer, no outbound connection
     idle,     // its client neither sent nor took anything
     total,    // the request as a whole took too long
 };
 
-// The CPU time of this thread since the last progress, and the waits that count. Time in which the thread could run but
-// the host gave the CPU to others is nobody's, as long as it gets its `share` of it. Belongs to the thread that runs
-// the machine.
+// Counts the CPU time of this thread since the last progress, and the waits that count. Time in which the thread was
+// runnable but not scheduled does not count, except for the `share` below. Belongs to the thread that runs the machine.
 class SpentTime {
 public:
     void restart(std::uint64_t now_ns) {
@@ -27,7 +26,7 @@ public:
         waited_ns_ = all_waits_ns_ = 0;
         cpu_begin_ns_.reset();
     }
-    // Overrun::none: a wait that does not count.
+    // Overrun::none: the wait does not count.
     void waited(std::uint64_t ns, Overrun why) {
         all_waits_ns_ += ns;
         if (why == Overrun::none)
@@ -35,8 +34,8 @@ public:
         waited_ns_ += ns;
         why_ = why;
     }
-    // Asks for the CPU's clock, a system call, only for what has lasted: most requests never do.
-    // One part in `share` of the time between waits counts even when it was not this thread that ran; 0: none of it.
+    // Reads the thread's CPU clock (a system call) only after kShortNs, which most requests never reach. At least
+    // 1/`share` of the time between waits counts, even if the thread did not run; 0: only CPU time counts.
     std::uint64_t in_all(std::uint64_t now_ns, unsigned share) {
         constexpr std::uint64_t kShortNs = 10'000'000;
         if (now_ns < since_ns_ + kShortNs)
@@ -47,12 +46,12 @@ public:
         const std::uint64_t between_waits_ns = now_ns - since_ns_ - std::min(all_waits_ns_, now_ns - since_ns_);
         return waited_ns_ + std::max(cpu_ns - *cpu_begin_ns_, share ? between_waits_ns / share : 0);
     }
-    // What most of `limit_ns`, used up, went into.
+    // Which kind used more than half of `limit_ns`.
     Overrun why(std::uint64_t limit_ns) const { return waited_ns_ > limit_ns / 2 ? why_ : Overrun::computed; }
 
 private:
     std::uint64_t since_ns_ = 0, waited_ns_ = 0, all_waits_ns_ = 0;
-    std::optional<std::uint64_t> cpu_begin_ns_; // a little after since_ns_
+    std::optional<std::uint64_t> cpu_begin_ns_; // read a little after since_ns_
     Overrun why_ = Overrun::computed;
 };
 

@@ -1,4 +1,4 @@
-// Asking running machines and those who wait to come to an end.
+// Asks running and waiting machines to end.
 #pragma once
 #include <atomic>
 
@@ -6,7 +6,8 @@
 
 namespace kvmserver {
 
-// Once requested it stays so, and its fd readable. Thread-safe; request() is async-signal-safe.
+// A flag with an fd to poll. Once requested, it stays requested and the fd readable. Thread-safe; request() is
+// async-signal-safe.
 class Stopper {
 public:
     Stopper();
@@ -19,7 +20,7 @@ private:
     tinykvm::UniqueFd fd_;
 };
 
-// SIGTERM and SIGINT.
+// Requested by SIGTERM or SIGINT.
 class StopSignal : public Stopper {
 public:
     static StopSignal& instance(); // installs the handlers on first use

@@ -32,7 +32,7 @@ std::string ip_of(const sockaddr_storage& address) {
     return text;
 }
 
-// "unix:UID:PID": who connected, as the kernel says it.
+// "unix:UID:PID" of the peer, from the kernel.
 std::string peer_of(int socket) {
     ucred who{};
     socklen_t size = sizeof who;
@@ -71,7 +71,7 @@ void Acceptor::wait() {
     });
 }
 
-// A flood of clients must not keep this thread from the connections that it has.
+// Accepts at most kAtOnce connections, so that a flood of clients does not starve this thread's connections.
 void Acceptor::accept_some() {
     constexpr int kAtOnce = 64;
     for (int i = 0; i < kAtOnce && socket_.is_open(); ++i) {
@@ -89,7 +89,7 @@ void Acceptor::accept_some() {
         }
         client.tls = certificate_ ? certificate_->get() : nullptr;
         if (certificate_ && !client.tls)
-            continue; // no certificate was given: nothing can be said to this client
+            continue; // there is no certificate, so no reply to this client is possible
         if (!admit(address, client))
             continue;
         const int on = 1;
@@ -101,7 +101,7 @@ void Acceptor::accept_some() {
     wait();
 }
 
-// False: there is no place for it. It is told, but over TLS, where that would take a handshake.
+// Returns false if there is no place for the client. It gets a 503, except over TLS, where that would take a handshake.
 bool Acceptor::admit(const sockaddr_storage& address, Accepted& client) {
     if (spare_unix_ && address.ss_family == AF_UNIX)
         return true;
@@ -123,12 +123,12 @@ bool Acceptor::admit(const sockaddr_storage& address, Accepted& client) {
     const std::string reply = problem_reply(problem, ids_.request_id(), true, false);
     (void)!::send(client.socket.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::shutdown(client.socket.get(), SHUT_WR);
-    char scratch[4096]; // what is unread would make the end a reset, and the reply may be lost
+    char scratch[4096]; // closing with unread data would reset the connection, and the reply might be lost
     (void)!::recv(client.socket.get(), scratch, sizeof scratch, MSG_DONTWAIT);
     return false;
 }
 
-// No descriptors or memory left: the clients wait in the kernel, and trying again at once would only spin.
+// No descriptors or memory left: the clients stay in the backlog, and an immediate retry would only spin.
 void Acceptor::rest() {
     table_.shed();
     timer_.expires_after(std::chrono::milliseconds(50));

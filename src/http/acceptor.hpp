@@ -1,4 +1,4 @@
-// One listening socket: takes what waits there and hands it on.
+// Accepts the connections of one listening socket and deals them to the workers.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace kvmserver::http {
 
-// What new TLS connections use. Locked once for each of them, never for a request.
+// The certificate for new TLS connections. Locked once per connection, never per request.
 class CurrentCertificate {
 public:
     void set(TlsContext context) {
@@ -40,8 +40,8 @@ public:
     Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate,
              ConnectionTable& table, bool spare_unix, Observer* observer, Deal deal);
     void start();
-    void stop(std::function<void()>
-                  then); // `then` on the thread of its io_context, once nothing more is accepted // from any thread
+    // Any thread. Calls `then` on the thread of the io_context once nothing more is accepted.
+    void stop(std::function<void()> then);
     bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
 private:

@@ -26,7 +26,7 @@ void Answer::replied(std::string with, Closing by, Sender sender) {
         return;
     try {
         sent = sender == Sender::caller && direct && direct->send(with);
-    } catch (const std::bad_alloc&) { // before anything was sent; the request waits for its notice
+    } catch (const std::bad_alloc&) { // nothing was sent yet; the request still waits for notify()
     }
     reply = std::move(with);
     closing = by;
@@ -41,8 +41,8 @@ void Answer::failed(Problem why) {
     notify();
 }
 
-// False: an answer is here, or not wanted any longer. After true the request waits until the notice is here, with its
-// client's socket, its options and io_.
+// Claims the answer. Returns false if there is an answer already or none is wanted. After true the request waits for
+// notify(), so its client's socket, its options and io_ stay valid.
 bool Answer::settle() {
     State expected = State::waiting;
     return state_.compare_exchange_strong(expected, State::answered, std::memory_order_acq_rel);

@@ -1,4 +1,4 @@
-// An Upstream's answer on its way to the request that waits for it, from any thread, without a lock.
+// Carries an Upstream's answer from any thread to the waiting request, without a lock.
 #pragma once
 #include <atomic>
 #include <optional>
@@ -20,18 +20,19 @@ public:
     bool abandoned() const override { return state_.load(std::memory_order_acquire) == State::abandoned; }
 
     // The rest is for the request's own thread.
-    // Returns when there is an answer, or false when `interrupt` was called before there was one. After it an
-    // Upstream may keep this object for longer than the front lives.
+    //
+    // Returns true when there is an answer, or false if `interrupt` was called first. After false an Upstream may keep
+    // this object for longer than the front lives.
     bool wait(Yield& yield);
     void interrupt();
 
-    std::optional<DirectReply> direct; // set before the wait, where it is allowed
+    std::optional<DirectReply> direct; // set before the wait if a direct reply is allowed
 
-    tinykvm::UniqueFd socket; // none with a `reply`
+    tinykvm::UniqueFd socket; // empty if there is a `reply`
     bool opening_delivered = false;
-    bool sent = false; // by `direct`
+    bool sent = false; // the reply was sent through `direct`
     std::optional<std::string> reply;
-    Closing closing = Closing::clean; // of the reply
+    Closing closing = Closing::clean; // how the program closed after `reply`
     std::optional<Problem> problem;
 
 private:
@@ -41,7 +42,7 @@ private:
     void notify();
 
     asio::io_context& io_;
-    std::optional<Event> arrived_event_; // until wait() has returned
+    std::optional<Event> arrived_event_; // reset when wait() has returned
     std::atomic<State> state_ = State::waiting;
     bool arrived_ = false, interrupted_ = false;
 };

@@ -1,4 +1,4 @@
-// Where a body ends: one reader for every framing.
+// Finds where a body ends, for every framing.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -14,7 +14,7 @@ public:
     Body() = default;
     explicit Body(const Framing& framing) : kind_(framing.kind), left_(framing.length) {}
 
-    // How many of the next bytes belong to the body. `payload` gets what chunks carry.
+    // How many of the next bytes belong to the body. For a chunked body `payload` gets the decoded bytes.
     std::size_t feed(std::string_view bytes, std::string* payload = nullptr) {
         if (kind_ == BodyKind::chunked)
             return chunks_.feed(bytes, payload);
@@ -26,13 +26,13 @@ public:
         return take;
     }
     BodyKind kind() const { return kind_; }
-    // Never for a body until close: its end is the connection's.
+    // Never true for a body until close: it ends with the connection.
     bool done() const {
         return kind_ == BodyKind::chunked ? chunks_.done() : kind_ != BodyKind::until_close && left_ == 0;
     }
     const Fault& fault() const { return chunks_.fault(); }
     std::uint64_t payload_bytes() const { return kind_ == BodyKind::chunked ? chunks_.payload_bytes() : taken_; }
-    std::uint64_t left() const { return left_; } // of a body with a length
+    std::uint64_t left() const { return left_; } // for a body with a length
 
 private:
     BodyKind kind_ = BodyKind::none;

@@ -1,4 +1,4 @@
-// Bytes that were read and not used yet. Grows when reads fill it, up to a bound; that bound is the back-pressure.
+// A buffer for bytes that were read but not used yet. It grows when reads fill it. Its limit provides back-pressure.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -15,13 +15,13 @@ public:
     std::string_view view() const { return {data_.get() + begin_, end_ - begin_}; }
     std::size_t size() const { return end_ - begin_; }
     bool empty() const { return begin_ == end_; }
-    // A read may be under way into what room() returned: nothing moves here.
+    // Moves no bytes: a read into room() may be in progress.
     void consume(std::size_t bytes) { begin_ += bytes; }
-    // Room to read into, until the next call; views taken before are void. Empty when the bound is reached.
+    // Space to read into, valid until the next call. Invalidates earlier views. Empty when the limit is reached.
     std::span<char> room() {
         if (begin_ == end_) {
             begin_ = end_ = 0;
-            if (capacity_ > kFirst && last_ < kFirst / 2) { // a large buffer is not kept for small messages
+            if (capacity_ > kFirst && last_ < kFirst / 2) { // do not keep a large buffer for small messages
                 data_.reset();
                 capacity_ = 0;
             }
@@ -34,7 +34,7 @@ public:
             grow();
         return {data_.get() + end_, capacity_ - end_};
     }
-    // Instead of a read; beyond the bound if need be. None may be under way.
+    // Adds bytes that were not read, even beyond the limit. No read may be in progress.
     void append(std::string_view bytes) {
         if (bytes.empty())
             return;

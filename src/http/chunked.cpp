@@ -127,7 +127,8 @@ void ChunkedBody::end_trailer_line() {
     std::vector<Field> fields;
     if (const Fault fault = scan_fields(trailer_line_, 1, fields))
         return fail("bad-trailer", fault.detail);
-    // RFC 9110 section 6.5.1: not in trailers, for a parser that merges them would be misled.
+    // RFC 9110 section 6.5.1: these are not allowed in trailers, since they would mislead a parser that merges trailers
+    // into the headers.
     for (const char* name : {"content-length", "transfer-encoding", "host", "connection", "upgrade", "trailer"})
         if (equal_nocase(fields[0].name, name))
             return fail("bad-trailer", "A trailer has a name that trailers may not have.");

@@ -1,4 +1,4 @@
-// The chunked coding (RFC 9112 section 7.1), checked as it passes: the bytes themselves are forwarded as they are.
+// Checks a body in chunked coding (RFC 9112 section 7.1). The bytes are forwarded unchanged.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace kvmserver::http {
 
 class ChunkedBody {
 public:
-    // Looks at the next bytes. Returns how many belong to the body (fewer than given only when it is done or bad);
-    // appends what they carry to `payload` unless that is null.
+    // Checks the next bytes. Returns how many belong to the body: fewer than given only if it is done or bad. Appends
+    // the decoded bytes to `payload` unless that is null.
     std::size_t feed(std::string_view bytes, std::string* payload = nullptr);
 
     bool done() const { return state_ == State::done; }
@@ -31,8 +31,8 @@ private:
     std::uint64_t left_ = 0; // of the chunk
     std::uint64_t payload_bytes_ = 0;
     unsigned digits_ = 0;
-    unsigned line_ = 0;          // characters of this chunk's extension
-    std::size_t extensions_ = 0; // of all chunks
+    unsigned line_ = 0;          // length of this chunk's extension
+    std::size_t extensions_ = 0; // length of the extensions of all chunks
     std::size_t trailer_bytes_ = 0;
     std::string trailer_line_;
     Fault fault_;

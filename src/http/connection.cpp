@@ -12,10 +12,10 @@
 
 namespace kvmserver::http {
 namespace {
-constexpr std::size_t kReadAhead = 16 * 1024;     // of pipelined requests, while one is served
-constexpr std::size_t kLingerBytes = 1024 * 1024; // thrown away for a client that is still sending
-constexpr std::size_t kSlack = 4096;              // beyond the longest head, so that it can be seen to be too long
-// For the first request of a client that connected just before a drain: it saw its connection accepted.
+constexpr std::size_t kReadAhead = 16 * 1024;     // of pipelined requests, during a request
+constexpr std::size_t kLingerBytes = 1024 * 1024; // discarded from a client that is still sending
+constexpr std::size_t kSlack = 4096;              // room beyond the longest head, to notice one that is too long
+// How long a drain waits for the first request of a client that just connected: it saw its connection accepted.
 constexpr std::chrono::milliseconds kFreshGrace{1000};
 } // namespace
 
@@ -60,14 +60,14 @@ void Connection::stop() {
     arrived_.notify();
 }
 
-// How long a request that may be on its way is waited for, once the front is to end.
+// How long a drain waits for a request that may be on its way.
 std::chrono::milliseconds Connection::drain_patience() const {
     return std::max<std::chrono::milliseconds>(worker_.options().drain_grace,
                                                fresh_ ? kFreshGrace : std::chrono::milliseconds(0));
 }
 
 void Connection::close_if_idle() {
-    if (!idle_ || client_.has_input()) // what has arrived is still answered
+    if (!idle_ || client_.has_input()) // bytes that have arrived are still answered
         return;
     if (const auto patience = drain_patience(); patience.count() > 0)
         return deadline_.set_in(patience);
@@ -75,7 +75,7 @@ void Connection::close_if_idle() {
     client_.cancel();
 }
 
-// Half a head is no request.
+// An incomplete head is not a request yet.
 void Connection::give_way() {
     if (exchange_)
         return place_->stay();
@@ -99,7 +99,7 @@ void Connection::serve(Yield& yield) {
     while (next == Next::keep && next_head(yield)) {
         const Fault fault = parse_request_head(head_bytes_, worker_.options().limits, head_);
         if (fault) {
-            head_.method = head_.path = head_.host = {}; // may be half read
+            head_.method = head_.path = head_.host = {}; // may be incomplete
             next = refuse(fault, yield);
             break;
         }
@@ -124,7 +124,7 @@ void Connection::serve(Yield& yield) {
     }
 }
 
-// Between requests. One empty line is skipped: old clients send it after a body (RFC 9112 section 2.2).
+// Waits between requests. Skips one empty line, which old clients send after a body (RFC 9112 section 2.2).
 bool Connection::wait_first_byte(Yield& yield) {
     bool skipped = false;
     for (;;) {
@@ -135,7 +135,7 @@ bool Connection::wait_first_byte(Yield& yield) {
         if (!in_.empty() && (skipped || in_.view() != "\r"))
             return true;
         if (worker_.draining() && in_.empty() && !client_.has_input()) {
-            // What a read under way has taken from the socket is about to be here.
+            // A read in progress may already have taken bytes from the socket: let it complete.
             const auto patience = std::max(drain_patience(), std::chrono::milliseconds(reading_ ? 1 : 0));
             if (patience.count() == 0)
                 return false;
@@ -169,7 +169,7 @@ bool Connection::next_head(Yield& yield) {
             if (fill(yield))
                 continue;
             if (!expired_ || stopping_)
-                return false; // gone half way: nobody to answer to
+                return false; // gone before the head was complete: no reply
             fault = {408, "header-timeout", "The head of the request did not arrive in time."};
         }
         head_ = {};
@@ -193,7 +193,8 @@ Next Connection::refuse(const Fault& fault, Yield& yield) {
     return next;
 }
 
-// A socket closed with unread bytes resets the connection, and the client may never see the reply.
+// Reads what the client still sends before closing. Closing with unread bytes resets the connection, and the client
+// might never see the reply.
 void Connection::linger(Yield& yield) {
     expired_ = false;
     deadline_.set_in(worker_.options().linger);
@@ -225,7 +226,7 @@ bool Connection::fill(Yield& yield) {
     reading_ = false;
     in_.added(bytes);
     note_end(error);
-    arrived_.notify(); // linger() may wait
+    arrived_.notify(); // linger() may be waiting
     return bytes > 0;
 }
 
@@ -256,7 +257,7 @@ void Connection::read_done(error_code error, std::size_t bytes) {
 
 void Connection::watch_done(error_code error) {
     watching_ = false;
-    if (error || !client_.broke()) // both sides have ended: whoever reads sees that
+    if (error || !client_.broke()) // no error: both sides have ended, which the reader sees
         return;
     note_end(asio::error::connection_reset);
     if (exchange_)

@@ -1,4 +1,4 @@
-// One client connection: reads heads, has each request served, goes on or closes.
+// One client connection: reads request heads, serves each request, then continues or closes.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,19 +15,19 @@ namespace kvmserver::http {
 class Worker;
 class Exchange;
 
-// A client that has connected.
+// A client connection that was accepted.
 struct Accepted {
     tinykvm::UniqueFd socket;
     std::string ip;
     TlsContext tls;
-    std::unique_ptr<ConnectionTable::Place> place; // null: it does not count
+    std::unique_ptr<ConnectionTable::Place> place; // null: it does not count against limits
 };
 
-// How a connection goes on after a request.
+// What happens to the connection after a request.
 enum class Next {
     keep,
-    linger, // the reply is complete, but the client may still be sending: let it read before the connection goes
-    cut,    // the client must not take what it has for a whole reply
+    linger, // the reply is complete, but the client may still be sending: let it read the reply before closing
+    cut,    // close so that the client cannot mistake the reply for a complete one
 };
 
 class Connection final : public std::enable_shared_from_this<Connection>, private ReadSink, private Deadline::Owner {
@@ -35,10 +35,10 @@ public:
     Connection(Worker& worker, std::string client_ip, TlsContext tls, std::unique_ptr<ConnectionTable::Place> place);
     ~Connection();
     void start(tinykvm::UniqueFd socket);
-    // On the worker's thread:
-    void stop();          // cuts everything
-    void close_if_idle(); // between requests
-    void give_way();      // the same, for another client
+    // Call on the worker's thread:
+    void stop();          // cuts the connection
+    void close_if_idle(); // if it is between requests
+    void give_way();      // the same, to make room for another client
 
     // The rest is for Exchange.
     Worker& worker() { return worker_; }
@@ -49,13 +49,13 @@ public:
     Pace& receiving() { return receiving_; }
     const std::string& client_ip() const { return client_ip_; }
     Clock::time_point request_began() const { return began_; }
-    // Waits for more bytes from the client. False: its side has ended, or cancel() was called.
+    // Waits for more bytes from the client. Returns false if the client has closed its side, or after a cancel().
     bool fill(Yield& yield);
     bool client_ended() const { return ended_; }
     bool client_broke() const { return ended_ && !clean_end_; }
-    // Reads ahead a little without anyone waiting, so that a client that vanishes is noticed.
+    // Reads ahead a little while nothing waits for bytes, so that a client's disappearance is noticed.
     void watch();
-    // The same without reading: notices a reset only.
+    // The same without reading: notices only a reset.
     void watch_break();
 
 private:
@@ -80,14 +80,14 @@ private:
     Deadline deadline_;
     Pace sending_, receiving_; // of the client: replies to it, bodies from it
     Event arrived_;
-    std::string head_bytes_; // what head_ points into
+    std::string head_bytes_; // owns what head_ points into
     RequestHead head_;
     Clock::time_point began_;
-    Exchange* exchange_ = nullptr; // while a request is served
+    Exchange* exchange_ = nullptr; // the current request's, or null
     bool reading_ = false, watching_ = false;
     bool ended_ = false, clean_end_ = false;
     bool idle_ = false, expired_ = false, stopping_ = false;
-    bool fresh_ = true; // no request has come yet
+    bool fresh_ = true; // no request has arrived yet
     std::unique_ptr<ConnectionTable::Place> place_;
 };
 

@@ -94,7 +94,8 @@ void ConnectionTable::shed() {
         make_room();
 }
 
-// Of the client that has most connections the one that has been between requests for longest. False: it has none.
+// Closes the connection that has been idle for longest, of the client with the most connections. Returns false if that
+// client has no idle connection.
 bool ConnectionTable::make_room() {
     const auto most = std::max_element(clients_.begin(), clients_.end(),
                                        [](const auto& a, const auto& b) { return a.second.count < b.second.count; });

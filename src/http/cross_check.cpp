@@ -13,12 +13,12 @@ using beast::error_code;
 using beast::string_view;
 using MaybeLength = boost::optional<std::uint64_t>;
 
-// Looks and keeps nothing: no allocation for a request.
+// A parser that stores nothing: no allocation per request.
 template <bool is_request>
 class Reader : public beast::http::basic_parser<is_request> {
 public:
     Reader() {
-        this->header_limit(0xffffffff); // HeadEnd has the limit
+        this->header_limit(0xffffffff); // HeadEnd enforces the limit
         this->body_limit(boost::none);
     }
 
@@ -46,7 +46,7 @@ bool agrees(std::string_view head, const Framing& ours, bool without_body) {
     switch (ours.kind) {
     case BodyKind::chunked: return reader.chunked();
     case BodyKind::length: return !reader.chunked() && length && *length == ours.length;
-    default: // Beast says 0, or nothing, where there is none
+    default: // without a body Beast reports 0 or nothing
         return !reader.chunked() && (!length || *length == 0);
     }
 }

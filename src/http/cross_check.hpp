@@ -1,5 +1,5 @@
-// Boost.Beast's parser reads every head too. What it refuses is refused, and so is a head that it would frame
-// differently: a mistake in our own scanner alone does not let a request through.
+// A second opinion on every head, from Boost.Beast's parser. A head is refused if Beast refuses it or frames it
+// differently. So a mistake in our own scanner alone does not let a request through.
 #pragma once
 #include <string_view>
 

@@ -13,7 +13,7 @@ void Deadline::arm() {
     if (!owner)
         return;
     armed_ = at_;
-    timer_.expires_at(at_); // cancels the wait before
+    timer_.expires_at(at_); // cancels the previous wait
     timer_.async_wait([this, owner = std::move(owner)](error_code error) {
         if (!error)
             went_off();
@@ -22,7 +22,7 @@ void Deadline::arm() {
 
 void Deadline::went_off() {
     if (armed_ > Clock::now())
-        return; // set earlier in the meantime: the new wait is on its way
+        return; // re-armed meanwhile: the new wait is pending
     armed_ = Clock::time_point::max();
     if (at_ > Clock::now()) {
         if (at_ != Clock::time_point::max())

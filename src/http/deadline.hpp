@@ -1,5 +1,5 @@
-// A time that is moved at every read and write. Moving it later is a store: the timer is only set anew when it goes
-// off.
+// A deadline that moves with every read and write. Moving it later costs only a store: the timer is re-armed when it
+// expires.
 #pragma once
 #include <memory>
 
@@ -17,7 +17,7 @@ public:
         ~Owner() = default;
     };
     explicit Deadline(asio::io_context& io) : timer_(io) {}
-    // `owner` lives at least as long as the deadline; it is kept alive while the timer runs.
+    // `owner` must outlive the deadline. It is kept alive while the timer runs.
     void begin(std::weak_ptr<Owner> owner) { owner_ = std::move(owner); }
     void set_in(std::chrono::milliseconds time) { // 0: never
         set(time.count() == 0 ? Clock::time_point::max() : Clock::now() + time);

@@ -32,7 +32,7 @@ bool DirectReply::send(std::string_view reply) {
     bytes_.append(reply.substr(end.size(), bytes));
     status_ = head.status;
     const ssize_t n = ::send(socket_, bytes_.data(), bytes_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    sent_ = n > 0 ? static_cast<std::size_t>(n) : 0; // an error meets the one who sends the rest
+    sent_ = n > 0 ? static_cast<std::size_t>(n) : 0; // on an error, sending the rest fails too
     return true;
 }
 

@@ -1,5 +1,5 @@
-// A whole reply that goes to the client from the thread that has it, before the request's own thread hears of it: the
-// client waits for one change of threads less. The plain case alone; the rest is Exchange's.
+// Sends a complete reply to the client from the thread that produced it, before the request's own thread is notified.
+// This saves the client one thread switch. It covers the simple case only; Exchange handles the rest.
 #pragma once
 #include <atomic>
 #include <optional>
@@ -13,19 +13,19 @@ namespace kvmserver::http {
 
 class DirectReply {
 public:
-    // Where nothing stands against it: the connection goes on after the request, which has all arrived.
-    // `socket`, `options` and `draining` are the request's, which keeps them, and writes nothing, until it has been
-    // told of the answer.
+    // Returns an object if a direct reply is possible: the connection stays open after the request, and the request has
+    // arrived completely. `socket`, `options` and `draining` belong to the request, which keeps them alive and writes
+    // nothing until it is notified of the answer.
     static std::optional<DirectReply> allowed(int socket, const RequestHead& head, const Options& options,
                                               const std::atomic<bool>& draining);
 
-    // On any thread, once, without waiting. False: nothing was sent, the reply is for Exchange.
+    // Any thread, once, never blocks. Returns false if nothing was sent; the reply is then left to Exchange.
     bool send(std::string_view reply);
 
-    // Afterwards, on the request's thread:
+    // Call afterwards, on the request's thread:
     unsigned status() const { return status_; }
     std::size_t sent() const { return sent_; }
-    std::string_view rest() const { return std::string_view(bytes_).substr(sent_); } // that the socket did not take
+    std::string_view rest() const { return std::string_view(bytes_).substr(sent_); } // what the socket did not take
 
 private:
     DirectReply(int socket, bool head_request, const Options& options, const std::atomic<bool>& draining)

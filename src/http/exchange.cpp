@@ -54,9 +54,9 @@ Next Exchange::run(Yield& yield) {
     Next next = Next::cut;
     try {
         next = serve(yield);
-    } catch (const std::exception& error) { // of the Upstream, or no memory: the other coroutine must end first
+    } catch (const std::exception& error) { // from the Upstream, or out of memory: the other coroutine must end first
         outcome_ = Outcome::internal;
-        abandon_answer(yield); // else somebody might still write to the client
+        abandon_answer(yield); // otherwise another thread might still write to the client
         next = reply_begun_ || (answer_ && answer_->sent)
                    ? Next::cut
                    : answer(problem_for(Outcome::internal, {.reason = error.what()}), yield);
@@ -101,7 +101,7 @@ bool Exchange::connect(Yield& yield) {
                                         .opening = out_,
                                         .more_follows = !body_.done() || head_.upgrade},
                                        answer_);
-    connection_.watch(); // after it: a machine is at work meanwhile
+    connection_.watch(); // after connect(), so that the machine is already at work
     const bool answered = answer_->wait(yield);
     connected_ = Clock::now();
     if (!answered || abort_ != Abort::none || answer_->problem)
@@ -126,7 +126,7 @@ Next Exchange::not_connected(Yield& yield) {
     return answer(problem_for(Outcome::queue_timeout), yield);
 }
 
-// The client has the reply, or its beginning.
+// A direct reply: the client has all of it or its beginning.
 Next Exchange::sent_directly(Yield& yield) {
     phase_ = Phase::relaying;
     has_program_ = reply_begun_ = true;
@@ -139,7 +139,7 @@ Next Exchange::sent_directly(Yield& yield) {
     return abort_ == Abort::none && send_client(rest, yield) ? Next::keep : broken({}, yield);
 }
 
-// A reply of our own. The connection goes on only when nothing of the request can be mistaken for the next one.
+// Sends our own reply. The connection stays open only if no byte of the request can be mistaken for the next one.
 Next Exchange::answer(const Problem& problem, Yield& yield) {
     phase_ = Phase::finishing;
     outcome_ = problem.outcome;
@@ -162,7 +162,7 @@ Problem Exchange::timeout_problem() const {
     return problem_for(waits_for_client_ ? Outcome::client_timeout : Outcome::program_silent);
 }
 
-// The exchange cannot go on: `what` says why, unless something else ended it.
+// Ends an exchange that cannot continue. `what` is the reason, unless it was aborted for another.
 Next Exchange::broken(Problem what, Yield& yield) {
     switch (abort_) {
     case Abort::client_gone: outcome_ = Outcome::client_gone; return Next::cut;
@@ -182,7 +182,7 @@ Next Exchange::broken(Problem what, Yield& yield) {
     return reply_begun_ ? Next::cut : answer(what, yield);
 }
 
-// For when it was not waited for, as Upstream::connect() threw.
+// For when connect() threw, so that nothing has waited for the answer.
 void Exchange::abandon_answer(Yield& yield) {
     if (!answer_)
         return;
@@ -194,7 +194,7 @@ void Exchange::finish(Next& next, Yield& yield) {
     phase_ = Phase::finishing;
     program_.close();
     if (uploading_) {
-        // The rest of a body that the program did not want is thrown away, so that the next request can be found.
+        // Discard the rest of a body that the program did not want, to find the next request.
         reply_done_ = true;
         connection_.deadline().set_in(options_.linger);
         if (next != Next::keep) {
@@ -234,7 +234,7 @@ void Exchange::client_moved() {
     if (connection_.client_broke())
         abort(Abort::client_gone);
     else if (uploading_)
-        return; // whoever reads sees it
+        return; // the upload sees it
     else if (!connection_.client_ended())
         connection_.watch();
     else if (!options_.half_close_is_alive)
@@ -272,7 +272,7 @@ bool Exchange::send_program(std::string_view bytes, Yield& yield) { return write
 
 bool Exchange::fill_from_program(Yield& yield) {
     error_code error;
-    if (!program_.open()) // it is all here, or nothing more is wanted
+    if (!program_.open()) // everything is here, or nothing more is wanted
         return false;
     const std::span<char> room = program_in_.room();
     if (room.empty() || abort_ != Abort::none)

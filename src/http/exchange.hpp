@@ -1,7 +1,7 @@
-// One request: its connection to a program, the bodies both ways, the record of it.
+// One request: the connection to a program, the bodies in both directions, and the record for the observer.
 //
-// The connection's coroutine runs the exchange and relays the reply; a body that has not arrived yet is relayed by a
-// second coroutine, so that each direction waits for itself alone. Each holds at most one buffer (64 KiB) of bytes.
+// The connection's coroutine runs the exchange and relays the reply. A second coroutine relays a body that has not
+// arrived completely, so that neither direction waits for the other. Each holds at most one buffer (64 KiB).
 #pragma once
 #include <memory>
 #include <string>
@@ -21,18 +21,17 @@ public:
     enum class Abort { none, client_gone, timed_out, too_slow, refused, stopped };
 
     Exchange(Connection& connection, const RequestHead& head, std::size_t head_bytes);
-    ~Exchange(); // reports the request
+    ~Exchange(); // reports the request to the observer
     Next run(Yield& yield);
-    // Answers a request that was not understood.
+    // Answers a request that could not be parsed.
     Next refuse(const Fault& fault, Yield& yield);
 
-    // Called while a coroutine is inside run():
-    void abort(Abort why); // the first reason stands
+    // Call while a coroutine is inside run():
+    void abort(Abort why); // the first reason wins
     void expire();         // the deadline has passed
-    bool waits_for_answer() const {
-        return phase_ == Phase::connecting && answer_;
-    }                    // which may be sent to the client's socket meanwhile
-    void client_moved(); // bytes came that nobody waits for, or the client's side ended
+    // Whether the answer is pending. Another thread may write it to the client's socket.
+    bool waits_for_answer() const { return phase_ == Phase::connecting && answer_; }
+    void client_moved(); // bytes arrived that nobody waits for, or the client closed its side
 
 private:
     enum class Phase { connecting, relaying, tunnel, finishing };
@@ -81,7 +80,7 @@ private:
     std::chrono::milliseconds patience_;
 
     std::shared_ptr<Answer> answer_;
-    std::unique_ptr<Lease> lease_; // null: the upstream has none
+    std::unique_ptr<Lease> lease_; // null if the upstream has none
     Stream program_;
     Buffer program_in_;
     bool has_program_ = false, program_ended_clean_ = false;
@@ -93,13 +92,13 @@ private:
     bool uploading_ = false, stop_upload_ = false, discard_ = false, reply_done_ = false;
     bool waits_for_client_ = false, writes_to_client_ = false;
 
-    std::string reply_bytes_; // what reply_ points into
+    std::string reply_bytes_; // owns what reply_ points into
     ReplyHead reply_;
     Body reply_body_;
     std::string out_;
     std::string payload_;
     unsigned interims_ = 0;
-    bool continued_ = false; // 100 was relayed
+    bool continued_ = false; // a 100 was relayed
     bool reply_begun_ = false;
     Problem reply_problem_;
 

@@ -1,4 +1,4 @@
-// What is wrong with a message: a status for the client, a stable code, one sentence.
+// What is wrong with a message: a status for the client, a stable code, and a sentence.
 #pragma once
 
 namespace kvmserver::http {
@@ -6,7 +6,7 @@ namespace kvmserver::http {
 struct Fault {
     unsigned status = 0; // 0: nothing is wrong
     const char* code = "";
-    const char* detail = ""; // of static storage; never holds bytes of the message
+    const char* detail = ""; // static string; never contains bytes of the message
     explicit operator bool() const { return status != 0; }
 };
 

@@ -19,7 +19,7 @@ public:
 
     ~Impl() {
         drain();
-        // Again and again: a connection may be on its way from one thread to another.
+        // Repeat: a connection may be on its way from one thread to another.
         do {
             for (const auto& worker : workers_)
                 worker->stop();
@@ -79,10 +79,10 @@ public:
 private:
     Shared shared_;
     CurrentCertificate tls_;
-    ConnectionTable table_; // outlives the connections
+    ConnectionTable table_; // must outlive the connections
     std::vector<std::unique_ptr<Worker>> workers_;
     std::vector<std::shared_ptr<Acceptor>> acceptors_;
-    std::size_t next_ = 0; // of the first worker's thread alone
+    std::size_t next_ = 0; // used by the first worker's thread only
     bool started_ = false;
 };
 

@@ -1,7 +1,7 @@
-// The HTTP/1.1 front: keeps client connections, gives each request a connection of its own to a program.
+// The HTTP/1.1 front: keeps client connections alive and gives each request a connection of its own to a program.
 //
-// The program is sent the bytes that the client sent, with `Connection: close`. Requests and replies are refused
-// unless they are exactly right (see request_head.hpp, reply_head.hpp, chunked.hpp); a refusal closes the connection.
+// The program gets the bytes that the client sent, with `Connection: close`. Requests and replies that do not follow
+// the grammar exactly are refused (see request_head.hpp, reply_head.hpp, chunked.hpp). A refusal closes the connection.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -16,23 +16,23 @@ namespace kvmserver::http {
 
 class Front {
 public:
-    // Both must outlive the front; `observer` may be null.
+    // Both references must outlive the front. `observer` may be null.
     Front(const Options& options, Upstream& upstream, Observer* observer);
-    // Cuts what is still there.
+    // Cuts all remaining connections.
     ~Front();
     Front(const Front&) = delete;
     Front& operator=(const Front&) = delete;
 
-    // PEM files. Again at any time: later connections use the new pair. Throws UserError naming the file, and then
-    // leaves the old pair in use.
+    // Reads PEM files. May be called again at any time: new connections use the new pair. Throws UserError that names
+    // the file; the old pair then stays in use.
     void use_certificate(const std::string& chain_file, const std::string& key_file);
-    // A socket that listens (TCP or AF_UNIX). Before start().
+    // Adds a listening socket (TCP or AF_UNIX). Call before start().
     void add_listener(tinykvm::UniqueFd socket, bool tls = false);
     void start();
 
-    // Accepts no more; idle connections close, requests in flight are finished and their connections then close.
+    // Accepts no more connections and closes idle ones. The others close after their current request.
     void drain();
-    // Waits until no connection is left; false when there still are some after `patience`.
+    // Waits until no connection is left. Returns false if there are some after `patience`.
     bool wait_drained(std::chrono::milliseconds patience);
 
     Counters counters() const;

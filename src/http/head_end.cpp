@@ -29,7 +29,7 @@ HeadEnd::State HeadEnd::feed(std::string_view bytes, const HeadLimits& limits) {
         } else if ((static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f) {
             return fail(400, "control-character", "The head of the message holds a control character.");
         } else if (++line_ > limits.target_bytes + 64 && first_line_) {
-            // 64: the longest method, the version and the spaces.
+            // 64: room for the longest method, the version and the spaces.
             return fail(414, "target-too-long", "The request target is too long.");
         }
     }

@@ -1,5 +1,5 @@
-// Finds the end of a head that arrives in pieces, and refuses at once what no head may hold: a bare LF or CR, NUL and
-// other control characters, too many bytes. So a peer that will never send a good head is not waited for.
+// Finds the end of a head that arrives in pieces. Refuses at once what no head may contain: a bare LF or CR, NUL and
+// other control characters, or too many bytes. So the front does not wait for a peer that cannot send a valid head.
 #pragma once
 #include <cstddef>
 #include <string_view>
@@ -13,7 +13,7 @@ struct HeadLimits {
     std::size_t target_bytes = 8 * 1024;
     std::size_t fields = 256;
 
-    HeadLimits of_reply() const { return {head_bytes, head_bytes, fields}; } // whose first line has no target
+    HeadLimits of_reply() const { return {head_bytes, head_bytes, fields}; } // a reply's first line has no target
 };
 
 class HeadEnd {
@@ -21,10 +21,10 @@ public:
     enum class State { more, found, bad };
 
     void reset() { *this = HeadEnd(); }
-    // `bytes` is all of the head that has arrived; what earlier calls saw is not looked at again.
+    // `bytes` is all of the head that has arrived. Bytes of earlier calls are not scanned again.
     State feed(std::string_view bytes, const HeadLimits& limits);
 
-    std::size_t size() const { return seen_; } // of the head with its empty line, once found
+    std::size_t size() const { return seen_; } // size of the head with its empty line, once found
     const Fault& fault() const { return fault_; }
 
 private:

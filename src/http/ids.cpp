@@ -17,7 +17,7 @@ Ids::Ids() {
         tinykvm::throw_errno("getrandom");
 }
 
-// splitmix64 (Steele, Lea, Flood 2014): a permutation of a counter, so a thread's ids never repeat.
+// splitmix64 (Steele, Lea, Flood 2014): a permutation of a counter, so one thread's ids never repeat.
 std::uint64_t Ids::next() {
     std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;

@@ -1,4 +1,4 @@
-// Request ids and trace ids: unique, not secret. One source a thread.
+// Generates request ids and trace ids: unique, not secret. One object per thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@ namespace kvmserver::http {
 
 class Ids {
 public:
-    Ids();                     // throws HostError when the system gives no random bytes
+    Ids();                     // throws HostError if getrandom() fails
     std::string request_id();  // 16 hexadecimal digits
     std::string traceparent(); // W3C Trace Context, version 00, sampled
 

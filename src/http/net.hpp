@@ -1,7 +1,7 @@
-// Asio's types as the front uses them: one io_context a thread, executors known to the compiler.
+// Asio's types as the front uses them: one io_context per thread, with static executor types.
 //
-// A connection stays on the thread that it was dealt to, so nothing about a request needs a lock or a strand;
-// threads meet only when a new connection is dealt out and when an Upstream answers from elsewhere.
+// A connection stays on the thread that it was dealt to, so requests need neither locks nor strands. Threads interact
+// only when a new connection is dealt and when an Upstream answers from another thread.
 #pragma once
 #include <chrono>
 #include <utility>
@@ -22,8 +22,8 @@ using Yield = asio::basic_yield_context<Executor>;
 using Socket = asio::basic_stream_socket<asio::generic::stream_protocol, Executor>;
 using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Executor>;
 
-// Something that one coroutine waits for and others of the same thread bring about. The waiter checks its condition
-// before and after: a notice without a waiter is lost.
+// An event that one coroutine waits for and other code on the same thread signals. The waiter must check its condition
+// before and after the wait: a notification without a waiter is lost.
 class Event {
 public:
     explicit Event(asio::io_context& io) : timer_(io) {}

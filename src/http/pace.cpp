@@ -20,7 +20,7 @@ void Pace::wait_begins() {
     if (rate_ == 0)
         return;
     began_ = Clock::now();
-    queued_then_.reset(); // a system call for each write is too dear
+    queued_then_.reset(); // not read here: one more system call per write would cost too much
     deadline_.set_in(std::chrono::duration_cast<std::chrono::milliseconds>(window_ - waited_));
 }
 
@@ -34,7 +34,7 @@ void Pace::wait_ends(std::uint64_t bytes) {
         too_slow_();
 }
 
-// The window is over: whether it moved too little. Another one begins.
+// Ends the window and starts the next. Returns whether too few bytes moved.
 bool Pace::slow() {
     const double seconds = std::chrono::duration<double>(waited_).count();
     const bool too_little = static_cast<double>(moved_) < static_cast<double>(rate_) * seconds;
@@ -47,7 +47,7 @@ void Pace::deadline_passed() {
     const std::uint64_t queued = queued_ ? queued_() : 0;
     waited_ += now - began_;
     began_ = now;
-    if (queued_ && !queued_then_) { // what has left the kernel's queue in this window is not known: the next one tells
+    if (queued_ && !queued_then_) { // unknown how much left the kernel's queue in this window: decide in the next
         reset();
     } else {
         moved_ += queued_ && *queued_then_ > queued ? *queued_then_ - queued : 0;

@@ -1,7 +1,7 @@
-// Whether a client takes or sends bytes fast enough while it is waited for.
+// Detects clients that send or take bytes too slowly.
 //
-// Only the time counts in which nothing but the client is waited for, in windows (of 30 s) over all of a request: one
-// that moves a byte now and then is found out as well.
+// Only time in which the front waits for nothing but the client counts. The average is taken over windows (of 30 s)
+// within a request, so a byte now and then is not enough.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,14 +13,15 @@ namespace kvmserver::http {
 
 class Pace final : private Deadline::Owner {
 public:
-    // `rate`: bytes a second over each `window`, 0 for any. `queued`, for what is sent: bytes that the kernel still has
-    // to bring to the client, which takes them though no write ends meanwhile.
+    // `rate`: bytes per second over each `window`; 0: no limit. `queued`, for sending: the bytes in the kernel's send
+    // queue. The client may take these while no write completes.
     Pace(asio::io_context& io, std::uint64_t rate, std::chrono::milliseconds window,
          std::function<std::uint64_t()> queued);
-    // `owner` keeps this alive; `too_slow` is called while the client is waited for.
+    // `owner` keeps this object alive. `too_slow` is called during a wait for the client.
     void begin(const std::shared_ptr<void>& owner, std::function<void()> too_slow);
     void end() { deadline_.end(); }
-    void reset(); // a new request
+    void reset(); // at the start of a request
+    // Call at the beginning and end of each wait for the client; `bytes` moved meanwhile.
     void wait_begins();
     void wait_ends(std::uint64_t bytes);
 
@@ -36,7 +37,7 @@ private:
     Clock::time_point began_;
     Clock::duration waited_{0};                // in this window, before began_
     std::uint64_t moved_ = 0;                  // in this window
-    std::optional<std::uint64_t> queued_then_; // when this window began, if it began within a wait
+    std::optional<std::uint64_t> queued_then_; // at the start of this window, if it started within a wait
 };
 
 } // namespace kvmserver::http

@@ -50,7 +50,7 @@ std::string problem_reply(const Problem& problem, std::string_view request_id, b
                                     {"request_id", request_id}};
     if (!problem.hint.empty())
         document["hint"] = problem.hint;
-    // An upstream's words may hold a guest's bytes: what is no UTF-8 is replaced, never an exception.
+    // An upstream's texts may contain a guest's bytes: replace invalid UTF-8 instead of throwing.
     const std::string body = document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     std::string out = "HTTP/1.1 " + std::to_string(problem.status) + " ";
     out.append(status_title(problem.status)).append("\r\nContent-Type: application/problem+json\r\n");

@@ -1,4 +1,4 @@
-// The error document that clients get (RFC 9457), and a whole reply with it.
+// The error document that clients get (RFC 9457), and a complete reply with it.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@ namespace kvmserver::http {
 
 std::string_view status_title(unsigned status);
 Problem problem_of(const Fault& fault, request::Outcome outcome);
-// A reply, head and document; the document is left out for HEAD. `close` adds Connection: close.
+// A complete reply. For HEAD it has no document. `close` adds Connection: close.
 std::string problem_reply(const Problem& problem, std::string_view request_id, bool close, bool head_request);
 
 } // namespace kvmserver::http

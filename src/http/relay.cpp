@@ -1,4 +1,4 @@
-// From the program to the client: interim replies, the reply's head, its body in the framing that the client knows.
+// From the program to the client: interim replies, the reply's head, and its body in a framing that the client knows.
 #include "src/http/exchange.hpp"
 
 #include <charconv>
@@ -12,7 +12,7 @@ constexpr unsigned kMaxInterims = 32;
 constexpr const char* kNoReply = "The program closed its connection before it replied.";
 } // namespace
 
-// Waits for one head. False: there is none, and reply_problem_ says why.
+// Reads one head. Returns false, and sets reply_problem_, if there is none.
 bool Exchange::read_reply_head(Yield& yield) {
     HeadEnd end;
     for (;;) {
@@ -45,7 +45,7 @@ bool Exchange::relay_interim(Yield& yield) {
         return false;
     }
     if (head_.minor_version == 0)
-        return true; // HTTP/1.0 knows none
+        return true; // HTTP/1.0 has no interim replies
     continued_ = continued_ || reply_.status == 100;
     out_.clear();
     append_interim(out_, reply_);
@@ -78,7 +78,7 @@ Next Exchange::relay(Yield& yield) {
 }
 
 ClientConnection Exchange::choose_connection(bool close_delimited) const {
-    // A client that waits for 100 will not send its body now, or will: nobody can tell what its next bytes are.
+    // A client that waits for 100 may or may not send its body now, so its next bytes are ambiguous.
     const bool body_uncertain = head_.expects_continue && !continued_ && !body_.done();
     if (!head_.keep_alive || close_delimited || body_uncertain || connection_.worker().draining())
         return ClientConnection::close;
@@ -89,7 +89,7 @@ Next Exchange::relay_body(bool chunk, bool unpack, Yield& yield) {
     for (;;) {
         const std::size_t bytes = reply_body_.feed(program_in_.view(), unpack ? &payload_ : nullptr);
         if (reply_body_.fault()) {
-            reply_begun_ = out_.empty(); // the head is still here: the client can be told
+            reply_begun_ = out_.empty(); // the head was not sent yet: the client can still get an error
             out_.clear();
             return broken({Outcome::bad_reply, 502, "bad-reply", reply_body_.fault().detail}, yield);
         }
@@ -99,7 +99,7 @@ Next Exchange::relay_body(bool chunk, bool unpack, Yield& yield) {
             return Next::keep;
         if (fill_from_program(yield))
             continue;
-        // The connection's end is the body's, but not when the machine was stopped.
+        // The connection's end is the body's end, unless the machine was stopped.
         if (reply_body_.kind() != BodyKind::until_close || !program_ended_clean_ || abort_ != Abort::none ||
             (lease_ && lease_->failure()))
             return broken({}, yield);
@@ -107,7 +107,7 @@ Next Exchange::relay_body(bool chunk, bool unpack, Yield& yield) {
     }
 }
 
-// `bytes` of the program's are sent on, after what is in out_ (the head).
+// Sends out_ (the head) and then `bytes` of the program's.
 bool Exchange::send_part(std::size_t bytes, bool chunk, bool unpack, Yield& yield) {
     const std::string_view part = program_in_.view().substr(0, bytes);
     bool sent = true;
@@ -119,7 +119,7 @@ bool Exchange::send_part(std::size_t bytes, bool chunk, bool unpack, Yield& yiel
         const auto end = std::to_chars(size, size + sizeof size, bytes, 16).ptr;
         out_.append(size, end).append("\r\n").append(part).append("\r\n");
     } else if (out_.empty()) {
-        sent = part.empty() || send_client(part, yield); // as it is, without a copy
+        sent = part.empty() || send_client(part, yield); // unchanged, without a copy
     } else {
         out_.append(part);
     }

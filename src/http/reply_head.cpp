@@ -16,7 +16,7 @@ Fault scan_status_line(std::string_view line, ReplyHead& head) {
     for (const char c : status)
         if (c < '0' || c > '9')
             return bad("The status of the program's reply is not a number.");
-    // RFC 9112 section 4: the space after the status is there even when there is no reason.
+    // RFC 9112 section 4: the space after the status is required even without a reason.
     if (status.size() < 3 || status.front() < '1' || status.front() > '5' || head.status_and_reason.size() < 4 ||
         head.status_and_reason[3] != ' ')
         return bad("The status line of the program's reply is not VERSION, a status from 100 to 599 and a reason.");
@@ -27,7 +27,7 @@ Fault scan_status_line(std::string_view line, ReplyHead& head) {
 } // namespace
 
 Fault parse_reply_head(std::string_view bytes, const HeadLimits& limits, const ReplyContext& context, ReplyHead& head) {
-    std::vector<Field> fields = std::move(head.fields); // for its memory
+    std::vector<Field> fields = std::move(head.fields); // reuse its memory
     head = {};
     head.fields = std::move(fields);
     const std::size_t line = bytes.find("\r\n");

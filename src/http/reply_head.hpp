@@ -1,4 +1,5 @@
-// The head of a reply. The program is not trusted: a head that is not exactly right is a fault (the client gets 502).
+// Parses the head of a reply. The program is not trusted: a head that does not follow the grammar exactly is a fault
+// (the client gets 502).
 #pragma once
 #include <string_view>
 #include <vector>
@@ -16,7 +17,7 @@ struct ReplyHead {
     std::vector<Field> fields;
     Framing body;
 
-    bool interim() const { return status < 200; } // 101 too
+    bool interim() const { return status < 200; } // including 101
 };
 
 struct ReplyContext {

@@ -76,7 +76,7 @@ void scan_options(RequestHead& head) {
     head.keep_alive = !close && (head.minor_version > 0 || keep);
     const bool has_body =
         head.body.kind == BodyKind::chunked || (head.body.kind == BodyKind::length && head.body.length > 0);
-    // h2c would carry requests that were never routed or checked here.
+    // h2c would carry requests that bypass routing and checks.
     head.upgrade =
         connection_upgrade && !protocol.empty() && !list_has(protocol, "h2c") && head.minor_version > 0 && !has_body;
 }
@@ -91,7 +91,7 @@ std::string_view RequestHead::find(std::string_view name) const {
 }
 
 Fault parse_request_head(std::string_view bytes, const HeadLimits& limits, RequestHead& head) {
-    std::vector<Field> fields = std::move(head.fields); // for its memory
+    std::vector<Field> fields = std::move(head.fields); // reuse its memory
     head = {};
     head.fields = std::move(fields);
     const std::size_t line = bytes.find("\r\n");

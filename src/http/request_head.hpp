@@ -1,4 +1,4 @@
-// The head of a request, read strictly: whatever two parsers could understand differently is refused.
+// Parses the head of a request strictly: anything that two parsers could understand differently is refused.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -19,14 +19,14 @@ struct RequestHead {
     std::vector<Field> fields;
     Framing body;
     bool keep_alive = true;
-    bool upgrade = false; // asks for another protocol (not h2c), and has no body
+    bool upgrade = false; // it asks for another protocol (not h2c) and has no body
     bool expects_continue = false;
     std::string_view traceparent;
 
     std::string_view find(std::string_view name) const; // the first of that name, or ""
 };
 
-// `bytes` is a whole head as HeadEnd found it.
+// `bytes` is a complete head as found by HeadEnd.
 Fault parse_request_head(std::string_view bytes, const HeadLimits& limits, RequestHead& head);
 
 } // namespace kvmserver::http

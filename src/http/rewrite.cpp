@@ -50,7 +50,7 @@ void append_reply(std::string& out, const ReplyHead& head, ClientConnection conn
         if (equal_nocase(field.name, "connection") || equal_nocase(field.name, "keep-alive") ||
             equal_nocase(field.name, "proxy-connection"))
             continue;
-        // RFC 9112 section 6.1: a 204 has neither; a client that believes one would wait for a body.
+        // RFC 9112 section 6.1: a 204 may have neither; a client that believes one would wait for a body.
         const bool coding = equal_nocase(field.name, "transfer-encoding");
         if ((no_body_ever && (coding || equal_nocase(field.name, "content-length"))) || (framing.plain && coding))
             continue;
@@ -68,7 +68,7 @@ void append_reply(std::string& out, const ReplyHead& head, ClientConnection conn
 void append_interim(std::string& out, const ReplyHead& head) {
     append_status_line(out, head);
     for (const Field& field : head.fields) {
-        // No body can follow, so nothing may say that one does.
+        // No body can follow, so no header may announce one.
         if (equal_nocase(field.name, "content-length") || equal_nocase(field.name, "transfer-encoding") ||
             (head.status != 101 && equal_nocase(field.name, "connection")))
             continue;

@@ -1,4 +1,4 @@
-// The heads that leave: the bytes that came, with the hop-by-hop headers replaced.
+// Writes outgoing heads: the bytes that were received, with the hop-by-hop headers replaced.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,26 +8,27 @@
 
 namespace kvmserver::http {
 
-// What is added to the client's head; each is left out when empty.
+// Headers to add to the client's head; empty ones are left out.
 struct RequestExtras {
     std::string traceparent;
-    std::string_view forwarded_for; // the three X-Forwarded headers; those of the client are then dropped
+    std::string_view forwarded_for; // for the three X-Forwarded headers, which replace the client's
     std::string_view forwarded_proto;
 };
 
-// The program sees the lines that the client sent, but for Connection, which says close (or Upgrade).
+// The program gets the client's lines, except that Connection becomes close (or Upgrade).
 void append_request(std::string& out, const RequestHead& head, const RequestExtras& extras);
 
+// What the client is told about its connection. keep_1_0: HTTP/1.0, which needs a header to keep it.
 enum class ClientConnection { keep, keep_1_0, close };
 
-// Always HTTP/1.1: the front speaks it whatever the program speaks. `chunked` says that the body, which had no
-// length of its own, is framed here; `plain` that chunks are unpacked here.
+// Always HTTP/1.1, whatever version the program uses. `chunked`: we frame a body that had no length. `plain`: we remove
+// chunked coding.
 struct ReplyFraming {
     bool chunked = false;
     bool plain = false;
 };
 void append_reply(std::string& out, const ReplyHead& head, ClientConnection connection, ReplyFraming framing);
-// 100, 103, ... and 101, which keeps its Connection header.
+// For 1xx replies. 101 keeps its Connection header.
 void append_interim(std::string& out, const ReplyHead& head);
 
 } // namespace kvmserver::http

@@ -7,7 +7,7 @@
 namespace kvmserver::http {
 namespace {
 constexpr std::size_t kGuard = 4096;
-constexpr std::size_t kStack = 256 * 1024; // of which a connection touches about 12 KiB
+constexpr std::size_t kStack = 256 * 1024; // a connection touches about 12 KiB of it
 } // namespace
 
 boost::context::stack_context StackPool::take() {

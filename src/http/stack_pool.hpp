@@ -1,5 +1,5 @@
-// Stacks for coroutines, with a guard page, kept for reuse: in a process with machines each munmap tells every one of
-// them. One pool a thread.
+// A pool of coroutine stacks with guard pages. They are reused because each munmap in a process with machines calls the
+// MMU notifier of every VM. One pool per thread.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -17,10 +17,10 @@ public:
 
 private:
     std::vector<tinykvm::Mapping> all_;
-    std::vector<void*> free_; // tops
+    std::vector<void*> free_; // the stacks' tops
 };
 
-// What Asio copies around.
+// Allocator that Asio copies.
 struct StackAllocator {
     StackPool* pool;
     boost::context::stack_context allocate() { return pool->take(); }

@@ -14,7 +14,7 @@ namespace kvmserver::http {
 
 struct Stream::Tls {
     Tls(Socket& socket, TlsContext with) : context(std::move(with)), stream(socket, *context) {}
-    TlsContext context; // may be replaced in the front meanwhile
+    TlsContext context; // keeps the context alive if the front replaces it
     asio::ssl::stream<Socket&> stream;
 };
 
@@ -30,7 +30,7 @@ void Stream::assign(tinykvm::UniqueFd fd) {
     close();
     socket_.assign(asio::generic::stream_protocol(family, 0), fd.get(), error);
     if (!error)
-        fd.release(); // the socket has it now
+        fd.release(); // owned by the socket now
     if (!error)
         socket_.native_non_blocking(true, error);
     if (error)

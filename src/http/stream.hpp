@@ -1,5 +1,4 @@
-// One byte stream: a socket, or TLS over it. The only file that includes Asio's TLS for reading and writing is its
-// .cpp.
+// A byte stream: a socket, optionally with TLS. Only its .cpp includes Asio's TLS headers for reading and writing.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,7 +10,7 @@
 
 namespace kvmserver::http {
 
-// Told about a read that no coroutine waits for.
+// Notified of reads that no coroutine waits for.
 class ReadSink {
 public:
     virtual void read_done(error_code error, std::size_t bytes) = 0;
@@ -34,16 +33,16 @@ public:
     std::size_t read_some(std::span<char> room, error_code& error, Yield& yield);
     std::size_t write_some(std::string_view bytes, error_code& error, Yield& yield);
     void start_read(std::span<char> room, std::shared_ptr<ReadSink> sink);
-    // Until the connection breaks (not: ends); reads nothing.
+    // Watches until the connection breaks (not: until it ends); reads nothing.
     void start_watch(std::shared_ptr<ReadSink> sink);
 
-    std::uint64_t unsent(); // bytes that the kernel has and the peer has not
-    bool has_input();       // bytes that have arrived and were not read yet
-    bool broke();           // has an error pending, which this takes
-    void cancel();          // what is under way ends with operation_aborted
+    std::uint64_t unsent(); // bytes in the kernel's queue that the peer has not acknowledged
+    bool has_input();       // bytes have arrived that were not read yet
+    bool broke();           // whether an error is pending; clears it
+    void cancel();          // pending operations end with operation_aborted
     void close();
     void close_hard(); // the peer sees a reset
-    // The end of what is sent, for the peer to see; TLS says so too. May wait for the peer (set a deadline).
+    // Ends the sending direction, with TLS also by close_notify. May wait for the peer: set a deadline.
     void finish_sending(Yield& yield);
 
 private:

@@ -9,7 +9,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Bytes from 0x80 are passed on: programs see them as they were sent, and they cannot end a token.
+// Bytes from 0x80 on are allowed: programs see them as they were sent, and they cannot end a token.
 bool target_chars(std::string_view text) {
     for (const char c : text)
         if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f || c == '#')
@@ -26,7 +26,7 @@ bool valid_port(std::string_view text) {
             return false;
         value = value * 10 + static_cast<unsigned>(c - '0');
     }
-    return value <= 65535; // an empty port is allowed by RFC 3986
+    return value <= 65535; // RFC 3986 allows an empty port
 }
 
 bool valid_name(std::string_view name) {
@@ -38,7 +38,7 @@ bool valid_name(std::string_view name) {
             i += 2;
         } else if (!is_digit(c) && !is_alpha(c) &&
                    std::string_view("-._~!$&'()*+;=").find(c) == std::string_view::npos) {
-            return false; // a comma too: it would be two hosts to a parser that joins headers
+            return false; // includes the comma: a parser that joins headers would see two hosts
         }
     }
     return true;

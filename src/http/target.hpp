@@ -1,4 +1,4 @@
-// Request targets and the Host that goes with them (RFC 9112 sections 3.2 and 3.3).
+// Parses request targets and their Host (RFC 9112 sections 3.2 and 3.3).
 #pragma once
 #include <string_view>
 
@@ -14,7 +14,7 @@ struct Target {
 };
 
 Fault scan_target(std::string_view method, std::string_view target, Target& out);
-// host[:port] of a Host header or of an absolute target.
+// host[:port] of a Host header or an absolute target.
 bool valid_authority(std::string_view text);
 bool same_authority(std::string_view a, std::string_view b, bool secure);
 

@@ -17,7 +17,7 @@ using boost::system::error_code;
     throw tinykvm::UserError(tinykvm::ExitCode::failure, file + ": " + what + ": " + error.message());
 }
 
-// HTTP/1.1 is all that is served; a client that offers only other protocols is told so.
+// ALPN: we serve only HTTP/1.1. A client that offers only other protocols gets an alert.
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size, const unsigned char* in, unsigned in_size,
                     void*) {
     static constexpr unsigned char ours[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1',
@@ -36,9 +36,9 @@ TlsContext load_certificate(const std::string& chain_file, const std::string& ke
     SSL_CTX* native = context->native_handle();
     SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
     SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
-    SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS); // idle connections hold none
+    SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS); // idle connections hold no buffers
     SSL_CTX_set_alpn_select_cb(native, choose_protocol, nullptr);
-    // An encrypted key would ask on the terminal.
+    // Do not ask for the passphrase of an encrypted key on the terminal.
     SSL_CTX_set_default_passwd_cb(native, [](char*, int, int, void*) { return 0; });
     error_code error;
     context->use_certificate_chain_file(chain_file, error);

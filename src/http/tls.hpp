@@ -1,4 +1,4 @@
-// Certificates: what a listener with TLS needs.
+// The certificate of a TLS listener.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,7 +11,7 @@ namespace kvmserver::http {
 
 using TlsContext = std::shared_ptr<boost::asio::ssl::context>;
 
-// Throws UserError naming the file that is missing, malformed or does not fit.
+// Throws UserError that names the file that is missing, malformed or does not match.
 TlsContext load_certificate(const std::string& chain_file, const std::string& key_file);
 
 } // namespace kvmserver::http

@@ -1,4 +1,4 @@
-// From the client to the program: bodies, and after an upgrade everything.
+// From the client to the program: request bodies, and all bytes after an upgrade.
 #include "src/http/exchange.hpp"
 
 #include "src/http/problem.hpp"
@@ -6,15 +6,16 @@
 
 namespace kvmserver::http {
 namespace {
-constexpr std::size_t kWithHead = 16 * 1024;  // of the body, sent in one write with the head
-constexpr std::size_t kDiscarded = 64 * 1024; // of a body that the program did not want, for the sake of the connection
+constexpr std::size_t kWithHead = 16 * 1024; // of the body, sent in one write with the head
+// Most bytes to discard of a body that the program did not want, to keep the connection.
+constexpr std::size_t kDiscarded = 64 * 1024;
 } // namespace
 
 bool Exchange::body_too_large() const { return options_.max_body && body_.payload_bytes() > options_.max_body; }
 
 void Exchange::refuse_body(const Fault& fault) { body_problem_ = problem_of(fault, Outcome::refused); }
 
-// The head, with what there is of the body, in out_. False when the body is refused.
+// Puts the head and what has arrived of the body into out_. Returns false if the body is refused.
 bool Exchange::compose_opening() {
     RequestExtras extras{.traceparent = traceparent_, .forwarded_for = {}, .forwarded_proto = {}};
     if (options_.forwarded_headers) {
@@ -36,7 +37,7 @@ bool Exchange::compose_opening() {
     return true;
 }
 
-// A program that does not take all of it may still have a reply.
+// A program that does not read everything may still have a reply.
 void Exchange::send_request(Yield& yield) {
     discard_ = answer_->reply || (!answer_->opening_delivered && !send_program(out_, yield));
     out_.clear();
@@ -46,7 +47,7 @@ void Exchange::send_request(Yield& yield) {
 
 void Exchange::begin_upload() {
     uploading_ = true;
-    connection_.watch_break(); // nothing is read while the program takes no more
+    connection_.watch_break(); // read nothing while the program takes nothing
     connection_.worker().spawn([this, alive = connection_.shared_from_this()](Yield yield) { upload(yield); });
 }
 
@@ -59,7 +60,7 @@ void Exchange::upload(Yield& yield) {
 void Exchange::upload_ended() {
     uploading_ = false;
     if (phase_ == Phase::relaying)
-        connection_.watch(); // from here on only to see that the client is there
+        connection_.watch(); // now only to notice if the client goes
     upload_event_.notify();
 }
 
@@ -76,7 +77,7 @@ bool Exchange::upload_some(Yield& yield) {
         if (!more) {
             if (connection_.client_ended())
                 abort(Abort::client_gone);
-            return false; // waits_for_client_ stays: it is what a timeout was about
+            return false; // waits_for_client_ stays set: the timeout was the client's
         }
         waits_for_client_ = false;
         if (phase_ == Phase::relaying)
@@ -89,7 +90,7 @@ bool Exchange::upload_some(Yield& yield) {
         abort(Abort::refused);
         return false;
     }
-    // A program that reads no more may still reply, and many clients read only once they have sent everything.
+    // Go on: a program that reads no more may still reply, and many clients read only after they have sent everything.
     if (!discard_)
         discard_ = !send_program(in.view().substr(0, bytes), yield);
     in.consume(bytes);
@@ -102,7 +103,7 @@ bool Exchange::too_much_to_discard(std::size_t bytes) {
     return discarded_ > kDiscarded || (body_.kind() == BodyKind::length && body_.left() > kDiscarded);
 }
 
-// After 101. Each direction ends by itself, and its end is passed on; the exchange ends when both have.
+// After a 101. Each direction ends on its own and its end is passed on. The exchange ends when both have.
 Next Exchange::tunnel(Yield& yield) {
     phase_ = Phase::tunnel;
     reply_begun_ = true;
@@ -112,7 +113,7 @@ Next Exchange::tunnel(Yield& yield) {
     if (!send_client(out_, yield))
         return broken({}, yield);
     uploading_ = true;
-    connection_.watch_break(); // nothing is read while the program takes no more
+    connection_.watch_break(); // read nothing while the program takes nothing
     connection_.worker().spawn([this, alive = connection_.shared_from_this()](Yield up) { tunnel_up(up); });
     while (!program_in_.empty() || fill_from_program(yield)) {
         if (!send_client(program_in_.view(), yield))
@@ -123,7 +124,7 @@ Next Exchange::tunnel(Yield& yield) {
         return broken({}, yield);
     if (!program_ended_clean_)
         return broken({}, yield);
-    if (connection_.client().secure()) // its end cannot be passed on while the other direction goes on
+    if (connection_.client().secure()) // TLS cannot end one direction only
         return Next::linger;
     connection_.client().finish_sending(yield);
     patience_ = options_.progress_timeout;
@@ -152,7 +153,7 @@ void Exchange::tunnel_up(Yield& yield) {
         progress();
         const std::size_t bytes = in.size();
         if (!send_program(in.view(), yield))
-            break; // the reading side sees why
+            break; // the reading coroutine sees why
         in.consume(bytes);
         bytes_in_ += bytes;
     }

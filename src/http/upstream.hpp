@@ -1,5 +1,5 @@
-// Who serves the requests: given the head of one, provides a connected socket to a program for this request alone, or
-// the program's whole reply.
+// The interface to whatever serves the requests. For the head of a request it provides a connected socket to a program,
+// for this request only, or the program's complete reply.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,62 +17,64 @@ namespace kvmserver::http {
 using request::Closing;
 using request::Problem;
 
-// What an upstream knows of one request, from connect() on. The front destroys it on one of its threads when the
+// The upstream's data about one request, from connect() on. The front destroys it on one of its threads when the
 // request is over and the socket is closed.
 class Lease {
 public:
     virtual ~Lease() = default;
-    // Asked, on a thread of the front, when the program's connection ended: why, if that was not the program's own
-    // will (a time limit, a crash). The client then gets this problem, or a reply that is visibly cut off.
+    // Called on a thread of the front when the program's connection has ended. Returns the reason if the program did
+    // not end it itself (a time limit, a crash). The client then gets this problem, or a reply that is visibly
+    // truncated.
     virtual std::optional<Problem> failure() const { return std::nullopt; }
-    // When a program had the request, on std::chrono::steady_clock; 0: when it was answered.
+    // When a program got the request, by std::chrono::steady_clock; 0: when the upstream answered.
     virtual std::uint64_t began_ns() const { return 0; }
 };
 
 struct RequestInfo {
-    const RequestHead& head; // with host and path, by which to choose
+    const RequestHead& head; // host and path are for routing
     std::string_view request_id;
-    std::string_view traceparent; // what the program is sent; may be ""
-    std::string_view client_ip;   // of a Unix socket "unix:UID"
+    std::string_view traceparent; // sent to the program; may be ""
+    std::string_view client_ip;   // "unix:UID:PID" for a Unix socket
     bool secure;                  // over TLS
-    // What the program is sent first: the head, and of the body what has arrived. The front sends it over the socket,
-    // unless the Upstream does it in another way (RequestWaiter).
+    // The first bytes for the program: the head, and what has arrived of the body. The front sends them over the
+    // socket, unless the Upstream delivers them in another way (RequestWaiter).
     std::string_view opening;
-    bool more_follows; // than the opening: of the body, or after an upgrade
+    bool more_follows; // after the opening: more of the body, or bytes after an upgrade
 };
 
-// Where the answer goes. Any thread may answer, once; what comes after the first answer is dropped.
+// Receives the answer. Any thread may answer; answers after the first are ignored.
 class Waiter {
 public:
     virtual ~Waiter() = default;
-    // A stream socket (AF_UNIX, AF_INET, AF_INET6), connected. Bytes already in it are part of the reply.
+    // A connected stream socket (AF_UNIX, AF_INET, AF_INET6). Bytes that it already holds are part of the reply.
     virtual void connected(tinykvm::UniqueFd socket) = 0;
     virtual void failed(Problem problem) = 0;
-    // The client is gone or the time is over: an answer is no longer wanted (one that comes all the same is
-    // dropped). Any thread may ask.
+    // Whether an answer is no longer wanted: the client is gone or the time is over. A late answer is ignored. Any
+    // thread.
     virtual bool abandoned() const = 0;
-    // Called at most once, on a thread of the front, when that happens before an answer. Set it within connect().
+    // Called at most once, on a thread of the front, if that happens before an answer. Set it within connect().
     std::function<void()> on_abandon;
 };
 
+// Which thread sends a complete reply to the client.
 enum class Sender { front, caller };
 
-// Who waits within connect(): the Upstream may have given the request's opening to a program itself.
+// The waiter in connect(): the Upstream may itself have delivered the request's opening to a program.
 class RequestWaiter : public Waiter {
 public:
-    // The rest of the request, if there is any, goes over this socket.
+    // The opening was delivered; this socket is for the rest of the request.
     virtual void connected_for_rest(tinykvm::UniqueFd socket) = 0;
-    // All that the program said before it closed its connection, or reset it. Sender::caller: this thread has nothing
-    // better to do than to send it to the client, who then waits for one thread less.
+    // The program's complete reply, and how it closed the connection. Sender::caller: this thread may send the reply to
+    // the client itself, which saves the client a thread switch.
     virtual void replied(std::string reply, Closing closing, Sender sender) = 0;
 };
 
 class Upstream {
 public:
     virtual ~Upstream() = default;
-    // Called on a thread of the front and must not block it. `request` is valid during the call alone: copy what is
-    // needed later. Answers through `waiter` now or later. Calls for different connections overlap.
-    // The request has no timeout here but Options::connect_timeout. What is returned may be null.
+    // Called on a thread of the front and must not block. `request` is valid only during the call: copy what is needed
+    // later. Answers through `waiter`, now or later. Calls for different connections overlap. Options::connect_timeout
+    // is the only time limit. May return null.
     virtual std::unique_ptr<Lease> connect(const RequestInfo& request, std::shared_ptr<RequestWaiter> waiter) = 0;
 };
 

@@ -30,7 +30,7 @@ void Worker::start() {
             try {
                 io_.run();
                 return;
-            } catch (const std::exception& error) { // of one handler: the others go on
+            } catch (const std::exception& error) { // from one handler: the others go on
                 std::fprintf(stderr, "kvmserver: a step of a client connection failed: %s\n", error.what());
             }
         }
@@ -43,7 +43,7 @@ void Worker::deal(Accepted client) {
         try {
             std::make_shared<Connection>(*this, std::move(client.ip), std::move(client.tls), std::move(client.place))
                 ->start(std::move(client.socket));
-        } catch (const std::exception& error) { // no memory, no descriptor: this client's loss alone
+        } catch (const std::exception& error) { // no memory or descriptor: only this client is dropped
             std::fprintf(stderr, "kvmserver: a client connection is dropped: %s\n", error.what());
         }
     });
@@ -69,7 +69,7 @@ void Worker::spawn(std::function<void(Yield)> coroutine) {
         [coroutine = std::move(coroutine)](Yield yield) {
             try {
                 coroutine(yield);
-            } catch (const std::exception& error) { // no memory, say
+            } catch (const std::exception& error) { // such as out of memory
                 std::fprintf(stderr, "kvmserver: a client connection is dropped: %s\n", error.what());
             }
         },

@@ -1,4 +1,4 @@
-// One thread of the front: its io_context, the connections dealt to it, its counters.
+// One thread of the front: its io_context, its connections and its counters.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -18,14 +18,14 @@
 
 namespace kvmserver::http {
 
-// What all threads of a front know.
+// Shared by all threads of a front.
 struct Shared {
     Shared(const Options& with, Upstream& asks, Observer* tells) : options(with), upstream(asks), observer(tells) {}
     const Options options;
     Upstream& upstream;
     Observer* observer;
     std::atomic<bool> draining = false;
-    std::mutex mutex; // for `gone` alone
+    std::mutex mutex; // for `gone` only
     std::condition_variable gone;
 };
 
@@ -34,13 +34,14 @@ public:
     explicit Worker(Shared& shared);
     ~Worker();
     void start();
-    // From any thread:
+    // Any thread:
     void deal(Accepted client);
     void drain();
     void stop();
     void add_counters(Counters& sum) const;
     std::uint64_t open_connections() const {
-        const std::uint64_t closed = counters_.closed.load(std::memory_order_acquire); // first: never above `dealt`
+        // Read first, so that it is never above `dealt`.
+        const std::uint64_t closed = counters_.closed.load(std::memory_order_acquire);
         return counters_.dealt.load(std::memory_order_acquire) - closed;
     }
 
@@ -63,7 +64,8 @@ public:
 
 private:
     using Cell = std::atomic<std::uint64_t>;
-    // Written by this thread alone (`dealt` by the one that accepts), read by any: no read-modify-write is needed.
+    // Written by this thread only (`dealt` by the accepting one) and read by any: no atomic read-modify-write is
+    // needed.
     struct alignas(64) Cells {
         Cell closed{0}, requests{0}, in_flight{0}, bytes_in{0}, bytes_out{0};
         Cell by_outcome[kOutcomes]{}, by_class[6]{};
@@ -74,7 +76,7 @@ private:
     }
 
     Shared& shared_;
-    StackPool stacks_; // outlives what io_ holds
+    StackPool stacks_; // must outlive what io_ holds
     asio::io_context io_;
     asio::executor_work_guard<Executor> guard_;
     Ids ids_;

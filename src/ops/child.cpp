@@ -18,7 +18,7 @@ namespace {
 
 int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-// Between fork and exec: system calls only. 126 as a shell says it.
+// Runs between fork and exec: system calls only. Exits with 126 on failure, as a shell does.
 [[noreturn]] void become(char* const* argv, const char* folder, int null, int output, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const auto fail = [&](const char* what) {
@@ -28,14 +28,14 @@ int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
                 break;
         ::_exit(126);
     };
-    if (::getppid() != parent) // it ended before prctl
+    if (::getppid() != parent) // the parent ended before prctl
         ::_exit(126);
     if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
         fail("dup2");
     ::signal(SIGPIPE, SIG_DFL);
     sigset_t none;
     ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr); // a daemon's thread blocks what must end its children
+    ::sigprocmask(SIG_SETMASK, &none, nullptr); // a daemon's threads block signals that must end its children
     if (::chdir(folder) < 0)
         fail(folder);
     ::execv(argv[0], argv);
@@ -81,7 +81,7 @@ int Child::wait() {
 }
 
 tinykvm::UniqueFd Child::end_fd() const {
-    tinykvm::UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))); // close-on-exec, as all of them
+    tinykvm::UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))); // pidfds are always close-on-exec
     if (!fd)
         tinykvm::throw_errno("pidfd_open " + name_);
     return fd;

@@ -1,4 +1,4 @@
-// Processes that a command or the API starts, mostly of this very binary.
+// Child processes of a command or of the API, usually of this binary.
 #pragma once
 #include <sys/types.h>
 
@@ -13,16 +13,17 @@ namespace kvmserver::ops {
 
 inline constexpr const char* kSelf = "/proc/self/exe";
 
-// Ends with this object, and with the thread that made it. Without stdin; both of its outputs go to `output`.
+// A child process without stdin, whose stdout and stderr go to `output`. It is killed with this object, and when the
+// thread that started it ends.
 class Child {
 public:
     Child(const std::vector<std::string>& argv, const std::string& folder, int output);
-    ~Child(); // kills it
+    ~Child(); // kills the process
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
 
-    int wait();                       // its status as a shell sees it
-    tinykvm::UniqueFd end_fd() const; // readable once it has ended
+    int wait();                       // its status as a shell reports it
+    tinykvm::UniqueFd end_fd() const; // readable when it has ended
 
 private:
     pid_t pid_ = -1;
@@ -30,11 +31,11 @@ private:
     std::optional<int> status_;
 };
 
-// What the status of a kvmserver that a command started means for the command: the same, where it is of what
-// it was asked for (and not of how it was called), else failure.
+// The exit code of a command whose kvmserver child ended with `status`. The child's code is kept if it concerns the
+// task, not the way the child was called; otherwise it is `failure`.
 tinykvm::ExitCode exit_code_of(int status);
 
-// A file in memory, for output that is shown only when something went wrong.
+// A memfd, for output that is shown only on failure.
 tinykvm::UniqueFd memory_file(const char* name);
 std::string text_of(int fd, std::size_t most = 1 << 16); // from its beginning
 

@@ -1,5 +1,5 @@
-// What travels when the other side has parts of a snapshot already: a list of all its pieces, then the bytes
-// of those that it lacks.
+// The format of an upload to a server that has parts of the snapshot already: a list of all pieces, then the bytes of
+// the missing ones.
 //
 //     "KVMDELTA"  u32 version (1)  u32 pieces  SHA-256 of the snapshot
 //     for each piece: SHA-256, u64 length, whose highest bit says that the bytes follow
@@ -33,8 +33,8 @@ struct Delta {
 
 std::string encode_delta(const Delta& delta); // without the bytes of pieces
 
-// The list at the beginning of a file, whose size must be what the list says; `bytes_at` becomes where the
-// bytes of pieces begin. Throws BadValue for what is none.
+// Reads the list at the beginning of a file, and checks that the file's size fits the list. Sets `bytes_at` to the
+// offset of the first piece's bytes. Throws BadValue if it is not valid.
 Delta read_delta(int fd, std::uint64_t file_bytes, std::uint64_t& bytes_at);
 bool is_delta(int fd);
 

@@ -47,7 +47,7 @@ void check_routes(const DeployPlan& plan, const DeployChange& change, store::Fun
             throw store::RouteTaken(owned.route.text(), owned.function);
 }
 
-// [function.env] of a stored manifest.
+// Returns [function.env] of a stored manifest.
 nlohmann::json manifest_env(const std::string& stored) {
     nlohmann::json at = nlohmann::json::parse(stored);
     for (const char* const key : {"function", "env"}) {
@@ -59,7 +59,8 @@ nlohmann::json manifest_env(const std::string& stored) {
     return at.is_object() ? at : nlohmann::json::object();
 }
 
-// The manifest's variables over those that are set; those that the last manifest had and this one has not go.
+// The manifest's variables replace those that are set. Variables that came from the previous manifest and are not in
+// this one are removed.
 Env merged_env(const store::FunctionDetails& now, const Env& wanted) {
     Env env = now.env;
     for (const store::VersionInfo& version : now.live_versions) {
@@ -93,7 +94,7 @@ DeployChange change_of(const DeployPlan& plan, store::Functions* functions) {
     } catch (const store::NotFound&) {
     }
     check_version(plan, change);
-    // What is live keeps its routes and environment when the new version does not go live.
+    // If the new version does not go live, the live one keeps its routes and environment.
     const bool applies = plan.activate || !change.now;
     if (applies && plan.routes)
         change.routes = plan.routes;
@@ -123,7 +124,7 @@ nlohmann::json change_json(const DeployPlan& plan, const DeployChange& change) {
 Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::string& ceilings,
                 store::Functions& functions) {
     for (;;) {
-        const DeployChange change = change_of(plan, &functions); // again: what came before took its time
+        const DeployChange change = change_of(plan, &functions); // again: time has passed since the checks
         store::DeployRequest request;
         request.function = plan.name;
         request.snapshot = snapshot;
@@ -137,7 +138,7 @@ Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::strin
         request.tenant = plan.tenant;
         try {
             return {functions.deploy(request), change.routes_after()};
-        } catch (const store::StaleEtag&) { // somebody was faster: look again
+        } catch (const store::StaleEtag&) { // changed by somebody else: try again
         }
     }
 }

@@ -1,4 +1,4 @@
-// A new version of a function: what it changes, and making it live.
+// Deploys a new version of a function, and computes beforehand what that changes.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,25 +15,25 @@ using Env = std::map<std::string, std::string>;
 
 struct DeployPlan {
     std::string name;
-    std::optional<std::string> manifest;             // JSON; nothing: there is none
-    std::optional<std::vector<store::Route>> routes; // instead of the manifest's
+    std::optional<std::string> manifest;             // JSON; nothing: no manifest
+    std::optional<std::vector<store::Route>> routes; // replace the manifest's
     bool activate = true;
-    std::optional<std::uint64_t> if_version; // must be the live one; 0: there must be no such function
+    std::optional<std::uint64_t> if_version; // must be the live version; 0: the function must not exist
     store::IfMatch if_match;
     std::string tenant; // of whoever deploys (store::VersionRecord::tenant)
 };
 
-// Routes and environment after the deploy, and what they were compared with.
+// Routes and environment after the deploy, and the state that they were computed from.
 struct DeployChange {
     std::optional<store::FunctionDetails> now;       // nothing: a new function
-    std::optional<std::vector<store::Route>> routes; // nothing: as they are
+    std::optional<std::vector<store::Route>> routes; // nothing: unchanged
     std::optional<Env> env;
     std::string etag() const { return now ? now->etag : ""; }
     std::vector<store::Route> routes_after() const;
     Env env_after() const;
 };
 
-// Throws what deploy() would. `functions` is null when there is no store yet.
+// Throws what deploy() would throw. `functions` is null if there is no store yet.
 DeployChange change_of(const DeployPlan& plan, store::Functions* functions);
 nlohmann::json change_json(const DeployPlan& plan, const DeployChange& change);
 
@@ -42,17 +42,17 @@ struct Deployed {
     std::vector<store::Route> routes;
 };
 
-// The caller has a SnapshotHold of the snapshot, and knows that it is healthy.
-// `ceilings`: JSON of those that the version stays under; "": none.
+// The caller holds a SnapshotHold of the snapshot and has checked that it is healthy. `ceilings`: JSON of those that
+// the version stays under; "": none.
 Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::string& ceilings,
                 store::Functions& functions);
 
-// Throws NotFound and Conflict as Functions::set_traffic would, and changes nothing.
+// Checks as Functions::set_traffic would, without changing anything. Throws NotFound and Conflict.
 void check_traffic_of(const std::string& name, const std::vector<store::VersionInfo>& all,
                       const std::vector<store::Live>& live);
-// What is live, from a list of versions.
+// The live versions in a list of versions.
 std::vector<store::Live> live_of(const std::vector<store::VersionInfo>& all);
-// What a rollback would make live; `all` is newest first.
+// The version that a rollback would make live. `all` is newest first.
 std::uint64_t rollback_target(const std::string& name, const std::vector<store::VersionInfo>& all);
 
 } // namespace kvmserver::ops

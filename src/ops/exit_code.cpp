@@ -9,7 +9,7 @@ ExitCode exit_code_of_reply(unsigned http_status, std::string_view code) {
         return ExitCode::bad_snapshot;
     if (code == "no-kvm")
         return ExitCode::no_kvm;
-    if (code == "unhealthy") // neither the call was wrong nor the server
+    if (code == "unhealthy") // neither the call nor the server was wrong
         return ExitCode::failure;
     switch (http_status) {
     case 401:

@@ -1,4 +1,4 @@
-// The exit code of a command that the API refused, or would have.
+// Maps a refusal by the API to a command's exit code.
 #pragma once
 #include <string_view>
 
@@ -6,7 +6,7 @@
 
 namespace kvmserver::ops {
 
-// `code`: the problem's, "bad-snapshot"; may be "".
+// `code`: the problem's code, such as "bad-snapshot"; may be "".
 tinykvm::ExitCode exit_code_of_reply(unsigned http_status, std::string_view code);
 
 } // namespace kvmserver::ops

@@ -1,4 +1,4 @@
-// A snapshot file and the pieces that it is kept in.
+// Imports snapshot files into the store, cut into pieces.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,8 +15,8 @@ struct FilePiece {
     std::uint64_t offset = 0, length = 0;
 };
 
-// Checks the snapshot in full and says how it is cut: in the order of the file, nothing left out. Throws
-// UserError (bad_snapshot).
+// Checks the whole snapshot and returns its pieces, in the order of the file and without gaps. Throws UserError
+// (bad_snapshot).
 std::vector<FilePiece> pieces_of(const std::filesystem::path& file);
 
 struct Imported {
@@ -24,12 +24,11 @@ struct Imported {
     std::uint64_t bytes = 0, new_bytes = 0;
 };
 
-// Checks the snapshot in full, and brings it into the store cut into its pieces. Throws UserError
-// (bad_snapshot). `reach` is as for store::Importer.
+// Checks the whole snapshot and stores its pieces. `reach`: see store::Importer. Throws UserError (bad_snapshot).
 Imported import_snapshot(store::Store& store, const std::filesystem::path& file,
                          std::optional<std::set<Digest>> reach = {});
-// Brings one into the store that has been examined: `pieces` are the lengths of its pieces, in order, and make up the
-// file. `name` is for messages. Throws UserError (bad_snapshot) when it was changed since.
+// Stores a snapshot that was examined already. `pieces` are the lengths of all its pieces, in order. `name` is for
+// messages. Throws UserError (bad_snapshot) if the file has changed since.
 Imported import_pieces(store::Store& store, int file, const std::vector<std::uint64_t>& pieces, const std::string& name,
                        std::optional<std::set<Digest>> reach = {});
 

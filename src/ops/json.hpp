@@ -1,4 +1,4 @@
-// What the API says about the things in the store; the commands print the same.
+// JSON for the things in the store, as the API returns and the commands print it.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

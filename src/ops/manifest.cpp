@@ -19,7 +19,7 @@ json parse(const std::string& text) {
     throw store::BadValue(fmt::format("manifest: {} must be {}", name, what));
 }
 
-// Null when it is not there.
+// Returns null if it is absent.
 const json* table(const json& from, const char* key, const std::string& name) {
     const auto at = from.find(key);
     if (at == from.end())

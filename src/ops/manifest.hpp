@@ -1,4 +1,4 @@
-// A manifest as the store keeps it: kvmserver.toml as one JSON object.
+// Reads a manifest as the store keeps it: kvmserver.toml as one JSON object.
 #pragma once
 #include <map>
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace kvmserver::ops {
 
-// What is read of [function]. What is not there is empty.
+// Values of [function]; empty if absent.
 struct ManifestFacts {
     std::optional<std::vector<store::Route>> routes;
     std::map<std::string, std::string> env;
     std::string health; // path
 };
 
-// Throws BadValue for what is no JSON object and for values of a wrong type or that the store does not take.
+// Throws BadValue for anything that is not a JSON object, and for values of a wrong type or that the store rejects.
 ManifestFacts manifest_facts(const std::string& json);
 
 } // namespace kvmserver::ops

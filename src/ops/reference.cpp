@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "sha256:";
 
-// "3" or "v3".
+// Parses "3" or "v3".
 std::uint64_t version_number(std::string_view text) {
     const std::string_view digits = text.starts_with('v') ? text.substr(1) : text;
     std::uint64_t value = 0;

@@ -1,4 +1,4 @@
-// Snapshots of a store, as people name them.
+// Names of snapshots in a store, as people write them.
 #pragma once
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace kvmserver::ops {
 
-// "sha256:ab12..." (its beginning is enough when there is only one such), "NAME" (the live version that gets
-// most requests) or "NAME@3". Throws NotFound, and UserError (usage) for what is none of these.
+// Resolves "sha256:ab12..." (a unique prefix is enough), "NAME" (the live version with the most requests) or "NAME@3".
+// Throws NotFound, and UserError (usage) for any other form.
 Digest find_snapshot(store::Store& store, const std::string& reference);
 
 } // namespace kvmserver::ops

@@ -1,4 +1,4 @@
-// So much at once, and as much again in a time (a token bucket).
+// A token bucket: a burst of up to `most`, refilled at a constant rate.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace kvmserver::protocol {
 
 class Allowance {
 public:
-    // `refill_ns`: until all of `most` is there again.
+    // `refill_ns`: time to refill from empty to `most`.
     Allowance(std::uint64_t most, std::uint64_t refill_ns, std::uint64_t now_ns)
         : most_(static_cast<double>(most)), per_ns_(most_ / static_cast<double>(refill_ns)), left_(most_),
           then_ns_(now_ns) {}
@@ -19,7 +19,7 @@ public:
         left_ -= static_cast<double>(amount);
         return true;
     }
-    // Until take() of that much, which is no more than all, would succeed.
+    // Time until take(`amount`) would succeed; `amount` is at most the bucket's size.
     std::uint64_t wait_ns(std::uint64_t amount, std::uint64_t now_ns) {
         refill(now_ns);
         const double lacking = static_cast<double>(amount) - left_;

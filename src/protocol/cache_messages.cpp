@@ -76,7 +76,7 @@ std::optional<std::vector<tinykvm::UniqueFd>> receive_answer(int socket, std::si
     if (!packet || packet->bytes != entries || packet->cut)
         return std::nullopt;
     std::vector<tinykvm::UniqueFd> found(entries);
-    if (packet->lost) // this process may not have so many files open: it does without
+    if (packet->lost) // this process has no free descriptors: it does without the copies
         return found;
     auto file = packet->files.begin();
     for (std::size_t i = 0; i < entries; ++i)

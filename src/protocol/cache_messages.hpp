@@ -1,10 +1,9 @@
-// What the process of a function says to the daemon about copies of unpacked pages
-// (src/snapshot/page_cache.hpp), over a SEQPACKET socket of its own. Either may be broken: both check what they
-// receive.
+// Messages of a function process to the daemon about copies of unpacked pages (src/snapshot/page_cache.hpp), over a
+// SEQPACKET socket of their own. Either side may be compromised: both check what they receive.
 //
-// `find` asks for up to kMaxCopies; `keep` hands one over, as a memfd that nobody can change any more. Both
-// are answered, in their order, with one Answer: which there are, and a descriptor of each, open for reading
-// only. The next of them is sent when the one before is answered. `offer` is as `keep`, without an answer.
+// `find` asks for up to kMaxCopies copies. `keep` hands one over as a sealed memfd. Each is answered in order with one
+// answer: which copies exist, and a read-only descriptor for each. A process sends its next request after the answer to
+// the one before. `offer` is like `keep`, but without an answer.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -17,7 +16,7 @@
 
 namespace kvmserver::protocol {
 
-inline constexpr std::size_t kMaxCopies = 64; // in a message
+inline constexpr std::size_t kMaxCopies = 64; // per message
 
 enum class CacheKind : std::uint32_t { find = 1, keep, offer };
 
@@ -27,11 +26,11 @@ struct CacheEntry {
     bool operator==(const CacheEntry&) const = default;
 };
 
-// What the process's end may have on its way: it waits with `offer` while there is more, so that its own
-// questions need not.
-inline constexpr int kSendBytes = 4608; // the least that Linux gives (SOCK_MIN_SNDBUF)
+// Send buffer of the process's end. Further `offer` messages block once it is full, so that the process's own requests
+// need not wait behind many of them.
+inline constexpr int kSendBytes = 4608; // the minimum that Linux allows (SOCK_MIN_SNDBUF)
 
-// Seals of a memfd that is handed over (fcntl(2)).
+// The seals that a memfd must have to be handed over (fcntl(2)).
 int cache_seals();
 
 struct CacheRequest {
@@ -42,13 +41,15 @@ struct CacheRequest {
 bool send_request(int socket, CacheKind kind, std::span<const CacheEntry> entries, int file = -1);
 
 enum class Came { request, nothing, end, nonsense };
-// Never waits. A copy that is handed over without a file had one, for which this process has no descriptor left. Of
-// nonsense too `request` has the files: closing one that is not what it should be may take for ever.
+// Never blocks. A `keep` or `offer` without a file had one that this process had no free descriptor for. `request`
+// receives the files even on `nonsense`: the caller must close them, and closing a file of unknown kind may block for
+// ever.
 Came receive_request(int socket, CacheRequest& request);
 
-// `found`: one for each entry, in order; no descriptor: there is none. Never waits; false: it cannot be sent.
+// `found` has one element per entry, in order; an empty one means that there is no copy. Never blocks; false if it
+// cannot be sent.
 bool send_answer(int socket, std::span<const tinykvm::UniqueFd> found);
-// Waits. `entries`: so many were asked for. Nothing: this socket is of no more use.
+// Blocks. `entries` is the number of copies asked for. Returns nothing if the socket is no longer usable.
 std::optional<std::vector<tinykvm::UniqueFd>> receive_answer(int socket, std::size_t entries);
 
 } // namespace kvmserver::protocol

@@ -14,9 +14,9 @@ namespace {
 
 CopyName name_of(const CacheEntry& entry) { return {Digest{entry.sha256}, entry.bytes}; }
 
-// A memfd that nobody can change any more, of so many bytes; else why it is none.
+// Returns why `file` is not a sealed memfd of `bytes` bytes, or "".
 std::string no_copy(int file, std::uint64_t bytes) {
-    const int seals = ::fcntl(file, F_GET_SEALS); // fails for all but memory files
+    const int seals = ::fcntl(file, F_GET_SEALS); // fails for anything but a memfd
     if (seals < 0 || (seals & cache_seals()) != cache_seals())
         return "hands over what is no sealed memfd";
     struct stat info {};
@@ -43,7 +43,7 @@ CacheSession::Outcome CacheSession::find(const CacheRequest& request) {
 
 CacheSession::Outcome CacheSession::keep(CacheRequest& request, std::uint64_t now_ns) {
     const CopyName name = name_of(request.entries.front());
-    if (request.files.empty()) { // nor would there be one for the copy
+    if (request.files.empty()) { // no descriptor was left for the file, so none is left for the copy
         Outcome none;
         if (request.kind == CacheKind::keep)
             none.answer.emplace(1);
@@ -55,7 +55,7 @@ CacheSession::Outcome CacheSession::keep(CacheRequest& request, std::uint64_t no
     Outcome outcome;
     UniqueFd copy = folder_.find(name);
     if (!copy && bytes_->take(name.bytes, now_ns)) {
-        // What is looked at is what is kept, whatever becomes of the file.
+        // Verify our own copy, not the file, and publish the same bytes.
         std::vector<std::byte> pages(name.bytes);
         if (tinykvm::read_at(file.get(), 0, pages) != pages.size() || !FolderCache::is_of(name, pages))
             return {{}, "hands over a copy of other bytes than it says", 0};

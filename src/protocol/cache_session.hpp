@@ -1,5 +1,5 @@
-// What one process of a function gets from the cache of unpacked pages, and what is taken from it. It may be
-// broken: all that it says is checked, and what it hands over is kept only when its SHA-256 is as said.
+// The daemon's side of the page cache protocol for one function process: hands out copies and accepts new ones. The
+// process may be compromised: every message is checked, and a copy is kept only if its SHA-256 is as claimed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,19 +13,19 @@
 
 namespace kvmserver::protocol {
 
-// For one thread.
+// Belongs to one thread.
 class CacheSession {
 public:
-    // `bytes`: how much it, and all others of its version, may hand over.
+    // `bytes` limits how much this process and all others of its version may hand over.
     CacheSession(FolderCache folder, std::shared_ptr<Allowance> bytes)
         : folder_(std::move(folder)), bytes_(std::move(bytes)) {}
 
     struct Outcome {
         std::optional<std::vector<tinykvm::UniqueFd>> answer; // for protocol::send_answer
-        std::string broken;     // not "": what no process says that is sound; it is to be heard no more
-        std::uint64_t kept = 0; // bytes of copies that were made
+        std::string broken;     // if not empty: the protocol violation; the connection must be dropped
+        std::uint64_t kept = 0; // bytes of copies that were stored
     };
-    // Files that are not what they should be are left in `request`.
+    // On a violation the files stay in `request`.
     Outcome handle(CacheRequest& request, std::uint64_t now_ns);
 
 private:

@@ -56,7 +56,7 @@ std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std:
     header.msg_iov = parts;
     header.msg_iovlen = more.empty() ? 1 : 2;
     header.msg_control = control;
-    // Not CMSG_SPACE: what it adds for alignment may have room for one more.
+    // CMSG_LEN, not CMSG_SPACE: its alignment padding could hold one more descriptor.
     header.msg_controllen = CMSG_LEN(std::min(files, kMaxFiles) * sizeof(int));
     ssize_t got;
     do
@@ -66,7 +66,7 @@ std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std:
         *again = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
     if (got < 0)
         return std::nullopt;
-    // Also those of an empty message: else nobody would close them.
+    // Take the descriptors of an empty message too: otherwise nobody would close them.
     for (cmsghdr* rights = CMSG_FIRSTHDR(&header); rights; rights = CMSG_NXTHDR(&header, rights)) {
         if (rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS)
             continue;

@@ -1,4 +1,4 @@
-// One message of a SEQPACKET socket, with the descriptors beside it (SCM_RIGHTS, unix(7)).
+// One message of a SEQPACKET socket, with its descriptors (SCM_RIGHTS, unix(7)).
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -12,24 +12,24 @@ namespace kvmserver::protocol {
 
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_pair(); // throws HostError
 
-// What Linux takes in one message (SCM_MAX_FD).
+// The most descriptors that Linux takes in one message (SCM_MAX_FD).
 inline constexpr std::size_t kMaxFiles = 253;
 
 enum class Wait { yes, no };
 
-// `bytes` and `more`, which follows them. Never raises SIGPIPE: false (errno) when it cannot be sent. kMaxFiles at
-// most.
+// Sends `bytes` followed by `more`, and at most kMaxFiles descriptors. Never raises SIGPIPE; returns false (errno is
+// set) on failure.
 bool send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> files, Wait wait,
                  std::span<const std::byte> more = {});
 
 struct Packet {
     std::size_t bytes = 0;
     std::vector<tinykvm::UniqueFd> files;
-    bool cut = false;  // it was longer than the room for it
-    bool lost = false; // so were its files, or this process may not have so many open
+    bool cut = false;  // longer than the room for it
+    bool lost = false; // some descriptors are missing: there were too many, or this process has none free
 };
-// Into `room`, and what is longer into `more`. Nothing: the other side has closed, or (Wait::no) nothing is there: then
-// `again` is set. An empty message counts as the end. `files`: so many are taken.
+// Receives into `room` and, beyond it, into `more`, and takes up to `files` descriptors. Returns nothing when the other
+// side has closed, on an empty message, or (Wait::no) when nothing has arrived; only then `again` is true.
 std::optional<Packet> receive_packet(int socket, std::span<std::byte> room, std::size_t files, Wait wait,
                                      bool* again = nullptr, std::span<std::byte> more = {});
 

@@ -16,7 +16,8 @@ bool send_files(int socket, const Message& message, std::span<const int> files) 
 
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_channel() {
     auto pair = make_pair();
-    const int bytes = 2 * static_cast<int>(kMaxInline); // Linux doubles it (socket(7)); what it has by default may do
+    // Linux doubles the value (socket(7)); if it fails, the default may be enough.
+    const int bytes = 2 * static_cast<int>(kMaxInline);
     for (const auto* end : {&pair.first, &pair.second})
         ::setsockopt(end->get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     return pair;

@@ -1,27 +1,29 @@
-// What the daemon and the process of a function say to each other: whole messages over SEQPACKET sockets.
+// Messages between the daemon and function processes: whole messages over SEQPACKET sockets.
 //
-// The daemon has one such socket to the process, over which it first says what is to be left open of its jail: `jail`,
-// with a file of src/jail/plan.hpp. Nothing of a stranger's comes before that. Then it asks which walls are missing
-// (`walls`): the process answers with a file (`described`) and ends. Or it says what the process serves: four times
-// `assign`, with files of the name and the hook's path (a line each), of the list of the snapshot's pieces,
-// of the hook's body, and of the environment; then `pieces`, with the files of that list in its order, as
-// many messages as it takes; then `cache`, with a socket (cache_messages.hpp), or with none where there are no
-// copies to be had. Then it sends a further socket for each request machine that it wants, its channel. The process
-// ends when the first is closed, a machine when its channel is.
+// Set-up. The daemon has one control socket to each process. Its first message is `jail`, with a file that lists what
+// the jail leaves open (src/jail/plan.hpp); no untrusted data arrives before it. `walls` then asks which walls are
+// missing. The process answers with a file (`described`) and ends.
+// Otherwise the daemon says what the process is to serve. Four `assign` messages carry files: the name and the hook's
+// path (one line each), the list of the snapshot's pieces, the hook's body, and the environment. Then `pieces` messages
+// bring the files of that list in its order, as many messages as needed. Then `cache` brings a socket
+// (cache_messages.hpp), or none if no page cache is available. After that the daemon sends one more socket, a channel,
+// for each request machine that it wants.
 //
-// A machine says `ready` when it can take a request, and is sent one `request` at a time, with the first bytes that the
-// program is to read. Most requests are over then: it answers with a `reply`, all that the program said. Where more is
-// to be read, or the program waits before it is done, it says `connect` instead, and is sent `connected` with a socket
-// to the client's side, or with none where there are no more. It says `ended` when something went wrong, before the
-// `reply` or the socket's end, and `ready` once it is clean; where others wait for the machine both may come in one
-// message, for then the machine is what is short and not its client's time. `cancel`: nobody waits for its reply any
-// longer; it may come after that. A request whose first bytes are too many comes with its socket, and without bytes.
+// The process ends when its control socket is closed, a machine when its channel is.
 //
-// A process that examines a snapshot (src/runner/examiner.hpp) is told its jail, too, and then `examine`, with the
-// snapshot's file, or `examine_pieces`, with the list of its pieces, and `pieces`, or `describe`, with the same of one
-// that is stored; `left` is the seconds of
-// CPU time that it may take. It answers with `described` and ends: the file is kFacts and facts
-// (src/snapshot/facts.hpp), or kBadSnapshot or kFailed and why in a line.
+// Requests. A machine sends `ready` when it can take a request. It is then sent one `request` with the first bytes that
+// the program is to read. A request whose first bytes do not fit a message comes with a socket instead, and without
+// bytes. Usually the machine answers with one `reply` that holds everything the program sent. If there is more to read,
+// or the program waits before it is done, the machine sends `connect` instead. The daemon answers with `connected` and
+// a socket to the client's side, or without one if no descriptor is left. `ended` reports a failure, before the `reply`
+// or the socket's end. `ready` follows once the machine is clean. If others wait for the machine, `reply` and `ready`
+// may come in one message, since machine time is then scarcer than the client's time. `cancel` says that nobody waits
+// for the reply any longer; it may arrive after the reply was sent.
+//
+// Examiners. A process that examines a snapshot (src/runner/examiner.hpp) also gets `jail`, then one of: `examine` with
+// the snapshot's file, `examine_pieces` with the list of its pieces followed by `pieces`, or `describe`, the same for a
+// stored snapshot. `left` is the CPU time that it may use, in seconds. It answers with `described` and ends. That file
+// holds kFacts and facts (src/snapshot/facts.hpp), or kBadSnapshot or kFailed and a line with the reason.
 #pragma once
 #include <sys/types.h>
 
@@ -59,55 +61,55 @@ enum class Kind : std::uint8_t {
     examine_pieces
 };
 
-// Before the ceilings of an assignment: the process is to tell what its snapshot claims above them.
+// Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.
 inline constexpr char kTell = '!';
 
 inline constexpr char kFacts = 'f', kBadSnapshot = 'b', kFailed = 'e';
 
-// One layout for all of them: both sides are the same binary.
+// One layout for all kinds: both sides are the same binary.
 struct Message {
     Kind kind = Kind::ready;
-    request::Outcome outcome = request::Outcome::ok; // ended: why a connection was closed by us and not by its program
-    std::uint8_t address_bytes = 0;                  // request: 4, 16, or 0 where the client has no IP address
+    request::Outcome outcome = request::Outcome::ok; // ended: why we, not the program, closed a connection
+    std::uint8_t address_bytes = 0;                  // request: 4 or 16, or 0 for a client without an IP address
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request
-    std::uint8_t more_follows = 0;     // request: 1 where its bytes are not all that the program is to read
-    std::uint8_t others_wait = 0;      // request: 1 where others wait for the machine
-    std::uint8_t reset = 0;            // reply: 1 where the program reset its connection
-    std::uint8_t ready = 0;            // reply: 1 where it is a `ready`, too
-    std::uint32_t left = 0;            // pieces: files that come in further messages; examine, describe: seconds
-    // ready: of the request before, or (the first two) of the process, with a machine's first one
+    std::uint8_t more_follows = 0;     // request: 1 if the program will have more bytes to read
+    std::uint8_t others_wait = 0;      // request: 1 if others wait for the machine
+    std::uint8_t reset = 0;            // reply: 1 if the program reset its connection
+    std::uint8_t ready = 0;            // reply: 1 if it is also a `ready`
+    std::uint32_t left = 0;            // pieces: files still to come in further messages; examine, describe: seconds
+    // ready: figures of the previous request; with a machine's first `ready`, the first two describe the process
     std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0, exits = 0;
 };
 
-// Of a request or a reply, in one message.
+// Most bytes of a request or a reply in one message.
 inline constexpr std::size_t kMaxInline = 64 << 10;
-// A channel's two ends, which take such a message. Throws HostError.
+// Both ends of a channel, with send buffers for messages of kMaxInline bytes. Throws HostError.
 std::pair<tinykvm::UniqueFd, tinykvm::UniqueFd> make_channel();
 
-// With a descriptor, when `fd` is none of -1. Never blocks and never raises SIGPIPE: false (errno) when it
-// cannot be sent.
+// Sends `fd` along unless it is -1. Never blocks and never raises SIGPIPE; returns false (errno is set) on failure.
 bool send(int socket, const Message& message, int fd = -1);
-// With `bytes` behind it, kMaxInline at most.
+// The same with `bytes` after the message, at most kMaxInline.
 bool send_bytes(int socket, const Message& message, std::string_view bytes, Wait wait, int fd = -1);
-// With several: kMaxFiles at most.
+// The same with several descriptors, at most kMaxFiles.
 bool send_files(int socket, const Message& message, std::span<const int> files);
 
 struct Received {
     Message message;
     tinykvm::UniqueFd fd;
-    std::string_view bytes{}; // in the room that was given for them
+    std::string_view bytes{}; // points into the caller's `room`
 };
-// Nothing: the other side has closed, or (Wait::no) nothing is there: then `again` is set. What is no message
-// counts as the end. `room`: for what is behind a message; one that has more counts as the end, too.
+// Returns nothing when the other side has closed, when it sent anything that is not a message, or (Wait::no) when
+// nothing has arrived; only then `again` is true. `room` receives the bytes after the message; more bytes than that
+// also count as the end.
 std::optional<Received> receive(int socket, Wait wait, bool* again = nullptr, std::span<char> room = {});
 
 struct ReceivedFiles {
     Message message;
     std::vector<tinykvm::UniqueFd> files;
-    bool lost = false; // this process may not have so many open: some did not arrive
+    bool lost = false; // some descriptors did not arrive: this process has none free
 };
-// Waits. Nothing: as above.
+// Blocks. Returns nothing in the same cases as receive().
 std::optional<ReceivedFiles> receive_files(int socket);
 
 } // namespace kvmserver::protocol

@@ -23,7 +23,7 @@ using tinykvm::UserError;
 
 constexpr std::size_t kMaxReply = 256u << 20;
 constexpr long kConnectSeconds = 15;
-constexpr double kStallSeconds = 30; // of an upload of which nobody takes the next byte
+constexpr double kStallSeconds = 30; // without an uploaded byte that the server takes
 
 std::string host_of(const std::string& url) {
     const auto begin = url.find("://") + 3;
@@ -39,7 +39,7 @@ bool is_loopback(const std::string& host) {
     return host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos;
 }
 
-// Of one request, while curl works on it.
+// The state of one request while curl works on it.
 struct Transfer {
     using Clock = std::chrono::steady_clock;
 
@@ -47,15 +47,15 @@ struct Transfer {
     double stall_seconds;
     Reply reply;
     std::size_t body_at = 0;
-    Clock::time_point moved = Clock::now(); // when the last byte left
+    Clock::time_point moved = Clock::now(); // when the last byte was sent
     curl_off_t left_bytes = 0;
     bool too_long = false, ended_by_sink = false, stalled = false;
-    std::exception_ptr error = nullptr; // of a callback of ours: it must not fly through curl
+    std::exception_ptr error = nullptr; // from a callback of ours: exceptions must not cross curl
 };
 
-// Curl's own limit (CURLOPT_LOW_SPEED_TIME) counts while the server works on what it has, too, and is long
-// for that. Without this one, a server that vanished, or closed its side only, would hold an upload for all
-// of --timeout.
+// Ends an upload that the server no longer reads. curl's own limit (CURLOPT_LOW_SPEED_TIME) also counts while the
+// server processes the upload, so it has to be long. Without this one, a server that vanished or closed only its side
+// would hold an upload for all of --timeout.
 int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t total, curl_off_t sent) {
     auto& transfer = *static_cast<Transfer*>(user);
     const auto now = Transfer::Clock::now();
@@ -67,13 +67,13 @@ int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t total, curl_off_t
     return transfer.stalled ? 1 : 0;
 }
 
-// What a callback throws goes around libcurl, whose C frames no exception may cross.
+// An exception of a callback is stored, since it must not cross libcurl's C frames.
 std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) try {
     auto& transfer = *static_cast<Transfer*>(user);
     std::string_view line(data, size);
     while (line.ends_with('\n') || line.ends_with('\r'))
         line.remove_suffix(1);
-    if (line.starts_with("HTTP/")) { // of a new reply: interim ones and those of proxies come first
+    if (line.starts_with("HTTP/")) { // a new reply: interim replies and those of proxies come first
         transfer.reply.headers.clear();
         const auto space = line.find(' ');
         transfer.reply.status =
@@ -142,7 +142,7 @@ void check_url(const std::string& url) {
             ExitCode::usage,
             fmt::format("'{}' is no remote: write https://HOST:PORT, or a name of `kvmserver remote list`", url));
     const std::string host = host_of(url);
-    if (url.find('@') != url.npos) // not repeated: it may hold a password
+    if (url.find('@') != url.npos) // not repeated in the message: it may contain a password
         throw UserError(ExitCode::usage, "the remote's URL: write https://HOST:PORT, without a user or password");
     if (host.empty())
         throw UserError(ExitCode::usage, fmt::format("'{}': write https://HOST:PORT", url));
@@ -192,7 +192,7 @@ public:
         if (!server_.socket.empty())
             use_socket();
         else if (server_.url.starts_with("http://"))
-            set(CURLOPT_NOPROXY, "*"); // loopback: the token stays on this machine
+            set(CURLOPT_NOPROXY, "*"); // loopback: the token stays on this host
         if (server_.token.empty() && server_.socket.empty())
             set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_OPTIONAL));
         use_authorities();
@@ -232,8 +232,7 @@ public:
         if (transfer.too_long)
             throw UserError(ExitCode::failure, fmt::format("{}: the reply is too long", url));
         if (code != CURLE_OK && !transfer.ended_by_sink)
-            // A refusal may come before all of the body has gone; what it says is worth more than that it
-            // came.
+            // The server may refuse before it has read the whole body. Its reply is more useful than the send error.
             if (!(transfer.reply.status >= 400 && code == CURLE_SEND_ERROR))
                 fail(code);
         return std::move(transfer.reply);
@@ -245,7 +244,7 @@ private:
         curl_.easy_setopt(easy_, option, value);
     }
 
-    // However long its path is: sun_path holds 107 bytes.
+    // Works for a path of any length: sun_path holds only 107 characters.
     void use_socket() {
         folder_.reset(::open(server_.socket.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
         const std::string path = fmt::format("/proc/self/fd/{}/{}", folder_.get(), server_.socket.filename().string());
@@ -253,7 +252,7 @@ private:
         set(CURLOPT_NOPROXY, "*");
     }
 
-    // The variables of the curl program, which libcurl itself does not read.
+    // Reads the variables of the curl program, which libcurl itself ignores.
     void use_authorities() {
         std::string file = server_.ca_file;
         for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"})
@@ -298,7 +297,7 @@ private:
         if (!ask.body.empty())
             add("Content-Type: application/json");
         if (!ask.source)
-            add("Expect:"); // small bodies go at once
+            add("Expect:"); // send small bodies at once
         return list;
     }
 

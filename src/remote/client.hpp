@@ -1,4 +1,4 @@
-// Requests to the API of a daemon, here or elsewhere.
+// An HTTP client for the API of a daemon, local or remote.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -18,39 +18,39 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct Server {
     std::string url;              // "https://host:port", "http://127.0.0.1:port"; no path
-    std::filesystem::path socket; // a Unix socket instead; then `url` is only for messages
-    std::string token;            // "": none, then .netrc may know a password
-    std::string ca_file;          // PEM; "": as curl does it
+    std::filesystem::path socket; // a Unix socket instead of TCP; `url` is then only for messages
+    std::string token;            // "": none; .netrc may have a password
+    std::string ca_file;          // PEM; "": curl's default
     double timeout_seconds = 300; // for a reply; for transfers: without a byte
 
     std::string shown() const { return socket.empty() ? url : "unix:" + socket.string(); }
 };
 
-// Throws UserError (usage) for a URL that is none, or plain HTTP beyond this machine.
+// Throws UserError (usage) for an invalid URL, or for plain HTTP to another host.
 void check_url(const std::string& url);
 
 struct Ask {
     std::string method = "GET", target = "/";
     Headers headers = {};
     std::string body = {};
-    // Instead of `body`: fills the buffer and returns how much; `body_bytes` in all.
+    // Instead of `body`: fills the buffer and returns the number of bytes; `body_bytes` in total.
     std::function<std::size_t(char*, std::size_t)> source = {};
     std::uint64_t body_bytes = 0;
-    // Instead of Reply::body, when the status is below 400. False ends the transfer.
+    // Receives the body instead of Reply::body, if the status is below 400. Returns false to end the transfer.
     std::function<bool(std::string_view)> sink = {};
-    bool transfer = false; // it may last as long as bytes move
-    bool endless = false;  // it may even say nothing for long
+    bool transfer = false; // may take as long as bytes move
+    bool endless = false;  // may also be silent for long
 };
 
 struct Reply {
     unsigned status = 0;
     Headers headers;
     std::string body;
-    std::uint64_t sent = 0; // bytes of the body, all tries
+    std::uint64_t sent = 0; // bytes of the body, including retries
     std::string_view header(std::string_view name) const;
 };
 
-// What the API refused.
+// A refusal by the API.
 class Problem : public tinykvm::UserError {
 public:
     Problem(tinykvm::ExitCode exit, const std::string& message, unsigned status, std::string code,
@@ -65,13 +65,13 @@ private:
     nlohmann::json document_;
 };
 
-// The connection broke, or could not be made: worth another try.
+// The connection broke or could not be made. A retry may succeed.
 class Broken : public tinykvm::UserError {
 public:
     explicit Broken(const std::string& message) : UserError(tinykvm::ExitCode::unreachable, message) {}
 };
 
-// For one thread. Keeps its connection.
+// Keeps its connection. Belongs to one thread.
 class Client {
 public:
     explicit Client(Server server);
@@ -79,9 +79,9 @@ public:
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
 
-    // Whatever the status is. Throws Broken; UserError for what no second try mends.
+    // Returns the reply, whatever its status. Throws Broken, and UserError for failures that a retry cannot help.
     Reply ask(const Ask& ask);
-    // A status of 400 or more throws Problem; null for a reply without a body.
+    // Throws Problem for a status of 400 or more. Null for a reply without a body.
     nlohmann::json call(const std::string& method, const std::string& target, const nlohmann::json& body = nullptr,
                         const Headers& headers = {});
     const Server& server() const { return server_; }
@@ -93,7 +93,7 @@ private:
     std::unique_ptr<Handle> handle_;
 };
 
-// Throws the Problem of a reply with status 400 or more.
+// Throws the Problem of a reply with a status of 400 or more.
 [[noreturn]] void throw_problem(const Reply& reply, const std::string& server);
 
 } // namespace kvmserver::remote

@@ -1,4 +1,4 @@
-// libcurl, loaded when the first request needs it: commands that talk to nobody do not pay for it.
+// libcurl, loaded by the first request: commands that talk to no server do not pay for it.
 #pragma once
 #include <curl/curl.h>
 
@@ -14,7 +14,7 @@ struct Curl {
     decltype(&::curl_slist_append) slist_append = nullptr;
     decltype(&::curl_slist_free_all) slist_free_all = nullptr;
 
-    // Throws UserError (unreachable) when there is no libcurl on this host.
+    // Throws UserError (unreachable) if this host has no libcurl.
     static const Curl& get();
 };
 

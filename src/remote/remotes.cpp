@@ -24,7 +24,7 @@ using tinykvm::UserError;
 
 constexpr std::size_t kMax = 1u << 20;
 
-// Nothing when it is not there.
+// Returns nothing if the file does not exist.
 std::optional<std::string> read_private(const std::filesystem::path& file) {
     const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd && errno == ENOENT)
@@ -72,7 +72,7 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
     return file.has_parent_path() ? file.parent_path() : ".";
 }
 
-// While it lives nobody else changes the file. A file beside it: the file itself is replaced by each change.
+// Takes a lock for changing the file. The lock is a separate file, since every change replaces the file itself.
 UniqueFd lock_beside(const std::filesystem::path& file) {
     std::filesystem::create_directories(folder_of(file));
     const std::string name = file.string() + ".lock";
@@ -120,7 +120,7 @@ void Remotes::set(const std::string& name, const Remote& remote) {
 }
 
 bool Remotes::remove(const std::string& name) {
-    if (!read_remotes(file_).contains(name)) // then there may be no folder to lock anything in either
+    if (!read_remotes(file_).contains(name)) // if not, even the folder for the lock may be missing
         return false;
     const UniqueFd lock = lock_beside(file_);
     all_ = read_remotes(file_);
@@ -151,7 +151,7 @@ void Remotes::save() const {
         throw;
     }
     const UniqueFd folder(::open(folder_of(file_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder || ::fsync(folder.get()) != 0) // the name that the file has now
+    if (!folder || ::fsync(folder.get()) != 0) // makes the rename durable
         tinykvm::throw_errno("sync " + folder_of(file_).string());
 }
 

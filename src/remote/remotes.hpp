@@ -1,4 +1,4 @@
-// The remotes that `kvmserver login` knows, in one file that only its owner may read.
+// The remotes of `kvmserver login`, in a file that only its owner may read.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -9,24 +9,23 @@ namespace kvmserver::remote {
 
 struct Remote {
     std::string url, token;
-    std::string ca_file; // "": none of its own
+    std::string ca_file; // "": no own certificate authority
 };
 
 class Remotes {
 public:
-    // $KVMSERVER_REMOTES, else ~/.config/kvmserver/remotes.json ($XDG_CONFIG_HOME).
+    // $KVMSERVER_REMOTES, or kvmserver/remotes.json in $XDG_CONFIG_HOME (~/.config).
     static std::filesystem::path default_file();
-    // A file that is not there holds none. Throws UserError (not_permitted) for one that others may read, or
-    // that is neither this user's nor root's.
+    // A missing file means no remotes. Throws UserError (not_permitted) if others may read it, or if its owner is
+    // neither this user nor root.
     explicit Remotes(std::filesystem::path file);
 
     const std::map<std::string, Remote>& all() const { return all_; }
-    // By name or by URL.
+    // Finds a remote by name or URL.
     std::optional<Remote> find(const std::string& name_or_url) const;
-    // Both change what is in the file by then, which may be more than this object has read, and are durable
-    // when they return. Throw HostError.
+    // Both re-read the file under a lock, change it, and are durable when they return. Throw HostError.
     void set(const std::string& name, const Remote& remote);
-    bool remove(const std::string& name); // false: there is none
+    bool remove(const std::string& name); // false: there is no such remote
 
 private:
     void save() const;
@@ -34,7 +33,7 @@ private:
     std::map<std::string, Remote> all_;
 };
 
-// A token in a file that only its owner may read. Throws UserError.
+// Reads a token from a file that only its owner may read. Throws UserError.
 std::string token_from_file(const std::filesystem::path& file);
 
 } // namespace kvmserver::remote

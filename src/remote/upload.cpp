@@ -20,11 +20,11 @@ using nlohmann::json;
 using tinykvm::ExitCode;
 using tinykvm::UserError;
 
-constexpr int kTries = 6; // without any progress between them
+constexpr int kTries = 6; // without progress between them
 constexpr unsigned kBusy = 503;
 constexpr int kRounds = 3;
 
-// The upload as one row of bytes: the list of pieces, then those that are sent.
+// The upload as one byte sequence: the list of pieces, then the pieces that are sent.
 class Bytes {
 public:
     Bytes(const std::filesystem::path& file, const std::vector<ops::FilePiece>& pieces, const ops::Delta& delta)
@@ -104,13 +104,13 @@ std::optional<std::uint64_t> offset_of(const Reply& reply) {
                                                                                      : std::nullopt;
 }
 
-// One upload, as often as it takes.
+// Sends one upload, with retries.
 class Sender {
 public:
     Sender(Client& client, const Bytes& bytes, const Progress& progress, Uploaded& result)
         : client_(client), bytes_(bytes), progress_(progress), result_(result) {}
 
-    // False: what the server has changed meanwhile; ask again what is missing.
+    // Returns false if the server's set of pieces has changed: then ask again what is missing.
     bool run() {
         const json begun =
             client_.call("POST", "/v1/uploads", {{"size", bytes_.size()}, {"sha256", bytes_.digest().hex()}});
@@ -143,9 +143,9 @@ public:
 private:
     enum class Outcome {
         complete,
-        goes_on, // from where HEAD says
-        taken,   // by somebody else, or by a connection that broke and that the server has not given up yet
-        changed, // what the server has: ask again what is missing
+        goes_on, // at the offset that HEAD reports
+        taken,   // locked by another client, or by a broken connection that the server has not given up yet
+        changed, // the server's set of pieces: ask again what is missing
     };
 
     static void pause(int tries) {
@@ -196,14 +196,14 @@ private:
         throw_problem(reply, client_.shown());
     }
 
-    // Where it stands now. False: the server does not know it any more.
+    // Asks for the current offset. Returns false if the server no longer knows the upload.
     bool find_offset(int& failures) {
         for (;;) {
             try {
                 const Reply reply = client_.ask({.method = "HEAD", .target = target_});
                 if (reply.status == 404)
                     return false;
-                if (reply.status == kBusy) // a reply to HEAD has no words of its own
+                if (reply.status == kBusy) // a reply to HEAD has no body with a reason
                     busy();
                 const auto offset = offset_of(reply);
                 if (reply.status != 200 || !offset)
@@ -243,7 +243,7 @@ Uploaded upload(Client& client, const std::filesystem::path& file, const Progres
             client.call("POST", "/v1/snapshots/missing", {{"snapshot", result.snapshot}, {"pieces", list}});
         if (answer.at("present").get<bool>())
             return result;
-        // The last time all of it: what the server thinks it has may be altered on its disk.
+        // In the last round send everything: what the server believes to have may be corrupted on its disk.
         for (ops::DeltaPiece& piece : delta.pieces)
             piece.sent = round + 1 == kRounds;
         for (const json& index : answer.at("missing"))

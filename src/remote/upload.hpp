@@ -1,4 +1,4 @@
-// Sends a snapshot: only the pieces that the server lacks, again and again from where it broke off.
+// Uploads a snapshot: only the pieces that the server lacks, and resumed after every interruption.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,13 +12,13 @@ namespace kvmserver::remote {
 struct Uploaded {
     std::string snapshot;         // "sha256:..."
     std::uint64_t bytes = 0;      // of the snapshot
-    std::uint64_t new_bytes = 0;  // of pieces that the store had not
-    std::uint64_t sent_bytes = 0; // what travelled, headers not counted
+    std::uint64_t new_bytes = 0;  // bytes of pieces that the store did not have
+    std::uint64_t sent_bytes = 0; // bytes sent, without headers
 };
 
 using Progress = std::function<void(std::uint64_t done, std::uint64_t all)>;
 
-// Throws UserError (bad_snapshot) for a bad file, Problem, Broken when the server stays away.
+// Throws UserError (bad_snapshot) for a bad file, Problem, and Broken if the server stays unreachable.
 Uploaded upload(Client& client, const std::filesystem::path& file, const Progress& progress);
 
 } // namespace kvmserver::remote

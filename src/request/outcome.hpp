@@ -1,36 +1,37 @@
-// How a request ended: the same for `run`, `snaprun` and `serve`, from the machine that had it to the access log.
+// How a request ended. `run`, `snaprun` and `serve` use the same values, from the machine to the access log.
 #pragma once
 #include <cstdint>
 #include <string_view>
 
 namespace kvmserver::request {
 
-// The values are also sent between the daemon and the processes of functions (src/protocol): of one build both.
+// The values cross the sockets between the daemon and function processes (src/protocol). Both sides are always the same
+// build.
 enum class Outcome : std::uint8_t {
     ok,
-    // The client's doing.
-    refused,        // its message is not acceptable: 400, 413, 414, 431, 501, 505
+    // Caused by the client.
+    refused,        // malformed or not supported: 400, 413, 414, 431, 501, 505
     client_timeout, // its head or body did not arrive in time
-    client_slow,    // it moved less than http::Options::min_rate
-    client_gone,    // before its reply was complete
-    // No machine had it.
+    client_slow,    // slower than http::Options::min_rate
+    client_gone,    // it disconnected before the reply was complete
+    // No machine served the request.
     no_route,
-    not_live, // the function has no version that is
+    not_live, // the function has no live version
     queue_full,
     queue_timeout,
-    function_failing, // its process ended too often, the next start comes later
-    not_restored,     // its process was never ready
-    no_socket,        // the server has no descriptors left
-    // A machine had it.
+    function_failing, // its process failed repeatedly; the next start is delayed (back-off)
+    not_restored,     // its process ended before it became ready
+    no_socket,        // the server has no file descriptors left
+    // A machine served the request.
     program_failed, // the program ended or crashed
-    no_progress,    // over --max-request-time
-    over_total,     // over --max-request-total
-    out_of_memory,  // over --max-request-memory
-    worker_died,    // the process that has the machine ended
-    bad_reply,      // none, malformed or cut off by the program
-    program_silent, // over http::Options::progress_timeout
-    // Ours.
-    stopped, // the server ends
+    no_progress,    // exceeded --max-request-time
+    over_total,     // exceeded --max-request-total
+    out_of_memory,  // exceeded --max-request-memory
+    worker_died,    // the process that holds the machine ended
+    bad_reply,      // no reply, or a malformed or truncated one
+    program_silent, // exceeded http::Options::progress_timeout
+    // Caused by the server.
+    stopped, // the server is shutting down
     internal,
 };
 inline constexpr unsigned kOutcomes = static_cast<unsigned>(Outcome::internal) + 1;
@@ -38,17 +39,18 @@ inline constexpr unsigned kOutcomes = static_cast<unsigned>(Outcome::internal) +
 // How the program ended its connection.
 enum class Closing : std::uint8_t { clean, reset };
 
-// The word of access logs: "ok", "refused", "timed_out", "client_slow", "client_gone", "program_failed", "stopped", or
-// the code of one that no machine had.
+// The word in access logs: "ok", "refused", "timed_out", "client_slow", "client_gone", "program_failed", "stopped", or
+// code_of() when no machine served the request.
 std::string_view log_word(Outcome outcome);
 
-// For programs, and for metrics: "queue-full". Several kinds of refused and bad_reply have codes of their own instead.
+// The code for API clients and metrics, such as "queue-full". Some kinds of `refused` and `bad_reply` have more
+// specific codes.
 std::string_view code_of(Outcome outcome);
 
 bool had_no_machine(Outcome outcome);
 bool by_time_limit(Outcome outcome); // of the client, the program or the machine; not of the queue
 
-// Whether a process may say so of its request; it may have been taken over and say anything.
+// Whether a function process may report this outcome. The process may be compromised and report anything.
 bool from_machine(Outcome outcome);
 
 } // namespace kvmserver::request

@@ -5,7 +5,7 @@
 namespace kvmserver::request {
 namespace {
 
-// Which option sets it, as the owner of the program knows it.
+// Names the option that sets the limit, in the form that the owner of the program uses.
 std::string set_by(const Circumstances& of, const std::string& option) {
     return of.function.empty() ? fmt::format("--{} sets the limit", option)
                                : fmt::format("{} in the manifest sets the limit", option);
@@ -37,12 +37,12 @@ Problem queue_timeout(const Circumstances& of) {
             .hint = "come again later; [function.scale] max and queue-timeout set the limits"};
 }
 
-// Detail and hint.
+// Fills in `detail` and `hint`.
 Problem words(Outcome outcome, const Circumstances& of) {
     switch (outcome) {
     case Outcome::ok:
     case Outcome::refused:
-    case Outcome::client_gone: // nobody is told
+    case Outcome::client_gone: // nobody is left to tell
         return {};
     case Outcome::client_timeout: return {.detail = "The body of the request did not arrive in time."};
     case Outcome::client_slow:
@@ -113,7 +113,7 @@ unsigned status_of(Outcome outcome) {
     return 500;
 }
 
-// Seconds after which it is worth another try.
+// Seconds after which a retry makes sense.
 std::optional<unsigned> retry_after(Outcome outcome, const Circumstances& of) {
     switch (outcome) {
     case Outcome::not_live: return 10;

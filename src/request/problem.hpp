@@ -1,4 +1,4 @@
-// Why a request has no proper reply, for its client.
+// The error that a client gets instead of a proper reply.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,17 +17,17 @@ struct Problem {
     std::optional<unsigned> retry_after{}; // seconds
 };
 
-// What the words need to know; what an outcome does not speak of may be left out.
+// Details that the texts may mention. Fields that do not concern the outcome may be left empty.
 struct Circumstances {
-    std::string function{};                         // of `serve`; "": a program that the command line runs
-    std::string version{};                          // of it: "hello v4"
-    double progress_seconds = 0, total_seconds = 0; // the limits; 0: not known here
+    std::string function{};                         // under `serve`; "" for a program that the command line runs
+    std::string version{};                          // of the function: "hello v4"
+    double progress_seconds = 0, total_seconds = 0; // the limits; 0: unknown
     std::uint64_t waiting = 0;                      // queue_full
-    bool queue_counts_max = false;                  // queue_full: no machine is being restored for it
+    bool queue_counts_max = false;                  // queue_full: all machines are busy and none is being restored
     double waited_seconds = 0;                      // queue_timeout
-    std::string reason{};                     // not_restored, function_failing, no_socket, internal: what went wrong
-    unsigned failures = 0, retry_seconds = 1; // function_failing
-    std::uint64_t min_rate = 0;               // client_slow: bytes a second
+    std::string reason{};                           // not_restored, function_failing, no_socket, internal: the cause
+    unsigned failures = 0, retry_seconds = 1;       // function_failing
+    std::uint64_t min_rate = 0;                     // client_slow: bytes per second
 };
 
 Problem problem_for(Outcome outcome, const Circumstances& of = {});

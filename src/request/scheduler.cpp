@@ -1,4 +1,4 @@
-// Requests: who gets a machine, who waits, who is refused.
+// Requests: which get a machine, which wait, which are refused.
 #include "src/request/scheduler.hpp"
 
 #include <algorithm>
@@ -54,8 +54,8 @@ void Scheduler::arrive(RequestId request, FunctionId id, Time now, Actions& out)
     } else if (!worker && !function.starting && now < function.retry_at) {
         out.push_back(failing(function, request, now));
     } else {
-        // Whoever waits only for a first machine does not count: a queue of 0 is for those who would rather be refused
-        // than wait.
+        // Requests that wait for the first machine do not count against the queue: a queue of 0 means that requests are
+        // refused rather than kept waiting for a busy machine.
         const std::size_t waiting = function.queue.size();
         const bool all_busy =
             worker && worker->ready && waiting >= function.scale.queue && function.in_flight >= function.scale.max;
@@ -101,7 +101,7 @@ void Scheduler::assign(Machine& machine, RequestId request, Time now, Actions& o
     out.push_back(Assign{request, machine.id});
 }
 
-// The next request of the machine's function. False: none waits.
+// Assigns the next waiting request of the machine's function. Returns false if none waits.
 bool Scheduler::assign_next(Machine& machine, Time now, Actions& out) {
     Function& function = *machine.worker->function;
     if (function.queue.empty())
@@ -127,7 +127,7 @@ void Scheduler::not_assigned(MachineId id, Time now, Actions& out) {
 bool Scheduler::machine_ready(MachineId id, Time now, Actions& out) {
     const auto found = machines_.find(id);
     if (found == machines_.end())
-        return true; // it had been said to be gone
+        return true; // machine_gone() came first
     Machine& machine = *found->second;
     Worker& worker = *machine.worker;
     Function& function = *worker.function;
@@ -151,7 +151,7 @@ bool Scheduler::machine_ready(MachineId id, Time now, Actions& out) {
     make_idle(machine, now);
     if (should_yield(function)) {
         close(machine, now, out);
-        want_capacity(function, now, out); // in its turn
+        want_capacity(function, now, out); // it waits its turn behind the starved functions
     } else if (assign_next(machine, now, out)) {
         want_capacity(function, now, out);
     } else {

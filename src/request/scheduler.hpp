@@ -1,10 +1,11 @@
-// Which machine serves which request, how long requests wait, and how many machines there are.
+// Decides which machine serves which request, how long requests wait, and how many machines there are.
 //
-// It does no I/O and has no lock, thread or clock: what happened goes in with its time, what is to be done comes out.
-// Who owns it (the daemon, HTTP mode) calls it under one mutex of its own and does the actions in their order.
+// The scheduler does no I/O and has no lock, thread or clock. The owner (the daemon or HTTP mode) passes in events with
+// their time, and performs the returned actions in order. It makes all calls under one mutex.
 //
-// A *function* is a version that requests are for. A *worker* is the process that holds its *machines*; HTTP mode has
-// one function and is its own worker. A machine has one request at a time, and the next only once it is clean again.
+// A *function* is a version that requests are for. A *worker* is the process that holds the function's *machines*. HTTP
+// mode has one function and acts as its own worker. A machine serves one request at a time, and takes the next only
+// after it has been reset.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -24,47 +25,48 @@ enum class WorkerId : std::uint64_t {};
 enum class MachineId : std::uint64_t {};
 enum class RequestId : std::uint64_t {};
 
-using Time = std::uint64_t; // nanoseconds of a clock that never goes back
+using Time = std::uint64_t; // nanoseconds of a monotonic clock
 
 struct Scale {
     unsigned min = 0, max = 1; // machines
-    Time idle_ns = 0;          // after so long without a request they are given up
+    Time idle_ns = 0;          // machines and workers without a request for this long are stopped
     unsigned queue = 0;        // requests that may wait while all machines are busy
-    Time queue_ns = 0;         // how long; 0: no limit
+    Time queue_ns = 0;         // longest wait in the queue; 0: no limit
 };
 
-// What is to be done. Each id in them is one that the owner knows, or of a machine or worker that begins with it.
+// Actions for the owner. Each names what the owner already knows, except that StartWorker and AddMachine introduce a
+// new id. "then:" names the call with which the owner reports the result.
 struct StartWorker { // then: worker_started() or start_failed()
     FunctionId function;
     WorkerId worker;
 };
-struct AddMachine { // then: machine_ready() when it is, machine_gone() when it cannot be
+struct AddMachine { // then: machine_ready(), or machine_gone() if it cannot be made
     WorkerId worker;
     MachineId machine;
 };
 struct CloseMachine { // it has no request; then: machine_gone()
     MachineId machine;
 };
-struct StopWorker { // its machines end, those that are busy after their requests; then: worker_exited()
+struct StopWorker { // idle machines end now, busy ones after their requests; then: worker_exited()
     WorkerId worker;
 };
-struct KillWorker { // it does not end; then: worker_exited()
+struct KillWorker { // it did not stop in time; then: worker_exited()
     WorkerId worker;
 };
-struct Assign { // then: machine_ready() when it is clean again, or not_assigned()
+struct Assign { // then: machine_ready() once the machine is clean again, or not_assigned()
     RequestId request;
     MachineId machine;
 };
-struct Refuse { // the last that is said of this request
+struct Refuse { // the last action for this request
     RequestId request;
     FunctionId function;
     Outcome why = Outcome::queue_full; // queue_full, queue_timeout, function_failing, not_restored or stopped
-    bool all_busy = false;             // queue_full: else a worker is being started
+    bool all_busy = false;             // queue_full: all machines are busy; otherwise a worker is still starting
     std::uint64_t waiting = 0;         // queue_full
     unsigned failures = 0;             // function_failing
-    Time retry_ns = 0;                 // function_failing: from now
+    Time retry_ns = 0;                 // function_failing: time until the next start
 };
-struct Finish { // the last that is said of this request: its machine is clean, or gone
+struct Finish { // the last action for this request: its machine is clean again or gone
     RequestId request;
     bool worker_died = false;
 };
@@ -73,52 +75,56 @@ using Actions = std::vector<Action>;
 
 class Scheduler {
 public:
-    explicit Scheduler(std::uint64_t max_machines); // of all functions; 0: no limit
+    explicit Scheduler(std::uint64_t max_machines); // of all functions together; 0: no limit
     ~Scheduler();
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
     FunctionId add(const Scale& scale);
-    // Requests lead to it: its minimum is kept.
+    // Requests are now routed to this function: its minimum of machines is kept running.
     void adopt(FunctionId function, Time now, Actions& out);
-    // None do any more: it finishes what it has.
+    // No more requests are routed to it. It finishes those it has, then its worker stops.
     void retire(FunctionId function, Time now, Actions& out);
-    // False: it is not retired, or has something yet.
+    // Removes a retired function. Returns false if it is not retired or still has workers or waiting requests.
     bool forget(FunctionId function);
 
-    // `request`: not one that was used before. The answer is an Assign, a Refuse, or later one of them.
+    // `request` is a new id. The request is assigned or refused now or later.
     void arrive(RequestId request, FunctionId function, Time now, Actions& out);
-    // Nobody wants an answer any longer. Only while it waits; else nothing happens, and its Finish comes.
+    // The client no longer waits. Removes the request from the queue; if it is not waiting, does nothing and its Finish
+    // still follows.
     void abandon(RequestId request);
 
     void worker_started(WorkerId worker, Time now, Actions& out);
     void start_failed(WorkerId worker, Time now, Actions& out);
-    // As it was to (StopWorker), and without complaint: `as_wanted`.
+    // `as_wanted`: the worker ended because of StopWorker, without an error.
     void worker_exited(WorkerId worker, bool as_wanted, Time now, Actions& out);
-    // It can take a request; had it one, that is over. False: it is so already, and nothing happens: its worker lies.
+    // The machine is clean and can take a request; a request that it had is finished. Returns false and changes nothing
+    // if the machine was idle already: the worker then breaks the protocol.
     bool machine_ready(MachineId machine, Time now, Actions& out);
     void machine_gone(MachineId machine, Time now, Actions& out);
-    // What it was assigned it was not given: no descriptor was left, say. Nothing more is said of that request.
+    // The owner could not hand over the request (no file descriptor was left, for example). No further action follows
+    // for that request.
     void not_assigned(MachineId machine, Time now, Actions& out);
 
-    // Time limits and idle machines. Returns when it wants to be called again at the latest.
+    // Expires waiting requests, stops idle machines and kills stuck workers. Returns the time of the next call at the
+    // latest.
     Time tick(Time now, Actions& out);
-    // No more workers are started; all end when they have finished.
+    // Starts no more workers. All workers stop when their requests are finished.
     void stop(Time now, Actions& out);
 
     struct Live {
         enum class State { idle, starting, ready, failing } state = State::idle;
         std::uint64_t in_flight = 0, waiting = 0, machines = 0, busy = 0, starts = 0;
-        std::optional<WorkerId> worker; // that takes requests
+        std::optional<WorkerId> worker; // the one that takes requests
     };
     Live live(FunctionId function, Time now) const;
-    bool ready(FunctionId function) const;                    // a machine of it has been
-    std::uint64_t machines() const { return machine_count_; } // with those that are being made
+    bool ready(FunctionId function) const;                    // it has had a ready machine
+    std::uint64_t machines() const { return machine_count_; } // including those that are starting
     std::uint64_t workers() const { return workers_.size(); }
     std::uint64_t max_machines() const { return max_machines_; }
     bool quiet() const { return waiting_.empty() && in_flight_ == 0; } // no request waits or is in a machine
     bool waits(RequestId request) const { return waiting_.contains(request); }
-    std::size_t waiting() const { return waiting_.size(); } // requests, of all functions
+    std::size_t waiting() const { return waiting_.size(); } // of all functions
     std::size_t waiting(FunctionId function) const;
 
 private:
@@ -129,7 +135,7 @@ private:
         RequestId request;
         Time since = 0, deadline = 0; // 0: none
     };
-    struct Place { // of a request that waits
+    struct Place { // of a waiting request
         Function* function;
         std::list<Waiting>::iterator at;
     };
@@ -168,14 +174,14 @@ private:
     const std::uint64_t max_machines_;
     std::uint64_t next_id_ = 1;
     std::uint64_t machine_count_ = 0, in_flight_ = 0;
-    std::size_t closing_ = 0; // machines that were told to go
+    std::size_t closing_ = 0; // machines that were asked to end
     bool stopped_ = false;
     std::unordered_map<FunctionId, std::unique_ptr<Function>> functions_;
-    std::unordered_map<WorkerId, std::unique_ptr<Worker>> workers_; // with those that are being started
+    std::unordered_map<WorkerId, std::unique_ptr<Worker>> workers_; // including those that are starting
     std::unordered_map<MachineId, std::unique_ptr<Machine>> machines_;
     std::unordered_map<RequestId, Place> waiting_;
-    std::vector<Function*> active_;  // have a worker, requests, failures or a minimum
-    std::deque<FunctionId> starved_; // wait for machines of others, the first that did first
+    std::vector<Function*> active_;  // have workers, requests, failures or a minimum
+    std::deque<FunctionId> starved_; // wait for machines of others, longest wait first
 };
 
 } // namespace kvmserver::request

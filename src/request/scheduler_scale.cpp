@@ -1,4 +1,4 @@
-// Machines: more under load, none after a while without, never more than there may be in all.
+// Machines: more under load, fewer when idle, never more than the total limit.
 #include <algorithm>
 #include <limits>
 
@@ -8,10 +8,11 @@ namespace kvmserver::request {
 namespace {
 
 constexpr Time kSecond = 1'000'000'000;
-constexpr Time kToGo = 15 * kSecond;     // for a machine to end, or for a worker without any
-constexpr Time kToStart = 120 * kSecond; // for a machine to be ready: in an emulated host that can take a while
+constexpr Time kToGo = 15 * kSecond;     // for a machine to end, or for a worker that has none
+constexpr Time kToStart = 120 * kSecond; // for a machine to become ready: slow on an emulated host
 constexpr Time kFirstBackoff = kSecond / 5, kLongestBackoff = 30 * kSecond;
-constexpr Time kAtOnce = kSecond; // who was ready for longer is replaced at once, and its failures are forgotten
+// A worker that was ready for longer is replaced at once, and its failures are forgotten.
+constexpr Time kAtOnce = kSecond;
 
 } // namespace
 
@@ -32,7 +33,7 @@ void Scheduler::not_idle(Machine& machine) {
         std::erase(machine.worker->idle, &machine);
 }
 
-// Requests wait, and no machine is free.
+// Starts a worker or a machine when requests wait and no machine is free.
 void Scheduler::want_capacity(Function& function, Time now, Actions& out) {
     if (function.queue.empty() || stopped_)
         return;
@@ -43,14 +44,14 @@ void Scheduler::want_capacity(Function& function, Time now, Actions& out) {
         return;
     }
     if (!worker->ready)
-        return; // it may be enough: requests are shorter than a start
+        return; // its machine may suffice: requests are shorter than a start
     if (worker->staying() < function.scale.max && function.queue.size() > worker->count(Machine::State::starting) &&
         take_budget(function, now, out))
         add_machine(*worker, now, out);
 }
 
-// One more machine is allowed. False: later, when another is gone; each function that waits makes one go, however many
-// requests it has.
+// Takes one machine from the total budget. Returns false if the budget is used up. The function then waits until a
+// machine is gone. Each waiting function evicts one idle machine, however many requests it has.
 bool Scheduler::take_budget(Function& function, Time now, Actions& out) {
     if (room()) {
         ++machine_count_;
@@ -64,7 +65,7 @@ bool Scheduler::take_budget(Function& function, Time now, Actions& out) {
     return false;
 }
 
-// The machine that has been idle for longest goes, whosesoever it is.
+// Closes the machine that has been idle for longest, whichever function it belongs to.
 bool Scheduler::evict_one(Time now, Actions& out) {
     Machine* oldest = nullptr;
     for (const auto& [id, worker] : workers_) {
@@ -89,7 +90,8 @@ void Scheduler::serve_starved(Time now, Actions& out) {
     }
 }
 
-// Whether another function's request has waited for a machine for longer, and no machine is on its way out for it.
+// Whether a request of another function has waited for longer, and fewer machines are closing than functions are
+// waiting.
 bool Scheduler::should_yield(const Function& function) const {
     if (starved_.size() <= closing_)
         return false;
@@ -100,7 +102,7 @@ bool Scheduler::should_yield(const Function& function) const {
     });
 }
 
-// The budget for its first machine has been taken.
+// The caller has taken the budget for the worker's first machine.
 void Scheduler::start(Function& function, Actions& out) {
     auto worker = std::make_unique<Worker>();
     worker->id = WorkerId{next_id_++};
@@ -127,7 +129,7 @@ void Scheduler::worker_started(WorkerId id, Time now, Actions& out) {
         maybe_end(function, now, out);
 }
 
-// It never was ready: who waits is told, and the next try comes later.
+// The worker never became ready: waiting requests are refused, and the next start is delayed.
 void Scheduler::start_failed(WorkerId id, Time now, Actions& out) {
     Worker& worker = *workers_.at(id);
     Function& function = *worker.function;
@@ -163,13 +165,13 @@ void Scheduler::worker_exited(WorkerId id, bool as_wanted, Time now, Actions& ou
 }
 
 void Scheduler::count_failure(Function& function, Time now) {
-    // The first is made good at once.
+    // The first failure is retried at once.
     const unsigned before = function.failures++;
     function.retry_at = before == 0 ? now : now + std::min(kLongestBackoff, kFirstBackoff << std::min(10u, before - 1));
     activate(function);
 }
 
-// The budget has been taken; it is given back when there will be none.
+// The caller has taken the budget; remove() gives it back.
 void Scheduler::add_machine(Worker& worker, Time now, Actions& out) {
     auto machine = std::make_unique<Machine>();
     machine->id = MachineId{next_id_++};
@@ -202,7 +204,7 @@ void Scheduler::stop_worker(Worker& worker, Time now, Actions& out) {
         return;
     worker.stopping = true;
     if (worker.function->worker == &worker)
-        worker.function->worker = nullptr; // the next request starts another
+        worker.function->worker = nullptr; // the next request starts another worker
     for (Machine* machine : worker.machines)
         if (machine->state == Machine::State::idle || machine->state == Machine::State::starting)
             mark_closing(*machine, now);
@@ -219,7 +221,7 @@ void Scheduler::machine_gone(MachineId id, Time now, Actions& out) {
     if (worker.machines.empty()) {
         worker.empty_since = now;
         if (closed)
-            stop_worker(worker, now, out); // else it is ending by itself
+            stop_worker(worker, now, out); // otherwise the worker is ending by itself
     }
     serve_starved(now, out);
 }
@@ -245,7 +247,7 @@ void Scheduler::remove(Worker& worker) {
     workers_.erase(WorkerId{worker.id});
 }
 
-// A version without routes goes when it has finished what it has.
+// Stops the worker of a retired function that has finished its requests.
 void Scheduler::maybe_end(Function& function, Time now, Actions& out) {
     if (function.retired && function.queue.empty() && function.in_flight == 0 && function.worker)
         stop_worker(*function.worker, now, out);
@@ -292,7 +294,7 @@ void Scheduler::give_up_idle(Function& function, Time now, Time& next, Actions& 
             return stop_worker(*worker, now, out);
         next = std::min(next, function.last_used + idle);
     }
-    // Machines beyond what the load needs now; the front is the one that was used longest ago.
+    // Machines that the load no longer needs. The front was used longest ago.
     for (std::size_t staying = worker->staying(); staying > std::max(1u, min) && !worker->idle.empty(); --staying) {
         Machine& oldest = *worker->idle.front();
         if (now < oldest.last_used + idle) {
@@ -303,8 +305,8 @@ void Scheduler::give_up_idle(Function& function, Time now, Time& next, Actions& 
     }
 }
 
-// A machine that was told to go counts until it is gone, one that never is ready from its beginning: one that stays
-// would keep its place from others.
+// Kills a worker with a machine that takes too long to close or to become ready. Such a machine would keep its place in
+// the budget.
 void Scheduler::kill_stuck(Worker& worker, Time now, Time& next, Actions& out) {
     if (worker.killed)
         return;
@@ -328,7 +330,7 @@ Time Scheduler::tick(Time now, Actions& out) {
     Time next = std::numeric_limits<Time>::max();
     for (const auto& [id, worker] : workers_)
         kill_stuck(*worker, now, next, out);
-    for (std::size_t i = 0; i < active_.size(); ++i) { // more may be added meanwhile
+    for (std::size_t i = 0; i < active_.size(); ++i) { // activate() may append meanwhile
         Function& function = *active_[i];
         expire(function, now, next, out);
         maybe_end(function, now, out);

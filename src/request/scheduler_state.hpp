@@ -1,4 +1,4 @@
-// What the scheduler knows of functions, workers and machines; for its own files.
+// The scheduler's records of functions, workers and machines. Private to its own files.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -11,12 +11,12 @@ namespace kvmserver::request {
 struct Scheduler::Function {
     FunctionId id;
     Scale scale;
-    std::list<Waiting> queue;   // the oldest first
-    Worker* worker = nullptr;   // that takes requests
-    Worker* starting = nullptr; // that the owner is starting
-    std::size_t workers = 0;    // with those that are ending
+    std::list<Waiting> queue;   // oldest first
+    Worker* worker = nullptr;   // takes requests
+    Worker* starting = nullptr; // being started by the owner
+    std::size_t workers = 0;    // including those that are ending
     bool active = false, starved = false, retired = false;
-    unsigned failures = 0; // one after the other
+    unsigned failures = 0; // in a row
     Time retry_at = 0, last_used = 0;
     std::uint64_t in_flight = 0, starts = 0;
 };
@@ -26,21 +26,21 @@ struct Scheduler::Machine {
     MachineId id;
     Worker* worker;
     State state = State::starting;
-    std::optional<RequestId> request; // busy
+    std::optional<RequestId> request; // when busy
     Time last_used = 0;
-    Time since = 0; // starting, closing
+    Time since = 0; // when it began to start or to close
 };
 
 struct Scheduler::Worker {
     WorkerId id;
     Function* function;
     std::vector<Machine*> machines;
-    std::vector<Machine*> idle; // the one that was used last is at the end: its memory is warm
-    bool ready = false;         // a machine has been
+    std::vector<Machine*> idle; // the last one used is at the end: its memory is warm
+    bool ready = false;         // a machine has become ready
     bool stopping = false;      // takes no more requests
     bool killed = false;
     Time ready_at = 0;
-    std::optional<Time> empty_since; // that it has no machine
+    std::optional<Time> empty_since; // since when it has had no machine
 
     std::size_t count(Machine::State state) const {
         return static_cast<std::size_t>(std::ranges::count(machines, state, &Machine::state));

@@ -3,7 +3,7 @@
 
 namespace kvmserver {
 
-// The line that scripts wait for: Program 'NAME' loaded. ...
+// Prints the line that scripts wait for: Program 'NAME' loaded. ...
 void announce(const Setup& setup, const Options& options, double seconds, const char* how);
 
 } // namespace kvmserver

@@ -21,14 +21,14 @@ protocol::CacheEntry entry_of(const CopyName& name) {
     return {name.sha256.bytes, static_cast<std::uint32_t>(name.bytes)};
 }
 
-// The pages, as nobody can change them any more.
+// A sealed memfd with these pages; empty on failure.
 UniqueFd sealed(std::span<const std::byte> pages) {
     UniqueFd file(::memfd_create("kvmserver-copy", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file)
         return {};
     try {
         tinykvm::write_all(file.get(), pages, "a copy");
-    } catch (const std::system_error&) { // no memory: it goes on without
+    } catch (const std::system_error&) { // no memory: go on without a copy
         return {};
     }
     return ::fcntl(file.get(), F_ADD_SEALS, protocol::cache_seals()) == 0 ? std::move(file) : UniqueFd();
@@ -74,7 +74,8 @@ void CacheClient::offer(const CopyName& name, std::span<const std::byte> pages) 
     if (!file)
         return;
     const protocol::CacheEntry entry = entry_of(name);
-    pollfd room{daemon_.get(), POLLOUT, 0}; // the one before is taken: others may have a question to send
+    // Wait until the previous offer was received: others may need the socket for requests.
+    pollfd room{daemon_.get(), POLLOUT, 0};
     while (::poll(&room, 1, -1) < 0 && errno == EINTR) {
     }
     if (!protocol::send_request(daemon_.get(), protocol::CacheKind::offer, std::span(&entry, 1), file.get()))

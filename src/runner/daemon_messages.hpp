@@ -1,4 +1,4 @@
-// What a process that the daemon started is told first, and how it answers (src/protocol/worker_messages.hpp).
+// The first messages to a process that the daemon started, and its answer (src/protocol/worker_messages.hpp).
 #pragma once
 #include <optional>
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace kvmserver {
 
-// What comes first: nothing of a stranger's has been read yet. Nothing: the daemon has no use for us.
+// Receives the jail's plan, before any untrusted data is read. Returns nothing if the daemon closed the socket.
 std::optional<jail::Plan> receive_plan(int control);
-// Nothing: the daemon has no use for it. Throws UserError when they are more files than this process may have
-// open.
+// Receives the files of a snapshot's pieces. Returns nothing if the daemon closed the socket. Throws UserError if this
+// process may not have that many files open.
 std::optional<std::vector<tinykvm::UniqueFd>> receive_pieces(int control, const std::string& name);
 void answer(int control, const std::string& text); // throws HostError
 

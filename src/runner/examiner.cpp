@@ -22,9 +22,9 @@ using namespace tinykvm;
 namespace {
 
 #ifdef KVMSERVER_SANITIZED
-constexpr rlim_t kMaxMemory = RLIM_INFINITY; // their shadow memory is terabytes
+constexpr rlim_t kMaxMemory = RLIM_INFINITY; // the sanitizers' shadow memory takes terabytes
 #else
-constexpr rlim_t kMaxMemory = 192 << 20; // of which examining needs 32 MiB, and the rest is this binary
+constexpr rlim_t kMaxMemory = 192 << 20; // examining needs 32 MiB, this binary takes the rest
 #endif
 
 void limit(__rlimit_resource resource, rlim_t most) {
@@ -33,7 +33,7 @@ void limit(__rlimit_resource resource, rlim_t most) {
         throw_errno("setrlimit");
 }
 
-// Nothing: the daemon has no use for us.
+// Returns nothing if the daemon closed the socket or sent something unexpected.
 std::optional<SnapshotFacts> examine(int control) {
     auto asked = protocol::receive(control, protocol::Wait::yes);
     if (!asked || !asked->fd)
@@ -77,7 +77,8 @@ int run_examiner(UniqueFd control, jail::Mode mode) {
         text = fmt::format("{}{}", protocol::kFailed, error.what());
     }
     answer(control.get(), text);
-    while (protocol::receive_files(control.get())) { // what is not read would cost the daemon the answer (ECONNRESET)
+    // Drain the socket: closing it with unread data would cost the daemon the answer (ECONNRESET).
+    while (protocol::receive_files(control.get())) {
     }
     return 0;
 }

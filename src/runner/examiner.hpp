@@ -1,11 +1,11 @@
-// The process that examines one snapshot for the daemon, behind walls, and ends (src/snapshot/facts.hpp).
+// The jailed process that examines one snapshot for the daemon and then ends (src/snapshot/facts.hpp).
 #pragma once
 #include "src/jail/walls.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver {
 
-// `control`: to the daemon (src/protocol/worker_messages.hpp). Returns the exit code; throws HostError.
+// `control`: the socket to the daemon (src/protocol/worker_messages.hpp). Returns the exit code; throws HostError.
 int run_examiner(tinykvm::UniqueFd control, jail::Mode mode);
 
 } // namespace kvmserver

@@ -37,20 +37,20 @@ using namespace tinykvm;
 
 namespace {
 
-// What a process is to serve.
+// What this process is to serve.
 struct Assignment {
     std::string name;          // "hello v4", for messages
-    std::string after_restore; // path of the request that is made once, before all others; "": none
-    UniqueFd list;             // of the snapshot's pieces: byte_source.hpp
+    std::string after_restore; // path of the warm-up request after a restore, before all others; "": none
+    UniqueFd list;             // the list of the snapshot's pieces: byte_source.hpp
     std::vector<UniqueFd> pieces;
     UniqueFd values;                      // the body of that request
-    UniqueFd cache;                       // to the daemon's: cache_client.hpp; none: there is none
-    std::vector<std::string> environment; // "NAME=VALUE": what the program is to find in its own
-    std::vector<Ceilings> ceilings;       // what it is granted at most
-    bool tell_excess = false;             // whether what its snapshot claims above that has yet to be told
+    UniqueFd cache;                       // the socket to the daemon's cache: cache_client.hpp; may be empty
+    std::vector<std::string> environment; // "NAME=VALUE": added to the program's environment
+    std::vector<Ceilings> ceilings;       // limits on what it is granted
+    bool tell_excess = false;             // report what its snapshot claims above its ceilings
 };
 
-// Nothing: the daemon has no use for it. Throws UserError.
+// Returns nothing if the daemon closed the socket or only asked for the walls. Throws UserError.
 std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail) {
     UniqueFd files[5];
     for (UniqueFd& file : files) {
@@ -102,7 +102,7 @@ public:
                     Restored::Sockets::none, hook(), std::move(ahead)) {
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
-        if (assignment_.after_restore.empty()) // else it gets them there
+        if (assignment_.after_restore.empty()) // otherwise that request brings the environment
             for (const std::string& problem : restored_.env_problems())
                 note_line(problem);
     }
@@ -116,13 +116,14 @@ public:
             machine.channel = std::move(*channel);
             try {
                 machine.thread = std::thread([this, &machine] { serve(machine); });
-            } catch (const std::system_error& error) { // its channel is closed: the daemon does not count on it
+                // Its channel closes, so the daemon does not count on this machine.
+            } catch (const std::system_error& error) {
                 note_line(std::string("a machine has no thread: ") + error.what());
                 machines_.pop_back();
             }
         }
         if (StopSignal::instance().requested())
-            for (const Thread& machine : machines_) // those that wait for a request
+            for (const Thread& machine : machines_) // wake those that wait for a request
                 ::shutdown(machine.channel.get(), SHUT_RD);
         join(true);
         return code_;
@@ -142,7 +143,7 @@ private:
         return options;
     }
 
-    // It may have been deployed under other ceilings, or have come into the store by another way.
+    // The snapshot may have been deployed under other ceilings, or have reached the store in another way.
     SnapshotReader checked(SnapshotReader reader) const {
         const Claims claims = claims_of(reader.state());
         std::string text;
@@ -169,7 +170,7 @@ private:
         };
     }
 
-    // Of a machine that is wanted; nothing: this is the end.
+    // The channel of the next machine that the daemon wants; nothing when this process is to end.
     std::optional<UniqueFd> next_channel() {
         for (;;) {
             pollfd fds[2] = {{options_.control.get(), POLLIN, 0}, {StopSignal::instance().fd(), POLLIN, 0}};
@@ -199,14 +200,14 @@ private:
                 options_.on_machine(assignment_.name, assignment_.environment);
             while (request_machine.serve_one()) {
             }
-        } catch (const UserError& error) { // a part of the snapshot that is read late may be altered
+        } catch (const UserError& error) { // a part of the snapshot that is read later may be damaged
             note_line(error.what());
             fail(static_cast<int>(error.code()));
         } catch (const std::exception& error) {
             note_line(error.what());
             fail(1);
         }
-        ::shutdown(machine.channel.get(), SHUT_RDWR); // the machine is gone: the daemon may count on it
+        ::shutdown(machine.channel.get(), SHUT_RDWR); // tells the daemon that the machine is gone
         machine.ended = true;
     }
 
@@ -244,11 +245,11 @@ int run_function(FunctionOptions options) {
     std::exception_ptr failed;
     try {
         ahead.setup = begin_restored();
-        ahead.setup->probing.wait(); // threads are not to be there when the jail is entered
-        (void)can_scan_pages();      // opens this process's page map
+        ahead.setup->probing.wait(); // there must be no threads when the jail is entered
+        (void)can_scan_pages();      // opens this process's page map while it still can
         if (options.ahead_bytes != 0)
             ahead.memory = ImageMemory::prepare(options.ahead_bytes);
-    } catch (const std::exception&) { // it is told when it matters: of the function that is to be served then
+    } catch (const std::exception&) { // reported later, for the function that is then to be served
         failed = std::current_exception();
     }
     const auto plan = receive_plan(options.control.get());
@@ -261,7 +262,7 @@ int run_function(FunctionOptions options) {
         return 0;
     StopSignal::instance();
     options.on_name(assignment->name);
-    if (!ahead.setup) // behind the walls there is no /dev/kvm to try again
+    if (!ahead.setup) // the jail has no /dev/kvm to try again
         std::rethrow_exception(failed);
     return FunctionWorker(std::move(options), std::move(*assignment), std::move(ahead)).run();
 }

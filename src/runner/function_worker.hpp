@@ -1,5 +1,4 @@
-// The process of a function: restores one version and serves the requests that the daemon hands to it
-// (src/protocol).
+// A function process: restores one version and serves the requests that the daemon hands to it (src/protocol).
 #pragma once
 #include <functional>
 #include <string>
@@ -12,19 +11,19 @@
 namespace kvmserver {
 
 struct FunctionOptions {
-    tinykvm::UniqueFd control; // to the daemon: worker_messages.hpp
-    Options machine;           // what snaprun would be told
+    tinykvm::UniqueFd control; // the socket to the daemon: worker_messages.hpp
+    Options machine;           // the options that snaprun would be given
     jail::Mode jail = jail::Mode::automatic;
-    std::uint64_t ahead_bytes = 0; // of memory that is made ready for an image before it is known which
-    // Called once it is known what is served: "hello v4".
+    std::uint64_t ahead_bytes = 0; // image memory to prepare before the snapshot is known
+    // Called with the name of what is served ("hello v4") once it is known.
     std::function<void(const std::string& name)> on_name;
-    // Called by the thread of each machine before that serves, with the environment that the function was given: for
-    // tests, which run here what somebody could who has broken out of a machine.
+    // For tests: called on each machine's thread before it serves, with the environment that the function was given.
+    // The code does what an attacker who escaped from a machine could do.
     std::function<void(const std::string& name, const std::vector<std::string>& environment)> on_machine;
 };
 
-// Gets ready, waits to be told what to serve, and does until the daemon closes `control`. Returns the exit
-// code; throws UserError, HostError.
+// Prepares, waits for the assignment and serves until the daemon closes `control`. Returns the exit code; throws
+// UserError, HostError.
 int run_function(FunctionOptions options);
 
 } // namespace kvmserver

@@ -24,17 +24,17 @@ using namespace tinykvm;
 
 namespace {
 
-// Requests that wait for a machine; beyond it clients are told to come again.
+// Most requests that wait for a machine; further ones get 503.
 constexpr unsigned kMaxWaiting = 1024;
-constexpr std::uint64_t kPatienceNs = 30'000'000'000; // with which they wait
+constexpr std::uint64_t kPatienceNs = 30'000'000'000; // the longest wait in the queue
 constexpr std::uint64_t kDrainPatienceNs = 30'000'000'000;
-constexpr std::chrono::seconds kLastWords{1}; // to send those that got no machine until then
+constexpr std::chrono::seconds kLastWords{1}; // time to send the last refusals
 
 http::Options front_options(unsigned machines) {
     http::Options out;
     out.threads = 1 + machines / 8; // a front thread serves some 50,000 requests a second
-    out.progress_timeout = {};      // --max-request-time is the worker's to enforce
-    out.connect_timeout = {};       // the scheduler's is kPatienceNs
+    out.progress_timeout = {};      // the worker enforces --max-request-time
+    out.connect_timeout = {};       // the scheduler enforces kPatienceNs
     return out;
 }
 
@@ -58,10 +58,10 @@ request::Problem no_socket() {
     return problem_for(request::Outcome::no_socket, of);
 }
 
-// Tells the front why a program's connection ended before its reply did.
+// Tells the front why a program's connection ended before its reply was complete.
 class MachineLease final : public http::Lease {
 public:
-    // The limits are of the setup, which outlives all requests.
+    // `limits` belong to the setup, which outlives all requests.
     MachineLease(std::shared_ptr<std::atomic<request::Outcome>> outcome, const Limits& limits)
         : outcome_(std::move(outcome)), limits_(limits) {}
 
@@ -80,7 +80,7 @@ private:
     const Limits& limits_;
 };
 
-// Of a request whose opening the machine has been given.
+// The client's end of a request whose first bytes were given to the machine.
 class RequestPeer final : public MemoryPeer {
 public:
     RequestPeer(std::shared_ptr<http::RequestWaiter> waiter, bool more_follows, const std::atomic<bool>& others_wait)
@@ -92,7 +92,8 @@ public:
     bool gone() const override { return waiter_->abandoned(); }
     bool more_follows() const override { return more_follows_; }
     void reply(std::string bytes, request::Closing closing) override {
-        // With others waiting for the machine its thread is what is short, else the client's time is.
+        // If others wait, the machine's thread is the bottleneck: the front sends the reply. Otherwise sending it here
+        // saves the client a thread switch.
         const bool busy = others_wait_.load(std::memory_order_relaxed);
         waiter_->replied(std::move(bytes), closing, busy ? http::Sender::front : http::Sender::caller);
         waiter_ = nullptr;
@@ -108,14 +109,14 @@ public:
     }
 
 private:
-    std::shared_ptr<http::RequestWaiter> waiter_; // until it has its answer
+    std::shared_ptr<http::RequestWaiter> waiter_; // null once it was answered
     bool more_follows_;
-    const std::atomic<bool>& others_wait_; // of the HttpMode, which outlives its machines
+    const std::atomic<bool>& others_wait_; // owned by the HttpMode, which outlives its machines
 };
 
 } // namespace
 
-// The clients of one machine, for its thread.
+// The request source of one machine, for its thread.
 class HttpMode::Machine final : public ConnectionSource {
 public:
     explicit Machine(HttpMode& mode) : mode_(mode) {}
@@ -126,7 +127,7 @@ private:
     bool ready(std::unique_lock<std::mutex>& lock);
 
     HttpMode& mode_;
-    // Under its mutex:
+    // Guarded by the mutex of `mode_`:
     std::optional<request::MachineId> id_; // none before it is ready for the first time
     std::optional<Request> assigned_;
     std::condition_variable changed_;
@@ -161,7 +162,8 @@ void HttpMode::serve(const Stopper& asked) {
     pollfd stop{asked.fd(), POLLIN, 0};
     while (::poll(&stop, 1, kLookMs) <= 0)
         look_at_the_clock();
-    listeners_.close(listener_); // with the front's copy: who comes now is refused, and does not wait for nothing
+    // Closes the front's copy too: new clients are refused instead of waiting in the backlog.
+    listeners_.close(listener_);
     front_.drain();
     const std::uint64_t end_ns = host_mono_ns() + kDrainPatienceNs;
     while (!front_.wait_drained(std::chrono::milliseconds(kLookMs)) && host_mono_ns() < end_ns)
@@ -236,8 +238,8 @@ void HttpMode::look_at_the_clock() {
     tell(std::move(refusals));
 }
 
-// Of what a scheduler may say, this is what can come here: one worker, this process, which has all of its machines for
-// as long as it lives.
+// Handles the actions that can occur here: there is one worker, this process, and it keeps its machines for its whole
+// life.
 void HttpMode::carry_out(const request::Actions& actions, Refusals& refusals) {
     for (const request::Action& action : actions) {
         if (const auto* assign = std::get_if<request::Assign>(&action)) {
@@ -291,7 +293,7 @@ bool HttpMode::Machine::next(IncomingConnection& out) {
             request->waiter->failed(problem_for(request::Outcome::stopped));
         if (ended)
             return false;
-        if (!request->waiter->abandoned()) { // else no machine is needed
+        if (!request->waiter->abandoned()) { // otherwise no machine is needed
             out = mode_.connection_of(std::move(*request));
             if (out.memory || out.fd)
                 return true;
@@ -304,7 +306,7 @@ bool HttpMode::Machine::next(IncomingConnection& out) {
     }
 }
 
-// It is clean. False: this is the end.
+// Reports that the machine is clean. Returns false if the server is ending.
 bool HttpMode::Machine::ready(std::unique_lock<std::mutex>& lock) {
     if (!id_) {
         mode_.machine_wanted_.wait(lock, [this] { return mode_.ended_ || !mode_.wanted_.empty(); });
@@ -325,7 +327,7 @@ bool HttpMode::Machine::ready(std::unique_lock<std::mutex>& lock) {
     return true;
 }
 
-// Without either kind of connection when there is none to be had; its client was told so.
+// The result is empty if no socket could be made; the client has then been told.
 IncomingConnection HttpMode::connection_of(Request request) const {
     IncomingConnection out;
     out.listener = listener_;

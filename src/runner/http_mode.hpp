@@ -1,4 +1,4 @@
-// HTTP mode: client connections stay open, every request gets a clean machine.
+// HTTP mode: client connections are kept alive, and every request gets a clean machine.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -20,20 +20,22 @@
 
 namespace kvmserver {
 
-// Between the HTTP front, which has the clients, and the threads that have the machines. The scheduler says which
-// machine serves which request; most requests go into a machine and come back as a reply without a socket (MemoryPeer).
+// Connects the HTTP front, which owns the clients, with the threads that own the machines. The scheduler decides which
+// machine serves which request. Most requests are copied into a machine and come back as a reply without a socket
+// (MemoryPeer).
 class HttpMode final : private http::Upstream {
 public:
-    // With so many machines: one add_machine() each. `listeners`: the program's. All must outlive it.
+    // `machines`: how many threads will call add_machine(). `listeners`: the program's. The arguments must outlive this
+    // object.
     HttpMode(Listeners& listeners, const tinykvm::Limits& limits, unsigned machines);
     ~HttpMode() override;
-    // Serves until `stop` and then finishes what is in flight; the machines end after that.
+    // Serves until `stop`, then finishes the requests in flight and ends the machines.
     void serve(const Stopper& stop);
-    // Ends the machines at once; what waits gets 503.
+    // Ends the machines at once; waiting requests get 503.
     void end();
     // Stops machines in the middle of a request.
     const Stopper& hard_stop() const { return hard_stop_; }
-    // For one more machine: where its thread gets its clients from. Any thread.
+    // Adds a machine. Its thread takes requests from the returned source. Any thread.
     ConnectionSource& add_machine();
 
 private:
@@ -44,7 +46,7 @@ private:
         bool more_follows = false;
     };
     class Machine;
-    // What waiters are told once the mutex is not held any more.
+    // A refusal to deliver after the mutex has been released.
     struct Refusal {
         std::shared_ptr<http::RequestWaiter> waiter;
         request::Problem problem;
@@ -56,7 +58,7 @@ private:
     IncomingConnection connection_of(Request request) const;
     void abandon(request::RequestId id);
     void look_at_the_clock();
-    // With the mutex held: does what the scheduler says.
+    // Performs the scheduler's actions. The mutex is held.
     void carry_out(const request::Actions& actions, Refusals& refusals);
     void carry_out(const request::Assign& assign);
     void carry_out(const request::Refuse& refuse, Refusals& refusals);
@@ -66,17 +68,17 @@ private:
     const tinykvm::Limits& limits_;
     std::uint32_t listener_ = 0;
     Stopper hard_stop_;
-    std::atomic<bool> others_wait_ = false; // for a machine
-    std::mutex mutex_;                      // guards what follows
+    std::atomic<bool> others_wait_ = false; // whether requests wait for a machine
+    std::mutex mutex_;                      // guards the following
     request::Scheduler scheduler_{0};
     request::FunctionId function_; // the program
     std::uint64_t next_request_ = 1;
     std::unordered_map<request::RequestId, Request> waiting_;
     std::list<Machine> machines_;
-    std::deque<request::MachineId> wanted_; // by the scheduler, and no thread has them yet
+    std::deque<request::MachineId> wanted_; // wanted by the scheduler, not yet taken by a thread
     std::condition_variable machine_wanted_;
     bool ended_ = false;
-    http::Front front_; // last: its threads use the rest
+    http::Front front_; // last: its threads use the members above
 };
 
 } // namespace kvmserver

@@ -19,30 +19,30 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr int kSocket = STDERR_FILENO + 1; // of such a process; it has no other descriptor
+constexpr int kSocket = STDERR_FILENO + 1; // the helper's socket; it has no other descriptor
 
-// A process that does this with its end of a socket, whose other end is returned.
+// Forks a process that runs `work` with one end of a socket pair. Returns the other end.
 UniqueFd start(const std::function<void(int socket)>& work) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         throw_errno("socketpair");
     UniqueFd ours(ends[0]);
     const UniqueFd theirs(ends[1]);
-    ::signal(SIGCHLD, SIG_IGN); // nobody waits for it
+    ::signal(SIGCHLD, SIG_IGN); // the helper is never waited for
     const pid_t child = ::fork();
     if (child < 0)
         throw_errno("fork");
     if (child > 0)
         return ours;
-    for (const int number :
-         {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) // Ctrl-C at a terminal comes to all; the end of the other one is ours
+    // Ctrl-C at a terminal reaches the whole group, but the helper ends when the other process does.
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGPIPE})
         ::signal(number, SIG_IGN);
     if (::dup2(theirs.get(), kSocket) < 0 || ::close_range(kSocket + 1, ~0u, 0) < 0)
         ::_exit(1);
     ::fcntl(kSocket, F_SETFD, FD_CLOEXEC);
     try {
         work(kSocket);
-    } catch (const std::exception&) { // the one inside does without
+    } catch (const std::exception&) { // the jailed process does without the helper
     }
     ::_exit(0);
 }
@@ -52,7 +52,7 @@ void serve_copies(int socket, const FolderCache& cache) {
     if (::recv(socket, &most_bytes, sizeof(most_bytes), 0) != sizeof(most_bytes))
         return;
     constexpr std::uint64_t kRefillNs = 3600ull * 1'000'000'000;
-    constexpr int kTidyMs = 1000; // when nothing was asked for so long
+    constexpr int kTidyMs = 1000; // make room after this long without a request
     protocol::CacheSession session(cache, std::make_shared<protocol::Allowance>(most_bytes, kRefillNs, host_mono_ns()));
     for (std::uint64_t made = 0;;) {
         pollfd asked{socket, POLLIN, 0};

@@ -1,5 +1,5 @@
-// What stays outside of the jail of `run` and `snaprun` (own_jail.hpp): processes that do one small thing each for the
-// one inside, and trust nothing that it says. They end with it. To be made before the jail.
+// Helper processes outside the jail of `run` and `snaprun` (own_jail.hpp). Each does one small task for the jailed
+// process, trusts nothing that it says and ends with it. They must be started before the jail is entered.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,21 +10,23 @@
 
 namespace kvmserver {
 
-// Gives and makes copies of unpacked pages (src/protocol/cache_messages.hpp), for a CacheClient. Its process works with
-// memory and OpenSSL, whose locks another thread may hold at a fork: to be made while there is no other thread.
+// Serves and stores copies of unpacked pages (src/protocol/cache_messages.hpp) for a CacheClient. It forks, and the
+// child uses malloc and OpenSSL, whose locks another thread could hold at the fork: create it while there is no other
+// thread.
 class CacheOutside {
 public:
     explicit CacheOutside(const FolderCache& cache); // throws HostError
 
-    // So many bytes within an hour; the end to ask at. Without this call the process ends with this. Throws HostError.
+    // Starts the service: at most `most_bytes` of new copies per hour. Returns the socket for requests. If this is
+    // never called, the process ends with this object. Throws HostError.
     tinykvm::UniqueFd allow(std::uint64_t most_bytes) &&;
 
 private:
     tinykvm::UniqueFd socket_;
 };
 
-// Whether a path of the host exists, for advice on permissions: inside there is nothing to be seen of it. Throws
-// HostError.
+// A function that tells whether a path exists on the host, for advice on permissions: inside the jail the host's files
+// are not visible. Throws HostError.
 std::function<bool(const std::string&)> existence_outside();
 
 } // namespace kvmserver

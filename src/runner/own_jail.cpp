@@ -13,7 +13,7 @@ using namespace tinykvm;
 
 namespace {
 
-// The name of a socket is removed at the end, which is a change of its folder.
+// The socket's file is removed at exit, which needs write access to its folder.
 void keep_folder_of(jail::Plan& plan, const std::string& address) {
     const std::string path = address.substr(std::string_view(kUnixRule).size());
     if (path.starts_with('/'))
@@ -26,7 +26,7 @@ void OwnJail::enter(Setup& setup, const Options& options, bool will_listen) {
     if (mode_ == jail::Mode::off)
         return;
     if (setup.probing.valid())
-        setup.probing.wait(); // its thread ends
+        setup.probing.wait(); // until its thread has ended
     const Permissions& permissions = setup.policy->permissions();
     jail::Plan plan = jail::plan_of(permissions, setup.program.cwd);
     plan.network |= will_listen;

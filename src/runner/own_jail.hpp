@@ -1,5 +1,4 @@
-// The walls that `run` and `snaprun` put up around themselves (src/jail): they stand before the program's first
-// instruction that they run.
+// The jail that `run` and `snaprun` put around themselves (src/jail) before they run the program's first instruction.
 #pragma once
 #include "src/jail/enter.hpp"
 #include "src/setup/setup.hpp"
@@ -8,11 +7,11 @@ namespace kvmserver {
 
 class OwnJail {
 public:
-    // At the beginning, when this process has no other thread.
+    // Call first, while this process has no other thread.
     explicit OwnJail(const Options& options) : mode_(options.jail), jail_(options.jail, jail::Namespaces::made) {}
 
-    // All that is outside of the permissions has been opened, and there is again no other thread. `will_listen`: there
-    // is more to listen on than what is open. Says which walls could not be had. Throws UserError.
+    // Call when everything outside of the permissions has been opened and there is again no other thread.
+    // `will_listen`: more sockets will be opened to listen on. Reports which walls are missing. Throws UserError.
     void enter(Setup& setup, const Options& options, bool will_listen);
 
 private:

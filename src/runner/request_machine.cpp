@@ -46,7 +46,7 @@ bool RequestMachine::serve_one() {
     EventLoop::Until until;
     until.one_connection = !datagram;
     until.one_datagram = datagram;
-    until.accepting = true; // where this invocation listens
+    until.accepting = true; // on sockets that this invocation opens to listen
     until.limit_ns = static_cast<std::uint64_t>(setup_.env.limits.request_seconds * 1e9);
     until.total_ns = static_cast<std::uint64_t>(setup_.env.limits.request_total_seconds * 1e9);
     const LoopEnd end = loop_.run(*machine_, until);
@@ -77,7 +77,7 @@ void RequestMachine::tell(request::Outcome outcome) {
     tell_ = nullptr;
 }
 
-// What became of the request is told before its connection is closed.
+// Reports the outcome before the connection closes.
 void RequestMachine::finish(LoopEnd end) {
     const std::string name = program_name(setup_.program);
     if (end == LoopEnd::stopped) {
@@ -110,8 +110,8 @@ void RequestMachine::finish(LoopEnd end) {
     tell_ = nullptr;
 }
 
-// A vCPU that left by anything but the guest kernel's own ports is not used again: KVM may still have half an
-// instruction to end (IN waits for its value), and would do so with the next invocation's registers.
+// A vCPU whose last exit was not one of the guest kernel's own ports is not reused: KVM may still have to complete an
+// instruction (IN waits for its value) and would do so with the registers of the next invocation.
 void RequestMachine::replace() {
     loop_.close_own_listeners();
     add_reasons();

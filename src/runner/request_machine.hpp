@@ -1,4 +1,4 @@
-// A request machine: a clone of an image that serves one connection after the other and is reset after each.
+// A request machine: a clone of an image that serves one connection at a time and is reset after each.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,28 +12,28 @@
 
 namespace kvmserver {
 
-// Summed over machines.
+// Totals of all machines.
 struct WorkerStats {
     std::atomic<std::uint64_t> connections{0}, exits{0}, pages_copied{0}, pages_dropped{0}, reset_ns{0}, failures{0};
     std::mutex mutex;
-    std::map<std::uint32_t, std::uint64_t> reasons; // of exits, see Machine::exit_reasons; by mutex
+    std::map<std::uint32_t, std::uint64_t> reasons; // exits by reason, see Machine::exit_reasons; guarded by `mutex`
 };
 
-// Which reset request machines of this host use, by --reset or by what the host can do.
+// Whether request machines are reset by dirty bits, as --reset or the host's abilities decide.
 bool uses_dirty_bits(const Setup& setup, const Options& options);
 
-// Belongs to one thread, the arguments must outlive it.
+// Belongs to one thread. The arguments must outlive it.
 class RequestMachine {
 public:
     RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image,
                    ConnectionSource& source, WorkerStats& stats, const Stopper& stop);
     // Makes the machine. Throws HostError, UserError.
     void prepare();
-    // Waits for a client, serves it and puts every bit back. True until the server is to stop.
+    // Waits for a client, serves it and resets the machine. Returns false when the server is to stop.
     bool serve_one();
-    // Adds why the machine left to the stats; at the end.
+    // Adds the machine's exit reasons to the stats; call at the end.
     void add_reasons();
-    bool difference_found() const { return difference_; } // by --check-reset
+    bool difference_found() const { return difference_; } // with --check-reset
 
 private:
     void tell(request::Outcome outcome);

@@ -29,8 +29,8 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     memory_ = Image::create(state.frames, std::move(ahead.memory));
     loader_ = std::make_shared<SnapshotLoader>(std::move(reader), std::move(cache), *memory_);
     memory_->set_loader(loader_);
-    // The hot part is unpacked from its beginning by a thread, while this one gets KVM, the VMs and the sockets ready
-    // and then goes to meet it from the end. Not more threads: writes to one memfd wait for each other.
+    // A thread unpacks the hot part from its beginning while this one prepares KVM, the VMs and the sockets. Then this
+    // one unpacks from the end until they meet. More threads would not help: writes to one memfd wait for each other.
     std::atomic<std::size_t> end = loader_->hot_chunks();
     auto front = std::async(std::launch::async, [&] {
         std::size_t chunk = 0;
@@ -59,10 +59,11 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
         for (std::size_t chunk = first_chunks_; chunk-- > 0;)
             loader_->load_chunks(chunk, chunk + 1, stop_);
     } catch (...) {
-        front.get(); // knows the cause, if it met it first
+        front.get(); // throws the cause if that thread met it first
         throw;
     }
-    first_chunks_ = std::max(first_chunks_, front.get()); // it may have been faster than the search for large pages
+    // That thread may have been faster than the search for large pages.
+    first_chunks_ = std::max(first_chunks_, front.get());
     hot_bytes_ = std::uint64_t{loader_->end_of(first_chunks_)} * kPageSize;
     memory_->give_back_prepared(loader_->end_of(first_chunks_));
     all_kept_ = large.all && loader_->hot_from_cache() >= first_chunks_;
@@ -83,7 +84,8 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     }
     if (uses_dirty_bits(*setup_, options))
         clear_marks(*image_, *memory_);
-    // Else they would be in the way, or out of reach; what they should have held is then loaded when it is touched.
+    // Use large pages only if they are within reach and do not overlap. Otherwise their content is loaded on first
+    // touch.
     const std::uint64_t limit = LargePages::kAt.value / 4;
     if (large.pages && large_reach && memory_->bytes().size() < limit && setup_->env.limits.request_memory < limit)
         use_large(*image_, *memory_, std::move(large.pages), large.at);
@@ -108,19 +110,19 @@ void Restored::fill_behind(std::function<void()> on_damage) {
     });
 }
 
-// Whether the filler is to go on, after that time.
+// Waits; returns whether the background thread is to go on.
 bool Restored::wait(int ms) {
     pollfd stopped{stopper_.fd(), POLLIN, 0};
     return ::poll(&stopped, 1, ms) == 0;
 }
 
 void Restored::fill() {
-    // The first request, for which many start us, goes first.
+    // Leave the CPU to the first request: it is often the reason for the start.
     constexpr int kHeadStartMs = 100;
     if (!wait(kHeadStartMs))
         return; // nobody will need the rest
     if (loader_->caches()) {
-        // Asked for before: while they are answered others may wait for theirs.
+        // Find out what is missing before the priority drops: while the cache answers, others may wait for it.
         std::vector<std::size_t> chunks;
         std::vector<LargePageState> large;
         if (!all_kept_) {
@@ -128,24 +130,23 @@ void Restored::fill() {
             large = large_without_copies(*image_, loader_->cache());
         }
         const sched_param none{};
-        ::sched_setscheduler(0, SCHED_IDLE,
-                             &none); // nobody waits for this: only what the requests leave over
+        // Nobody waits for the rest: use only CPU time that requests leave over.
+        ::sched_setscheduler(0, SCHED_IDLE, &none);
         if (!all_kept_) {
             const auto go_on = [this] { return wait(0); };
             offer_chunks(loader_->reader(), loader_->cache(), chunks, go_on); // for the next start
             offer_large(*image_, loader_->cache(), large, pages_of(loader_->reader()), go_on);
-            loader_->cache().make_room(); // looks at every copy there is: not at each start
+            loader_->cache().make_room(); // it stats every copy, so not at each start
         }
-        // What is touched is loaded then; that it can be is known before, at least of what is used for
-        // longer.
+        // Chunks are loaded when they are touched. Check ahead that they can be, if the process lives long enough.
         constexpr int kCheckMs = 5000;
         if (wait(kCheckMs))
             for (std::size_t chunk = first_chunks_; chunk < loader_->chunks() && wait(0); ++chunk)
                 loader_->reader().check_stored(chunk);
         return;
     }
-    // Between two chunks requests have the CPU; with less than an ordinary claim to it a chunk that a request
-    // waits for might take long.
+    // Pause between chunks to leave the CPU to requests. Do not lower the priority: a request may wait for the chunk
+    // that is being loaded.
     constexpr int kPauseMs = 3;
     for (std::size_t chunk = first_chunks_; chunk < loader_->chunks() && wait(kPauseMs); ++chunk)
         loader_->load_chunks(chunk, chunk + 1, stop_);

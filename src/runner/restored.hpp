@@ -1,5 +1,5 @@
-// A snapshot brought back: its image, ready to be cloned, and all that clones need. The part that the first
-// request does not need is filled in behind.
+// A restored snapshot: its image, ready to be cloned, and all that clones need. What the first request does not need is
+// loaded in the background.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace kvmserver {
 
 class Restored {
 public:
-    enum class Sockets { open, none }; // whether those that the program listened on are opened
-    // Called with the setup and the image, before any machine is made of it; the image that it returns, with the same
-    // memory, is used instead.
+    enum class Sockets { open, none }; // whether to open the sockets that the program listened on
+    // Called with the setup and the image before any machine is made. The image that it returns, with the same memory,
+    // replaces the first.
     using Change =
         std::function<std::shared_ptr<tinykvm::MachineImage>(const Setup&, std::shared_ptr<tinykvm::MachineImage>)>;
-    // What can be done before it is known which snapshot it will be.
+    // What can be prepared before the snapshot is known.
     struct Ahead {
         std::unique_ptr<Setup> setup; // by begin_restored()
         tinykvm::ImageMemory memory;
@@ -30,30 +30,30 @@ public:
     // Throws UserError, HostError.
     Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache, const Options& options, Sockets sockets,
              const Change& change = {}, Ahead ahead = {});
-    ~Restored(); // ends the filling
+    ~Restored(); // stops the background loading
     Restored(const Restored&) = delete;
     Restored& operator=(const Restored&) = delete;
 
     Setup& setup() { return *setup_; }
     const std::shared_ptr<tinykvm::MachineImage>& image() const { return image_; }
-    // Once, when the machines are being made: a damaged file is found out, copies are kept for the next
-    // start, and without a place for these the rest is loaded, so that later requests do not wait for it.
+    // Starts the background thread; call once, while the machines are being made. It finds damage in the file and keeps
+    // copies for the next start. Without a cache it loads the rest, so that later requests do not wait for it.
     // `on_damage` is called on another thread.
     void fill_behind(std::function<void()> on_damage);
-    // From now on copies are asked for there. Not while there are threads.
+    // Replaces the cache that copies are requested from. Only while there are no other threads.
     void use_cache(std::shared_ptr<const PageCache> cache) { loader_->use_cache(std::move(cache)); }
     bool damaged() const { return damaged_; }
-    // Of Options::env: lines about those that the program will not see, for there is no room for them (set_late_env).
+    // One line for each variable of Options::env that did not fit (set_late_env) and that the program will not see.
     const std::vector<std::string>& env_problems() const { return env_problems_; }
-    std::uint64_t hot_bytes() const { return hot_bytes_; } // in memory, that were there before the first request
+    std::uint64_t hot_bytes() const { return hot_bytes_; } // bytes in memory before the first request
 
 private:
     bool wait(int ms);
     void fill();
 
     std::uint64_t hot_bytes_ = 0;
-    std::size_t first_chunks_ = 0; // so many were loaded at once
-    bool all_kept_ = true;         // these, and all large pages, were in the cache
+    std::size_t first_chunks_ = 0; // the leading chunks that were loaded before the constructor returned
+    bool all_kept_ = true;         // these chunks and all large pages were in the cache
     std::vector<std::string> env_problems_;
     std::shared_ptr<tinykvm::Image> memory_;
     std::shared_ptr<SnapshotLoader> loader_;

@@ -29,16 +29,16 @@ std::uint64_t pages_in(const SnapshotReader& reader) {
 int run_snapshot(const Options& options) {
     const std::uint64_t begin = host_mono_ns();
     const auto cache = std::make_shared<const FolderCache>(options.cache);
-    std::optional<CacheOutside> outside; // the first of all: what follows has threads
+    std::optional<CacheOutside> outside; // first: what follows starts threads
     if (options.jail != jail::Mode::off && cache->usable())
         outside.emplace(*cache);
     OwnJail jail(options);
     StopSignal::instance();
     Restored::Ahead ahead;
     try {
-        ahead.setup = begin_restored(); // finds out about the host while the file is looked at
+        ahead.setup = begin_restored(); // probes the host while the file is read
     } catch (const UserError&) {
-        // Without KVM. What is wrong with the file is told first.
+        // No KVM. Problems of the file are reported first.
     }
     SnapshotReader reader = SnapshotReader::open(options.snapshot_file);
     UniqueFd copies;

@@ -26,7 +26,7 @@ int serve_persistent(const Setup& setup, std::shared_ptr<const MachineImage> ima
     EventLoop loop(*setup.listeners, note_line);
     MachineEnv env = setup.env;
     env.limits.request_memory = env.limits.memory;
-    env.options.time = GuestTime::continues; // it is a program that goes on
+    env.options.time = GuestTime::continues; // the program continues; it is not one invocation
     const auto machine = Machine::clone(env, std::move(image), loop, ResetStrategy::working_set);
     return serve_kept(setup, *machine, loop, stats);
 }
@@ -79,7 +79,7 @@ static void join(std::vector<std::thread>& threads) {
 
 namespace {
 
-// However their scope is left: when a thread cannot be started, those that run are asked to end, and awaited.
+// Joins the threads when the scope is left, also by an exception, after asking them to end.
 class Joined {
 public:
     Joined(std::vector<std::thread>& threads, std::function<void()> ask) : threads_(threads), ask_(std::move(ask)) {}
@@ -107,7 +107,7 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
     const auto guard = [&](auto&& body) {
         try {
             body();
-        } catch (const UserError& error) { // a part of the snapshot that is read late may be altered
+        } catch (const UserError& error) { // a part of the snapshot that is read later may be damaged
             note_line(error.what());
             code = static_cast<int>(error.code());
             StopSignal::instance().request();
@@ -123,7 +123,7 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
                 guard([&] {
                     if (const int result = serve_persistent(setup, image, stats); result != 0)
                         code = result;
-                    StopSignal::instance().request(); // one that ends ends all, like the threads of one process
+                    StopSignal::instance().request(); // if one machine ends, all end
                 });
             });
     } else {
@@ -145,7 +145,7 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
             HttpMode http(*setup.listeners, setup.env.limits, count);
             const Joined joined_before_it(threads, [&http] { http.end(); });
             work([&]() -> ConnectionSource& { return http.add_machine(); }, http.hard_stop());
-            http.serve(StopSignal::instance()); // until the signal, and until what was in flight then is answered
+            http.serve(StopSignal::instance()); // returns after the signal, when the requests in flight are answered
             join(threads);
         } else {
             AcceptedConnections accepted(*setup.listeners, image->handles->served(),

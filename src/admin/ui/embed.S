@@ -1,4 +1,4 @@
-// The files of the web page, as they are in the source tree.
+// Embeds the files of the web page from the source tree.
     .section .rodata
 .macro embedded name, file
     .globl kvmserver_ui_\name

@@ -1,4 +1,4 @@
-// kvmserver dev: serves the program of a folder, and with --watch what it becomes at every save.
+// kvmserver dev: serves the program of a folder, and with --watch rebuilds it at every save.
 #include "src/cli/dev/dev.hpp"
 
 #include <arpa/inet.h>
@@ -27,11 +27,11 @@ using tinykvm::UserError;
 namespace fs = std::filesystem;
 
 constexpr auto kSettle = 50ms;      // editors save in several steps
-constexpr auto kMaxSettling = 1s;   // but one that never rests is not waited for
+constexpr auto kMaxSettling = 1s;   // do not wait longer for files that keep changing
 constexpr auto kHandover = 250ms;   // a retired server has stopped accepting long before
 constexpr auto kMaxRetiring = 40s;  // longer than it gives its clients
 constexpr auto kLastPatience = 2s;  // at the end
-constexpr unsigned kSuspicious = 3; // builds in a row that changed what is watched
+constexpr unsigned kSuspicious = 3; // consecutive builds that changed watched files
 
 constexpr OptionSpec kOptions[] = {
     {.name = "watch", .group = "Options", .help = "build and serve anew when a file changes"},
@@ -125,7 +125,7 @@ public:
 private:
     struct Retired {
         std::unique_ptr<Server> server;
-        Clock::time_point end; // then it is killed
+        Clock::time_point end; // when it is killed
     };
 
     void say(const std::string& what) { context_.err << "kvmserver: " << what << std::endl; }
@@ -140,7 +140,7 @@ private:
         manifest_ = std::move(*source.manifest);
     }
 
-    // Serves what is there, and waits until there is something else. False: it is over.
+    // Serves the current state and waits for a change. Returns false when it is over.
     bool turn() {
         std::string why;
         ExitCode code = ExitCode::failure;
@@ -152,7 +152,7 @@ private:
         } catch (const NotServed& error) {
             why = error.what();
             code = error.code();
-        } catch (const UserError& error) { // the manifest
+        } catch (const UserError& error) { // the manifest is invalid
             why = error.what();
             code = error.code();
         }
@@ -168,7 +168,7 @@ private:
         return changed_while_building() || wait_for_change();
     }
 
-    // First the files are looked at and then they are used: a later change is not missed.
+    // Looks at the files before they are used, so that no later change is missed.
     void read_and_look() {
         if (!watching_)
             return read();
@@ -204,7 +204,7 @@ private:
         context_.out << fmt::format("Ready http://127.0.0.1:{}", port_) << std::endl;
     }
 
-    // False: the server ended by itself, and nobody watches.
+    // Returns false if the server ended by itself and nothing is watched.
     bool wait_for_change() {
         for (;;) {
             std::erase_if(retired_, [](Retired& each) { return each.server->ended() || Clock::now() >= each.end; });
@@ -221,7 +221,7 @@ private:
         }
     }
 
-    // A save that the build missed, or the build's own doing.
+    // Whether files changed during the build: by a save, or by the build itself.
     bool changed_while_building() {
         if (!watching_ || !different())
             return false;
@@ -257,7 +257,7 @@ private:
         return files.size() > kShown ? fmt::format("{} and {} more", text, files.size() - kShown) : text;
     }
 
-    // Clients that are being served may finish; a second signal does not wait for them.
+    // Lets current clients finish. A second signal does not wait for them.
     void wind_up() {
         const auto end = Clock::now() + kLastPatience;
         try {
@@ -282,7 +282,7 @@ private:
     tinykvm::UniqueFd listening_;
     Events* events_ = nullptr; // while run() runs
     std::unique_ptr<Watch> watch_;
-    Marks built_; // the sources as the last build found them
+    Marks built_; // the sources as of the last build
     unsigned builds_ = 0, during_builds_ = 0;
     std::unique_ptr<Server> current_;
     std::list<Retired> retired_;

@@ -28,7 +28,7 @@ Events::Events(std::ostream& out) : out_(out) {
     for (const int signal : {SIGINT, SIGTERM})
         sigaddset(&ours, signal);
     struct sigaction hangup {};
-    if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) // nohup
+    if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) // ignored under nohup
         sigaddset(&ours, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &ours, &before_);
     signals_ = tinykvm::UniqueFd(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -74,7 +74,7 @@ void Events::read_output(Task& task) {
     constexpr std::size_t kLongest = 1 << 20;
     if (count > 0 && task.rest.size() < kLongest)
         return;
-    show(task.rest); // the end, or a line without one
+    show(task.rest); // at the end, or for a very long line
     task.rest.clear();
     if (count <= 0)
         task.process.out_ended();

@@ -1,4 +1,4 @@
-// What `dev` waits for: signals, changed files, what its processes print, and their ends.
+// What `dev` waits for: signals, changed files, output of its processes, and their ends.
 #pragma once
 #include <signal.h>
 
@@ -16,14 +16,14 @@ namespace kvmserver::cli::dev {
 
 using Clock = std::chrono::steady_clock;
 
-// SIGINT, SIGTERM or SIGHUP: everything is to end.
+// Thrown on SIGINT, SIGTERM or SIGHUP: everything must end.
 struct Stopped {};
 
-// A process and what becomes of its lines on stdout.
+// A process, and a handler for its lines on stdout.
 struct Task {
     Process process;
-    std::function<bool(const std::string&)> line; // true: it is not the program's, and not shown
-    std::string rest = {};                        // of a line that is not complete yet
+    std::function<bool(const std::string&)> line; // returns true to keep the line from being shown
+    std::string rest = {};                        // an incomplete line
 };
 
 class Events {
@@ -33,16 +33,16 @@ public:
     Events(const Events&) = delete;
     Events& operator=(const Events&) = delete;
 
-    // Must outlive this; null: none.
+    // `watch` must outlive this object; null: none.
     void set_watch(Watch* watch) { watch_ = watch; }
     std::shared_ptr<Task> start(const std::vector<std::string>& argv, const std::string& folder, Process::Stdout where,
                                 int keep = -1, std::function<bool(const std::string&)> line = nullptr);
 
-    // Waits for something, until `end` at the longest, and deals with it. Throws Stopped.
+    // Waits for an event until `end` and handles it. Throws Stopped.
     void step(Clock::time_point end = Clock::time_point::max());
-    // Until it has ended and all that it printed is shown.
+    // Waits until it has ended and all its output is shown. Returns its status.
     int wait(Task& task);
-    // When a watched folder last had an event; nothing new after taken().
+    // When a watched folder last had an event. taken() resets changed().
     bool changed() const { return changed_; }
     Clock::time_point changed_at() const { return changed_at_; }
     void taken() { changed_ = false; }

@@ -16,7 +16,7 @@ bool match(Names pattern, Names names) {
     if (pattern.empty())
         return names.empty();
     if (pattern.front() == "**") {
-        // The last "**" means files, not a folder alone.
+        // A trailing "**" matches files, not the folder itself.
         if (pattern.size() == 1)
             return !names.empty();
         for (std::size_t skipped = 0; skipped <= names.size(); ++skipped)
@@ -56,7 +56,7 @@ Glob::Glob(const fs::path& folder, const std::string& pattern) : root_(folder) {
         root_ = root_.parent_path();
     }
     if (!root_.has_filename() && root_.has_relative_path())
-        root_ = root_.parent_path(); // a slash at the end
+        root_ = root_.parent_path(); // remove a trailing slash
 }
 
 bool Glob::matches(const fs::path& file) const {

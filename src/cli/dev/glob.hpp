@@ -1,4 +1,4 @@
-// Which files a pattern means: "src/**/*.js", "*.toml", "../shared".
+// Matches files against patterns such as "src/**/*.js", "*.toml", "../shared".
 #pragma once
 #include <filesystem>
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace kvmserver::cli::dev {
 
-// "*", "?" and "[a-z]" match within a name, "**" any number of folders. A pattern without them that is a
-// folder means all of it.
+// "*", "?" and "[a-z]" match within a name, "**" any number of folders. A pattern without wildcards that names a folder
+// matches everything in it.
 class Glob {
 public:
     Glob(const std::filesystem::path& folder, const std::string& pattern);
-    // The folder that holds all that can match; absolute.
+    // The deepest folder that contains all possible matches; absolute.
     const std::filesystem::path& root() const { return root_; }
-    bool matches(const std::filesystem::path& file) const; // an absolute path without ".."
+    bool matches(const std::filesystem::path& file) const; // `file` is an absolute path without ".."
 
 private:
     std::filesystem::path root_;

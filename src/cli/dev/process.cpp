@@ -19,14 +19,14 @@ using tinykvm::UniqueFd;
 
 int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-// Between fork and exec: system calls only. 126 as a shell says it.
+// Runs between fork and exec: system calls only. Exits with 126 on failure, as a shell does.
 [[noreturn]] void become(char* const* argv, const char* folder, int null, int output, int keep, pid_t parent) {
     sigset_t none;
     sigemptyset(&none);
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    if (::getppid() != parent) // it ended before prctl
+    if (::getppid() != parent) // the parent ended before prctl
         ::_exit(126);
     const bool ready = ::dup2(null, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
                        (keep < 0 || ::fcntl(keep, F_SETFD, 0) >= 0) && ::chdir(folder) >= 0;
@@ -69,7 +69,7 @@ Process::Process(const std::vector<std::string>& argv, const std::string& folder
         tinykvm::throw_errno("fork");
     if (pid_ == 0)
         become(words.data(), folder.c_str(), null.get(), output, keep, parent);
-    ::setpgid(pid_, pid_); // in both, so that it is so whoever comes first
+    ::setpgid(pid_, pid_); // in parent and child, so that it is done whichever runs first
     pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
     if (!pidfd_) {
         const int error = errno;
@@ -81,7 +81,7 @@ Process::Process(const std::vector<std::string>& argv, const std::string& folder
 }
 
 Process::~Process() {
-    // Not once it is reaped and without children: the number may be another's by then.
+    // Once reaped, the process id may belong to another process.
     if (status_)
         return;
     ::kill(-pid_, SIGKILL);
@@ -93,7 +93,7 @@ std::optional<int> Process::poll() {
     siginfo_t ended{};
     if (!status_ && ::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
         ended.si_pid == pid_) {
-        ::kill(-pid_, SIGKILL); // what it left behind, while the number is still its own
+        ::kill(-pid_, SIGKILL); // kills what it left behind, before the id can be reused
         int status = 0;
         if (::waitpid(pid_, &status, 0) == pid_)
             status_ = shell_status(status);

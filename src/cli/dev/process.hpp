@@ -1,5 +1,5 @@
-// A process that `dev` starts: in a group of its own, so that its children end with it and a terminal's
-// Ctrl-C is ours to act on.
+// A process that `dev` starts, in a process group of its own. So its children end with it, and Ctrl-C in a terminal
+// reaches only us.
 #pragma once
 #include <sys/types.h>
 
@@ -15,19 +15,19 @@ class Process {
 public:
     enum class Stdout {
         captured, // read out()
-        stderr_,  // with the rest of what is no result
+        stderr_,  // to our stderr, with messages
     };
-    // `keep` stays open in it. Throws HostError; an argv[0] that cannot be started ends with status 126.
+    // `keep` is a descriptor that stays open in it. Throws HostError. If argv[0] cannot be started, the status is 126.
     Process(const std::vector<std::string>& argv, const std::string& folder, Stdout where, int keep = -1);
     ~Process(); // kills the group
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
 
-    int out() const { return out_.get(); }      // not blocking; -1 after out_ended()
+    int out() const { return out_.get(); }      // non-blocking; -1 after out_ended()
     int exited() const { return pidfd_.get(); } // readable when it has ended
     void out_ended() { out_.reset(); }
-    std::optional<int> poll(); // its status as a shell sees it; nothing: it still runs
-    void ask_to_end();         // SIGTERM to the group
+    std::optional<int> poll(); // its status as a shell reports it; nothing: it still runs
+    void ask_to_end();         // sends SIGTERM to the group
 
 private:
     pid_t pid_ = -1;

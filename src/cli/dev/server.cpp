@@ -17,7 +17,7 @@ using Arguments = std::vector<std::string>;
 
 constexpr auto kRestorePatience = 30s;
 
-// --env of the command line stands in for that of the file.
+// Passes the variables on as --env, which replaces the file's env.
 void add_environment(Arguments& words, const Manifest& manifest) {
     const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
     Arguments variables;
@@ -60,12 +60,12 @@ void Server::build(const Manifest& manifest) {
 }
 
 void Server::save(const Manifest& manifest) {
-    // Level 1: what is made is thrown away at the next change.
+    // Level 1: the snapshot is thrown away at the next change.
     Arguments words{kSelf, "snapshot", "-c",  manifest.file.string(), "-o", plan_.snapshot.string(), "--level",
                     "1",   "--cache",  "none"};
     if (plan_.verbose)
         words.push_back("-v");
-    constexpr unsigned kWarmupSeconds = 1; // somebody waits
+    constexpr unsigned kWarmupSeconds = 1; // a person is waiting
     const Arguments warmup = platform::warmup_words(manifest, kWarmupSeconds);
     words.insert(words.end(), warmup.begin(), warmup.end());
     add_environment(words, manifest);
@@ -81,7 +81,7 @@ void Server::save(const Manifest& manifest) {
 void Server::restore(const Manifest& manifest) {
     Arguments words{kSelf,      "snaprun",
                     "--http",   "--cache",
-                    "none", // the next change makes it useless
+                    "none", // the next change makes copies useless
                     "-c",       manifest.file.string(),
                     "--jail",   plan_.jail,
                     "--listen", fmt::format("fd:{}", plan_.listening)};

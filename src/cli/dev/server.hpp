@@ -1,4 +1,4 @@
-// One state of the program, being served.
+// One build of the program, being served.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace kvmserver::cli::dev {
 
-// Why the program cannot be served as it is now; what happened has been shown.
+// The program cannot be served in its current state; the cause was already printed.
 class NotServed : public std::runtime_error {
 public:
-    // `code`: what `dev` ends with when it does not wait for a change.
+    // `code`: exit code of `dev` if it does not wait for a change.
     explicit NotServed(const std::string& why, tinykvm::ExitCode code = tinykvm::ExitCode::failure)
         : std::runtime_error(why), code_(code) {}
     tinykvm::ExitCode code() const { return code_; }
@@ -27,9 +27,9 @@ private:
 class Server {
 public:
     struct Plan {
-        std::filesystem::path snapshot; // where to put it; gone with this object
-        int listening = -1;             // the socket that it serves
-        std::string jail;               // of the process: "auto" ...
+        std::filesystem::path snapshot; // path of the snapshot; deleted with this object
+        int listening = -1;             // the socket to serve
+        std::string jail;               // jail mode of the process, such as "auto"
         bool verbose = false;
     };
     // Builds, boots, saves and restores. Throws NotServed, Stopped.
@@ -38,7 +38,7 @@ public:
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    // Takes no new clients; those it has are still answered.
+    // Takes no new clients; current ones are still served.
     void retire() { task_->process.ask_to_end(); }
     std::optional<int> ended() { return task_->process.poll(); }
 

@@ -21,12 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kTick = 2'000'000'000; // two changes within it may have the same time
-constexpr std::uint64_t kHashed = 32 << 20;   // larger files are told apart by their times
+constexpr std::int64_t kTick = 2'000'000'000; // two changes within this time may have the same time stamp
+constexpr std::uint64_t kHashed = 32 << 20;   // larger files are compared by time and size only
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
-// Where builds and package managers put what they make.
+// Folders where builds and package managers put their output.
 bool is_output_folder(const std::string& name) {
     constexpr std::array<std::string_view, 7> names{"node_modules", "target", "build",        "dist",
                                                     "__pycache__",  "venv",   "site-packages"};
@@ -63,7 +63,7 @@ Watch::Watch(const platform::Manifest& manifest) : inotify_(::inotify_init1(IN_C
     if (manifest.watch.empty()) {
         everything_ = true;
         globs_.emplace_back(manifest.folder, "**");
-        if (!manifest.build_command.empty()) // then the program is what it makes
+        if (!manifest.build_command.empty()) // then the build makes the program
             program_ = (manifest.folder / manifest.program).lexically_normal();
     }
 }
@@ -95,7 +95,7 @@ void Watch::watch_folder(const fs::path& folder) {
     constexpr std::uint32_t kWhat = IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO |
                                     IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
     if (::inotify_add_watch(inotify_.get(), folder.c_str(), kWhat) >= 0 || errno == ENOENT || errno == ENOTDIR ||
-        errno == EACCES) // gone just now, or nothing of it can be read
+        errno == EACCES) // it is gone, or nothing in it can be read
         return;
     if (errno == ENOSPC)
         throw tinykvm::UserError(tinykvm::ExitCode::failure,
@@ -105,7 +105,7 @@ void Watch::watch_folder(const fs::path& folder) {
     tinykvm::throw_errno("inotify_add_watch " + folder.string());
 }
 
-// The watch comes first: what changes while we look is then told.
+// Adds the watch before it reads the folder, so that changes meanwhile are reported.
 void Watch::walk(const fs::path& folder, Marks& found) {
     watch_folder(folder);
     std::error_code error;

@@ -1,4 +1,4 @@
-// Notices that a file of a function has another content than before.
+// Notices when the content of a function's files changes.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,26 +12,26 @@
 
 namespace kvmserver::cli::dev {
 
-// The content of the watched files, by path.
+// What is known of a watched file's content.
 struct Mark {
     std::int64_t changed_ns = 0; // since 1970
-    bool settled = false;        // a later change has another time
+    bool settled = false;        // a later change would have another time
     std::uint64_t size = 0, inode = 0;
     std::uint64_t content = 0; // hash
 };
 using Marks = std::map<std::filesystem::path, Mark>;
 
-// Files that are in only one of them or have another content.
+// Files that exist in only one of them or have different contents.
 std::vector<std::filesystem::path> differing(const Marks& before, const Marks& after);
 
 class Watch {
 public:
-    // The manifest's globs, and the manifest; without globs its folder but hidden files, what editors leave
-    // and where builds put their output. Throws HostError.
+    // Watches the manifest and its globs. Without globs it watches the manifest's folder, except hidden files, editors'
+    // temporary files and build output. Throws HostError.
     explicit Watch(const platform::Manifest& manifest);
-    int fd() const { return inotify_.get(); } // readable: something happened; take it with clear()
+    int fd() const { return inotify_.get(); } // readable: something happened; then call clear()
     void clear();
-    // Looks at all files. Watches folders that are new. Throws UserError when there are too many to watch.
+    // Examines all files, and watches new folders. Throws UserError if there are too many folders to watch.
     const Marks& look();
 
 private:
@@ -43,7 +43,7 @@ private:
     tinykvm::UniqueFd inotify_;
     std::vector<Glob> globs_;
     bool everything_ = false;       // no globs were given
-    std::filesystem::path program_; // when the build makes it
+    std::filesystem::path program_; // if the build makes it
     Marks marks_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 using platform::bytes_text;
 
-constexpr std::uint64_t kEnoughFiles = 4096; // a daemon with some hundred functions
+constexpr std::uint64_t kEnoughFiles = 4096; // for a daemon with some hundred functions
 constexpr std::uint64_t kEnoughSpace = std::uint64_t{1} << 30;
 constexpr std::uint64_t kEnoughAddresses = std::uint64_t{256} << 30;
 constexpr std::uint64_t kEnoughWatches = 8192;
@@ -66,7 +66,7 @@ std::vector<Check> device_checks(const Facts& facts) {
         return {missing(facts)};
     std::vector<Check> checks{{facts.device + " exists"}};
     checks.push_back(facts.permitted ? Check{facts.device + " permitted"} : refused(facts));
-    // Root may open it anyway; the person behind sudo may not.
+    // Root may always open it, but the person behind sudo may not.
     if (facts.root && facts.permitted && !facts.user.empty() && facts.user != "root" && !facts.in_group)
         checks.push_back({.line = fmt::format("{} is not in group kvm: sudo usermod -aG kvm {}, then log in "
                                               "again",

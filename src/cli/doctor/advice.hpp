@@ -1,4 +1,4 @@
-// What the facts mean: one line a check, and what would mend it.
+// Turns the facts into checks: one line each, with a remedy.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,13 +10,13 @@ namespace kvmserver::cli::doctor {
 struct Check {
     std::string line;
     bool stops = false; // machines cannot run
-    // A command that mends it and can do no harm, for `--fix`; as root only. Empty: a person must decide.
+    // A harmless command that fixes the problem, for `--fix`; needs root. Empty: a person must decide.
     std::vector<std::string> mend = {};
 };
 
-// Up to the first that stops: whether the device is there and may be opened.
+// Checks whether the device exists and may be opened, up to the first failure.
 std::vector<Check> device_checks(const Facts& facts);
-// Whether what runs will run well.
+// Checks whether machines will run well.
 std::vector<Check> other_checks(const Facts& facts);
 
 } // namespace kvmserver::cli::doctor

@@ -1,4 +1,4 @@
-// kvmserver doctor: can machines run here? One line a check.
+// kvmserver doctor: checks whether machines can run here, one line per check.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -23,12 +23,12 @@ constexpr OptionSpec kFix{
 std::string store_of(const Invocation& invocation, const Context& context) {
     try {
         return platform::store_path(invocation, context).string();
-    } catch (const tinykvm::UserError&) { // neither HOME nor anything else tells
+    } catch (const tinykvm::UserError&) { // neither HOME nor any other variable is set
         return {};
     }
 }
 
-// Runs a command that can do no harm. True: it worked, and the checks are to be made again.
+// Runs a harmless command. Returns true if it worked and the checks should be repeated.
 bool mend(const Check& check, const Facts& facts, Context& context) {
     const std::string command = fmt::format("{}", fmt::join(check.mend, " "));
     if (!facts.root) {
@@ -60,7 +60,7 @@ void fix(const std::vector<Check>& checks, const Facts& facts, Context& context,
         context.out << "fix: nothing here that it may mend\n";
 }
 
-// What would stand around the processes of functions.
+// Describes the jail that function processes would get.
 std::string walls_line() {
     try {
         const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic).missing_walls();
@@ -73,7 +73,7 @@ std::string walls_line() {
     return "jail: not tried, a process could not be started";
 }
 
-// Whether `serve` here could count and bound what each function uses.
+// Whether `serve` could account for and limit the resources of each function.
 std::string groups_line() {
     const std::string missing = daemon::ControlGroups::would_miss();
     return missing.empty() ? "control groups ok (memory, pids, cpu, io)"

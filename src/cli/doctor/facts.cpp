@@ -82,7 +82,7 @@ void look_at_device(Facts& facts) {
     if (::stat(facts.device.c_str(), &status) < 0)
         return;
     facts.present = true;
-    // Effective rights: what open(2) will ask.
+    // The effective rights, which open(2) checks.
     facts.permitted = ::faccessat(AT_FDCWD, facts.device.c_str(), R_OK | W_OK, AT_EACCESS) == 0;
     facts.refusal = facts.permitted ? 0 : errno;
     const group* const owner = ::getgrgid(status.st_gid);

@@ -3,7 +3,7 @@
 
 namespace kvmserver::cli {
 
-// The CPU that a machine without --cpu would see here. Throws UserError (no_kvm) when machines cannot run.
+// The CPU that a machine without --cpu sees on this host. Throws UserError (no_kvm) if machines cannot run.
 tinykvm::CpuState host_cpu();
 
 } // namespace kvmserver::cli

@@ -3,7 +3,7 @@
 
 namespace kvmserver::cli {
 
-// Runs the probe: "/dev/kvm ok (KIND)"; throws UserError (no_kvm) whose text says what is wrong.
+// Probes KVM: "/dev/kvm ok (KIND)". Throws UserError (no_kvm) with the reason.
 std::string probe_line(const std::string& device = "/dev/kvm");
 
 } // namespace kvmserver::cli

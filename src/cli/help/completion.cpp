@@ -1,4 +1,4 @@
-// kvmserver completion: a script for the shell, made from the commands' CLI11 options.
+// kvmserver completion: prints a completion script, generated from the commands' CLI11 options.
 #include "src/cli/help/completion.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What a shell needs to complete our command line, and the three scripts made of it.
+// What a shell needs to complete our command line, and the scripts generated from it.
 #pragma once
 #include <span>
 #include <string>
@@ -10,7 +10,7 @@ namespace kvmserver::cli {
 
 struct CompletedOption {
     std::string name, letter, help;
-    std::string value; // placeholder: FILE and DIR complete as such
+    std::string value; // placeholder: FILE and DIR complete to paths
     bool takes_value = false;
     std::vector<std::string> choices;
 };

@@ -8,7 +8,7 @@
 namespace kvmserver::cli {
 namespace {
 
-// For a single-quoted shell word, with a backslash before each of `special`.
+// Escapes for a single-quoted shell word, with a backslash before each character of `special`.
 std::string escaped(const std::string& text, std::string_view special) {
     std::string result;
     for (const char c : text) {
@@ -24,8 +24,7 @@ std::string escaped(const std::string& text, std::string_view special) {
 
 std::string joined(const std::set<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
 
-// Finds out where the cursor is: behind which command, in which option's value, among the program's
-// arguments.
+// Determines where the cursor is: after which command, in which option's value, or among the program's arguments.
 constexpr const char* kBash = R"(_kvmserver() {{
     local cur=${{COMP_WORDS[COMP_CWORD]}} command= value= guest= i=1 word
     local with_value=' {0} '
@@ -159,7 +158,7 @@ std::string zsh_completion(std::span<const Completed> commands) {
                        "    esac ;;\n"
                        "  esac\n"
                        "}}\n"
-                       // Either a file of $fpath, read for the first completion, or sourced.
+                       // Either a file in $fpath, read for the first completion, or sourced.
                        "if [[ $funcstack[1] == _kvmserver ]]; then _kvmserver \"$@\"; else compdef _kvmserver "
                        "kvmserver; fi\n",
                        names, cases);

@@ -1,4 +1,4 @@
-// kvmserver help: what --help says, by another name, and the manual page.
+// kvmserver help: prints a command's --help, or the manual page.
 #include "src/cli/help/help.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The manual page, made of the option tables: what --help shows and what it says cannot differ.
+// The manual page, generated from the option tables, so that it cannot differ from --help.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace kvmserver::cli {
 namespace {
 
-// Text as roff prints it. A line that begins with a dot or a quote would be a request.
+// Escapes text for roff. A line that begins with a dot or an apostrophe would be a request.
 std::string roff(std::string_view text) {
     std::string escaped;
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -32,7 +32,7 @@ std::string roff(std::string_view text) {
 std::string bold(std::string_view text) { return "\\fB" + roff(text) + "\\fR"; }
 std::string italic(std::string_view text) { return "\\fI" + roff(text) + "\\fR"; }
 
-// "FILE", or "NAME" for one of several names: those are in the text.
+// "FILE", or "NAME" if the value is one of several names, which the text lists.
 std::string placeholder(const OptionSpec& spec) {
     return spec.value.find('|') == spec.value.npos ? std::string(spec.value) : "NAME";
 }
@@ -56,7 +56,7 @@ std::string option_entry(const OptionSpec& spec, const std::string& only) {
     return fmt::format(".TP\n{}\n{}\n", names, text.empty() ? "\\ " : roff(text));
 }
 
-// Whether it is one of those that share the options of machines.
+// Whether the command has the options of machines.
 bool runs_machines(const Command& command) { return find_option(command.options, "max-boot-time"); }
 
 std::string synopsis(const Command& command) {

@@ -5,7 +5,7 @@
 namespace kvmserver::cli {
 namespace {
 
-// Insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
+// Counts insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
 std::size_t distance(std::string_view a, std::string_view b) {
     std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
     for (std::size_t i = 0; i <= a.size(); ++i)
@@ -28,7 +28,7 @@ std::size_t tolerance(std::size_t length) { return length <= 4 ? 1 : length <= 8
 } // namespace
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known) {
-    constexpr std::size_t kLongest = 64; // longer words are no slips
+    constexpr std::size_t kLongest = 64; // longer words are not typos
     if (word.empty() || word.size() > kLongest)
         return std::nullopt;
     std::optional<std::string> best;
@@ -42,7 +42,7 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
     }
     if (best || word.size() < 3)
         return best;
-    // Cut short: the shortest word that begins so.
+    // Otherwise the word may be cut short: take the shortest word that begins with it.
     for (const std::string& candidate : known)
         if (candidate.starts_with(word) && (!best || candidate.size() < best->size()))
             best = candidate;

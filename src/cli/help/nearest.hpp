@@ -1,4 +1,4 @@
-// "Did you mean": the known word that a mistyped one is closest to.
+// "Did you mean": finds the known word that is closest to a mistyped one.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace kvmserver::cli {
 
-// Nothing when none is close enough to be a slip of the fingers.
+// Returns nothing if no word is close enough.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known);
 
 // "; did you mean PREFIXword?" or "".

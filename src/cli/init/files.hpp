@@ -1,4 +1,4 @@
-// New files, all or none of them.
+// Creates new files: all or none.
 #pragma once
 #include <filesystem>
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace kvmserver::cli::init {
 
-// Makes the folder and the files in it. Throws UserError (conflict) naming what is there already,
-// (not_permitted) where nothing may be written; then nothing was made but perhaps the folder.
+// Creates the folder and its files. Throws UserError: conflict names a file that exists already, not_permitted that
+// nothing may be written. After an exception no file was created, but perhaps the folder.
 void create_files(const std::filesystem::path& folder, const std::vector<File>& files);
 
 } // namespace kvmserver::cli::init

@@ -74,7 +74,7 @@ std::optional<Guess> guess_template(const fs::path& folder) {
         return with_entry(folder, "deno", file, deno_entries);
     if (!first_of(folder, {"package.json"}).empty())
         return node(folder);
-    // No project file: a program tells as well.
+    // Without a project file, recognize the program itself.
     const std::pair<const char*, Names> programs[] = {
         {"python", {"server.py", "app.py", "main.py"}},
         {"node", {"server.js", "server.mjs", "index.js", "app.js"}},

@@ -1,4 +1,4 @@
-// What kind of program a folder holds.
+// Guesses what kind of program a folder contains.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -8,11 +8,11 @@ namespace kvmserver::cli::init {
 
 struct Guess {
     std::string template_name;
-    std::string because; // the file that told it
+    std::string because; // the file that it was recognized by
     std::string entry;   // for {{entry}} of the template's manifest
 };
 
-// Nothing when there is no file that tells. Throws UserError for a project that one manifest cannot start.
+// Returns nothing if no known file exists. Throws UserError for a project that a manifest cannot start.
 std::optional<Guess> guess_template(const std::filesystem::path& folder);
 
 } // namespace kvmserver::cli::init

@@ -1,4 +1,4 @@
-// kvmserver init: a manifest, and a small program where there is none.
+// kvmserver init: creates a manifest, and a small program if there is none.
 #include "src/cli/init/init.hpp"
 
 #include <fmt/format.h>

@@ -8,7 +8,7 @@ namespace kvmserver::cli {
 Command init_command();
 
 namespace init {
-// A function's name made of any text: lower case, what may not be in it becomes '-'.
+// Makes a valid function name: lower case, with '-' for characters that are not allowed.
 std::string valid_name(const std::string& text);
 } // namespace init
 

@@ -20,9 +20,9 @@ constexpr Template kTemplates[] = {
 };
 
 constexpr std::string_view kManifest = "kvmserver.toml";
-// A file of this name would also be in force in our own source tree.
+// A file named .gitignore would also apply to our own source tree.
 constexpr std::string_view kIgnored = "dot_gitignore";
-// What the templates' programs listen on; another program may listen elsewhere.
+// The templates' programs listen here; another program may listen elsewhere.
 constexpr std::string_view kListen = R"(allow-listen = ["127.0.0.1:8080"])";
 constexpr std::string_view kListenAnywhere =
     R"(allow-listen = true # anywhere; the program's own address, as ["127.0.0.1:8080"], is safer)";
@@ -37,7 +37,7 @@ std::string filled_in(std::string_view text, const std::string& name, std::strin
     return replaced(replaced(std::string(text), "{{name}}", name), "{{entry}}", entry);
 }
 
-// As it stands between the quotes of a TOML string.
+// Escaped for a TOML string in quotes.
 std::string toml_escaped(const std::string& text) {
     std::string escaped;
     for (const char c : text)

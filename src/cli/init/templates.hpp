@@ -1,4 +1,4 @@
-// The programs that `kvmserver init` can begin with: the folders of templates/, embedded in the binary.
+// The templates of `kvmserver init`: the folders of templates/, embedded in the binary.
 #pragma once
 #include <span>
 #include <string>
@@ -15,10 +15,10 @@ std::span<const EmbeddedFile> embedded_files(); // sorted by path
 
 struct Template {
     std::string_view name, summary;
-    std::string_view entry; // what {{entry}} of its manifest is, where the program is the template's own
+    std::string_view entry; // value of {{entry}} if the template's own program is used
 };
 std::span<const Template> templates();
-// Throws UserError (usage) that names the nearest one.
+// Throws UserError (usage) that suggests the nearest name.
 const Template& find_template(const std::string& name);
 
 struct File {
@@ -26,7 +26,7 @@ struct File {
 };
 // All files of a template, the manifest last. `name` is the function's.
 std::vector<File> files_of(const Template& chosen, const std::string& name);
-// The manifest alone, for a program that is there already.
+// Only the manifest, for an existing program.
 File manifest_of(const Template& chosen, const std::string& name, const std::string& entry);
 
 } // namespace kvmserver::cli::init

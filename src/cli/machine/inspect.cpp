@@ -1,4 +1,4 @@
-// kvmserver inspect: what a snapshot, a file or one in the store, holds, and whether it runs here.
+// kvmserver inspect: shows the content of a snapshot, from a file or the store, and whether it runs here.
 #include "src/snapshot/inspect.hpp"
 
 #include <fmt/format.h>
@@ -29,10 +29,10 @@ constexpr OptionSpec kInspectOptions[] = {
     platform::kJson,
 };
 
-// A snapshot file, or one in the store that is named like no file here.
+// A snapshot file; if there is none of that name, a snapshot of the store.
 struct Inspected {
     std::string shown;
-    tinykvm::UniqueFd copy; // in memory, of what is in the store
+    tinykvm::UniqueFd copy; // a memfd with the snapshot from the store
     std::string path;
 };
 
@@ -52,7 +52,7 @@ Inspected find(const Invocation& invocation, Context& context) {
     return found;
 }
 
-// Why the snapshot cannot run on any CPU of this build of kvmserver; "" when it can.
+// Why this build of kvmserver cannot run the snapshot on any CPU; "" if it can.
 std::string abi_problem(const SnapshotReader& reader) {
     try {
         require_guest_abi(reader, tinykvm::abi::kVersion);
@@ -76,7 +76,7 @@ int inspect(const Invocation& invocation, Context& context) {
     std::string no_host;
     try {
         host = host_cpu();
-    } catch (const UserError& error) { // a snapshot can be looked at anywhere
+    } catch (const UserError& error) { // a snapshot can be inspected on any host
         no_host = error.what();
     }
     nlohmann::json facts = describe_json(reader, host);

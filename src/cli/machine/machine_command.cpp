@@ -30,8 +30,9 @@ std::string command_name(unsigned command) {
     return command == kRun ? "run" : command == kSnapshot ? "snapshot" : "snaprun";
 }
 
-// A person who wrote `kvmserver snaprun --env A=1 app.snap` expects something; what merely stands in a shared
-// file and is for another command is worth a line in verbose mode only.
+// Warns about options without effect: always if they are on the command line, such as `kvmserver snaprun --env A=1
+// app.snap`, where the user expects an effect. Options of other commands in a shared file are reported only in verbose
+// mode.
 void note_without_effect(unsigned command, const Settings& settings, bool verbose, std::ostream& err) {
     std::vector<std::string> foreign, misplaced;
     for (const OptionSpec& spec : machine_options()) {
@@ -49,7 +50,7 @@ void note_without_effect(unsigned command, const Settings& settings, bool verbos
         err << fmt::format("kvmserver: without effect on {}: {}\n", command_name(command), fmt::join(misplaced, " "));
 }
 
-// `--allow-read /usr/lib ./prog` makes /usr/lib the program.
+// Catches `--allow-read /usr/lib ./prog`, which would make /usr/lib the program.
 void check_swallowed(const Invocation& invocation) {
     if (invocation.bare_before.empty() || invocation.operands.empty())
         return;
@@ -64,14 +65,14 @@ void check_swallowed(const Invocation& invocation) {
                                              invocation.bare_before, invocation.bare_before, word));
 }
 
-// What is kvmserver's own on this host: no program sees it, whatever it may.
+// kvmserver's own folders on this host, which no program may see.
 std::vector<std::string> own_folders(const Options& options, const Context& context) {
     std::vector<std::string> folders;
     if (!options.cache.empty())
         folders.push_back(options.cache);
     try {
         folders.push_back(platform::store_path({}, context));
-    } catch (const tinykvm::UserError&) { // no home: there is none
+    } catch (const tinykvm::UserError&) { // no home, so no store
     }
     return folders;
 }

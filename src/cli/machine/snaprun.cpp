@@ -16,7 +16,7 @@ int snaprun(const MachineAction& action, const Invocation& invocation, Context& 
         usage("snaprun takes one FILE, not also '" + job.args.front() +
               "'; a snapshot holds its program's arguments already");
     job.options.snapshot_file = job.program;
-    if (!invocation.settings.contains("env")) // what a file says is for the boot
+    if (!invocation.settings.contains("env")) // the file's variables are for the boot
         job.options.env.clear();
     return action(job.options);
 }

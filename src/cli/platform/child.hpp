@@ -1,4 +1,4 @@
-// Processes that a command starts; the API starts them too.
+// Child processes of commands; the API uses them too.
 #pragma once
 #include "src/ops/child.hpp"
 

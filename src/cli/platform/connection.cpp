@@ -39,7 +39,7 @@ std::string Connection::public_url(const std::string& route) {
             else if (const std::string path = daemon->value("address", ""); !path.empty())
                 return fmt::format("{} at unix:{}", url_of(route, scheme, scheme == "https" ? 443 : 80), path);
         }
-    } catch (const tinykvm::UserError&) { // it is only for people
+    } catch (const tinykvm::UserError&) { // the URL is only for people
     }
     return url_of(route, scheme, port);
 }

@@ -1,5 +1,5 @@
-// What the commands talk to: the API of a daemon (local, or --remote), or the same API within this process
-// over a store that nobody serves. A command cannot tell which.
+// A command's connection to the API: of a daemon (local, or --remote), or the same API within this process if no daemon
+// serves the store. Commands cannot tell the difference.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -26,19 +26,19 @@ struct Pulled {
     std::uint64_t bytes = 0;
 };
 
-// Errors are UserErrors as the store throws them, and UserError (unreachable).
+// Errors are the store's UserErrors, and UserError (unreachable).
 class Connection {
 public:
     virtual ~Connection() = default;
     // Null for a reply without a body.
     virtual nlohmann::json call(const std::string& method, const std::string& target,
                                 const nlohmann::json& body = nullptr) = 0;
-    // Whether there is no store yet (and looking must not make one).
+    // Whether there is no store yet. Does not create one.
     virtual bool empty() { return false; }
-    // Only what it lacks travels; with a progress bar on a terminal.
+    // Sends only the missing pieces. Shows a progress bar on a terminal.
     virtual Pushed push(const std::filesystem::path& file) = 0;
     virtual Pulled pull(const std::string& reference, int fd) = 0;
-    // A reply that goes on for long; `sink` returns false to end it.
+    // For a long reply. `sink` returns false to end it.
     virtual void stream(const std::string& target, const std::function<bool(std::string_view)>& sink) = 0;
 
     struct Raw {
@@ -47,19 +47,20 @@ public:
         std::string body;
         std::string_view header(std::string_view name) const;
     };
-    // Refusals of the API are thrown, whatever else is the reply.
+    // Throws refusals of the API; every other reply is returned.
     virtual Raw raw(const std::string& method, const std::string& target, const Headers& headers,
                     const std::string& body) = 0;
     // For people.
     virtual std::string shown() const = 0;
-    // "http://localhost:8080" of the daemon's public listener; what `serve` would take when none runs.
+    // The URL of a route on the daemon's public listener, such as "http://localhost:8080". Assumes the defaults of
+    // `serve` if no daemon runs.
     std::string public_url(const std::string& route);
 };
 
-// By --remote, --store and --timeout.
+// Connects according to --remote, --store and --timeout.
 std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context);
 
-// "/v1/functions/NAME" and more, encoded.
+// Joins and encodes segments: "/v1/functions/NAME".
 std::string target_of(std::initializer_list<std::string_view> segments);
 std::string encoded(std::string_view text);
 

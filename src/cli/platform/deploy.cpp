@@ -1,4 +1,4 @@
-// kvmserver deploy: a snapshot, or what a manifest describes, becomes the live version of a function.
+// kvmserver deploy: makes a snapshot, or the program of a manifest, the live version of a function.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -82,13 +82,13 @@ Plan plan_of(const Invocation& invocation, Context& context) {
     }
     if (const auto given = invocation.settings.find("route"); given != invocation.settings.end()) {
         for (const std::string& route : given->second.values)
-            store::Route::parse(route); // better known before all else
+            store::Route::parse(route); // find errors before anything else
         plan.body["routes"] = given->second.values;
     }
     return plan;
 }
 
-// What was found when the snapshot was made.
+// Prints the repeats that were found when the snapshot was made.
 void tell_repeats(const Invocation& invocation, const SnapshotReader& snapshot, const std::filesystem::path& file,
                   std::ostream& out) {
     const auto& repeats = snapshot.state().repeats;
@@ -125,7 +125,7 @@ void print_difference(const json& change, std::ostream& out) {
             out << "- env " << name << '\n';
 }
 
-// Builds nothing: a build may change anything.
+// Does not build, since a build may change anything.
 int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Connection& platform) {
     if (!plan.source.manifest) {
         const SnapshotReader snapshot = SnapshotReader::open(plan.source.path);
@@ -151,14 +151,14 @@ int deploy(const Invocation& invocation, Context& context) {
     const auto platform = connect(invocation, context);
     if (flag(invocation, "dry-run"))
         return dry_run(invocation, context, plan, *platform);
-    // What is wrong anyway is better known before the build.
+    // Find mistakes before the build.
     if (!plan.source.manifest)
         tell_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context.err);
     platform->call("PUT", plan.target(true), plan.body);
 
     const bool quiet = flag(invocation, "quiet");
     const SnapshotFile file(plan.source, quiet, context);
-    if (plan.source.manifest && flag(invocation, "strict-unique")) // what the build has said already
+    if (plan.source.manifest && flag(invocation, "strict-unique")) // the build has printed them already
         tell_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
     const Pushed pushed = platform->push(file.path());
     if (!quiet)

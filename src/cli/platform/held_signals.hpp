@@ -1,4 +1,4 @@
-// Putting things back before a signal ends this process: temporary files, the terminal.
+// Delays signals that end this process until temporary files are removed and the terminal is restored.
 #pragma once
 #include <csignal>
 
@@ -6,23 +6,23 @@
 
 namespace kvmserver::cli::platform {
 
-// A signal that ends the process came while HeldSignals lived. Whoever catches it has put back what there
-// was, and calls end(), which does not return unless the signal is ignored meanwhile.
+// Thrown for a signal that arrived while HeldSignals existed. Whoever catches it cleans up and calls end(), which
+// returns only if the signal is ignored by then.
 struct Interrupted {
     int signal;
     void end() const { std::raise(signal); }
 };
 
-// SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless they are ignored, wait while this lives. For a process whose
-// other threads block them.
+// Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT while it exists, except those that are ignored. All other threads of the
+// process must block them too.
 class HeldSignals {
 public:
     HeldSignals();
-    ~HeldSignals(); // those that came and were not told end the process now
+    ~HeldSignals(); // signals that arrived and were not thrown end the process now
     HeldSignals(const HeldSignals&) = delete;
     HeldSignals& operator=(const HeldSignals&) = delete;
 
-    // Until `fd` can be read or is at its end. Throws Interrupted.
+    // Waits until `fd` is readable or at its end. Throws Interrupted.
     void wait_readable(int fd) const;
 
 private:

@@ -1,4 +1,4 @@
-// kvmserver invoke: one request to a function, through the daemon.
+// kvmserver invoke: sends one request to a function, through the daemon.
 #include <fmt/format.h>
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// kvmserver list, kvmserver describe: what is deployed.
+// kvmserver list, kvmserver describe: show what is deployed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void sort_by(std::vector<json>& functions, const std::string& key) {
     if (key != "name" && key != "created" && key != "changed" && key != "versions")
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  fmt::format("--sort: '{}' is none of name, created, changed, versions", key));
-    if (key == "name") // they come by name
+    if (key == "name") // the order of the reply
         return;
     const std::string member = key == "versions" ? key : key + "_ms";
     std::ranges::stable_sort(functions, [&](const json& a, const json& b) { return a.at(member) > b.at(member); });
@@ -36,16 +36,16 @@ std::string joined(const json& routes) {
     return line;
 }
 
-// What runs now, by function; empty without a daemon.
+// What runs now; empty without a daemon.
 json running(Connection& platform) {
     try {
         return platform.call("GET", "/v1/live").at("live");
-    } catch (const tinykvm::UserError&) { // none, or this token may not
+    } catch (const tinykvm::UserError&) { // no daemon, or the token may not
         return json::array();
     }
 }
 
-// "idle" without a live version; with a daemon also how many requests there were.
+// "idle" without a live version; with a daemon also the number of requests.
 std::string state_of(const json& function, const json& live) {
     std::uint64_t requests = 0;
     bool known = false;

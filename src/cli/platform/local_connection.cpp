@@ -21,7 +21,7 @@
 namespace kvmserver::cli::platform {
 namespace {
 
-// Opened when it is needed: `verify` is also for one that cannot be opened.
+// Opens the store when it is needed, since `verify` must work on one that cannot be opened.
 class LazyStore final : public admin::StoreSource {
 public:
     LazyStore(std::filesystem::path path, Context& context) : path_(std::move(path)), context_(context) {}
@@ -43,12 +43,12 @@ private:
     std::unique_ptr<store::Store> opened_;
 };
 
-// --timeout: ends this process, which a store survives at any moment.
+// Implements --timeout: ends this process, which the store survives at any moment.
 class TimeLimit {
 public:
     explicit TimeLimit(double seconds)
         : thread_([this, seconds] {
-              sigset_t all; // they are for the main thread
+              sigset_t all; // signals are for the main thread
               ::sigfillset(&all);
               ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
               std::unique_lock lock(mutex_);
@@ -71,7 +71,7 @@ private:
     std::mutex mutex_;
     std::condition_variable over_;
     bool done_ = false;
-    std::thread thread_; // last
+    std::thread thread_; // last: it uses the members above
 };
 
 class Here final : public Connection {

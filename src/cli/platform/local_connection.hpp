@@ -1,4 +1,4 @@
-// The API within this process.
+// Calls the API within this process.
 #pragma once
 #include "src/cli/platform/connection.hpp"
 

@@ -1,4 +1,4 @@
-// kvmserver login, kvmserver remote: daemons elsewhere, and the tokens for them.
+// kvmserver login, kvmserver remote: remote daemons and their tokens.
 #include <fmt/format.h>
 
 #include <termios.h>
@@ -33,7 +33,7 @@ constexpr OptionSpec kName{.name = "name",
                            .value = "NAME",
                            .help = "what to call it in --remote (the URL's host)"};
 
-// A line of stdin.
+// Reads a line of stdin.
 std::string read_line() {
     std::string line;
     for (char c; line.size() < 4096;) {
@@ -49,7 +49,7 @@ std::string read_line() {
     return line;
 }
 
-// The terminal does not show what is typed while this lives.
+// Turns the terminal's echo off while it exists.
 class Hidden {
 public:
     Hidden() {
@@ -80,11 +80,11 @@ std::string token_from(const Invocation& invocation, Context& context) {
     try {
         const HeldSignals held;
         const Hidden hidden;
-        held.wait_readable(STDIN_FILENO); // a line: the terminal gives nothing before its end
+        held.wait_readable(STDIN_FILENO); // a whole line: the terminal delivers nothing before its end
         const std::string token = read_line();
         context.err << '\n';
         return token;
-    } catch (const Interrupted& interrupted) { // the terminal shows again what is typed
+    } catch (const Interrupted& interrupted) { // the echo is on again
         context.err << std::endl;
         interrupted.end();
         throw UserError(ExitCode::failure, "interrupted");
@@ -117,7 +117,7 @@ int login(const Invocation& invocation, Context& context) {
     if (const auto seconds = timeout(invocation))
         server.timeout_seconds = *seconds;
     const remote::Remote kept{server.url, server.token, server.ca_file};
-    const json info = remote::Client(std::move(server)).call("GET", "/v1/info"); // before it is kept
+    const json info = remote::Client(std::move(server)).call("GET", "/v1/info"); // check the token before it is stored
     remotes.set(name, kept);
     std::string scopes;
     for (const json& scope : info.at("caller").at("scopes"))
@@ -134,7 +134,7 @@ int list(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "remote list", "", 1, 1);
     const Remotes remotes(Remotes::default_file());
     auto all = json::array();
-    for (const auto& [name, remote] : remotes.all()) { // their tokens are nobody's business
+    for (const auto& [name, remote] : remotes.all()) { // never print their tokens
         all.push_back({{"name", name}, {"url", remote.url}});
         if (!flag(invocation, "json"))
             context.out << name << ' ' << remote.url << '\n';

@@ -1,4 +1,4 @@
-// kvmserver logs: what a function printed.
+// kvmserver logs: shows what a function printed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr OptionSpec kOwn[] = {
     {.name = "previous", .group = "Options", .help = "of the version before the live one"},
 };
 
-// The newest version before the one that gets most requests.
+// The newest version older than the one with the most requests.
 std::uint64_t version_before(Connection& platform, const std::string& name) {
     const json all = platform.call("GET", target_of({"functions", name, "versions"})).at("versions"); // newest first
     unsigned most = 0;
@@ -42,7 +42,7 @@ std::uint64_t version_before(Connection& platform, const std::string& name) {
     throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("{} has no version before the live one", name));
 }
 
-// Lines of NDJSON that arrive in pieces.
+// Prints NDJSON lines that arrive in pieces.
 class Printer {
 public:
     Printer(Context& context, bool as_json) : context_(context), json_(as_json) {}
@@ -53,12 +53,12 @@ public:
             print(pending_.substr(at, end - at));
         pending_.erase(0, at);
         context_.out.flush();
-        return static_cast<bool>(context_.out); // a reader that went away ends it
+        return static_cast<bool>(context_.out); // false when the reader of our output has gone
     }
 
 private:
     void print(const std::string& line) {
-        if (line.empty()) // only says that the connection lives
+        if (line.empty()) // a keep-alive
             return;
         const json object = json_ ? json() : json::parse(line, nullptr, false);
         if (!object.is_object()) {
@@ -82,7 +82,7 @@ int logs(const Invocation& invocation, Context& context) {
     std::string target =
         target_of({"functions", name, "logs"}) + (flag(invocation, "follow") ? "?follow=1" : "?follow=0");
     if (const auto since = text(invocation, "since")) {
-        ops::time_from(*since, 0); // for its words
+        ops::time_from(*since, 0); // for its error message
         target += "&since=" + encoded(*since);
     }
     if (const auto request = text(invocation, "request"))

@@ -20,7 +20,7 @@ namespace {
 using tinykvm::ExitCode;
 using tinykvm::UserError;
 
-// nlohmann's dump escapes what toml++'s formatter might not.
+// Uses nlohmann's dump, which escapes what toml++'s formatter might not.
 std::string to_json(const toml::table& top) {
     std::ostringstream text;
     text << toml::json_formatter{top};
@@ -83,7 +83,7 @@ private:
                                                          where(value), at->first, tinykvm::kLateEnvBytes - 1));
     }
 
-    // Some runtimes copy their environment once.
+    // Warns for runtimes that copy their environment at start.
     void warn_of_copies(const toml::table& function) {
         const std::string program = std::filesystem::path(manifest_.program).filename().string();
         if (!after_restore_.empty() || !(program.starts_with("python") || program == "java"))
@@ -104,7 +104,7 @@ private:
         throw UserError(ExitCode::usage, where(node) + what);
     }
 
-    // `name` with the names of its tables before it.
+    // `name` includes the names of its tables.
     void string(const toml::table& from, const std::string& name, std::string& target) const {
         const toml::node* node = from.get(name.substr(name.rfind('.') + 1));
         if (!node)
@@ -128,7 +128,7 @@ private:
 
     void variable(const toml::table& env, const std::string& name, const toml::node& node) {
         try {
-            store::check_variable_name(name); // it holds no dot, then
+            store::check_variable_name(name); // so it contains no dot
             string(env, "function.env." + name, manifest_.env[name]);
             store::check_variable_value(name, manifest_.env[name]);
         } catch (const store::BadValue& error) {
@@ -161,7 +161,7 @@ private:
                 fail(node, name + " holds a space or control character");
     }
 
-    // Reads the table [function.NAME] as the daemon does, so that what it could not use is refused here.
+    // Reads the table [function.NAME] as the daemon does, to refuse here what the daemon could not use.
     void as_the_daemon(const toml::table& from, const char* name) const {
         try {
             daemon::function_settings(fmt::format(R"({{"function":{{"{}":{}}}}})", name, to_json(from)));
@@ -209,8 +209,7 @@ Manifest read_manifest(const std::filesystem::path& file) {
     Manifest manifest;
     manifest.file = file;
     manifest.folder = file.parent_path();
-    // First as the other commands read it: with the same messages for a file that cannot be read or
-    // understood.
+    // First read it as the other commands do, for the same messages if the file cannot be read or parsed.
     const ConfigFile config = read_config(file.string(), machine_options(), true);
     manifest.warnings = config.warnings;
     if (!config.run || config.run->program.empty())
@@ -222,9 +221,9 @@ Manifest read_manifest(const std::filesystem::path& file) {
         const toml::table top = toml::parse_file(file.string());
         Reader(manifest).read(top);
         manifest.json = to_json(top);
-    } catch (const toml::parse_error& error) { // it was changed just now
+    } catch (const toml::parse_error& error) { // it was changed meanwhile
         throw UserError(ExitCode::usage, fmt::format("{}: {}", file.string(), std::string(error.description())));
-    } catch (const nlohmann::json::exception&) { // inf and nan have no JSON
+    } catch (const nlohmann::json::exception&) { // JSON has no inf and nan
         throw UserError(ExitCode::usage, fmt::format("{}: a number is not finite", file.string()));
     }
     return manifest;

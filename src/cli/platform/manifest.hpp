@@ -1,5 +1,4 @@
-// kvmserver.toml as `deploy` reads it: [run] and [function]. The options are for `snapshot` and `snaprun` to
-// read.
+// Reads [run] and [function] of kvmserver.toml, for `deploy`. The machine options are read by `snapshot` and `snaprun`.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -15,18 +14,18 @@ struct Manifest {
     std::filesystem::path file, folder; // absolute
     std::string program;
     std::vector<std::string> args;
-    std::string name; // "" when it says none
+    std::string name; // "": not given
     std::optional<std::vector<store::Route>> routes;
     std::map<std::string, std::string> env;
     std::vector<std::string> secrets; // names
-    std::string health;               // path, "" when there is none
-    std::string build_command;        // "" when there is none
-    std::vector<std::string> watch;   // globs of what `dev --watch` builds for; none: the whole folder
-    std::string json;                 // all of it, for the store
+    std::string health;               // path; "": none
+    std::string build_command;        // "": none
+    std::vector<std::string> watch;   // globs that `dev --watch` watches; none: the whole folder
+    std::string json;                 // the whole manifest, for the store
     std::vector<std::string> warnings;
 };
 
-// Throws UserError with file and line for what is no TOML, for values of a wrong type, and without a program.
+// Throws UserError with file and line for invalid TOML, for values of a wrong type, and if there is no program.
 Manifest read_manifest(const std::filesystem::path& file);
 
 } // namespace kvmserver::cli::platform

@@ -17,7 +17,7 @@ namespace {
 using tinykvm::ExitCode;
 using tinykvm::UserError;
 
-// A variable that is set to something.
+// "" if the variable is not set.
 std::string variable(const char* name) {
     const char* value = std::getenv(name);
     return value ? value : "";
@@ -93,7 +93,8 @@ std::filesystem::path store_path(const Invocation& invocation, const Context& co
         return absolute_path(context.folder, set);
     if (::geteuid() == 0)
         return "/var/lib/kvmserver";
-    if (const std::string data = variable("XDG_DATA_HOME"); data.starts_with('/')) // others are to be ignored
+    // The XDG specification says to ignore relative paths.
+    if (const std::string data = variable("XDG_DATA_HOME"); data.starts_with('/'))
         return std::filesystem::path(data) / "kvmserver";
     const std::string home = variable("HOME");
     if (home.empty())

@@ -1,4 +1,4 @@
-// What the commands over a store share: their options, the store itself, printing.
+// What the commands on a store share: options, the store, printing.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -72,26 +72,26 @@ inline constexpr OptionSpec kRemote{.name = "remote",
                                     .value = "NAME|URL",
                                     .help = "a daemon elsewhere: of `kvmserver remote list`, or https://HOST:PORT"};
 
-// Those of the command, and those that all have.
+// The command's own options, and those that all commands have.
 std::vector<OptionSpec> options(std::initializer_list<OptionSpec> own = {});
-// Seconds of --timeout. Throws UserError (usage).
+// The value of --timeout. Throws UserError (usage).
 std::optional<double> timeout(const Invocation& invocation);
 
-// Throws UserError (usage) when there are fewer or more operands.
+// Throws UserError (usage) for fewer or more operands.
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
                      std::size_t least, std::size_t most);
 bool flag(const Invocation& invocation, std::string_view name);
-jail::Mode jail_mode(const Invocation& invocation,
-                     std::string_view name); // "auto" if it is not given; throws UserError
+// "auto" if it is not given. Throws UserError.
+jail::Mode jail_mode(const Invocation& invocation, std::string_view name);
 std::optional<std::string> text(const Invocation& invocation, std::string_view name);
-// A whole number from 0 on; `what` is for the message.
+// Parses an unsigned number; `what` is for the message.
 std::uint64_t number(std::string_view text, std::string_view what);
 std::uint64_t version_number(const std::string& text); // "3" or "v3"
 
 std::filesystem::path store_path(const Invocation& invocation, const Context& context);
-// Whether one is there. (Looking must not make one.)
+// Whether there is a store. Does not create one.
 bool store_exists(const std::filesystem::path& path);
-// Throws UserError (not_found) when there is none. Says on stderr what opening it had to mend.
+// Throws UserError (not_found) if there is no store. Reports on stderr what it had to repair.
 std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& context);
 
 std::unique_ptr<store::Store> open_store_at(const std::filesystem::path& path, Context& context);
@@ -99,9 +99,9 @@ std::unique_ptr<store::Store> open_store_at(const std::filesystem::path& path, C
 std::string bytes_text(std::uint64_t bytes);       // "31 MiB"
 std::string live_text(const nlohmann::json& live); // "v4", "v3:10%,v4:90%", "none"
 std::string url_of(const std::string& route, const std::string& scheme, std::uint64_t port);
-// Asks on the terminal; true without one, and with --yes.
+// Asks on the terminal. Returns true without a terminal, and with --yes.
 bool agreed(const Invocation& invocation, Context& context, const std::string& question);
-// What a version said that did not become healthy, on stderr.
+// Prints on stderr what a version that did not become healthy printed.
 void print_output(Context& context, const std::string& said);
 void print_json(Context& context, const nlohmann::json& object);
 

@@ -1,4 +1,4 @@
-// How far a transfer is: on a terminal only.
+// A progress bar for transfers, on terminals only.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace kvmserver::cli::platform {
 
-// "Uploading 12 MiB of 31 MiB, 38%, 5.1 MiB/s, 4 s left", rewritten in place; gone with this object.
+// "Uploading 12 MiB of 31 MiB, 38%, 5.1 MiB/s, 4 s left", rewritten in place. The destructor erases it.
 class ProgressBar {
 public:
     ProgressBar(const char* what, std::ostream& err, bool quiet);
@@ -21,7 +21,7 @@ private:
     std::ostream& err_;
     bool active_;
     bool begun_ = false, shown_ = false;
-    std::uint64_t first_ = 0; // what had gone before: a transfer that goes on
+    std::uint64_t first_ = 0; // what a resumed transfer had done before
     Clock::time_point begin_, last_;
 };
 

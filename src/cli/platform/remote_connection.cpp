@@ -32,7 +32,7 @@ public:
         try {
             return client_.call(method, target, body);
         } catch (const remote::Problem& problem) {
-            // What a version said that did not become healthy.
+            // The output of a version that did not become healthy.
             if (const auto output = problem.document().find("output");
                 output != problem.document().end() && output->is_string())
                 print_output(context_, *output);
@@ -85,13 +85,13 @@ std::uint64_t length_of(const remote::Reply& reply) {
     return std::strtoull(std::string(reply.header("Content-Length")).c_str(), nullptr, 10);
 }
 
-// From where it broke off, until it is whole; its digest is checked on the way.
+// Resumes the download until it is complete, and checks its digest.
 Pulled There::pull(const std::string& reference, int fd) {
     ProgressBar bar("Downloading", context_.err, quiet_);
     const std::string named = target_of({"snapshots", reference});
     const remote::Reply head = client_.ask({.method = "HEAD", .target = named});
     if (head.status >= 400) {
-        client_.call("GET", named); // for its words
+        client_.call("GET", named); // throws the problem with its text
         throw UserError(ExitCode::failure, fmt::format("{}: status {}", reference, head.status));
     }
     std::string digest(head.header("ETag"));

@@ -1,4 +1,4 @@
-// The API of a daemon.
+// Calls the API of a daemon.
 #pragma once
 #include <optional>
 
@@ -7,8 +7,7 @@
 
 namespace kvmserver::cli::platform {
 
-// Of --remote, with its token: KVMSERVER_TOKEN, --token-file, or what `login` kept; nothing when --remote is
-// not given.
+// The server of --remote, with its token from KVMSERVER_TOKEN, --token-file or `login`. Nothing without --remote.
 std::optional<remote::Server> chosen_server(const Invocation& invocation);
 std::unique_ptr<Connection> connect_there(remote::Server server, bool quiet, Context& context);
 

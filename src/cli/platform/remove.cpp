@@ -1,4 +1,4 @@
-// kvmserver delete: a function, or one of its versions.
+// kvmserver delete: deletes a function or one of its versions.
 #include <fmt/format.h>
 
 #include "src/cli/platform/platform.hpp"

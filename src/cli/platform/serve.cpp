@@ -1,4 +1,4 @@
-// kvmserver serve: the daemon, in the foreground.
+// kvmserver serve: runs the daemon in the foreground.
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -170,7 +170,8 @@ Number number_of(const Invocation& invocation, std::string_view name, Number fal
 
 tinykvm::UniqueFd listen_on(const std::string& text) {
     const SocketAddress address = parse_listen_address(text);
-    tinykvm::UnixName name; // stays when the daemon ends, as a successor may have the socket; the next one replaces it
+    // Kept when the daemon ends, since a successor may have the socket. The next daemon replaces it.
+    tinykvm::UnixName name;
     tinykvm::UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
     if (fd && address.storage.ss_family != AF_UNIX)
@@ -195,9 +196,9 @@ tinykvm::UniqueFd listen_on(const std::string& text) {
     return fd;
 }
 
-// The API beside the functions, for as long as this lives.
+// The API, which runs beside the functions while this object exists.
 struct Admin final : daemon::Companion {
-    store::Store store; // a connection of its own: what it changes, the daemon's sees as somebody's change
+    store::Store store; // a separate connection: the daemon's notices changes made through it
     admin::OpenStore source;
     admin::Api api;
     std::unique_ptr<admin::Listener> listener;
@@ -213,7 +214,7 @@ struct Admin final : daemon::Companion {
           listener(std::make_unique<admin::Listener>(api, options)) {
         try {
             store::remove_leftovers(store);
-        } catch (const std::exception& error) { // gc will try again; what is deployed can be served
+        } catch (const std::exception& error) { // gc will retry; what is deployed can be served
             fmt::print(stderr, "kvmserver: cannot clear what was left behind in the store: {}\n", error.what());
         }
         listener->start();
@@ -223,7 +224,7 @@ struct Admin final : daemon::Companion {
     bool finish(std::chrono::milliseconds patience) override { return listener->stop(patience); }
     Admin(const Admin&) = delete;
     Admin& operator=(const Admin&) = delete;
-    static std::string plain_version() { // of "kvmserver X.Y.Z\n"
+    static std::string plain_version() { // from "kvmserver X.Y.Z\n"
         const std::string line = version_line();
         const auto begin = line.find(' ') + 1;
         return line.substr(begin, line.find('\n') - begin);
@@ -277,12 +278,12 @@ admin::UploadLimits upload_limits(const Invocation& invocation) {
     return limits;
 }
 
-// What functions never see: all that is the daemon's own.
+// Hides everything that belongs to the daemon from functions.
 daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::ServeOptions& options,
                                    const admin::ListenerOptions& admin) {
     daemon::JailSettings jail;
     jail.mode = platform::jail_mode(invocation, "jail");
-    (void)FolderCache(default_cache_folder()).usable(); // makes it: what is not there yet cannot be covered
+    (void)FolderCache(default_cache_folder()).usable(); // creates the folder: a missing one cannot be hidden
     for (const std::filesystem::path& path :
          {options.store, default_cache_folder(), std::filesystem::path(admin.socket),
           std::filesystem::path(options.certificate), std::filesystem::path(options.key),
@@ -293,7 +294,7 @@ daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::S
     return jail;
 }
 
-// The daemon starts all the same: its store can be seen to, and a later request may find /dev/kvm mended.
+// Only warns: the daemon starts anyway. Its store can be managed, and /dev/kvm may work later.
 void tell_of_trouble(jail::Mode mode) {
     try {
         probe_line();

@@ -41,7 +41,7 @@ private:
     std::string path_;
 };
 
-// Runs it to its end, what it prints goes to stderr; when quiet only if it fails. Its status.
+// Runs a command to its end and returns its status. Its output goes to stderr; if `quiet`, only on failure.
 int run(const std::vector<std::string>& argv, const std::string& folder, bool quiet, const HeldSignals& held,
         Context& context) {
     context.err.flush();
@@ -54,8 +54,8 @@ int run(const std::vector<std::string>& argv, const std::string& folder, bool qu
     return status;
 }
 
-// What the program's environment has room for: what the file's own late-env says, [function.env] and secrets, whose
-// values are not for a snapshot.
+// Variables to reserve room for in the program's environment: the file's own late-env, [function.env], and secrets,
+// whose values must not be in a snapshot.
 std::vector<std::string> late_variables(const Manifest& manifest) {
     std::vector<std::string> variables;
     const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
@@ -63,14 +63,14 @@ std::vector<std::string> late_variables(const Manifest& manifest) {
         variables = given->second.values;
     for (const auto& [name, value] : manifest.env)
         if (const std::string variable = fmt::format("{}={}", name, value); variable.size() < tinykvm::kLateEnvBytes)
-            variables.push_back(variable); // read_manifest() has warned of the others
+            variables.push_back(variable); // read_manifest() has warned about longer ones
     for (const std::string& name : manifest.secrets)
         if (!manifest.env.contains(name))
             variables.push_back(name);
     return variables;
 }
 
-// Builds and snapshots.
+// Builds the program and makes its snapshot.
 tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
     const HeldSignals held;
     const TemporaryFolder temporary;
@@ -81,7 +81,7 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
                             fmt::format("[function.build] command ended with status {}; nothing was stored", status));
     const std::string path = temporary / "function.snap";
     std::vector<std::string> words{kSelf, "snapshot", "-c",         manifest.file.string(),
-                                   "-o",  path,       "--temporary"}; // it goes into the store, and then away
+                                   "-o",  path,       "--temporary"}; // it goes into the store and is then deleted
     const std::vector<std::string> warmup = warmup_words(manifest);
     words.insert(words.end(), warmup.begin(), warmup.end());
     for (const std::string& variable : late_variables(manifest))

@@ -1,4 +1,4 @@
-// What is deployed or pushed: a snapshot, a manifest, or a folder with one.
+// What to deploy or push: a snapshot, a manifest, or a folder with a manifest.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -12,21 +12,21 @@
 namespace kvmserver::cli::platform {
 
 struct Source {
-    std::filesystem::path path;       // of the snapshot or of the manifest
+    std::filesystem::path path;       // of the snapshot or the manifest
     std::optional<Manifest> manifest; // nothing: it is a snapshot
 };
 
-// Throws UserError (not_found) for what is not there and for a folder without a manifest.
+// Throws UserError (not_found) if it does not exist, or for a folder without a manifest.
 Source find_source(const std::string& operand, const Context& context);
 
-// The file of a snapshot, made first when the source is a manifest; then it has no name and is gone with this
-// object, however the process ends.
+// The file of a snapshot. If the source is a manifest, the snapshot is built first. Its file is unlinked, so it is gone
+// with this object, however the process ends.
 class SnapshotFile {
 public:
-    // What fails to build is a UserError with the status of `kvmserver snapshot`, or `failure`. A signal that
-    // ends the process does so when nothing is left behind.
+    // Throws UserError if the build fails, with the status of `kvmserver snapshot` or `failure`. A signal that ends the
+    // process takes effect only when nothing is left behind.
     SnapshotFile(const Source& source, bool quiet, Context& context);
-    const std::filesystem::path& path() const { return path_; } // for this process
+    const std::filesystem::path& path() const { return path_; } // valid in this process
 
 private:
     std::filesystem::path path_;

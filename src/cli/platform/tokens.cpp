@@ -1,4 +1,4 @@
-// kvmserver token: create, list, revoke.
+// kvmserver token: creates, lists and revokes tokens.
 #include <fmt/format.h>
 
 #include "src/ceilings/file.hpp"

@@ -1,4 +1,4 @@
-// kvmserver top: what runs, and how busy it is.
+// kvmserver top: shows what runs and how busy it is.
 #include <fmt/format.h>
 
 #include <unistd.h>
@@ -26,7 +26,7 @@ Sample take(Connection& platform) { return {platform.call("GET", "/v1/live").at(
 
 std::uint64_t count(const json& one, const char* name) { return one.at(name).get<std::uint64_t>(); }
 
-// Adds what changed since the sample before.
+// Adds the changes since the previous sample.
 void add_rates(Sample& now, const Sample& before) {
     const double seconds = std::chrono::duration<double>(now.at - before.at).count();
     for (json& one : now.live) {
@@ -55,7 +55,7 @@ std::string table(const Sample& sample) {
     return text;
 }
 
-// On a terminal until it is interrupted, else one table.
+// On a terminal until interrupted, otherwise one table.
 int top(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "top", "", 0, 0);
     const auto platform = connect(invocation, context);

@@ -1,4 +1,4 @@
-// kvmserver push, kvmserver pull: snapshots into the store and out of it, without a function.
+// kvmserver push, kvmserver pull: move snapshots into and out of the store, without a function.
 #include <fmt/format.h>
 
 #include "src/cli/paths.hpp"

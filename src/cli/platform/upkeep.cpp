@@ -1,4 +1,4 @@
-// kvmserver gc, kvmserver verify.
+// kvmserver gc, kvmserver verify: clean up and check the store.
 #include <fmt/format.h>
 
 #include "src/cli/platform/platform.hpp"

@@ -1,4 +1,4 @@
-// kvmserver env, kvmserver secret: set, list, unset.
+// kvmserver env, kvmserver secret: set, list and unset values.
 #include <fmt/format.h>
 
 #include <unistd.h>
@@ -27,9 +27,9 @@ constexpr const char* kSecretSynopsis = "set|list|unset [NAME] [SECRET]";
 
 [[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
 
-// All of stdin, without the line break at its end.
+// Reads all of stdin, without the final line break.
 std::string read_stdin() {
-    constexpr std::size_t kLargest = 1 << 20; // the store's own limit is smaller
+    constexpr std::size_t kLargest = 1 << 20; // the store limits values further
     std::string value;
     char buffer[4096];
     for (;;) {
@@ -129,7 +129,7 @@ int list_secrets(const Invocation& invocation, Context& context, const std::stri
     return 0;
 }
 
-// Of a secret for all functions: who may have it, and its value if there is a new one.
+// Sets a secret for all functions: the functions that are granted it, and its value if there is a new one.
 int grant(const Invocation& invocation, Context& context, const std::string& name,
           const std::vector<std::string>& patterns) {
     nlohmann::json body{{"for", patterns}};
@@ -141,7 +141,7 @@ int grant(const Invocation& invocation, Context& context, const std::string& nam
     return done(invocation, context, "", name, true);
 }
 
-// Without NAME: for all functions.
+// Lists the secrets for all functions, which is what `list` without NAME means.
 int secret(const Invocation& invocation, Context& context) {
     const std::string& action = action_of(invocation, "secret", kSecretSynopsis);
     const std::size_t least = action == "list" ? 1 : 2;

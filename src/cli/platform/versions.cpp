@@ -1,4 +1,4 @@
-// kvmserver versions, rollback, traffic: which version of a function answers.
+// kvmserver versions, rollback, traffic: show and change which versions of a function serve requests.
 #include <fmt/format.h>
 
 #include "src/cli/platform/platform.hpp"
@@ -54,7 +54,7 @@ int rollback(const Invocation& invocation, Context& context) {
     return tell(invocation, context, connect(invocation, context)->call("POST", target, body));
 }
 
-// "3=10", "v3=10%".
+// Parses "3=10", "v3=10%".
 json share(const std::string& word) {
     const auto equals = word.find('=');
     if (equals == word.npos)

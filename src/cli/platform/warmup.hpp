@@ -1,4 +1,4 @@
-// How `deploy` and `dev` have a program warmed up where its manifest does not say.
+// How `deploy` and `dev` warm up a program if its manifest does not say.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace kvmserver::cli::platform {
 
-// Words for `kvmserver snapshot`, which reads the same file: --warmup auto, the health hook's path, and at most so many
-// seconds (0: as `snapshot` has it); none of them where the file says otherwise.
+// Options for `kvmserver snapshot`: --warmup auto, the path of the health hook, and a time limit in seconds (0: the
+// default of `snapshot`). Each is left out if the file, which `snapshot` also reads, sets it.
 std::vector<std::string> warmup_words(const Manifest& manifest, unsigned seconds = 0);
 
 } // namespace kvmserver::cli::platform

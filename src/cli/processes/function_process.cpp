@@ -20,7 +20,7 @@ int function_process(const std::vector<std::string>& words, std::span<char> titl
             throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                      std::string(kFunctionProcess) + " is for `kvmserver serve` to use");
         if (with_parent)
-            ::prctl(PR_SET_PDEATHSIG, SIGKILL); // one that ended before this has closed the other end of `control`
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL); // a parent that ended before this has closed its end of `control`
         FunctionOptions options;
         options.control = inherited(words[2]);
         options.jail = *mode;

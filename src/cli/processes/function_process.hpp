@@ -1,4 +1,4 @@
-// How `serve` starts the process of a function: this binary with words that no person types.
+// The internal command line of a function process, which `serve` starts from this binary.
 #pragma once
 #include <functional>
 #include <span>
@@ -9,15 +9,15 @@
 
 namespace kvmserver::cli {
 
-// kFunctionProcess TITLE CONTROL JAIL AHEAD [with-parent]: the number of a descriptor (worker_messages.hpp), the jail's
-// mode and FunctionOptions::ahead_bytes; it is killed when the thread that started it ends.
+// kFunctionProcess TITLE CONTROL JAIL AHEAD [with-parent]. CONTROL: a descriptor's number (worker_messages.hpp). JAIL:
+// the jail's mode. AHEAD: FunctionOptions::ahead_bytes. with-parent: it is killed when the thread that started it ends.
 inline constexpr const char* kFunctionProcess = "--function-process";
 inline bool is_function_process(const std::vector<std::string>& words) {
     return !words.empty() && words[0] == kFunctionProcess;
 }
 
-// Returns the exit code; errors become one line on stderr. `title`: TITLE where the kernel has it, to be
-// replaced by the name of what is served.
+// Returns the exit code; prints an error as one line on stderr. `title` is TITLE in the process's argument memory. It
+// is overwritten with the name of what is served, for `ps`.
 int function_process(const std::vector<std::string>& words, std::span<char> title,
                      const std::function<int(FunctionOptions)>& action);
 

@@ -1,4 +1,4 @@
-// What the processes that kvmserver starts of itself have in common (function_process.hpp, examiner_process.hpp).
+// What kvmserver's internal processes share (function_process.hpp, examiner_process.hpp).
 #pragma once
 #include <functional>
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace kvmserver::cli {
 
-// The descriptor that was inherited as that number. Throws UserError.
+// The inherited descriptor of that number. Throws UserError.
 tinykvm::UniqueFd inherited(const std::string& number);
 
-// The exit code of `work`; what it throws is told in one line.
+// Runs `work` and returns its exit code. Prints an exception as one line.
 int inner_process(const std::function<int()>& work);
 
 } // namespace kvmserver::cli

@@ -76,14 +76,14 @@ bool AcceptedConnections::receive(const HandleBase::Served& from, IncomingConnec
     const ssize_t n = ::recvfrom(from.fd, out.datagram.bytes.data(), kMaxDatagram, MSG_DONTWAIT,
                                  reinterpret_cast<sockaddr*>(&out.datagram.from), &out.datagram.from_bytes);
     out.datagram.bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-    return n >= 0; // else another machine has it
+    return n >= 0; // otherwise another machine has taken it
 }
 
 bool AcceptedConnections::accept(const Listeners::Listening& from, IncomingConnection& out) {
     IncomingConnection client = accept_client(from.fd, from.id);
     if (!client.fd) {
         if (errno == EMFILE || errno == ENFILE)
-            ::usleep(1000); // the backlog holds the client meanwhile
+            ::usleep(1000); // the client stays in the backlog meanwhile
         return false;
     }
     char byte;
@@ -112,7 +112,7 @@ bool AcceptedConnections::take(std::uint64_t slot, IncomingConnection& out) {
     out = std::move(silent_[slot]);
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, out.fd.get(), nullptr);
     char byte;
-    // Gone without a word: no machine is needed.
+    // If the client has gone without a byte, no machine is needed.
     return ::recv(out.fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 

@@ -8,12 +8,12 @@
 
 namespace kvmserver {
 
-// A machine is given to a client once its first byte is here, so silent connections hold none; or, for a program that
-// speaks first, as the client connects.
+// Hands over a client when its first byte has arrived, so that silent connections occupy no machine. For a program that
+// speaks first: as soon as the client connects.
 class AcceptedConnections final : public ConnectionSource {
 public:
     enum class Given { at_first_byte, at_once };
-    // `served`: the program's datagram sockets, which outlive this.
+    // `served`: the program's datagram sockets, which must outlive this object.
     AcceptedConnections(const Listeners& listeners, std::vector<tinykvm::HandleBase::Served> served,
                         Given given = Given::at_first_byte);
     bool next(IncomingConnection& out) override;

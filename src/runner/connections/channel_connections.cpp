@@ -15,7 +15,7 @@ namespace kvmserver {
 
 namespace {
 
-// The head of a request with a socket is sent right after that is made.
+// The daemon sends a request's head right after it made the socket.
 constexpr int kHeadPatienceMs = 10'000;
 
 SocketAddress address_of(const protocol::Message& request) {
@@ -34,7 +34,7 @@ SocketAddress address_of(const protocol::Message& request) {
     return address;
 }
 
-// Whether `fd` became readable, and not the stop.
+// Returns true if `fd` became readable, false on the stop or the time-out.
 bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
     pollfd fds[2] = {{fd, POLLIN, 0}, {stop.fd(), POLLIN, 0}};
     for (;;) {
@@ -47,24 +47,24 @@ bool wait_readable(int fd, const Stopper& stop, int patience_ms) {
     }
 }
 
-// `message`: what else is told with it.
+// `message`: other fields to send with the reply.
 bool say_reply(int channel, const ChannelConnections::Held& reply, protocol::Message message) {
     message.kind = protocol::Kind::reply;
     message.reset = reply.closing == request::Closing::reset;
     return protocol::send_bytes(channel, message, reply.bytes, protocol::Wait::yes);
 }
 
-// The daemon's side of a request, whose first bytes came with it.
+// The daemon's end of a request whose first bytes came with it.
 class ChannelPeer final : public MemoryPeer {
 public:
-    // `hold`: where a whole reply is put; null: it is sent at once.
+    // `hold`: where to keep a complete reply for the next `ready`; null: send it at once.
     ChannelPeer(int channel, bool more_follows, const Stopper& stop, std::optional<ChannelConnections::Held>* hold)
         : channel_(channel), more_follows_(more_follows), stop_(stop), hold_(hold) {}
     ~ChannelPeer() override {
         if (!answered_)
             say_reply(channel_, {{}, request::Closing::reset}, {});
     }
-    // Nothing but `cancel` can come during a request that is asked for nothing.
+    // Before we send `connect`, only `cancel` can arrive during a request.
     bool gone() const override {
         pollfd channel{channel_, POLLIN, 0};
         return ::poll(&channel, 1, 0) > 0;
@@ -91,7 +91,7 @@ public:
             if (received->message.kind == protocol::Kind::connected)
                 return std::move(received->fd);
         }
-        return {}; // this is the end of the machine
+        return {}; // the machine is ending
     }
 
 private:
@@ -113,14 +113,14 @@ ChannelConnections::ChannelConnections(int channel, std::uint32_t listener, Firs
 }
 
 ChannelConnections::~ChannelConnections() {
-    if (held_) // its machine could not be made clean
+    if (held_) // the machine could not be reset
         say_reply(channel_, *held_, {});
 }
 
 void ChannelConnections::served(const Served& served) {
     ready_.exec_us = served.exec_ns / 1000;
     ready_.reset_us = served.reset_ns / 1000;
-    ready_.cpu_us = (tinykvm::thread_cpu_ns() - begin_cpu_ns_) / 1000; // with the reset
+    ready_.cpu_us = (tinykvm::thread_cpu_ns() - begin_cpu_ns_) / 1000; // includes the reset
     ready_.dirty_pages = served.pages_copied + served.pages_dropped;
     ready_.exits = served.exits;
 }
@@ -134,17 +134,17 @@ bool ChannelConnections::next(IncomingConnection& out) {
     for (bool say = true;;) {
         if (say && !say_ready())
             return false;
-        // No poll for the stop beside it, which would be a system call more: who stops shuts the channel down.
+        // No poll() for the stop: it would cost one more system call. Whoever stops also shuts the channel down.
         auto received =
             protocol::receive(channel_, protocol::Wait::yes, nullptr, std::span(room_.get(), protocol::kMaxInline));
         if (stop_.requested())
             return false;
-        if (received && received->message.kind == protocol::Kind::cancel) { // of the request before
+        if (received && received->message.kind == protocol::Kind::cancel) { // it concerned the previous request
             say = false;
             continue;
         }
         if (!received || received->message.kind != protocol::Kind::request)
-            return false; // the daemon wants this machine no longer
+            return false; // the daemon no longer wants this machine
         say = true;
         out.listener = listener_;
         out.own = true;
@@ -182,7 +182,7 @@ bool ChannelConnections::take(const protocol::Received& request, IncomingConnect
     return true;
 }
 
-// A machine is resumed once, with the request in its hands; not at all for a client that went away.
+// Waits for the request's first byte, so that the machine is resumed once, and not at all for a client that has gone.
 bool ChannelConnections::take_socket(tinykvm::UniqueFd socket, IncomingConnection& out) const {
     wait_readable(socket.get(), stop_, kHeadPatienceMs);
     char byte;

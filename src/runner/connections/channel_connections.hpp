@@ -1,4 +1,4 @@
-// A machine's requests as the daemon hands them to it.
+// The requests that the daemon sends to one machine over its channel.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,19 +13,19 @@ namespace kvmserver {
 
 class ChannelConnections final : public ConnectionSource {
 public:
-    // What the first machine of a process tells with its first `ready`: the time since `begin_ns` (0:
-    // nothing).
+    // Reported with the first `ready` of a process's first machine: the time since `begin_ns` (0: nothing to report)
+    // and the bytes loaded.
     struct First {
         std::uint64_t begin_ns = 0, hot_bytes = 0;
     };
-    // `listener`: of the program, whose connections these are to be. next() waits for the channel alone: whoever
-    // requests the stop also shuts the channel down for reading (shutdown(2)).
+    // `listener`: the program's listener that the connections belong to. next() waits for the channel only, so whoever
+    // requests the stop must also shut the channel down for reading (shutdown(2)).
     ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop);
     ~ChannelConnections() override;
     bool next(IncomingConnection& out) override;
     void served(const Served& served) override;
 
-    // A reply that is to be told with the next `ready`.
+    // A reply to be sent together with the next `ready`.
     struct Held {
         std::string bytes;
         request::Closing closing;
@@ -41,9 +41,9 @@ private:
     std::uint32_t listener_;
     const Stopper& stop_;
     protocol::Message ready_;
-    std::uint64_t begin_cpu_ns_ = 0; // of this thread, when it took the request
+    std::uint64_t begin_cpu_ns_ = 0; // this thread's CPU time when it took the request
     std::optional<Held> held_;
-    std::unique_ptr<char[]> room_; // for what comes with a request; not touched before
+    std::unique_ptr<char[]> room_; // buffer for the bytes of a request; pages untouched until needed
 };
 
 } // namespace kvmserver

@@ -6,19 +6,19 @@
 
 namespace kvmserver {
 
-// What a client cost.
+// What serving a client cost.
 struct Served {
     std::uint64_t exec_ns = 0, reset_ns = 0;
     std::uint64_t pages_copied = 0, pages_dropped = 0, exits = 0;
 };
 
-// Thread-safe where several machines share one.
+// Thread-safe if several machines share one.
 class ConnectionSource {
 public:
     virtual ~ConnectionSource() = default;
-    // Called when the machine is clean. Blocks until a client has something to say; false when the server is to stop.
+    // Called when the machine is clean. Blocks until a client has sent something; false when the server is to stop.
     virtual bool next(IncomingConnection& out) = 0;
-    // Called when the machine is clean again, on its thread.
+    // Called on the machine's thread when it is clean again.
     virtual void served(const Served&) {}
 };
 
