@@ -49,7 +49,7 @@ status=0
 scripts/syscalls.py --check || status=1
 report "system call table" "$status"
 
-sources() { git ls-files 'tinykvm/*.[ch]pp' 'src/*.[ch]pp' 'tests/*.[ch]pp'; }
+sources() { git ls-files 'tinykvm/*.[ch]pp' 'src/*.[ch]pp' 'tests/*.[ch]pp' 'bench/*.[ch]pp'; }
 if needs clang-format format; then
     status=0
     if ((fix)); then sources | xargs clang-format -i; fi

@@ -103,8 +103,7 @@ private:
     Wait connected() {
         int error = 0;
         socklen_t size = sizeof error;
-        if (!target_.blocking && ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
-            error != 0)
+        if (!target_.blocking && ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0)
             return fail("connect: " + std::generic_category().message(error));
         if (target_.keep_alive)
             begin_ = Clock::now();

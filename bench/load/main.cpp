@@ -113,8 +113,8 @@ void ask_blocking(const Target& target, Tally& tally, Budget& budget) {
 class Crowd {
 public:
     Crowd(unsigned count, const Target& target, Tally& tally, Budget& budget)
-        : tally_(tally), budget_(budget), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-          waits_(count, Wait::nothing), known_(count) {
+        : tally_(tally), budget_(budget), epoll_(::epoll_create1(EPOLL_CLOEXEC)), waits_(count, Wait::nothing),
+          known_(count) {
         for (unsigned i = 0; i < count; ++i)
             clients_.push_back(std::make_unique<Client>(target, tally));
     }
@@ -194,14 +194,13 @@ void print(Tally& t, Clock::time_point begin) {
     std::string error;
     for (const char c : t.first_error)
         error += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
-    std::printf(
-        "{\"requests\": %zu, \"errors\": %llu, \"wrong\": %llu, \"reopened\": %llu, \"seconds\": %.6f, "
-        "\"requests_per_second\": %.1f, \"p50_us\": %.2f, \"p90_us\": %.2f, \"p99_us\": %.2f, \"max_us\": "
-        "%.2f, "
-        "\"first_error\": \"%s\"}\n",
-        all.size(), static_cast<unsigned long long>(t.errors), static_cast<unsigned long long>(t.wrong),
-        static_cast<unsigned long long>(t.reopened), seconds, static_cast<double>(all.size()) / seconds,
-        percentile(all, 0.5), percentile(all, 0.9), percentile(all, 0.99), percentile(all, 1), error.c_str());
+    std::printf("{\"requests\": %zu, \"errors\": %llu, \"wrong\": %llu, \"reopened\": %llu, \"seconds\": %.6f, "
+                "\"requests_per_second\": %.1f, \"p50_us\": %.2f, \"p90_us\": %.2f, \"p99_us\": %.2f, \"max_us\": "
+                "%.2f, "
+                "\"first_error\": \"%s\"}\n",
+                all.size(), static_cast<unsigned long long>(t.errors), static_cast<unsigned long long>(t.wrong),
+                static_cast<unsigned long long>(t.reopened), seconds, static_cast<double>(all.size()) / seconds,
+                percentile(all, 0.5), percentile(all, 0.9), percentile(all, 0.99), percentile(all, 1), error.c_str());
 }
 
 } // namespace
@@ -209,8 +208,8 @@ void print(Tally& t, Clock::time_point begin) {
 int main(int argc, char** argv) {
     const Options o = parse(argc, argv);
     Target target{o.port, o.keep_alive, o.connections == 1, o.timeout, {}};
-    target.request = "GET " + o.path + " HTTP/1.1\r\nHost: localhost\r\n" +
-                     (o.keep_alive ? "" : "Connection: close\r\n") + "\r\n";
+    target.request =
+        "GET " + o.path + " HTTP/1.1\r\nHost: localhost\r\n" + (o.keep_alive ? "" : "Connection: close\r\n") + "\r\n";
     Tally tally;
     tally.latencies_us.reserve(1 << 20);
     const Clock::time_point begin = tally.last_reply = Clock::now();

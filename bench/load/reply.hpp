@@ -55,8 +55,7 @@ private:
             at = head.find("\r\n", begin);
             const std::string_view line = head.substr(begin, at == std::string_view::npos ? at : at - begin);
             const std::size_t colon = line.find(':');
-            if (colon == std::string_view::npos ||
-                !field(line.substr(0, colon), trimmed(line.substr(colon + 1))))
+            if (colon == std::string_view::npos || !field(line.substr(0, colon), trimmed(line.substr(colon + 1))))
                 return false;
         }
         return true;
@@ -76,15 +75,13 @@ private:
 
     State body(std::string_view bytes) {
         switch (framing_) {
-        case Framing::until_close:
-            return State::reading;
+        case Framing::until_close: return State::reading;
         case Framing::length:
             if (bytes.size() > left_)
                 return State::malformed;
             left_ -= bytes.size();
             return left_ == 0 ? State::complete : State::reading;
-        case Framing::chunks:
-            return chunks(bytes);
+        case Framing::chunks: return chunks(bytes);
         }
         return State::malformed;
     }

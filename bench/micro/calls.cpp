@@ -1,5 +1,5 @@
-// What a program in a request machine pays for what it does all the time. It measures with its own clock, many at once; the
-// request around it is not in the figures.
+// What a program in a request machine pays for what it does all the time. It measures with its own clock, many at once;
+// the request around it is not in the figures.
 #include <benchmark/benchmark.h>
 
 #include "bench/micro/function.hpp"
@@ -22,8 +22,8 @@ void measure(benchmark::State& state, const std::string& kind, std::uint64_t cou
         best = std::min(best, each);
     }
     state.counters["best_ns"] = best * 1e9;
-    state.counters["exits"] = static_cast<double>(server->machine().exits() - exits) /
-                              static_cast<double>(count * state.iterations());
+    state.counters["exits"] =
+        static_cast<double>(server->machine().exits() - exits) / static_cast<double>(count * state.iterations());
 }
 
 // getppid, which the guest kernel answers: acceptance says at most 1.2 us on PVM.

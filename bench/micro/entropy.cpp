@@ -11,6 +11,7 @@
 #include "bench/micro/function.hpp"
 #include "bench/micro/samples.hpp"
 #include "src/runner/request_machine.hpp"
+#include "src/setup/report.hpp"
 
 namespace kvmserver::micro {
 namespace {
@@ -20,8 +21,8 @@ using namespace tinykvm;
 class Clone {
 public:
     Clone(Restored& restored, std::shared_ptr<const MachineImage> image, const Options& options)
-        : driver_(*restored.setup().listeners, note_line),
-          machine_(Machine::clone(restored.setup().env, std::move(image), driver_,
+        : loop_(*restored.setup().listeners, note_line),
+          machine_(Machine::clone(restored.setup().env, std::move(image), loop_,
                                   uses_dirty_bits(restored.setup(), options) ? ResetStrategy::dirty_bits
                                                                              : ResetStrategy::working_set)) {}
     void next() {
@@ -31,7 +32,7 @@ public:
     Samples resets, prepares;
 
 private:
-    Driver driver_;
+    EventLoop loop_;
     std::unique_ptr<Machine> machine_;
 };
 
@@ -46,7 +47,8 @@ void measure(const std::filesystem::path& snapshot) {
     constexpr int kRounds = 2000;
     Options options = options_for(snapshot, Cache::none);
     options.permissions.all = true;
-    Restored restored(SnapshotReader::open(snapshot), std::make_shared<FolderCache>(options.cache), options, Restored::Sockets::none);
+    Restored restored(SnapshotReader::open(snapshot), std::make_shared<FolderCache>(options.cache), options,
+                      Restored::Sockets::none);
     auto bare = std::make_shared<MachineImage>(*restored.image());
     const auto regions = std::move(bare->entropy);
     bare->entropy.clear();

@@ -1,5 +1,5 @@
-// What the host alone charges, with no guest kernel: the floors of BM_syscall_inside and BM_syscall_host. They differ a lot
-// from host to host; without them a slow host looks like a slow guest kernel.
+// What the host alone charges, with no guest kernel: the floors of BM_syscall_inside and BM_syscall_host. They differ a
+// lot from host to host; without them a slow host looks like a slow guest kernel.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -56,7 +56,8 @@ public:
         plan.base = GuestVirt(kTables);
         plan.ports[0] = kPort;
         build_cpu_tables(plan, memory_.bytes().subspan(kTables, kCpuTablesBytes));
-        std::memcpy(memory_.data() + kCode, micro_floor_code, static_cast<std::size_t>(micro_floor_end - micro_floor_code));
+        std::memcpy(memory_.data() + kCode, micro_floor_code,
+                    static_cast<std::size_t>(micro_floor_end - micro_floor_code));
         entry(kPml4) = kPdpt | kPresent | kWrite | kUser | kAccessed;
         entry(kPdpt) = kPd | kPresent | kWrite | kUser | kAccessed;
         entry(kPd) = kPt | kPresent | kWrite | kUser | kAccessed;

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "src/runner/request_machine.hpp"
+#include "src/setup/report.hpp"
 
 namespace kvmserver::micro {
 
@@ -100,8 +101,8 @@ Options options_for(const fs::path& snapshot, Cache cache) {
 }
 
 Server::Server(Restored& restored, const Options& options)
-    : driver_(*restored.setup().listeners, note_line),
-      machine_(Machine::clone(restored.setup().env, restored.image(), driver_,
+    : loop_(*restored.setup().listeners, note_line),
+      machine_(Machine::clone(restored.setup().env, restored.image(), loop_,
                               uses_dirty_bits(restored.setup(), options) ? ResetStrategy::dirty_bits
                                                                          : ResetStrategy::working_set)) {}
 
@@ -114,17 +115,17 @@ std::uint64_t Server::request(const std::string& path) {
     const std::string text = "GET " + path + " HTTP/1.1\r\n\r\n";
     // It has arrived when the machine gets it, as a request in `snaprun -e` has.
     (void)!::write(ours.get(), text.data(), text.size());
-    if (!driver_.attach(*machine_, IncomingConnection{.fd = std::move(theirs),
-                                                      .listener = machine_->listeners().front().id,
-                                                      .own = true,
-                                                      .tell = {},
-                                                      .peer = {}}))
+    if (!loop_.attach(*machine_, IncomingConnection{.fd = std::move(theirs),
+                                                    .listener = machine_->listeners().front().id,
+                                                    .own = true,
+                                                    .tell = {},
+                                                    .peer = {}}))
         throw std::runtime_error("no room for a connection");
-    Driver::Until until;
+    EventLoop::Until until;
     until.one_connection = true;
     until.limit_ns = 30'000'000'000;
-    if (driver_.drive(*machine_, until) != DriveEnd::closed)
-        throw std::runtime_error(path + ": no answer: " + driver_.stop().report);
+    if (loop_.run(*machine_, until) != LoopEnd::closed)
+        throw std::runtime_error(path + ": no answer: " + loop_.stop().report);
     char reply[512];
     const ssize_t bytes = ::read(ours.get(), reply, sizeof(reply));
     const std::string_view answer(reply, bytes > 0 ? static_cast<std::size_t>(bytes) : 0);

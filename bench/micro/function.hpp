@@ -1,12 +1,12 @@
-// A program as a function: snapshot, restored image and request machines are made by the same code as in `kvmserver snapshot`
-// and `kvmserver snaprun -e`, so what is measured is what users get.
+// A program as a function: snapshot, restored image and request machines are made by the same code as in `kvmserver
+// snapshot` and `kvmserver snaprun -e`, so what is measured is what users get.
 #pragma once
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "src/runner/driver.hpp"
+#include "src/event_loop/event_loop.hpp"
 #include "src/runner/restored.hpp"
 #include "src/snapshot/folder_cache.hpp"
 
@@ -38,7 +38,7 @@ public:
     tinykvm::Machine& machine() { return *machine_; }
 
 private:
-    Driver driver_;
+    EventLoop loop_;
     std::unique_ptr<tinykvm::Machine> machine_;
 };
 
@@ -48,8 +48,9 @@ public:
     explicit Function(const Program& program, Cache cache = Cache::kept)
         : Function(snapshot_of(program), options_for(snapshot_of(program), cache)) {}
     Function(const std::filesystem::path& snapshot, Options options)
-        : options_(std::move(options)), restored_(SnapshotReader::open(snapshot), std::make_shared<FolderCache>(options_.cache), options_,
-                                                     Restored::Sockets::none) {}
+        : options_(std::move(options)),
+          restored_(SnapshotReader::open(snapshot), std::make_shared<FolderCache>(options_.cache), options_,
+                    Restored::Sockets::none) {}
     std::unique_ptr<Server> clone() { return std::make_unique<Server>(restored_, options_); }
     const tinykvm::MachineImage& image() const { return *restored_.image(); }
 

@@ -1,10 +1,10 @@
 // Reset against the least that it could be: a memcpy of the pages that a request dirtied.
 //
-// Both follow a request that wrote to N pages, scattered over an area of memory, on the same request machine. The memcpy copies
-// from the same image to the same memory of the machine, page by page in ascending order, as the reset does; so caches and TLB
-// are as cold for both. BM_memcpy_pages copies only those N. A request dirties more (stacks, the guest kernel, the
-// connection): the `memcpy_us` of BM_reset is for all pages that differ from the image after the request, and requests for the
-// one and for the other alternate, so that what else the host does hits both.
+// Both follow a request that wrote to N pages, scattered over an area of memory, on the same request machine. The
+// memcpy copies from the same image to the same memory of the machine, page by page in ascending order, as the reset
+// does; so caches and TLB are as cold for both. BM_memcpy_pages copies only those N. A request dirties more (stacks,
+// the guest kernel, the connection): the `memcpy_us` of BM_reset is for all pages that differ from the image after the
+// request, and requests for the one and for the other alternate, so that what else the host does hits both.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -23,7 +23,8 @@ constexpr std::uint64_t kSmallArea = 64; // MiB, powers of two
 
 class Dirtied {
 public:
-    // A machine that has written to `once` pages of the area in its first request, and writes to `count` in each later one.
+    // A machine that has written to `once` pages of the area in its first request, and writes to `count` in each later
+    // one.
     Dirtied(std::uint64_t area_mib, std::uint64_t count, std::uint64_t once)
         : path_(path(count)), function_({"pages", std::to_string(area_mib)}), server_(function_.clone()) {
         area_ = server_->request(path(once));
@@ -60,9 +61,7 @@ private:
     static std::string path(std::uint64_t count) { return "/dirty/" + std::to_string(count); }
     Frame frame(std::uint64_t at) { return pte::frame(machine().space().tables().get(GuestVirt(at))); }
     std::byte* own(Frame f) const { return memory_ + std::uint64_t{f} * kPageSize; }
-    const std::byte* pristine(Frame f) const {
-        return function_.image().image->data() + std::uint64_t{f} * kPageSize;
-    }
+    const std::byte* pristine(Frame f) const { return function_.image().image->data() + std::uint64_t{f} * kPageSize; }
     // Where frame 0 is: the image's frames are one run of host memory.
     void find_memory() {
         std::vector<iovec> run;
@@ -79,8 +78,8 @@ private:
     std::vector<Frame> area_frames_;
 };
 
-// once: pages that the machine's first request wrote to; more than N shows what remembering them costs. area: MiB of memory that
-// the program has, which should not matter.
+// once: pages that the machine's first request wrote to; more than N shows what remembering them costs. area: MiB of
+// memory that the program has, which should not matter.
 void BM_reset(benchmark::State& state) {
     Dirtied dirtied(static_cast<std::uint64_t>(state.range(2)), static_cast<std::uint64_t>(state.range(0)),
                     static_cast<std::uint64_t>(state.range(1)));

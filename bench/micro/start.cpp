@@ -15,8 +15,8 @@ double mib_of(const std::filesystem::path& file) {
     return static_cast<double>(std::filesystem::file_size(file)) / (1 << 20);
 }
 
-// Of the whole host: what a machine takes of the kernel is in no figure of this process. Only the difference that many machines
-// make means anything: the kernel keeps some memory of those before them.
+// Of the whole host: what a machine takes of the kernel is in no figure of this process. Only the difference that many
+// machines make means anything: the kernel keeps some memory of those before them.
 double available_mib() {
     std::ifstream info("/proc/meminfo");
     for (std::string name, rest; info >> name; std::getline(info, rest))
@@ -44,9 +44,9 @@ void BM_clone(benchmark::State& state) {
     state.counters["destroy_us"] = destroyed.median_us();
 }
 
-// From opening the file (in the page cache) to a machine that is ready for its first request, as snaprun does it. The first
-// request is counted apart, so that work put off until then is seen. kept:0 unpacks the hot part, kept:1 finds
-// it in the cache folder. The heap is touched and incompressible.
+// From opening the file (in the page cache) to a machine that is ready for its first request, as snaprun does it. The
+// first request is counted apart, so that work put off until then is seen. kept:0 unpacks the hot part, kept:1 finds it
+// in the cache folder. The heap is touched and incompressible.
 void BM_restore(benchmark::State& state) {
     const auto& snapshot = snapshot_of(with_heap(state.range(0)));
     const Options options = options_for(snapshot, state.range(1) ? Cache::kept : Cache::none);
@@ -97,7 +97,9 @@ void starts(benchmark::internal::Benchmark* b, int iterations) {
 }
 
 BENCHMARK(BM_clone)->Arg(1)->Arg(100)->Apply([](auto* b) { starts(b, 100); });
-BENCHMARK(BM_restore)->ArgNames({"", "kept"})->ArgsProduct({{1, 10, 100, 500}, {0, 1}})->Apply([](auto* b) { starts(b, 20); });
+BENCHMARK(BM_restore)->ArgNames({"", "kept"})->ArgsProduct({{1, 10, 100, 500}, {0, 1}})->Apply([](auto* b) {
+    starts(b, 20);
+});
 BENCHMARK(BM_create)->Arg(1)->Arg(10)->Arg(100)->Arg(1000)->Apply([](auto* b) { starts(b, 100); });
 
 } // namespace
