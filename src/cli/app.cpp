@@ -88,31 +88,4 @@ std::string overview(std::span<const Command> commands) {
                   "More: kvmserver COMMAND --help, kvmserver --help-all\n";
 }
 
-Settings parse_options(const Command& command, const ParsedArguments& words) {
-    const auto app = make_app(command, true);
-    std::vector<std::string> reversed(words.options.rbegin(),
-                                      words.options.rend()); // as App::parse wants them
-    try {
-        app->parse(reversed);
-    } catch (const CLI::Error& error) { // a canonical form that CLI11 does not take
-        throw tinykvm::UserError(tinykvm::ExitCode::usage, error.what());
-    }
-    Settings settings;
-    for (const OptionSpec& spec : command.options) {
-        const CLI::Option* option = app->get_option("--" + std::string(spec.name));
-        if (option->count() == 0)
-            continue;
-        Setting& setting = settings[std::string(spec.name)];
-        if (spec.kind == Kind::optional_list) {
-            for (const std::string& result : option->results())
-                std::ranges::copy(split_commas(result), std::back_inserter(setting.values));
-        } else if (spec.kind == Kind::repeated) {
-            setting.values = option->results();
-        } else {
-            setting.values = {option->results().back()};
-        }
-    }
-    return settings;
-}
-
 } // namespace kvmserver::cli

@@ -1,4 +1,4 @@
-// A command as a CLI11 app: its options, their help and their parsing.
+// A command as a CLI11 app: its options, and their help.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,7 +15,5 @@ std::unique_ptr<CLI::App> make_app(const Command& command, bool everything);
 
 // The overview of all commands.
 std::string overview(std::span<const Command> commands);
-
-Settings parse_options(const Command& command, const ParsedArguments& words);
 
 } // namespace kvmserver::cli

@@ -15,10 +15,6 @@ namespace {
 
 using tinykvm::ExitCode;
 
-bool asks(const ParsedArguments& words, std::string_view option) {
-    return std::ranges::find(words.options, option) != words.options.end();
-}
-
 std::string help_text(std::span<const Command> commands, const Command* command, bool everything) {
     if (command) {
         std::string text = make_app(*command, everything)->help();
@@ -35,11 +31,11 @@ std::string help_text(std::span<const Command> commands, const Command* command,
 
 int dispatch(std::span<const Command> commands, const std::vector<std::string>& words, Context& context) {
     const ParsedArguments split = parse_arguments(commands, words);
-    if (asks(split, "--help") || asks(split, "--help-all")) {
-        context.out << help_text(commands, split.command, asks(split, "--help-all"));
+    if (split.asked.contains("help") || split.asked.contains("help-all")) {
+        context.out << help_text(commands, split.command, split.asked.contains("help-all"));
         return 0;
     }
-    if (asks(split, "--version")) {
+    if (split.asked.contains("version")) {
         context.out << version_line();
         return 0;
     }
@@ -50,7 +46,7 @@ int dispatch(std::span<const Command> commands, const std::vector<std::string>& 
             throw tinykvm::UserError(ExitCode::usage, "no command given; see kvmserver --help");
         command = &*run;
     }
-    return command->action({.settings = parse_options(*command, split),
+    return command->action({.settings = split.settings,
                             .operands = split.operands,
                             .named = split.command != nullptr,
                             .bare_before = split.bare_before},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "src/cli/app.hpp"
 #include "src/cli/help/nearest.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -16,134 +17,128 @@ constexpr OptionSpec kCommon[] = {
     {.name = "version", .group = "Help", .help = "print the version"},
 };
 
+constexpr char kMark = '\0'; // no word of a command line holds it
+
 [[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
 
-class Splitter {
-public:
-    Splitter(std::span<const Command> commands, const std::vector<std::string>& words)
-        : commands_(commands), words_(words) {}
-
-    ParsedArguments split() {
-        while (at_ < words_.size()) {
-            const std::string& word = words_[at_++];
-            if (word == "--") {
-                if (!result_.command)
-                    usage("'--' before a command; see kvmserver --help");
-                rest_is_operands();
-            } else if (word.starts_with("--")) {
-                long_option(word);
-            } else if (word.size() > 1 && word[0] == '-') {
-                short_options(word);
-            } else {
-                operand(word);
-            }
+// What may stand before the command: the options of all. Of two with one name or letter the first counts.
+Command any_of(std::span<const Command> commands) {
+    Command any;
+    any.options.assign(std::begin(kCommon), std::end(kCommon));
+    for (const Command& command : commands)
+        for (OptionSpec spec : command.options) {
+            if (find_option(any.options, spec.name))
+                continue;
+            if (find_option(any.options, spec.letter))
+                spec.letter = 0;
+            any.options.push_back(spec);
         }
-        check_ownership();
+    return any;
+}
+
+class Parser {
+public:
+    Parser(std::span<const Command> commands, const std::vector<std::string>& words)
+        : commands_(commands), words_(words), any_(any_of(commands)) {
+        for (auto word = words.rbegin(); word != words.rend(); ++word) // as App::parse wants them
+            rest_.push_back(marked(*word));
+    }
+
+    ParsedArguments parse() {
+        const Command* command = take_command();
+        if (!command || !result_.asked.empty())
+            return std::move(result_);
+        const auto app = make_app(*command, true);
+        for (const OptionSpec& spec : command->options)
+            app->get_option("--" + std::string(spec.name))
+                ->trigger_on_parse()
+                ->each([this, &spec](const std::string& given) { set(spec, given); });
+        for (take_options(*app, rest_); !rest_.empty(); take_options(*app, rest_))
+            take_operands(*command);
         return std::move(result_);
     }
 
 private:
-    // Before the command is known an option may be any command's.
-    template <typename Key>
-    const OptionSpec* find(Key key) const {
-        if (result_.command) // first: `delete` has a --version of its own
-            if (const auto* spec = find_option(result_.command->options, key))
-                return spec;
-        if (const auto* spec = find_option(kCommon, key))
-            return spec;
-        for (const Command& command : commands_)
-            if (const auto* spec = find_option(command.options, key))
-                return spec;
-        return nullptr;
+    // CLI11 2.1.2 by itself reads "--x= y" as "--x=y", "--x={}" as "--x", "-e-version" as "-e --version", the first
+    // letter of "-ephemeral" as -e, and "-x=1" as "-x =1". The mark sets these apart.
+    std::string marked(std::string word) const {
+        std::size_t at = std::string::npos;
+        if (word.starts_with("--"))
+            at = word.find('=') == word.npos ? word.npos : word.find('=') + 1;
+        else if (word.starts_with('='))
+            at = 0;
+        else if (word.starts_with('-'))
+            at = find_option(any_.options, std::string_view(word).substr(1)) ? 1 : word.find('-', 2);
+        return at == word.npos ? word : word.insert(at, 1, kMark);
     }
 
-    void long_option(const std::string& word) {
-        const auto equals = word.find('=');
-        const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-        const OptionSpec* spec = find(std::string_view(name));
-        if (!spec)
-            unknown_option("--" + name, name);
-        if (equals != std::string::npos)
-            add_value(*spec, word.substr(equals + 1));
-        else if (spec->takes_value())
-            add_value(*spec, next_word(*spec));
-        else
-            add_bare(*spec);
+    static std::string unmarked(std::string word) {
+        std::erase(word, kMark);
+        return word;
     }
 
-    // "-vt4" is "-v -t 4".
-    void short_options(const std::string& word) {
-        if (word.size() > 2 && find(std::string_view(word).substr(1)))
-            usage(fmt::format("{} has one dash; did you mean -{}?", word, word));
-        for (std::size_t i = 1; i < word.size(); ++i) {
-            const OptionSpec* spec = find(word[i]);
-            if (!spec)
-                unknown_option(word.size() == 2 ? word : fmt::format("-{} in '{}'", word[i], word), word.substr(1));
-            if (!spec->takes_value()) {
-                add_bare(*spec);
-                continue;
-            }
-            std::string rest = word.substr(i + 1);
-            if (rest.starts_with('='))
-                add_value(*spec, rest.substr(1));
-            else
-                add_value(*spec, rest.empty() ? next_word(*spec) : rest);
-            return;
+    // Takes the command from the words; the options before it stay. Without one it is `run`.
+    const Command* take_command() {
+        std::vector<std::string> rest = rest_;
+        take_options(*make_app(any_, true), rest);
+        if (rest.empty()) {
+            const auto run = std::ranges::find(commands_, "run", &Command::name);
+            return run == commands_.end() ? nullptr : &*run;
         }
+        if (rest.back() == "--")
+            usage("'--' before a command; see kvmserver --help");
+        result_.command = find_command(unmarked(rest.back()));
+        rest_.erase(rest_.begin() + static_cast<std::ptrdiff_t>(rest.size()) - 1);
+        return result_.command;
     }
 
-    void operand(const std::string& word) {
-        if (!result_.command) {
-            result_.command = find_command(word);
-            return;
+    // Leaves of the words those from the first on that is no option.
+    void take_options(CLI::App& app, std::vector<std::string>& words) {
+        try {
+            app.prefix_command()->parse(words);
+        } catch (const CLI::ArgumentMismatch& error) { // "--x: 1 required N missing"
+            const std::string text = error.what(), name = text.substr(0, text.find(':'));
+            usage(fmt::format("{} needs a value: {} {}", name, name, app.get_option(name)->get_type_name()));
         }
-        if (result_.command->operands == Operands::none)
-            usage(fmt::format("{} takes no '{}'", result_.command->name, word));
-        if (result_.command->operands == Operands::guest) {
-            --at_;
-            rest_is_operands();
-            return;
+        for (const OptionSpec& spec : kCommon) {
+            const CLI::Option* option = app.get_option("--" + std::string(spec.name)); // of `delete`: another --version
+            if (option->get_items_expected_max() == 0 && std::ranges::count(option->results(), "true") > 0)
+                result_.asked.insert(std::string(spec.name));
         }
-        add_operand(word);
+        if (!words.empty() && words.back().size() > 1 && words.back().front() == '-' && words.back() != "--")
+            refuse_option(app, words.back());
     }
 
-    void rest_is_operands() {
-        while (at_ < words_.size())
-            add_operand(words_[at_++]);
-    }
-
-    void add_operand(const std::string& word) {
-        if (result_.operands.empty())
-            result_.bare_before = last_bare_;
-        result_.operands.push_back(word);
-    }
-
-    const std::string& next_word(const OptionSpec& spec) {
-        if (at_ == words_.size())
-            usage(fmt::format("--{} needs a value: --{} {}", spec.name, spec.name, spec.value));
-        return words_[at_++];
-    }
-
-    void add_bare(const OptionSpec& spec) {
-        seen_.push_back(&spec);
-        if (spec.kind == Kind::optional_list) {
-            last_bare_ = spec.name;
-            result_.options.push_back(fmt::format("--{}={}", spec.name, spec.bare));
-        } else {
-            last_bare_.clear();
-            result_.options.push_back(fmt::format("--{}", spec.name));
-        }
-    }
-
-    void add_value(const OptionSpec& spec, const std::string& value) {
-        // CLI11 takes the next word for an empty value, and "{}" for no value at all.
+    void set(const OptionSpec& spec, const std::string& given) {
+        const bool bare = !spec.takes_value() && given == "true";                       // a written value is marked
+        std::string value = unmarked(given.starts_with('=') ? given.substr(1) : given); // of "-t=4"
         if (value.empty())
             usage(fmt::format("--{}: the value is empty", spec.name));
-        if (!spec.takes_value() && value == "{}")
+        if (!spec.takes_value() && value == "{}") // of a template that was not filled in
             usage(fmt::format("--{}: '{{}}' is no value", spec.name));
-        seen_.push_back(&spec);
-        last_bare_.clear();
-        result_.options.push_back(fmt::format("--{}={}", spec.name, value));
+        if (bare && !spec.bare.empty())
+            value = spec.bare;
+        if (result_.operands.empty())
+            result_.bare_before = bare && spec.kind == Kind::optional_list ? spec.name : "";
+        std::vector<std::string>& values = result_.settings[std::string(spec.name)].values;
+        if (!spec.is_list())
+            values.clear(); // the last one counts
+        std::ranges::copy(spec.kind == Kind::optional_list ? split_commas(value) : std::vector{value},
+                          std::back_inserter(values));
+    }
+
+    void take_operands(const Command& command) {
+        bool all = command.operands == Operands::guest;
+        if (rest_.back() == "--") {
+            rest_.pop_back();
+            all = true;
+        }
+        for (std::size_t count = all ? rest_.size() : 1; count > 0; --count) {
+            result_.operands.push_back(unmarked(rest_.back()));
+            rest_.pop_back();
+        }
+        if (command.operands == Operands::none && !result_.operands.empty())
+            usage(fmt::format("{} takes no '{}'", command.name, result_.operands.front()));
     }
 
     const Command* find_command(const std::string& name) const {
@@ -160,34 +155,49 @@ private:
         usage(fmt::format("unknown command '{}'{}", name, hint));
     }
 
-    [[noreturn]] void unknown_option(const std::string& shown, const std::string& name) const {
-        std::string hint = name.size() > 1 ? did_you_mean(name, option_names(commands_, result_.command), "--") : "";
-        if (hint.empty())
-            hint = fmt::format("; see kvmserver {}--help", result_.command ? result_.command->name + " " : "");
-        usage(fmt::format("unknown option {}{}", shown, hint));
+    // CLI11 leaves "-x" of "-evx".
+    const std::string& whole_word(const std::string& left) const {
+        const auto same = std::ranges::find(words_, left);
+        return same != words_.end() ? *same : *std::ranges::find_if(words_, [&](const std::string& word) {
+            return word.starts_with('-') && !word.starts_with("--") && word.ends_with(left.substr(1));
+        });
     }
 
-    void check_ownership() const {
-        const std::string_view runs = result_.command ? std::string_view(result_.command->name) : "run";
-        const auto owner = std::ranges::find(commands_, runs, &Command::name);
-        for (const OptionSpec* spec : seen_) {
-            if (find_option(kCommon, spec->name) ||
-                (owner != commands_.end() && find_option(owner->options, spec->name)))
-                continue;
-            std::string owners;
-            for (const Command& command : commands_)
-                if (find_option(command.options, spec->name))
-                    owners += (owners.empty() ? "" : ", ") + command.name;
-            usage(fmt::format("--{} is an option of {}, not of {}", spec->name, owners, runs));
-        }
+    [[noreturn]] void refuse_option(const CLI::App& app, const std::string& left) const {
+        const bool is_long = left.starts_with("--");
+        const std::string word = is_long ? left.substr(0, left.find('=')) : whole_word(unmarked(left));
+        const std::string name = word.substr(is_long ? 2 : 1);
+        if (left[1] == kMark && find_option(any_.options, std::string_view(name)))
+            usage(fmt::format("{} has one dash; did you mean -{}?", word, word));
+        const char letter = unmarked(left)[1];
+        const auto* foreign =
+            is_long ? find_option(any_.options, std::string_view(name)) : find_option(any_.options, letter);
+        if (foreign)
+            refuse_foreign(foreign->name);
+        std::vector<std::string> known;
+        for (const CLI::Option* option : app.get_options([](const CLI::Option* o) { return !o->get_group().empty(); }))
+            known.push_back(option->get_lnames().front());
+        std::string hint = name.size() > 1 ? did_you_mean(name, known, "--") : "";
+        if (hint.empty())
+            hint = fmt::format("; see kvmserver {}--help", result_.command ? result_.command->name + " " : "");
+        const bool cluster = !is_long && word.size() > 2;
+        usage(fmt::format("unknown option {}{}", cluster ? fmt::format("-{} in '{}'", letter, word) : word, hint));
+    }
+
+    [[noreturn]] void refuse_foreign(std::string_view name) const {
+        std::string owners;
+        for (const Command& command : commands_)
+            if (find_option(command.options, name))
+                owners += (owners.empty() ? "" : ", ") + command.name;
+        const std::string runs = result_.command ? result_.command->name : "run";
+        usage(fmt::format("--{} is an option of {}, not of {}", name, owners, runs));
     }
 
     std::span<const Command> commands_;
     const std::vector<std::string>& words_;
-    std::size_t at_ = 0;
+    Command any_;
+    std::vector<std::string> rest_; // reversed, marked
     ParsedArguments result_;
-    std::vector<const OptionSpec*> seen_;
-    std::string last_bare_;
 };
 
 } // namespace
@@ -195,21 +205,7 @@ private:
 std::span<const OptionSpec> common_options() { return kCommon; }
 
 ParsedArguments parse_arguments(std::span<const Command> commands, const std::vector<std::string>& words) {
-    return Splitter(commands, words).split();
-}
-
-std::vector<std::string> option_names(std::span<const Command> commands, const Command* command) {
-    std::vector<std::string> names;
-    const auto add = [&](std::span<const OptionSpec> options) {
-        for (const OptionSpec& spec : options)
-            if (!spec.group.empty() && std::ranges::find(names, spec.name) == names.end())
-                names.emplace_back(spec.name);
-    };
-    add(kCommon);
-    for (const Command& each : commands)
-        if (!command || command == &each)
-            add(each.options);
-    return names;
+    return Parser(commands, words).parse();
 }
 
 } // namespace kvmserver::cli

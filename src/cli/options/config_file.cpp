@@ -98,56 +98,23 @@ private:
     }
 
     static Setting setting(const OptionSpec& spec, const toml::node& node, const std::string& where) {
-        const auto wrong = [&]() { wrong_type(where, spec.name, wanted_type(spec.kind), node); };
-        Setting result{.values = {}, .where = where};
-        switch (spec.kind) {
-        case Kind::flag:
-            if (!node.is_boolean())
-                wrong();
-            result.values = {node.as_boolean()->get() ? "true" : "false"};
-            break;
-        case Kind::count_or_word:
-            if (node.is_string()) {
-                result.values = {string_value(*node.as_string(), where, spec.name)};
-                break;
-            }
-            [[fallthrough]];
-        case Kind::count:
-        case Kind::mib:
-            if (!node.is_integer())
-                wrong();
-            result.values = {fmt::to_string(node.as_integer()->get())};
-            break;
-        case Kind::seconds:
-            if (!node.is_number())
-                wrong();
-            result.values = {node.is_integer() ? fmt::to_string(node.as_integer()->get())
-                                               : fmt::to_string(node.as_floating_point()->get())};
-            break;
-        case Kind::text:
-            if (!node.is_string())
-                wrong();
-            result.values = {string_value(*node.as_string(), where, spec.name)};
-            break;
-        case Kind::optional_list:
-            if (node.is_boolean()) {
-                if (node.as_boolean()->get())
-                    result.values = {std::string(spec.bare)};
-                break;
-            }
-            [[fallthrough]];
-        case Kind::repeated:
-            if (node.is_array())
-                result.values = strings(*node.as_array(), where, spec.name, wanted_type(spec.kind));
-            else if (!node.is_string())
-                wrong();
-            else if (spec.kind == Kind::repeated)
-                result.values = {string_value(*node.as_string(), where, spec.name)};
-            else
-                result.values = split_commas(string_value(*node.as_string(), where, spec.name));
-            break;
-        }
-        return result;
+        const auto is = [&](auto... kinds) { return ((spec.kind == kinds) || ...); };
+        const auto found = [&](std::vector<std::string> values) { return Setting{std::move(values), where}; };
+        if (const auto* flag = node.as_boolean(); flag && is(Kind::flag))
+            return found({flag->get() ? "true" : "false"});
+        else if (flag && is(Kind::optional_list))
+            return found(flag->get() ? std::vector{std::string(spec.bare)} : std::vector<std::string>());
+        if (node.is_integer() && is(Kind::count, Kind::count_or_word, Kind::mib, Kind::seconds))
+            return found({fmt::to_string(node.as_integer()->get())});
+        if (node.is_floating_point() && is(Kind::seconds))
+            return found({fmt::to_string(node.as_floating_point()->get())});
+        if (node.is_string() && is(Kind::text, Kind::count_or_word, Kind::repeated))
+            return found({string_value(*node.as_string(), where, spec.name)});
+        if (node.is_string() && is(Kind::optional_list))
+            return found(split_commas(string_value(*node.as_string(), where, spec.name)));
+        if (node.is_array() && spec.is_list())
+            return found(strings(*node.as_array(), where, spec.name, wanted_type(spec.kind)));
+        wrong_type(where, spec.name, wanted_type(spec.kind), node);
     }
 
     RunSection run_section(const toml::node& node, const std::string& at) {

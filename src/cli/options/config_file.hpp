@@ -1,5 +1,6 @@
 // The options file, kvmserver.toml: options by their long names at top level, [run], and tables of later
-// commands.
+// commands. toml++ reads it: CLI11 2.1.2 reads an array of several lines as several keys, cuts "a#b" at '#',
+// and keeps no line numbers.
 #pragma once
 #include <optional>
 #include <string>

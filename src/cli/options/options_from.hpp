@@ -1,4 +1,5 @@
-// From what was written to what it means: Settings to Options.
+// From what was written to what it means: Settings to Options. Numbers are read here: CLI::Range 2.1.2 takes "010"
+// for 8 and "-18446744073709551612" for 4, CLI::PositiveNumber accepts "nan". CLI::IsMember names no nearest word.
 #pragma once
 #include <string>
 #include <vector>

@@ -87,6 +87,109 @@ TEST_CASE("options stand before and after the command, in every form") {
     }
 }
 
+TEST_CASE("letters in one word, and their values") {
+    const Folder folder;
+    for (const char* line :
+         {"run -vt4 p", "run -vt=4 p", "run -vt 4 p", "-vt4 run p", "run -v -t=4 p", "run -evt4 p"}) {
+        CAPTURE(line);
+        const Outcome outcome = kvmserver_line(line);
+        CHECK(outcome.err == "");
+        CHECK(outcome.options.verbose.general);
+        CHECK(outcome.options.threads == 4);
+        CHECK(outcome.options.program == "p");
+    }
+    struct Row {
+        Strings words;
+        std::string file;
+    };
+    const Row rows[] = {
+        {{"-oa.snap"}, "a.snap"},
+        {{"-o=a.snap"}, "a.snap"},
+        {{"-o", "a.snap"}, "a.snap"},
+        {{"-o", "=a"}, "=a"},
+        {{"-o==a"}, "=a"},
+        {{"--output==a"}, "=a"},
+        {{"-o", "-a"}, "-a"},
+        {{"-o-a-b"}, "-a-b"},
+        {{"-o", "--"}, "--"},
+        {{"-o", "--output=b"}, "--output=b"},
+        {{"--output", "--a=b"}, "--a=b"},
+        {{"--output=-a"}, "-a"},
+        {{"--output=a=b"}, "a=b"},
+        {{"-o", "-ephemeral"}, "-ephemeral"},
+        {{"--output", "{}"}, "{}"},
+        {{"--output=[a,b]"}, "[a,b]"},
+        {{"-o", "%%"}, "%%"},
+        {{"-o", "snapshot"}, "snapshot"},
+        {{"-oab-c"}, "ab-c"},
+        {{"--output=\"a b\""}, "\"a b\""},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.words);
+        Strings after = row.words, before = row.words;
+        after.insert(after.begin(), "snapshot");
+        after.push_back("p");
+        before.insert(before.end(), {"snapshot", "p"});
+        for (const Strings& line : {after, before}) {
+            const Outcome outcome = kvmserver_main(line);
+            CHECK(outcome.err == "");
+            CHECK(outcome.options.snapshot_file == row.file);
+            CHECK(outcome.options.program == "p");
+        }
+    }
+}
+
+TEST_CASE("the guest's words come as they are, whatever they look like") {
+    const Folder folder;
+    const Strings odd{"--threads=",      "--threads=4", "=4", "-ephemeral", "-e-v", "-vt4",   "--",       "-t",
+                      "--allow-read={}", "[a,b]",       "%%", "",           "-",    "--help", "snapshot", "++",
+                      "--zzz",           "\"q\""};
+    for (const Strings& begin : {Strings{"run", "p"}, Strings{"-t", "2", "run", "p"}, Strings{"run", "--", "p"}}) {
+        Strings line = begin;
+        line.insert(line.end(), odd.begin(), odd.end());
+        const Outcome outcome = kvmserver_main(line);
+        CHECK(outcome.err == "");
+        CHECK(outcome.options.program == "p");
+        CHECK(outcome.options.args == odd);
+    }
+    CHECK(kvmserver_line("run run run -e").options.args == Strings{"run", "-e"});
+    CHECK(kvmserver_line("run -").options.program == "-");
+    CHECK(kvmserver_line("snaprun -e -- -odd.snap").options.snapshot_file == "-odd.snap");
+    CHECK(kvmserver_line("snaprun -- -odd.snap").options.snapshot_file == "-odd.snap");
+    CHECK(kvmserver_line("-t -- snaprun f").err == "kvmserver: --threads: '--' is not a whole number from 0 to 4096\n");
+    CHECK(kvmserver_line("completion bash --").code == 0);
+}
+
+TEST_CASE("help is for the command beside it") {
+    const Folder folder;
+    const std::string version = kvmserver_line("version").out;
+    CHECK(kvmserver_line("--version run").out == version);
+    CHECK(kvmserver_line("-vh run").out == kvmserver_line("run --help").out);
+    CHECK(kvmserver_line("snaprun app.snap -h").out == kvmserver_line("snaprun --help").out);
+    CHECK(kvmserver_line("run p --help").action == "run");
+
+    const OptionSpec own{.name = "version", .kind = Kind::text, .group = "Options", .value = "V"};
+    std::string given;
+    const Command commands[] = {{.name = "delete",
+                                 .synopsis = "NAME",
+                                 .summary = "",
+                                 .operands = Operands::ours,
+                                 .options = {own},
+                                 .action = [&](const Invocation& invocation, Context&) {
+                                     given = invocation.settings.at("version").values.front();
+                                     return 0;
+                                 }}};
+    const auto outcome = [&](const char* line) {
+        std::ostringstream out, err;
+        run_cli(commands, words(line), {.out = out, .err = err, .folder = "/"});
+        return out.str();
+    };
+    CHECK(outcome("delete hello --version 3") == "");
+    CHECK(given == "3");
+    CHECK(outcome("--version delete") == version);
+    CHECK(given == "3");
+}
+
 TEST_CASE("mistaken words: one line, exit code 2, and what was meant") {
     const Folder folder;
     folder.write("app.snap", "");
@@ -102,7 +205,20 @@ TEST_CASE("mistaken words: one line, exit code 2, and what was meant") {
         {"--zzzzzz", "unknown option --zzzzzz; see kvmserver --help"},
         {"run -x p", "unknown option -x; see kvmserver run --help"},
         {"run -evx p", "unknown option -x in '-evx'; see kvmserver run --help"},
+        {"run --cwd=x -ex p", "unknown option -x in '-ex'; see kvmserver run --help"},
+        {"run -ex -x p", "unknown option -x; see kvmserver run --help"},
+        {"run -e5 p", "unknown option -5 in '-e5'; see kvmserver run --help"},
+        {"run -5 p", "unknown option -5; see kvmserver run --help"},
+        {"run -e-version p", "unknown option -- in '-e-version'; did you mean --version?"},
+        {"run -e- p", "unknown option -- in '-e-'; see kvmserver run --help"},
+        {"run -e=true p", "unknown option -= in '-e=true'; see kvmserver run --help"},
+        {"run ---e p", "unknown option ---e; see kvmserver run --help"},
+        {"run -eo f p", "--output is an option of snapshot, not of run"},
+        {"run -e -o f p", "--output is an option of snapshot, not of run"},
+        {"-o f", "--output is an option of snapshot, not of run"},
         {"run -ephemeral p", "-ephemeral has one dash; did you mean --ephemeral?"},
+        {"-ephemeral run p", "-ephemeral has one dash; did you mean --ephemeral?"},
+        {"run -output p", "-output has one dash; did you mean --output?"},
         {"run -volume a:b p", "-volume has one dash; did you mean --volume?"},
         {"run --gdb 1234 p", "unknown option --gdb; see kvmserver run --help"},
         {"rnu p", "unknown command 'rnu'; did you mean run?"},
@@ -113,13 +229,20 @@ TEST_CASE("mistaken words: one line, exit code 2, and what was meant") {
         {"-- run p", "'--' before a command; see kvmserver --help"},
         {"run --threads", "--threads needs a value: --threads N"},
         {"snapshot -o", "--output needs a value: --output FILE"},
+        {"run -t", "--threads needs a value: --threads N"},
+        {"-t", "--threads needs a value: --threads N"},
         {"run --threads= p", "--threads: the value is empty"},
+        {"--threads= run p", "--threads: the value is empty"},
+        {"run -t= p", "--threads: the value is empty"},
+        {"run -t =4 p", "--threads: '=4' is not a whole number from 0 to 4096"},
+        {"run -t -e p", "--threads: '-e' is not a whole number from 0 to 4096"},
         {"run --allow-read= p", "--allow-read: the value is empty"}, // never: everything
         {"run --allow-read={} p", "--allow-read: '{}' is no value"},
         {"run --output f p", "--output is an option of snapshot, not of run"},
         {"-o f run p", "--output is an option of snapshot, not of run"},
         {"doctor -e", "--ephemeral is an option of run, snapshot, snaprun, not of doctor"},
         {"version 1", "version takes no '1'"},
+        {"version -- 1", "version takes no '1'"},
         {"run", "run needs a PROGRAM; see kvmserver run --help"},
         {"run -e", "run needs a PROGRAM; see kvmserver run --help"},
         {"snapshot p", "snapshot needs -o FILE; see kvmserver snapshot --help"},
@@ -135,6 +258,7 @@ TEST_CASE("mistaken words: one line, exit code 2, and what was meant") {
          "'8080' is not a program; --allow-listen takes its value with '=': --allow-listen=8080"},
         {"run --allow-connect ::1 p",
          "'::1' is not a program; --allow-connect takes its value with '=': --allow-connect=::1"},
+        {"run --allow-read -- / p", "'/' is not a program; --allow-read takes its value with '=': --allow-read=/"},
         {"run --allow-read / p", "'/' is not a program; --allow-read takes its value with '=': --allow-read=/"},
     };
     for (const Row& row : rows) {
@@ -145,5 +269,5 @@ TEST_CASE("mistaken words: one line, exit code 2, and what was meant") {
         CHECK(outcome.out == "");
         CHECK(outcome.action == "");
     }
-    CHECK(kvmserver_main({"run", "-t", "", "p"}).code == 2);
+    CHECK(kvmserver_main({"run", "-t", "", "p"}).err == "kvmserver: --threads: the value is empty\n");
 }
