@@ -75,10 +75,11 @@ TEST_CASE("a refusal that is no problem of ours still has a status and an exit c
 }
 
 TEST_CASE("a reply that breaks off is never taken for a whole one") {
-    for (const char* part : {"HTTP/1.1 20", "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n",
-                             "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{\"a\":1}",
-                             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{\"a\":1}\r\n",
-                             "HTTP/1.1 404 No\r\nContent-Length: 50\r\n\r\n{\"detail\":\"d\"}", ""}) {
+    for (const char* part :
+         {"HTTP/1.1 20", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 204 No\r\n", "HTTP/1.1 103 Hints\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{\"a\":1}",
+          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{\"a\":1}\r\n",
+          "HTTP/1.1 404 No\r\nContent-Length: 50\r\n\r\n{\"detail\":\"d\"}", ""}) {
         CAPTURE(part);
         const Server server([part](Turn& turn) {
             turn.send(part);
