@@ -246,3 +246,27 @@ TEST_CASE("nothing is sent of a file that is no sound snapshot") {
     }
     CHECK(far.server.connections() == 0);
 }
+
+TEST_CASE("a reply that is not the API's ends an upload with words, not with a fault of ours") {
+    const Sample sample;
+    const std::string where = GENERATE("missing", "index", "uploads", "patch", "code");
+    FarApi far([&where](FarApi&, Turn& turn) {
+        const std::string& target = turn.asked().target;
+        const bool patch = is_patch(turn);
+        if (where == "missing" && target == "/v1/snapshots/missing")
+            turn.reply(200, R"({"somebody":"else's API"})");
+        else if (where == "index" && target == "/v1/snapshots/missing")
+            turn.reply(200, R"({"present":false,"missing":[99999]})");
+        else if (where == "uploads" && target == "/v1/uploads")
+            turn.reply(201, R"({"id":7})");
+        else if (where == "patch" && patch)
+            turn.reply(200, "<html>welcome</html>");
+        else if (where == "code" && patch)
+            turn.reply(400, R"({"code":7,"detail":"d"})");
+        else
+            return false;
+        return true;
+    });
+    CAPTURE(where);
+    CHECK(has(message_of([&] { send(far, sample.file); }), where == "code" ? "d" : "does not answer as an API"));
+}
