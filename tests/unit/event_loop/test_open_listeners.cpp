@@ -67,7 +67,7 @@ TEST_CASE("a program that asks for any port is told which one it got") {
 TEST_CASE("--listen moves the first listener only, and the program is not told") {
     Listeners listeners;
     listeners.override_first(parse_listen_address("127.0.0.1:0"));
-    ListenerState first = at(0, INADDR_LOOPBACK, 0), second = at(1, INADDR_LOOPBACK, 0);
+    ListenerState first = at(0, INADDR_LOOPBACK, 0), second = at(1, INADDR_LOOPBACK + 1, 0);
     first.address[2] = 0x23; // port 9090, wherever it really is
     first.address[3] = 0x82;
     listeners.open({first, second});
@@ -75,6 +75,7 @@ TEST_CASE("--listen moves the first listener only, and the program is not told")
     REQUIRE(addresses.size() == 2);
     CHECK(addresses[0] != "127.0.0.1:9090");
     CHECK(addresses[0].find("127.0.0.1:") == 0);
+    CHECK(addresses[1].find("127.0.0.2:") == 0);
 }
 
 TEST_CASE("an address that another server has is named, with what to do about it") {
