@@ -49,6 +49,7 @@ struct Transfer {
     std::size_t body_at = 0;
     Clock::time_point moved = Clock::now(); // when the last byte was sent
     curl_off_t left_bytes = 0;
+    bool head_ended = false; // else the connection has: curl itself takes the beginning of a head for all of it
     bool too_long = false, ended_by_sink = false, stalled = false;
     std::exception_ptr error = nullptr; // from a callback of ours: exceptions must not cross curl
 };
@@ -75,9 +76,12 @@ std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) try
         line.remove_suffix(1);
     if (line.starts_with("HTTP/")) { // a new reply: interim replies and those of proxies come first
         transfer.reply.headers.clear();
+        transfer.head_ended = false;
         const auto space = line.find(' ');
         transfer.reply.status =
             space == line.npos ? 0 : static_cast<unsigned>(std::atoi(line.substr(space + 1).data()));
+    } else if (line.empty()) {
+        transfer.head_ended = transfer.reply.status >= 200;
     } else if (const auto colon = line.find(':'); colon != line.npos) {
         auto value = line.substr(colon + 1);
         value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
@@ -235,6 +239,8 @@ public:
             // The server may refuse before it has read the whole body. Its reply is more useful than the send error.
             if (!(transfer.reply.status >= 400 && code == CURLE_SEND_ERROR))
                 fail(code);
+        if (!transfer.head_ended)
+            throw Broken(fmt::format("{}: its reply broke off", server_.shown()));
         return std::move(transfer.reply);
     }
 
@@ -343,7 +349,7 @@ json Client::call(const std::string& method, const std::string& target, const js
         return nullptr;
     json document = json::parse(reply.body, nullptr, false);
     if (document.is_discarded() || reply.status < 200 || reply.status >= 300)
-        throw UserError(ExitCode::failure, fmt::format("{} does not answer as an API of kvmserver does (status {})",
+        throw UserError(ExitCode::failure, fmt::format("{} does not answer as the API of kvmserver (status {})",
                                                        shown(), reply.status));
     return document;
 }

@@ -104,6 +104,10 @@ std::optional<std::uint64_t> offset_of(const Reply& reply) {
                                                                                      : std::nullopt;
 }
 
+UserError not_the_api(const Client& client) {
+    return {ExitCode::failure, fmt::format("{} does not answer as the API of kvmserver", client.shown())};
+}
+
 // Sends one upload, with retries.
 class Sender {
 public:
@@ -186,7 +190,8 @@ private:
         if (reply.status == kBusy)
             busy();
         const json problem = json::parse(reply.body, nullptr, false);
-        const std::string code = problem.is_object() ? problem.value("code", "") : "";
+        const auto named = problem.is_object() ? problem.find("code") : problem.end();
+        const std::string code = named != problem.end() && named->is_string() ? named->get<std::string>() : "";
         if (code == "missing-chunk" || reply.status == 404)
             return Outcome::changed;
         if (code == "wrong-offset")
@@ -228,7 +233,7 @@ private:
 
 } // namespace
 
-Uploaded upload(Client& client, const std::filesystem::path& file, const Progress& progress) {
+Uploaded upload(Client& client, const std::filesystem::path& file, const Progress& progress) try {
     const std::vector<ops::FilePiece> pieces = ops::pieces_of(file);
     ops::Delta delta = digests_of(file, pieces);
     Uploaded result;
@@ -246,14 +251,20 @@ Uploaded upload(Client& client, const std::filesystem::path& file, const Progres
         // In the last round send everything: what the server believes to have may be corrupted on its disk.
         for (ops::DeltaPiece& piece : delta.pieces)
             piece.sent = round + 1 == kRounds;
-        for (const json& index : answer.at("missing"))
-            delta.pieces.at(index.get<std::size_t>()).sent = true;
+        for (const json& index : answer.at("missing")) {
+            const auto at = index.get<std::size_t>();
+            if (at >= delta.pieces.size())
+                throw not_the_api(client);
+            delta.pieces[at].sent = true;
+        }
         if (Sender(client, Bytes(file, pieces, delta), progress, result).run())
             return result;
     }
     throw UserError(
         ExitCode::failure,
         fmt::format("{}: pieces of the snapshot keep vanishing: kvmserver verify --remote", client.shown()));
+} catch (const json::exception&) { // a reply lacks what ours have
+    throw not_the_api(client);
 }
 
 } // namespace kvmserver::remote

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,22 @@ public:
 private:
     fs::path path_;
 };
+
+void write(const fs::path& file, const std::string& text, unsigned mode = 0600) {
+    std::ofstream(file) << text;
+    fs::permissions(file, fs::perms{mode});
+}
+
+// Of the user error that the action ends with.
+tinykvm::ExitCode code_of(const std::function<void()>& action, std::string& said) {
+    try {
+        action();
+    } catch (const tinykvm::UserError& error) {
+        said = error.what();
+        return error.code();
+    }
+    return tinykvm::ExitCode::ok;
+}
 
 unsigned mode_of(const fs::path& file) {
     struct stat facts {};
@@ -111,4 +128,59 @@ TEST_CASE("a file that is somebody else's says whose it must be") {
         CHECK(said.find("chown 0 " + file.string()) != said.npos);
         CHECK(said.find("chmod") == said.npos);
     }
+}
+
+TEST_CASE("remotes and tokens that others may read are refused, with the command that mends it") {
+    const Folder folder;
+    const fs::path file = folder.path() / "secret";
+    for (const unsigned mode : {0640u, 0604u, 0660u}) {
+        CAPTURE(mode);
+        write(file, "{\"remotes\":{}}", mode);
+        std::string said;
+        CHECK(code_of([&] { const Remotes remotes(file); }, said) == tinykvm::ExitCode::not_permitted);
+        CHECK(said.find("chmod 600 " + file.string()) != said.npos);
+        CHECK(code_of([&] { token_from_file(file); }, said) == tinykvm::ExitCode::not_permitted);
+    }
+}
+
+TEST_CASE("a file that is no list of remotes says what to do, and is not written over") {
+    const Folder folder;
+    const fs::path file = folder.path() / "remotes.json";
+    for (const char* bad : {"", "{", "[]", "{}", R"({"remotes":{"a":7}})", R"({"remotes":{"a":{"token":"t"}}})",
+                            R"({"remotes":{"a":{"url":7}}})"}) {
+        CAPTURE(bad);
+        write(file, bad);
+        std::string said;
+        CHECK(code_of([&] { const Remotes remotes(file); }, said) == tinykvm::ExitCode::usage);
+        CHECK(said.find("remove it and log in again") != said.npos);
+        CHECK(fs::file_size(file) == std::string(bad).size());
+    }
+}
+
+TEST_CASE("a token's file holds one line, whose end is not part of it") {
+    const Folder folder;
+    const fs::path file = folder.path() / "token";
+    std::string said;
+    for (const char* good : {"kvs_1", "kvs_1\n", "kvs_1\r\n", "kvs_1 \n\n"}) {
+        CAPTURE(good);
+        write(file, good);
+        CHECK(token_from_file(file) == "kvs_1");
+    }
+    for (const char* bad : {"", "\n", "kvs_1\nkvs_2\n", "kvs_1\r\nX-Header: 1"}) {
+        CAPTURE(bad);
+        write(file, bad);
+        CHECK(code_of([&] { token_from_file(file); }, said) == tinykvm::ExitCode::usage);
+    }
+    CHECK(code_of([&] { token_from_file(folder.path() / "none"); }, said) == tinykvm::ExitCode::not_found);
+}
+
+TEST_CASE("a remote is found by its name before its URL, whichever way that ends") {
+    const Folder folder;
+    const fs::path file = folder.path() / "remotes.json";
+    Remotes remotes(file);
+    remotes.set("a", {"https://a:1/", "kvs_a", ""});
+    remotes.set("https://a:1", {"https://b:1", "kvs_b", ""}); // a strange name
+    CHECK(remotes.find("https://a:1")->token == "kvs_b");
+    CHECK(remotes.find("https://a:1/")->token == "kvs_a");
+    CHECK_FALSE(remotes.find("https://a"));
 }

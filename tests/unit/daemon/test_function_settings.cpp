@@ -1,0 +1,121 @@
+// What a manifest says to the daemon, and the values that a function gets.
+#include "src/daemon/function_settings.hpp"
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/catch.hpp"
+#include "tinykvm/base/error.hpp"
+
+using namespace kvmserver::daemon;
+
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+std::string said_of(const std::string& manifest) {
+    try {
+        function_settings(manifest);
+    } catch (const tinykvm::UserError& error) {
+        return error.code() == tinykvm::ExitCode::usage ? error.what() : "another exit code";
+    }
+    return "";
+}
+
+std::string scale(const std::string& entry) { return R"({"function":{"scale":{)" + entry + "}}}"; }
+
+} // namespace
+
+TEST_CASE("a manifest that says nothing of scale leaves it to the daemon") {
+    for (const char* manifest : {"{}", R"({"function":{}})", R"({"function":{"scale":{},"hooks":{}}})"}) {
+        CAPTURE(manifest);
+        const FunctionSettings settings = function_settings(manifest);
+        CHECK(settings.scale.min == 0);
+        CHECK_FALSE(settings.scale.max);
+        CHECK_FALSE(settings.scale.idle_ns);
+        CHECK_FALSE(settings.scale.queue);
+        CHECK(settings.scale.queue_ns == 30 * kSecond);
+        CHECK(settings.after_restore.empty());
+        CHECK(settings.secrets.empty());
+    }
+}
+
+TEST_CASE("all that a manifest can say to the daemon") {
+    const FunctionSettings settings = function_settings(R"({"function":{
+        "scale":{"min":1,"max":4,"idle":"2m","queue":7,"queue-timeout":0.5},
+        "hooks":{"after-restore":"/wake"},"secrets":["DB","API"],"versions":{"keep":3}}})");
+    CHECK(settings.scale.min == 1);
+    CHECK(settings.scale.max == 4u);
+    CHECK(settings.scale.idle_ns == 120 * kSecond);
+    CHECK(settings.scale.queue == 7u);
+    CHECK(settings.scale.queue_ns == kSecond / 2);
+    CHECK(settings.after_restore == "/wake");
+    CHECK(settings.secrets == std::vector<std::string>{"DB", "API"});
+    CHECK(function_settings(scale(R"("queue-timeout":"0")")).scale.queue_ns == 0); // no limit
+}
+
+TEST_CASE("a setting that cannot be is refused by its key, with what it may be") {
+    struct Wrong {
+        std::string manifest;
+        const char* key;
+    };
+    for (const Wrong& wrong : {
+             Wrong{R"({"function":{"scale":5}})", "function.scale must be a table"},
+             Wrong{scale(R"("min":-1)"), "function.scale.min must be a whole number from 0 to 1024"},
+             Wrong{scale(R"("min":1.5)"), "function.scale.min must"},
+             Wrong{scale(R"("max":0)"), "function.scale.max must be a whole number from 1 to 1024"},
+             Wrong{scale(R"("max":1025)"), "function.scale.max must"},
+             Wrong{scale(R"("max":18446744073709551615)"), "function.scale.max must"},
+             Wrong{scale(R"("max":"2")"), "function.scale.max must"},
+             Wrong{scale(R"("min":3,"max":2)"), "function.scale.max must be at least function.scale.min"},
+             Wrong{scale(R"("idle":"soon")"), "function.scale.idle must be a time such as"},
+             Wrong{scale(R"("idle":true)"), "function.scale.idle must"},
+             Wrong{scale(R"("queue":1000001)"), "function.scale.queue must"},
+             Wrong{scale(R"("queue-timeout":"-1s")"), "function.scale.queue-timeout must"},
+             Wrong{R"({"function":{"hooks":{"after-restore":"wake"}}})", "function.hooks.after-restore must be a path"},
+             Wrong{R"({"function":{"hooks":{"after-restore":1}}})", "function.hooks.after-restore must"},
+             Wrong{R"({"function":{"secrets":"DB"}})", "function.secrets must be an array of strings"},
+             Wrong{R"({"function":{"secrets":["DB",1]}})", "function.secrets must"},
+             Wrong{R"({"function":{"versions":{"keep":0}}})", "function.versions.keep must"},
+         }) {
+        CAPTURE(wrong.manifest);
+        CHECK(said_of(wrong.manifest).find(wrong.key) == 0);
+    }
+}
+
+TEST_CASE("durations by their units; a number alone is seconds") {
+    CHECK(duration_ns("0") == 0u);
+    CHECK(duration_ns("60") == 60 * kSecond);
+    CHECK(duration_ns("60s") == 60 * kSecond);
+    CHECK(duration_ns("1.5s") == kSecond * 3 / 2);
+    CHECK(duration_ns("500ms") == kSecond / 2);
+    CHECK(duration_ns("2m") == 120 * kSecond);
+    CHECK(duration_ns("1h") == 3600 * kSecond);
+    CHECK(duration_ns("8760h")); // a year
+    for (const char* bad : {"", "s", "-1s", "1 s", "1S", "1d", "1sx", "nan", "inf", "8761h", "1e300"}) {
+        CAPTURE(bad);
+        CHECK_FALSE(duration_ns(bad));
+    }
+}
+
+TEST_CASE("a function gets its variables, its own secrets, and of those for all what it asks for") {
+    FunctionSettings settings;
+    settings.secrets = {"SHARED"};
+    const Values values =
+        values_of(settings, {{"A", "1"}, {"B", "2"}}, {{"OWN", "o"}, {"SHARED", "s"}, {"OTHER", "x"}}, {"OWN"});
+    CHECK(values.environment == std::string("A=1\0B=2\0OWN=o\0SHARED=s\0", 23));
+    CHECK(values.body.empty()); // there is no hook
+}
+
+TEST_CASE("a secret hides a variable of its name from the program, and both reach the hook") {
+    FunctionSettings settings;
+    settings.after_restore = "/wake";
+    const Values values = values_of(settings, {{"KEY", "open"}}, {{"KEY", "hidden"}}, {"KEY"});
+    CHECK(values.environment == std::string("KEY=hidden\0", 11));
+    CHECK(nlohmann::json::parse(values.body) ==
+          nlohmann::json::parse(R"({"env":{"KEY":"open"},"secrets":{"KEY":"hidden"}})"));
+    CHECK(nlohmann::json::parse(values_of(settings, {}, {}, {}).body) ==
+          nlohmann::json::parse(R"({"env":{},"secrets":{}})"));
+}

@@ -1,0 +1,116 @@
+// A snapshot file on its way into the store.
+#include "src/ops/import.hpp"
+
+#include <fcntl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "src/snapshot/writer.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/snapshot/files.hpp"
+#include "tests/unit/snapshot/sample_state.hpp"
+#include "tests/unit/store/samples.hpp"
+
+using namespace kvmserver;
+using kvmserver::test::outcome_of;
+using kvmserver::test::read_file;
+using kvmserver::test::write_file;
+using store::test::Bytes;
+using tinykvm::ExitCode;
+
+namespace {
+
+constexpr std::uint32_t kFrames = 400;
+
+void write_sample(const std::filesystem::path& file, const Bytes& memory) {
+    write_snapshot(file, kvmserver::test::sample_state(kFrames), memory, {});
+}
+
+class World {
+public:
+    World() { write_sample(file, memory); }
+    store::test::TempFolder folder;
+    store::Store store{folder / "store"};
+    std::filesystem::path file = folder / "a.snap";
+    Bytes memory = kvmserver::test::make_memory(kFrames);
+};
+
+} // namespace
+
+TEST_CASE("the pieces of a snapshot make up the file, in order and without a gap") {
+    const World world;
+    const auto pieces = ops::pieces_of(world.file);
+    REQUIRE(pieces.size() > 3);
+    std::uint64_t at = 0;
+    for (const ops::FilePiece& piece : pieces) {
+        CHECK(piece.offset == at);
+        CHECK(piece.length > 0);
+        at += piece.length;
+    }
+    CHECK(at == std::filesystem::file_size(world.file));
+}
+
+TEST_CASE("an imported snapshot is in the store as it was in its file") {
+    World world;
+    const ops::Imported imported = ops::import_snapshot(world.store, world.file);
+    CHECK(store::test::exported(world.store, imported.hold.digest()) == read_file(world.file));
+    CHECK(imported.bytes == std::filesystem::file_size(world.file));
+    CHECK(imported.new_bytes == imported.bytes);
+}
+
+TEST_CASE("an import adds only what the store does not have") {
+    World world;
+    const ops::Imported first = ops::import_snapshot(world.store, world.file);
+    const ops::Imported again = ops::import_snapshot(world.store, world.file);
+    CHECK(again.hold.digest() == first.hold.digest());
+    CHECK(again.new_bytes == 0);
+    world.memory.back() ^= std::byte{1};
+    write_sample(world.file, world.memory);
+    const ops::Imported changed = ops::import_snapshot(world.store, world.file);
+    CHECK(changed.hold.digest() != first.hold.digest());
+    CHECK(changed.new_bytes > 0);
+    CHECK(changed.new_bytes < changed.bytes);
+}
+
+TEST_CASE("a damaged snapshot is refused, whatever byte it is, and leaves nothing in the store") {
+    World world;
+    const Bytes sound = read_file(world.file);
+    const store::test::TempFolder& folder = world.folder;
+    const std::size_t before = store::test::files_below(folder / "store").size();
+    for (std::size_t at = 0; at < sound.size(); at += sound.size() / 23) {
+        CAPTURE(at);
+        Bytes damaged = sound;
+        damaged[at] ^= std::byte{0x10};
+        write_file(world.file, damaged);
+        const auto outcome = outcome_of([&] { ops::import_snapshot(world.store, world.file); });
+        CHECK(outcome.code == ExitCode::bad_snapshot);
+        CHECK(outcome.message.find(world.file.string()) != outcome.message.npos);
+    }
+    CHECK(store::test::files_below(folder / "store").size() == before);
+}
+
+TEST_CASE("what is no snapshot, or only its beginning, is refused") {
+    World world;
+    Bytes half = read_file(world.file);
+    half.resize(half.size() / 2);
+    for (const Bytes& bad : {half, Bytes{}, kvmserver::test::to_bytes("#!/bin/sh\n")}) {
+        write_file(world.file, bad);
+        CHECK(outcome_of([&] { ops::pieces_of(world.file); }).code == ExitCode::bad_snapshot);
+    }
+}
+
+TEST_CASE("a file that has shrunk since it was examined is refused by its name") {
+    World world;
+    std::vector<std::uint64_t> lengths;
+    for (const ops::FilePiece& piece : ops::pieces_of(world.file))
+        lengths.push_back(piece.length);
+    std::filesystem::resize_file(world.file, std::filesystem::file_size(world.file) - 1);
+    const tinykvm::UniqueFd fd(::open(world.file.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto outcome = outcome_of([&] { ops::import_pieces(world.store, fd.get(), lengths, "a.snap"); });
+    CHECK(outcome.code == ExitCode::bad_snapshot);
+    CHECK(outcome.message.find("a.snap") != outcome.message.npos);
+}

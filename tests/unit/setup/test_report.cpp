@@ -1,0 +1,80 @@
+// Lines on stderr and exit codes.
+#include "src/setup/report.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "src/event_loop/event_loop.hpp"
+#include "tests/catch.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+using namespace kvmserver;
+using tinykvm::Stop;
+using tinykvm::StopKind;
+using tinykvm::UniqueFd;
+
+namespace {
+
+// What is written to stderr meanwhile.
+std::string said_by(const std::function<void()>& action) {
+    const UniqueFd file(::memfd_create("stderr", MFD_CLOEXEC)), before(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
+    REQUIRE(::dup2(file.get(), STDERR_FILENO) == STDERR_FILENO);
+    action();
+    ::dup2(before.get(), STDERR_FILENO);
+    std::string text(4096, '\0');
+    const ssize_t count = ::pread(file.get(), text.data(), text.size(), 0);
+    text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    return text;
+}
+
+} // namespace
+
+TEST_CASE("a program's end is its command's exit code, as a shell has it, and told unless it was its own") {
+    int code = -1;
+    CHECK(said_by([&] { code = report_stop("app", {StopKind::exited, 3, ""}); }).empty());
+    CHECK(code == 3);
+    CHECK(said_by([&] {
+              code = report_stop("app", {StopKind::killed, SIGSEGV, "it fell"});
+          }) == "kvmserver: app: it fell\n");
+    CHECK(code == 128 + SIGSEGV);
+    CHECK(said_by([&] {
+              code = report_stop("app", {StopKind::no_memory, 0, "64 MiB are used up"});
+          }) == "kvmserver: app: 64 MiB are used up; raise --max-main-memory\n");
+    CHECK(code == 1);
+    CHECK(said_by([&] {
+              code = report_stop("app", {StopKind::broken, 0, "bad exit"});
+          }) == "kvmserver: app: the machine broke: bad exit\n");
+    CHECK(code == 1);
+}
+
+TEST_CASE("what a guest says drives no terminal, and stays one line") {
+    CHECK(said_by([] { note_line("name \x1b[2J\nkvmserver: all is well"); }) ==
+          "kvmserver: name \\x1b[2J\\x0akvmserver: all is well\n");
+}
+
+TEST_CASE("a program is called by its script's name, else by its own, without the folder") {
+    tinykvm::ProgramSpec program;
+    program.path = "/usr/bin/python3";
+    CHECK(program_name(program) == "python3");
+    program.script = "/srv/app/server.py";
+    CHECK(program_name(program) == "server.py");
+    program.script = "server.py";
+    CHECK(program_name(program) == "server.py");
+}
+
+TEST_CASE("what a program was refused is told under its name, and only while that is kept") {
+    EventLoop loop(EventLoop::Own::dry, [](const std::string&) {});
+    loop.refused("--allow-read=/early would allow it");
+    CHECK(said_by([&] { tell_refusals("app", loop); }).empty());
+    loop.keep_refusals(true);
+    loop.refused("--allow-connect=:5432 would allow it");
+    CHECK(said_by([&] { tell_refusals("app", loop); }) ==
+          "kvmserver: app: it lacked permissions; this would allow what was refused: --allow-connect=:5432\n"
+          "kvmserver: app: or as lines of kvmserver.toml:\n"
+          "kvmserver: app: allow-connect = [\":5432\"]\n");
+}
