@@ -22,7 +22,6 @@ struct Seat {
     std::uint64_t seen = 0;                // for the ticker: `entries` at its last look
     unsigned looks = 0;                    // for the ticker: number of looks since `entries` changed
     pthread_t thread{};
-    std::atomic<bool> gone{false};
 };
 
 thread_local Seat* this_seat = nullptr;
