@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
@@ -84,8 +85,9 @@ Functions::Switched Functions::rollback(const std::string& name, std::optional<s
     Switched switched;
     switched.before = load_function(change.database(), change.id()).live;
     if (!version) {
-        const auto most = std::max_element(switched.before.begin(), switched.before.end(),
-                                           [](const Live& a, const Live& b) { return a.percent <= b.percent; });
+        // Among equals the newest.
+        const auto most = std::ranges::max_element(
+            switched.before, {}, [](const Live& live) { return std::pair(live.percent, live.version); });
         if (most == switched.before.end())
             throw Conflict(fmt::format("{} has no live version to roll back from: name the version", name));
         auto older = change.database().prepare(
