@@ -1,9 +1,12 @@
 #include "src/snapshot/image_loader.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <system_error>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 namespace {
@@ -100,7 +103,8 @@ void SnapshotLoader::load_chunk(std::size_t chunk) {
     }
     if (seen == failed)
         throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot,
-                                 reader_.path().string() + ": a part of the snapshot cannot be read; build it anew");
+                                 fmt::format("{}: a part of the snapshot cannot be read; build it again",
+                                             tinykvm::printable(reader_.path().native())));
 }
 
 void SnapshotLoader::fill(std::size_t number) {

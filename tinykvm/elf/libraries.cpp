@@ -327,14 +327,14 @@ void require_libraries(const std::string& program, const LibraryList& list) {
         return;
     const MissingLibrary& first = list.missing.front();
     const std::string more = list.missing.size() > 1 ? fmt::format(" and {} more", list.missing.size() - 1) : "";
-    const std::string shown = printable(program, 4096);
+    const std::string shown = printable(program, 4096), needed_by = printable(first.needed_by, 4096);
     if (first.name.starts_with('/'))
-        throw UserError(ExitCode::not_found, fmt::format("{}: missing {}{} (needed by {}); install it", shown,
-                                                         first.name, more, first.needed_by));
+        throw UserError(ExitCode::not_found,
+                        fmt::format("{}: missing {}{} (needed by {}); install it", shown, first.name, more, needed_by));
     throw UserError(
         ExitCode::not_found,
         fmt::format("{}: missing library {}{} (needed by {}); install it or set LD_LIBRARY_PATH to its folder", shown,
-                    first.name, more, printable(first.needed_by, 4096)));
+                    first.name, more, needed_by));
 }
 
 } // namespace tinykvm
