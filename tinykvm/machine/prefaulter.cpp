@@ -48,7 +48,7 @@ void Machine::touch(std::span<const std::uint64_t> pages) {
     if (!run_toucher(vcpu_, GuestVirt(kernel_.touch_entry), kTouchList, list.size())) {
         in_door_ = false;
         if (!settle())
-            throw UserError(ExitCode::bad_snapshot, "snapshot: its guest kernel stops where none does; build it anew");
+            throw UserError(ExitCode::bad_snapshot, "snapshot: its guest kernel stops where none does; build it again");
     }
 }
 

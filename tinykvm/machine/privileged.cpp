@@ -16,7 +16,7 @@ namespace tinykvm {
 namespace {
 
 [[noreturn]] void bad(const char* what) {
-    throw UserError(ExitCode::bad_snapshot, std::string("snapshot: ") + what + "; build it anew");
+    throw UserError(ExitCode::bad_snapshot, std::string("snapshot: ") + what + "; build it again");
 }
 
 struct OwnKernel {

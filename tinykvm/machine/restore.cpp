@@ -27,7 +27,7 @@ public:
     void enter(GuestPhys table) {
         const Frame frame = frame_of(table);
         if (seen_[frame])
-            bad("its page tables lead to each other; build it anew");
+            bad("its page tables lead to each other; build it again");
         seen_[frame] = true;
     }
     bool has(Frame table) const { return seen_[table]; }
@@ -46,13 +46,13 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
     for (std::uint64_t i = 0; i < 512; ++i) {
         std::uint64_t& entry = entries[i];
         if (level > 0 && (entry & pte::kPresent) && (entry & pte::kLarge))
-            bad("its page tables have large pages; build it anew");
+            bad("its page tables have large pages; build it again");
         if (!pte::mapped(entry))
             continue;
         if (pte::frame(entry) >= memory.frames())
-            bad("its page tables lead beyond its memory; build it anew");
+            bad("its page tables lead beyond its memory; build it again");
         if (level == 3 && i >= 256)
-            bad("its page tables have addresses that no program has; build it anew");
+            bad("its page tables have addresses that no program has; build it again");
         const std::uint64_t at = virt | i << (12 + 9 * level);
         if (level == 0)
             fn(at, entry);
@@ -149,7 +149,7 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
 std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_ptr<Image> memory, const Policy& policy,
                                          std::vector<std::string>& warnings) {
     if (state.guest_abi != abi::kVersion)
-        bad(fmt::format("made with guest kernel version {}, this is {}; build it anew", state.guest_abi,
+        bad(fmt::format("made with guest kernel version {}, this is {}; build it again", state.guest_abi,
                         abi::kVersion));
     if ((state.page_table_root & (kPageSize - 1)) != 0 || state.page_table_root / kPageSize >= state.frames ||
         state.frames != memory->frames())
@@ -281,7 +281,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
         const Frame frame = pte::frame(entry);
         // A reset does not copy tables back: the host undoes its own changes, and nobody else may make any.
         if (first.has(frame))
-            bad("its program could write to its page tables; build it anew");
+            bad("its program could write to its page tables; build it again");
         privileged.check(at, entry);
         if (!(entry & pte::kPresent))
             return;
