@@ -208,6 +208,7 @@ void poll_host(bool force); // asks the host for new events without waiting; unl
 // Called when a non-blocking call found nothing. Asks the host for events, at most once a millisecond, so that a
 // program that never waits sees them too. True: the host was asked, so look again.
 bool poll_host_rarely();
+inline constexpr u64 kTimeSliceNs = 10'000'000;
 // Called after each host call. Preemption ticks do not reach a thread that calls the host all the time, so this ends
 // its time slice.
 void time_slice();

@@ -18,7 +18,6 @@ Thread* zombie;       // has exited; its stack is in use until the next switch
 u32 next_tid;
 u64 slice_start; // start of the current thread's time slice, guest monotonic time
 u64 host_asked;  // when the host last reported events
-constexpr u64 kSliceNs = 10'000'000;
 u32 asked_in_vain; // calls of poll_host_rarely() since then
 constexpr u64 kRarelyNs = 1'000'000;
 constexpr u32 kRarelyTries = 8;         // within a time slice, fewer polls than this cause no exit
@@ -206,13 +205,13 @@ Thread* new_thread() {
 void free_thread(Thread* t) { t->state = ThreadState::free; }
 
 void time_slice() {
-    if (now_mono() - slice_start > kSliceNs)
+    if (now_mono() - slice_start > kTimeSliceNs)
         gk_shared_page.preempt = 1;
 }
 
 bool poll_host_rarely() {
     const u64 since = now_mono() - host_asked;
-    if (since < kRarelyNs || (++asked_in_vain < kRarelyTries && since < kSliceNs))
+    if (since < kRarelyNs || (++asked_in_vain < kRarelyTries && since < kTimeSliceNs))
         return false;
     poll_host(true);
     return true;
