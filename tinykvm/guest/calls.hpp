@@ -5,7 +5,10 @@
 
 namespace gk {
 
-i64 futex_wake(u64 at, u32 count, u32 bits); // `at`: a key of futex.cpp. Returns the number of threads woken
+// The key of a futex is its address, which is even, plus kSharedKey if it is not private. A wake of one kind does not
+// reach waiters of the other (kernel/futex/core.c, get_futex_key).
+inline constexpr u64 kSharedKey = 1;
+i64 futex_wake(u64 key, u32 count, u32 bits); // returns the number of threads woken
 void robust_exit(Thread*);
 u64 cpu_ns(); // CPU time of the process
 u64 thread_cpu_ns(const Thread*);

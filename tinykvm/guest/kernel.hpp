@@ -162,7 +162,7 @@ struct Thread {
     u64 fs_base = 0, gs_base = 0;
     u8* xsave = nullptr;
     u64 deadline = kNever;
-    u64 futex_address = 0; // futex it waits on (futex.cpp's key); 0: none
+    u64 futex_key = 0; // key of the futex it waits on (calls.hpp); 0: none
     u32 futex_bits = 0;
     bool futex_woken = false;
     Thread* futex_next = nullptr;
