@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/base/text.hpp"
 #include "tinykvm/elf/dynamic.hpp"
 #include "tinykvm/elf/elf_file.hpp"
@@ -96,7 +97,7 @@ public:
     }
 
 private:
-    std::string absolute(const std::string& path) const { return path.starts_with('/') ? path : cwd_ + "/" + path; }
+    std::string absolute(const std::string& path) const { return join_path(cwd_, path); }
 
     bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 

@@ -24,13 +24,11 @@ std::uint32_t trace_bits(const MachineOptions& options) {
     return (options.trace_syscalls ? abi::kTraceAll : 0u) | (options.trace_threads ? abi::kTraceThreads : 0u);
 }
 
-std::uint64_t round_pages(std::uint64_t bytes) { return page_up(bytes); }
-
 std::uint64_t memory_limit(const MachineEnv& env, const MachineImage* image) {
     if (!image)
         return env.limits.memory & ~(kPageSize - 1);
     const std::uint64_t bytes = image->image->bytes().size();
-    return bytes + round_pages(memory_beside_image(env.limits, bytes));
+    return bytes + page_up(memory_beside_image(env.limits, bytes));
 }
 
 // A process number that no recent machine of this process has had. Programs treat a changed pid as a fork and reseed
@@ -120,7 +118,7 @@ void Machine::load_guest_kernel() {
     const auto place = [&](std::uint64_t at, std::uint64_t size, std::uint32_t prot, std::uint32_t flags,
                            const char* name) {
         space_.place(GuestVirt(at), size, prot, flags, name);
-        space_.populate(GuestVirt(at), round_pages(size));
+        space_.populate(GuestVirt(at), page_up(size));
     };
     constexpr std::uint32_t rw = PROT_READ | PROT_WRITE;
     const std::vector<std::byte> tables = cpu_tables(kernel_, env_->kind.pvm_entry);
