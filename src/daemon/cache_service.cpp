@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <exception>
 
-#include "src/daemon/worker_pool.hpp"
+#include "src/common/clock.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {

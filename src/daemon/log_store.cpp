@@ -10,6 +10,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "src/common/clock.hpp"
+
 namespace kvmserver::daemon {
 
 namespace {
@@ -18,7 +20,6 @@ std::int64_t now_us() {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
         .count();
 }
-std::int64_t now_ms() { return now_us() / 1000; }
 
 std::optional<LogLine> line_from(const std::string& text) {
     const auto json = nlohmann::json::parse(text, nullptr, false);

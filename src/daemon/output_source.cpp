@@ -5,19 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string_view>
 #include <utility>
+
+#include "src/common/clock.hpp"
 
 namespace kvmserver::daemon {
 namespace {
 
 constexpr std::string_view kOurs = "kvmserver: ";
 constexpr std::uint64_t kSecondNs = 1'000'000'000, kTellDroppedNs = 10 * kSecondNs;
-
-std::uint64_t now_ns() {
-    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 } // namespace
 

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <utility>
 #include <vector>
 
+#include "src/common/clock.hpp"
 #include "src/daemon/output_source.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -21,10 +21,6 @@ using tinykvm::throw_errno;
 namespace {
 
 constexpr std::uint64_t kPauseNs = 2'000'000; // before a pipe that prints too much is read again
-
-std::uint64_t now_ns() {
-    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 constexpr std::uint64_t kTellNs = 1'000'000'000; // before dropped lines are reported if nothing more is printed
 

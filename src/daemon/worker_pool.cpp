@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
@@ -36,8 +35,6 @@ protocol::Message request_message(const Request& request) {
 }
 
 } // namespace
-
-Time now_ns() { return static_cast<Time>(std::chrono::steady_clock::now().time_since_epoch().count()); }
 
 std::optional<request::Problem> RequestLease::failure() const { return pool_.failure_of(*request_); }
 

@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "src/common/clock.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/output_source.hpp"
 #include "src/daemon/process_manager.hpp"
@@ -26,8 +27,6 @@
 #include "src/protocol/worker_messages.hpp"
 
 namespace kvmserver::daemon {
-
-request::Time now_ns(); // the scheduler's clock: std::chrono::steady_clock
 
 struct RunningWorker;
 

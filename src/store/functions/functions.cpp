@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/store/clock.hpp"
+#include "src/common/clock.hpp"
 #include "src/store/errors.hpp"
 #include "tinykvm/base/text.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "src/store/clock.hpp"
+#include "src/common/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/functions/settings_record.hpp"
 #include "src/store/functions/tenant.hpp"

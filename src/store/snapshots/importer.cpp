@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
-#include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
 #include "tinykvm/base/read.hpp"

@@ -6,8 +6,8 @@
 
 #include <cerrno>
 
+#include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
-#include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 #include "tinykvm/base/text.hpp"
 

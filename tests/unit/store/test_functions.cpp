@@ -2,7 +2,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
-#include "src/store/clock.hpp"
+#include "src/common/clock.hpp"
 #include "src/store/functions/names.hpp"
 
 using namespace kvmserver;
