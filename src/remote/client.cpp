@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 
+#include "src/common/environment.hpp"
 #include "src/ops/exit_code.hpp"
 #include "src/remote/curl.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -126,11 +126,6 @@ std::size_t on_read(char* data, std::size_t, std::size_t size, void* user) {
         transfer.error = std::current_exception();
         return CURL_READFUNC_ABORT;
     }
-}
-
-std::string variable(const char* name) {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
 }
 
 } // namespace
@@ -257,10 +252,10 @@ private:
         std::string file = server_.ca_file;
         for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"})
             if (file.empty())
-                file = variable(name);
+                file = environment_variable(name);
         if (!file.empty())
             set(CURLOPT_CAINFO, file.c_str());
-        if (const std::string folder = variable("SSL_CERT_DIR"); file.empty() && !folder.empty())
+        if (const std::string folder = environment_variable("SSL_CERT_DIR"); file.empty() && !folder.empty())
             set(CURLOPT_CAPATH, folder.c_str());
     }
 

@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "src/cli/paths.hpp"
+#include "src/common/environment.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::platform {
@@ -16,12 +17,6 @@ namespace {
 
 using tinykvm::ExitCode;
 using tinykvm::UserError;
-
-// "" if the variable is not set.
-std::string variable(const char* name) {
-    const char* value = std::getenv(name);
-    return value ? value : "";
-}
 
 } // namespace
 
@@ -89,14 +84,14 @@ std::uint64_t version_number(const std::string& text) {
 std::filesystem::path store_path(const Invocation& invocation, const Context& context) {
     if (const auto given = text(invocation, "store"))
         return absolute_path(context.folder, *given);
-    if (const std::string set = variable("KVMSERVER_STORE"); !set.empty())
+    if (const std::string set = environment_variable("KVMSERVER_STORE"); !set.empty())
         return absolute_path(context.folder, set);
     if (::geteuid() == 0)
         return "/var/lib/kvmserver";
     // The XDG specification says to ignore relative paths.
-    if (const std::string data = variable("XDG_DATA_HOME"); data.starts_with('/'))
+    if (const std::string data = environment_variable("XDG_DATA_HOME"); data.starts_with('/'))
         return std::filesystem::path(data) / "kvmserver";
-    const std::string home = variable("HOME");
+    const std::string home = environment_variable("HOME");
     if (home.empty())
         throw UserError(ExitCode::usage, "neither $HOME nor $KVMSERVER_STORE is set: give --store DIR");
     return std::filesystem::path(home) / ".local/share/kvmserver";

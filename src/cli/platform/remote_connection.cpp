@@ -9,6 +9,7 @@
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/progress.hpp"
 #include "src/common/digest.hpp"
+#include "src/common/environment.hpp"
 #include "src/remote/remotes.hpp"
 #include "src/remote/upload.hpp"
 #include "tinykvm/base/error.hpp"
@@ -132,11 +133,6 @@ Pulled There::pull(const std::string& reference, int fd) {
     return {"sha256:" + digest, size};
 }
 
-std::string variable(const char* name) {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
-}
-
 } // namespace
 
 std::optional<remote::Server> chosen_server(const Invocation& invocation) {
@@ -164,7 +160,7 @@ std::optional<remote::Server> chosen_server(const Invocation& invocation) {
                                     "kvmserver login https://HOST:PORT adds one",
                                     *name));
     }
-    if (const std::string token = variable("KVMSERVER_TOKEN"); !token.empty())
+    if (const std::string token = environment_variable("KVMSERVER_TOKEN"); !token.empty())
         server.token = token;
     if (token_file)
         server.token = remote::token_from_file(*token_file);
