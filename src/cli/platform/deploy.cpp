@@ -5,6 +5,7 @@
 
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
+#include "src/ops/reference.hpp"
 #include "src/snapshot/reader.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/text.hpp"
@@ -71,7 +72,7 @@ Plan plan_of(const Invocation& invocation, Context& context) {
     plan.clamp = flag(invocation, "clamp");
     plan.body = {{"activate", !flag(invocation, "no-activate")}};
     if (const auto version = text(invocation, "if-version"))
-        plan.body["if_version"] = version_number(*version);
+        plan.body["if_version"] = ops::version_number(*version);
     plan.source = find_source(invocation.operands.empty() ? "." : invocation.operands.front(), context);
     plan.name = name_of(invocation, plan.source);
     store::check_function_name(plan.name);

@@ -10,6 +10,7 @@
 
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/ops/reference.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -91,7 +92,7 @@ int invoke(const Invocation& invocation, Context& context) {
     target += "?method=" + encoded(text(invocation, "request").value_or(data ? "POST" : "GET"));
     target += "&path=" + encoded(text(invocation, "path").value_or("/"));
     if (const auto version = text(invocation, "version"))
-        target += fmt::format("&version={}", version_number(*version));
+        target += fmt::format("&version={}", ops::version_number(*version));
     if (const auto seconds = timeout(invocation))
         target += fmt::format("&timeout={}", *seconds);
     Headers headers;

@@ -4,7 +4,6 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <ctime>
 
@@ -67,18 +66,6 @@ std::optional<std::string> text(const Invocation& invocation, std::string_view n
     if (at == invocation.settings.end())
         return std::nullopt;
     return at->second.values.front();
-}
-
-std::uint64_t number(std::string_view text, std::string_view what) {
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value > INT64_MAX)
-        throw UserError(ExitCode::usage, fmt::format("{}: '{}' is no whole number", what, text));
-    return value;
-}
-
-std::uint64_t version_number(const std::string& text) {
-    return number(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text), "version");
 }
 
 std::filesystem::path store_path(const Invocation& invocation, const Context& context) {

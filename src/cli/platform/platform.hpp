@@ -84,9 +84,6 @@ bool flag(const Invocation& invocation, std::string_view name);
 // "auto" if it is not given. Throws UserError.
 jail::Mode jail_mode(const Invocation& invocation, std::string_view name);
 std::optional<std::string> text(const Invocation& invocation, std::string_view name);
-// Parses an unsigned number; `what` is for the message.
-std::uint64_t number(std::string_view text, std::string_view what);
-std::uint64_t version_number(const std::string& text); // "3" or "v3"
 
 std::filesystem::path store_path(const Invocation& invocation, const Context& context);
 // Whether there is a store. Does not create one.
