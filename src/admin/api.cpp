@@ -205,12 +205,7 @@ void Api::serve(Request& request, std::string_view target, Exchange& exchange) {
 
 json Api::run(const std::string& method, const std::string& target, const json& body, const Headers& headers) {
     Inner exchange(body.is_null() ? "" : body.dump());
-    Request request;
-    request.method = method;
-    request.headers = headers;
-    request.in_process = true;
-    set_target(request, target);
-    dispatch(request, exchange);
+    run(method, target, exchange, headers);
     return exchange.reply().empty() ? json() : json::parse(exchange.reply());
 }
 
