@@ -1,9 +1,6 @@
 // kvmserver invoke: sends one request to a function, through the daemon.
 #include <fmt/format.h>
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -53,21 +50,6 @@ constexpr OptionSpec kOwn[] = {
     {.name = "fail", .group = "Options", .help = "status 1 for a reply of 400 or more"},
     {.name = "timing", .group = "Options", .help = "on stderr: status, version and where the time went"},
 };
-
-std::string read_stdin() {
-    std::string bytes;
-    char buffer[65536];
-    for (;;) {
-        const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof buffer);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            tinykvm::throw_errno("read stdin");
-        if (count == 0)
-            return bytes;
-        bytes.append(buffer, static_cast<std::size_t>(count));
-    }
-}
 
 std::string body_from(const std::string& data, const Context& context) {
     if (!data.starts_with('@'))

@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 
@@ -66,6 +68,22 @@ std::optional<std::string> text(const Invocation& invocation, std::string_view n
     if (at == invocation.settings.end())
         return std::nullopt;
     return at->second.values.front();
+}
+
+std::string read_stdin(std::size_t longest) {
+    std::string bytes;
+    char buffer[65536];
+    while (bytes.size() < longest) {
+        const ssize_t count = ::read(STDIN_FILENO, buffer, std::min(sizeof buffer, longest - bytes.size()));
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            tinykvm::throw_errno("read stdin");
+        if (count == 0)
+            break;
+        bytes.append(buffer, static_cast<std::size_t>(count));
+    }
+    return bytes;
 }
 
 std::filesystem::path store_path(const Invocation& invocation, const Context& context) {

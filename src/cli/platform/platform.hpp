@@ -85,6 +85,9 @@ bool flag(const Invocation& invocation, std::string_view name);
 jail::Mode jail_mode(const Invocation& invocation, std::string_view name);
 std::optional<std::string> text(const Invocation& invocation, std::string_view name);
 
+// All of stdin, or its first `longest` bytes. Throws HostError.
+std::string read_stdin(std::size_t longest = std::string::npos);
+
 std::filesystem::path store_path(const Invocation& invocation, const Context& context);
 // Whether there is a store. Does not create one.
 bool store_exists(const std::filesystem::path& path);
