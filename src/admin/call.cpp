@@ -186,7 +186,7 @@ std::uint64_t number_from(std::string_view text, std::string_view what) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || value > INT64_MAX)
-        throw BadValue(fmt::format("{}: '{}' is no whole number", what, tinykvm::brief(text)));
+        throw BadValue(fmt::format("{}: '{}' is not a whole number", what, tinykvm::brief(text)));
     return value;
 }
 

@@ -146,7 +146,7 @@ std::vector<Ceilings> ceilings_from_text(std::string_view text) {
         return all;
     const json list = json::parse(text, nullptr, false);
     if (!list.is_array())
-        throw UserError(ExitCode::usage, "ceilings are no list");
+        throw UserError(ExitCode::usage, "ceilings are not a list");
     for (const json& each : list)
         all.push_back(ceilings_from(each, [](std::string_view) { return ""; }));
     return all;

@@ -18,7 +18,7 @@ Digest by_digest(store::Store& store, const std::string& hex) {
     constexpr std::size_t kShortest = 4;
     if (hex.size() < kShortest || hex.find_first_not_of("0123456789abcdef") != hex.npos)
         throw store::BadValue(
-            fmt::format("'{}{}' is no digest: at least {} hexadecimal digits", kPrefix, hex, kShortest));
+            fmt::format("'{}{}' is not a digest: give at least {} hexadecimal digits", kPrefix, hex, kShortest));
     std::optional<Digest> found;
     for (const std::string& file : store.folder().list(store::kSnapshots)) {
         const auto digest = Digest::from_hex(file.substr(0, file.find('.')));
@@ -39,7 +39,7 @@ std::uint64_t whole_number(std::string_view text, std::string_view what) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || value > INT64_MAX)
-        throw store::BadValue(fmt::format("{}: '{}' is no whole number", what, text));
+        throw store::BadValue(fmt::format("{}: '{}' is not a whole number", what, text));
     return value;
 }
 

@@ -135,7 +135,7 @@ void check_url(const std::string& url) {
     if (!secure && !url.starts_with("http://"))
         throw UserError(
             ExitCode::usage,
-            fmt::format("'{}' is no remote: write https://HOST:PORT, or a name of `kvmserver remote list`", url));
+            fmt::format("'{}' is not a remote: write https://HOST:PORT, or a name of `kvmserver remote list`", url));
     const std::string host = host_of(url);
     if (url.find('@') != url.npos) // not repeated in the message: it may contain a password
         throw UserError(ExitCode::usage, "the remote's URL: write https://HOST:PORT, without a user or password");

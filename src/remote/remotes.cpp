@@ -63,7 +63,7 @@ std::map<std::string, Remote> read_remotes(const std::filesystem::path& file) {
             all[name] = {entry.at("url"), entry.value("token", ""), entry.value("ca", "")};
     } catch (const nlohmann::json::exception&) {
         throw UserError(ExitCode::usage,
-                        fmt::format("{}: it is no list of remotes: remove it and log in again", file.string()));
+                        fmt::format("{}: it is not a list of remotes: remove it and log in again", file.string()));
     }
     return all;
 }

@@ -51,7 +51,7 @@ bool parse_range(const std::string& key, const std::string& text, std::string_vi
         std::copy_n(reinterpret_cast<const std::uint8_t*>(&six), sizeof six, grant.bytes.begin());
         most = 128;
     } else if (slash != host.npos) {
-        bad(key, text, fmt::format("\"{}\" is no address", address));
+        bad(key, text, fmt::format("\"{}\" is not an IP address", address));
     } else {
         return false;
     }

@@ -28,7 +28,7 @@ void check_entropy_region(const EntropyRegion& region) {
         bad("has a constant of another size");
     if (region.fill == EntropyFill::pid &&
         (region.bytes != sizeof(std::uint32_t) || region.at % sizeof(std::uint32_t) != 0))
-        bad("is no process number");
+        bad("is not a process id");
 }
 
 } // namespace

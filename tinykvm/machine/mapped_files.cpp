@@ -80,7 +80,7 @@ void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMapp
                            state.offset <= std::numeric_limits<std::int64_t>::max() - (at->second.end - at->first);
         if (!sound)
             throw UserError(ExitCode::bad_snapshot,
-                            fmt::format("snapshot: {:#x} is no mapping of a file", state.begin));
+                            fmt::format("snapshot: {:#x} is not a mapping of a file", state.begin));
         Region& region = at->second;
         if ((region.flags & kRegionFrozen) && (handle->lost != 0 || !handle->file))
             continue;

@@ -219,7 +219,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
         GuestVirt before;
         for (const LargePageState& page : state.large_pages)
             if (const GuestVirt at(page.at); at <= std::exchange(before, at) || !candidates.fits(at))
-                bad(fmt::format("{:#x} is no place for a large page", page.at));
+                bad(fmt::format("{:#x} cannot hold a large page", page.at));
         image->large_pages = state.large_pages;
     }
     return image;

@@ -34,7 +34,7 @@ std::optional<double> timeout(const Invocation& invocation) {
     char* end = nullptr;
     const double seconds = std::strtod(given->c_str(), &end);
     if (end == given->c_str() || *end != '\0' || !(seconds > 0) || seconds > 1e7)
-        throw UserError(ExitCode::usage, fmt::format("--timeout: '{}' is no number of seconds above 0", *given));
+        throw UserError(ExitCode::usage, fmt::format("--timeout: '{}' is not a number of seconds above 0", *given));
     return seconds;
 }
 

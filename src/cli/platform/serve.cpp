@@ -164,7 +164,7 @@ Number number_of(const Invocation& invocation, std::string_view name, Number fal
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || value > most)
-        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is no number from 0 to {}", name, text, most));
+        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is not a number from 0 to {}", name, text, most));
     return value;
 }
 

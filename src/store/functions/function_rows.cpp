@@ -41,7 +41,7 @@ FunctionRecord load_function(const Database& database, std::int64_t id) {
     auto head =
         database.prepare("SELECT name, revision, last_version, created, changed, tag FROM function WHERE id = ?");
     if (!head.bind(id).step())
-        database.damaged("a function is not there");
+        database.damaged("a function is missing");
     function.id = id;
     function.name = head.text(0);
     function.revision = head.natural(1);

@@ -137,7 +137,7 @@ void Restorer::settle_details(FunctionRecord& function) {
 bool Restorer::restore_function(const std::string& name) {
     return attempt(function_folder(name), [&] {
         if (!is_function_name(name))
-            throw RecordError("is no name of a function");
+            throw RecordError("is not a function's name");
         FunctionRecord function = read_function(name);
         auto same_id = database_.prepare("SELECT name FROM function WHERE id = ?");
         if (same_id.bind(function.id).step())

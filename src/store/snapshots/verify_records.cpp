@@ -78,7 +78,7 @@ void RecordCheck::snapshots() {
         const std::string path = fmt::format("{}/{}", kSnapshots, file);
         if (!digest)
             findings_.push_back(
-                {Finding::Kind::note, fmt::format("{}: is no part of a store; left alone", folder_.full(path))});
+                {Finding::Kind::note, fmt::format("{}: is not part of a store; left alone", folder_.full(path))});
         else if (!has_snapshot(database_, *digest))
             attempt(path, [&] { snapshot_without_row(file); });
     }
@@ -150,7 +150,7 @@ void RecordCheck::functions() {
         const std::string path = function_folder(name);
         if (!is_function_name(name) || folder_.size_of(path))
             findings_.push_back(
-                {Finding::Kind::note, fmt::format("{}: is no part of a store; left alone", folder_.full(path))});
+                {Finding::Kind::note, fmt::format("{}: is not part of a store; left alone", folder_.full(path))});
         else if (!database_.prepare("SELECT 1 FROM function WHERE name = ?").bind(name).step())
             attempt(path, [&] { function_without_row(name); });
     }
