@@ -136,7 +136,7 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
     {
         Trial trial(setup, options, image);
         if (!trial.answer() || (status = trial.status()) == 0) {
-            note_line(fmt::format("{}: no warm-up, for GET {} was not answered on trial; name a path that is "
+            note_line(fmt::format("{}: no warm-up: the trial request GET {} got no answer; name a path that gets one "
                                   "(--warmup-path, or [function.hooks] health)",
                                   name, options.warmup_path));
             return image;

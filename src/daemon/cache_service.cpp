@@ -123,7 +123,7 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
     switch (protocol::receive_request(connection.socket.get(), request)) {
     case protocol::Came::nothing: return;
     case protocol::Came::end: return forget(id, connection);
-    case protocol::Came::nonsense: return drop(id, connection, "says what is no request", std::move(request));
+    case protocol::Came::nonsense: return drop(id, connection, "sent an invalid request", std::move(request));
     case protocol::Came::request: break;
     }
     const std::uint64_t now = now_ns();
@@ -134,7 +134,7 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
         made_ += outcome.kept;
         if (outcome.answer) {
             if (!has_taken_its_answer(connection.socket.get()))
-                return drop(id, connection, "does not take its answers", std::move(request));
+                return drop(id, connection, "does not read its answers", std::move(request));
             // Descriptors may be refused (ETOOMANYREFS): then answer that there are no copies.
             if (!protocol::send_answer(connection.socket.get(), *outcome.answer) &&
                 !protocol::send_answer(connection.socket.get(), std::vector<UniqueFd>(outcome.answer->size())))
@@ -152,8 +152,8 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
 void CacheService::drop(std::uint64_t id, Connection& connection, const std::string& why,
                         protocol::CacheRequest request) {
     if (tell_)
-        tell_(
-            fmt::format("{}: its process is broken: it {}; it gets no more copies of the cache", connection.name, why));
+        tell_(fmt::format("{}: its process violates the cache protocol: it {}; it gets no more copies from the cache",
+                          connection.name, why));
     // Unread messages are dropped with the socket.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
     close_elsewhere(std::move(connection.socket), std::move(request));

@@ -63,7 +63,7 @@ public:
         pollfd ended{spawned_.pid_fd.get(), POLLIN, 0};
         const bool hung_up = ::poll(&link, 1, 0) > 0 && (link.revents & POLLHUP) != 0;
         if (!hung_up || ::poll(&ended, 1, kPatienceMs) <= 0)
-            return "its examiner does not do what it is asked";
+            return "its examiner gave no valid answer";
         const int status = reap();
         if (!WIFSIGNALED(status))
             return fmt::format("its examiner exited with status {}", WEXITSTATUS(status));

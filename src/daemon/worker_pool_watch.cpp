@@ -208,7 +208,7 @@ void WorkerPool::break_off(const Machine& machine, Afterwards& after) {
     RunningWorker& worker = *machine->worker;
     if (!worker.broken) {
         worker.broken = true;
-        note(*worker.version, "its process says what it should not, and is killed", after);
+        note(*worker.version, "its process violated the worker protocol and is killed", after);
         worker.process->kill();
     }
     on_gone(machine, after);

@@ -240,7 +240,7 @@ def spoilt(path: pathlib.Path, what: str) -> pathlib.Path:
         ("supervisor", "it has pages for CPL 0 that are not the guest kernel's"),
         ("beyond", "its page tables lead beyond its memory"),
         ("door", "its guest kernel has no sound entries"),
-        ("region", "the pages of its guest kernel that run at CPL 0 are not there alone"),
+        ("region", "the CPL 0 pages of its guest kernel do not have a region of their own"),
         ("code", None),
         ("tables", None),
         ("nothing", None),

@@ -105,7 +105,7 @@ std::optional<Stop> Machine::on_host_call() {
     case abi::kUnknownCall: {
         const auto nr = static_cast<std::uint32_t>(call.arg[0]);
         if (env_->options.verbose)
-            tell_once(nr, fmt::format("system call {} ({}) is not there: ENOSYS", call_name(nr), nr));
+            tell_once(nr, fmt::format("system call {} ({}) is not supported: ENOSYS", call_name(nr), nr));
         result = 0;
         break;
     }
@@ -150,7 +150,8 @@ std::optional<Stop> Machine::on_host_call() {
             break;
         const CallRow* row = find_call(call.nr);
         if (!row) {
-            tell_once(call.nr, fmt::format("system call {} ({}) is not there: ENOSYS", call_name(call.nr), call.nr));
+            tell_once(call.nr,
+                      fmt::format("system call {} ({}) is not supported: ENOSYS", call_name(call.nr), call.nr));
             result = -ENOSYS;
             break;
         }

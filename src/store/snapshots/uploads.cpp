@@ -100,7 +100,7 @@ LockedUpload Uploads::open_locked(const std::string& id) {
         throw;
     }
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0)
-        throw Conflict(fmt::format("upload {}: somebody else is sending to it: wait for that to end", id));
+        throw Conflict(fmt::format("upload {}: another client is sending to it: wait until it has finished", id));
     return LockedUpload(std::move(file));
 }
 
