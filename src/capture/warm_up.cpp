@@ -70,9 +70,9 @@ bool prepare_for_image(Booted& booted, const Options& options, const std::string
     // If the clock continues, a garbage collection by timer discards code (V8: code not used lately, and all optimised
     // code), and the last requests restore it. Fewer than a thousand are not enough for V8 to optimise again. They only
     // produce garbage that makes V8 postpone the next collection, for which two are enough.
-    constexpr unsigned kManyRequests = 1000;
+    constexpr unsigned kEnoughToOptimise = 1000;
     const unsigned after = options.clock != "continues"      ? 0
-                           : options.warmup >= kManyRequests ? options.warmup / 10 * 9
+                           : options.warmup >= kEnoughToOptimise ? options.warmup / 10 * 9
                                                              : std::min(options.warmup, 2u);
     if (!options.warmup_auto)
         warm_up_before(booted, options, options.warmup - after);

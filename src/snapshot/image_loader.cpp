@@ -155,9 +155,9 @@ std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const 
 }
 
 void offer_chunks(const SnapshotReader& reader, const PageCache& cache, std::span<const std::size_t> chunks,
-                  const std::function<bool()>& go_on) {
+                  const std::function<bool()>& may_continue) {
     for (const std::size_t chunk : chunks) {
-        if (!go_on())
+        if (!may_continue())
             return;
         cache.offer(*reader.copy_name(chunk), reader.unpack(chunk));
     }
