@@ -145,7 +145,7 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
     }
     if (!connection.names.take(request.entries.size(), now)) { // this request was still served
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
-        silent_.emplace(now + connection.names.wait_ns(request.entries.size(), now), id);
+        throttled_.emplace(now + connection.names.wait_ns(request.entries.size(), now), id);
     }
 }
 
@@ -166,9 +166,9 @@ void CacheService::forget(std::uint64_t id, Connection&) {
 }
 
 void CacheService::listen_again(std::uint64_t now_ns) {
-    while (!silent_.empty() && silent_.begin()->first <= now_ns) {
-        const std::uint64_t id = silent_.begin()->second;
-        silent_.erase(silent_.begin());
+    while (!throttled_.empty() && throttled_.begin()->first <= now_ns) {
+        const std::uint64_t id = throttled_.begin()->second;
+        throttled_.erase(throttled_.begin());
         const std::lock_guard lock(mutex_);
         if (const auto found = connections_.find(id); found != connections_.end()) {
             try {
@@ -183,8 +183,8 @@ void CacheService::listen_again(std::uint64_t now_ns) {
 // Time-out for epoll_wait in milliseconds.
 int CacheService::patience(std::uint64_t now_ns) const {
     int wait = made_ > 0 ? kTidyMs : -1;
-    if (!silent_.empty()) {
-        const std::uint64_t then = silent_.begin()->first;
+    if (!throttled_.empty()) {
+        const std::uint64_t then = throttled_.begin()->first;
         const int until =
             then <= now_ns ? 0 : static_cast<int>(std::min<std::uint64_t>((then - now_ns) / 1'000'000 + 1, kTidyMs));
         wait = wait < 0 ? until : std::min(wait, until);

@@ -67,7 +67,7 @@ private:
     std::uint64_t next_id_ = 1;
     // Used by the thread only:
     // Connections that ask too often, by the time when they are polled again.
-    std::multimap<std::uint64_t, std::uint64_t> silent_;
+    std::multimap<std::uint64_t, std::uint64_t> throttled_;
     std::uint64_t made_ = 0; // bytes of copies stored since the last make_room()
     std::thread thread_;
 };

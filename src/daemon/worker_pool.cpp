@@ -253,7 +253,7 @@ void WorkerPool::carry_out(const request::Refuse& refusal, Actions&, Afterwards&
     const FunctionVersion& version = *request->version;
     request::Circumstances of = circumstances(version);
     of.waiting = refusal.waiting;
-    of.queue_counts_max = refusal.all_busy;
+    of.all_busy = refusal.all_busy;
     of.waited_seconds = static_cast<double>(version.facts().queue_ns) / 1e9;
     of.reason = version.last_failure_;
     of.failures = refusal.failures;

@@ -26,8 +26,8 @@ Problem queue_full(const Circumstances& of) {
         return {.detail = fmt::format("{} requests wait for a machine already", of.waiting),
                 .hint = "more machines: --threads"};
     return {.detail = fmt::format("{} has {} requests waiting already, as many as it may", of.function, of.waiting),
-            .hint = of.queue_counts_max ? "come again later; [function.scale] queue and max set the limits"
-                                        : "come again later; [function.scale] queue sets the limit"};
+            .hint = of.all_busy ? "come again later; [function.scale] queue and max set the limits"
+                                : "come again later; [function.scale] queue sets the limit"};
 }
 
 Problem queue_timeout(const Circumstances& of) {

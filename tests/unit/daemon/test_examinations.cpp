@@ -215,7 +215,7 @@ TEST_CASE("of the snapshots of the store four are examined at once") {
 }
 
 TEST_CASE("what is known of snapshots takes 16 MiB at most") {
-    Examinations examinations{Examinations::Ways{}};
+    Examinations examinations{Examinations::Operations{}};
     SnapshotFacts large = some_facts();
     large.cwd.assign(1 << 20, '/');
     const auto digest = [](int i) { return sha256(std::to_string(i)); };
