@@ -179,8 +179,8 @@ i64 sys_copy_file_range(const Args& c) {
     }
     if (!done)
         return error;
-    const bool told = source.close();
-    return target.close() && told ? static_cast<i64>(done) : -EFAULT;
+    const bool stored = source.close();
+    return target.close() && stored ? static_cast<i64>(done) : -EFAULT;
 }
 
 } // namespace gk

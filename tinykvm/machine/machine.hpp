@@ -230,7 +230,7 @@ private:
     void close_handles();
     void touch(std::span<const std::uint64_t> pages);
     class Prefaulter;
-    void tell_once(std::uint32_t what, const std::string& line);
+    void log_once(std::uint32_t what, const std::string& line);
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();
@@ -282,7 +282,7 @@ private:
     bool in_door_ = true; // the vCPU is in the state in which a wait leaves it: see at_wait_door()
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
-    std::vector<std::uint32_t> told_; // what tell_once() has reported
+    std::vector<std::uint32_t> logged_; // what log_once() has reported
 };
 
 } // namespace tinykvm
