@@ -50,8 +50,8 @@ bool has_taken_its_answer(int socket) {
 
 } // namespace
 
-CacheService::CacheService(FolderCache folder, std::function<void(const std::string&)> tell)
-    : folder_(std::move(folder)), tell_(std::move(tell)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+CacheService::CacheService(FolderCache folder, std::function<void(const std::string&)> report)
+    : folder_(std::move(folder)), report_(std::move(report)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!epoll_ || !wake_)
         throw_errno("epoll");
@@ -151,9 +151,9 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
 
 void CacheService::drop(std::uint64_t id, Connection& connection, const std::string& why,
                         protocol::CacheRequest request) {
-    if (tell_)
-        tell_(fmt::format("{}: its process violates the cache protocol: it {}; it gets no more copies from the cache",
-                          connection.name, why));
+    if (report_)
+        report_(fmt::format("{}: its process violates the cache protocol: it {}; it gets no more copies from the cache",
+                            connection.name, why));
     // Unread messages are dropped with the socket.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
     close_elsewhere(std::move(connection.socket), std::move(request));

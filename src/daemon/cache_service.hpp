@@ -31,8 +31,8 @@ public:
     // Names that a process may ask for in a burst, and how many more per second.
     static constexpr std::uint64_t kMaxNames = 8192, kNamesASecond = 2048;
 
-    // `tell` gets a line about a process that was disconnected, on this object's thread. Throws HostError.
-    explicit CacheService(FolderCache folder, std::function<void(const std::string&)> tell = {});
+    // `report` gets a line about a process that was disconnected, on this object's thread. Throws HostError.
+    explicit CacheService(FolderCache folder, std::function<void(const std::string&)> report = {});
     ~CacheService();
     CacheService(const CacheService&) = delete;
     CacheService& operator=(const CacheService&) = delete;
@@ -59,7 +59,7 @@ private:
     void tidy();
 
     const FolderCache folder_;
-    const std::function<void(const std::string&)> tell_;
+    const std::function<void(const std::string&)> report_;
     tinykvm::UniqueFd epoll_, wake_;
     std::mutex mutex_; // guards the following; a connection's fields belong to the thread
     std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;

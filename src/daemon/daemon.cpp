@@ -113,7 +113,7 @@ int serve(ServeOptions options) {
     fmt::print("Serving {} functions on {}\n", service.info().functions, service.address());
     std::fflush(stdout);
     notify_service_manager(fmt::format("READY=1\nMAINPID={}", ::getpid()));
-    tell_predecessor(std::move(inherited.ready));
+    notify_predecessor(std::move(inherited.ready));
     if (run(service, signals.get()) == End::asked)
         notify_service_manager("STOPPING=1"); // after a hand-over another process is the service and goes on
     if (companion)

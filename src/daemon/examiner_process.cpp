@@ -31,7 +31,7 @@ constexpr std::size_t kMaxLine = 1000;
 
 // Ignores that the process has closed its socket: it may have sent the reason, which Process::answer() reads.
 template <class Action>
-void tell(const Action& action) {
+void ignore_hang_up(const Action& action) {
     try {
         action();
     } catch (const HostError& error) {
@@ -120,7 +120,7 @@ private:
         : child_(start(examiner, pair.second.get())), control_(std::move(pair.first)) {
         jail::Plan closed;
         closed.mode = examiner.mode;
-        tell([&] { send_text(control(), protocol::Kind::jail, jail::to_text(closed)); });
+        ignore_hang_up([&] { send_text(control(), protocol::Kind::jail, jail::to_text(closed)); });
     }
 
     static jail::Spawned start(const Examiner& examiner, int control) {
@@ -155,7 +155,7 @@ SnapshotFacts Examiner::of_file(int file, std::uint64_t bytes) const {
     if (!to_read)
         throw_errno("open an upload again");
     Process process(*this);
-    tell([&] {
+    ignore_hang_up([&] {
         if (!protocol::send(process.control(), question(protocol::Kind::examine, patience), to_read.get()))
             throw_errno("give an examiner its file");
     });
@@ -166,7 +166,7 @@ SnapshotFacts Examiner::of_pieces(const store::PieceFiles& pieces, std::uint64_t
     const seconds patience = least + seconds(bytes / kBytesPerSecond);
     require_open_files("a snapshot", pieces);
     Process process(*this);
-    tell([&] {
+    ignore_hang_up([&] {
         send_text(process.control(), question(protocol::Kind::examine_pieces, patience), list_of(pieces));
         send_pieces(process.control(), pieces);
     });
@@ -176,7 +176,7 @@ SnapshotFacts Examiner::of_pieces(const store::PieceFiles& pieces, std::uint64_t
 SnapshotFacts Examiner::of_stored(const store::StoredSnapshot& snapshot) const {
     require_open_files("a snapshot", snapshot);
     Process process(*this);
-    tell([&] {
+    ignore_hang_up([&] {
         send_text(process.control(), question(protocol::Kind::describe, least), list_of(snapshot));
         send_pieces(process.control(), snapshot);
     });

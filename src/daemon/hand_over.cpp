@@ -93,7 +93,7 @@ Inherited inherited_sockets() {
     return out;
 }
 
-void tell_predecessor(UniqueFd ready) {
+void notify_predecessor(UniqueFd ready) {
     if (ready)
         (void)!::write(ready.get(), "1", 1);
 }

@@ -147,8 +147,8 @@ struct LogStore::Followers {
 
 class LogStore::Follower {
 public:
-    Follower(std::shared_ptr<Followers> among, Query query, std::function<void(const LogLine&)> told)
-        : among_(std::move(among)), query_(std::move(query)), told_(std::move(told)) {
+    Follower(std::shared_ptr<Followers> among, Query query, std::function<void(const LogLine&)> on_line)
+        : among_(std::move(among)), query_(std::move(query)), on_line_(std::move(on_line)) {
         const std::lock_guard lock(among_->mutex);
         among_->all.push_back(this);
     }
@@ -158,15 +158,15 @@ public:
     }
     Follower(const Follower&) = delete;
     Follower& operator=(const Follower&) = delete;
-    void tell(const LogLine& line) const {
+    void deliver(const LogLine& line) const {
         if (query_.matches(line))
-            told_(line);
+            on_line_(line);
     }
 
 private:
     std::shared_ptr<Followers> among_;
     Query query_;
-    std::function<void(const LogLine&)> told_;
+    std::function<void(const LogLine&)> on_line_;
 };
 
 LogStore::LogStore(std::filesystem::path folder, const LogLimits& limits)
@@ -190,7 +190,7 @@ void LogStore::add(LogLine line) {
     }
     const std::lock_guard lock(followers_->mutex);
     for (const Follower* follower : followers_->all)
-        follower->tell(line);
+        follower->deliver(line);
 }
 
 void LogStore::limit(const std::string& function, std::optional<std::uint64_t> bytes) {
@@ -252,8 +252,8 @@ std::vector<LogLine> LogStore::lines(const Query& query) const {
     return found;
 }
 
-std::shared_ptr<LogStore::Follower> LogStore::follow(const Query& query, std::function<void(const LogLine&)> told) {
-    return std::make_shared<Follower>(followers_, query, std::move(told));
+std::shared_ptr<LogStore::Follower> LogStore::follow(const Query& query, std::function<void(const LogLine&)> on_line) {
+    return std::make_shared<Follower>(followers_, query, std::move(on_line));
 }
 
 } // namespace kvmserver::daemon

@@ -47,7 +47,7 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
         }
     }
     if (booted.exit_code != 0)
-        tell_refusals(name, *booted.loop);
+        report_refusals(name, *booted.loop);
     booted.machine.reset();
     return booted;
 }

@@ -102,11 +102,11 @@ std::vector<Repeat> find_repeats(std::string_view first, std::string_view second
     for (const std::string& other : others)
         elsewhere.push_back(tokens_of(other));
     std::vector<Repeat> repeats;
-    std::unordered_set<std::string_view> told;
+    std::unordered_set<std::string_view> reported;
     for_each_token(first, [&](std::string_view token, std::size_t at) {
         const auto has = [&](const auto& tokens) { return tokens.count(token) != 0; };
         if (repeats.size() >= kMaxRepeats || has(later) || !std::all_of(elsewhere.begin(), elsewhere.end(), has) ||
-            !is_random_token(token) || counts_from(token, later) || !told.insert(token).second)
+            !is_random_token(token) || counts_from(token, later) || !reported.insert(token).second)
             return;
         const std::string header = header_at(first, at);
         repeats.push_back({std::string(token), header.empty() ? "its body" : "its header " + header});

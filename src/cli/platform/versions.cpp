@@ -31,7 +31,7 @@ int versions(const Invocation& invocation, Context& context) {
     return 0;
 }
 
-int tell(const Invocation& invocation, Context& context, const json& switched) {
+int print_switched(const Invocation& invocation, Context& context, const json& switched) {
     if (flag(invocation, "json"))
         print_json(context, switched);
     else
@@ -52,7 +52,7 @@ int rollback(const Invocation& invocation, Context& context) {
     if (invocation.operands.size() == 2)
         body["version"] = ops::version_number(invocation.operands[1]);
     const std::string target = with_dry_run(invocation, target_of({"functions", name, "rollback"}));
-    return tell(invocation, context, connect(invocation, context)->call("POST", target, body));
+    return print_switched(invocation, context, connect(invocation, context)->call("POST", target, body));
 }
 
 // Parses "3=10", "v3=10%".
@@ -79,7 +79,7 @@ int traffic(const Invocation& invocation, Context& context) {
     if (live.empty())
         throw tinykvm::UserError(tinykvm::ExitCode::usage, "traffic: the percentages must be 100 in all");
     const std::string target = with_dry_run(invocation, target_of({"functions", name, "traffic"}));
-    return tell(invocation, context, connect(invocation, context)->call("PUT", target, {{"live", live}}));
+    return print_switched(invocation, context, connect(invocation, context)->call("PUT", target, {{"live", live}}));
 }
 
 } // namespace

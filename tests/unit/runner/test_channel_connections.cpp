@@ -109,7 +109,7 @@ TEST_CASE("a request that gets no reply is told to be broken off") {
     IncomingConnection incoming;
     REQUIRE(source.next(incoming));
     channel.receive();
-    incoming.tell(request::Outcome::program_failed);
+    incoming.report_outcome(request::Outcome::program_failed);
     incoming.memory.reset();
     const auto ended = channel.receive();
     CHECK(ended.message.kind == Kind::ended);
