@@ -175,7 +175,7 @@ std::optional<std::string> Policy::plain_path(const std::string& path) const {
         is_beneath(joined, "/proc") || is_beneath(joined, "/dev") || is_beneath(joined, "/sys");
     if (text.parts.empty() || special)
         return std::nullopt;
-    const UniqueFd fd(tree_.look(joined));
+    const UniqueFd fd(tree_.open_for_walk(joined));
     struct stat info {};
     if (fd ? ::fstat(fd.get(), &info) == 0 && !S_ISLNK(info.st_mode) : fd.get() == -ENOENT)
         return joined;

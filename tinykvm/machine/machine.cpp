@@ -253,7 +253,7 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
             dirty_bits->add_host_page(m->frame_at(layout::kConnTable + at));
     }
     m->set_up_vcpu();
-    prefaulter.touch(*m);
+    prefaulter.prefault(*m);
     m->start_at(m->kernel_.wait_resume);
     m->refresh_identity();
     return m;

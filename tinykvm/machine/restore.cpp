@@ -62,15 +62,15 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
 }
 
 // Divides the hot pages between the first and the second vCPU, with about the same number of faults for each.
-void divide_touching(MachineImage& image, const std::vector<std::uint64_t>& hot) {
+void divide_prefaulting(MachineImage& image, const std::vector<std::uint64_t>& hot) {
     constexpr std::uint64_t kBlock = 8 * kPageSize; // KVM maps at most this much per fault
     std::size_t blocks = 0;
     for (std::size_t i = 0; i < hot.size(); ++i)
         blocks += i == 0 || hot[i] / kBlock != hot[i - 1] / kBlock ? 1 : 0;
-    std::size_t aside = 0;
+    std::size_t blocks_so_far = 0;
     for (std::size_t i = 0; i < hot.size(); ++i) {
-        aside += i == 0 || hot[i] / kBlock != hot[i - 1] / kBlock ? 1 : 0;
-        (aside <= blocks / 2 ? image.hot_aside : image.hot_pages).push_back(hot[i]);
+        blocks_so_far += i == 0 || hot[i] / kBlock != hot[i - 1] / kBlock ? 1 : 0;
+        (blocks_so_far <= blocks / 2 ? image.hot_second_vcpu : image.hot_pages).push_back(hot[i]);
     }
 }
 
@@ -317,7 +317,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
     });
     for (const Frame frame : read_only)
         append_frame(image.hot_read_only, frame);
-    divide_touching(image, hot);
+    divide_prefaulting(image, hot);
     std::erase_if(image.hot_unwritten, [&](const UnwrittenPage& page) { return twice[page.frame]; });
     for (const UnwrittenPage& page : image.hot_unwritten)
         *reinterpret_cast<std::uint64_t*>(memory.data() + page.entry_at.value) &= ~pte::kDirty;

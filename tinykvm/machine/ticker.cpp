@@ -75,7 +75,7 @@ private:
         for (;;) {
             timespec pause{0, static_cast<long>(kTickNs / kLooks)};
             ::nanosleep(&pause, nullptr);
-            if (look())
+            if (kick_overdue())
                 quiet_ticks_ = 0;
             else if (++quiet_ticks_ > kQuietTicks)
                 sleep();
@@ -84,7 +84,7 @@ private:
 
     // Kicks the vCPUs that have run for a whole tick. Those with `soon` are kicked when they have run since the last
     // look: the program may have left output before it began to compute. Returns whether any vCPU ran since then.
-    bool look() {
+    bool kick_overdue() {
         bool ran = false;
         const std::lock_guard lock(mutex_);
         for (const auto& seat : seats_) {
@@ -101,7 +101,7 @@ private:
     // Sleeps until a vCPU runs again, so that hundreds of idle functions cost nothing.
     void sleep() {
         asleep_ = true;
-        if (!look()) // a vCPU that began to run before asleep_ was set has not called notify_one()
+        if (!kick_overdue()) // a vCPU that began to run before asleep_ was set has not called notify_one()
             asleep_.wait(true);
         asleep_ = false;
         quiet_ticks_ = 0;
