@@ -53,7 +53,7 @@ json to_json(const Ceilings& ceilings) {
     return object;
 }
 
-Ceilings over(const Ceilings& base, const Ceilings& more) {
+Ceilings merged(const Ceilings& base, const Ceilings& more) {
     Ceilings result = base;
     each_key([&](const char*, auto member, auto) {
         if (const auto& value = member(more))
@@ -110,7 +110,7 @@ tinykvm::Granted granted_by(const Ceilings& ceilings) {
     return granted;
 }
 
-tinykvm::Limits lesser(const tinykvm::Limits& asked, const Ceilings& ceilings) {
+tinykvm::Limits limited_by(const tinykvm::Limits& asked, const Ceilings& ceilings) {
     tinykvm::Limits limits = asked;
     const auto time = [](double& value, const std::optional<double>& most) {
         if (most && (value <= 0 || value > *most)) // 0 means no limit

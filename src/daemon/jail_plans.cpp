@@ -55,7 +55,7 @@ GroupLimits JailPlans::limits_for(const store::StoredSnapshot& snapshot, const s
         return {};
     tinykvm::Limits limits = facts->limits;
     for (const Ceilings& each : ceilings)
-        limits = lesser(limits, each);
+        limits = limited_by(limits, each);
     return limits_of_process(limits.memory, limits.request_memory, machines);
 }
 

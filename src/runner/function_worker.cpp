@@ -148,7 +148,7 @@ private:
         const Claims claims = claims_of(reader.state());
         std::string text;
         for (const Ceilings& each : assignment_.ceilings)
-            for (const Excess& excess : above(each, claims)) {
+            for (const Excess& excess : claims_above(each, claims)) {
                 if (excess.fatal)
                     throw UserError(ExitCode::not_permitted, fmt::format("{} needs more than it is granted: {}",
                                                                          assignment_.name, text_of({excess})));

@@ -192,8 +192,8 @@ void RecordCheck::uploads() {
 }
 
 void RecordCheck::leftovers(const FileLock& sweeping) {
-    const Rubbish rubbish = find_leftovers(folder_, database_, read_marks(folder_, sweeping));
-    for (const std::string& path : rubbish.paths)
+    const Leftovers leftovers = find_leftovers(folder_, database_, read_marks(folder_, sweeping));
+    for (const std::string& path : leftovers.paths)
         attempt(path, [&] {
             if (repair_)
                 folder_.remove_tree(path);
