@@ -131,9 +131,9 @@ Api::Api(StoreSource& source, ApiOptions options)
 }
 
 Api::Following::Following(Api& api, bool local) : count_(api.followers_[local]) {
-    if (count_++ >= api.options_.most_followers) {
+    if (count_++ >= api.options_.max_followers) {
         --count_;
-        throw Refused(503, "busy", fmt::format("{} follow logs already", api.options_.most_followers),
+        throw Refused(503, "busy", fmt::format("{} follow logs already", api.options_.max_followers),
                       "try again when one of them has ended, or without follow");
     }
 }

@@ -91,7 +91,7 @@ UniqueFd CacheService::connect(const CacheGuest& guest) {
 std::shared_ptr<protocol::Allowance> CacheService::bytes_of(const CacheGuest& guest) {
     auto& bytes = bytes_[guest.snapshot];
     if (!bytes)
-        bytes = std::make_shared<protocol::Allowance>(guest.most_bytes, kRefillNs, now_ns());
+        bytes = std::make_shared<protocol::Allowance>(guest.max_bytes, kRefillNs, now_ns());
     return bytes;
 }
 

@@ -20,10 +20,10 @@
 namespace kvmserver::daemon {
 
 struct CacheGuest {
-    std::string name;             // "hello v4", for messages
-    std::string tenant;           // whose copies it gets
-    Digest snapshot;              // of its version
-    std::uint64_t most_bytes = 0; // size of all pages of the snapshot
+    std::string name;            // "hello v4", for messages
+    std::string tenant;          // whose copies it gets
+    Digest snapshot;             // of its version
+    std::uint64_t max_bytes = 0; // size of all pages of the snapshot
 };
 
 class CacheService {

@@ -59,7 +59,7 @@ bool LogStore::Query::matches(const LogLine& line) const {
 // The log files. Write errors are ignored: the lines are in memory all the same.
 class LogStore::Files {
 public:
-    Files(std::filesystem::path folder, std::uint64_t bytes) : folder_(std::move(folder)), most_(bytes / 2) {}
+    Files(std::filesystem::path folder, std::uint64_t bytes) : folder_(std::move(folder)), max_bytes_(bytes / 2) {}
 
     void append(const LogLine& line) {
         File& file = open_[line.function];
@@ -67,10 +67,10 @@ public:
             return;
         const std::string text = line.json() + "\n";
         const auto less = limits_.find(line.function);
-        const std::uint64_t most = less == limits_.end() ? most_ : std::min(most_, less->second);
-        if (text.size() > most)
+        const std::uint64_t max_bytes = less == limits_.end() ? max_bytes_ : std::min(max_bytes_, less->second);
+        if (text.size() > max_bytes)
             return;
-        if (file.bytes + text.size() > most && file.bytes > 0) {
+        if (file.bytes + text.size() > max_bytes && file.bytes > 0) {
             std::error_code ignored;
             std::filesystem::rename(path(line.function, "current"), path(line.function, "previous"), ignored);
             if (!open(line.function, file))
@@ -135,9 +135,9 @@ private:
     }
 
     std::filesystem::path folder_;
-    std::uint64_t most_; // bytes per file
+    std::uint64_t max_bytes_; // bytes per file
     std::map<std::string, File> open_;
-    std::map<std::string, std::uint64_t> limits_; // bytes per file, for functions with less than most_
+    std::map<std::string, std::uint64_t> limits_; // bytes per file, for functions with less than max_bytes_
 };
 
 struct LogStore::Followers {

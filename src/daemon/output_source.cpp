@@ -96,11 +96,11 @@ Outputs::Source::Turn Outputs::Source::read(std::size_t number) {
     return cut_lines(number, kMaxLines) ? Turn::more : Turn::pause;
 }
 
-bool Outputs::Source::cut_lines(std::size_t number, std::size_t most) {
+bool Outputs::Source::cut_lines(std::size_t number, std::size_t max_lines) {
     Stream& stream = streams_[number];
     bool within = true;
     std::size_t begin = 0, lines = 0;
-    for (stream.whole = true; lines < most; ++lines) {
+    for (stream.whole = true; lines < max_lines; ++lines) {
         const std::size_t end = stream.line.find('\n', begin);
         std::size_t length = std::min(end, stream.line.size()) - begin;
         if (end == std::string::npos && length <= kLongestLine) {

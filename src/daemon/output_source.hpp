@@ -55,7 +55,7 @@ private:
 
     // turn_ is held:
     Turn read(std::size_t stream);
-    bool cut_lines(std::size_t stream, std::size_t most); // false: some were dropped
+    bool cut_lines(std::size_t stream, std::size_t max_lines); // false: some were dropped
     bool emit_line(std::size_t stream, std::string_view text);
     void report_dropped(bool at_end);
     void say(LogLine line);

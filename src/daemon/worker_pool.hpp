@@ -160,7 +160,7 @@ private:
     void not_later_than(request::Time when);
     void started(request::WorkerId id, ProcessManager::Started process, Afterwards& after);
     void start_failed(request::WorkerId id, const std::string& why, Afterwards& after);
-    void receive(const Machine& machine, unsigned most, Afterwards& after);
+    void receive(const Machine& machine, unsigned max_messages, Afterwards& after);
     void connect(WorkerMachine& machine, Afterwards& after);
     bool on_ready(const Machine& machine, const protocol::Message& message, Afterwards& after);
     void break_off(const Machine& machine, Afterwards& after);

@@ -45,9 +45,9 @@ std::shared_ptr<const FileBacking> MappedFiles::of(const Handle& handle, bool sh
     if (const auto known = files_.find(key); known != files_.end())
         if (auto file = known->second.lock())
             return file;
-    if (files_.size() >= most_)
+    if (files_.size() >= max_files_)
         std::erase_if(files_, [](const auto& entry) { return entry.second.expired(); });
-    if (files_.size() >= most_)
+    if (files_.size() >= max_files_)
         return nullptr;
     auto file = backing_of(handle);
     file->writable = writable;

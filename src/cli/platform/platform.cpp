@@ -39,9 +39,9 @@ std::optional<double> timeout(const Invocation& invocation) {
 }
 
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
-                     std::size_t least, std::size_t most) {
+                     std::size_t min_count, std::size_t max_count) {
     const std::size_t count = invocation.operands.size();
-    if (count < least || count > most)
+    if (count < min_count || count > max_count)
         throw UserError(ExitCode::usage,
                         fmt::format("usage: kvmserver {} {}; see kvmserver {} --help", command, synopsis, command));
 }

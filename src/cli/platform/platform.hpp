@@ -79,7 +79,7 @@ std::optional<double> timeout(const Invocation& invocation);
 
 // Throws UserError (usage) for fewer or more operands.
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
-                     std::size_t least, std::size_t most);
+                     std::size_t min_count, std::size_t max_count);
 bool flag(const Invocation& invocation, std::string_view name);
 // "auto" if it is not given. Throws UserError.
 jail::Mode jail_mode(const Invocation& invocation, std::string_view name);
