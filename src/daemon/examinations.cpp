@@ -85,11 +85,11 @@ std::optional<SnapshotFacts> Examinations::of_stored(const store::StoredSnapshot
     };
     if (is_known())
         return facts;
-    struct Place {
-        explicit Place(std::counting_semaphore<>& all) : places(all) { places.acquire(); }
-        ~Place() { places.release(); }
+    struct Slot {
+        explicit Slot(std::counting_semaphore<>& all) : places(all) { places.acquire(); }
+        ~Slot() { places.release(); }
         std::counting_semaphore<>& places;
-    } const place(stored_);
+    } const slot(stored_);
     if (is_known()) // examined meanwhile by another thread
         return facts;
     try {
