@@ -37,9 +37,9 @@ Ceilings ceilings_from(const json& object, const std::function<std::string(std::
         bool found = false;
         each_key([&found, &name = name](const char* key, auto, auto) { found |= name == key; });
         if (!found) // an unknown key must not look like a ceiling in force
-            throw UserError(ExitCode::usage,
-                            fmt::format("{}there is no ceiling \"{}\"; docs/SERVE.md lists those that there are",
-                                        where(name), name));
+            throw UserError(
+                ExitCode::usage,
+                fmt::format("{}there is no ceiling \"{}\"; docs/SERVE.md lists the ceilings", where(name), name));
     }
     return ceilings;
 }

@@ -79,7 +79,7 @@ End run(Service& service, int signals) {
         if (successor.ready && fds[1].revents != 0) {
             if (successor_serves(successor.ready.get()))
                 return End::handed_over;
-            log_line("kvmserver: hand over: the new daemon ended before it served; this one goes on");
+            log_line("kvmserver: hand over: the new daemon ended before it served; this one keeps serving");
             failed.push_back(std::exchange(successor, {}).pid);
         }
         std::erase_if(failed, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });

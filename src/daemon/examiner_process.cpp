@@ -103,7 +103,7 @@ public:
             try {
                 return facts_from_text(rest, depth, file_bytes);
             } catch (const FormatError&) { // at most ours are malformed
-                bad("it could not be examined: what was found out about it is not sound");
+                bad("it could not be examined: its examiner gave invalid facts");
             }
         }
         const std::string line = tinykvm::brief(rest.substr(0, kMaxLine));

@@ -25,7 +25,8 @@ Digest by_digest(store::Store& store, const std::string& hex) {
         if (!digest || !file.starts_with(hex))
             continue;
         if (found && *found != *digest)
-            throw store::Conflict(fmt::format("{}{} is the beginning of several: give more of it", kPrefix, hex));
+            throw store::Conflict(
+                fmt::format("{}{} is the beginning of several digests: give more digits", kPrefix, hex));
         found = digest;
     }
     if (!found)

@@ -80,7 +80,7 @@ public:
         auto info = read_dynamic(FileSource(open.fd.get(), program_), open.elf);
         if (!info)
             throw UserError(ExitCode::failure,
-                            printable(program_, 4096) + ": is damaged: its dynamic section is not sound");
+                            printable(program_, 4096) + ": is damaged: its dynamic section is invalid");
         std::error_code error;
         const fs::path canonical = fs::canonical(program_, error);
         objects_.push_back({absolute(program_), canonical.parent_path().string(), std::move(*info), 0});

@@ -57,7 +57,7 @@ bool parse_range(const std::string& key, const std::string& text, std::string_vi
     }
     const auto length = slash == host.npos ? most : number(host.substr(slash + 1), most);
     if (!length)
-        bad(key, text, fmt::format("the number behind '/' must be from 0 to {}", most));
+        bad(key, text, fmt::format("the number after '/' must be from 0 to {}", most));
     grant.bits = 128 - most + *length;
     const Bytes written = grant.bytes;
     clear_behind(grant.bytes, grant.bits);

@@ -206,7 +206,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     }
     for (const FrameRun& run : state.headroom) {
         if (run.first != state.frames)
-            bad("what grows is not behind its memory");
+            bad("a region that grows is not after its memory");
         image->headroom = run.count;
     }
     HandleTable table = HandleTable::restore(state.handles, policy, state.limits.open_files, warnings);

@@ -158,7 +158,7 @@ private:
             code = error.code();
         }
         if (!why.empty()) {
-            const char* const then = current_    ? "; what was there before goes on serving"
+            const char* const then = current_    ? "; the previous version keeps serving"
                                      : watching_ ? "; waiting for a change"
                                                  : "";
             say(why + then);

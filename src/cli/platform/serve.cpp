@@ -215,7 +215,7 @@ struct Admin final : daemon::Companion {
         try {
             store::remove_leftovers(store);
         } catch (const std::exception& error) { // gc will retry; what is deployed can be served
-            fmt::print(stderr, "kvmserver: cannot clear what was left behind in the store: {}\n", error.what());
+            fmt::print(stderr, "kvmserver: cannot remove leftovers in the store: {}\n", error.what());
         }
         listener->start();
     }

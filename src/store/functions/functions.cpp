@@ -94,9 +94,8 @@ Functions::Switched Functions::rollback(const std::string& name, std::optional<s
             "SELECT max(number) FROM version WHERE function = ? AND number < ? AND state = 'ready'");
         older.bind(change.id()).bind(most->version).step();
         if (older.is_null(0))
-            throw NotFound(
-                fmt::format("{} has no ready version before v{}: `kvmserver versions {}` shows those that there are",
-                            name, most->version, name));
+            throw NotFound(fmt::format("{} has no ready version before v{}: `kvmserver versions {}` lists them", name,
+                                       most->version, name));
         version = older.natural(0);
     }
     change.set_traffic({{*version, 100}});
@@ -120,8 +119,7 @@ std::string Functions::set_env(const std::string& name, const std::string& varia
     FunctionChange change(store_, name, if_match);
     change.database().prepare("DELETE FROM env WHERE function = ? AND name = ?").bind(change.id()).bind(variable).run();
     if (!value && change.database().changes() == 0)
-        throw NotFound(fmt::format("{} has no value {}: `kvmserver env list {}` shows those that there are", name,
-                                   variable, name));
+        throw NotFound(fmt::format("{} has no value {}: `kvmserver env list {}` lists them", name, variable, name));
     if (value)
         change.database()
             .prepare("INSERT INTO env (function, name, value) VALUES (?, ?, ?)")

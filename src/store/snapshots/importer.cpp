@@ -35,7 +35,7 @@ bool holds(const Folder& folder, const std::string& path, const std::function<vo
 }
 
 UserError changed(const std::string& name) {
-    return UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", name));
+    return UserError(ExitCode::bad_snapshot, fmt::format("{}: it changed while it was read", name));
 }
 
 } // namespace

@@ -197,7 +197,7 @@ void RecordCheck::leftovers(const FileLock& sweeping) {
         attempt(path, [&] {
             if (repair_)
                 folder_.remove_tree(path);
-            say(path, "left behind by a process that died");
+            say(path, "left over from a process that died");
         });
 }
 

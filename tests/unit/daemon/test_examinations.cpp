@@ -63,7 +63,7 @@ TEST_CASE("an examiner that does not answer as it should") {
     said("crashes", "its examiner was killed by signal 6");
     said("out of time", "it takes too much time");
     said("nonsense", "its examiner gave no valid answer");
-    said("no facts", "what was found out about it is not sound");
+    said("no facts", "its examiner gave invalid facts");
     said("too long", "its examiner gave no valid answer");
     said("empty", "its examiner gave no valid answer");
     said("another message", "its examiner gave no valid answer");

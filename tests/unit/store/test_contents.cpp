@@ -178,7 +178,7 @@ TEST_CASE("pieces of a file, of any length") {
         Importer importer(store);
         importer.put_part(file.get(), 0, 1, "it");
         importer.put_part(file.get(), 1, 600'000, "it");
-        CHECK_THROWS_WITH(importer.put_part(file.get(), text.size() - 1, 2, "it"), "it: it was changed meanwhile");
+        CHECK_THROWS_WITH(importer.put_part(file.get(), text.size() - 1, 2, "it"), "it: it changed while it was read");
         CHECK_THROWS_AS(importer.put_part(file.get(), 0, 0, "it"), BadValue);
         CHECK(importer.new_bytes() == 600'001);
     }
