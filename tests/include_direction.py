@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "tinykvm/guest": [],
     "tinykvm/linux": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory"],
     "tinykvm/machine": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory", "tinykvm/elf", "tinykvm/linux"],
-    "src/common": ["tinykvm/base"],  # digests, times as text
+    "src/common": ["tinykvm/base"],  # digests, clocks, times as text, the environment
     "src/snapshot": ["tinykvm", "src/common"],
     "src/store": ["tinykvm/base", "src/common"],  # it knows blobs, not machines
     "src/request": ["tinykvm/base"],  # how a request ended, in every mode

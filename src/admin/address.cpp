@@ -193,7 +193,7 @@ void UnixListener::remove_dead() const {
     if (::fstatat(folder_.get(), name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0)
         return;
     if (!S_ISSOCK(there.st_mode))
-        throw UserError(ExitCode::usage, fmt::format("{}: is there and is no socket", path_.string()));
+        throw UserError(ExitCode::usage, fmt::format("{}: exists and is not a socket", path_.string()));
     const UniqueFd there_already = unix_socket();
     const bool lives = connect_in(there_already.get(), folder_.get(), name_);
     ucred owner{};

@@ -131,9 +131,9 @@ Api::Api(StoreSource& source, ApiOptions options)
 }
 
 Api::Following::Following(Api& api, bool local) : count_(api.followers_[local]) {
-    if (count_++ >= api.options_.most_followers) {
+    if (count_++ >= api.options_.max_followers) {
         --count_;
-        throw Refused(503, "busy", fmt::format("{} follow logs already", api.options_.most_followers),
+        throw Refused(503, "busy", fmt::format("{} follow logs already", api.options_.max_followers),
                       "try again when one of them has ended, or without follow");
     }
 }
@@ -205,12 +205,7 @@ void Api::serve(Request& request, std::string_view target, Exchange& exchange) {
 
 json Api::run(const std::string& method, const std::string& target, const json& body, const Headers& headers) {
     Inner exchange(body.is_null() ? "" : body.dump());
-    Request request;
-    request.method = method;
-    request.headers = headers;
-    request.in_process = true;
-    set_target(request, target);
-    dispatch(request, exchange);
+    run(method, target, exchange, headers);
     return exchange.reply().empty() ? json() : json::parse(exchange.reply());
 }
 

@@ -35,9 +35,9 @@ struct ApiOptions {
     UploadLimits uploads = {};
     // A follower of logs is sent an empty line after this long without one.
     std::chrono::milliseconds follow_quiet = std::chrono::minutes(1);
-    // Most followers of logs, by TCP and by the socket each. A follower occupies one of ListenerOptions::most_requests
+    // Most followers of logs, by TCP and by the socket each. A follower occupies one of ListenerOptions::max_requests
     // for as long as it likes, so half of them stay free for others.
-    unsigned most_followers = 32;
+    unsigned max_followers = 32;
 };
 
 // Thread-safe. Calls block until they are done.

@@ -26,7 +26,8 @@ SnapshotFacts examined(Call& call, const std::function<SnapshotFacts(daemon::Exa
     try {
         return examine(call.api.examinations());
     } catch (const daemon::ExaminersBusy& busy) {
-        throw Refused(503, "busy", busy.what(), "PATCH with Upload-Offset at its end goes on", {{"Retry-After", "1"}});
+        throw Refused(503, "busy", busy.what(), "a PATCH with Upload-Offset at its end continues",
+                      {{"Retry-After", "1"}});
     } catch (const tinykvm::UserError& error) {
         if (error.code() != tinykvm::ExitCode::bad_snapshot)
             throw;

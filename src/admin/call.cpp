@@ -117,19 +117,19 @@ std::uint64_t Call::version_param() const {
     return number_from(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text), "version");
 }
 
-std::string Call::body(std::size_t most) {
+std::string Call::body(std::size_t max_bytes) {
     std::string bytes;
     std::byte buffer[16384];
     while (const std::size_t count = exchange.read(buffer)) {
-        if (bytes.size() + count > most)
-            throw Refused(413, "too-large", fmt::format("the body is larger than {} bytes", most));
+        if (bytes.size() + count > max_bytes)
+            throw Refused(413, "too-large", fmt::format("the body is larger than {} bytes", max_bytes));
         bytes.append(reinterpret_cast<const char*>(buffer), count);
     }
     return bytes;
 }
 
-Members Call::members(std::size_t most, std::size_t values) {
-    const std::string bytes = body(most);
+Members Call::members(std::size_t max_bytes, std::size_t values) {
+    const std::string bytes = body(max_bytes);
     if (bytes.empty())
         return Members(json::object());
     bool deep = false;
@@ -186,7 +186,7 @@ std::uint64_t number_from(std::string_view text, std::string_view what) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || value > INT64_MAX)
-        throw BadValue(fmt::format("{}: '{}' is no whole number", what, tinykvm::brief(text)));
+        throw BadValue(fmt::format("{}: '{}' is not a whole number", what, tinykvm::brief(text)));
     return value;
 }
 

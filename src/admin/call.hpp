@@ -52,10 +52,10 @@ public:
     std::optional<std::uint64_t> query_number(const char* name) const;
     std::uint64_t version_param() const;
 
-    std::string body(std::size_t most);
+    std::string body(std::size_t max_bytes);
     // The JSON object of the body; an empty body is an empty object. Throws BadValue if it has more than `values`
     // values.
-    Members members(std::size_t most = 4u << 20, std::size_t values = 20'000);
+    Members members(std::size_t max_bytes = 4u << 20, std::size_t values = 20'000);
     void no_members(); // throws BadValue for a body with members: everything is in the query
     // From If-Match and If-None-Match. Throws Refused for anything that cannot be compared.
     store::IfMatch if_match() const;

@@ -63,7 +63,7 @@ std::vector<Ceilings> Grants::all() const {
 std::vector<Excess> Grants::require(const Claims& claims, bool clamp) const {
     std::vector<Excess> found;
     for (const Ceilings& each : all())
-        for (Excess& excess : above(each, claims))
+        for (Excess& excess : claims_above(each, claims))
             found.push_back(std::move(excess));
     if (std::ranges::any_of(found, [&](const Excess& excess) { return !clamp || excess.fatal; }))
         throw AboveCeiling(function_, std::move(found));
@@ -135,7 +135,7 @@ std::string token_ceilings(const std::optional<json>& given, const std::string& 
         }
     }
     if (!prefix.empty())
-        ceilings = over(strangers_ceilings(), ceilings);
+        ceilings = merged(strangers_ceilings(), ceilings);
     return ceilings == Ceilings{} ? "" : to_json(ceilings).dump();
 }
 

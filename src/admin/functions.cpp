@@ -62,7 +62,7 @@ std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wante
         else if (!grants.all().empty()) // otherwise the trial reports what is wrong
             throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot,
                                      fmt::format("snapshot sha256:{} cannot be examined: what it asks for is unknown: "
-                                                 "build it anew, or see `kvmserver verify`",
+                                                 "build it again, or see `kvmserver verify`",
                                                  wanted.snapshot->hex()));
     }
     const daemon::Scale& scale = wanted.settings.scale;

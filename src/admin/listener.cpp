@@ -30,7 +30,7 @@ http::Options front_options() {
     // (SocketExchange).
     options.progress_timeout = http::Options::Time(1'800'000);
     options.half_close_is_alive = false;
-    // For TCP. Requests are limited further by ListenerOptions::most_requests, since each takes a thread. Flooding TCP
+    // For TCP. Requests are limited further by ListenerOptions::max_requests, since each takes a thread. Flooding TCP
     // must not lock out the users of this host.
     options.max_connections = 256;
     options.max_per_client = 128;
@@ -120,7 +120,7 @@ private:
         const bool local = asked.peer.has_value();
         {
             const std::lock_guard lock(mutex_);
-            if (running_[local] >= options_.most_requests)
+            if (running_[local] >= options_.max_requests)
                 return waiter.failed({request::Outcome::queue_full, 503, "busy",
                                       fmt::format("{} requests are being answered already", running_[local]),
                                       "try again", 1});

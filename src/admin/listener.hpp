@@ -24,7 +24,7 @@ struct ListenerOptions {
     std::filesystem::path socket; // path; for this user and root, without a token; "": none
     std::string tcp;              // "HOST:PORT", for callers with a token; "": none
     std::string certificate, key; // PEM files: TLS on TCP; without them only loopback addresses are allowed
-    unsigned most_requests = 64;  // at once by TCP, and as many by the socket; further ones get 503
+    unsigned max_requests = 64;   // at once by TCP, and as many by the socket; further ones get 503
 };
 
 class Listener {

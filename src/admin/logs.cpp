@@ -5,9 +5,9 @@
 #include <mutex>
 
 #include "src/admin/handlers.hpp"
+#include "src/common/clock.hpp"
 #include "src/daemon/control.hpp"
 #include "src/ops/when.hpp"
-#include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 
 namespace kvmserver::admin {
@@ -54,7 +54,7 @@ LogStore::Query query_of(Call& call) {
     call.only_query({"follow", "since", "request_id", "version", "tail"});
     LogStore::Query query;
     if (const auto since = call.query("since"))
-        query.since_ms = ops::time_from(*since, store::now_ms());
+        query.since_ms = ops::time_from(*since, now_ms());
     if (call.has_param("name")) {
         query.function = call.param("name");
         // Leave out what an earlier function of that name printed. Throws NotFound if there is none now.

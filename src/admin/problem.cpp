@@ -60,7 +60,7 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
         reply.document["owner"] = e.owner();
         detail = e.what();
     } catch (const store::WrongOffset& e) {
-        kind = {409, "wrong-offset", "go on at Upload-Offset"};
+        kind = {409, "wrong-offset", "continue at Upload-Offset"};
         reply.headers.emplace_back("Upload-Offset", std::to_string(e.expected()));
         detail = e.what();
     } catch (const store::MissingChunk& e) {
@@ -74,7 +74,7 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
         reply.document["claims"] = claims_json(e.claims());
         detail = e.what();
     } catch (const daemon::Unhealthy& e) {
-        kind = {422, "unhealthy", "what was live stays live; `output` is what the new version said"};
+        kind = {422, "unhealthy", "the live versions stay live; `output` is what the new version printed"};
         reply.document["output"] = e.output();
         detail = e.what();
     } catch (const tinykvm::UserError& e) {

@@ -53,7 +53,7 @@ daemon::InvokeRequest asked(Call& call) {
     asked.method = call.query("method").value_or("GET");
     asked.path = call.query("path").value_or("/");
     if (!http::is_token(asked.method))
-        throw store::BadValue("method: it is no method of HTTP");
+        throw store::BadValue("method: it is not an HTTP method");
     if (!asked.path.starts_with('/') || asked.path.size() > 8192)
         throw store::BadValue("path: it must begin with / and have at most 8192 characters");
     for (const char c : asked.path)

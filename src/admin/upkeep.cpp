@@ -3,8 +3,8 @@
 
 #include "src/admin/ceilings.hpp"
 #include "src/admin/handlers.hpp"
+#include "src/common/clock.hpp"
 #include "src/ops/json.hpp"
-#include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 
 namespace kvmserver::admin {
@@ -65,7 +65,7 @@ void create_token(Call& call) {
         constexpr std::uint64_t kLongest = 100ull * 366 * 86400;
         if (*seconds == 0 || *seconds > kLongest)
             throw store::BadValue("\"expires_in\" must be 1 second to 100 years");
-        expires = store::now_ms() + static_cast<std::int64_t>(*seconds) * 1000;
+        expires = now_ms() + static_cast<std::int64_t>(*seconds) * 1000;
     }
     const std::string ceilings = token_ceilings(granted, prefix, sum);
     const std::string token =

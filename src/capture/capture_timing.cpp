@@ -19,7 +19,7 @@ namespace {
 
 // An invocation is expensive when it exceeds the warm-up's cheapest request by this factor and by this many
 // nanoseconds. A clean machine's own overhead (page copies, cold caches) is less.
-constexpr std::uint64_t kDearTimes = 3, kDearNs = 500'000;
+constexpr std::uint64_t kExpensiveFactor = 3, kExpensiveNs = 500'000;
 constexpr unsigned kAttempts = 8;
 
 // Image of a machine that continued from `image` for `requests` more requests; null when one of them failed.
@@ -67,7 +67,7 @@ public:
           best_ns_(invocation_ns(setup, options, best_, status)) {}
 
     // Measures after `requests` more requests. False when the program no longer answers.
-    bool go_on(unsigned requests) {
+    bool measure_after(unsigned requests) {
         last_ = later_image(setup_, options_, last_, requests);
         if (!last_)
             return false;
@@ -104,12 +104,12 @@ std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options&
     if (booted.warm_ns == 0)
         return image;
     Moments moments(setup, options, std::move(image), booted.warm_status);
-    const auto dear = [&] {
+    const auto is_expensive = [&] {
         const std::uint64_t ns = *moments.best_ns();
-        return ns > booted.warm_ns * kDearTimes && ns > booted.warm_ns + kDearNs;
+        return ns > booted.warm_ns * kExpensiveFactor && ns > booted.warm_ns + kExpensiveNs;
     };
-    for (unsigned attempt = 0; moments.best_ns() && dear() && attempt < kAttempts; ++attempt)
-        if (!moments.go_on(1 + (2u << (2 * (attempt % 4))))) // 3, 9, 33, 129, 3, ...
+    for (unsigned attempt = 0; moments.best_ns() && is_expensive() && attempt < kAttempts; ++attempt)
+        if (!moments.measure_after(1 + (2u << (2 * (attempt % 4))))) // 3, 9, 33, 129, 3, ...
             break;
     return moments.best();
 }
@@ -118,11 +118,11 @@ std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options&
 // nobody has said that GET is safe for this program.
 std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& options,
                                             std::shared_ptr<MachineImage> image) {
-    constexpr unsigned kFirst = 8, kMax = 2048, kInVain = 4;
+    constexpr unsigned kFirst = 8, kMax = 2048, kMaxRoundsWithoutGain = 4;
     // JIT compilers wait for hundreds of calls: with Node, an invocation costs the same after 24 and after 500
     // requests, and half of that after 4,000. A plateau ends the warm-up only after this many requests, or this long
     // after the last gain.
-    constexpr unsigned kManyRequests = 1000;
+    constexpr unsigned kPlateauRequests = 1000;
     constexpr std::uint64_t kLongNs = 2'000'000'000;
     const std::string name = program_name(setup.program);
     std::uint64_t begin = host_mono_ns();
@@ -136,7 +136,7 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
     {
         Trial trial(setup, options, image);
         if (!trial.answer() || (status = trial.status()) == 0) {
-            note_line(fmt::format("{}: no warm-up, for GET {} was not answered on trial; name a path that is "
+            note_line(fmt::format("{}: no warm-up: the trial request GET {} got no answer; name a path that gets one "
                                   "(--warmup-path, or [function.hooks] health)",
                                   name, options.warmup_path));
             return image;
@@ -147,24 +147,25 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
     if (!moments.best_ns())
         return moments.best();
     const std::uint64_t cold = *moments.best_ns();
-    unsigned in_vain = 0, sent = 0;
+    unsigned rounds_without_gain = 0, sent = 0;
     std::uint64_t last_gain = begin;
     const auto plateau = [&] {
-        return in_vain >= kInVain && (sent >= kManyRequests || host_mono_ns() - last_gain >= kLongNs);
+        return rounds_without_gain >= kMaxRoundsWithoutGain &&
+               (sent >= kPlateauRequests || host_mono_ns() - last_gain >= kLongNs);
     };
     for (std::uint64_t wanted = kFirst; !plateau() && wanted <= kMax; wanted *= 2) {
         const std::uint64_t before = *moments.best_ns();
         const unsigned requests = in_time(of_one, wanted);
         begin = host_mono_ns();
-        if (requests == 0 || !moments.go_on(requests))
+        if (requests == 0 || !moments.measure_after(requests))
             break;
         sent += requests;
         of_one = (host_mono_ns() - begin) / requests;
         if (*moments.best_ns() < before - before / 32) {
-            in_vain = 0;
+            rounds_without_gain = 0;
             last_gain = host_mono_ns();
         } else {
-            ++in_vain;
+            ++rounds_without_gain;
         }
     }
     note_line(fmt::format("{}: warm-up: after {} requests to {} an invocation takes {} of CPU, {} without", name,

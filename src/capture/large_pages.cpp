@@ -133,9 +133,9 @@ std::vector<LargePageState> large_without_copies(const MachineImage& image, cons
 }
 
 void offer_large(const MachineImage& image, const PageCache& cache, std::span<const LargePageState> large,
-                 const PageOfFrame& pages, const std::function<bool()>& go_on) {
+                 const PageOfFrame& pages, const std::function<bool()>& may_continue) {
     for (const LargePageState& page : large) {
-        if (!go_on())
+        if (!may_continue())
             return;
         cache.offer({Digest{page.sha256}, LargePages::kBytes}, bytes_of(image, GuestVirt(page.at), pages));
     }

@@ -40,9 +40,9 @@ PageOfFrame pages_of(const SnapshotReader& reader); // which must outlive the re
 
 // The image's large pages that have no copy in the cache; empty on hosts that cannot use them.
 std::vector<tinykvm::LargePageState> large_without_copies(const tinykvm::MachineImage& image, const PageCache& cache);
-// Offers copies of `large` to the cache. Calls `go_on` before each and stops when it returns false.
+// Offers copies of `large` to the cache. Calls `may_continue` before each and stops when it returns false.
 void offer_large(const tinykvm::MachineImage& image, const PageCache& cache,
                  std::span<const tinykvm::LargePageState> large, const PageOfFrame& pages,
-                 const std::function<bool()>& go_on);
+                 const std::function<bool()>& may_continue);
 
 } // namespace kvmserver

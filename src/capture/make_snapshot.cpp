@@ -80,9 +80,9 @@ int make_snapshot(const Options& options) {
     std::fflush(stdout);
     if (const auto reader = SnapshotReader::open(options.snapshot_file);
         !options.temporary && worth_copies(reader) && cache.usable()) { // likely to be started soon
-        const auto go_on = [] { return true; };
-        offer_chunks(reader, cache, hot_without_copies(reader, cache), go_on);
-        offer_large(*image, cache, large_without_copies(*image, cache), pages_of(*image), go_on);
+        const auto may_continue = [] { return true; };
+        offer_chunks(reader, cache, hot_without_copies(reader, cache), may_continue);
+        offer_large(*image, cache, large_without_copies(*image, cache), pages_of(*image), may_continue);
     }
     cache.make_room();
     return 0;

@@ -89,8 +89,9 @@ SyntheticReply ask(Machine& machine, EventLoop& loop, std::string request, const
     if (!ours)
         throw_errno("socketpair");
     const std::uint32_t listener = machine.listeners().front().id;
-    if (!loop.attach(machine, IncomingConnection{
-                                  .fd = std::move(theirs), .listener = listener, .own = true, .tell = {}, .peer = {}}))
+    if (!loop.attach(machine,
+                     IncomingConnection{
+                         .fd = std::move(theirs), .listener = listener, .own = true, .report_outcome = {}, .peer = {}}))
         throw UserError(ExitCode::failure, "the machine has no room for a connection");
     Client client(std::move(ours), std::move(request));
     EventLoop::Until until;

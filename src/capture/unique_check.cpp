@@ -54,7 +54,7 @@ std::vector<std::string> check_unique(const Setup& setup, const Options& options
     const auto replies = answers ? replies_of(setup, options, image) : std::nullopt;
     if (!replies) {
         const std::string line = fmt::format(
-            "GET {} was not answered on trial: whether random values repeat is not known", options.warmup_path);
+            "the trial request GET {} got no answer: whether random values repeat is not known", options.warmup_path);
         if (options.strict_unique)
             throw UserError(
                 ExitCode::failure,

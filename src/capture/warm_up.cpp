@@ -48,7 +48,7 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
         booted.warm_status = reply.status();
         booted.warm_reply = reply.text;
         if (reply.end == LoopEnd::stopped || reply.end == LoopEnd::timeout)
-            tell_refusals("warm-up", *booted.loop);
+            report_refusals("warm-up", *booted.loop);
         if (reply.end == LoopEnd::stopped)
             throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
                                                    options.warmup_path + ": " + booted.loop->stop().report);
@@ -70,10 +70,10 @@ bool prepare_for_image(Booted& booted, const Options& options, const std::string
     // If the clock continues, a garbage collection by timer discards code (V8: code not used lately, and all optimised
     // code), and the last requests restore it. Fewer than a thousand are not enough for V8 to optimise again. They only
     // produce garbage that makes V8 postpone the next collection, for which two are enough.
-    constexpr unsigned kManyRequests = 1000;
-    const unsigned after = options.clock != "continues"      ? 0
-                           : options.warmup >= kManyRequests ? options.warmup / 10 * 9
-                                                             : std::min(options.warmup, 2u);
+    constexpr unsigned kEnoughToOptimise = 1000;
+    const unsigned after = options.clock != "continues"          ? 0
+                           : options.warmup >= kEnoughToOptimise ? options.warmup / 10 * 9
+                                                                 : std::min(options.warmup, 2u);
     if (!options.warmup_auto)
         warm_up_before(booted, options, options.warmup - after);
     booted.end = run_out_timers(booted, options);
@@ -95,7 +95,7 @@ bool prepare_for_image(Booted& booted, const Options& options, const std::string
         note_line(fmt::format("{}: did not wait for connections any more {}", name, when));
         booted.exit_code = static_cast<int>(ExitCode::unreachable);
     }
-    tell_refusals(name, *booted.loop);
+    report_refusals(name, *booted.loop);
     booted.machine.reset();
     return false;
 }

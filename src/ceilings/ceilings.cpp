@@ -37,9 +37,9 @@ Ceilings ceilings_from(const json& object, const std::function<std::string(std::
         bool found = false;
         each_key([&found, &name = name](const char* key, auto, auto) { found |= name == key; });
         if (!found) // an unknown key must not look like a ceiling in force
-            throw UserError(ExitCode::usage,
-                            fmt::format("{}there is no ceiling \"{}\"; docs/SERVE.md lists those that there are",
-                                        where(name), name));
+            throw UserError(
+                ExitCode::usage,
+                fmt::format("{}there is no ceiling \"{}\"; docs/SERVE.md lists the ceilings", where(name), name));
     }
     return ceilings;
 }
@@ -53,7 +53,7 @@ json to_json(const Ceilings& ceilings) {
     return object;
 }
 
-Ceilings over(const Ceilings& base, const Ceilings& more) {
+Ceilings merged(const Ceilings& base, const Ceilings& more) {
     Ceilings result = base;
     each_key([&](const char*, auto member, auto) {
         if (const auto& value = member(more))
@@ -110,7 +110,7 @@ tinykvm::Granted granted_by(const Ceilings& ceilings) {
     return granted;
 }
 
-tinykvm::Limits lesser(const tinykvm::Limits& asked, const Ceilings& ceilings) {
+tinykvm::Limits limited_by(const tinykvm::Limits& asked, const Ceilings& ceilings) {
     tinykvm::Limits limits = asked;
     const auto time = [](double& value, const std::optional<double>& most) {
         if (most && (value <= 0 || value > *most)) // 0 means no limit
@@ -146,7 +146,7 @@ std::vector<Ceilings> ceilings_from_text(std::string_view text) {
         return all;
     const json list = json::parse(text, nullptr, false);
     if (!list.is_array())
-        throw UserError(ExitCode::usage, "ceilings are no list");
+        throw UserError(ExitCode::usage, "ceilings are not a list");
     for (const json& each : list)
         all.push_back(ceilings_from(each, [](std::string_view) { return ""; }));
     return all;

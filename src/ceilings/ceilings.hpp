@@ -33,7 +33,7 @@ struct Ceilings {
 Ceilings ceilings_from(const nlohmann::json& json, const std::function<std::string(std::string_view key)>& where);
 nlohmann::json to_json(const Ceilings& ceilings);
 // The ceilings of `more`, and those of `base` for members that `more` does not set.
-Ceilings over(const Ceilings& base, const Ceilings& more);
+Ceilings merged(const Ceilings& base, const Ceilings& more);
 
 // Default ceilings for tokens that are limited to a prefix of function names. No host paths except those that every
 // program may read; no volumes, no Unix sockets, no connections to this host or to link-local addresses; the command
@@ -45,7 +45,7 @@ std::vector<std::string> public_paths();
 // The ceilings as a Policy takes them.
 tinykvm::Granted granted_by(const Ceilings& ceilings);
 // The limits asked for, each cut down to its ceiling.
-tinykvm::Limits lesser(const tinykvm::Limits& asked, const Ceilings& ceilings);
+tinykvm::Limits limited_by(const tinykvm::Limits& asked, const Ceilings& ceilings);
 
 // A list of ceilings that apply at once, as text (JSON) and back. Throws UserError (usage).
 std::string ceilings_text(const std::vector<Ceilings>& all);

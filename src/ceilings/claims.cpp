@@ -125,7 +125,7 @@ std::string rule_text(const NetRule& rule) {
 
 class Comparison {
 public:
-    Comparison(const Ceilings& ceilings, const Claims& claims) : most_(ceilings), asked_(claims) {}
+    Comparison(const Ceilings& ceilings, const Claims& claims) : ceilings_(ceilings), asked_(claims) {}
 
     std::vector<Excess> run() {
         if (asked_.permissions.all)
@@ -165,7 +165,7 @@ private:
     }
 
     void everything() {
-        const Granted& granted = most_.granted;
+        const Granted& granted = ceilings_.granted;
         std::string text;
         const auto bound = [&](const char* key, const std::string& value) {
             text += fmt::format("{}{} {}", text.empty() ? "" : "; ", key, value);
@@ -182,14 +182,14 @@ private:
             bound("allow-connect", addresses(granted.connect, granted.deny_connect));
         if (granted.listen && !everywhere(*granted.listen, true))
             bound("allow-listen", granted_text<ceiling_values::Address>(granted.listen));
-        if (most_.env && !variable_within("*", *most_.env))
-            bound("allow-env", granted_text<ceiling_values::Variable>(most_.env));
+        if (ceilings_.env && !variable_within("*", *ceilings_.env))
+            bound("allow-env", granted_text<ceiling_values::Variable>(ceilings_.env));
         if (!text.empty())
             add("--allow-all", text);
     }
 
     void permissions() {
-        const Granted& granted = most_.granted;
+        const Granted& granted = ceilings_.granted;
         const Permissions& asked = asked_.permissions;
         std::vector<std::string> readable, writable;
         if (granted.read) {
@@ -223,14 +223,14 @@ private:
                 !path_within(rule.host.substr(kUnixPathRule.size() - 1), *paths))
                 add("--allow-listen=" + rule_text(rule), granted_text<ceiling_values::Path>(paths));
         }
-        if (most_.env)
+        if (ceilings_.env)
             for (const std::string& name : asked.env)
-                if (!variable_within(name, *most_.env))
-                    add("--allow-env=" + name, granted_text<ceiling_values::Variable>(most_.env));
+                if (!variable_within(name, *ceilings_.env))
+                    add("--allow-env=" + name, granted_text<ceiling_values::Variable>(ceilings_.env));
     }
 
     void volumes() {
-        const Granted& granted = most_.granted;
+        const Granted& granted = ceilings_.granted;
         for (const Volume& volume : asked_.permissions.volumes) {
             const std::string claim =
                 fmt::format("--volume={}:{}:{}{}{}", volume.host, volume.guest, volume.read ? "r" : "",
@@ -261,18 +261,18 @@ private:
             if (most && value > *most)
                 add(fmt::format("{}={}", option, value >> 20), fmt::format("{} MiB", *most >> 20));
         };
-        time("--max-boot-time", asked.boot_seconds, most_.boot_seconds);
-        time("--max-request-time", asked.request_seconds, most_.request_seconds);
-        time("--max-request-total", asked.request_total_seconds, most_.request_total_seconds);
-        memory("--max-main-memory", asked.memory, most_.memory);
-        memory("--max-address-space", asked.address_space, most_.address_space);
-        memory("--max-request-memory", asked.request_memory, most_.request_memory);
-        memory("--limit-request-memory", asked.keep_memory, most_.keep_memory);
-        if (most_.open_files && asked.open_files > *most_.open_files)
-            add(fmt::format("{} open files", asked.open_files), fmt::to_string(*most_.open_files));
-        if (most_.memory && asked_.image_bytes > *most_.memory)
+        time("--max-boot-time", asked.boot_seconds, ceilings_.boot_seconds);
+        time("--max-request-time", asked.request_seconds, ceilings_.request_seconds);
+        time("--max-request-total", asked.request_total_seconds, ceilings_.request_total_seconds);
+        memory("--max-main-memory", asked.memory, ceilings_.memory);
+        memory("--max-address-space", asked.address_space, ceilings_.address_space);
+        memory("--max-request-memory", asked.request_memory, ceilings_.request_memory);
+        memory("--limit-request-memory", asked.keep_memory, ceilings_.keep_memory);
+        if (ceilings_.open_files && asked.open_files > *ceilings_.open_files)
+            add(fmt::format("{} open files", asked.open_files), fmt::to_string(*ceilings_.open_files));
+        if (ceilings_.memory && asked_.image_bytes > *ceilings_.memory)
             add(fmt::format("{} MiB of memory in the snapshot", asked_.image_bytes >> 20),
-                fmt::format("{} MiB", *most_.memory >> 20), true);
+                fmt::format("{} MiB", *ceilings_.memory >> 20), true);
     }
 
     void numbers() {
@@ -281,13 +281,13 @@ private:
             if (value && most && *value > *most)
                 add(fmt::format("{} = {}", key, *value), fmt::to_string(*most));
         };
-        number("function.scale.max", asked_.machines, most_.machines);
-        number("function.scale.min", asked_.kept_machines, most_.kept_machines);
-        number("function.scale.queue", asked_.queue, most_.queue);
+        number("function.scale.max", asked_.machines, ceilings_.machines);
+        number("function.scale.min", asked_.kept_machines, ceilings_.kept_machines);
+        number("function.scale.queue", asked_.queue, ceilings_.queue);
     }
 
     inline static const std::vector<NetGrant> kAny{NetGrant{}};
-    const Ceilings& most_;
+    const Ceilings& ceilings_;
     const Claims& asked_;
     std::vector<Excess> found_;
 };
@@ -309,7 +309,9 @@ Claims claims(const Permissions& permissions, const Limits& limits, std::uint32_
 Claims claims_of(const MachineState& state) { return claims(state.permissions, state.limits, state.frames); }
 Claims claims_of(const SnapshotFacts& facts) { return claims(facts.permissions, facts.limits, facts.frames); }
 
-std::vector<Excess> above(const Ceilings& ceilings, const Claims& claims) { return Comparison(ceilings, claims).run(); }
+std::vector<Excess> claims_above(const Ceilings& ceilings, const Claims& claims) {
+    return Comparison(ceilings, claims).run();
+}
 
 std::string text_of(const std::vector<Excess>& all) {
     std::string text;

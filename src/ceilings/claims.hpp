@@ -27,7 +27,7 @@ struct Excess {
     bool fatal = false;  // the function cannot run with less
 };
 // The claims that exceed the ceilings: the first 20, and all fatal ones.
-std::vector<Excess> above(const Ceilings& ceilings, const Claims& claims);
+std::vector<Excess> claims_above(const Ceilings& ceilings, const Claims& claims);
 // "--allow-write=/etc (granted: nothing); ..."
 std::string text_of(const std::vector<Excess>& all);
 

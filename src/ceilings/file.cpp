@@ -113,7 +113,7 @@ Ceilings CeilingsFile::of(std::string_view function) const {
     Ceilings ceilings;
     for (const Section& each : sections_)
         if (store::in_prefix(function, each.prefix))
-            ceilings = over(ceilings, each.ceilings);
+            ceilings = merged(ceilings, each.ceilings);
     return ceilings;
 }
 

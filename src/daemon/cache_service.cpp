@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <exception>
 
-#include "src/daemon/worker_pool.hpp"
+#include "src/common/clock.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -50,8 +50,8 @@ bool has_taken_its_answer(int socket) {
 
 } // namespace
 
-CacheService::CacheService(FolderCache folder, std::function<void(const std::string&)> tell)
-    : folder_(std::move(folder)), tell_(std::move(tell)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+CacheService::CacheService(FolderCache folder, std::function<void(const std::string&)> report)
+    : folder_(std::move(folder)), report_(std::move(report)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!epoll_ || !wake_)
         throw_errno("epoll");
@@ -91,7 +91,7 @@ UniqueFd CacheService::connect(const CacheGuest& guest) {
 std::shared_ptr<protocol::Allowance> CacheService::bytes_of(const CacheGuest& guest) {
     auto& bytes = bytes_[guest.snapshot];
     if (!bytes)
-        bytes = std::make_shared<protocol::Allowance>(guest.most_bytes, kRefillNs, now_ns());
+        bytes = std::make_shared<protocol::Allowance>(guest.max_bytes, kRefillNs, now_ns());
     return bytes;
 }
 
@@ -123,7 +123,7 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
     switch (protocol::receive_request(connection.socket.get(), request)) {
     case protocol::Came::nothing: return;
     case protocol::Came::end: return forget(id, connection);
-    case protocol::Came::nonsense: return drop(id, connection, "says what is no request", std::move(request));
+    case protocol::Came::nonsense: return drop(id, connection, "sent an invalid request", std::move(request));
     case protocol::Came::request: break;
     }
     const std::uint64_t now = now_ns();
@@ -134,7 +134,7 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
         made_ += outcome.kept;
         if (outcome.answer) {
             if (!has_taken_its_answer(connection.socket.get()))
-                return drop(id, connection, "does not take its answers", std::move(request));
+                return drop(id, connection, "does not read its answers", std::move(request));
             // Descriptors may be refused (ETOOMANYREFS): then answer that there are no copies.
             if (!protocol::send_answer(connection.socket.get(), *outcome.answer) &&
                 !protocol::send_answer(connection.socket.get(), std::vector<UniqueFd>(outcome.answer->size())))
@@ -145,15 +145,15 @@ void CacheService::serve_one(std::uint64_t id, Connection& connection) {
     }
     if (!connection.names.take(request.entries.size(), now)) { // this request was still served
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
-        silent_.emplace(now + connection.names.wait_ns(request.entries.size(), now), id);
+        throttled_.emplace(now + connection.names.wait_ns(request.entries.size(), now), id);
     }
 }
 
 void CacheService::drop(std::uint64_t id, Connection& connection, const std::string& why,
                         protocol::CacheRequest request) {
-    if (tell_)
-        tell_(
-            fmt::format("{}: its process is broken: it {}; it gets no more copies of the cache", connection.name, why));
+    if (report_)
+        report_(fmt::format("{}: its process violates the cache protocol: it {}; it gets no more copies from the cache",
+                            connection.name, why));
     // Unread messages are dropped with the socket.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
     close_elsewhere(std::move(connection.socket), std::move(request));
@@ -166,9 +166,9 @@ void CacheService::forget(std::uint64_t id, Connection&) {
 }
 
 void CacheService::listen_again(std::uint64_t now_ns) {
-    while (!silent_.empty() && silent_.begin()->first <= now_ns) {
-        const std::uint64_t id = silent_.begin()->second;
-        silent_.erase(silent_.begin());
+    while (!throttled_.empty() && throttled_.begin()->first <= now_ns) {
+        const std::uint64_t id = throttled_.begin()->second;
+        throttled_.erase(throttled_.begin());
         const std::lock_guard lock(mutex_);
         if (const auto found = connections_.find(id); found != connections_.end()) {
             try {
@@ -183,8 +183,8 @@ void CacheService::listen_again(std::uint64_t now_ns) {
 // Time-out for epoll_wait in milliseconds.
 int CacheService::patience(std::uint64_t now_ns) const {
     int wait = made_ > 0 ? kTidyMs : -1;
-    if (!silent_.empty()) {
-        const std::uint64_t then = silent_.begin()->first;
+    if (!throttled_.empty()) {
+        const std::uint64_t then = throttled_.begin()->first;
         const int until =
             then <= now_ns ? 0 : static_cast<int>(std::min<std::uint64_t>((then - now_ns) / 1'000'000 + 1, kTidyMs));
         wait = wait < 0 ? until : std::min(wait, until);

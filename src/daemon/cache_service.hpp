@@ -20,10 +20,10 @@
 namespace kvmserver::daemon {
 
 struct CacheGuest {
-    std::string name;             // "hello v4", for messages
-    std::string tenant;           // whose copies it gets
-    Digest snapshot;              // of its version
-    std::uint64_t most_bytes = 0; // size of all pages of the snapshot
+    std::string name;            // "hello v4", for messages
+    std::string tenant;          // whose copies it gets
+    Digest snapshot;             // of its version
+    std::uint64_t max_bytes = 0; // size of all pages of the snapshot
 };
 
 class CacheService {
@@ -31,8 +31,8 @@ public:
     // Names that a process may ask for in a burst, and how many more per second.
     static constexpr std::uint64_t kMaxNames = 8192, kNamesASecond = 2048;
 
-    // `tell` gets a line about a process that was disconnected, on this object's thread. Throws HostError.
-    explicit CacheService(FolderCache folder, std::function<void(const std::string&)> tell = {});
+    // `report` gets a line about a process that was disconnected, on this object's thread. Throws HostError.
+    explicit CacheService(FolderCache folder, std::function<void(const std::string&)> report = {});
     ~CacheService();
     CacheService(const CacheService&) = delete;
     CacheService& operator=(const CacheService&) = delete;
@@ -59,7 +59,7 @@ private:
     void tidy();
 
     const FolderCache folder_;
-    const std::function<void(const std::string&)> tell_;
+    const std::function<void(const std::string&)> report_;
     tinykvm::UniqueFd epoll_, wake_;
     std::mutex mutex_; // guards the following; a connection's fields belong to the thread
     std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
@@ -67,7 +67,7 @@ private:
     std::uint64_t next_id_ = 1;
     // Used by the thread only:
     // Connections that ask too often, by the time when they are polled again.
-    std::multimap<std::uint64_t, std::uint64_t> silent_;
+    std::multimap<std::uint64_t, std::uint64_t> throttled_;
     std::uint64_t made_ = 0; // bytes of copies stored since the last make_room()
     std::thread thread_;
 };

@@ -52,7 +52,7 @@ struct InvokeRequest {
     std::vector<std::pair<std::string, std::string>> headers; // Host, Content-Length and Connection are added
     std::string body;
     double timeout_seconds = 60;
-    std::uint64_t most_bytes = 32ull << 20; // of the reply's body; more is an error
+    std::uint64_t max_bytes = 32ull << 20; // of the reply's body; more is an error
 };
 
 struct InvokeReply {

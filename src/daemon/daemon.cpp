@@ -79,7 +79,7 @@ End run(Service& service, int signals) {
         if (successor.ready && fds[1].revents != 0) {
             if (successor_serves(successor.ready.get()))
                 return End::handed_over;
-            log_line("kvmserver: hand over: the new daemon ended before it served; this one goes on");
+            log_line("kvmserver: hand over: the new daemon ended before it served; this one keeps serving");
             failed.push_back(std::exchange(successor, {}).pid);
         }
         std::erase_if(failed, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
@@ -113,7 +113,7 @@ int serve(ServeOptions options) {
     fmt::print("Serving {} functions on {}\n", service.info().functions, service.address());
     std::fflush(stdout);
     notify_service_manager(fmt::format("READY=1\nMAINPID={}", ::getpid()));
-    tell_predecessor(std::move(inherited.ready));
+    notify_predecessor(std::move(inherited.ready));
     if (run(service, signals.get()) == End::asked)
         notify_service_manager("STOPPING=1"); // after a hand-over another process is the service and goes on
     if (companion)

@@ -53,23 +53,25 @@ private:
 };
 
 Examinations::Examinations(Examiner examiner, ExaminationLimits limits)
-    : Examinations(Ways{[examiner](int file, std::uint64_t bytes) { return examiner.of_file(file, bytes); },
-                        [examiner](const store::PieceFiles& pieces, std::uint64_t bytes) {
-                            return examiner.of_pieces(pieces, bytes);
-                        },
-                        [examiner](const store::StoredSnapshot& snapshot) { return examiner.of_stored(snapshot); }},
-                   limits) {}
+    : Examinations(
+          Operations{[examiner](int file, std::uint64_t bytes) { return examiner.of_file(file, bytes); },
+                     [examiner](const store::PieceFiles& pieces, std::uint64_t bytes) {
+                         return examiner.of_pieces(pieces, bytes);
+                     },
+                     [examiner](const store::StoredSnapshot& snapshot) { return examiner.of_stored(snapshot); }},
+          limits) {}
 
-Examinations::Examinations(Ways ways, ExaminationLimits limits) : ways_(std::move(ways)), limits_(limits) {}
+Examinations::Examinations(Operations operations, ExaminationLimits limits)
+    : operations_(std::move(operations)), limits_(limits) {}
 
 SnapshotFacts Examinations::of_file(int file, std::uint64_t bytes) {
     const Turn turn(*this);
-    return ways_.of_file(file, bytes);
+    return operations_.of_file(file, bytes);
 }
 
 SnapshotFacts Examinations::of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes) {
     const Turn turn(*this);
-    return ways_.of_pieces(pieces, bytes);
+    return operations_.of_pieces(pieces, bytes);
 }
 
 std::optional<SnapshotFacts> Examinations::of_stored(const store::StoredSnapshot& snapshot) {
@@ -83,15 +85,15 @@ std::optional<SnapshotFacts> Examinations::of_stored(const store::StoredSnapshot
     };
     if (is_known())
         return facts;
-    struct Place {
-        explicit Place(std::counting_semaphore<>& all) : places(all) { places.acquire(); }
-        ~Place() { places.release(); }
+    struct Slot {
+        explicit Slot(std::counting_semaphore<>& all) : places(all) { places.acquire(); }
+        ~Slot() { places.release(); }
         std::counting_semaphore<>& places;
-    } const place(stored_);
+    } const slot(stored_);
     if (is_known()) // examined meanwhile by another thread
         return facts;
     try {
-        facts = ways_.of_stored(snapshot);
+        facts = operations_.of_stored(snapshot);
     } catch (const std::exception&) { // the function's own process will report the reason
     }
     const std::lock_guard lock(mutex_);

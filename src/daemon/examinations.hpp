@@ -32,14 +32,14 @@ struct ExaminationLimits {
 // Thread-safe. Keeps facts in memory, without their pieces.
 class Examinations {
 public:
-    struct Ways {
+    struct Operations {
         std::function<SnapshotFacts(int file, std::uint64_t bytes)> of_file;
         std::function<SnapshotFacts(const store::PieceFiles&, std::uint64_t bytes)> of_pieces;
         std::function<SnapshotFacts(const store::StoredSnapshot&)> of_stored;
     };
     // Examines in separate processes.
     Examinations(Examiner examiner, ExaminationLimits limits);
-    explicit Examinations(Ways ways, ExaminationLimits limits = {}); // for tests
+    explicit Examinations(Operations operations, ExaminationLimits limits = {}); // for tests
 
     // Examines an uploaded file, with its pieces. Waits for its turn. Throws ExaminersBusy, UserError (bad_snapshot),
     // HostError.
@@ -67,7 +67,7 @@ private:
 
     static constexpr std::ptrdiff_t kStored = 4;
 
-    const Ways ways_;
+    const Operations operations_;
     const ExaminationLimits limits_;
     std::counting_semaphore<> stored_{kStored};
     std::mutex mutex_; // guards the following

@@ -31,7 +31,7 @@ constexpr std::size_t kMaxLine = 1000;
 
 // Ignores that the process has closed its socket: it may have sent the reason, which Process::answer() reads.
 template <class Action>
-void tell(const Action& action) {
+void ignore_hang_up(const Action& action) {
     try {
         action();
     } catch (const HostError& error) {
@@ -63,7 +63,7 @@ public:
         pollfd ended{spawned_.pid_fd.get(), POLLIN, 0};
         const bool hung_up = ::poll(&link, 1, 0) > 0 && (link.revents & POLLHUP) != 0;
         if (!hung_up || ::poll(&ended, 1, kPatienceMs) <= 0)
-            return "its examiner does not do what it is asked";
+            return "its examiner gave no valid answer";
         const int status = reap();
         if (!WIFSIGNALED(status))
             return fmt::format("its examiner exited with status {}", WEXITSTATUS(status));
@@ -103,7 +103,7 @@ public:
             try {
                 return facts_from_text(rest, depth, file_bytes);
             } catch (const FormatError&) { // at most ours are malformed
-                bad("it could not be examined: what was found out about it is not sound");
+                bad("it could not be examined: its examiner gave invalid facts");
             }
         }
         const std::string line = tinykvm::brief(rest.substr(0, kMaxLine));
@@ -120,7 +120,7 @@ private:
         : child_(start(examiner, pair.second.get())), control_(std::move(pair.first)) {
         jail::Plan closed;
         closed.mode = examiner.mode;
-        tell([&] { send_text(control(), protocol::Kind::jail, jail::to_text(closed)); });
+        ignore_hang_up([&] { send_text(control(), protocol::Kind::jail, jail::to_text(closed)); });
     }
 
     static jail::Spawned start(const Examiner& examiner, int control) {
@@ -155,7 +155,7 @@ SnapshotFacts Examiner::of_file(int file, std::uint64_t bytes) const {
     if (!to_read)
         throw_errno("open an upload again");
     Process process(*this);
-    tell([&] {
+    ignore_hang_up([&] {
         if (!protocol::send(process.control(), question(protocol::Kind::examine, patience), to_read.get()))
             throw_errno("give an examiner its file");
     });
@@ -166,7 +166,7 @@ SnapshotFacts Examiner::of_pieces(const store::PieceFiles& pieces, std::uint64_t
     const seconds patience = least + seconds(bytes / kBytesPerSecond);
     require_open_files("a snapshot", pieces);
     Process process(*this);
-    tell([&] {
+    ignore_hang_up([&] {
         send_text(process.control(), question(protocol::Kind::examine_pieces, patience), list_of(pieces));
         send_pieces(process.control(), pieces);
     });
@@ -176,7 +176,7 @@ SnapshotFacts Examiner::of_pieces(const store::PieceFiles& pieces, std::uint64_t
 SnapshotFacts Examiner::of_stored(const store::StoredSnapshot& snapshot) const {
     require_open_files("a snapshot", snapshot);
     Process process(*this);
-    tell([&] {
+    ignore_hang_up([&] {
         send_text(process.control(), question(protocol::Kind::describe, least), list_of(snapshot));
         send_pieces(process.control(), snapshot);
     });

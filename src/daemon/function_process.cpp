@@ -98,12 +98,13 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
     send_text(control_.get(), protocol::Kind::jail, program.jail);
     for (const std::string& text :
          {program.name + "\n" + program.after_restore + "\n", list_of(*program.snapshot), program.values,
-          program.environment, (program.tell_excess ? std::string(1, protocol::kTell) : "") + program.ceilings})
+          program.environment,
+          (program.report_excess ? std::string(1, protocol::kReportExcess) : "") + program.ceilings})
         send_text(control_.get(), protocol::Kind::assign, text);
     send_pieces(control_.get(), *program.snapshot);
     // Each chunk is a piece, and a large page consists of chunks.
-    const std::uint64_t most_bytes = program.snapshot->pieces().size() * PageCache::kMaxCopyBytes;
-    const UniqueFd socket = cache.connect({program.name, program.tenant, program.snapshot->digest(), most_bytes});
+    const std::uint64_t max_bytes = program.snapshot->pieces().size() * PageCache::kMaxCopyBytes;
+    const UniqueFd socket = cache.connect({program.name, program.tenant, program.snapshot->digest(), max_bytes});
     protocol::Message message;
     message.kind = protocol::Kind::cache;
     if (!protocol::send(control_.get(), message, socket.get()))

@@ -22,14 +22,14 @@ struct FunctionProgram {
     std::string name;     // "hello v4"
     std::string function; // "hello"
     const store::StoredSnapshot* snapshot = nullptr;
-    std::string after_restore; // path of the hook; "": none
-    std::string values;        // body of the hook's request
-    std::string environment;   // "NAME=VALUE", each with a NUL
-    std::string ceilings;      // the most that it is granted (ceilings_text); "": no ceilings
-    bool tell_excess = false;  // whether it reports what its snapshot claims above them
-    std::string jail;          // what its jail leaves open: jail::to_text()
-    GroupLimits limits{};      // of its control group
-    std::string tenant{};      // it shares memory only with functions of this tenant
+    std::string after_restore;  // path of the hook; "": none
+    std::string values;         // body of the hook's request
+    std::string environment;    // "NAME=VALUE", each with a NUL
+    std::string ceilings;       // the most that it is granted (ceilings_text); "": no ceilings
+    bool report_excess = false; // whether it reports what its snapshot claims above them
+    std::string jail;           // what its jail leaves open: jail::to_text()
+    GroupLimits limits{};       // of its control group
+    std::string tenant{};       // it shares memory only with functions of this tenant
 };
 
 class FunctionProcess {

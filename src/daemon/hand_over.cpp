@@ -36,7 +36,8 @@ UniqueFd taken(int fd) {
     int listens = 0;
     socklen_t bytes = sizeof(listens);
     if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) < 0 || listens == 0)
-        throw UserError(ExitCode::usage, fmt::format("descriptor {}, which was handed in, is no listening socket", fd));
+        throw UserError(ExitCode::usage,
+                        fmt::format("descriptor {}, which was handed in, is not a listening socket", fd));
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
     return UniqueFd(fd);
@@ -92,7 +93,7 @@ Inherited inherited_sockets() {
     return out;
 }
 
-void tell_predecessor(UniqueFd ready) {
+void notify_predecessor(UniqueFd ready) {
     if (ready)
         (void)!::write(ready.get(), "1", 1);
 }

@@ -17,7 +17,7 @@ struct Inherited {
     tinykvm::UniqueFd ready; // to tell the predecessor (a byte, then close) that this daemon serves
 };
 Inherited inherited_sockets();
-void tell_predecessor(tinykvm::UniqueFd ready); // the predecessor may end
+void notify_predecessor(tinykvm::UniqueFd ready); // the predecessor may end
 
 struct Successor {
     pid_t pid = -1;          // our child; must be reaped if it failed

@@ -169,7 +169,7 @@ private:
         constexpr int kPipes = 16; // enough reads to empty a full pipe
         for (int i = 0; i < kPipes; ++i)
             read_output();
-        const std::string how = end.revents != 0 ? process_.reap() : "does not go on";
+        const std::string how = end.revents != 0 ? process_.reap() : "stopped responding";
         throw Sick(errors_.why().empty() || how.starts_with("was killed") ? "its process " + how : errors_.why());
     }
 

@@ -174,7 +174,7 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     } else {
         record.bytes_in = sent.size();
         std::string code;
-        const std::uint64_t most = request.most_bytes + 65536;
+        const std::uint64_t most = request.max_bytes + 65536;
         if (waiter->reply) {
             bytes = std::move(*waiter->reply);
             code = bytes.size() > most ? "reply-too-large" : "";

@@ -42,8 +42,8 @@ void cut_down(jail::Plan& plan, const std::vector<Ceilings>& all) {
 } // namespace
 
 bool JailPlans::knows(const Digest& digest) {
-    const bool no_matter = settings_.mode == jail::Mode::off && !(settings_.groups && settings_.groups->usable());
-    return no_matter || examinations_.knows(digest);
+    const bool not_needed = settings_.mode == jail::Mode::off && !(settings_.groups && settings_.groups->usable());
+    return not_needed || examinations_.knows(digest);
 }
 
 GroupLimits JailPlans::limits_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings,
@@ -55,7 +55,7 @@ GroupLimits JailPlans::limits_for(const store::StoredSnapshot& snapshot, const s
         return {};
     tinykvm::Limits limits = facts->limits;
     for (const Ceilings& each : ceilings)
-        limits = lesser(limits, each);
+        limits = limited_by(limits, each);
     return limits_of_process(limits.memory, limits.request_memory, machines);
 }
 

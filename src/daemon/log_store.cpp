@@ -10,6 +10,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "src/common/clock.hpp"
+
 namespace kvmserver::daemon {
 
 namespace {
@@ -18,7 +20,6 @@ std::int64_t now_us() {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
         .count();
 }
-std::int64_t now_ms() { return now_us() / 1000; }
 
 std::optional<LogLine> line_from(const std::string& text) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
@@ -58,7 +59,7 @@ bool LogStore::Query::matches(const LogLine& line) const {
 // The log files. Write errors are ignored: the lines are in memory all the same.
 class LogStore::Files {
 public:
-    Files(std::filesystem::path folder, std::uint64_t bytes) : folder_(std::move(folder)), most_(bytes / 2) {}
+    Files(std::filesystem::path folder, std::uint64_t bytes) : folder_(std::move(folder)), max_bytes_(bytes / 2) {}
 
     void append(const LogLine& line) {
         File& file = open_[line.function];
@@ -66,10 +67,10 @@ public:
             return;
         const std::string text = line.json() + "\n";
         const auto less = limits_.find(line.function);
-        const std::uint64_t most = less == limits_.end() ? most_ : std::min(most_, less->second);
-        if (text.size() > most)
+        const std::uint64_t max_bytes = less == limits_.end() ? max_bytes_ : std::min(max_bytes_, less->second);
+        if (text.size() > max_bytes)
             return;
-        if (file.bytes + text.size() > most && file.bytes > 0) {
+        if (file.bytes + text.size() > max_bytes && file.bytes > 0) {
             std::error_code ignored;
             std::filesystem::rename(path(line.function, "current"), path(line.function, "previous"), ignored);
             if (!open(line.function, file))
@@ -134,9 +135,9 @@ private:
     }
 
     std::filesystem::path folder_;
-    std::uint64_t most_; // bytes per file
+    std::uint64_t max_bytes_; // bytes per file
     std::map<std::string, File> open_;
-    std::map<std::string, std::uint64_t> limits_; // bytes per file, for functions with less than most_
+    std::map<std::string, std::uint64_t> limits_; // bytes per file, for functions with less than max_bytes_
 };
 
 struct LogStore::Followers {
@@ -146,8 +147,8 @@ struct LogStore::Followers {
 
 class LogStore::Follower {
 public:
-    Follower(std::shared_ptr<Followers> among, Query query, std::function<void(const LogLine&)> told)
-        : among_(std::move(among)), query_(std::move(query)), told_(std::move(told)) {
+    Follower(std::shared_ptr<Followers> among, Query query, std::function<void(const LogLine&)> on_line)
+        : among_(std::move(among)), query_(std::move(query)), on_line_(std::move(on_line)) {
         const std::lock_guard lock(among_->mutex);
         among_->all.push_back(this);
     }
@@ -157,15 +158,15 @@ public:
     }
     Follower(const Follower&) = delete;
     Follower& operator=(const Follower&) = delete;
-    void tell(const LogLine& line) const {
+    void deliver(const LogLine& line) const {
         if (query_.matches(line))
-            told_(line);
+            on_line_(line);
     }
 
 private:
     std::shared_ptr<Followers> among_;
     Query query_;
-    std::function<void(const LogLine&)> told_;
+    std::function<void(const LogLine&)> on_line_;
 };
 
 LogStore::LogStore(std::filesystem::path folder, const LogLimits& limits)
@@ -189,7 +190,7 @@ void LogStore::add(LogLine line) {
     }
     const std::lock_guard lock(followers_->mutex);
     for (const Follower* follower : followers_->all)
-        follower->tell(line);
+        follower->deliver(line);
 }
 
 void LogStore::limit(const std::string& function, std::optional<std::uint64_t> bytes) {
@@ -251,8 +252,8 @@ std::vector<LogLine> LogStore::lines(const Query& query) const {
     return found;
 }
 
-std::shared_ptr<LogStore::Follower> LogStore::follow(const Query& query, std::function<void(const LogLine&)> told) {
-    return std::make_shared<Follower>(followers_, query, std::move(told));
+std::shared_ptr<LogStore::Follower> LogStore::follow(const Query& query, std::function<void(const LogLine&)> on_line) {
+    return std::make_shared<Follower>(followers_, query, std::move(on_line));
 }
 
 } // namespace kvmserver::daemon

@@ -62,11 +62,11 @@ public:
     // Oldest first. Lines that are no longer in memory, or from before the daemon started, are read from the files.
     std::vector<LogLine> lines(const Query& query) const;
 
-    // Calls `told` for every new line that matches, on the thread that adds it. `told` must not block or call this
-    // object. It is not called any more once the returned object is destroyed. To miss nothing: follow first, then call
-    // lines(), and drop followed lines whose id was among them.
+    // Calls `on_line` for every new line that matches, on the thread that adds it. `on_line` must not block or call
+    // this object. It is not called any more once the returned object is destroyed. To miss nothing: follow first, then
+    // call lines(), and drop followed lines whose id was among them.
     class Follower;
-    std::shared_ptr<Follower> follow(const Query& query, std::function<void(const LogLine&)> told);
+    std::shared_ptr<Follower> follow(const Query& query, std::function<void(const LogLine&)> on_line);
 
 private:
     class Files;

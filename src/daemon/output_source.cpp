@@ -5,19 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string_view>
 #include <utility>
+
+#include "src/common/clock.hpp"
 
 namespace kvmserver::daemon {
 namespace {
 
 constexpr std::string_view kOurs = "kvmserver: ";
-constexpr std::uint64_t kSecondNs = 1'000'000'000, kTellDroppedNs = 10 * kSecondNs;
-
-std::uint64_t now_ns() {
-    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
+constexpr std::uint64_t kSecondNs = 1'000'000'000, kReportDroppedNs = 10 * kSecondNs;
 
 } // namespace
 
@@ -71,7 +68,7 @@ std::string Outputs::Source::finish(std::vector<LogLine>& lines) {
         if (stream.line.size() > 1)
             (void)cut_lines(number, std::string::npos);
     }
-    tell_dropped(true);
+    report_dropped(true);
     collected_ = nullptr;
     finished_ = true;
     outputs_.remove(*this);
@@ -91,7 +88,7 @@ Outputs::Source::Turn Outputs::Source::read(std::size_t number) {
                 stream.read += static_cast<std::uint64_t>(bytes);
         }
         if (bytes <= 0) {
-            tell_dropped(false);
+            report_dropped(false);
             return bytes == 0 ? Turn::over : Turn::wait;
         }
         stream.line.append(buffer, static_cast<std::size_t>(bytes));
@@ -99,11 +96,11 @@ Outputs::Source::Turn Outputs::Source::read(std::size_t number) {
     return cut_lines(number, kMaxLines) ? Turn::more : Turn::pause;
 }
 
-bool Outputs::Source::cut_lines(std::size_t number, std::size_t most) {
+bool Outputs::Source::cut_lines(std::size_t number, std::size_t max_lines) {
     Stream& stream = streams_[number];
     bool within = true;
     std::size_t begin = 0, lines = 0;
-    for (stream.whole = true; lines < most; ++lines) {
+    for (stream.whole = true; lines < max_lines; ++lines) {
         const std::size_t end = stream.line.find('\n', begin);
         std::size_t length = std::min(end, stream.line.size()) - begin;
         if (end == std::string::npos && length <= kLongestLine) {
@@ -115,19 +112,19 @@ bool Outputs::Source::cut_lines(std::size_t number, std::size_t most) {
             with_end = length = kLongestLine;
         {
             const std::lock_guard lock(offsets_);
-            const std::uint64_t last = stream.told + begin + with_end - 1;
+            const std::uint64_t last = stream.line_offset + begin + with_end - 1;
             for (; !stream.markers.empty() && stream.markers.front().offset <= last; stream.markers.pop_front())
                 stream.request_id = std::move(stream.markers.front().request_id);
         }
-        within = tell(number, std::string_view(stream.line).substr(begin, length)) && within;
+        within = emit_line(number, std::string_view(stream.line).substr(begin, length)) && within;
         begin += with_end;
     }
     stream.line.erase(0, begin);
-    stream.told += begin;
+    stream.line_offset += begin;
     return within;
 }
 
-bool Outputs::Source::tell(std::size_t number, std::string_view text) {
+bool Outputs::Source::emit_line(std::size_t number, std::string_view text) {
     const bool ours = number == 1 && text.starts_with(kOurs); // from our own code, about the program
     if (ours) {
         text.remove_prefix(kOurs.size());
@@ -137,11 +134,11 @@ bool Outputs::Source::tell(std::size_t number, std::string_view text) {
         if (dropped_lines_++ == 0)
             dropped_since_ns_ = now;
         dropped_bytes_ += text.size();
-        if (now - dropped_since_ns_ > kTellDroppedNs)
-            tell_dropped(true);
+        if (now - dropped_since_ns_ > kReportDroppedNs)
+            report_dropped(true);
         return false;
     }
-    tell_dropped(false);
+    report_dropped(false);
     LogLine line;
     line.function = function_;
     line.version = version_;
@@ -153,7 +150,7 @@ bool Outputs::Source::tell(std::size_t number, std::string_view text) {
 }
 
 // Reports dropped lines: at most once a second, or `at_end`.
-void Outputs::Source::tell_dropped(bool at_end) {
+void Outputs::Source::report_dropped(bool at_end) {
     const std::uint64_t now = now_ns();
     if (dropped_lines_ == 0 || (!at_end && now - dropped_since_ns_ < kSecondNs))
         return;
@@ -176,7 +173,7 @@ void Outputs::Source::say(LogLine line) {
     if (collected_)
         collected_->push_back(std::move(line));
     else
-        outputs_.tell_(std::move(line));
+        outputs_.on_line_(std::move(line));
 }
 
 } // namespace kvmserver::daemon

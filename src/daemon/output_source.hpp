@@ -44,10 +44,10 @@ private:
     };
     struct Stream {
         int fd = -1;
-        std::string line;       // unfinished
-        bool whole = false;     // it may contain whole lines
-        std::uint64_t told = 0; // offset of the beginning of `line`
-        std::string request_id; // of the bytes at that offset
+        std::string line;              // unfinished
+        bool whole = false;            // it may contain whole lines
+        std::uint64_t line_offset = 0; // offset of the beginning of `line`
+        std::string request_id;        // of the bytes at that offset
         // Guarded by offsets_:
         std::uint64_t read = 0;
         std::deque<Marker> markers;
@@ -55,9 +55,9 @@ private:
 
     // turn_ is held:
     Turn read(std::size_t stream);
-    bool cut_lines(std::size_t stream, std::size_t most); // false: some were dropped
-    bool tell(std::size_t stream, std::string_view text);
-    void tell_dropped(bool at_end);
+    bool cut_lines(std::size_t stream, std::size_t max_lines); // false: some were dropped
+    bool emit_line(std::size_t stream, std::string_view text);
+    void report_dropped(bool at_end);
     void say(LogLine line);
     bool has_to_tell(); // whether dropped lines must be reported; true once until they are
 

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <utility>
 #include <vector>
 
+#include "src/common/clock.hpp"
 #include "src/daemon/output_source.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -22,11 +22,7 @@ namespace {
 
 constexpr std::uint64_t kPauseNs = 2'000'000; // before a pipe that prints too much is read again
 
-std::uint64_t now_ns() {
-    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
-constexpr std::uint64_t kTellNs = 1'000'000'000; // before dropped lines are reported if nothing more is printed
+constexpr std::uint64_t kReportNs = 1'000'000'000; // before dropped lines are reported if nothing more is printed
 
 // One-shot: a pipe that had its turn is armed again.
 void ask(int epoll, int operation, std::uint64_t id, int fd) {
@@ -39,8 +35,8 @@ void ask(int epoll, int operation, std::uint64_t id, int fd) {
 
 } // namespace
 
-Outputs::Outputs(std::uint64_t bytes_a_second, std::function<void(LogLine)> tell)
-    : bytes_a_second_(bytes_a_second), tell_(std::move(tell)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+Outputs::Outputs(std::uint64_t bytes_a_second, std::function<void(LogLine)> on_line)
+    : bytes_a_second_(bytes_a_second), on_line_(std::move(on_line)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!epoll_ || !wake_)
         throw_errno("epoll");
@@ -130,7 +126,7 @@ void Outputs::loop() {
             else if (came == Source::Turn::wait)
                 ask(epoll_.get(), EPOLL_CTL_MOD, id, source->streams_[stream].fd);
             if (came == Source::Turn::wait && source->has_to_tell())
-                later.emplace(now_ns() + kTellNs, id);
+                later.emplace(now_ns() + kReportNs, id);
         }
     }
 }

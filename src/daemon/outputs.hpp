@@ -29,9 +29,9 @@ public:
 
     class Source;
 
-    // `bytes_a_second` is the limit per function; 0: none. `tell` is called with every line, on this object's thread.
-    // Throws HostError.
-    Outputs(std::uint64_t bytes_a_second, std::function<void(LogLine)> tell);
+    // `bytes_a_second` is the limit per function; 0: none. `on_line` is called with every line, on this object's
+    // thread. Throws HostError.
+    Outputs(std::uint64_t bytes_a_second, std::function<void(LogLine)> on_line);
     ~Outputs();
     Outputs(const Outputs&) = delete;
     Outputs& operator=(const Outputs&) = delete;
@@ -47,7 +47,7 @@ private:
     void remove(Source& source);
 
     const std::uint64_t bytes_a_second_;
-    const std::function<void(LogLine)> tell_;
+    const std::function<void(LogLine)> on_line_;
     tinykvm::UniqueFd epoll_, wake_;
     std::mutex mutex_;                                                   // guards the following
     std::unordered_map<std::uint64_t, std::shared_ptr<Source>> sources_; // by id; two for each source

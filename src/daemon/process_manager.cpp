@@ -29,9 +29,10 @@ ProcessManager::ProcessManager(store::Store& store, CacheService& cache, JailSet
 
 ProcessManager::~ProcessManager() { end(); }
 
-void ProcessManager::start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version, bool tell_excess) {
+void ProcessManager::start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version,
+                           bool report_excess) {
     const std::lock_guard lock(mutex_);
-    to_start_.push_back({worker, std::move(version), tell_excess});
+    to_start_.push_back({worker, std::move(version), report_excess});
     start_wanted_.notify_one();
 }
 
@@ -99,7 +100,7 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
                                       .values = facts.values.body,
                                       .environment = facts.values.environment,
                                       .ceilings = facts.ceilings,
-                                      .tell_excess = start.tell_excess,
+                                      .report_excess = start.report_excess,
                                       .jail = plans_.plan_for(*out.snapshot, ceilings),
                                       .limits = plans_.limits_for(*out.snapshot, ceilings, facts.max),
                                       .tenant = facts.tenant};

@@ -35,7 +35,7 @@ void send_text(int control, protocol::Kind kind, const std::string& text) {
     send_text(control, message, text);
 }
 
-std::optional<std::string> receive_text(int control, protocol::Kind kind, std::size_t most_bytes,
+std::optional<std::string> receive_text(int control, protocol::Kind kind, std::size_t max_bytes,
                                         std::chrono::milliseconds patience) {
     pollfd said{control, POLLIN, 0};
     const auto end = std::chrono::steady_clock::now() + patience;
@@ -54,7 +54,7 @@ std::optional<std::string> receive_text(int control, protocol::Kind kind, std::s
         return std::nullopt;
     struct stat info {};
     if (::fstat(received->fd.get(), &info) != 0 || info.st_size < 0 ||
-        static_cast<std::uint64_t>(info.st_size) > most_bytes)
+        static_cast<std::uint64_t>(info.st_size) > max_bytes)
         return std::nullopt;
     std::string text(static_cast<std::size_t>(info.st_size), '\0');
     const auto bytes = read_at(received->fd.get(), 0, std::as_writable_bytes(std::span(text)));

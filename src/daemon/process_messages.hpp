@@ -15,7 +15,7 @@ void send_text(int control, protocol::Kind kind, const std::string& text);
 void send_text(int control, const protocol::Message& message, const std::string& text);
 // Receives the text of the process's next message; the process may change the file meanwhile. Returns nothing if the
 // process has ended, sent something else, or did not answer in time. Throws HostError.
-std::optional<std::string> receive_text(int control, protocol::Kind kind, std::size_t most_bytes,
+std::optional<std::string> receive_text(int control, protocol::Kind kind, std::size_t max_bytes,
                                         std::chrono::milliseconds patience);
 // The list of its pieces, in the format of src/snapshot/byte_source.hpp.
 std::string list_of(const store::PieceFiles& snapshot);

@@ -18,6 +18,7 @@
 #include <random>
 #include <tuple>
 
+#include "src/common/clock.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -27,11 +28,6 @@ using namespace tinykvm;
 namespace {
 
 constexpr std::chrono::milliseconds kOwnPatience{5000};
-
-std::int64_t now_ms() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-        .count();
-}
 
 // Lower case, without a port.
 std::string host_name(std::string_view host) {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
@@ -36,8 +35,6 @@ protocol::Message request_message(const Request& request) {
 }
 
 } // namespace
-
-Time now_ns() { return static_cast<Time>(std::chrono::steady_clock::now().time_since_epoch().count()); }
 
 std::optional<request::Problem> RequestLease::failure() const { return pool_.failure_of(*request_); }
 
@@ -256,7 +253,7 @@ void WorkerPool::carry_out(const request::Refuse& refusal, Actions&, Afterwards&
     const FunctionVersion& version = *request->version;
     request::Circumstances of = circumstances(version);
     of.waiting = refusal.waiting;
-    of.queue_counts_max = refusal.all_busy;
+    of.all_busy = refusal.all_busy;
     of.waited_seconds = static_cast<double>(version.facts().queue_ns) / 1e9;
     of.reason = version.last_failure_;
     of.failures = refusal.failures;

@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "src/common/clock.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/output_source.hpp"
 #include "src/daemon/process_manager.hpp"
@@ -26,8 +27,6 @@
 #include "src/protocol/worker_messages.hpp"
 
 namespace kvmserver::daemon {
-
-request::Time now_ns(); // the scheduler's clock: std::chrono::steady_clock
 
 struct RunningWorker;
 
@@ -161,7 +160,7 @@ private:
     void not_later_than(request::Time when);
     void started(request::WorkerId id, ProcessManager::Started process, Afterwards& after);
     void start_failed(request::WorkerId id, const std::string& why, Afterwards& after);
-    void receive(const Machine& machine, unsigned most, Afterwards& after);
+    void receive(const Machine& machine, unsigned max_messages, Afterwards& after);
     void connect(WorkerMachine& machine, Afterwards& after);
     bool on_ready(const Machine& machine, const protocol::Message& message, Afterwards& after);
     void break_off(const Machine& machine, Afterwards& after);

@@ -154,10 +154,10 @@ void WorkerPool::start_failed(request::WorkerId id, const std::string& why, Afte
     not_later_than(now_ns()); // when to retry
 }
 
-// Handles at most `most` messages, so that a machine that sends without end does not keep others waiting.
-void WorkerPool::receive(const Machine& machine, unsigned most, Afterwards& after) {
+// Handles at most `max_messages` messages, so that a machine that sends without end does not keep others waiting.
+void WorkerPool::receive(const Machine& machine, unsigned max_messages, Afterwards& after) {
     using protocol::Kind;
-    for (unsigned n = 0; n < most && machine->worker; ++n) {
+    for (unsigned n = 0; n < max_messages && machine->worker; ++n) {
         bool again = false;
         const auto received = protocol::receive(machine->channel.get(), protocol::Wait::no, &again, room_);
         if (again)
@@ -208,7 +208,7 @@ void WorkerPool::break_off(const Machine& machine, Afterwards& after) {
     RunningWorker& worker = *machine->worker;
     if (!worker.broken) {
         worker.broken = true;
-        note(*worker.version, "its process says what it should not, and is killed", after);
+        note(*worker.version, "its process violated the worker protocol and is killed", after);
         worker.process->kill();
     }
     on_gone(machine, after);

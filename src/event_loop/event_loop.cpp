@@ -63,7 +63,7 @@ void EventLoop::close_own_listeners() {
 }
 
 // The program gets the errno. The operator gets a line too, since not every program reports the failure.
-int EventLoop::tell_failure(int result, const std::vector<std::uint8_t>& address) {
+int EventLoop::report_failure(int result, const std::vector<std::uint8_t>& address) {
     if (result < 0)
         note_(fmt::format(
             "the program cannot listen on {}: {}",
@@ -75,10 +75,10 @@ int EventLoop::tell_failure(int result, const std::vector<std::uint8_t>& address
 int EventLoop::bind(ListenerState& socket) {
     const int result = listeners_.bind(socket);
     // Failure is normal for Unix sockets: programs probe names.
-    return socket.family == AF_UNIX ? result : tell_failure(result, socket.address);
+    return socket.family == AF_UNIX ? result : report_failure(result, socket.address);
 }
 int EventLoop::listen(ListenerState& socket, int backlog) {
-    return tell_failure(listeners_.listen(socket, backlog), socket.address);
+    return report_failure(listeners_.listen(socket, backlog), socket.address);
 }
 void EventLoop::unlisten(std::uint32_t id) { listeners_.close(id); }
 BoundSocket EventLoop::take_bound(std::uint32_t id) { return listeners_.take_bound(id); }

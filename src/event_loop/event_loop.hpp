@@ -96,7 +96,7 @@ private:
         bool failed = false;
         bool shut = false; // our FIN has been sent
     };
-    int tell_failure(int result, const std::vector<std::uint8_t>& address);
+    int report_failure(int result, const std::vector<std::uint8_t>& address);
     // Returns true if the guest has something new to see.
     bool exchange(tinykvm::Machine& machine);
     bool deliver(tinykvm::Machine& machine, std::uint32_t slot, const tinykvm::ConnView& view, std::string_view bytes);

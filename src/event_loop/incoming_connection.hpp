@@ -47,7 +47,7 @@ struct IncomingConnection {
     // A Unix socket pair or a connection in memory. The program sees its own listening address.
     bool own = false;
     // Called with the outcome before the connection closes, unless that is ok. May be empty.
-    std::function<void(request::Outcome)> tell;
+    std::function<void(request::Outcome)> report_outcome;
     // As accept(2) returned it: getpeername(2) fails once the client is gone. May be empty if `own`.
     SocketAddress peer;
 };

@@ -53,8 +53,9 @@ SocketAddress parse_listen_address(const std::string& text) {
         v6->sin6_port = htons(rule.port);
         out.bytes = sizeof(sockaddr_in6);
     } else {
-        throw UserError(ExitCode::usage,
-                        fmt::format("--listen={}: {} is no address; give a number such as 127.0.0.1:8080", text, host));
+        throw UserError(
+            ExitCode::usage,
+            fmt::format("--listen={}: {} is not an IP address; give a number such as 127.0.0.1:8080", text, host));
     }
     return out;
 }
@@ -182,7 +183,7 @@ void Listeners::override_first(UniqueFd listening) {
     socklen_t bytes = sizeof(listens);
     if (::getsockopt(listening.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) < 0 || listens == 0)
         throw UserError(ExitCode::usage,
-                        fmt::format("--listen=fd:{}: this descriptor is no listening socket", listening.get()));
+                        fmt::format("--listen=fd:{}: this descriptor is not a listening socket", listening.get()));
     ::fcntl(listening.get(), F_SETFD, FD_CLOEXEC);
     ::fcntl(listening.get(), F_SETFL, ::fcntl(listening.get(), F_GETFL) | O_NONBLOCK);
     given_ = std::move(listening);

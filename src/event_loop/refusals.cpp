@@ -31,15 +31,15 @@ std::vector<std::string> by_folder(const std::vector<std::string>& paths) {
         return at != folders.end() && at->second >= kManyOfFolder && may_stand_for_all(folder);
     };
     std::vector<std::string> out;
-    const auto covered = [&](const std::string& path) {
+    const auto shown_as = [&](const std::string& path) { // itself or a folder
         for (std::string folder = parent(path); !folder.empty(); folder = parent(folder))
             if (many(folder))
-                return std::pair(true, folder);
-        return std::pair(false, path);
+                return folder;
+        return path;
     };
     // Paths are sorted, so a folder precedes its files.
     for (const std::string& path : paths)
-        if (const std::string shown = covered(path).second; !beneath_one_of(out, shown))
+        if (const std::string shown = shown_as(path); !beneath_one_of(out, shown))
             out.push_back(shown);
     return out;
 }

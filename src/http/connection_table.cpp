@@ -52,9 +52,9 @@ ConnectionTable::Place::~Place() {
         table_.clients_.erase(client);
 }
 
-void ConnectionTable::Place::on_give_way(std::function<void()> told) {
+void ConnectionTable::Place::on_give_way(std::function<void()> notify) {
     const std::lock_guard lock(table_.mutex_);
-    told_ = std::move(told);
+    on_give_way_ = std::move(notify);
 }
 
 void ConnectionTable::Place::stay() {
@@ -103,7 +103,7 @@ bool ConnectionTable::make_room() {
     std::int64_t since = 0;
     for (Place* const place : most->second.places) {
         const std::int64_t idle = place->idle_since_.load(std::memory_order_relaxed);
-        if (idle == 0 || place->leaving_ || !place->told_ || (chosen && idle >= since))
+        if (idle == 0 || place->leaving_ || !place->on_give_way_ || (chosen && idle >= since))
             continue;
         chosen = place;
         since = idle;
@@ -113,7 +113,7 @@ bool ConnectionTable::make_room() {
     chosen->leaving_ = true;
     --most->second.count;
     --count_;
-    chosen->told_();
+    chosen->on_give_way_();
     return true;
 }
 

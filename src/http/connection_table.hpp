@@ -41,8 +41,9 @@ public:
         ~Place();
         Place(const Place&) = delete;
         Place& operator=(const Place&) = delete;
-        // `told` is called on any thread, at most once per stay(): the connection should close unless it has a request.
-        void on_give_way(std::function<void()> told);
+        // `notify` is called on any thread, at most once per stay(): the connection should close unless it has a
+        // request.
+        void on_give_way(std::function<void()> notify);
         void stay(); // it has a request and does not close
         void busy() { idle_since_.store(0, std::memory_order_relaxed); }
         void idle();
@@ -53,7 +54,7 @@ public:
         ConnectionTable& table_;
         const std::string client_;
         std::list<Place*>::iterator at_; // position in the client's list
-        std::function<void()> told_;
+        std::function<void()> on_give_way_;
         bool leaving_ = false;                 // it was told to close and no longer counts
         std::atomic<std::int64_t> idle_since_; // 0: it has a request
     };

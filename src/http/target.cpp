@@ -85,7 +85,7 @@ bool same_authority(std::string_view a, std::string_view b, bool secure) {
 Fault scan_target(std::string_view method, std::string_view target, Target& out) {
     out = {};
     if (method == "CONNECT")
-        return {501, "no-proxy", "This server is no proxy: CONNECT is not served."};
+        return {501, "no-proxy", "This server is not a proxy: CONNECT is not served."};
     if (target.empty() || !target_chars(target))
         return {400, "bad-target", "The request target is empty or holds a character that it may not have."};
     if (target.front() == '/') {

@@ -153,7 +153,7 @@ Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespac
         made.set_value(SystemCalls(spawned));
         system_calls_ = made.get_future();
     }
-    give_up_ahead();
+    drop_unneeded_rights();
     if (namespaces_ == Namespaces::hosts)
         return;
     // Without a user namespace the process has the rights that it needs to return to the host's network.
@@ -185,7 +185,7 @@ Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespac
     }
 }
 
-void Jail::miss(Wall wall, const std::string& what) {
+void Jail::record_missing(Wall wall, const std::string& what) {
     missing_.push_back({wall, fmt::format("{}: {}", what, std::strerror(errno))});
 }
 
@@ -197,7 +197,7 @@ void Jail::make_namespaces() {
     if (::unshare(kWanted | (user != 0 ? CLONE_NEWUSER : 0)) < 0) {
         for (const int error = errno; const Wall wall : {Wall::mounts, Wall::processes, Wall::ipc}) {
             errno = error;
-            miss(wall, "unshare");
+            record_missing(wall, "unshare");
         }
         namespaces_ = Namespaces::hosts;
         return;
@@ -208,7 +208,7 @@ void Jail::make_namespaces() {
         if (!write_text("/proc/self/setgroups", "deny") ||
             !write_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) ||
             !write_text("/proc/self/gid_map", fmt::format("{0} {0} 1", group)))
-            miss(Wall::user, "map ids");
+            record_missing(Wall::user, "map ids");
         (void)drop_bounding_set();
     }
     proc_ = clone_tree(fmt::format("/proc/{}", number).c_str(), true);
@@ -220,14 +220,14 @@ void Jail::own_file_system(const Plan& plan) {
     OwnRoot root(plan);
     if (namespaces_ != Namespaces::hosts) {
         if (user_ != 0 && !root.can_map(user_map_.get())) {
-            miss(Wall::user, "files that it may write to lie where ids cannot be mapped");
+            record_missing(Wall::user, "files that it may write to lie where ids cannot be mapped");
             user_ = 0;
         }
         const char* const proc_at = namespaces_ == Namespaces::made ? kOwnProc : kProc;
         if (std::string failed; !make_private()) {
-            miss(Wall::mounts, "mount MS_PRIVATE");
+            record_missing(Wall::mounts, "mount MS_PRIVATE");
         } else if (!root.enter(user_ == 0 ? -1 : user_map_.get(), proc_.get(), proc_at, failed)) {
-            miss(Wall::mounts, failed);
+            record_missing(Wall::mounts, failed);
             // The root may be half made: the program would not find its files.
             throw tinykvm::UserError(
                 tinykvm::ExitCode::not_permitted,
@@ -235,32 +235,32 @@ void Jail::own_file_system(const Plan& plan) {
         }
     }
     if (!restrict(root.shown(), plan.connect))
-        miss(Wall::landlock, "landlock_create_ruleset");
+        record_missing(Wall::landlock, "landlock_create_ruleset");
 }
 
 // Gives up what neither KVM nor mounting needs.
-void Jail::give_up_ahead() {
+void Jail::drop_unneeded_rights() {
     if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        miss(Wall::capabilities, "no_new_privs");
+        record_missing(Wall::capabilities, "no_new_privs");
     if (!limit(RLIMIT_CORE, 0))
-        miss(Wall::limits, "setrlimit");
+        record_missing(Wall::limits, "setrlimit");
     if (::geteuid() == 0 && !drop_bounding_set()) // root, perhaps only of this user namespace
-        miss(Wall::capabilities, "PR_CAPBSET_DROP");
+        record_missing(Wall::capabilities, "PR_CAPBSET_DROP");
 }
 
 void Jail::drop_rights() {
     if (user_ != 0 && !limit(RLIMIT_NPROC, kMaxThreads))
-        miss(Wall::limits, "setrlimit");
+        record_missing(Wall::limits, "setrlimit");
     if (user_ != 0 &&
         (::setgroups(0, nullptr) < 0 || ::setresgid(user_, user_, user_) < 0 || ::setresuid(user_, user_, user_) < 0))
-        miss(Wall::user, "setresuid");
+        record_missing(Wall::user, "setresuid");
     else if (user_ == 0 && !user_namespace_ && !stays_root_ &&
              std::ranges::find(missing_, Wall::user, &Missing::wall) == missing_.end())
         missing_.push_back({Wall::user, ::geteuid() == 0 && namespaces_ != Namespaces::hosts
                                             ? "this host maps no ids of mounts"
                                             : "no namespaces"});
     if (!drop_capabilities(stays_root_ ? kRightsOfRoot : 0))
-        miss(Wall::capabilities, "capset");
+        record_missing(Wall::capabilities, "capset");
     ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
@@ -271,7 +271,7 @@ void Jail::enter(const Plan& plan) {
     if (namespaces_ == Namespaces::hosts) {
         errno = EPERM;
         for (const Wall wall : {Wall::mounts, Wall::processes, Wall::ipc})
-            miss(wall, "no namespaces");
+            record_missing(wall, "no namespaces");
     } else if (namespaces_ == Namespaces::made) {
         make_namespaces();
     }
@@ -279,7 +279,7 @@ void Jail::enter(const Plan& plan) {
         throw_errno("setns to the host's network");
     if (!plan.network && !network_) {
         if (::unshare(CLONE_NEWNET) < 0)
-            miss(Wall::network, "unshare");
+            record_missing(Wall::network, "unshare");
         else
             set_loopback_up();
     }
@@ -289,7 +289,7 @@ void Jail::enter(const Plan& plan) {
     proc_.reset();
     user_map_.reset();
     if (!system_calls.restrict())
-        miss(Wall::system_calls, "seccomp");
+        record_missing(Wall::system_calls, "seccomp");
     if (mode_ == Mode::strict && !missing_.empty())
         throw tinykvm::UserError(
             tinykvm::ExitCode::not_permitted,

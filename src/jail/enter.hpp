@@ -37,10 +37,10 @@ public:
     const std::vector<Missing>& missing() const { return missing_; }
 
 private:
-    void miss(Wall wall, const std::string& what); // records `what` and errno
+    void record_missing(Wall wall, const std::string& what); // records `what` and errno
     void make_namespaces();
     void own_file_system(const Plan& plan);
-    void give_up_ahead();
+    void drop_unneeded_rights();
     void drop_rights();
 
     Mode mode_;

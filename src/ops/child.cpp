@@ -16,13 +16,11 @@
 namespace kvmserver::ops {
 namespace {
 
-int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
-
 // Runs between fork and exec: system calls only. Exits with 126 on failure, as a shell does.
-[[noreturn]] void become(char* const* argv, const char* folder, int null, int output, pid_t parent) {
+[[noreturn]] void become(char* const* argv, const ChildStart& start, int null, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const auto fail = [&](const char* what) {
-        const char* const parts[] = {"kvmserver: ", what, ": ", std::strerror(errno), "\n"};
+        const char* const parts[] = {"kvmserver: cannot start ", argv[0], ": ", what, std::strerror(errno), "\n"};
         for (const char* part : parts)
             if (::write(STDERR_FILENO, part, std::strlen(part)) < 0)
                 break;
@@ -30,22 +28,25 @@ int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(statu
     };
     if (::getppid() != parent) // the parent ended before prctl
         ::_exit(126);
-    if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
-        fail("dup2");
+    if (start.own_group)
+        ::setpgid(0, 0);
+    if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(start.output, STDOUT_FILENO) < 0 ||
+        ::dup2(start.error, STDERR_FILENO) < 0 || (start.keep >= 0 && ::fcntl(start.keep, F_SETFD, 0) < 0))
+        fail("its descriptors: ");
     ::signal(SIGPIPE, SIG_DFL);
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr); // a daemon's threads block signals that must end its children
-    if (::chdir(folder) < 0)
-        fail(folder);
+    if (::chdir(start.folder.c_str()) < 0)
+        fail("its folder: ");
     ::execv(argv[0], argv);
-    fail(argv[0]);
+    fail("");
     ::_exit(126);
 }
 
 } // namespace
 
-Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output) : name_(argv.front()) {
+pid_t start_child(const std::vector<std::string>& argv, const ChildStart& start) {
     std::vector<char*> words;
     for (const std::string& word : argv)
         words.push_back(const_cast<char*>(word.c_str()));
@@ -54,12 +55,20 @@ Child::Child(const std::vector<std::string>& argv, const std::string& folder, in
     if (!null)
         tinykvm::throw_errno("open /dev/null");
     const pid_t parent = ::getpid();
-    pid_ = ::fork();
-    if (pid_ < 0)
+    const pid_t child = ::fork();
+    if (child < 0)
         tinykvm::throw_errno("fork");
-    if (pid_ == 0)
-        become(words.data(), folder.c_str(), null.get(), output, parent);
+    if (child == 0)
+        become(words.data(), start, null.get(), parent);
+    if (start.own_group)
+        ::setpgid(child, child); // in parent and child, so that it is done whichever runs first
+    return child;
 }
+
+int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output)
+    : pid_(start_child(argv, {.folder = folder, .output = output, .error = output})), name_(argv.front()) {}
 
 Child::~Child() {
     if (status_)

@@ -31,6 +31,20 @@ private:
     std::optional<int> status_;
 };
 
+// How to start a child process. Its stdin is /dev/null, and no signal is blocked in it or has a handler.
+struct ChildStart {
+    std::string folder;
+    int output = -1;        // its stdout
+    int error = -1;         // its stderr
+    int keep = -1;          // a descriptor that stays open in it
+    bool own_group = false; // a process group of its own
+};
+// Returns its process id. The child is killed when the thread that started it ends. Throws HostError; if argv[0] cannot
+// be started, the child's status is 126, as with a shell.
+pid_t start_child(const std::vector<std::string>& argv, const ChildStart& start);
+
+int shell_status(int status); // of waitpid(2), as a shell reports it
+
 // The exit code of a command whose kvmserver child ended with `status`. The child's code is kept if it concerns the
 // task, not the way the child was called; otherwise it is `failure`.
 tinykvm::ExitCode exit_code_of(int status);

@@ -38,7 +38,7 @@ Digest digest_at(const std::byte* from) {
     return digest;
 }
 
-[[noreturn]] void bad(const char* why) { throw store::BadValue(std::string("the upload is no delta: ") + why); }
+[[noreturn]] void bad(const char* why) { throw store::BadValue(std::string("the upload is not a delta: ") + why); }
 
 void read_exactly(int fd, std::span<std::byte> bytes, std::uint64_t offset) {
     if (tinykvm::read_at(fd, offset, bytes, "read the upload") != bytes.size())

@@ -149,8 +149,8 @@ void check_traffic_of(const std::string& name, const std::vector<store::VersionI
     for (const store::Live& part : live) {
         const auto at = std::ranges::find(all, part.version, &store::VersionInfo::number);
         if (at == all.end())
-            throw store::NotFound(fmt::format("{} has no v{}: `kvmserver versions {}` shows those that there are", name,
-                                              part.version, name));
+            throw store::NotFound(
+                fmt::format("{} has no v{}: `kvmserver versions {}` lists them", name, part.version, name));
         if (at->state != store::VersionState::ready)
             throw store::Conflict(fmt::format("{} v{} is {}, not ready: it cannot go live", name, part.version,
                                               store::name_of(at->state)));

@@ -27,7 +27,7 @@ tinykvm::UniqueFd open_file(const std::filesystem::path& file) {
 // Reads all of `bytes`. Throws UserError if the file has become shorter.
 void read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset, const std::filesystem::path& file) {
     if (tinykvm::read_at(fd, offset, bytes, "read " + file.string()) != bytes.size())
-        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file.string()));
+        throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it changed while it was read", file.string()));
 }
 
 } // namespace

@@ -14,28 +14,19 @@ namespace {
 
 constexpr std::string_view kPrefix = "sha256:";
 
-// Parses "3" or "v3".
-std::uint64_t version_number(std::string_view text) {
-    const std::string_view digits = text.starts_with('v') ? text.substr(1) : text;
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc{} || end != digits.data() + digits.size() || value > INT64_MAX)
-        throw store::BadValue(fmt::format("version: '{}' is no whole number", text));
-    return value;
-}
-
 Digest by_digest(store::Store& store, const std::string& hex) {
     constexpr std::size_t kShortest = 4;
     if (hex.size() < kShortest || hex.find_first_not_of("0123456789abcdef") != hex.npos)
         throw store::BadValue(
-            fmt::format("'{}{}' is no digest: at least {} hexadecimal digits", kPrefix, hex, kShortest));
+            fmt::format("'{}{}' is not a digest: give at least {} hexadecimal digits", kPrefix, hex, kShortest));
     std::optional<Digest> found;
     for (const std::string& file : store.folder().list(store::kSnapshots)) {
         const auto digest = Digest::from_hex(file.substr(0, file.find('.')));
         if (!digest || !file.starts_with(hex))
             continue;
         if (found && *found != *digest)
-            throw store::Conflict(fmt::format("{}{} is the beginning of several: give more of it", kPrefix, hex));
+            throw store::Conflict(
+                fmt::format("{}{} is the beginning of several digests: give more digits", kPrefix, hex));
         found = digest;
     }
     if (!found)
@@ -44,6 +35,18 @@ Digest by_digest(store::Store& store, const std::string& hex) {
 }
 
 } // namespace
+
+std::uint64_t whole_number(std::string_view text, std::string_view what) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value > INT64_MAX)
+        throw store::BadValue(fmt::format("{}: '{}' is not a whole number", what, text));
+    return value;
+}
+
+std::uint64_t version_number(std::string_view text) {
+    return whole_number(text.starts_with('v') ? text.substr(1) : text, "version");
+}
 
 Digest find_snapshot(store::Store& store, const std::string& reference) {
     if (reference.starts_with(kPrefix))

@@ -29,7 +29,7 @@ std::int64_t time_from(std::string_view text, std::int64_t now) {
     const char* const parsed = ::strptime(given.c_str(), "%Y-%m-%dT%H:%M:%SZ", &fields);
     if (!parsed || *parsed != '\0')
         throw store::BadValue(
-            fmt::format("'{}' is no time: write 10m, 2h, 3d or 2026-11-21T03:00:09Z", tinykvm::brief(text)));
+            fmt::format("'{}' is not a time: write 10m, 2h, 3d or 2026-11-21T03:00:09Z", tinykvm::brief(text)));
     return static_cast<std::int64_t>(::timegm(&fields)) * 1000;
 }
 

@@ -1,4 +1,4 @@
-// A token bucket: a burst of up to `most`, refilled at a constant rate.
+// A token bucket: a burst of up to `capacity`, refilled at a constant rate.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,10 +7,10 @@ namespace kvmserver::protocol {
 
 class Allowance {
 public:
-    // `refill_ns`: time to refill from empty to `most`.
-    Allowance(std::uint64_t most, std::uint64_t refill_ns, std::uint64_t now_ns)
-        : most_(static_cast<double>(most)), per_ns_(most_ / static_cast<double>(refill_ns)), left_(most_),
-          then_ns_(now_ns) {}
+    // `refill_ns`: time to refill from empty to `capacity`.
+    Allowance(std::uint64_t capacity, std::uint64_t refill_ns, std::uint64_t now_ns)
+        : capacity_(static_cast<double>(capacity)), per_ns_(capacity_ / static_cast<double>(refill_ns)),
+          left_(capacity_), then_ns_(now_ns) {}
 
     bool take(std::uint64_t amount, std::uint64_t now_ns) {
         refill(now_ns);
@@ -27,16 +27,16 @@ public:
     }
     bool full(std::uint64_t now_ns) {
         refill(now_ns);
-        return left_ >= most_;
+        return left_ >= capacity_;
     }
 
 private:
     void refill(std::uint64_t now_ns) {
-        left_ = std::min(most_, left_ + static_cast<double>(now_ns - then_ns_) * per_ns_);
+        left_ = std::min(capacity_, left_ + static_cast<double>(now_ns - then_ns_) * per_ns_);
         then_ns_ = now_ns;
     }
 
-    double most_, per_ns_, left_;
+    double capacity_, per_ns_, left_;
     std::uint64_t then_ns_;
 };
 

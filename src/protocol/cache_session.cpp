@@ -18,10 +18,10 @@ CopyName name_of(const CacheEntry& entry) { return {Digest{entry.sha256}, entry.
 std::string no_copy(int file, std::uint64_t bytes) {
     const int seals = ::fcntl(file, F_GET_SEALS); // fails for anything but a memfd
     if (seals < 0 || (seals & cache_seals()) != cache_seals())
-        return "hands over what is no sealed memfd";
+        return "passed a descriptor that is not a sealed memfd";
     struct stat info {};
     if (::fstat(file, &info) != 0 || static_cast<std::uint64_t>(info.st_size) != bytes)
-        return "hands over a copy that is not as long as it says";
+        return "passed a copy whose length is not the announced one";
     return "";
 }
 
@@ -30,7 +30,7 @@ std::string no_copy(int file, std::uint64_t bytes) {
 CacheSession::Outcome CacheSession::handle(CacheRequest& request, std::uint64_t now_ns) {
     for (const CacheEntry& entry : request.entries)
         if (!PageCache::is_size(entry.bytes))
-            return {{}, fmt::format("names a copy of {} bytes", entry.bytes), 0};
+            return {{}, fmt::format("named a copy of {} bytes, which is not a valid size", entry.bytes), 0};
     return request.kind == CacheKind::find ? find(request) : keep(request, now_ns);
 }
 
@@ -58,7 +58,7 @@ CacheSession::Outcome CacheSession::keep(CacheRequest& request, std::uint64_t no
         // Verify our own copy, not the file, and publish the same bytes.
         std::vector<std::byte> pages(name.bytes);
         if (tinykvm::read_at(file.get(), 0, pages) != pages.size() || !FolderCache::is_of(name, pages))
-            return {{}, "hands over a copy of other bytes than it says", 0};
+            return {{}, "passed a copy that does not have the announced digest", 0};
         copy = folder_.publish(name, pages);
         outcome.kept = copy ? name.bytes : 0;
     }

@@ -62,7 +62,7 @@ enum class Kind : std::uint8_t {
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.
-inline constexpr char kTell = '!';
+inline constexpr char kReportExcess = '!';
 
 inline constexpr char kFacts = 'f', kBadSnapshot = 'b', kFailed = 'e';
 

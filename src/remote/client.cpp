@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 
+#include "src/common/environment.hpp"
 #include "src/ops/exit_code.hpp"
 #include "src/remote/curl.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -132,11 +132,6 @@ std::size_t on_read(char* data, std::size_t, std::size_t size, void* user) {
     }
 }
 
-std::string variable(const char* name) {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
-}
-
 } // namespace
 
 void check_url(const std::string& url) {
@@ -144,7 +139,7 @@ void check_url(const std::string& url) {
     if (!secure && !url.starts_with("http://"))
         throw UserError(
             ExitCode::usage,
-            fmt::format("'{}' is no remote: write https://HOST:PORT, or a name of `kvmserver remote list`", url));
+            fmt::format("'{}' is not a remote: write https://HOST:PORT, or a name of `kvmserver remote list`", url));
     const std::string host = host_of(url);
     if (url.find('@') != url.npos) // not repeated in the message: it may contain a password
         throw UserError(ExitCode::usage, "the remote's URL: write https://HOST:PORT, without a user or password");
@@ -263,10 +258,10 @@ private:
         std::string file = server_.ca_file;
         for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"})
             if (file.empty())
-                file = variable(name);
+                file = environment_variable(name);
         if (!file.empty())
             set(CURLOPT_CAINFO, file.c_str());
-        if (const std::string folder = variable("SSL_CERT_DIR"); file.empty() && !folder.empty())
+        if (const std::string folder = environment_variable("SSL_CERT_DIR"); file.empty() && !folder.empty())
             set(CURLOPT_CAPATH, folder.c_str());
     }
 

@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "src/common/environment.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 #include "tinykvm/base/write.hpp"
@@ -63,7 +63,7 @@ std::map<std::string, Remote> read_remotes(const std::filesystem::path& file) {
             all[name] = {entry.at("url"), entry.value("token", ""), entry.value("ca", "")};
     } catch (const nlohmann::json::exception&) {
         throw UserError(ExitCode::usage,
-                        fmt::format("{}: it is no list of remotes: remove it and log in again", file.string()));
+                        fmt::format("{}: it is not a list of remotes: remove it and log in again", file.string()));
     }
     return all;
 }
@@ -88,15 +88,11 @@ UniqueFd lock_beside(const std::filesystem::path& file) {
 } // namespace
 
 std::filesystem::path Remotes::default_file() {
-    const auto set = [](const char* name) -> std::string {
-        const char* value = std::getenv(name);
-        return value ? value : "";
-    };
-    if (const std::string file = set("KVMSERVER_REMOTES"); !file.empty())
+    if (const std::string file = environment_variable("KVMSERVER_REMOTES"); !file.empty())
         return file;
-    if (const std::string config = set("XDG_CONFIG_HOME"); config.starts_with('/'))
+    if (const std::string config = environment_variable("XDG_CONFIG_HOME"); config.starts_with('/'))
         return std::filesystem::path(config) / "kvmserver/remotes.json";
-    if (const std::string home = set("HOME"); !home.empty())
+    if (const std::string home = environment_variable("HOME"); !home.empty())
         return std::filesystem::path(home) / ".config/kvmserver/remotes.json";
     throw UserError(ExitCode::usage, "neither $HOME nor $KVMSERVER_REMOTES is set: where are remotes kept?");
 }

@@ -53,7 +53,7 @@ public:
         const std::size_t count = std::min<std::uint64_t>(most, part->at + part->length - at);
         const std::span bytes(reinterpret_cast<std::byte*>(into), count);
         if (tinykvm::read_at(fd_.get(), part->offset + (at - part->at), bytes, "read " + file_) != count)
-            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file_));
+            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it changed while it was read", file_));
         return count;
     }
 
@@ -88,7 +88,7 @@ ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::
     for (const ops::FilePiece& piece : pieces) {
         bytes.resize(piece.length);
         if (tinykvm::read_at(fd.get(), piece.offset, bytes, "read " + file.string()) != bytes.size())
-            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", file.string()));
+            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it changed while it was read", file.string()));
         sum.update(bytes);
         delta.pieces.push_back({sha256(bytes), piece.length, false});
     }

@@ -26,15 +26,15 @@ Problem queue_full(const Circumstances& of) {
         return {.detail = fmt::format("{} requests wait for a machine already", of.waiting),
                 .hint = "more machines: --threads"};
     return {.detail = fmt::format("{} has {} requests waiting already, as many as it may", of.function, of.waiting),
-            .hint = of.queue_counts_max ? "come again later; [function.scale] queue and max set the limits"
-                                        : "come again later; [function.scale] queue sets the limit"};
+            .hint = of.all_busy ? "try again later; [function.scale] queue and max set the limits"
+                                : "try again later; [function.scale] queue sets the limit"};
 }
 
 Problem queue_timeout(const Circumstances& of) {
     if (of.function.empty())
         return {.detail = "No machine became free in time.", .hint = "more machines: --threads"};
     return {.detail = fmt::format("no machine of {} became free within {:.4g} s", of.function, of.waited_seconds),
-            .hint = "come again later; [function.scale] max and queue-timeout set the limits"};
+            .hint = "try again later; [function.scale] max and queue-timeout set the limits"};
 }
 
 // Fills in `detail` and `hint`.

@@ -23,7 +23,7 @@ struct Circumstances {
     std::string version{};                          // of the function: "hello v4"
     double progress_seconds = 0, total_seconds = 0; // the limits; 0: unknown
     std::uint64_t waiting = 0;                      // queue_full
-    bool queue_counts_max = false;                  // queue_full: all machines are busy and none is being restored
+    bool all_busy = false;                          // queue_full: all machines are busy and none is being restored
     double waited_seconds = 0;                      // queue_timeout
     std::string reason{};                           // not_restored, function_failing, no_socket, internal: the cause
     unsigned failures = 0, retry_seconds = 1;       // function_failing

@@ -69,7 +69,7 @@ void Scheduler::arrive(RequestId request, FunctionId id, Time now, Actions& out)
         }
         const Time patience = function.scale.queue_ns;
         function.queue.push_back({request, now, patience ? now + patience : 0});
-        waiting_.emplace(request, Place{&function, std::prev(function.queue.end())});
+        waiting_.emplace(request, QueueEntry{&function, std::prev(function.queue.end())});
         activate(function);
         want_capacity(function, now, out);
     }

@@ -135,7 +135,7 @@ private:
         RequestId request;
         Time since = 0, deadline = 0; // 0: none
     };
-    struct Place { // of a waiting request
+    struct QueueEntry { // of a waiting request
         Function* function;
         std::list<Waiting>::iterator at;
     };
@@ -179,7 +179,7 @@ private:
     std::unordered_map<FunctionId, std::unique_ptr<Function>> functions_;
     std::unordered_map<WorkerId, std::unique_ptr<Worker>> workers_; // including those that are starting
     std::unordered_map<MachineId, std::unique_ptr<Machine>> machines_;
-    std::unordered_map<RequestId, Place> waiting_;
+    std::unordered_map<RequestId, QueueEntry> waiting_;
     std::vector<Function*> active_;  // have workers, requests, failures or a minimum
     std::deque<FunctionId> starved_; // wait for machines of others, longest wait first
 };

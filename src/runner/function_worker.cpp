@@ -47,7 +47,7 @@ struct Assignment {
     UniqueFd cache;                       // the socket to the daemon's cache: cache_client.hpp; may be empty
     std::vector<std::string> environment; // "NAME=VALUE": added to the program's environment
     std::vector<Ceilings> ceilings;       // limits on what it is granted
-    bool tell_excess = false;             // report what its snapshot claims above its ceilings
+    bool report_excess = false;           // report what its snapshot claims above its ceilings
 };
 
 // Returns nothing if the daemon closed the socket or only asked for the walls. Throws UserError.
@@ -68,7 +68,7 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     if (end == std::string::npos)
         return std::nullopt;
     std::string ceilings = read_text(files[4].get(), "the ceilings");
-    const bool tell = ceilings.starts_with(protocol::kTell);
+    const bool report_excess = ceilings.starts_with(protocol::kReportExcess);
     std::vector<std::string> environment;
     const std::string variables = read_text(files[3].get(), "the environment");
     for (std::size_t at = 0, nul; (nul = variables.find('\0', at)) != variables.npos; at = nul + 1)
@@ -87,8 +87,8 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     assignment.values = std::move(files[2]);
     assignment.cache = std::move(cache->fd);
     assignment.environment = std::move(environment);
-    assignment.ceilings = ceilings_from_text(ceilings.substr(tell ? 1 : 0));
-    assignment.tell_excess = tell;
+    assignment.ceilings = ceilings_from_text(ceilings.substr(report_excess ? 1 : 0));
+    assignment.report_excess = report_excess;
     return assignment;
 }
 
@@ -148,11 +148,11 @@ private:
         const Claims claims = claims_of(reader.state());
         std::string text;
         for (const Ceilings& each : assignment_.ceilings)
-            for (const Excess& excess : above(each, claims)) {
+            for (const Excess& excess : claims_above(each, claims)) {
                 if (excess.fatal)
                     throw UserError(ExitCode::not_permitted, fmt::format("{} needs more than it is granted: {}",
                                                                          assignment_.name, text_of({excess})));
-                if (assignment_.tell_excess)
+                if (assignment_.report_excess)
                     text += (text.empty() ? "" : "; ") + text_of({excess});
             }
         if (!text.empty())

@@ -185,7 +185,7 @@ void HttpMode::end() {
     }
     hard_stop_.request();
     const bool any = !refusals.empty();
-    tell(std::move(refusals));
+    report_refusals(std::move(refusals));
     if (any)
         front_.wait_drained(kLastWords);
 }
@@ -212,7 +212,7 @@ std::unique_ptr<http::Lease> HttpMode::connect(const http::RequestInfo& info,
         scheduler_.arrive(id, function_, host_mono_ns(), actions);
         carry_out(actions, refusals);
     }
-    tell(std::move(refusals));
+    report_refusals(std::move(refusals));
     return lease;
 }
 
@@ -235,7 +235,7 @@ void HttpMode::look_at_the_clock() {
         scheduler_.tick(host_mono_ns(), actions);
         carry_out(actions, refusals);
     }
-    tell(std::move(refusals));
+    report_refusals(std::move(refusals));
 }
 
 // Handles the actions that can occur here: there is one worker, this process, and it keeps its machines for its whole
@@ -274,7 +274,7 @@ void HttpMode::carry_out(const request::Refuse& refuse, Refusals& refusals) {
     waiting_.erase(found);
 }
 
-void HttpMode::tell(Refusals refusals) {
+void HttpMode::report_refusals(Refusals refusals) {
     for (Refusal& refusal : refusals)
         refusal.waiter->failed(std::move(refusal.problem));
 }
@@ -321,7 +321,7 @@ bool HttpMode::Machine::ready(std::unique_lock<std::mutex>& lock) {
     mode_.carry_out(actions, refusals);
     if (!refusals.empty()) {
         lock.unlock();
-        tell(std::move(refusals));
+        report_refusals(std::move(refusals));
         lock.lock();
     }
     return true;
@@ -333,7 +333,7 @@ IncomingConnection HttpMode::connection_of(Request request) const {
     out.listener = listener_;
     out.own = true;
     out.peer = address_of(request.client_ip);
-    out.tell = [outcome = std::move(request.outcome)](request::Outcome how) {
+    out.report_outcome = [outcome = std::move(request.outcome)](request::Outcome how) {
         outcome->store(how, std::memory_order_release);
     };
     if (request.opening.size() <= EventLoop::kMaxReceived) {

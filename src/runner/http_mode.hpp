@@ -62,7 +62,7 @@ private:
     void carry_out(const request::Actions& actions, Refusals& refusals);
     void carry_out(const request::Assign& assign);
     void carry_out(const request::Refuse& refuse, Refusals& refusals);
-    static void tell(Refusals refusals);
+    static void report_refusals(Refusals refusals);
 
     Listeners& listeners_;
     const tinykvm::Limits& limits_;

@@ -48,12 +48,12 @@ UniqueFd start(const std::function<void(int socket)>& work) {
 }
 
 void serve_copies(int socket, const FolderCache& cache) {
-    std::uint64_t most_bytes = 0;
-    if (::recv(socket, &most_bytes, sizeof(most_bytes), 0) != sizeof(most_bytes))
+    std::uint64_t max_bytes = 0;
+    if (::recv(socket, &max_bytes, sizeof(max_bytes), 0) != sizeof(max_bytes))
         return;
     constexpr std::uint64_t kRefillNs = 3600ull * 1'000'000'000;
     constexpr int kTidyMs = 1000; // make room after this long without a request
-    protocol::CacheSession session(cache, std::make_shared<protocol::Allowance>(most_bytes, kRefillNs, host_mono_ns()));
+    protocol::CacheSession session(cache, std::make_shared<protocol::Allowance>(max_bytes, kRefillNs, host_mono_ns()));
     for (std::uint64_t made = 0;;) {
         pollfd asked{socket, POLLIN, 0};
         if (::poll(&asked, 1, made > 0 ? kTidyMs : -1) == 0) {
@@ -92,8 +92,8 @@ void answer_existence(int socket) {
 CacheOutside::CacheOutside(const FolderCache& cache)
     : socket_(start([&](int socket) { serve_copies(socket, cache); })) {}
 
-UniqueFd CacheOutside::allow(std::uint64_t most_bytes) && {
-    if (::send(socket_.get(), &most_bytes, sizeof(most_bytes), MSG_NOSIGNAL) != sizeof(most_bytes))
+UniqueFd CacheOutside::allow(std::uint64_t max_bytes) && {
+    if (::send(socket_.get(), &max_bytes, sizeof(max_bytes), MSG_NOSIGNAL) != sizeof(max_bytes))
         throw_errno("send");
     return std::move(socket_);
 }

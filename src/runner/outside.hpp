@@ -17,9 +17,9 @@ class CacheOutside {
 public:
     explicit CacheOutside(const FolderCache& cache); // throws HostError
 
-    // Starts the service: at most `most_bytes` of new copies per hour. Returns the socket for requests. If this is
+    // Starts the service: at most `max_bytes` of new copies per hour. Returns the socket for requests. If this is
     // never called, the process ends with this object. Throws HostError.
-    tinykvm::UniqueFd allow(std::uint64_t most_bytes) &&;
+    tinykvm::UniqueFd allow(std::uint64_t max_bytes) &&;
 
 private:
     tinykvm::UniqueFd socket_;

@@ -37,7 +37,7 @@ bool RequestMachine::serve_one() {
         return false;
     Served served;
     const std::uint64_t begin = host_mono_ns(), exits = machine_->exits();
-    tell_ = std::move(client.tell);
+    report_outcome_ = std::move(client.report_outcome);
     const bool datagram = client.handle >= 0;
     if (datagram)
         loop_.give(*machine_, client.handle, std::move(client.datagram));
@@ -71,10 +71,10 @@ void RequestMachine::add_reasons() {
         stats_.reasons[reason] += count;
 }
 
-void RequestMachine::tell(request::Outcome outcome) {
-    if (tell_)
-        tell_(outcome);
-    tell_ = nullptr;
+void RequestMachine::report(request::Outcome outcome) {
+    if (report_outcome_)
+        report_outcome_(outcome);
+    report_outcome_ = nullptr;
 }
 
 // Reports the outcome before the connection closes.
@@ -95,19 +95,19 @@ void RequestMachine::finish(LoopEnd end) {
                                       : "--max-request-memory"));
         else
             report_stop(name, stop);
-        tell(stop.kind == StopKind::no_memory ? request::Outcome::out_of_memory : request::Outcome::program_failed);
+        report(stop.kind == StopKind::no_memory ? request::Outcome::out_of_memory : request::Outcome::program_failed);
         loop_.drop_connections(false);
     } else if (end == LoopEnd::timeout) {
         stats_.failures.fetch_add(1, std::memory_order_relaxed);
         note_line(fmt::format("{}: a request {}; the connection is closed, the machine reset", name,
                               overrun_text(loop_.overrun(), setup_.env.limits)));
-        tell(outcome_of(loop_.overrun()));
+        report(outcome_of(loop_.overrun()));
         loop_.drop_connections(true);
     } else if (end == LoopEnd::requested) {
-        tell(request::Outcome::stopped);
+        report(request::Outcome::stopped);
         loop_.drop_connections(false);
     }
-    tell_ = nullptr;
+    report_outcome_ = nullptr;
 }
 
 // A vCPU whose last exit was not one of the guest kernel's own ports is not reused: KVM may still have to complete an

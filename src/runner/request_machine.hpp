@@ -36,7 +36,7 @@ public:
     bool difference_found() const { return difference_; } // with --check-reset
 
 private:
-    void tell(request::Outcome outcome);
+    void report(request::Outcome outcome);
     void finish(LoopEnd end);
     void replace();
     void clean(Served& served);
@@ -48,7 +48,7 @@ private:
     WorkerStats& stats_;
     EventLoop loop_;
     std::unique_ptr<tinykvm::Machine> machine_;
-    std::function<void(request::Outcome)> tell_;
+    std::function<void(request::Outcome)> report_outcome_;
     bool difference_ = false;
 };
 

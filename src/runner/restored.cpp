@@ -133,9 +133,9 @@ void Restored::fill() {
         // Nobody waits for the rest: use only CPU time that requests leave over.
         ::sched_setscheduler(0, SCHED_IDLE, &none);
         if (!all_kept_) {
-            const auto go_on = [this] { return wait(0); };
-            offer_chunks(loader_->reader(), loader_->cache(), chunks, go_on); // for the next start
-            offer_large(*image_, loader_->cache(), large, pages_of(loader_->reader()), go_on);
+            const auto may_continue = [this] { return wait(0); };
+            offer_chunks(loader_->reader(), loader_->cache(), chunks, may_continue); // for the next start
+            offer_large(*image_, loader_->cache(), large, pages_of(loader_->reader()), may_continue);
             loader_->cache().make_room(); // it stats every copy, so not at each start
         }
         // Chunks are loaded when they are touched. Check ahead that they can be, if the process lives long enough.

@@ -34,7 +34,7 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
     } else if (end == LoopEnd::timeout) {
         const bool computed = booted.loop->overrun() == Overrun::computed;
         note_line(fmt::format("{}: did not wait for a connection within {:.4g} s{}; it needs more time "
-                              "(--max-boot-time) or is no server",
+                              "(--max-boot-time) or is not a server",
                               name, options.limits.boot_seconds,
                               computed ? " of CPU time" : ", most of which it waited for something else"));
         booted.exit_code = static_cast<int>(ExitCode::unreachable);
@@ -47,7 +47,7 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
         }
     }
     if (booted.exit_code != 0)
-        tell_refusals(name, *booted.loop);
+        report_refusals(name, *booted.loop);
     booted.machine.reset();
     return booted;
 }

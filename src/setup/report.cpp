@@ -28,7 +28,7 @@ int report_stop(const std::string& name, const Stop& stop) {
     }
 }
 
-void tell_refusals(const std::string& name, const EventLoop& loop) {
+void report_refusals(const std::string& name, const EventLoop& loop) {
     for (const std::string& line : loop.refusals().advice())
         note_line(fmt::format("{}: {}", name, line));
 }

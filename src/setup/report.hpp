@@ -14,7 +14,7 @@ void note_line(const std::string& line);
 std::string program_name(const tinykvm::ProgramSpec& program);
 
 // Logs what the program was refused while it ran, and which option would have allowed it.
-void tell_refusals(const std::string& name, const EventLoop& loop);
+void report_refusals(const std::string& name, const EventLoop& loop);
 
 // Logs why a machine stopped and returns the exit code for it.
 int report_stop(const std::string& name, const tinykvm::Stop& stop);

@@ -53,7 +53,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         limits.keep_memory = options.limits.keep_memory;
     std::vector<Granted> granted;
     for (const Ceilings& each : options.ceilings) {
-        limits = lesser(limits, each);
+        limits = limited_by(limits, each);
         granted.push_back(granted_by(each));
     }
     setup->program = std::move(program);

@@ -84,7 +84,7 @@ private:
 std::unique_ptr<ByteSource> regular_file(UniqueFd fd, const struct stat& info, const std::string& name) {
     if (!S_ISREG(info.st_mode))
         throw UserError(ExitCode::bad_snapshot, fmt::format("{}: not a snapshot: it is {}", tinykvm::printable(name),
-                                                            S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
+                                                            S_ISDIR(info.st_mode) ? "a folder" : "not a regular file"));
     return std::make_unique<FileSource>(std::move(fd), info, name);
 }
 

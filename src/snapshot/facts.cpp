@@ -150,13 +150,13 @@ SnapshotFacts facts_from_text(std::string_view text, Depth depth, std::uint64_t 
         throw FormatError("the facts are too long");
     JsonText json([&text] { return std::exchange(text, {}); });
     SnapshotFacts facts;
-    const Place place{nullptr, "facts", 0};
+    const JsonPath place{nullptr, "facts", 0};
     std::set<std::string> seen;
     std::uint64_t sum = 0;
     const auto piece = [&](std::size_t index) {
-        const Place list{&place, "pieces", 0};
+        const JsonPath list{&place, "pieces", 0};
         std::uint64_t bytes = 0;
-        from_json_value(json.value(), Place{&list, nullptr, index}, bytes);
+        from_json_value(json.value(), JsonPath{&list, nullptr, index}, bytes);
         if (bytes == 0 || bytes > file_bytes - sum || index >= kMaxPieces)
             list.bad("do not make up the file");
         sum += bytes;
@@ -167,7 +167,7 @@ SnapshotFacts facts_from_text(std::string_view text, Depth depth, std::uint64_t 
         const auto take = [&](const auto& field) {
             if (name != field.name)
                 return false;
-            const Place here{&place, field.name, 0};
+            const JsonPath here{&place, field.name, 0};
             if constexpr (std::is_same_v<decltype(field.member), std::vector<std::uint64_t> SnapshotFacts::*>)
                 json.array(piece, [&] { here.bad("is not a list"); });
             else
@@ -183,10 +183,10 @@ SnapshotFacts facts_from_text(std::string_view text, Depth depth, std::uint64_t 
     if (seen.size() != std::tuple_size_v<decltype(fields)>)
         place.bad("lack a field");
     if (depth == Depth::whole ? sum != file_bytes : !facts.pieces.empty())
-        Place{&place, "pieces", 0}.bad("do not make up the file");
+        JsonPath{&place, "pieces", 0}.bad("do not make up the file");
     if (facts.frames == 0 || facts.frames > format::kMaxFrames)
-        Place{&place, "frames", 0}.bad("is out of range");
-    check_limits(facts.limits, Place{&place, "limits", 0});
+        JsonPath{&place, "frames", 0}.bad("is out of range");
+    check_limits(facts.limits, JsonPath{&place, "limits", 0});
     return facts;
 }
 

@@ -1,9 +1,12 @@
 #include "src/snapshot/image_loader.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <system_error>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 namespace {
@@ -100,7 +103,8 @@ void SnapshotLoader::load_chunk(std::size_t chunk) {
     }
     if (seen == failed)
         throw tinykvm::UserError(tinykvm::ExitCode::bad_snapshot,
-                                 reader_.path().string() + ": a part of the snapshot cannot be read; build it anew");
+                                 fmt::format("{}: a part of the snapshot cannot be read; build it again",
+                                             tinykvm::printable(reader_.path().native())));
 }
 
 void SnapshotLoader::fill(std::size_t number) {
@@ -151,9 +155,9 @@ std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const 
 }
 
 void offer_chunks(const SnapshotReader& reader, const PageCache& cache, std::span<const std::size_t> chunks,
-                  const std::function<bool()>& go_on) {
+                  const std::function<bool()>& may_continue) {
     for (const std::size_t chunk : chunks) {
-        if (!go_on())
+        if (!may_continue())
             return;
         cache.offer(*reader.copy_name(chunk), reader.unpack(chunk));
     }

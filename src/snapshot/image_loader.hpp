@@ -70,9 +70,9 @@ bool worth_copies(const SnapshotReader& reader);
 
 // Hot chunks that have no copy in the cache.
 std::vector<std::size_t> hot_without_copies(const SnapshotReader& reader, const PageCache& cache);
-// Offers copies of `chunks` to the cache. Calls `go_on` before each and stops when it returns false. Throws UserError
-// (bad_snapshot).
+// Offers copies of `chunks` to the cache. Calls `may_continue` before each and stops when it returns false. Throws
+// UserError (bad_snapshot).
 void offer_chunks(const SnapshotReader& reader, const PageCache& cache, std::span<const std::size_t> chunks,
-                  const std::function<bool()>& go_on);
+                  const std::function<bool()>& may_continue);
 
 } // namespace kvmserver

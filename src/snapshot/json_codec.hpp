@@ -13,9 +13,9 @@
 
 namespace kvmserver {
 
-// A place in the document, for messages: "machine.regions[3].begin".
-struct Place {
-    const Place* parent = nullptr;
+// The path of a value in the document, for messages: "machine.regions[3].begin".
+struct JsonPath {
+    const JsonPath* parent = nullptr;
     const char* name = nullptr; // null: `index` is used
     std::size_t index = 0;
     std::string text() const {
@@ -83,13 +83,13 @@ Json to_json_value(const T& value) {
 
 // --- decode
 
-inline void from_json_value(const Json& json, const Place& place, bool& value) {
+inline void from_json_value(const Json& json, const JsonPath& place, bool& value) {
     if (!json.is_boolean())
         place.bad("is neither true nor false");
     value = json.get<bool>();
 }
 template <Number T>
-void from_json_value(const Json& json, const Place& place, T& value) {
+void from_json_value(const Json& json, const JsonPath& place, T& value) {
     const bool fits = json.is_number_unsigned()
                           ? std::in_range<T>(json.get<std::uint64_t>())
                           : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
@@ -97,25 +97,25 @@ void from_json_value(const Json& json, const Place& place, T& value) {
         place.bad(fmt::format("is not a whole number of {} bits", 8 * sizeof(T)));
     value = json.get<T>();
 }
-inline void from_json_value(const Json& json, const Place& place, double& value) {
+inline void from_json_value(const Json& json, const JsonPath& place, double& value) {
     if (!json.is_number() || !std::isfinite(json.get<double>()))
         place.bad("is not a number");
     value = json.get<double>();
 }
 template <class T>
 requires std::is_enum_v<T>
-void from_json_value(const Json& json, const Place& place, T& value) {
+void from_json_value(const Json& json, const JsonPath& place, T& value) {
     std::underlying_type_t<T> number;
     from_json_value(json, place, number);
     value = static_cast<T>(number);
 }
-inline std::vector<std::uint8_t> hex_value(const Json& json, const Place& place) {
+inline std::vector<std::uint8_t> hex_value(const Json& json, const JsonPath& place) {
     auto bytes = json.is_string() ? tinykvm::from_hex(json.get_ref<const std::string&>()) : std::nullopt;
     if (!bytes)
         place.bad("is not hexadecimal");
     return std::move(*bytes);
 }
-inline void from_json_value(const Json& json, const Place& place, std::string& text) {
+inline void from_json_value(const Json& json, const JsonPath& place, std::string& text) {
     if (json.is_object() && json.size() == 1 && json.contains("hex")) {
         const auto bytes = hex_value(json["hex"], place);
         text.assign(bytes.begin(), bytes.end());
@@ -125,29 +125,29 @@ inline void from_json_value(const Json& json, const Place& place, std::string& t
         place.bad("is not a string");
     text = json.get<std::string>();
 }
-inline void from_json_value(const Json& json, const Place& place, std::vector<std::uint8_t>& bytes) {
+inline void from_json_value(const Json& json, const JsonPath& place, std::vector<std::uint8_t>& bytes) {
     bytes = hex_value(json, place);
 }
 template <std::size_t n>
-void from_json_value(const Json& json, const Place& place, std::array<std::uint8_t, n>& bytes) {
+void from_json_value(const Json& json, const JsonPath& place, std::array<std::uint8_t, n>& bytes) {
     const auto decoded = hex_value(json, place);
     if (decoded.size() != n)
         place.bad(fmt::format("has not {} bytes", n));
     std::copy(decoded.begin(), decoded.end(), bytes.begin());
 }
 template <WithFields T>
-void from_json_value(const Json& json, const Place& place, T& value);
+void from_json_value(const Json& json, const JsonPath& place, T& value);
 template <class T>
-void from_json_value(const Json& json, const Place& place, std::vector<T>& values) {
+void from_json_value(const Json& json, const JsonPath& place, std::vector<T>& values) {
     if (!json.is_array())
         place.bad("is not a list");
     values.resize(json.size());
     for (std::size_t i = 0; i < values.size(); ++i)
-        from_json_value(json[i], Place{&place, nullptr, i}, values[i]);
+        from_json_value(json[i], JsonPath{&place, nullptr, i}, values[i]);
 }
 template <class Member>
-bool field_from_json(const Json& object, const Place& place, const char* name, bool optional, Member& member) {
-    const Place here{&place, name, 0};
+bool field_from_json(const Json& object, const JsonPath& place, const char* name, bool optional, Member& member) {
+    const JsonPath here{&place, name, 0};
     const auto found = object.find(name);
     if (found == object.end() && optional)
         return false;
@@ -158,19 +158,19 @@ bool field_from_json(const Json& object, const Place& place, const char* name, b
 }
 template <WithFields T>
 requires kAsRow<T>
-void row_from_json(const Json& json, const Place& place, T& value) {
+void row_from_json(const Json& json, const JsonPath& place, T& value) {
     constexpr auto fields = Fields<T>::all();
     if (!json.is_array() || json.size() != std::tuple_size_v<decltype(fields)>)
         place.bad(fmt::format("is not a list of {} values", std::tuple_size_v<decltype(fields)>));
     std::size_t i = 0;
     std::apply(
         [&](const auto&... field) {
-            (from_json_value(json[i++], Place{&place, field.name, 0}, value.*field.member), ...);
+            (from_json_value(json[i++], JsonPath{&place, field.name, 0}, value.*field.member), ...);
         },
         fields);
 }
 template <WithFields T>
-void from_json_value(const Json& json, const Place& place, T& value) {
+void from_json_value(const Json& json, const JsonPath& place, T& value) {
     if constexpr (kAsRow<T>)
         return row_from_json(json, place, value);
     if (!json.is_object())

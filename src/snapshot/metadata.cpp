@@ -29,19 +29,21 @@ constexpr std::size_t kMaxDepth = 8;
 
 template <class T, class Check>
 void check_each(const std::vector<T>& values, const char* name, const Check& check) {
-    const Place list{&kMachine, name, 0};
+    const JsonPath list{&kMachine, name, 0};
     for (std::size_t i = 0; i < values.size(); ++i)
-        check(values[i], Place{&list, nullptr, i});
+        check(values[i], JsonPath{&list, nullptr, i});
 }
 
 void check_machine(const tinykvm::MachineState& state) {
     check_numbers(state);
-    const auto run = [&](const tinykvm::FrameRun& each, const Place& place) { check_run(each, place, state.frames); };
+    const auto run = [&](const tinykvm::FrameRun& each, const JsonPath& place) {
+        check_run(each, place, state.frames);
+    };
     check_each(state.free_frames, "free_frames", run);
     check_each(state.working_set, "working_set", run);
     check_each(state.regions, "regions", check_region);
     check_large_page_count(state.large_pages.size());
-    check_each(state.large_pages, "large_pages", [&](const tinykvm::LargePageState& each, const Place& place) {
+    check_each(state.large_pages, "large_pages", [&](const tinykvm::LargePageState& each, const JsonPath& place) {
         check_hot_run(each.hot, place, state.frames);
     });
     check_each(state.listeners, "listeners", check_listener);
@@ -113,7 +115,7 @@ Metadata decode_metadata(std::span<const std::byte> bytes) {
     check_machine(document.machine);
     auto& handles = document.machine.handles;
     if (document.content_bytes.size() != handles.size())
-        Place{&kDocument, "content_bytes", 0}.bad("has not one number for each handle");
+        JsonPath{&kDocument, "content_bytes", 0}.bad("has not one number for each handle");
     for (std::size_t i = 0; i < handles.size(); ++i) {
         const auto content = in.take(document.content_bytes[i]);
         const auto* first = reinterpret_cast<const std::uint8_t*>(content.data());

@@ -16,41 +16,41 @@ constexpr std::uint32_t kAllProtections = 7;
 
 } // namespace
 
-void check_region(const tinykvm::RegionState& region, const Place& place) {
+void check_region(const tinykvm::RegionState& region, const JsonPath& place) {
     const bool aligned = tinykvm::page_down(region.begin | region.end) == (region.begin | region.end);
     if (!aligned || region.begin >= region.end || region.end > kAddressEnd || region.prot > kAllProtections)
         place.bad("is not a range of user pages");
 }
 
-void check_run(const tinykvm::FrameRun& run, const Place& place, std::uint32_t frames) {
+void check_run(const tinykvm::FrameRun& run, const JsonPath& place, std::uint32_t frames) {
     if (run.count == 0 || run.first >= frames || run.count > frames - run.first)
         place.bad("is outside of guest memory");
 }
 
-void check_hot_run(const tinykvm::FrameRun& run, const Place& place, std::uint32_t frames) {
+void check_hot_run(const tinykvm::FrameRun& run, const JsonPath& place, std::uint32_t frames) {
     if (run.first > frames || run.count > frames - run.first)
         place.bad("is outside of guest memory");
 }
 
 void check_large_page_count(std::size_t count) {
     if (count > tinykvm::LargePages::kMax)
-        Place{&kMachine, "large_pages", 0}.bad("has too many");
+        JsonPath{&kMachine, "large_pages", 0}.bad("has too many");
 }
 
-void check_listener(const tinykvm::ListenerState& listener, const Place& place) {
+void check_listener(const tinykvm::ListenerState& listener, const JsonPath& place) {
     if (listener.address.size() > kMaxAddressBytes)
         place.bad("has too long an address");
 }
 
 void check_numbers(const tinykvm::MachineState& state) {
     if (state.frames == 0 || state.frames > format::kMaxFrames)
-        Place{&kMachine, "frames", 0}.bad("is out of range");
+        JsonPath{&kMachine, "frames", 0}.bad("is out of range");
     if (state.page_table_root / tinykvm::kPageSize >= state.frames)
-        Place{&kMachine, "page_table_root", 0}.bad("is outside of guest memory");
-    check_limits(state.limits, Place{&kMachine, "limits", 0});
+        JsonPath{&kMachine, "page_table_root", 0}.bad("is outside of guest memory");
+    check_limits(state.limits, JsonPath{&kMachine, "limits", 0});
 }
 
-void check_limits(const tinykvm::Limits& limits, const Place& place) {
+void check_limits(const tinykvm::Limits& limits, const JsonPath& place) {
     for (const double seconds : {limits.boot_seconds, limits.request_seconds, limits.request_total_seconds})
         if (!std::isfinite(seconds) || seconds < 0 || seconds > kMaxSeconds)
             place.bad("has an impossible time");

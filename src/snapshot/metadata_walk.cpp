@@ -21,9 +21,9 @@ struct IsList<std::vector<std::uint8_t>> : std::false_type {}; // saved as one h
 // the end.
 class FurthestRun {
 public:
-    using Check = void (*)(const tinykvm::FrameRun&, const Place&, std::uint32_t);
+    using Check = void (*)(const tinykvm::FrameRun&, const JsonPath&, std::uint32_t);
     FurthestRun(const char* name, Check with) : name_(name), check_(with) {}
-    void see(const tinykvm::FrameRun& run, const Place& place) {
+    void see(const tinykvm::FrameRun& run, const JsonPath& place) {
         check_(run, place, format::kMaxFrames);
         if (std::uint64_t{run.first} + run.count < std::uint64_t{run_.first} + run_.count)
             return;
@@ -32,9 +32,9 @@ public:
         any_ = true;
     }
     void check(std::uint32_t frames) const {
-        const Place list{&kMachine, name_, 0};
+        const JsonPath list{&kMachine, name_, 0};
         if (any_)
-            check_(run_, Place{&list, nullptr, index_}, frames);
+            check_(run_, JsonPath{&list, nullptr, index_}, frames);
     }
 
 private:
@@ -55,7 +55,7 @@ public:
         text_.object([&](const std::string& name) {
             seen.insert(name);
             if (name == "made_with")
-                from_json_value(text_.value(), Place{&kDocument, "made_with", 0}, metadata.made_with);
+                from_json_value(text_.value(), JsonPath{&kDocument, "made_with", 0}, metadata.made_with);
             else if (name == "machine")
                 machine(metadata.machine);
             else if (name == "content_bytes")
@@ -65,12 +65,12 @@ public:
         });
         for (const char* const name : {"content_bytes", "machine", "made_with"})
             if (!seen.contains(name))
-                Place{&kDocument, name, 0}.bad("is missing");
+                JsonPath{&kDocument, name, 0}.bad("is missing");
         check_numbers(metadata.machine);
         for (const FurthestRun* run : {&free_, &working_, &large_})
             run->check(metadata.machine.frames);
         if (contents_ != handles_)
-            Place{&kDocument, "content_bytes", 0}.bad("has not one number for each handle");
+            JsonPath{&kDocument, "content_bytes", 0}.bad("has not one number for each handle");
         return metadata;
     }
     std::uint64_t content_sum() const { return content_sum_; }
@@ -92,14 +92,14 @@ private:
         });
         const auto need = [&](const auto& field) {
             if (!field.optional && !seen.contains(field.name))
-                Place{&kMachine, field.name, 0}.bad("is missing");
+                JsonPath{&kMachine, field.name, 0}.bad("is missing");
         };
         std::apply([&](const auto&... field) { (need(field), ...); }, fields);
     }
 
     template <class Member>
     void member(const char* name, Member& value) {
-        const Place place{&kMachine, name, 0};
+        const JsonPath place{&kMachine, name, 0};
         if constexpr (IsList<Member>::value)
             list<typename Member::value_type>(name, place);
         else
@@ -107,10 +107,10 @@ private:
     }
 
     template <class T>
-    void list(const std::string& name, const Place& place) {
+    void list(const std::string& name, const JsonPath& place) {
         const std::size_t count = text_.array(
             [&](std::size_t index) {
-                const Place here{&place, nullptr, index};
+                const JsonPath here{&place, nullptr, index};
                 T element;
                 from_json_value(text_.value(), here, element);
                 see(name, element, here);
@@ -122,30 +122,30 @@ private:
             check_large_page_count(count);
     }
 
-    void see(const std::string& name, const tinykvm::FrameRun& run, const Place& place) {
+    void see(const std::string& name, const tinykvm::FrameRun& run, const JsonPath& place) {
         if (name == "free_frames")
             free_.see(run, place);
         else if (name == "working_set")
             working_.see(run, place);
     }
-    void see(const std::string&, const tinykvm::RegionState& region, const Place& place) {
+    void see(const std::string&, const tinykvm::RegionState& region, const JsonPath& place) {
         check_region(region, place);
     }
-    void see(const std::string&, const tinykvm::ListenerState& each, const Place& place) {
+    void see(const std::string&, const tinykvm::ListenerState& each, const JsonPath& place) {
         check_listener(each, place);
     }
-    void see(const std::string&, const tinykvm::LargePageState& page, const Place& place) {
+    void see(const std::string&, const tinykvm::LargePageState& page, const JsonPath& place) {
         large_.see(page.hot, place);
     }
     template <class T>
-    void see(const std::string&, const T&, const Place&) {}
+    void see(const std::string&, const T&, const JsonPath&) {}
 
     void content_bytes() {
-        const Place place{&kDocument, "content_bytes", 0};
+        const JsonPath place{&kDocument, "content_bytes", 0};
         contents_ = text_.array(
             [&](std::size_t index) {
                 std::uint64_t bytes = 0;
-                from_json_value(text_.value(), Place{&place, nullptr, index}, bytes);
+                from_json_value(text_.value(), JsonPath{&place, nullptr, index}, bytes);
                 if (bytes > format::kMaxContentBytes - content_sum_)
                     place.bad("is too much");
                 content_sum_ += bytes;

@@ -26,7 +26,7 @@ OutputFile::OutputFile(std::filesystem::path path, Naming naming)
     if (::stat(path_.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
         throw UserError(ExitCode::usage,
                         fmt::format("{}: is {}, not a place for a snapshot", tinykvm::printable(path_.native()),
-                                    S_ISDIR(there.st_mode) ? "a folder" : "no regular file"));
+                                    S_ISDIR(there.st_mode) ? "a folder" : "not a regular file"));
     folder_fd_.reset(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder_fd_)
         fail("open the folder of");

@@ -16,14 +16,16 @@ RouteTaken::RouteTaken(std::string route, std::string owner)
       route_(std::move(route)), owner_(std::move(owner)) {}
 
 StaleEtag::StaleEtag(const std::string& function, std::string current)
-    : Conflict(current.empty()
-                   ? fmt::format("function {} does not exist (any more): deploy it without a condition", function)
-                   : fmt::format("function {} was changed meanwhile (it is at {}): look at it again and repeat",
-                                 function, current)),
+    : Conflict(
+          current.empty()
+              ? fmt::format("function {} does not exist (any more): deploy it without a condition", function)
+              : fmt::format(
+                    "function {} was changed by another request (it is now at {}): read it again and repeat the change",
+                    function, current)),
       current_(std::move(current)) {}
 
 WrongOffset::WrongOffset(const std::string& upload, std::uint64_t given, std::uint64_t expected)
-    : Conflict(fmt::format("upload {}: offset {} is not where it stands: go on at {}", upload, given, expected)),
+    : Conflict(fmt::format("upload {}: offset {} is not its end: continue at {}", upload, given, expected)),
       expected_(expected) {}
 
 DigestMismatch::DigestMismatch(const std::string& what, const Digest& announced, const Digest& actual)

@@ -20,7 +20,7 @@ constexpr std::uint64_t kFirstDraws = 64;    // steps tried first at each candid
 constexpr std::uint64_t kSparseDraws = 4;    // after more steps, few words of the state have many zero bits
 // generators followed beyond kFirstDraws, in programs with JavaScriptCore
 constexpr std::size_t kMaxFollowed = 20000;
-constexpr std::uint32_t kFewestSeed = 1 << 16; // smaller seeds were chosen by a person (setRandomSeed() of bun:jsc)
+constexpr std::uint32_t kMinSeed = 1 << 16; // smaller seeds were chosen by a person (setRandomSeed() of bun:jsc)
 
 // Whether the seed leads to the state within `draws` steps.
 bool leads_to(std::uint32_t seed, const Xorshift128& state, std::uint64_t draws) {
@@ -56,7 +56,7 @@ void find_bun_pool(const MemoryView& memory, Findings& findings) {
             if (words[i] == 0 || words[i] > kPool || words[i + 1] != 0 || words[i + 2] != 0 || words[i - 1] >> 32 == 0)
                 continue;
             const GuestVirt pool = run.begin + (i * 8 - kPool);
-            if (pool.value % 64 != 0 || !looks_random(run.bytes.subspan(i * 8 - kPool, kPool)) ||
+            if (pool.value % 64 != 0 || !may_be_random_bytes(run.bytes.subspan(i * 8 - kPool, kPool)) ||
                 ++found > kMaxLookedAt || !anything_leads_to(memory, pool) ||
                 anything_leads_to(memory, pool + kPool)) // the next block, not the pool's counter
                 continue;
@@ -90,7 +90,7 @@ void find_arc4(const MemoryView& memory, Findings& findings) {
                 memory.check_time();
             for (std::size_t padding = 0; padding <= kPadding; ++padding) {
                 const auto state = run.bytes.subspan(at - padding - kState, kState);
-                if (permutation(state) && looks_random(state))
+                if (permutation(state) && may_be_random_bytes(state))
                     findings.add_constant(run.begin + at, std::as_bytes(std::span(&kNothingLeft, 1)),
                                           "JavaScriptCore, seeds of Math.random");
             }
@@ -105,7 +105,7 @@ void for_likely(const MemoryView& memory, bool padded, Fn fn) {
     for (const Written& run : memory.written()) {
         const auto words = run.words();
         for (std::size_t i = 0; i + 2 < words.size(); ++i) {
-            if ((words[i] >> 32 == 0) != padded || (words[i] & 0xffffffff) < kFewestSeed || words[i + 1] >> 16 == 0 ||
+            if ((words[i] >> 32 == 0) != padded || (words[i] & 0xffffffff) < kMinSeed || words[i + 1] >> 16 == 0 ||
                 words[i + 2] >> 16 == 0)
                 continue;
             const GuestVirt at = run.begin + i * sizeof(std::uint64_t);

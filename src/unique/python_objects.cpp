@@ -74,7 +74,7 @@ void PythonObjects::find_types(std::span<const Wanted> wanted) {
         for (int depth = 0; depth < 4 && items == 0u; ++depth) {
             const std::string_view name = type_name(named);
             for (std::size_t i = 0; i < wanted.size(); ++i)
-                if (wanted[i].type == name && bytes >= wanted[i].least && bytes <= wanted[i].most &&
+                if (wanted[i].type == name && bytes >= wanted[i].min_bytes && bytes <= wanted[i].max_bytes &&
                     types_[i].size() < kMaxTypes)
                     return types_[i].push_back(type);
             named = GuestVirt(memory_->value<std::uint64_t>(named + kTypeBase).value_or(0));

@@ -22,7 +22,7 @@ public:
     // An object matches if its type, or a base of it, has this name and its type's size is within the bounds.
     struct Wanted {
         std::string_view type;
-        std::uint64_t least, most; // size of the type's objects, in bytes
+        std::uint64_t min_bytes, max_bytes; // size of the type's objects, in bytes
     };
     static constexpr std::size_t kMax = 1 << 16; // limit on the results of find(), however a program fills its memory
     // All objects that match an entry of `wanted`. One pass over memory for all entries.

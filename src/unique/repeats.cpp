@@ -56,7 +56,7 @@ std::string header_at(std::string_view reply, std::size_t place) {
 }
 
 // Words and names have no digit, and no capital inside.
-bool looks_random(std::string_view token) {
+bool is_random_token(std::string_view token) {
     const auto is = [](auto test) { return [test](char c) { return test(static_cast<unsigned char>(c)) != 0; }; };
     if (std::any_of(token.begin(), token.end(), is([](int c) { return std::isdigit(c); })))
         return true;
@@ -102,11 +102,11 @@ std::vector<Repeat> find_repeats(std::string_view first, std::string_view second
     for (const std::string& other : others)
         elsewhere.push_back(tokens_of(other));
     std::vector<Repeat> repeats;
-    std::unordered_set<std::string_view> told;
+    std::unordered_set<std::string_view> reported;
     for_each_token(first, [&](std::string_view token, std::size_t at) {
         const auto has = [&](const auto& tokens) { return tokens.count(token) != 0; };
         if (repeats.size() >= kMaxRepeats || has(later) || !std::all_of(elsewhere.begin(), elsewhere.end(), has) ||
-            !looks_random(token) || counts_from(token, later) || !told.insert(token).second)
+            !is_random_token(token) || counts_from(token, later) || !reported.insert(token).second)
             return;
         const std::string header = header_at(first, at);
         repeats.push_back({std::string(token), header.empty() ? "its body" : "its header " + header});

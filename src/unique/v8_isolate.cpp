@@ -42,7 +42,7 @@ Xorshift128 seeded_with(std::uint64_t seed) {
 
 // Rules out addresses, small numbers and text. Random words fail with a probability of 1 in 10,000; the isolate's
 // generator is then missed.
-bool looks_random(std::span<const std::uint64_t, 3> words) {
+bool may_be_generator_state(std::span<const std::uint64_t, 3> words) {
     constexpr std::uint64_t kNotAscii = 0x8080808080808080;
     int not_ascii = 0;
     for (const std::uint64_t word : words) {
@@ -59,7 +59,7 @@ std::unordered_set<std::uint64_t> likely_places(const MemoryView& memory) {
         const auto words = run.words();
         // Every second word, because malloc() returns multiples of 16.
         for (std::size_t i = 0; i + 2 < words.size() && places.size() < kMaxLooks; i += 2)
-            if (looks_random(words.subspan(i).first<3>()))
+            if (may_be_generator_state(words.subspan(i).first<3>()))
                 places.insert(run.begin.value + i * sizeof(std::uint64_t));
     }
     return places;

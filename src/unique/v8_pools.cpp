@@ -59,7 +59,7 @@ bool is_random_pool(const v8::Heap<Word>& heap, GuestVirt at, std::int32_t used,
             continue;
         for (std::uint64_t data = 3 * heap.kSlot; data <= 9 * 8; data += heap.kSlot)
             if (const auto contents = heap.memory.bytes(GuestVirt(raw(data)), bytes);
-                !contents.empty() && looks_random(contents))
+                !contents.empty() && may_be_random_bytes(contents))
                 return true;
     }
     return false;

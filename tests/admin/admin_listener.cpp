@@ -32,7 +32,7 @@ admin::ListenerOptions options_from(int argc, char** argv) {
         else if (name == "key")
             options.key = value;
         else if (name == "most")
-            options.most_requests = static_cast<unsigned>(std::stoul(value));
+            options.max_requests = static_cast<unsigned>(std::stoul(value));
     }
     return options;
 }

@@ -156,13 +156,13 @@ def test_a_failed_build_keeps_the_old(dev) -> None:
     dev.start("--watch").ready()
     dev.write("answer.h", "#error not like this\n")
     dev.said("not like this")
-    dev.said("[function.build] command ended with status 1; what was there before goes on serving")
+    dev.said("[function.build] command ended with status 1; the previous version keeps serving")
     assert dev.get() == "one"
     dev.answer('two" NOT_DEFINED "')
     dev.said("NOT_DEFINED")
     dev.write("main.c", "int main(void) { return 7; }")
     dev.answer("three")
-    dev.said("the program does not start; what was there before goes on serving")
+    dev.said("the program does not start; the previous version keeps serving")
     assert dev.get() == "one"
     dev.write("kvmserver.toml", "[run")
     dev.said("kvmserver.toml:1: ")

@@ -137,7 +137,7 @@ def test_the_next_start_clears_up(store, serve, snap) -> None:
     daemon.text("hello", "/count")
     daemon.popen.kill()
     daemon.popen.wait()
-    harness.wait_until(lambda: "left behind by a process that died" in store("verify", "--dry-run").out, "the daemon's marks are those of a dead process")
+    harness.wait_until(lambda: "left over from a process that died" in store("verify", "--dry-run").out, "the daemon's marks are those of a dead process")
 
     again = serve()
     store.ok("verify", "--dry-run")

@@ -240,7 +240,7 @@ def spoilt(path: pathlib.Path, what: str) -> pathlib.Path:
         ("supervisor", "it has pages for CPL 0 that are not the guest kernel's"),
         ("beyond", "its page tables lead beyond its memory"),
         ("door", "its guest kernel has no sound entries"),
-        ("region", "the pages of its guest kernel that run at CPL 0 are not there alone"),
+        ("region", "the CPL 0 pages of its guest kernel do not have a region of their own"),
         ("code", None),
         ("tables", None),
         ("nothing", None),
@@ -254,7 +254,7 @@ def test_a_snapshot_brings_nothing_that_runs_at_cpl_0(folder, what: str, line: s
     path = spoilt(folder / "app.snap", what)
     if line:
         ended = kvmserver("snaprun", "-e", "--listen", f"127.0.0.1:{harness.free_port()}", path)
-        assert (ended.status, ended.error) == (7, f"kvmserver: snapshot: {line}; build it anew"), ended
+        assert (ended.status, ended.error) == (7, f"kvmserver: snapshot: {line}; build it again"), ended
         return
     with contextlib.closing(Server(program, SNAPRUN_E, "--check-reset", snapshot=path)) as server:
         for _ in range(3):

@@ -68,7 +68,7 @@ def test_it_takes_no_longer_than_it_may(tmp_path: pathlib.Path) -> None:
 
 def test_a_program_that_does_not_answer_is_left_alone(tmp_path: pathlib.Path) -> None:
     made = snapshot(guest("clocks", "{port}"), tmp_path / "app.snap", "-w", "auto")
-    assert "kvmserver: clocks: no warm-up, for GET / was not answered on trial; name a path that is (--warmup-path" in made.error
+    assert "kvmserver: clocks: no warm-up: the trial request GET / got no answer; name a path that gets one (--warmup-path" in made.error
 
 
 @pytest.mark.parametrize(("top", "function", "expected"), [

@@ -98,7 +98,7 @@ private:
     }
     admin::test::World world_{{.executable = "/bin/false",
                                .examinations = std::make_shared<daemon::Examinations>(
-                                   daemon::Examinations::Ways{examine, examine_pieces, {}})}};
+                                   daemon::Examinations::Operations{examine, examine_pieces, {}})}};
     std::string token_;
 };
 

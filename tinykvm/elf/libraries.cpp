@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/base/text.hpp"
 #include "tinykvm/elf/dynamic.hpp"
 #include "tinykvm/elf/elf_file.hpp"
@@ -79,7 +80,7 @@ public:
         auto info = read_dynamic(FileSource(open.fd.get(), program_), open.elf);
         if (!info)
             throw UserError(ExitCode::failure,
-                            printable(program_, 4096) + ": is damaged: its dynamic section is not sound");
+                            printable(program_, 4096) + ": is damaged: its dynamic section is invalid");
         std::error_code error;
         const fs::path canonical = fs::canonical(program_, error);
         objects_.push_back({absolute(program_), canonical.parent_path().string(), std::move(*info), 0});
@@ -96,7 +97,7 @@ public:
     }
 
 private:
-    std::string absolute(const std::string& path) const { return path.starts_with('/') ? path : cwd_ + "/" + path; }
+    std::string absolute(const std::string& path) const { return join_path(cwd_, path); }
 
     bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
@@ -327,14 +328,14 @@ void require_libraries(const std::string& program, const LibraryList& list) {
         return;
     const MissingLibrary& first = list.missing.front();
     const std::string more = list.missing.size() > 1 ? fmt::format(" and {} more", list.missing.size() - 1) : "";
-    const std::string shown = printable(program, 4096);
+    const std::string shown = printable(program, 4096), needed_by = printable(first.needed_by, 4096);
     if (first.name.starts_with('/'))
-        throw UserError(ExitCode::not_found, fmt::format("{}: missing {}{} (needed by {}); install it", shown,
-                                                         first.name, more, first.needed_by));
+        throw UserError(ExitCode::not_found,
+                        fmt::format("{}: missing {}{} (needed by {}); install it", shown, first.name, more, needed_by));
     throw UserError(
         ExitCode::not_found,
         fmt::format("{}: missing library {}{} (needed by {}); install it or set LD_LIBRARY_PATH to its folder", shown,
-                    first.name, more, printable(first.needed_by, 4096)));
+                    first.name, more, needed_by));
 }
 
 } // namespace tinykvm

@@ -5,14 +5,17 @@
 
 namespace gk {
 
-i64 futex_wake(u64 at, u32 count, u32 bits); // `at`: a key of futex.cpp. Returns the number of threads woken
+// The key of a futex is its address, which is even, plus kSharedKey if it is not private. A wake of one kind does not
+// reach waiters of the other (kernel/futex/core.c, get_futex_key).
+inline constexpr u64 kSharedKey = 1;
+i64 futex_wake(u64 key, u32 count, u32 bits); // returns the number of threads woken
 void robust_exit(Thread*);
 u64 cpu_ns(); // CPU time of the process
 u64 thread_cpu_ns(const Thread*);
 i32 file_limit(); // soft RLIMIT_NOFILE, at most the size of the fd table
 void set_file_limit(u64);
 u32 creation_mask();          // umask
-void tell_self();             // publishes Shared::self, from which the host answers /proc/self
+void publish_self();          // publishes Shared::self, from which the host answers /proc/self
 bool is_own_process(i32 pid); // 0, this process's current pid, or the pid it had when the snapshot was made
 Thread* thread_of(i32 tid);   // a live thread of this process, or null
 // prctl(2) on capabilities (capabilities.cpp)

@@ -11,7 +11,7 @@ u8* rx_buffer(u32 slot) { return gk_conn_buffers + static_cast<u64>(slot) * (abi
 u8* tx_buffer(u32 slot) { return rx_buffer(slot) + abi::kRxBytes; }
 u32 tx_room(const abi::Conn& c) { return abi::kTxBytes - c.tx_len; }
 
-void tell_room(Socket* s) {
+void notify_writer(Socket* s) {
     abi::Conn& c = conn_of(s);
     if (c.want_tx && (tx_room(c) >= abi::kTxBytes / 3 || c.error)) {
         c.want_tx = 0;
@@ -32,7 +32,7 @@ void notice(Socket* s) {
         s->seen_rx = rx;
         s->seen_flags = flags;
     }
-    tell_room(s);
+    notify_writer(s);
 }
 
 // Also notices if the host finds that the client has gone: the program may not learn of it otherwise.

@@ -67,7 +67,7 @@ bool readable(const File* f) { return (f->flags & O_ACCMODE_) != O_WRONLY_ && !(
 bool writable(const File* f) { return (f->flags & O_ACCMODE_) != 0 && !(f->flags & O_PATH_); }
 
 // An offset in the program's memory, or the file's own offset.
-struct Place {
+struct OffsetArg {
     u64 user = 0;
     File* file = nullptr;
     i64 offset = 0;
@@ -96,7 +96,7 @@ i64 sys_sendfile(const Args& c) {
     File* from = seekable(in.get());
     if (!from || static_cast<i64>(c.a[3]) < 0 || (out.get()->flags & O_APPEND_))
         return -EINVAL;
-    Place place;
+    OffsetArg place;
     if (const i64 error = place.open(c.a[2], from); error < 0)
         return error;
     Buffer buffer;
@@ -143,7 +143,7 @@ i64 sys_copy_file_range(const Args& c) {
         return -EISDIR;
     if (!readable(from) || !writable(to) || (to->flags & O_APPEND_))
         return -EBADF;
-    Place source, target;
+    OffsetArg source, target;
     i64 error = source.open(c.a[1], from);
     if (error == 0)
         error = target.open(c.a[3], to);
@@ -179,8 +179,8 @@ i64 sys_copy_file_range(const Args& c) {
     }
     if (!done)
         return error;
-    const bool told = source.close();
-    return target.close() && told ? static_cast<i64>(done) : -EFAULT;
+    const bool stored = source.close();
+    return target.close() && stored ? static_cast<i64>(done) : -EFAULT;
 }
 
 } // namespace gk

@@ -6,9 +6,6 @@ namespace {
 
 enum : u32 { kWait = 0, kWake = 1, kRequeue = 3, kCmpRequeue = 4, kWakeOp = 5, kWaitBitset = 9, kWakeBitset = 10 };
 constexpr u32 kPrivate = 128, kRealtime = 256, kCommand = 0x7f;
-// The key of a futex is its address, which is even, plus kSharedKey if it is not private. A wake of one kind does not
-// reach waiters of the other (kernel/futex/core.c, get_futex_key).
-constexpr u64 kSharedKey = 1;
 u64 word_of(u64 key) { return key & ~kSharedKey; }
 constexpr u32 kBuckets = 64;
 
@@ -21,7 +18,7 @@ Bucket buckets[kBuckets];
 Bucket& bucket_of(u64 address) { return buckets[(address >> 2) * 0x9e3779b97f4a7c15ull >> 58]; }
 
 void enqueue(Thread* t) {
-    Bucket& b = bucket_of(t->futex_address);
+    Bucket& b = bucket_of(t->futex_key);
     t->futex_next = nullptr;
     if (b.tail)
         b.tail->futex_next = t;
@@ -31,7 +28,7 @@ void enqueue(Thread* t) {
 }
 
 void dequeue(Thread* t) {
-    Bucket& b = bucket_of(t->futex_address);
+    Bucket& b = bucket_of(t->futex_key);
     Thread* previous = nullptr;
     for (Thread* here = b.head; here; previous = here, here = here->futex_next) {
         if (here != t)
@@ -54,7 +51,7 @@ i64 wait(u64 at, u32 expected, u32 bits, u64 deadline) {
         return -EAGAIN;
     if (has_passed(deadline))
         return -ETIMEDOUT;
-    current->futex_address = at;
+    current->futex_key = at;
     current->futex_bits = bits;
     current->futex_woken = false;
     enqueue(current);
@@ -67,7 +64,7 @@ i64 wait(u64 at, u32 expected, u32 bits, u64 deadline) {
     if (current->futex_woken)
         return 0;
     dequeue(current);
-    current->futex_address = 0;
+    current->futex_key = 0;
     if (late)
         return -ETIMEDOUT;
     // A restart with a timeout would begin the whole timeout again (Linux: ERESTART_RESTARTBLOCK).
@@ -82,9 +79,9 @@ i64 requeue(u64 from, u32 wake_count, u32 move_count, u64 to) {
     Bucket& b = bucket_of(from);
     for (Thread* t = b.head; t && moved < move_count;) {
         Thread* next = t->futex_next;
-        if (t->futex_address == from) {
+        if (t->futex_key == from) {
             dequeue(t);
-            t->futex_address = to;
+            t->futex_key = to;
             enqueue(t);
             ++moved;
         }
@@ -133,14 +130,14 @@ i64 wake_op(u64 first, u32 wake_first, u32 wake_second, u64 second, u32 op) {
 
 } // namespace
 
-i64 futex_wake(u64 at, u32 count, u32 bits) {
+i64 futex_wake(u64 key, u32 count, u32 bits) {
     i64 woken = 0;
     const i64 most = static_cast<i32>(count) > 0 ? count : 1; // Linux wakes one before it checks the count
-    for (Thread* t = bucket_of(at).head; t && woken < most;) {
+    for (Thread* t = bucket_of(key).head; t && woken < most;) {
         Thread* next = t->futex_next;
-        if (t->futex_address == at && (t->futex_bits & bits)) {
+        if (t->futex_key == key && (t->futex_bits & bits)) {
             dequeue(t);
-            t->futex_address = 0;
+            t->futex_key = 0;
             t->futex_woken = true;
             make_runnable(t);
             ++woken;

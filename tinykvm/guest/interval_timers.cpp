@@ -28,7 +28,7 @@ struct Itimerval {
     Timeval interval, value;
 };
 
-Itimerval told(u32 which) {
+Itimerval setting_of(u32 which) {
     const IntervalTimer& t = timers[which];
     const u64 now = now_of_timer(which);
     constexpr u64 kMin = 1000; // for a timer that is due: 0 would mean disarmed
@@ -56,7 +56,7 @@ i64 sys_setitimer(const Args& c) {
         return -EFAULT;
     if (!valid(fresh.value) || !valid(fresh.interval) || which > 2)
         return -EINVAL;
-    const Itimerval old = told(which);
+    const Itimerval old = setting_of(which);
     timers[which].interval = to_ns(fresh.interval);
     timers[which].expiry = to_ns(fresh.value) ? now_of_timer(which) + to_ns(fresh.value) : 0;
     return !c.a[2] || put_user(c.a[2], old) ? 0 : -EFAULT;
@@ -66,11 +66,11 @@ i64 sys_getitimer(const Args& c) {
     const u32 which = static_cast<u32>(c.a[0]);
     if (which > 2)
         return -EINVAL;
-    return put_user(c.a[1], told(which)) ? 0 : -EFAULT;
+    return put_user(c.a[1], setting_of(which)) ? 0 : -EFAULT;
 }
 
 i64 sys_alarm(const Args& c) {
-    const Timeval left = told(kReal).value;
+    const Timeval left = setting_of(kReal).value;
     const u64 seconds = static_cast<u32>(c.a[0]);
     timers[kReal].interval = 0;
     timers[kReal].expiry = seconds ? now_mono() + seconds * 1'000'000'000 : 0;

@@ -162,7 +162,7 @@ struct Thread {
     u64 fs_base = 0, gs_base = 0;
     u8* xsave = nullptr;
     u64 deadline = kNever;
-    u64 futex_address = 0; // futex it waits on (futex.cpp's key); 0: none
+    u64 futex_key = 0; // key of the futex it waits on (calls.hpp); 0: none
     u32 futex_bits = 0;
     bool futex_woken = false;
     Thread* futex_next = nullptr;
@@ -208,6 +208,7 @@ void poll_host(bool force); // asks the host for new events without waiting; unl
 // Called when a non-blocking call found nothing. Asks the host for events, at most once a millisecond, so that a
 // program that never waits sees them too. True: the host was asked, so look again.
 bool poll_host_rarely();
+inline constexpr u64 kTimeSliceNs = 10'000'000;
 // Called after each host call. Preemption ticks do not reach a thread that calls the host all the time, so this ends
 // its time slice.
 void time_slice();

@@ -76,7 +76,7 @@ void free_if_unused(Queue* q) {
     destroy(q);
 }
 
-void tell_files(Queue* q, void (*event)(File*)) {
+void notify_files(Queue* q, void (*event)(File*)) {
     for (QueueFile* f = q->files; f; f = f->next)
         event(f);
 }
@@ -292,7 +292,7 @@ i64 sys_mq_timedsend(const Args& c) {
     insert(q, m);
     if (was_empty)
         notify(q);
-    tell_files(q, event_in);
+    notify_files(q, event_in);
     return 0;
 }
 
@@ -314,11 +314,11 @@ i64 sys_mq_timedreceive(const Args& c) {
         return error;
     const Message* m = q->head;
     const i64 bytes = m->bytes;
-    const bool told =
+    const bool copied =
         (!c.a[3] || put_user(c.a[3], m->priority)) && (bytes == 0 || copy_to_user(c.a[1], m->data, m->bytes));
     drop_message(q);
-    tell_files(q, event_out);
-    return told ? bytes : -EFAULT;
+    notify_files(q, event_out);
+    return copied ? bytes : -EFAULT;
 }
 
 i64 sys_mq_notify(const Args& c) {

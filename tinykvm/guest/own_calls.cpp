@@ -60,10 +60,10 @@ i64 give_statfs(u64 to) {
     static_assert(sizeof(s) == 120);
     s.type = 0x01021994; // TMPFS_MAGIC
     s.block_size = s.fragment = kPage;
-    s.blocks = u.most_pages;
-    s.free = s.available = u.most_pages > u.pages ? u.most_pages - u.pages : 0;
-    s.files = u.most_nodes;
-    s.files_free = u.most_nodes - u.nodes;
+    s.blocks = u.max_pages;
+    s.free = s.available = u.max_pages > u.pages ? u.max_pages - u.pages : 0;
+    s.files = u.max_nodes;
+    s.files_free = u.max_nodes - u.nodes;
     s.name_length = kMaxName;
     s.flags = 0x26; // ST_VALID | ST_NOSUID | ST_NODEV
     return put_user(to, s) ? 0 : -EFAULT;

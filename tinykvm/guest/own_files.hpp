@@ -83,7 +83,7 @@ inline OwnFile* own_file(File* f) { return f && f->kind == Kind::own ? static_ca
 
 // --- own_space.cpp -------------------------------------------------------------------------------
 struct Usage {
-    u64 pages, most_pages, nodes, most_nodes;
+    u64 pages, max_pages, nodes, max_nodes;
 };
 Usage usage();
 bool count_node(); // counts a new node; false: the limit is reached

@@ -139,7 +139,7 @@ i64 hold(Node* n, u64 from, u64 to) {
     for (u64 page = from / kPage; page < (to + kPage - 1) / kPage; ++page) {
         if (holds(n, page))
             continue;
-        if (pages_used >= u.most_pages)
+        if (pages_used >= u.max_pages)
             return -ENOSPC;
         n->held[page / 64] |= u64{1} << (page % 64);
         ++n->pages;
@@ -274,7 +274,7 @@ i64 write_at(Node* n, Cursor& c, u64 offset) {
         return moved;
     }
     const Usage u = usage();
-    i64 error = end > n->room && u.pages >= u.most_pages ? -ENOSPC : make_room(n, end);
+    i64 error = end > n->room && u.pages >= u.max_pages ? -ENOSPC : make_room(n, end);
     if (error == 0)
         error = hold(n, offset, end);
     u64 bytes = c.left;

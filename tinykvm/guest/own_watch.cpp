@@ -99,16 +99,16 @@ void unlink_watch(Watch* w) {
     --watch_count;
 }
 
-void end_watch(Watch* w, bool tell) {
+void end_watch(Watch* w, bool report) {
     unlink_watch(w);
-    if (tell)
+    if (report)
         queue(w->owner, w->wd, kNoteIgnored, 0, "", 0);
     Node* n = w->node;
     destroy(w);
     drop(n);
 }
 
-void tell(Node* n, u32 what, u32 cookie, const char* name, u32 length) {
+void report_event(Node* n, u32 what, u32 cookie, const char* name, u32 length) {
     for (Watch *w = n->watches, *next; w; w = next) {
         next = w->next_of_node;
         if (!(w->mask & what & kAllEvents))
@@ -193,7 +193,7 @@ i64 add_watch(Inotify* i, Node* n, u32 mask) {
 
 void note_name(Node* folder, const char* name, u32 length, const Node* n, u32 what, u32 cookie) {
     if (folder->watches)
-        tell(folder, what | (n->is_folder() ? u32{kNoteFolder} : 0u), cookie, name, length);
+        report_event(folder, what | (n->is_folder() ? u32{kNoteFolder} : 0u), cookie, name, length);
 }
 
 void note(Node* n, u32 what) {
@@ -201,9 +201,9 @@ void note(Node* n, u32 what) {
     const u32 folder = n->is_folder() ? u32{kNoteFolder} : 0u;
     const u32 of_self = kNoteDeleteSelf | kNoteMoveSelf;
     if (e && e->folder->watches && !(what & of_self))
-        tell(e->folder, what | folder, 0, e->name, e->length);
+        report_event(e->folder, what | folder, 0, e->name, e->length);
     if (n->watches)
-        tell(n, what | ((what & of_self) ? 0 : folder), 0, "", 0);
+        report_event(n, what | ((what & of_self) ? 0 : folder), 0, "", 0);
     if ((what & kNoteDeleteSelf))
         while (n->watches)
             end_watch(n->watches, true);

@@ -165,11 +165,11 @@ i64 show_owner(i64 result, u64 at, const NamedFile& named) {
 }
 
 i64 show_owner_in_statx(i64 result, u64 at, const NamedFile& named) {
-    Statx told;
-    if (owner_count == 0 || result < 0 || !get_user(told, at)) [[likely]]
+    Statx reported;
+    if (owner_count == 0 || result < 0 || !get_user(reported, at)) [[likely]]
         return result;
     Statx file;
-    if (!*place_of(dev_of(told), told.ino) || look(named, file) < 0)
+    if (!*place_of(dev_of(reported), reported.ino) || look(named, file) < 0)
         return result;
     if (const Owner* owner = record_of(file)) {
         const u32 ids[2] = {owner->uid, owner->gid};

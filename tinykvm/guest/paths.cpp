@@ -45,7 +45,7 @@ i64 statx_own(File* f, u64 to) {
 
 i64 open_at_host(u64 handle, u64 path, u64 flags, u64 mode) {
     abi::OpenReply reply{};
-    tell_self();
+    publish_self();
     last_content.owner = nullptr;
     const auto try_open = [&](u64 how) {
         return host_call(kOpenat, handle, path, how & ~u64{O_NONBLOCK_}, mode & 07777 & ~creation_mask(),

@@ -9,12 +9,12 @@ namespace {
 constexpr u32 kPipeBytes = 65536, kMaxBytes = 1 << 20; // Linux's default, and its limit without privilege
 constexpr u32 kAtomic = 4096;                          // PIPE_BUF
 
-void tell_readers(Pipe* p) {
+void notify_readers(Pipe* p) {
     for (PipeEnd* e = p->ends; e; e = e->next)
         if (e->reads)
             event_in(e);
 }
-void tell_writers(Pipe* p) {
+void notify_writers(Pipe* p) {
     for (PipeEnd* e = p->ends; e; e = e->next)
         if (e->writes)
             event_out(e);
@@ -48,7 +48,7 @@ i64 pipe_read(File* f, Cursor& to, i64) {
     }
     if (p->used == 0)
         p->head = 0; // so that a pipe that is always emptied dirties few pages
-    tell_writers(p);
+    notify_writers(p);
     return static_cast<i64>(done);
 }
 
@@ -77,7 +77,7 @@ i64 pipe_write(File* f, Cursor& from, i64) {
             return done ? static_cast<i64>(done) : moved;
         p->used += static_cast<u32>(moved);
         done += static_cast<u64>(moved);
-        tell_readers(p);
+        notify_readers(p);
     }
     return static_cast<i64>(done);
 }
@@ -103,9 +103,9 @@ void pipe_close(File* f) {
     p->readers -= end->reads;
     p->writers -= end->writes;
     if (end->reads && !p->readers)
-        tell_writers(p);
+        notify_writers(p);
     if (end->writes && !p->writers)
-        tell_readers(p);
+        notify_readers(p);
     if (p->named)
         named_end_closed(end);
     else if (!p->ends)
@@ -174,7 +174,7 @@ i64 set_pipe_size(Pipe* p, u64 bytes) {
     p->data = data;
     p->bytes = size;
     p->head = 0;
-    tell_writers(p);
+    notify_writers(p);
     return size;
 }
 

@@ -16,7 +16,29 @@ struct PollFd {
     u16 events, revents;
 };
 
-u32 look(File* f) { return f ? poll_file(f) : u32{POLLNVAL_}; }
+u32 events_of(File* f) { return f ? poll_file(f) : u32{POLLNVAL_}; }
+
+// Calls `poll_once`, which returns the number of ready files or -errno, until it returns one of these, a signal comes
+// or the deadline has passed.
+template <class PollOnce>
+i64 repeat_until(u64 deadline, const PollOnce& poll_once) {
+    bool news = false;
+    i64 result = 0;
+    while ((result = poll_once()) == 0) {
+        if (deadline == 0 && !news && poll_host_rarely()) {
+            news = true; // once more
+            continue;
+        }
+        if (deadline == 0 || (deadline != kNever && now_mono() >= deadline))
+            break;
+        if (wait_io(deadline) == Wake::signal) {
+            result = -EINTR;
+            break;
+        }
+    }
+    clear_interest();
+    return result == 0 && signal_pending(current) ? -EINTR : result; // even when there was no time to wait
+}
 
 i64 poll_until(u64 fds, u64 count, u64 deadline) {
     if (count > static_cast<u64>(file_limit()))
@@ -32,31 +54,21 @@ i64 poll_until(u64 fds, u64 count, u64 deadline) {
     i64 result = 0;
     if (count && !copy_from_user(list, fds, bytes))
         result = -EFAULT;
-    bool news = false;
-    while (result == 0) {
+    const auto poll_once = [&] {
+        i64 ready = 0;
         for (u64 i = 0; i < count; ++i)
             if (File* f = list[i].fd < 0 ? nullptr : file_of(list[i].fd))
                 collect_interest(f, list[i].events);
         ask_handles();
         for (u64 i = 0; i < count; ++i) {
             PollFd& p = list[i];
-            p.revents = static_cast<u16>(p.fd < 0 ? 0 : look(file_of(p.fd)) & (p.events | kAlways | POLLNVAL_));
-            result += p.revents != 0;
+            p.revents = static_cast<u16>(p.fd < 0 ? 0 : events_of(file_of(p.fd)) & (p.events | kAlways | POLLNVAL_));
+            ready += p.revents != 0;
         }
-        if (result > 0)
-            break;
-        if (deadline == 0 && !news && poll_host_rarely()) {
-            news = true; // once more
-            continue;
-        }
-        if (deadline == 0 || (deadline != kNever && now_mono() >= deadline))
-            break;
-        if (wait_io(deadline) == Wake::signal)
-            result = -EINTR;
-    }
-    clear_interest();
-    if (result == 0 && signal_pending(current)) // even when there was no time to wait
-        result = -EINTR;
+        return ready;
+    };
+    if (result == 0)
+        result = repeat_until(deadline, poll_once);
     for (u64 i = 0; i < count && result >= 0; ++i)
         if (!put_user(fds + i * sizeof(PollFd) + offsetof(PollFd, revents), list[i].revents))
             result = -EFAULT;
@@ -87,20 +99,16 @@ i64 select_until(i32 n, u64 in, u64 out, u64 except, u64 deadline) {
                (sets[2 * kWords + word] & bit ? u32{POLLPRI_} : 0u);
     };
     const u32 meaning[3] = {POLLIN_ | POLLHUP_ | POLLERR_, POLLOUT_ | POLLERR_, POLLPRI_};
-    bool news = false;
-    while (result == 0) {
+    const auto poll_once = [&]() -> i64 {
+        i64 ready = 0;
         memset(sets + 3 * kWords, 0, 3 * kWords * 8);
         for (i32 fd = 0; fd < n; ++fd)
             if (const u32 events = wanted(fd)) {
-                if (File* f = file_of(fd)) {
-                    collect_interest(f, events);
-                } else {
-                    result = -EBADF;
-                    break;
-                }
+                File* f = file_of(fd);
+                if (!f)
+                    return -EBADF;
+                collect_interest(f, events);
             }
-        if (result < 0)
-            break;
         ask_handles();
         for (i32 fd = 0; fd < n; ++fd) {
             if (!wanted(fd))
@@ -112,23 +120,13 @@ i64 select_until(i32 n, u64 in, u64 out, u64 except, u64 deadline) {
             for (u32 s = 0; s < 3; ++s)
                 if ((sets[s * kWords + word] & bit) && (now & meaning[s])) {
                     sets[(3 + s) * kWords + word] |= bit;
-                    ++result;
+                    ++ready;
                 }
         }
-        if (result > 0)
-            break;
-        if (deadline == 0 && !news && poll_host_rarely()) {
-            news = true; // once more
-            continue;
-        }
-        if (deadline == 0 || (deadline != kNever && now_mono() >= deadline))
-            break;
-        if (wait_io(deadline) == Wake::signal)
-            result = -EINTR;
-    }
-    clear_interest();
-    if (result == 0 && signal_pending(current)) // even when there was no time to wait
-        result = -EINTR;
+        return ready;
+    };
+    if (result == 0)
+        result = repeat_until(deadline, poll_once);
     if (result >= 0)
         for (u32 s = 0; s < 3; ++s)
             if (user[s] && !copy_to_user(user[s], sets + (3 + s) * kWords, bytes))

@@ -70,7 +70,7 @@ void fire(PosixTimer& t, u32 id) {
     }
 }
 
-ItimerSpec told(const PosixTimer& t) {
+ItimerSpec setting_of(const PosixTimer& t) {
     PosixTimer then = t; // a timer whose signal is pending shows its next expiry
     const u64 now = now_for(t);
     forward(then, now);
@@ -186,7 +186,7 @@ i64 sys_timer_settime(const Args& c) {
     PosixTimer* t = timer_of(static_cast<u32>(c.a[0]));
     if (!t)
         return -EINVAL;
-    const ItimerSpec old = told(*t);
+    const ItimerSpec old = setting_of(*t);
     const bool absolute = (c.a[1] & 1) != 0;
     t->interval = to_ns(spec.interval);
     t->overrun = 0;
@@ -205,7 +205,7 @@ i64 sys_timer_gettime(const Args& c) {
     const PosixTimer* t = timer_of(static_cast<u32>(c.a[0]));
     if (!t)
         return -EINVAL;
-    return put_user(c.a[1], told(*t)) ? 0 : -EFAULT;
+    return put_user(c.a[1], setting_of(*t)) ? 0 : -EFAULT;
 }
 
 i64 sys_timer_getoverrun(const Args& c) {

@@ -16,10 +16,9 @@ Thread* run_tail;
 Thread* vector_owner; // the thread whose vector state, FS and GS are in the registers, or null
 Thread* zombie;       // has exited; its stack is in use until the next switch
 u32 next_tid;
-u64 slice_start; // start of the current thread's time slice, guest monotonic time
-u64 host_asked;  // when the host last reported events
-constexpr u64 kSliceNs = 10'000'000;
-u32 asked_in_vain; // calls of poll_host_rarely() since then
+u64 slice_start;       // start of the current thread's time slice, guest monotonic time
+u64 host_asked;        // when the host last reported events
+u32 polls_since_asked; // calls of poll_host_rarely() since then
 constexpr u64 kRarelyNs = 1'000'000;
 constexpr u32 kRarelyTries = 8;         // within a time slice, fewer polls than this cause no exit
 u64 unsent_since;                       // time of the first bytes that the host does not know of yet; 0: none
@@ -128,7 +127,7 @@ void describe_wait(bool runnable) {
 void take_results() {
     abi::Wait& wait = gk_shared_page.wait;
     host_asked = now_mono();
-    asked_in_vain = 0;
+    polls_since_asked = 0;
     note_answers();
     unsent_since = 0;
     bool ready = false;
@@ -206,13 +205,13 @@ Thread* new_thread() {
 void free_thread(Thread* t) { t->state = ThreadState::free; }
 
 void time_slice() {
-    if (now_mono() - slice_start > kSliceNs)
+    if (now_mono() - slice_start > kTimeSliceNs)
         gk_shared_page.preempt = 1;
 }
 
 bool poll_host_rarely() {
     const u64 since = now_mono() - host_asked;
-    if (since < kRarelyNs || (++asked_in_vain < kRarelyTries && since < kSliceNs))
+    if (since < kRarelyNs || (++polls_since_asked < kRarelyTries && since < kTimeSliceNs))
         return false;
     poll_host(true);
     return true;

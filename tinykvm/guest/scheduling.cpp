@@ -94,11 +94,10 @@ i64 sys_sched_get_priority_min(const Args& c) {
 }
 
 i64 sys_sched_rr_get_interval(const Args& c) {
-    constexpr u64 kSliceNs = 10'000'000; // of sched.cpp
     Thread* t;
     if (const i64 error = find(static_cast<i32>(c.a[0]), t); error < 0)
         return error;
-    return put_user(c.a[1], from_ns(kSliceNs)) ? 0 : -EFAULT;
+    return put_user(c.a[1], from_ns(kTimeSliceNs)) ? 0 : -EFAULT;
 }
 
 namespace {

@@ -4,7 +4,7 @@
 
 namespace gk {
 
-void tell_self() {
+void publish_self() {
     abi::SelfState& self = gk_shared_page.self;
     const Credentials& ids = current->ids;
     self.umask = creation_mask();

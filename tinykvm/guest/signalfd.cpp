@@ -25,7 +25,7 @@ struct SignalInfo {
 };
 static_assert(sizeof(SignalInfo) == 128);
 
-SignalInfo told(const SigInfo& info) {
+SignalInfo for_reader(const SigInfo& info) {
     constexpr i32 kTimer = -2, kKernel = 0x80;
     SignalInfo out{};
     out.signo = static_cast<u32>(info.signo);
@@ -60,7 +60,7 @@ i64 signal_read(File* file, Cursor& out, i64) {
     for (;;) {
         SigInfo info;
         while (out.left >= sizeof(SignalInfo) && take_signal(f->mask, info)) {
-            const SignalInfo one = told(info);
+            const SignalInfo one = for_reader(info);
             const i64 n = out.put(&one, sizeof(one));
             if (n < static_cast<i64>(sizeof(one)))
                 return done ? done : -EFAULT;

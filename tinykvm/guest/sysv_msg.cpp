@@ -56,7 +56,7 @@ i64 wait_in(Queue* queue) {
     return removed ? -kRemoved : why == IpcWake::signal ? -ERESTARTNOHAND : 0;
 }
 
-i64 tell(const Queue& q, u64 at) {
+i64 report_status(const Queue& q, u64 at) {
     QueueStat stat{};
     stat.perm = q.perm;
     stat.stime = q.sent_at;
@@ -70,7 +70,7 @@ i64 tell(const Queue& q, u64 at) {
     return put_user(at, stat) ? 0 : -EFAULT;
 }
 
-i64 tell_limits(bool usage, u64 at) {
+i64 report_limits(bool usage, u64 at) {
     struct {
         i32 pool, map, max, mnb, mni, ssz, tql;
         u16 seg, pad;
@@ -189,9 +189,9 @@ i64 sys_msgrcv(const Args& c) {
         queue->receiver = static_cast<i32>(gk_shared_page.pid);
         ipc_wake(*queue);
         const u64 bytes = message->bytes < room ? message->bytes : room;
-        const bool told = put_user(c.a[1], message->type) && copy_to_user(c.a[1] + 8, message->text(), bytes);
+        const bool copied = put_user(c.a[1], message->type) && copy_to_user(c.a[1] + 8, message->text(), bytes);
         free_message(message);
-        return told ? static_cast<i64>(bytes) : -EFAULT;
+        return copied ? static_cast<i64>(bytes) : -EFAULT;
     }
 }
 
@@ -201,7 +201,7 @@ i64 sys_msgctl(const Args& c) {
     if (id < 0 || static_cast<i32>(command) < 0)
         return -EINVAL;
     if (command == kIpcInfo || command == kInfo)
-        return tell_limits(command == kInfo, c.a[2]);
+        return report_limits(command == kInfo, c.a[2]);
     const bool by_slot = command == kStat || command == kStatAny;
     if (!by_slot && command > kIpcStat)
         return -EINVAL;
@@ -231,7 +231,7 @@ i64 sys_msgctl(const Args& c) {
     }
     if (command != kStatAny && !ipc_permitted(queue->perm, 4))
         return -EACCES;
-    const i64 error = tell(*queue, c.a[2]);
+    const i64 error = report_status(*queue, c.a[2]);
     return error < 0 || !by_slot ? error : queue->id;
 }
 

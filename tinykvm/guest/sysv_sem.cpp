@@ -145,7 +145,7 @@ i64 semaphore_operation(const Args& c, u64 deadline) {
     return result;
 }
 
-i64 tell(const SemaphoreSet& set, u64 at) {
+i64 report_status(const SemaphoreSet& set, u64 at) {
     SetStat stat{};
     stat.perm = set.perm;
     stat.otime = set.operated_at;
@@ -154,7 +154,7 @@ i64 tell(const SemaphoreSet& set, u64 at) {
     return put_user(at, stat) ? 0 : -EFAULT;
 }
 
-i64 tell_limits(bool usage, u64 at) {
+i64 report_limits(bool usage, u64 at) {
     i32 semaphores = 0;
     for (const SemaphoreSet* set : sets.slots)
         semaphores += set ? static_cast<i32>(set->count) : 0;
@@ -255,7 +255,7 @@ i64 sys_semctl(const Args& c) {
     if (id < 0)
         return -EINVAL;
     if (command == kIpcInfo || command == kInfo)
-        return tell_limits(command == kInfo, c.a[3]);
+        return report_limits(command == kInfo, c.a[3]);
     const bool by_slot = command == kStat || command == kStatAny;
     SemaphoreSet* set = by_slot ? sets.at(id) : sets.find(id);
     SetStat wanted;
@@ -271,10 +271,10 @@ i64 sys_semctl(const Args& c) {
     case kIpcStat:
         if (!ipc_permitted(set->perm, 4))
             return -EACCES;
-        return tell(*set, c.a[3]);
+        return report_status(*set, c.a[3]);
     case kStat:
     case kStatAny: {
-        const i64 error = tell(*set, c.a[3]);
+        const i64 error = report_status(*set, c.a[3]);
         return error < 0 ? error : set->id;
     }
     case kIpcSet:

@@ -68,7 +68,7 @@ Segment* create_segment(u64 bytes, i64& error) {
     return segment;
 }
 
-i64 tell(const Segment& s, u64 at) {
+i64 report_status(const Segment& s, u64 at) {
     SegmentStat stat{};
     stat.perm = s.perm;
     stat.bytes = s.bytes;
@@ -97,12 +97,12 @@ void detach(Attachment** link) {
     destroy(attachment);
 }
 
-i64 tell_limits(u64 at) {
+i64 report_limits(u64 at) {
     const u64 limits[9] = {kMaxBytes, 1, kMaxSegments, kMaxSegments, kMaxBytes >> 12};
     return put_user(at, limits) ? segments.highest() : -EFAULT;
 }
 
-i64 tell_usage(u64 at) {
+i64 report_usage(u64 at) {
     struct {
         i32 used, pad;
         u64 total, resident, swapped, attempts, successes;
@@ -244,9 +244,9 @@ i64 sys_shmctl(const Args& c) {
     if (id < 0 || static_cast<i32>(command) < 0)
         return -EINVAL;
     if (command == kIpcInfo)
-        return tell_limits(c.a[2]);
+        return report_limits(c.a[2]);
     if (command == kInfo)
-        return tell_usage(c.a[2]);
+        return report_usage(c.a[2]);
     const bool by_slot = command == kStat || command == kStatAny;
     Segment* segment = by_slot ? segments.at(id) : segments.find(id);
     SegmentStat wanted;
@@ -258,7 +258,7 @@ i64 sys_shmctl(const Args& c) {
             return -EINVAL;
         if (command != kStatAny && !ipc_permitted(segment->perm, 4))
             return -EACCES;
-        const i64 error = tell(*segment, c.a[2]);
+        const i64 error = report_status(*segment, c.a[2]);
         return error < 0 || !by_slot ? error : segment->id;
     }
     case kIpcSet:

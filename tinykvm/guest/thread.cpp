@@ -163,7 +163,7 @@ i64 sys_exit(const Args& c) {
     if (current->clear_child_tid) {
         const u32 zero = 0;
         put_user(current->clear_child_tid, zero);
-        futex_wake(current->clear_child_tid | 1, 1, ~0u); // bit 0: a shared futex
+        futex_wake(current->clear_child_tid | kSharedKey, 1, ~0u);
     }
     thread_exit_current();
 }

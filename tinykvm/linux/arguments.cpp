@@ -139,10 +139,11 @@ Vector load_vector(GuestMemory& memory, GuestVirt at, std::uint64_t count) {
     return vector;
 }
 
-Buffers gather_vector(GuestMemory& memory, const Vector& vector, Access access, std::uint64_t most, Faults faults) {
+Buffers gather_vector(GuestMemory& memory, const Vector& vector, Access access, std::uint64_t max_bytes,
+                      Faults faults) {
     Buffers out;
     for (const Vector::Item& item : vector.items) {
-        const std::uint64_t length = std::min(item.length, most - out.bytes);
+        const std::uint64_t length = std::min(item.length, max_bytes - out.bytes);
         if (length == 0)
             continue;
         if (!gather_to_fault(memory, GuestVirt(item.base), length, access, out)) {

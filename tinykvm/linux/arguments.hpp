@@ -76,8 +76,8 @@ enum class Faults {
     partial, // stop before the first inaccessible byte, as Linux does for files and streams
     whole,   // fail with EFAULT, for datagrams
 };
-// Gathers at most `most` bytes, so that memory that is not needed is not populated.
-Buffers gather_vector(GuestMemory& memory, const Vector& vector, Access access, std::uint64_t most, Faults faults);
+// Gathers at most `max_bytes` bytes, so that memory that is not needed is not populated.
+Buffers gather_vector(GuestMemory& memory, const Vector& vector, Access access, std::uint64_t max_bytes, Faults faults);
 Buffers gather_range(GuestMemory& memory, GuestVirt at, std::uint64_t length, Access access);
 
 // A guest's sockaddr. Linux copies at most sizeof(sockaddr_storage).

@@ -24,14 +24,14 @@ ThreadMask& thread_mask() {
 
 } // namespace
 
-ModeAsAsked::ModeAsAsked(mode_t mode) {
+UnmaskedMode::UnmaskedMode(mode_t mode) {
     if (mode == 0 || (mode & thread_mask().mask) == 0)
         return;
     ::umask(0);
     cleared_ = true;
 }
 
-ModeAsAsked::~ModeAsAsked() {
+UnmaskedMode::~UnmaskedMode() {
     if (cleared_)
         ::umask(thread_mask().mask);
 }

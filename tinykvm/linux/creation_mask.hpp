@@ -7,12 +7,12 @@ namespace tinykvm {
 // While this object lives, the calling thread's umask removes no bits of `mode`. The first use in a thread separates
 // its umask from that of the process (unshare(CLONE_FS)). If a seccomp filter forbids that, the process's umask stays
 // in force.
-class ModeAsAsked {
+class UnmaskedMode {
 public:
-    explicit ModeAsAsked(mode_t mode);
-    ~ModeAsAsked();
-    ModeAsAsked(const ModeAsAsked&) = delete;
-    ModeAsAsked& operator=(const ModeAsAsked&) = delete;
+    explicit UnmaskedMode(mode_t mode);
+    ~UnmaskedMode();
+    UnmaskedMode(const UnmaskedMode&) = delete;
+    UnmaskedMode& operator=(const UnmaskedMode&) = delete;
 
 private:
     bool cleared_ = false;

@@ -22,14 +22,14 @@ namespace {
 
 constexpr std::uint64_t kListBytes = 64 << 10;
 
-struct Place {
+struct PathTarget {
     OpenedPlace found;
     std::string asked;
     std::int64_t error = 0; // of reading the argument, or -kOwnPath; see also found.error
 };
 
-Place place_of(CallContext& call, std::uint64_t folder, std::uint64_t path, bool follow = false) {
-    Place place;
+PathTarget place_of(CallContext& call, std::uint64_t folder, std::uint64_t path, bool follow = false) {
+    PathTarget place;
     const AtPath at = at_path(call, folder, path, 0);
     place.error = at.error;
     place.asked = at.path;
@@ -43,7 +43,7 @@ Place place_of(CallContext& call, std::uint64_t folder, std::uint64_t path, bool
 }
 
 // Checks a place for a new entry. EEXIST comes before a missing permission, which mkdir -p relies on.
-std::int64_t check_new(CallContext& call, const char* name, const Place& place) {
+std::int64_t check_new(CallContext& call, const char* name, const PathTarget& place) {
     if (place.error != 0)
         return place.error;
     if (place.found.exists || place.found.ends_in_dot || place.found.ends_in_dotdot)
@@ -52,7 +52,7 @@ std::int64_t check_new(CallContext& call, const char* name, const Place& place) 
 }
 
 // Checks a place whose entry must exist. `dot` is the errno for a path that ends in "." or "..".
-std::int64_t check_old(CallContext& call, const char* name, const Place& place, int dot) {
+std::int64_t check_old(CallContext& call, const char* name, const PathTarget& place, int dot) {
     if (place.error != 0)
         return place.error;
     if (place.found.ends_in_dot || place.found.ends_in_dotdot)
@@ -65,10 +65,10 @@ std::int64_t check_old(CallContext& call, const char* name, const Place& place, 
 std::int64_t rename_places(CallContext& call, const CallArgs& args, unsigned flags) {
     if (flags & ~static_cast<unsigned>(RENAME_NOREPLACE | RENAME_EXCHANGE))
         return -EINVAL;
-    const Place from = place_of(call, args.arg[0], args.arg[1]);
+    const PathTarget from = place_of(call, args.arg[0], args.arg[1]);
     if (const std::int64_t error = check_old(call, "rename", from, EBUSY))
         return error;
-    const Place to = place_of(call, args.arg[2], args.arg[3]);
+    const PathTarget to = place_of(call, args.arg[2], args.arg[3]);
     if (to.error != 0)
         return to.error;
     if (to.found.ends_in_dot || to.found.ends_in_dotdot)
@@ -108,11 +108,11 @@ std::int64_t call_getdents64(CallContext& call, const CallArgs& args) {
 }
 
 std::int64_t call_mkdirat(CallContext& call, const CallArgs& args) {
-    const Place place = place_of(call, args.arg[0], args.arg[1]);
+    const PathTarget place = place_of(call, args.arg[0], args.arg[1]);
     if (const std::int64_t error = check_new(call, "mkdir", place))
         return error;
     const auto mode = static_cast<mode_t>(args.arg[2]) & 01777;
-    const ModeAsAsked as_asked(mode);
+    const UnmaskedMode unmasked(mode);
     return result_of(::mkdirat(place.found.folder.get(), place.found.name.c_str(), mode));
 }
 
@@ -122,12 +122,12 @@ std::int64_t call_mknodat(CallContext& call, const CallArgs& args) {
     const mode_t format = mode & S_IFMT;
     if (format != 0 && format != S_IFREG && format != S_IFIFO && format != S_IFSOCK)
         return format == S_IFCHR || format == S_IFBLK || format == S_IFDIR ? -EPERM : -EINVAL;
-    const Place place = place_of(call, args.arg[0], args.arg[1]);
+    const PathTarget place = place_of(call, args.arg[0], args.arg[1]);
     if (const std::int64_t error = check_new(call, "mknod", place))
         return error;
     if (place.found.must_be_directory)
         return -ENOENT;
-    const ModeAsAsked as_asked(mode & 0777);
+    const UnmaskedMode unmasked(mode & 0777);
     return result_of(::mknodat(place.found.folder.get(), place.found.name.c_str(), format | (mode & 0777), 0));
 }
 
@@ -135,7 +135,7 @@ std::int64_t call_unlinkat(CallContext& call, const CallArgs& args) {
     const int flags = int_arg(args.arg[2]);
     if (flags & ~AT_REMOVEDIR)
         return -EINVAL;
-    const Place place = place_of(call, args.arg[0], args.arg[1]);
+    const PathTarget place = place_of(call, args.arg[0], args.arg[1]);
     const int dot = !(flags & AT_REMOVEDIR) ? EISDIR : place.found.ends_in_dotdot ? ENOTEMPTY : EINVAL;
     if (const std::int64_t error = check_old(call, "unlink", place, dot))
         return error;
@@ -163,7 +163,7 @@ std::int64_t link_handle(CallContext& call, const CallArgs& args) {
         return handle->info.kind == HandleKind::directory ? -EPERM : -EXDEV;
     if ((handle->info.rights & need) != need)
         return -EACCES;
-    const Place to = place_of(call, args.arg[2], args.arg[3]);
+    const PathTarget to = place_of(call, args.arg[2], args.arg[3]);
     if ((error = check_new(call, "link", to)) != 0)
         return error;
     if (to.found.must_be_directory)
@@ -182,10 +182,10 @@ std::int64_t call_linkat(CallContext& call, const CallArgs& args) {
     if (flags & AT_EMPTY_PATH)
         if (const AtPath at = at_path(call, args.arg[0], args.arg[1], AT_EMPTY_PATH); at.error != 0 || at.itself)
             return at.error != 0 ? at.error : link_handle(call, args);
-    const Place from = place_of(call, args.arg[0], args.arg[1], (flags & AT_SYMLINK_FOLLOW) != 0);
+    const PathTarget from = place_of(call, args.arg[0], args.arg[1], (flags & AT_SYMLINK_FOLLOW) != 0);
     if (const std::int64_t error = check_old(call, "link", from, EPERM))
         return error;
-    const Place to = place_of(call, args.arg[2], args.arg[3]);
+    const PathTarget to = place_of(call, args.arg[2], args.arg[3]);
     if (const std::int64_t error = check_new(call, "link", to))
         return error;
     if (to.found.must_be_directory)
@@ -201,7 +201,7 @@ std::int64_t call_symlinkat(CallContext& call, const CallArgs& args) {
         return -target.error;
     if (target.value.empty())
         return -ENOENT;
-    const Place place = place_of(call, args.arg[1], args.arg[2]);
+    const PathTarget place = place_of(call, args.arg[1], args.arg[2]);
     if (const std::int64_t error = check_new(call, "symlink", place))
         return error;
     if (place.found.must_be_directory)

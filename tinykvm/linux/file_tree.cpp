@@ -102,7 +102,7 @@ int FileTree::open_unchecked(const std::string& path, int flags, unsigned mode) 
     return open_beneath(mount ? mount->folder.get() : root_.get(), rest, flags, mode);
 }
 
-int FileTree::look(const std::string& path) const { return open_unchecked(path, O_PATH | O_NOFOLLOW, 0); }
+int FileTree::open_for_walk(const std::string& path) const { return open_unchecked(path, O_PATH | O_NOFOLLOW, 0); }
 
 int FileTree::open(const std::string& path, int flags, unsigned mode) const {
     UniqueFd fd(open_unchecked(path, flags, mode));
@@ -118,7 +118,7 @@ int FileTree::open(const std::string& path, int flags, unsigned mode) const {
 
 namespace {
 
-bool same_file(int fd, int other) {
+bool is_same_file(int fd, int other) {
     struct stat a {
     }, b{};
     return fd >= 0 && other >= 0 && ::fstat(fd, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
@@ -143,7 +143,7 @@ std::string FileTree::path_now(int folder, const std::string& was) const {
     // The kernel's path may be that of a removed folder, or of another mount namespace. Use it only if it leads to this
     // folder.
     for (const std::string& path : {now, was})
-        if (!path.empty() && same_file(folder, UniqueFd(look(path)).get()))
+        if (!path.empty() && is_same_file(folder, UniqueFd(open_for_walk(path)).get()))
             return path;
     return "";
 }

@@ -26,7 +26,7 @@ public:
     int open(const std::string& path, int flags, unsigned mode) const;
 
     // Opens any file with O_PATH. For walking only: descriptors for guests come from open().
-    int look(const std::string& path) const;
+    int open_for_walk(const std::string& path) const;
 
     // The current path of a folder that was opened as `was`; it differs after a rename. "" if the folder was removed or
     // moved out of the tree.

@@ -51,13 +51,13 @@ bool parse_range(const std::string& key, const std::string& text, std::string_vi
         std::copy_n(reinterpret_cast<const std::uint8_t*>(&six), sizeof six, grant.bytes.begin());
         most = 128;
     } else if (slash != host.npos) {
-        bad(key, text, fmt::format("\"{}\" is no address", address));
+        bad(key, text, fmt::format("\"{}\" is not an IP address", address));
     } else {
         return false;
     }
     const auto length = slash == host.npos ? most : number(host.substr(slash + 1), most);
     if (!length)
-        bad(key, text, fmt::format("the number behind '/' must be from 0 to {}", most));
+        bad(key, text, fmt::format("the number after '/' must be from 0 to {}", most));
     grant.bits = 128 - most + *length;
     const Bytes written = grant.bytes;
     clear_behind(grant.bytes, grant.bits);

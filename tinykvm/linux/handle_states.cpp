@@ -150,7 +150,7 @@ bool restore_anew(const HandleState& state, const Policy& policy, Handle& handle
 }
 
 // A file that is open for reading only must be unchanged. One that is open for writing may have changed.
-bool same_file(const HandleState& then, const HandleInfo& now) {
+bool is_unchanged(const HandleState& then, const HandleInfo& now) {
     if (then.kind != now.kind)
         return false;
     const bool read_only = (then.flags & O_ACCMODE) == O_RDONLY && !(then.flags & O_PATH);
@@ -193,7 +193,7 @@ void restore_path(const HandleState& state, const Policy& policy, Handle& handle
         handle.lost_why = opened.refused.empty()
                               ? fmt::format("cannot be opened here ({})", std::strerror(opened.error))
                               : fmt::format("not permitted; {}", opened.refused);
-    else if (!same_file(state, now))
+    else if (!is_unchanged(state, now))
         handle.lost_why = "is not the file that it was at the snapshot";
     else {
         handle.info = std::move(now);

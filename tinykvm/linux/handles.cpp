@@ -76,7 +76,7 @@ UniqueFd private_copy(const Handle& handle) {
 }
 
 // Whether one handle can replace the other in a snapshot: the same file with the same access mode.
-bool same_file(const Handle& a, const Handle& b) {
+bool is_interchangeable(const Handle& a, const Handle& b) {
     if (a.info.kind != b.info.kind || a.info.path != b.info.path || a.lost != b.lost ||
         ((a.info.flags ^ b.info.flags) & (O_ACCMODE | O_PATH)) != 0)
         return false;
@@ -352,14 +352,14 @@ bool HandleBase::has(const std::shared_ptr<const HostFile>& file) const {
 
 std::int32_t HandleBase::number_of(const Handle& handle) const {
     for (std::size_t n = 0; n < handles_.size(); ++n)
-        if (handles_[n] && same_file(*handles_[n], handle))
+        if (handles_[n] && is_interchangeable(*handles_[n], handle))
             return static_cast<std::int32_t>(n);
     return -1;
 }
 
 std::int32_t HandleTable::number_of(const Handle& handle) {
     for (std::size_t n = 0; n < slots_.size(); ++n)
-        if (slots_[n].handle && same_file(*slots_[n].handle, handle))
+        if (slots_[n].handle && is_interchangeable(*slots_[n].handle, handle))
             return static_cast<std::int32_t>(n);
     for (std::size_t n = abi::kHandleCwd + 1; n < slots_.size(); ++n)
         if (!slots_[n].handle) {

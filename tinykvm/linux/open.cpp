@@ -71,7 +71,7 @@ std::int64_t call_openat(CallContext& call, const CallArgs& args) {
         return at.error;
     const int flags = int_arg(args.arg[2]);
     const auto mode = static_cast<unsigned>(args.arg[3]);
-    const ModeAsAsked as_asked((flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE ? mode : 0);
+    const UnmaskedMode unmasked((flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE ? mode : 0);
     OpenedPath opened = call.policy.open(at.path, flags, mode, call.self);
     if (opened.error != 0)
         return refuse(call, "open", at.path, opened);

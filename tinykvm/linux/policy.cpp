@@ -142,9 +142,9 @@ std::vector<std::string> Policy::add_volumes() {
             continue;
         }
         rules_.add_volume(found.path, rights);
-        for (Most& most : most_) {
-            most.rules.drop_beneath(found.path); // these rules concern the host's own files at this path
-            most.rules.add_volume(found.path, rights);
+        for (Ceiling& ceiling : ceilings_) {
+            ceiling.rules.drop_beneath(found.path); // these rules concern the host's own files at this path
+            ceiling.rules.add_volume(found.path, rights);
         }
         for (const std::string& link : found.links)
             add_everywhere(link, 0);
@@ -175,7 +175,7 @@ std::optional<std::string> Policy::plain_path(const std::string& path) const {
         is_beneath(joined, "/proc") || is_beneath(joined, "/dev") || is_beneath(joined, "/sys");
     if (text.parts.empty() || special)
         return std::nullopt;
-    const UniqueFd fd(tree_.look(joined));
+    const UniqueFd fd(tree_.open_for_walk(joined));
     struct stat info {};
     if (fd ? ::fstat(fd.get(), &info) == 0 && !S_ISLNK(info.st_mode) : fd.get() == -ENOENT)
         return joined;
@@ -185,8 +185,8 @@ std::optional<std::string> Policy::plain_path(const std::string& path) const {
 void Policy::add_everywhere(const std::string& path, Rights rights) {
     const auto add = [&](PathRules& rules) { rights == 0 ? rules.add_lookup(path) : rules.add(path, rights); };
     add(rules_);
-    for (Most& most : most_)
-        add(most.rules);
+    for (Ceiling& ceiling : ceilings_)
+        add(ceiling.rules);
 }
 
 void Policy::add_lookup(const std::string& path) {
@@ -219,36 +219,38 @@ bool Policy::may_connect(const sockaddr* address, socklen_t length) const {
             target->bytes[12] = 127;
         target->bytes[15] = 1;
     }
-    return connect_.allows(*target) && std::ranges::all_of(most_, [&](const Most& most) {
-               return (!most.granted.connect || most.connect.covers(*target)) && !most.deny_connect.covers(*target);
+    return connect_.allows(*target) && std::ranges::all_of(ceilings_, [&](const Ceiling& ceiling) {
+               return (!ceiling.granted.connect || ceiling.connect.covers(*target)) &&
+                      !ceiling.deny_connect.covers(*target);
            });
 }
 
 // Needs --allow-all: Linux checks no permissions for abstract names, and --allow-connect cannot name them.
 bool Policy::may_connect_abstract(const std::string& name) const {
-    return permissions_.all && std::ranges::all_of(most_, [&](const Most& most) {
-               return !most.granted.connect || most.connect.covers_unix_name(name);
+    return permissions_.all && std::ranges::all_of(ceilings_, [&](const Ceiling& ceiling) {
+               return !ceiling.granted.connect || ceiling.connect.covers_unix_name(name);
            });
 }
 
 bool Policy::may_bind_ephemeral() const {
     const auto some = [](const std::optional<std::vector<NetGrant>>& grants) { return !grants || !grants->empty(); };
     return (!connect_.empty() &&
-            std::ranges::all_of(most_, [&](const Most& most) { return some(most.granted.connect); })) ||
+            std::ranges::all_of(ceilings_, [&](const Ceiling& ceiling) { return some(ceiling.granted.connect); })) ||
            (!listen_.empty() &&
-            std::ranges::all_of(most_, [&](const Most& most) { return some(most.granted.listen); }));
+            std::ranges::all_of(ceilings_, [&](const Ceiling& ceiling) { return some(ceiling.granted.listen); }));
 }
 
 bool Policy::may_listen(const sockaddr* address, socklen_t length) const {
     if (length > sizeof(sa_family_t) && address->sa_family == AF_UNIX && address->sa_data[0] == '\0') {
         const std::string name = "@" + std::string(address->sa_data + 1, length - sizeof(sa_family_t) - 1);
         return (permissions_.all || std::find(unix_listen_.begin(), unix_listen_.end(), name) != unix_listen_.end()) &&
-               std::ranges::all_of(
-                   most_, [&](const Most& most) { return !most.granted.listen || most.listen.covers_unix_name(name); });
+               std::ranges::all_of(ceilings_, [&](const Ceiling& ceiling) {
+                   return !ceiling.granted.listen || ceiling.listen.covers_unix_name(name);
+               });
     }
     const auto local = net_address(address, length);
-    return local && listen_.allows(*local) && std::ranges::all_of(most_, [&](const Most& most) {
-               return !most.granted.listen || most.listen.covers(*local);
+    return local && listen_.allows(*local) && std::ranges::all_of(ceilings_, [&](const Ceiling& ceiling) {
+               return !ceiling.granted.listen || ceiling.listen.covers(*local);
            });
 }
 
@@ -258,10 +260,10 @@ OpenedPlace Policy::socket_place(std::string_view path, const SelfFacts& self) c
         permissions_.all || std::any_of(unix_listen_.begin(), unix_listen_.end(), [&](const std::string& rule) {
             return rule.starts_with('/') && is_beneath(found.path, rule);
         });
-    const bool allowed = asked && std::ranges::all_of(most_, [&](const Most& most) {
-                             if (most.granted.listen)
-                                 return most.listen.covers_unix_path(found.path);
-                             return !most.has_paths || (most.rules.of(found.path) & kChange) != 0;
+    const bool allowed = asked && std::ranges::all_of(ceilings_, [&](const Ceiling& ceiling) {
+                             if (ceiling.granted.listen)
+                                 return ceiling.listen.covers_unix_path(found.path);
+                             return !ceiling.has_paths || (ceiling.rules.of(found.path) & kChange) != 0;
                          });
     if (!allowed || found.error == kOwnPath) { // the machine's own folders cannot hold bound sockets
         found.error = EACCES;

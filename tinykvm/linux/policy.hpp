@@ -133,7 +133,7 @@ private:
     bool step_host(Walk& walk, Cursor& cursor) const;
 
     // One of the operator's ceilings, as rules.
-    struct Most {
+    struct Ceiling {
         Granted granted;
         bool has_paths = false;      // `rules` limits reading and writing
         std::vector<Volume> volumes; // as granted, and with links resolved
@@ -143,7 +143,7 @@ private:
     // Whether a canonical guest path is one of kvmserver's own files.
     bool is_hidden(std::string_view path) const;
     void add_granted(const Granted& granted);
-    void add_granted_path(Most& most, const std::string& path, Rights rights);
+    void add_granted_path(Ceiling& ceiling, const std::string& path, Rights rights);
     static Rights rights_in(const Volume& volume);
     // The part of `rights` that the ceilings grant to a volume with the host folder `host`.
     Rights granted_of_volume(const std::string& host, Rights rights) const;
@@ -177,7 +177,7 @@ private:
     SyntheticFiles synthetic_;
     FileTree tree_;
     PathRules rules_;
-    std::vector<Most> most_;
+    std::vector<Ceiling> ceilings_;
     std::vector<OwnFolder> own_folders_;
     std::vector<std::string> hidden_; // real paths of the host
     NetRules connect_, listen_;

@@ -12,15 +12,15 @@ Rights Policy::rights_in(const Volume& volume) {
 }
 
 void Policy::add_granted(const Granted& granted) {
-    Most most;
-    most.granted = granted;
+    Ceiling ceiling;
+    ceiling.granted = granted;
     if (granted.connect)
-        most.connect = NetGrants(*granted.connect);
+        ceiling.connect = NetGrants(*granted.connect);
     if (granted.listen)
-        most.listen = NetGrants(*granted.listen);
+        ceiling.listen = NetGrants(*granted.listen);
     if (granted.deny_connect)
-        most.deny_connect = NetGrants(*granted.deny_connect);
-    most.has_paths = granted.read || granted.write;
+        ceiling.deny_connect = NetGrants(*granted.deny_connect);
+    ceiling.has_paths = granted.read || granted.write;
     const std::vector<std::string> none;
     const std::vector<std::string>&read = granted.read ? *granted.read : none,
           &write = granted.write ? *granted.write : none;
@@ -31,40 +31,40 @@ void Policy::add_granted(const Granted& granted) {
             write, [&](const std::string& folder) { return path != folder && is_beneath(path, folder); });
     };
     if (!granted.read)
-        add_granted_path(most, "/", kReadRule);
+        add_granted_path(ceiling, "/", kReadRule);
     for (const std::string& path : read)
         if (!within(path)) // without a ceiling for writing, that for reading applies
-            add_granted_path(most, path, granted.write ? kReadRule : kWriteRule);
+            add_granted_path(ceiling, path, granted.write ? kReadRule : kWriteRule);
     for (const std::string& path : write)
         if (!within(path))
-            add_granted_path(most, path, kWriteRule);
+            add_granted_path(ceiling, path, kWriteRule);
     if (granted.volumes)
         for (const Volume& volume : *granted.volumes) {
-            most.volumes.push_back(volume);
+            ceiling.volumes.push_back(volume);
             if (Volume real = volume; (real.host = walk(volume.host, true, {}).path) != volume.host)
-                most.volumes.push_back(std::move(real));
+                ceiling.volumes.push_back(std::move(real));
         }
     if (granted.listen)
         for (const NetGrant& each : *granted.listen)
             if (each.kind == NetGrant::Kind::unix_path)
-                add_granted_path(most, each.name, kWriteRule);
-    most_.push_back(std::move(most));
+                add_granted_path(ceiling, each.name, kWriteRule);
+    ceilings_.push_back(std::move(ceiling));
 }
 
-void Policy::add_granted_path(Most& most, const std::string& path, Rights rights) {
+void Policy::add_granted_path(Ceiling& ceiling, const std::string& path, Rights rights) {
     const Walk found = walk(path, true, {});
-    most.rules.add(found.path, rights);
+    ceiling.rules.add(found.path, rights);
     for (const std::string& link : found.links)
-        most.rules.add_lookup(link);
+        ceiling.rules.add_lookup(link);
 }
 
 Rights Policy::rights_of(std::string_view path) const {
     if (is_hidden(path))
         return 0;
     Rights rights = rules_.of(path);
-    for (const Most& most : most_)
-        if (most.has_paths)
-            rights &= most.rules.of(path);
+    for (const Ceiling& ceiling : ceilings_)
+        if (ceiling.has_paths)
+            rights &= ceiling.rules.of(path);
     return rights;
 }
 
@@ -80,12 +80,12 @@ bool Policy::is_hidden(std::string_view path) const {
 }
 
 Rights Policy::granted_of_volume(const std::string& host, Rights rights) const {
-    for (const Most& most : most_) {
-        Rights here = most.granted.volumes || !most.has_paths ? 0 : most.rules.of(host);
-        for (const Volume& each : most.volumes)
+    for (const Ceiling& ceiling : ceilings_) {
+        Rights here = ceiling.granted.volumes || !ceiling.has_paths ? 0 : ceiling.rules.of(host);
+        for (const Volume& each : ceiling.volumes)
             if (is_beneath(host, each.host))
                 here |= rights_in(each);
-        if (most.granted.volumes || most.has_paths)
+        if (ceiling.granted.volumes || ceiling.has_paths)
             rights &= here;
     }
     return rights;

@@ -136,7 +136,7 @@ bool Policy::step_synthetic(Walk& walk, Cursor& cursor) const {
 
 bool Policy::step_host(Walk& walk, Cursor& cursor) const {
     walk.is_directory = false;
-    const UniqueFd fd(tree_.look(walk.path));
+    const UniqueFd fd(tree_.open_for_walk(walk.path));
     if (!fd) {
         const int error = -fd.get();
         if (error == ELOOP) {

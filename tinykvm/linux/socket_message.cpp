@@ -133,8 +133,8 @@ std::int64_t put_given(CallContext& call, const CallArgs& args, const Message& m
             return -EFAULT;
         reply.name_bytes = given.from_bytes;
     }
-    const std::size_t told = message.guest.flags & MSG_TRUNC ? given.bytes.size() : done;
-    return call.memory.store(address_arg(args.arg[1]), reply) ? static_cast<std::int64_t>(told) : -EFAULT;
+    const std::size_t reported = message.guest.flags & MSG_TRUNC ? given.bytes.size() : done;
+    return call.memory.store(address_arg(args.arg[1]), reply) ? static_cast<std::int64_t>(reported) : -EFAULT;
 }
 
 } // namespace

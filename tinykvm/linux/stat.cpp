@@ -174,7 +174,7 @@ std::string link_target(const std::string& link, const std::string& text) {
 }
 
 // Stores an abi::LinkReply: the longest prefix of `path` that contains no links and may be looked up.
-void tell_plain(CallContext& call, const std::string& path, std::uint64_t reply_at) {
+void report_plain(CallContext& call, const std::string& path, std::uint64_t reply_at) {
     abi::LinkReply reply{};
     CallContext quiet{call.memory, call.handles, call.policy, [](const std::string&) {}, call.self};
     for (std::size_t end = path.find('/', 1); path.size() > 1 && path.size() <= sizeof(reply.plain);
@@ -217,7 +217,7 @@ std::int64_t call_readlinkat(CallContext& call, const CallArgs& args) {
             return -errno;
         text.resize(static_cast<std::size_t>(n));
         if (args.arg[4] != 0 && !at.itself)
-            tell_plain(call, link_target(at.path, text), args.arg[4]);
+            report_plain(call, link_target(at.path, text), args.arg[4]);
     }
     const std::size_t bytes = std::min(text.size(), static_cast<std::size_t>(room));
     if (!call.memory.write(address_arg(args.arg[2]), std::as_bytes(std::span(text.data(), bytes))))

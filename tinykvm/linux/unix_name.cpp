@@ -89,7 +89,7 @@ int UnixName::bind(int socket, UniqueFd folder, const std::string& name, mode_t 
     // another file, or the target of a link.
     if (::fchmod(socket, mode & 0777) != 0)
         return -errno;
-    const ModeAsAsked as_asked(mode & 0777);
+    const UnmaskedMode unmasked(mode & 0777);
     return bind_at(socket, text, std::move(folder), name, dead);
 }
 

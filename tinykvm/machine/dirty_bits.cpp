@@ -9,7 +9,7 @@ DirtyBits::DirtyBits(GuestRam& ram, AddressSpace& space, const Image& image, kvm
     space_.track_host_writes(true);
 }
 
-void DirtyBits::look() {
+void DirtyBits::find_dirty() {
     dirty_.clear();
     space_.tables().take_dirty([&](Frame frame) { dirty_.push_back(frame); });
 }

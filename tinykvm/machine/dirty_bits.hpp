@@ -17,14 +17,14 @@ public:
     // Adds a page that the host writes to by pointer: it is copied back after every invocation.
     void add_host_page(Frame frame) { host_pages_.push_back(frame); }
 
-    void look() override;
+    void find_dirty() override;
     std::uint64_t copy_back() override;
     void forget() override;
 
 private:
     kvm::Vcpu& vcpu_;
     std::vector<Frame> host_pages_;
-    std::vector<Frame> dirty_; // between look() and copy_back()
+    std::vector<Frame> dirty_; // between find_dirty() and copy_back()
     std::vector<bool> own_;    // by frame: whether the clone has a private copy
 };
 

@@ -17,7 +17,7 @@ void check_entropy_region(const EntropyRegion& region) {
     constexpr std::uint64_t kMaxBytes = 1 << 20;
     const auto bad = [&](const char* why) {
         throw UserError(ExitCode::bad_snapshot,
-                        fmt::format("snapshot: entropy region {:#x} {}; build it anew", region.at, why));
+                        fmt::format("snapshot: entropy region {:#x} {}; build it again", region.at, why));
     };
     if (region.bytes == 0 || region.bytes > kMaxBytes || region.at >= layout::kUserMax ||
         region.bytes > layout::kUserMax - region.at)
@@ -28,7 +28,7 @@ void check_entropy_region(const EntropyRegion& region) {
         bad("has a constant of another size");
     if (region.fill == EntropyFill::pid &&
         (region.bytes != sizeof(std::uint32_t) || region.at % sizeof(std::uint32_t) != 0))
-        bad("is no process number");
+        bad("is not a process id");
 }
 
 } // namespace
@@ -42,7 +42,7 @@ void check_entropy_regions(std::span<const EntropyRegion> regions) {
     if (regions.size() > kMaxEntropyRegions || bytes > kMaxEntropyBytes)
         throw UserError(
             ExitCode::bad_snapshot,
-            fmt::format("snapshot: more than {} entropy regions, or more than {} MiB of them; build it anew",
+            fmt::format("snapshot: more than {} entropy regions, or more than {} MiB of them; build it again",
                         kMaxEntropyRegions, kMaxEntropyBytes >> 20));
 }
 
@@ -56,7 +56,7 @@ EntropyRegions::EntropyRegions(std::span<const EntropyRegion> regions, GuestRam&
             if (!pte::mapped(entry) || (entry & kWanted) != kWanted || frame >= ram.image_frames() || ram.shared(frame))
                 throw UserError(
                     ExitCode::bad_snapshot,
-                    fmt::format("snapshot: entropy region {:#x} is not in writable memory; build it anew", region.at));
+                    fmt::format("snapshot: entropy region {:#x} is not in writable memory; build it again", region.at));
             ram.image()->ensure(frame); // a private copy of a page that is not loaded would lack its content
             const std::uint8_t* const constant =
                 region.fill == EntropyFill::constant ? region.constant.data() + (at - region.at) : nullptr;

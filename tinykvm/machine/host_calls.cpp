@@ -20,7 +20,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::uint32_t kRefusedNote = 1u << 31; // in told_: a refused call, not a missing one
+constexpr std::uint32_t kRefusedNote = 1u << 31; // in logged_: a refused call, not a missing one
 
 const char* signal_name(int signal) {
     switch (signal) {
@@ -68,11 +68,11 @@ std::string maps_text(const AddressSpace::Regions& regions) {
 } // namespace
 
 // Logs a line once per `what`. Programs repeat such calls in every request, or want to fill the log.
-void Machine::tell_once(std::uint32_t what, const std::string& line) {
+void Machine::log_once(std::uint32_t what, const std::string& line) {
     constexpr std::size_t kMax = 600;
-    if (told_.size() >= kMax || std::find(told_.begin(), told_.end(), what) != told_.end())
+    if (logged_.size() >= kMax || std::find(logged_.begin(), logged_.end(), what) != logged_.end())
         return;
-    told_.push_back(what);
+    logged_.push_back(what);
     host_->note(line);
 }
 
@@ -105,14 +105,14 @@ std::optional<Stop> Machine::on_host_call() {
     case abi::kUnknownCall: {
         const auto nr = static_cast<std::uint32_t>(call.arg[0]);
         if (env_->options.verbose)
-            tell_once(nr, fmt::format("system call {} ({}) is not there: ENOSYS", call_name(nr), nr));
+            log_once(nr, fmt::format("system call {} ({}) is not supported: ENOSYS", call_name(nr), nr));
         result = 0;
         break;
     }
     case abi::kRefused:
-        tell_once(kRefusedNote | static_cast<std::uint32_t>(call.arg[0]),
-                  refused_process(static_cast<std::uint32_t>(call.arg[0]), env_->policy->facts().program,
-                                  env_->policy->facts().arguments));
+        log_once(kRefusedNote | static_cast<std::uint32_t>(call.arg[0]),
+                 refused_process(static_cast<std::uint32_t>(call.arg[0]), env_->policy->facts().program,
+                                 env_->policy->facts().arguments));
         result = 0;
         break;
     case abi::kListen:
@@ -150,7 +150,7 @@ std::optional<Stop> Machine::on_host_call() {
             break;
         const CallRow* row = find_call(call.nr);
         if (!row) {
-            tell_once(call.nr, fmt::format("system call {} ({}) is not there: ENOSYS", call_name(call.nr), call.nr));
+            log_once(call.nr, fmt::format("system call {} ({}) is not supported: ENOSYS", call_name(call.nr), call.nr));
             result = -ENOSYS;
             break;
         }

@@ -97,7 +97,7 @@ void use_large(MachineImage& image, Image& memory, std::unique_ptr<LargePages> l
                      (leaves[0] & (pte::kUser | pte::kNoExecute));
     }
     // The list for the second vCPU begins with them: they are prefaulted first.
-    auto& touched = image.hot_aside;
+    auto& touched = image.hot_second_vcpu;
     std::vector<std::uint64_t> all(at.size());
     std::transform(at.begin(), at.end(), all.begin(), [](GuestVirt page) { return page.value; });
     touched.insert(touched.begin(), all.begin(), all.end());

@@ -73,8 +73,8 @@ std::vector<std::string> set_late_env(const MachineImage& image, Image& memory,
         }
         const auto pieces = pieces_of(image, memory, *place);
         if (!holds(pieces, begin)) {
-            problems.push_back(
-                fmt::format("{} does not reach the program: that has put something else in its place", name));
+            problems.push_back(fmt::format(
+                "{} does not reach the program: the program has overwritten the place reserved for it", name));
             continue;
         }
         std::string_view left = variable;

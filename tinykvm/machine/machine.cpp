@@ -24,13 +24,11 @@ std::uint32_t trace_bits(const MachineOptions& options) {
     return (options.trace_syscalls ? abi::kTraceAll : 0u) | (options.trace_threads ? abi::kTraceThreads : 0u);
 }
 
-std::uint64_t round_pages(std::uint64_t bytes) { return page_up(bytes); }
-
 std::uint64_t memory_limit(const MachineEnv& env, const MachineImage* image) {
     if (!image)
         return env.limits.memory & ~(kPageSize - 1);
     const std::uint64_t bytes = image->image->bytes().size();
-    return bytes + round_pages(memory_beside_image(env.limits, bytes));
+    return bytes + page_up(memory_beside_image(env.limits, bytes));
 }
 
 // A process number that no recent machine of this process has had. Programs treat a changed pid as a fork and reseed
@@ -120,7 +118,7 @@ void Machine::load_guest_kernel() {
     const auto place = [&](std::uint64_t at, std::uint64_t size, std::uint32_t prot, std::uint32_t flags,
                            const char* name) {
         space_.place(GuestVirt(at), size, prot, flags, name);
-        space_.populate(GuestVirt(at), round_pages(size));
+        space_.populate(GuestVirt(at), page_up(size));
     };
     constexpr std::uint32_t rw = PROT_READ | PROT_WRITE;
     const std::vector<std::byte> tables = cpu_tables(kernel_, env_->kind.pvm_entry);
@@ -141,7 +139,7 @@ Frame Machine::frame_at(std::uint64_t at) const { return pte::frame(space_.table
 std::byte* Machine::page_bytes(std::uint64_t at) const {
     const std::uint64_t entry = space_.tables().get(GuestVirt(page_down(at)));
     if (!pte::mapped(entry)) // only in a snapshot that was tampered with
-        throw UserError(ExitCode::bad_snapshot, "snapshot: a page of the guest kernel is missing; build it anew");
+        throw UserError(ExitCode::bad_snapshot, "snapshot: a page of the guest kernel is missing; build it again");
     return ram_.host(frame_address(pte::frame(entry))) + (at & (kPageSize - 1));
 }
 
@@ -151,19 +149,19 @@ void Machine::find_pages() {
     conns_ = page_pointer<abi::Conn>(layout::kConnTable);
     for (std::uint64_t page = kPageSize; page < sizeof(abi::Conn) * abi::kMaxConns; page += kPageSize)
         if (reinterpret_cast<std::byte*>(conns_) + page != page_pointer<std::byte>(layout::kConnTable + page))
-            throw UserError(ExitCode::bad_snapshot, "snapshot: its connection table is in pieces; build it anew");
+            throw UserError(ExitCode::bad_snapshot, "snapshot: its connection table is in pieces; build it again");
     if (image_) {
         // The image contains its own guest kernel, which need not be this build's.
         std::memcpy(&kernel_, page_pointer<std::byte>(layout::kKernelImage), sizeof(kernel_));
         if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
-            throw UserError(ExitCode::bad_snapshot, "snapshot: no guest kernel where one should be; build it anew");
+            throw UserError(ExitCode::bad_snapshot, "snapshot: no guest kernel where one should be; build it again");
         for (const std::uint64_t entry :
              {kernel_.syscall_entry, kernel_.hardware_entry, kernel_.preempt_entry, kernel_.fault_entry,
               kernel_.wait_resume, kernel_.user_copy_fixup, kernel_.supervisor_begin, kernel_.entry_rip,
               kernel_.stub_entry, kernel_.cpuid_entry})
             if (entry < layout::kKernelImage || entry >= layout::kKernelImage + layout::kKernelImageBytes)
                 throw UserError(ExitCode::bad_snapshot,
-                                "snapshot: its guest kernel has no sound entries; build it anew");
+                                "snapshot: its guest kernel has no sound entries; build it again");
     }
     connections_ = Connections(space_, shared_, conns_);
     if (env_->options.patch_code)
@@ -255,7 +253,7 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<c
             dirty_bits->add_host_page(m->frame_at(layout::kConnTable + at));
     }
     m->set_up_vcpu();
-    prefaulter.touch(*m);
+    prefaulter.prefault(*m);
     m->start_at(m->kernel_.wait_resume);
     m->refresh_identity();
     return m;

@@ -118,8 +118,9 @@ struct MachineImage {
     std::vector<FrameRun> hot_files;          // read-only pages of files: all clones share them
     std::vector<FrameRun> hot_read_only;      // other read-only pages
     std::vector<UnwrittenPage> hot_unwritten; // writable pages that it only reads
-    // Addresses that the first invocation uses, with bit 0 set if it writes there. The second vCPU prefaults hot_aside.
-    std::vector<std::uint64_t> hot_pages, hot_aside;
+    // Addresses that the first invocation uses, with bit 0 set if it writes there. The second vCPU prefaults
+    // hot_second_vcpu.
+    std::vector<std::uint64_t> hot_pages, hot_second_vcpu;
     bool keep_pid = false; // the program would fail if its process number changed
 };
 
@@ -228,13 +229,13 @@ private:
 
     void copy_known_pages(const MachineImage& image, class WorkingSet* working_set);
     void close_handles();
-    void touch(std::span<const std::uint64_t> pages);
+    void prefault(std::span<const std::uint64_t> pages);
     class Prefaulter;
-    void tell_once(std::uint32_t what, const std::string& line);
+    void log_once(std::uint32_t what, const std::string& line);
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();
-    bool at_wait_door();
+    bool at_wait_exit();
     std::int64_t memory_call(const abi::HostCall& call, bool& handled);
     std::int64_t map_call(const abi::HostCall& call);
     void serve_memory_files();
@@ -279,10 +280,10 @@ private:
     EntropyRegions entropy_;
     std::uint64_t exits_ = 0;
     std::map<std::uint32_t, std::uint64_t> exit_reasons_;
-    bool in_door_ = true; // the vCPU is in the state in which a wait leaves it: see at_wait_door()
+    bool at_wait_exit_ = true; // the vCPU is in the state in which a wait leaves it: see at_wait_exit()
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
-    std::vector<std::uint32_t> told_; // what tell_once() has reported
+    std::vector<std::uint32_t> logged_; // what log_once() has reported
 };
 
 } // namespace tinykvm

@@ -45,9 +45,9 @@ std::shared_ptr<const FileBacking> MappedFiles::of(const Handle& handle, bool sh
     if (const auto known = files_.find(key); known != files_.end())
         if (auto file = known->second.lock())
             return file;
-    if (files_.size() >= most_)
+    if (files_.size() >= max_files_)
         std::erase_if(files_, [](const auto& entry) { return entry.second.expired(); });
-    if (files_.size() >= most_)
+    if (files_.size() >= max_files_)
         return nullptr;
     auto file = backing_of(handle);
     file->writable = writable;
@@ -80,7 +80,7 @@ void restore_mappings(AddressSpace::Regions& regions, const std::vector<FileMapp
                            state.offset <= std::numeric_limits<std::int64_t>::max() - (at->second.end - at->first);
         if (!sound)
             throw UserError(ExitCode::bad_snapshot,
-                            fmt::format("snapshot: {:#x} is no mapping of a file", state.begin));
+                            fmt::format("snapshot: {:#x} is not a mapping of a file", state.begin));
         Region& region = at->second;
         if ((region.flags & kRegionFrozen) && (handle->lost != 0 || !handle->file))
             continue;

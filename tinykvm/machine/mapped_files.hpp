@@ -19,8 +19,8 @@ std::shared_ptr<FileBacking> backing_of(const Handle& handle);
 // that the host spends one descriptor per file, not per mapping.
 class MappedFiles {
 public:
-    explicit MappedFiles(std::size_t most) : most_(most) {}
-    // `writable`: whether shared mappings of it may be written to. Null when there are `most` files already, or the
+    explicit MappedFiles(std::size_t max_files) : max_files_(max_files) {}
+    // `writable`: whether shared mappings of it may be written to. Null when there are `max_files` already, or the
     // handle has no file.
     std::shared_ptr<const FileBacking> of(const Handle& handle, bool shared, bool writable);
 
@@ -33,7 +33,7 @@ private:
         auto operator<=>(const Key&) const = default;
     };
     std::map<Key, std::weak_ptr<const FileBacking>> files_;
-    std::size_t most_;
+    std::size_t max_files_;
 };
 
 // The handle that a file was mapped through. Not for private mappings, which keep none.

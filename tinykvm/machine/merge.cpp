@@ -12,9 +12,9 @@ namespace tinykvm {
 namespace {
 
 // Numbers the frames that a clone has beyond its image, in the order in which they are appended to it.
-class Behind {
+class AddedFrames {
 public:
-    explicit Behind(const GuestRam& ram) : ram_(ram) {}
+    explicit AddedFrames(const GuestRam& ram) : ram_(ram) {}
 
     bool has(Frame frame) const { return frame >= ram_.image_frames(); }
     void add(Frame frame) {
@@ -52,7 +52,7 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory)
             !is_zero(memory->bytes().subspan(frame_address(frame).value, kPageSize)))
             memory->replace(frame, page);
 
-    Behind behind(ram_);
+    AddedFrames added(ram_);
     std::vector<Frame> tables;
     space_.tables().for_each_table([&](Frame frame) { tables.push_back(frame); });
     std::ranges::sort(tables); // tables of a tampered image may link to each other
@@ -60,16 +60,16 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory)
     for (const Frame table : tables)
         for (const std::uint64_t entry : entries_at(ram_.host(frame_address(table))))
             if (pte::mapped(entry))
-                behind.add(pte::frame(entry)); // also adds tables: all but the root are linked from another table
-    memory->grow(static_cast<std::uint32_t>(behind.frames().size()));
-    for (const Frame frame : behind.frames())
+                added.add(pte::frame(entry)); // also adds tables: all but the root are linked from another table
+    memory->grow(static_cast<std::uint32_t>(added.frames().size()));
+    for (const Frame frame : added.frames())
         if (const auto page = ram_.frame_bytes(frame); !is_zero(page))
-            memory->replace(*behind.of(frame), page);
+            memory->replace(*added.of(frame), page);
     for (const Frame table : tables)
-        for (std::uint64_t& entry : entries_at(memory->data() + frame_address(*behind.of(table)).value)) {
-            if (!pte::mapped(entry) || !behind.has(pte::frame(entry)))
+        for (std::uint64_t& entry : entries_at(memory->data() + frame_address(*added.of(table)).value)) {
+            if (!pte::mapped(entry) || !added.has(pte::frame(entry)))
                 continue;
-            const auto to = behind.of(pte::frame(entry));
+            const auto to = added.of(pte::frame(entry));
             entry = to ? (entry & ~pte::kAddress) | frame_address(*to).value
                        : 0; // an entry that pointed beyond memory must not point to an appended frame
         }

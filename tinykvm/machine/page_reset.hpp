@@ -21,7 +21,7 @@ struct UnwrittenPage {
     Frame frame;
 };
 
-// Use after each invocation: look(), AddressSpace::reset(), copy_back().
+// Use after each invocation: find_dirty(), AddressSpace::reset(), copy_back().
 class PageReset {
 public:
     virtual ~PageReset() = default;
@@ -29,7 +29,7 @@ public:
     PageReset& operator=(const PageReset&) = delete;
 
     // Reads what the invocation left in the page tables. AddressSpace::reset() would undo it.
-    virtual void look() = 0;
+    virtual void find_dirty() = 0;
     // Copies the pages back from the image. Returns how many. Throws HostError.
     virtual std::uint64_t copy_back() = 0;
     // Call this when all private copies went back to the kernel: the clone uses the image's own pages again.

@@ -11,7 +11,7 @@ namespace tinykvm {
 namespace {
 
 // Runs the guest kernel's page prefaulter. False when it stopped other than by its regular end.
-bool run_toucher(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size_t count) {
+bool run_prefault(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::size_t count) {
     vcpu.regs() = kvm_regs{};
     vcpu.regs().rip = entry.value;
     vcpu.regs().rflags = kvm::kUserFlags;
@@ -41,20 +41,20 @@ std::span<const std::uint64_t> fitting(std::span<const std::uint64_t> pages) {
 
 // Prefaults pages with this machine's first vCPU. Page faults are most of the time of a first invocation, so they are
 // taken before it.
-void Machine::touch(std::span<const std::uint64_t> pages) {
+void Machine::prefault(std::span<const std::uint64_t> pages) {
     const std::span list = fitting(pages);
     if (list.empty() || !space_.write(GuestVirt(kTouchList), std::as_bytes(list)))
         return;
-    if (!run_toucher(vcpu_, GuestVirt(kernel_.touch_entry), kTouchList, list.size())) {
-        in_door_ = false;
+    if (!run_prefault(vcpu_, GuestVirt(kernel_.touch_entry), kTouchList, list.size())) {
+        at_wait_exit_ = false;
         if (!settle())
-            throw UserError(ExitCode::bad_snapshot, "snapshot: its guest kernel stops where none does; build it anew");
+            throw UserError(ExitCode::bad_snapshot, "snapshot: its guest kernel stops where none does; build it again");
     }
 }
 
-Machine::Prefaulter::Prefaulter(const MachineImage& image, bool aside) : image_(image) {
+Machine::Prefaulter::Prefaulter(const MachineImage& image, bool second_vcpu) : image_(image) {
     constexpr std::size_t kWorth = 64;
-    if (!aside || image.hot_aside.size() < kWorth)
+    if (!second_vcpu || image.hot_second_vcpu.size() < kWorth)
         return;
     try {
         thread_ = std::thread([this] { run(); });
@@ -85,28 +85,28 @@ void Machine::Prefaulter::run() {
         special_.apic_base = second.get_special().apic_base;
         special_.idt.limit = 0; // an exception ends the run, because the exception stack is the first vCPU's
         second.set_special(special_);
-        run_toucher(second, GuestVirt(machine_->kernel_.touch_entry), kOtherTouchList, aside_);
+        run_prefault(second, GuestVirt(machine_->kernel_.touch_entry), kOtherTouchList, second_vcpu_pages_);
     } catch (const std::exception&) {
         // Prefaulting is only an optimisation.
     }
 }
 
-void Machine::Prefaulter::touch(Machine& machine) {
-    const std::span list = fitting(image_.hot_aside);
+void Machine::Prefaulter::prefault(Machine& machine) {
+    const std::span list = fitting(image_.hot_second_vcpu);
     if (!thread_.joinable() || !machine.kvm_->second ||
         !machine.space_.write(GuestVirt(kOtherTouchList), std::as_bytes(list))) {
-        machine.touch(image_.hot_pages);
-        machine.touch(image_.hot_aside);
+        machine.prefault(image_.hot_pages);
+        machine.prefault(image_.hot_second_vcpu);
         return;
     }
-    aside_ = list.size();
+    second_vcpu_pages_ = list.size();
     special_ = machine.vcpu_.special(); // copied now, because it changes while the first vCPU runs
     machine_ = &machine;
     set(ready);
     const auto join = [](std::thread* thread) { thread->join(); };
     const std::unique_ptr<std::thread, decltype(join)> joined(&thread_,
-                                                              join); // joins even if touch() throws
-    machine.touch(image_.hot_pages);
+                                                              join); // joins even if prefault() throws
+    machine.prefault(image_.hot_pages);
 }
 
 } // namespace tinykvm

@@ -10,16 +10,16 @@ namespace tinykvm {
 
 class Machine::Prefaulter {
 public:
-    // Construct this before the clone is made, because a thread takes a while to start. `aside`: whether the clone
-    // will have a second vCPU.
-    Prefaulter(const MachineImage& image, bool aside);
+    // Construct this before the clone is made, because a thread takes a while to start. `second_vcpu`: whether the
+    // clone will have a second vCPU.
+    Prefaulter(const MachineImage& image, bool second_vcpu);
     ~Prefaulter();
     Prefaulter(const Prefaulter&) = delete;
     Prefaulter& operator=(const Prefaulter&) = delete;
 
     // Call this after the clone's private copies are made: copying a mapped page would unmap it. Returns when all
     // pages are touched.
-    void touch(Machine& machine);
+    void prefault(Machine& machine);
 
 private:
     enum Stage : int { idle, ready, given_up };
@@ -28,8 +28,8 @@ private:
 
     const MachineImage& image_;
     Machine* machine_ = nullptr;
-    std::size_t aside_ = 0; // number of pages for the second vCPU
-    kvm_sregs special_{};   // its special registers
+    std::size_t second_vcpu_pages_ = 0; // number of pages for the second vCPU
+    kvm_sregs special_{};               // its special registers
     std::atomic<int> stage_{idle};
     std::thread thread_;
 };

@@ -16,7 +16,7 @@ namespace tinykvm {
 namespace {
 
 [[noreturn]] void bad(const char* what) {
-    throw UserError(ExitCode::bad_snapshot, std::string("snapshot: ") + what + "; build it anew");
+    throw UserError(ExitCode::bad_snapshot, std::string("snapshot: ") + what + "; build it again");
 }
 
 struct OwnKernel {
@@ -142,7 +142,7 @@ void PrivilegedPages::find(std::uint64_t begin, std::uint64_t end) {
     const std::uint32_t prot = PROT_READ | (code ? PROT_EXEC : PROT_WRITE);
     if (region == image_.regions->end() || region->second.end != end || region->second.prot != prot ||
         region->second.flags != kRegionSupervisor || region->second.file)
-        bad("the pages of its guest kernel that run at CPL 0 are not there alone");
+        bad("the CPL 0 pages of its guest kernel do not have a region of their own");
     for (std::uint64_t at = begin; at < end; at += kPageSize) {
         std::uint64_t* const entry = leaf_entry(memory_, image_.root, at);
         if (!entry || pte::frame(*entry) >= memory_.frames() || taken_[pte::frame(*entry)])

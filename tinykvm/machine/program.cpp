@@ -12,6 +12,7 @@
 
 #include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/elf/libraries.hpp"
 #include "tinykvm/elf/shebang.hpp"
 #include "tinykvm/elf/stack.hpp"
@@ -23,10 +24,6 @@ namespace {
 
 constexpr int kScriptDepth = 5; // as in Linux
 
-std::string absolute(const std::string& path, const std::string& cwd) {
-    return path.starts_with('/') ? path : cwd + (cwd.ends_with('/') ? "" : "/") + path;
-}
-
 bool executable_file(const std::string& path) {
     struct stat info {};
     return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
@@ -34,18 +31,18 @@ bool executable_file(const std::string& path) {
 
 std::string look_up(const std::string& name, const std::string& cwd, const std::string& search_path) {
     if (name.find('/') != std::string::npos) {
-        const std::string path = absolute(name, cwd);
+        const std::string path = join_path(cwd, name);
         return path;
     }
     for (std::size_t at = 0; at <= search_path.size();) {
         const std::size_t end = std::min(search_path.find(':', at), search_path.size());
         const std::string folder = search_path.substr(at, end - at);
-        const std::string path = absolute((folder.empty() ? "." : folder) + "/" + name, cwd);
+        const std::string path = join_path(cwd, (folder.empty() ? "." : folder) + "/" + name);
         if (executable_file(path))
             return path;
         at = end + 1;
     }
-    const bool here = executable_file(absolute(name, cwd));
+    const bool here = executable_file(join_path(cwd, name));
     throw UserError(ExitCode::not_found, fmt::format("{}: not found in PATH{}", name,
                                                      here ? fmt::format("; did you mean ./{}?", name) : ""));
 }
@@ -130,7 +127,7 @@ ProgramSpec resolve_program(const std::string& name, const std::vector<std::stri
             spec.args.push_back(shebang->argument);
         spec.args.push_back(spec.path);
         spec.args.insert(spec.args.end(), rest.begin(), rest.end());
-        const std::string interpreter = absolute(shebang->interpreter, cwd);
+        const std::string interpreter = join_path(cwd, shebang->interpreter);
         // /usr/bin/env would look up the program and call execve, which machines do not have. So we look it up here.
         if ((interpreter == "/usr/bin/env" || interpreter == "/bin/env") && !shebang->argument.empty()) {
             std::string word = shebang->argument;

@@ -8,7 +8,7 @@
 namespace tinykvm {
 
 bool Machine::settle() {
-    if (in_door_)
+    if (at_wait_exit_)
         return true;
     start_at(kernel_.wait_resume);
     if (!vcpu_.settle())
@@ -17,7 +17,7 @@ bool Machine::settle() {
     set_up_vcpu();
     vcpu_.special().cr3 = cr3;
     vcpu_.special_changed();
-    in_door_ = true;
+    at_wait_exit_ = true;
     return true;
 }
 
@@ -25,7 +25,7 @@ ResetStats Machine::reset() {
     if (!settle())
         throw HostError(EBUSY, "reset of a vCPU that has an instruction to end");
     ResetStats stats;
-    page_reset_->look();
+    page_reset_->find_dirty();
     space_.reset();
     stats.pages_copied = page_reset_->copy_back();
     stats.pages_dropped = ram_.drop_headroom();

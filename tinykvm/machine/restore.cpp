@@ -27,7 +27,7 @@ public:
     void enter(GuestPhys table) {
         const Frame frame = frame_of(table);
         if (seen_[frame])
-            bad("its page tables lead to each other; build it anew");
+            bad("its page tables lead to each other; build it again");
         seen_[frame] = true;
     }
     bool has(Frame table) const { return seen_[table]; }
@@ -46,13 +46,13 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
     for (std::uint64_t i = 0; i < 512; ++i) {
         std::uint64_t& entry = entries[i];
         if (level > 0 && (entry & pte::kPresent) && (entry & pte::kLarge))
-            bad("its page tables have large pages; build it anew");
+            bad("its page tables have large pages; build it again");
         if (!pte::mapped(entry))
             continue;
         if (pte::frame(entry) >= memory.frames())
-            bad("its page tables lead beyond its memory; build it anew");
+            bad("its page tables lead beyond its memory; build it again");
         if (level == 3 && i >= 256)
-            bad("its page tables have addresses that no program has; build it anew");
+            bad("its page tables have addresses that no program has; build it again");
         const std::uint64_t at = virt | i << (12 + 9 * level);
         if (level == 0)
             fn(at, entry);
@@ -62,15 +62,15 @@ void for_each_leaf(Image& memory, Visited& visited, GuestPhys table, int level, 
 }
 
 // Divides the hot pages between the first and the second vCPU, with about the same number of faults for each.
-void divide_touching(MachineImage& image, const std::vector<std::uint64_t>& hot) {
+void divide_prefaulting(MachineImage& image, const std::vector<std::uint64_t>& hot) {
     constexpr std::uint64_t kBlock = 8 * kPageSize; // KVM maps at most this much per fault
     std::size_t blocks = 0;
     for (std::size_t i = 0; i < hot.size(); ++i)
         blocks += i == 0 || hot[i] / kBlock != hot[i - 1] / kBlock ? 1 : 0;
-    std::size_t aside = 0;
+    std::size_t blocks_so_far = 0;
     for (std::size_t i = 0; i < hot.size(); ++i) {
-        aside += i == 0 || hot[i] / kBlock != hot[i - 1] / kBlock ? 1 : 0;
-        (aside <= blocks / 2 ? image.hot_aside : image.hot_pages).push_back(hot[i]);
+        blocks_so_far += i == 0 || hot[i] / kBlock != hot[i - 1] / kBlock ? 1 : 0;
+        (blocks_so_far <= blocks / 2 ? image.hot_second_vcpu : image.hot_pages).push_back(hot[i]);
     }
 }
 
@@ -149,7 +149,7 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
 std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_ptr<Image> memory, const Policy& policy,
                                          std::vector<std::string>& warnings) {
     if (state.guest_abi != abi::kVersion)
-        bad(fmt::format("made with guest kernel version {}, this is {}; build it anew", state.guest_abi,
+        bad(fmt::format("made with guest kernel version {}, this is {}; build it again", state.guest_abi,
                         abi::kVersion));
     if ((state.page_table_root & (kPageSize - 1)) != 0 || state.page_table_root / kPageSize >= state.frames ||
         state.frames != memory->frames())
@@ -206,7 +206,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     }
     for (const FrameRun& run : state.headroom) {
         if (run.first != state.frames)
-            bad("what grows is not behind its memory");
+            bad("a region that grows is not after its memory");
         image->headroom = run.count;
     }
     HandleTable table = HandleTable::restore(state.handles, policy, state.limits.open_files, warnings);
@@ -219,7 +219,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
         GuestVirt before;
         for (const LargePageState& page : state.large_pages)
             if (const GuestVirt at(page.at); at <= std::exchange(before, at) || !candidates.fits(at))
-                bad(fmt::format("{:#x} is no place for a large page", page.at));
+                bad(fmt::format("{:#x} cannot hold a large page", page.at));
         image->large_pages = state.large_pages;
     }
     return image;
@@ -281,7 +281,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
         const Frame frame = pte::frame(entry);
         // A reset does not copy tables back: the host undoes its own changes, and nobody else may make any.
         if (first.has(frame))
-            bad("its program could write to its page tables; build it anew");
+            bad("its program could write to its page tables; build it again");
         privileged.check(at, entry);
         if (!(entry & pte::kPresent))
             return;
@@ -317,7 +317,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
     });
     for (const Frame frame : read_only)
         append_frame(image.hot_read_only, frame);
-    divide_touching(image, hot);
+    divide_prefaulting(image, hot);
     std::erase_if(image.hot_unwritten, [&](const UnwrittenPage& page) { return twice[page.frame]; });
     for (const UnwrittenPage& page : image.hot_unwritten)
         *reinterpret_cast<std::uint64_t*>(memory.data() + page.entry_at.value) &= ~pte::kDirty;

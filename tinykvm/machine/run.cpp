@@ -28,7 +28,7 @@ Stop Machine::run() {
     if (std::exchange(begins_, false) && env_->options.time == GuestTime::pauses)
         clock_.resume(image_->times, slept_ns_);
     clock_.refresh(*time_);
-    in_door_ = false;
+    at_wait_exit_ = false;
     space_.follow_files(); // files may have changed while the machine waited
     std::uint64_t next_tick = host_mono_ns() + kTickNs;
     kvm::ExitKind kind = kvm::ExitKind::io;
@@ -47,7 +47,7 @@ Stop Machine::run() {
             case abi::kPortWait:
                 ++exit_reasons_[kWaits];
                 close_handles();
-                in_door_ = at_wait_door();
+                at_wait_exit_ = at_wait_exit();
                 waited_at_ = host_mono_ns();
                 return Stop{};
             case abi::kPortHostCall:
@@ -99,7 +99,7 @@ Stop Machine::run() {
 
 // Whether the vCPU is in the state in which the guest kernel's one OUT to kPortWait leaves it. The program itself may
 // have executed that OUT: from a 32-bit segment, single-stepped, or with other selectors.
-bool Machine::at_wait_door() {
+bool Machine::at_wait_exit() {
     const kvm_regs& regs = vcpu_.regs();
     const kvm_sregs& s = vcpu_.special();
     // Some hosts report the RIP after the OUT, others that of the OUT itself, which is one byte lower.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/machine/program.hpp"
 
 namespace tinykvm {
@@ -73,8 +74,8 @@ const Interpreter* interpreter_of(const std::string& file) {
     return nullptr;
 }
 
-std::string absolute(const std::string& path, const std::string& cwd) {
-    return fs::path(path.starts_with('/') ? path : cwd + "/" + path).lexically_normal().string();
+std::string normal_path(const std::string& cwd, const std::string& path) {
+    return fs::path(join_path(cwd, path)).lexically_normal().string();
 }
 
 class Collector {
@@ -164,7 +165,7 @@ private:
     void path_list(std::string list) {
         while (!list.empty()) {
             const std::size_t end = std::min(list.find(':'), list.size());
-            const std::string item = absolute(list.substr(0, end), program_.cwd);
+            const std::string item = normal_path(program_.cwd, list.substr(0, end));
             if (end > 0 && item != "/")
                 add(item.ends_with("/*") ? item.substr(0, item.size() - 2) : item);
             list.erase(0, end + 1);
@@ -174,14 +175,14 @@ private:
     // The first argument that is a file. If it is the value of an option, the program is meant to read it, too.
     std::string script_of() const {
         if (!program_.script.empty())
-            return absolute(program_.script, program_.cwd);
+            return normal_path(program_.cwd, program_.script);
         for (std::size_t i = 1; i < program_.args.size(); ++i) {
             const std::string& word = program_.args[i];
             if (word.empty() || word == "-" || word == "--")
                 continue;
             if (word[0] == '-')
                 continue;
-            const std::string path = absolute(word, program_.cwd);
+            const std::string path = normal_path(program_.cwd, word);
             std::error_code error;
             if (fs::is_regular_file(path, error))
                 return path;
@@ -200,11 +201,11 @@ private:
             else if (word.starts_with("--class-path=") || word.starts_with("--module-path="))
                 path_list(word.substr(word.find('=') + 1));
             else if (word.starts_with("-javaagent:"))
-                add(absolute(word.substr(11, word.find('=') - 11), program_.cwd));
+                add(normal_path(program_.cwd, word.substr(11, word.find('=') - 11)));
             else if (word == "-jar" && i + 1 < program_.args.size())
-                add(absolute(program_.args[i + 1], program_.cwd));
+                add(normal_path(program_.cwd, program_.args[i + 1]));
             else if (word.ends_with(".java"))
-                add(absolute(word, program_.cwd));
+                add(normal_path(program_.cwd, word));
             if (word == "-jar" || !word.starts_with('-'))
                 break; // the rest are arguments of the program
         }

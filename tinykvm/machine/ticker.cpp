@@ -22,7 +22,6 @@ struct Seat {
     std::uint64_t seen = 0;                // for the ticker: `entries` at its last look
     unsigned looks = 0;                    // for the ticker: number of looks since `entries` changed
     pthread_t thread{};
-    std::atomic<bool> gone{false};
 };
 
 thread_local Seat* this_seat = nullptr;
@@ -76,7 +75,7 @@ private:
         for (;;) {
             timespec pause{0, static_cast<long>(kTickNs / kLooks)};
             ::nanosleep(&pause, nullptr);
-            if (look())
+            if (kick_overdue())
                 quiet_ticks_ = 0;
             else if (++quiet_ticks_ > kQuietTicks)
                 sleep();
@@ -85,7 +84,7 @@ private:
 
     // Kicks the vCPUs that have run for a whole tick. Those with `soon` are kicked when they have run since the last
     // look: the program may have left output before it began to compute. Returns whether any vCPU ran since then.
-    bool look() {
+    bool kick_overdue() {
         bool ran = false;
         const std::lock_guard lock(mutex_);
         for (const auto& seat : seats_) {
@@ -102,7 +101,7 @@ private:
     // Sleeps until a vCPU runs again, so that hundreds of idle functions cost nothing.
     void sleep() {
         asleep_ = true;
-        if (!look()) // a vCPU that began to run before asleep_ was set has not called notify_one()
+        if (!kick_overdue()) // a vCPU that began to run before asleep_ was set has not called notify_one()
             asleep_.wait(true);
         asleep_ = false;
         quiet_ticks_ = 0;

@@ -48,7 +48,7 @@ void WorkingSet::written(Frame frame) {
 // Finds clean copies that the program, or the host on its behalf, has written to since the last reset, or that have
 // moved to other addresses. From now on they are copied back like other pages. The page-table entries must still be as
 // the invocation left them.
-void WorkingSet::look() {
+void WorkingSet::find_dirty() {
     std::erase_if(unwritten_, [&](const UnwrittenPage& page) {
         std::uint64_t entry;
         std::memcpy(&entry, ram_.host(page.entry_at), sizeof(entry));

@@ -24,7 +24,7 @@ public:
     // A page that the host writes to before each invocation is no clean copy.
     void never_clean(Frame frame);
 
-    void look() override;
+    void find_dirty() override;
     std::uint64_t copy_back() override;
     void forget() override;
 

@@ -172,7 +172,7 @@ private:
     std::int64_t unmap(std::uint64_t at, std::uint64_t end);
     // Unmaps what is left of the stubs of code that was unmapped.
     void drop_stubs(const CodePatches& patches);
-    FaultOutcome populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t most);
+    FaultOutcome populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t block_bytes);
     bool fill_from_file(const Region& region, std::uint64_t region_begin, std::uint64_t at, Frame first,
                         std::uint32_t count);
     void make_present(GuestVirt at, std::uint64_t entry);

@@ -78,13 +78,13 @@ void AddressSpace::make_present(GuestVirt at, std::uint64_t entry) {
         tables_.set_present(page);
 }
 
-FaultOutcome AddressSpace::populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t most) {
+FaultOutcome AddressSpace::populate_around(Regions::iterator region, std::uint64_t at, std::uint64_t block_bytes) {
     if (live(region->second))
         return populate_shared(region, at);
-    const std::uint64_t block = at & ~(most - 1);
+    const std::uint64_t block = at & ~(block_bytes - 1);
     std::uint64_t begin = at, end = at + kPageSize;
     const std::uint64_t lowest = std::max(block, region->first);
-    const std::uint64_t highest = std::min(block + most, region->second.end);
+    const std::uint64_t highest = std::min(block + block_bytes, region->second.end);
     while (begin > lowest && !pte::mapped(tables_.get(GuestVirt(begin - kPageSize))))
         begin -= kPageSize;
     while (end < highest && !pte::mapped(tables_.get(GuestVirt(end))))

@@ -82,7 +82,7 @@ replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubByt
     return original;
 }
 
-std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t most) {
+std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t max_sites) {
     constexpr std::uint64_t kBlock = 256 << 10, kAround = 128;
     // Programs can map anything as code, so the cost must be bounded. The largest real program is Deno, with 60 MB.
     constexpr std::uint64_t kMaxBytes = 256 << 20;
@@ -109,9 +109,9 @@ std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_
             if (site.at % kPageSize <= kPageSize - kJumpBytes)
                 all.push_back(site);
         }
-        if (all.size() > most)
-            all.resize(most);
-        if (have < want || traps == 0 || all.size() == most)
+        if (all.size() > max_sites)
+            all.resize(max_sites);
+        if (have < want || traps == 0 || all.size() == max_sites)
             break;
     }
     return all;

@@ -53,9 +53,9 @@ private:
 std::optional<std::array<std::byte, kJumpBytes>>
 replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubBytes> stub, std::uint64_t stub_address);
 
-// Sites in [offset, offset + bytes) of a file, at most `most`. CodeSite::at is an offset in the file, and no jump
+// Sites in [offset, offset + bytes) of a file, at most `max_sites`. CodeSite::at is an offset in the file, and no jump
 // crosses a page boundary. Parts that cannot be read have no sites. Very large code and code with too many possible
 // sites are searched in part only.
-std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t most);
+std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t max_sites);
 
 } // namespace tinykvm

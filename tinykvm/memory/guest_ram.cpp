@@ -119,7 +119,7 @@ bool GuestRam::reserve_outside(std::uint64_t bytes) {
 bool GuestRam::has_room(std::uint64_t frames) {
     const auto fits = [&] { return in_use_ + frames + outside_ + tables_used_ <= max_frames_ - image_frames_; };
     if (!fits() && outside_ != 0)
-        outside_ = look_outside_ ? page_up(look_outside_()) / kPageSize : 0; // may have shrunk since
+        outside_ = measure_outside_ ? page_up(measure_outside_()) / kPageSize : 0; // may have shrunk since
     return fits();
 }
 

@@ -105,7 +105,7 @@ public:
     void set_limit(std::uint64_t max_bytes);
 
     // Counts memory of the machine that lies elsewhere against the same limit. `look` returns its size in bytes.
-    void count_outside(std::function<std::uint64_t()> look) { look_outside_ = std::move(look); }
+    void count_outside(std::function<std::uint64_t()> measure) { measure_outside_ = std::move(measure); }
     // Whether there is room for `bytes` of such memory in all. If so, allocate() leaves that much from now on.
     bool reserve_outside(std::uint64_t bytes);
 
@@ -138,7 +138,7 @@ private:
     std::vector<bool> window_slot_; // by window: whether it has a slot
     static constexpr int kClosed = -1;
     std::uint64_t in_use_ = 0;
-    std::function<std::uint64_t()> look_outside_;
+    std::function<std::uint64_t()> measure_outside_;
     std::uint64_t outside_ = 0;       // upper bound of the memory elsewhere, in frames
     std::uint32_t kept_headroom_ = 0; // frames after the image that keep their memory
     std::vector<bool> shared_;

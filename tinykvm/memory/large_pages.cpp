@@ -11,17 +11,17 @@
 
 namespace tinykvm {
 
-LargePages::LargePages(std::size_t most)
-    : room_(Mapping::map((std::min(most, kMax) + 1) * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                         -1, 0, "large pages")),
-      most_(std::min(most, kMax)) {
+LargePages::LargePages(std::size_t max_count)
+    : room_(Mapping::map((std::min(max_count, kMax) + 1) * kBytes, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, "large pages")),
+      max_count_(std::min(max_count, kMax)) {
     // Align as in guest-physical memory: KVM uses large mappings only if both are aligned alike.
     const auto address = reinterpret_cast<std::uintptr_t>(room_.data());
     begin_ = room_.data() + (kBytes - address % kBytes) % kBytes;
 }
 
 bool LargePages::add_any(int file) {
-    if (count_ == most_)
+    if (count_ == max_count_)
         return false;
     std::byte* page = begin_ + count_ * kBytes;
     if (::mmap(page, kBytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0) == MAP_FAILED)

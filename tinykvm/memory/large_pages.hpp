@@ -26,8 +26,8 @@ public:
     static constexpr unsigned kPhysicalBits = 39;
     static constexpr std::size_t kMax = 512;
 
-    // Room for `most` pages, at most kMax. Throws HostError.
-    explicit LargePages(std::size_t most);
+    // Room for `max_count` pages, at most kMax. Throws HostError.
+    explicit LargePages(std::size_t max_count);
 
     // Adds the first 2 MiB of the file, which must never change. False when the host does not back them with one huge
     // page, or when there is no room. Throws HostError.
@@ -48,7 +48,7 @@ public:
 private:
     Mapping room_;
     std::byte* begin_ = nullptr; // in room_, aligned to kBytes
-    std::size_t most_, count_ = 0;
+    std::size_t max_count_, count_ = 0;
     std::vector<std::uint64_t> links_;
 };
 

@@ -483,7 +483,7 @@ async function trySignIn() {
 $('login-form').addEventListener('submit', (event) => {
   event.preventDefault();
   const token = $('token').value.trim();
-  if (!/^[\x21-\x7e]+$/.test(token)) return tell($('login-trouble'), 'This is no token: tokens look like kvs_0123…');
+  if (!/^[\x21-\x7e]+$/.test(token)) return tell($('login-trouble'), 'This is not a token: tokens look like kvs_0123…');
   state.token = token;
   trySignIn();
 });

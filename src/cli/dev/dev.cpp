@@ -15,6 +15,7 @@
 #include "src/cli/dev/server.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
+#include "src/ops/reference.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -97,7 +98,7 @@ public:
           watching_(platform::flag(invocation, "watch")), verbose_(platform::flag(invocation, "verbose")),
           jail_(jail::text_of(platform::jail_mode(invocation, "jail"))) {
         const std::string port = platform::text(invocation, "port").value_or("3000");
-        const std::uint64_t number = platform::number(port, "port");
+        const std::uint64_t number = ops::whole_number(port, "port");
         if (number > 65535)
             throw UserError(ExitCode::usage, fmt::format("--port={}: the highest port is 65535", port));
         port_ = static_cast<std::uint16_t>(number);
@@ -157,7 +158,7 @@ private:
             code = error.code();
         }
         if (!why.empty()) {
-            const char* const then = current_    ? "; what was there before goes on serving"
+            const char* const then = current_    ? "; the previous version keeps serving"
                                      : watching_ ? "; waiting for a change"
                                                  : "";
             say(why + then);

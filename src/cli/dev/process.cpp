@@ -2,42 +2,19 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
+#include "src/ops/child.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::dev {
 namespace {
 
 using tinykvm::UniqueFd;
-
-int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
-
-// Runs between fork and exec: system calls only. Exits with 126 on failure, as a shell does.
-[[noreturn]] void become(char* const* argv, const char* folder, int null, int output, int keep, pid_t parent) {
-    sigset_t none;
-    sigemptyset(&none);
-    ::setpgid(0, 0);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    if (::getppid() != parent) // the parent ended before prctl
-        ::_exit(126);
-    const bool ready = ::dup2(null, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
-                       (keep < 0 || ::fcntl(keep, F_SETFD, 0) >= 0) && ::chdir(folder) >= 0;
-    if (ready)
-        ::execv(argv[0], argv);
-    const char* const parts[] = {"kvmserver: cannot start ", argv[0], ": ", std::strerror(errno), "\n"};
-    for (const char* part : parts)
-        if (::write(STDERR_FILENO, part, std::strlen(part)) < 0)
-            break;
-    ::_exit(126);
-}
 
 UniqueFd pipe_to(UniqueFd& write_end) {
     int ends[2];
@@ -52,24 +29,14 @@ UniqueFd pipe_to(UniqueFd& write_end) {
 } // namespace
 
 Process::Process(const std::vector<std::string>& argv, const std::string& folder, Stdout where, int keep) {
-    std::vector<char*> words;
-    for (const std::string& word : argv)
-        words.push_back(const_cast<char*>(word.c_str()));
-    words.push_back(nullptr);
-    const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!null)
-        tinykvm::throw_errno("open /dev/null");
     UniqueFd write_end;
     if (where == Stdout::captured)
         out_ = pipe_to(write_end);
-    const int output = write_end ? write_end.get() : STDERR_FILENO;
-    const pid_t parent = ::getpid();
-    pid_ = ::fork();
-    if (pid_ < 0)
-        tinykvm::throw_errno("fork");
-    if (pid_ == 0)
-        become(words.data(), folder.c_str(), null.get(), output, keep, parent);
-    ::setpgid(pid_, pid_); // in parent and child, so that it is done whichever runs first
+    pid_ = ops::start_child(argv, {.folder = folder,
+                                   .output = write_end ? write_end.get() : STDERR_FILENO,
+                                   .error = STDERR_FILENO,
+                                   .keep = keep,
+                                   .own_group = true});
     pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
     if (!pidfd_) {
         const int error = errno;
@@ -96,7 +63,7 @@ std::optional<int> Process::poll() {
         ::kill(-pid_, SIGKILL); // kills what it left behind, before the id can be reused
         int status = 0;
         if (::waitpid(pid_, &status, 0) == pid_)
-            status_ = shell_status(status);
+            status_ = ops::shell_status(status);
     }
     return status_;
 }

@@ -80,7 +80,7 @@ std::vector<Check> other_checks(const Facts& facts) {
     if (facts.open_files < kEnoughFiles)
         checks.push_back(
             {fmt::format("open files {}: few for many functions: ulimit -n {}{}", facts.open_files, 65536,
-                         facts.most_open_files < 65536 ? ", after raising nofile in /etc/security/limits.conf" : "")});
+                         facts.max_open_files < 65536 ? ", after raising nofile in /etc/security/limits.conf" : "")});
     else
         checks.push_back({fmt::format("open files ok ({})", facts.open_files)});
     if (facts.address_space && *facts.address_space < kEnoughAddresses)

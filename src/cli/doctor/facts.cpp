@@ -94,7 +94,7 @@ void look_at_limits(Facts& facts) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         facts.open_files = limit.rlim_cur;
-        facts.most_open_files = limit.rlim_max;
+        facts.max_open_files = limit.rlim_max;
     }
     if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         facts.address_space = limit.rlim_cur;

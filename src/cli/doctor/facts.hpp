@@ -29,7 +29,7 @@ struct Facts {
     bool session_in_group = false; // in this session too
 
     // Limits.
-    std::uint64_t open_files = 0, most_open_files = 0;
+    std::uint64_t open_files = 0, max_open_files = 0;
     std::optional<std::uint64_t> address_space; // bytes; nothing: unlimited
     int overcommit = 0;                         // vm.overcommit_memory
     std::uint64_t watches = 0;                  // fs.inotify.max_user_watches; 0: unknown

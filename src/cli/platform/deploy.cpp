@@ -5,6 +5,7 @@
 
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
+#include "src/ops/reference.hpp"
 #include "src/snapshot/reader.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/text.hpp"
@@ -71,7 +72,7 @@ Plan plan_of(const Invocation& invocation, Context& context) {
     plan.clamp = flag(invocation, "clamp");
     plan.body = {{"activate", !flag(invocation, "no-activate")}};
     if (const auto version = text(invocation, "if-version"))
-        plan.body["if_version"] = version_number(*version);
+        plan.body["if_version"] = ops::version_number(*version);
     plan.source = find_source(invocation.operands.empty() ? "." : invocation.operands.front(), context);
     plan.name = name_of(invocation, plan.source);
     store::check_function_name(plan.name);
@@ -89,8 +90,8 @@ Plan plan_of(const Invocation& invocation, Context& context) {
 }
 
 // Prints the repeats that were found when the snapshot was made.
-void tell_repeats(const Invocation& invocation, const SnapshotReader& snapshot, const std::filesystem::path& file,
-                  std::ostream& out) {
+void report_repeats(const Invocation& invocation, const SnapshotReader& snapshot, const std::filesystem::path& file,
+                    std::ostream& out) {
     const auto& repeats = snapshot.state().repeats;
     if (!repeats.empty() && flag(invocation, "strict-unique"))
         throw tinykvm::UserError(
@@ -130,7 +131,7 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     if (!plan.source.manifest) {
         const SnapshotReader snapshot = SnapshotReader::open(plan.source.path);
         snapshot.verify();
-        tell_repeats(invocation, snapshot, plan.source.path, context.err);
+        report_repeats(invocation, snapshot, plan.source.path, context.err);
     } else if (flag(invocation, "strict-unique")) {
         context.err << "kvmserver: --strict-unique is looked at when the program is built, which --dry-run does not\n";
     }
@@ -153,13 +154,13 @@ int deploy(const Invocation& invocation, Context& context) {
         return dry_run(invocation, context, plan, *platform);
     // Find mistakes before the build.
     if (!plan.source.manifest)
-        tell_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context.err);
+        report_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context.err);
     platform->call("PUT", plan.target(true), plan.body);
 
     const bool quiet = flag(invocation, "quiet");
     const SnapshotFile file(plan.source, quiet, context);
     if (plan.source.manifest && flag(invocation, "strict-unique")) // the build has printed them already
-        tell_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
+        report_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
     const Pushed pushed = platform->push(file.path());
     if (!quiet)
         context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12), bytes_text(pushed.bytes),

@@ -1,15 +1,13 @@
 // kvmserver invoke: sends one request to a function, through the daemon.
 #include <fmt/format.h>
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/ops/reference.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -53,21 +51,6 @@ constexpr OptionSpec kOwn[] = {
     {.name = "timing", .group = "Options", .help = "on stderr: status, version and where the time went"},
 };
 
-std::string read_stdin() {
-    std::string bytes;
-    char buffer[65536];
-    for (;;) {
-        const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof buffer);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            tinykvm::throw_errno("read stdin");
-        if (count == 0)
-            return bytes;
-        bytes.append(buffer, static_cast<std::size_t>(count));
-    }
-}
-
 std::string body_from(const std::string& data, const Context& context) {
     if (!data.starts_with('@'))
         return data;
@@ -91,7 +74,7 @@ int invoke(const Invocation& invocation, Context& context) {
     target += "?method=" + encoded(text(invocation, "request").value_or(data ? "POST" : "GET"));
     target += "&path=" + encoded(text(invocation, "path").value_or("/"));
     if (const auto version = text(invocation, "version"))
-        target += fmt::format("&version={}", version_number(*version));
+        target += fmt::format("&version={}", ops::version_number(*version));
     if (const auto seconds = timeout(invocation))
         target += fmt::format("&timeout={}", *seconds);
     Headers headers;

@@ -151,7 +151,7 @@ int remove(const Invocation& invocation, Context& context) {
     const std::string& name = invocation.operands[1];
     if (!Remotes(Remotes::default_file()).remove(name))
         throw UserError(ExitCode::not_found,
-                        fmt::format("there is no remote '{}': kvmserver remote list shows those that there are", name));
+                        fmt::format("there is no remote '{}': kvmserver remote list lists them", name));
     if (flag(invocation, "json"))
         print_json(context, {{"removed", name}});
     else

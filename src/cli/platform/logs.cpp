@@ -5,6 +5,7 @@
 
 #include "src/cli/platform/platform.hpp"
 #include "src/common/time_text.hpp"
+#include "src/ops/reference.hpp"
 #include "src/ops/when.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -88,7 +89,7 @@ int logs(const Invocation& invocation, Context& context) {
     if (const auto request = text(invocation, "request"))
         target += "&request_id=" + encoded(*request);
     if (const auto tail = text(invocation, "tail"))
-        target += fmt::format("&tail={}", number(*tail, "--tail"));
+        target += fmt::format("&tail={}", ops::whole_number(*tail, "--tail"));
     if (flag(invocation, "previous"))
         target += fmt::format("&version={}", version_before(*platform, name));
     Printer printer(context, flag(invocation, "json"));

@@ -221,7 +221,7 @@ Manifest read_manifest(const std::filesystem::path& file) {
         const toml::table top = toml::parse_file(file.string());
         Reader(manifest).read(top);
         manifest.json = to_json(top);
-    } catch (const toml::parse_error& error) { // it was changed meanwhile
+    } catch (const toml::parse_error& error) { // it changed while it was read
         throw UserError(ExitCode::usage, fmt::format("{}: {}", file.string(), std::string(error.description())));
     } catch (const nlohmann::json::exception&) { // JSON has no inf and nan
         throw UserError(ExitCode::usage, fmt::format("{}: a number is not finite", file.string()));

@@ -4,11 +4,13 @@
 
 #include <unistd.h>
 
-#include <charconv>
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 
 #include "src/cli/paths.hpp"
+#include "src/common/environment.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::platform {
@@ -16,12 +18,6 @@ namespace {
 
 using tinykvm::ExitCode;
 using tinykvm::UserError;
-
-// "" if the variable is not set.
-std::string variable(const char* name) {
-    const char* value = std::getenv(name);
-    return value ? value : "";
-}
 
 } // namespace
 
@@ -38,14 +34,14 @@ std::optional<double> timeout(const Invocation& invocation) {
     char* end = nullptr;
     const double seconds = std::strtod(given->c_str(), &end);
     if (end == given->c_str() || *end != '\0' || !(seconds > 0) || seconds > 1e7)
-        throw UserError(ExitCode::usage, fmt::format("--timeout: '{}' is no number of seconds above 0", *given));
+        throw UserError(ExitCode::usage, fmt::format("--timeout: '{}' is not a number of seconds above 0", *given));
     return seconds;
 }
 
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
-                     std::size_t least, std::size_t most) {
+                     std::size_t min_count, std::size_t max_count) {
     const std::size_t count = invocation.operands.size();
-    if (count < least || count > most)
+    if (count < min_count || count > max_count)
         throw UserError(ExitCode::usage,
                         fmt::format("usage: kvmserver {} {}; see kvmserver {} --help", command, synopsis, command));
 }
@@ -74,29 +70,33 @@ std::optional<std::string> text(const Invocation& invocation, std::string_view n
     return at->second.values.front();
 }
 
-std::uint64_t number(std::string_view text, std::string_view what) {
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value > INT64_MAX)
-        throw UserError(ExitCode::usage, fmt::format("{}: '{}' is no whole number", what, text));
-    return value;
-}
-
-std::uint64_t version_number(const std::string& text) {
-    return number(text.starts_with('v') ? std::string_view(text).substr(1) : std::string_view(text), "version");
+std::string read_stdin(std::size_t longest) {
+    std::string bytes;
+    char buffer[65536];
+    while (bytes.size() < longest) {
+        const ssize_t count = ::read(STDIN_FILENO, buffer, std::min(sizeof buffer, longest - bytes.size()));
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            tinykvm::throw_errno("read stdin");
+        if (count == 0)
+            break;
+        bytes.append(buffer, static_cast<std::size_t>(count));
+    }
+    return bytes;
 }
 
 std::filesystem::path store_path(const Invocation& invocation, const Context& context) {
     if (const auto given = text(invocation, "store"))
         return absolute_path(context.folder, *given);
-    if (const std::string set = variable("KVMSERVER_STORE"); !set.empty())
+    if (const std::string set = environment_variable("KVMSERVER_STORE"); !set.empty())
         return absolute_path(context.folder, set);
     if (::geteuid() == 0)
         return "/var/lib/kvmserver";
     // The XDG specification says to ignore relative paths.
-    if (const std::string data = variable("XDG_DATA_HOME"); data.starts_with('/'))
+    if (const std::string data = environment_variable("XDG_DATA_HOME"); data.starts_with('/'))
         return std::filesystem::path(data) / "kvmserver";
-    const std::string home = variable("HOME");
+    const std::string home = environment_variable("HOME");
     if (home.empty())
         throw UserError(ExitCode::usage, "neither $HOME nor $KVMSERVER_STORE is set: give --store DIR");
     return std::filesystem::path(home) / ".local/share/kvmserver";

@@ -79,14 +79,14 @@ std::optional<double> timeout(const Invocation& invocation);
 
 // Throws UserError (usage) for fewer or more operands.
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
-                     std::size_t least, std::size_t most);
+                     std::size_t min_count, std::size_t max_count);
 bool flag(const Invocation& invocation, std::string_view name);
 // "auto" if it is not given. Throws UserError.
 jail::Mode jail_mode(const Invocation& invocation, std::string_view name);
 std::optional<std::string> text(const Invocation& invocation, std::string_view name);
-// Parses an unsigned number; `what` is for the message.
-std::uint64_t number(std::string_view text, std::string_view what);
-std::uint64_t version_number(const std::string& text); // "3" or "v3"
+
+// All of stdin, or its first `longest` bytes. Throws HostError.
+std::string read_stdin(std::size_t longest = std::string::npos);
 
 std::filesystem::path store_path(const Invocation& invocation, const Context& context);
 // Whether there is a store. Does not create one.

@@ -9,6 +9,7 @@
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/progress.hpp"
 #include "src/common/digest.hpp"
+#include "src/common/environment.hpp"
 #include "src/remote/remotes.hpp"
 #include "src/remote/upload.hpp"
 #include "tinykvm/base/error.hpp"
@@ -126,15 +127,10 @@ Pulled There::pull(const std::string& reference, int fd) {
         }
     }
     if (at != size || sum.finish().hex() != digest)
-        throw UserError(
-            ExitCode::bad_snapshot,
-            fmt::format("{}: what came is not sha256:{}: kvmserver verify on the server", reference, digest));
+        throw UserError(ExitCode::bad_snapshot,
+                        fmt::format("{}: the bytes received are not sha256:{}: run kvmserver verify on the server",
+                                    reference, digest));
     return {"sha256:" + digest, size};
-}
-
-std::string variable(const char* name) {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
 }
 
 } // namespace
@@ -159,12 +155,11 @@ std::optional<remote::Server> chosen_server(const Invocation& invocation) {
     } else if (name->find("://") != std::string::npos) {
         server.url = *name;
     } else {
-        throw UserError(ExitCode::not_found,
-                        fmt::format("there is no remote '{}': kvmserver remote list shows those that there are, "
-                                    "kvmserver login https://HOST:PORT adds one",
-                                    *name));
+        throw UserError(ExitCode::not_found, fmt::format("there is no remote '{}': kvmserver remote list lists them, "
+                                                         "kvmserver login https://HOST:PORT adds one",
+                                                         *name));
     }
-    if (const std::string token = variable("KVMSERVER_TOKEN"); !token.empty())
+    if (const std::string token = environment_variable("KVMSERVER_TOKEN"); !token.empty())
         server.token = token;
     if (token_file)
         server.token = remote::token_from_file(*token_file);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/platform/platform.hpp"
+#include "src/ops/reference.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -20,7 +21,7 @@ int remove(const Invocation& invocation, Context& context) {
     const std::string& name = invocation.operands.front();
     std::optional<std::uint64_t> version;
     if (const auto given = text(invocation, "version"))
-        version = version_number(*given);
+        version = ops::version_number(*given);
     const auto platform = connect(invocation, context);
     const std::string what = name + (version ? fmt::format(" v{}", *version) : "");
     if (!agreed(invocation, context, fmt::format("Delete {} from {}?", what, platform->shown())))

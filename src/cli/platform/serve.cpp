@@ -164,7 +164,7 @@ Number number_of(const Invocation& invocation, std::string_view name, Number fal
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || value > most)
-        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is no number from 0 to {}", name, text, most));
+        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is not a number from 0 to {}", name, text, most));
     return value;
 }
 
@@ -215,7 +215,7 @@ struct Admin final : daemon::Companion {
         try {
             store::remove_leftovers(store);
         } catch (const std::exception& error) { // gc will retry; what is deployed can be served
-            fmt::print(stderr, "kvmserver: cannot clear what was left behind in the store: {}\n", error.what());
+            fmt::print(stderr, "kvmserver: cannot remove leftovers in the store: {}\n", error.what());
         }
         listener->start();
     }

@@ -5,6 +5,7 @@
 #include "src/cli/help/nearest.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/ops/reference.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -50,7 +51,7 @@ std::uint64_t seconds_of(const std::string& text) {
     const auto unit = text.empty() ? units.npos : units.find(text.back());
     if (unit == units.npos)
         throw UserError(ExitCode::usage, fmt::format("--expires: '{}': write 90s, 10m, 12h or 30d", text));
-    const std::uint64_t count = number(text.substr(0, text.size() - 1), "--expires");
+    const std::uint64_t count = ops::whole_number(text.substr(0, text.size() - 1), "--expires");
     return count > 1'000'000'000 ? count : count * lengths[unit];
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/platform/platform.hpp"
+#include "src/ops/reference.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -21,7 +22,7 @@ int gc(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "gc", "", 0, 0);
     std::string query = flag(invocation, "dry-run") ? "?dry_run=1" : "?dry_run=0";
     if (const auto keep = text(invocation, "keep")) {
-        const std::uint64_t count = number(*keep, "--keep");
+        const std::uint64_t count = ops::whole_number(*keep, "--keep");
         if (count > UINT32_MAX)
             throw tinykvm::UserError(tinykvm::ExitCode::usage, "--keep: that is too many");
         query += fmt::format("&keep={}", count);

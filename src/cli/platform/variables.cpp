@@ -1,9 +1,6 @@
 // kvmserver env, kvmserver secret: set, list and unset values.
 #include <fmt/format.h>
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <string>
 
 #include "src/cli/help/nearest.hpp"
@@ -27,23 +24,12 @@ constexpr const char* kSecretSynopsis = "set|list|unset [NAME] [SECRET]";
 
 [[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
 
-// Reads all of stdin, without the final line break.
-std::string read_stdin() {
-    constexpr std::size_t kLargest = 1 << 20; // the store limits values further
-    std::string value;
-    char buffer[4096];
-    for (;;) {
-        const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof buffer);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            tinykvm::throw_errno("read stdin");
-        if (count == 0)
-            break;
-        value.append(buffer, static_cast<std::size_t>(count));
-        if (value.size() > kLargest)
-            usage("the value on stdin is too long");
-    }
+// All of stdin without the final line break.
+std::string value_from_stdin() {
+    constexpr std::size_t kLongest = 1 << 20; // the store limits values further
+    std::string value = read_stdin(kLongest + 1);
+    if (value.size() > kLongest)
+        usage("the value on stdin is too long");
     if (value.ends_with('\n'))
         value.pop_back();
     return value;
@@ -101,7 +87,7 @@ int env(const Invocation& invocation, Context& context) {
     } else if (flag(invocation, "stdin")) {
         if (equals != name.npos)
             usage("give the value either on stdin or as K=V");
-        value = read_stdin();
+        value = value_from_stdin();
     } else {
         if (equals == name.npos)
             usage("env set needs K=V, or K and --stdin");
@@ -136,7 +122,7 @@ int grant(const Invocation& invocation, Context& context, const std::string& nam
     if (patterns == std::vector<std::string>{"-"})
         body["for"] = nlohmann::json::array();
     if (flag(invocation, "stdin"))
-        body["value"] = read_stdin();
+        body["value"] = value_from_stdin();
     connect(invocation, context)->call("PUT", target_of({"secrets", name}), body);
     return done(invocation, context, "", name, true);
 }
@@ -162,7 +148,7 @@ int secret(const Invocation& invocation, Context& context) {
     if (action == "set") {
         if (!flag(invocation, "stdin"))
             usage("secret set reads the value from stdin: give --stdin");
-        value = read_stdin();
+        value = value_from_stdin();
     }
     change(*connect(invocation, context),
            function.empty() ? target_of({"secrets", name}) : target_of({"functions", function, "secrets", name}),

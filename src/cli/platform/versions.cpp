@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/platform/platform.hpp"
+#include "src/ops/reference.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -30,7 +31,7 @@ int versions(const Invocation& invocation, Context& context) {
     return 0;
 }
 
-int tell(const Invocation& invocation, Context& context, const json& switched) {
+int print_switched(const Invocation& invocation, Context& context, const json& switched) {
     if (flag(invocation, "json"))
         print_json(context, switched);
     else
@@ -49,9 +50,9 @@ int rollback(const Invocation& invocation, Context& context) {
     const std::string& name = invocation.operands.front();
     json body = json::object();
     if (invocation.operands.size() == 2)
-        body["version"] = version_number(invocation.operands[1]);
+        body["version"] = ops::version_number(invocation.operands[1]);
     const std::string target = with_dry_run(invocation, target_of({"functions", name, "rollback"}));
-    return tell(invocation, context, connect(invocation, context)->call("POST", target, body));
+    return print_switched(invocation, context, connect(invocation, context)->call("POST", target, body));
 }
 
 // Parses "3=10", "v3=10%".
@@ -62,10 +63,10 @@ json share(const std::string& word) {
     std::string percent = word.substr(equals + 1);
     if (percent.ends_with('%'))
         percent.pop_back();
-    const std::uint64_t value = number(percent, "percentage");
+    const std::uint64_t value = ops::whole_number(percent, "percentage");
     if (value > 100)
         throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("'{}': that is more than 100%", word));
-    return {{"version", version_number(word.substr(0, equals))}, {"percent", value}};
+    return {{"version", ops::version_number(word.substr(0, equals))}, {"percent", value}};
 }
 
 int traffic(const Invocation& invocation, Context& context) {
@@ -78,7 +79,7 @@ int traffic(const Invocation& invocation, Context& context) {
     if (live.empty())
         throw tinykvm::UserError(tinykvm::ExitCode::usage, "traffic: the percentages must be 100 in all");
     const std::string target = with_dry_run(invocation, target_of({"functions", name, "traffic"}));
-    return tell(invocation, context, connect(invocation, context)->call("PUT", target, {{"live", live}}));
+    return print_switched(invocation, context, connect(invocation, context)->call("PUT", target, {{"live", live}}));
 }
 
 } // namespace

@@ -149,7 +149,7 @@ bool ChannelConnections::next(IncomingConnection& out) {
         out.listener = listener_;
         out.own = true;
         out.peer = address_of(received->message);
-        out.tell = [channel = channel_](request::Outcome outcome) {
+        out.report_outcome = [channel = channel_](request::Outcome outcome) {
             protocol::Message ended;
             ended.kind = protocol::Kind::ended;
             ended.outcome = outcome;

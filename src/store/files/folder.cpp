@@ -181,12 +181,12 @@ std::optional<std::uint64_t> Folder::size_of(const std::string& path) const {
     return static_cast<std::uint64_t>(info.st_size);
 }
 
-std::optional<std::string> Folder::read(const std::string& path, std::uint64_t most) const {
+std::optional<std::string> Folder::read(const std::string& path, std::uint64_t max_bytes) const {
     const UniqueFd file = open_read(path);
     if (!file)
         return std::nullopt;
     struct stat info {};
-    if (::fstat(file.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_size) > most)
+    if (::fstat(file.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_size) > max_bytes)
         throw HostError(EFBIG, "read " + full(path));
     std::string text(static_cast<std::size_t>(info.st_size), '\0');
     text.resize(tinykvm::read_at(file.get(), 0, std::as_writable_bytes(std::span(text)), "read " + full(path)));

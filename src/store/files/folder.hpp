@@ -58,7 +58,7 @@ public:
     tinykvm::UniqueFd open_read(const std::string& path) const; // empty: no such file
     std::optional<std::uint64_t> size_of(const std::string& path) const;
     std::optional<std::string> read(const std::string& path,
-                                    std::uint64_t most) const; // HostError EFBIG if it is longer than `most`
+                                    std::uint64_t max_bytes) const; // HostError EFBIG if it is longer than `max_bytes`
     // Sorted, without . and ..; empty when there is no such folder.
     std::vector<std::string> list(const std::string& path) const;
 

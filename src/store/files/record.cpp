@@ -17,7 +17,7 @@ std::string seal_record(std::string_view kind, std::string_view json) {
 
 std::string_view open_record(std::string_view kind, std::string_view file) {
     if (!file.starts_with(kMagic))
-        throw RecordError("is no record");
+        throw RecordError("is not a record");
     const auto end = file.find('\n');
     if (end == file.npos || end > 200)
         throw RecordError("is cut short");
@@ -28,7 +28,7 @@ std::string_view open_record(std::string_view kind, std::string_view file) {
     if (!file.starts_with(fmt::format("{}1 ", kMagic)))
         throw RecordError("is of another version: \"" + tinykvm::brief(file.substr(0, end)) + "\"");
     if (!file.starts_with(fmt::format("{}1 {} ", kMagic, kind)))
-        throw RecordError(fmt::format("is no record of a {}", kind));
+        throw RecordError(fmt::format("is not a record of a {}", kind));
     throw RecordError("is altered or cut short: its checksum is wrong");
 }
 

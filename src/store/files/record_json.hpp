@@ -39,7 +39,7 @@ inline const Json& field(const Json& object, const char* name) {
 inline std::uint64_t natural(const Json& value, const char* name) {
     if (!value.is_number_unsigned() ||
         value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
-        throw RecordError(std::string("\"") + name + "\" is no whole number");
+        throw RecordError(std::string("\"") + name + "\" is not a whole number");
     return value.get<std::uint64_t>();
 }
 inline std::uint64_t natural_field(const Json& object, const char* name) { return natural(field(object, name), name); }
@@ -49,14 +49,14 @@ inline std::int64_t time_field(const Json& object, const char* name) {
 
 inline std::string text(const Json& value, const char* name) {
     if (!value.is_string())
-        throw RecordError(std::string("\"") + name + "\" is no text");
+        throw RecordError(std::string("\"") + name + "\" is not a string");
     return value.get<std::string>();
 }
 inline std::string text_field(const Json& object, const char* name) { return text(field(object, name), name); }
 
 inline std::vector<std::string> texts(const Json& value, const char* name) {
     if (!value.is_array())
-        throw RecordError(std::string("\"") + name + "\" is no list");
+        throw RecordError(std::string("\"") + name + "\" is not a list");
     std::vector<std::string> list;
     for (const Json& each : value)
         list.push_back(text(each, name));
@@ -74,7 +74,7 @@ inline Digest digest_field(const Json& object, const char* name) { return digest
 inline const Json& list_field(const Json& object, const char* name) {
     const Json& value = field(object, name);
     if (!value.is_array())
-        throw RecordError(std::string("\"") + name + "\" is no list");
+        throw RecordError(std::string("\"") + name + "\" is not a list");
     return value;
 }
 // An element of a list, which must be an array of `count` values.

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
-#include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/files/record.hpp"
 #include "tinykvm/base/text.hpp"

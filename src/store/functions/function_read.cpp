@@ -105,8 +105,7 @@ VersionInfo Functions::version(const std::string& name, std::uint64_t number) {
     const Transaction same_moment(*index, Transaction::Kind::read);
     auto row = index->prepare(std::string(kVersionColumns) + "AND v.number = ?");
     if (!row.bind(function_id(*index, name)).bind(number).step())
-        throw NotFound(fmt::format("{} has no version {}: `kvmserver versions {}` shows those that there are", name,
-                                   number, name));
+        throw NotFound(fmt::format("{} has no version {}: `kvmserver versions {}` lists them", name, number, name));
     return read_version(row, *index);
 }
 

@@ -31,8 +31,7 @@ void require_sound(const Database& database, const Record& record) {
 std::int64_t function_id(const Database& database, std::string_view name) {
     auto found = database.prepare("SELECT id FROM function WHERE name = ?");
     if (!found.bind(name).step())
-        throw NotFound(
-            fmt::format("there is no function {}: `kvmserver list` shows those that there are", tinykvm::brief(name)));
+        throw NotFound(fmt::format("there is no function {}: `kvmserver list` lists them", tinykvm::brief(name)));
     return found.integer(0);
 }
 
@@ -41,7 +40,7 @@ FunctionRecord load_function(const Database& database, std::int64_t id) {
     auto head =
         database.prepare("SELECT name, revision, last_version, created, changed, tag FROM function WHERE id = ?");
     if (!head.bind(id).step())
-        database.damaged("a function is not there");
+        database.damaged("a function is missing");
     function.id = id;
     function.name = head.text(0);
     function.revision = head.natural(1);
@@ -71,8 +70,7 @@ VersionRecord load_version(const Database& database, std::int64_t function, std:
                          "JOIN function f ON f.id = v.function JOIN snapshot s ON s.id = v.snapshot "
                          "WHERE v.function = ? AND v.number = ?");
     if (!found.bind(function).bind(number).step())
-        throw NotFound(fmt::format(
-            "there is no version {} of this function: `kvmserver versions` shows those that there are", number));
+        throw NotFound(fmt::format("there is no version {} of this function: `kvmserver versions` lists them", number));
     VersionRecord version{function,
                           found.text(0),
                           number,

@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "src/store/clock.hpp"
+#include "src/common/clock.hpp"
 #include "src/store/errors.hpp"
 #include "tinykvm/base/text.hpp"
 
@@ -84,17 +85,17 @@ Functions::Switched Functions::rollback(const std::string& name, std::optional<s
     Switched switched;
     switched.before = load_function(change.database(), change.id()).live;
     if (!version) {
-        const auto most = std::max_element(switched.before.begin(), switched.before.end(),
-                                           [](const Live& a, const Live& b) { return a.percent <= b.percent; });
+        // Among equals the newest.
+        const auto most = std::ranges::max_element(
+            switched.before, {}, [](const Live& live) { return std::pair(live.percent, live.version); });
         if (most == switched.before.end())
             throw Conflict(fmt::format("{} has no live version to roll back from: name the version", name));
         auto older = change.database().prepare(
             "SELECT max(number) FROM version WHERE function = ? AND number < ? AND state = 'ready'");
         older.bind(change.id()).bind(most->version).step();
         if (older.is_null(0))
-            throw NotFound(
-                fmt::format("{} has no ready version before v{}: `kvmserver versions {}` shows those that there are",
-                            name, most->version, name));
+            throw NotFound(fmt::format("{} has no ready version before v{}: `kvmserver versions {}` lists them", name,
+                                       most->version, name));
         version = older.natural(0);
     }
     change.set_traffic({{*version, 100}});
@@ -118,8 +119,7 @@ std::string Functions::set_env(const std::string& name, const std::string& varia
     FunctionChange change(store_, name, if_match);
     change.database().prepare("DELETE FROM env WHERE function = ? AND name = ?").bind(change.id()).bind(variable).run();
     if (!value && change.database().changes() == 0)
-        throw NotFound(fmt::format("{} has no value {}: `kvmserver env list {}` shows those that there are", name,
-                                   variable, name));
+        throw NotFound(fmt::format("{} has no value {}: `kvmserver env list {}` lists them", name, variable, name));
     if (value)
         change.database()
             .prepare("INSERT INTO env (function, name, value) VALUES (?, ?, ?)")

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "src/store/clock.hpp"
+#include "src/common/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/functions/settings_record.hpp"
 #include "src/store/functions/tenant.hpp"
@@ -12,7 +12,7 @@ namespace kvmserver::store {
 namespace {
 
 [[noreturn]] void no_such(const std::string& name) {
-    throw NotFound(fmt::format("there is no secret {}: `kvmserver secret list` shows those that there are", name));
+    throw NotFound(fmt::format("there is no secret {}: `kvmserver secret list` lists them", name));
 }
 
 void write(Database& database, std::optional<std::int64_t> function, const std::string& name,

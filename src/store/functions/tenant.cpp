@@ -28,7 +28,7 @@ bool in_prefix(std::string_view name, std::string_view prefix) {
 
 void check_prefix(std::string_view prefix) {
     if (!prefix.empty() && !begins_a_name(prefix))
-        throw BadValue(fmt::format("prefix \"{}\": it is no beginning of a function's name: use up to 63 of a-z, 0-9 "
+        throw BadValue(fmt::format("prefix \"{}\": it cannot begin a function's name: use up to 63 of a-z, 0-9 "
                                    "and -, as in \"team-\"",
                                    tinykvm::brief(prefix)));
 }

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
-#include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/functions/settings_record.hpp"
 #include "src/store/functions/tenant.hpp"

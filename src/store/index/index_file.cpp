@@ -18,7 +18,7 @@ IndexLook IndexFile::look() const {
     const int version = schema_version(database);
     const int newest = static_cast<int>(migrations_.size());
     if (version <= 0)
-        database.damaged("it is no index of a store");
+        database.damaged("it is not the index of a store");
     if (version > newest)
         return {IndexState::newer, version};
     check_schema(database, migrations_.first(static_cast<std::size_t>(version)));

@@ -37,7 +37,7 @@ void migrate(Database& database, std::span<const char* const> migrations) {
         for (std::size_t i = from; i < migrations.size(); ++i)
             database.execute(migrations[i]);
         if (database.prepare("PRAGMA foreign_key_check").step())
-            database.damaged("rows name others that are not there");
+            database.damaged("rows refer to missing rows");
         database.execute("PRAGMA user_version = " + std::to_string(migrations.size()));
         transaction.commit();
     }

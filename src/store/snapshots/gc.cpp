@@ -91,7 +91,7 @@ GcResult gc(Store& store, const GcOptions& options) {
         const Marks marks = read_marks(folder, sweeping);
         auto index = store.index();
         Transaction transaction(*index);
-        const Rubbish leftovers = find_leftovers(folder, *index, marks);
+        const Leftovers leftovers = find_leftovers(folder, *index, marks);
         plan.result.leftovers = leftovers.paths.size();
         plan.result.bytes += leftovers.bytes;
         drop_versions(*index, options.keep_versions, plan);
@@ -124,7 +124,7 @@ std::size_t remove_leftovers(Store& store) {
     if (!sweeping)
         return 0; // a deploy or another sweep is running: the next start or gc will do it
     const Marks marks = read_marks(store.folder(), *sweeping);
-    const Rubbish leftovers = find_leftovers(store.folder(), *store.index(), marks);
+    const Leftovers leftovers = find_leftovers(store.folder(), *store.index(), marks);
     remove(store.folder(), leftovers);
     return leftovers.paths.size();
 }

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
-#include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
 #include "tinykvm/base/read.hpp"
@@ -35,7 +35,7 @@ bool holds(const Folder& folder, const std::string& path, const std::function<vo
 }
 
 UserError changed(const std::string& name) {
-    return UserError(ExitCode::bad_snapshot, fmt::format("{}: it was changed meanwhile", name));
+    return UserError(ExitCode::bad_snapshot, fmt::format("{}: it changed while it was read", name));
 }
 
 } // namespace
@@ -136,7 +136,7 @@ void Importer::put_known(const Digest& digest, std::uint64_t length) {
     }
     if (length == 0 || sum.finish() != digest) {
         // Altered on the disk: the caller must send its bytes. sum_ has consumed the wrong ones, so commit() must fail.
-        committed_ = true;
+        met_damage_ = true;
         if (!ours)
             folder.remove(own_path(digest));
         throw MissingChunk(digest);
@@ -201,6 +201,8 @@ Digest Importer::finish(const std::optional<Digest>& announced) {
 SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
     if (committed_)
         throw BadValue("a snapshot is committed once");
+    if (met_damage_)
+        throw BadValue("the import read a damaged chunk: begin a new import");
     committed_ = true;
     finish(announced);
     record_.created = now_ms();

@@ -71,6 +71,7 @@ private:
     std::set<Digest> altered_;            // chunks whose file in the store is damaged
     std::uint64_t new_bytes_ = 0;
     bool finished_ = false, committed_ = false;
+    bool met_damage_ = false; // put_known() read a damaged chunk: sum_ is wrong
 };
 
 // The chunks that the store lacks, in the order given, for an upload to bring. gc may remove others before they are

@@ -43,7 +43,7 @@ Marks read_marks(const Folder& folder, const FileLock&) {
     Marks marks;
     for (const std::string& name : folder.list(kLocks)) {
         if (FileLock::nobody_holds(folder, in_locks(name))) {
-            marks.dead.push_back(name);
+            marks.orphans.push_back(name);
         } else if (name.starts_with(kImport)) {
             marks.imports.push_back(name.substr(kImport.size()));
         } else if (name.starts_with(kSnapshot)) {

@@ -33,7 +33,7 @@ std::string snapshot_mark(const Digest& digest); // marks a snapshot that is bei
 struct Marks {
     std::vector<std::string> imports; // their ids
     std::vector<Digest> snapshots;    // sorted
-    std::vector<std::string> dead;    // names of marks whose owner has died
+    std::vector<std::string> orphans; // names of marks whose owner has died
 };
 // The caller must hold the sweep lock (exclusive).
 Marks read_marks(const Folder& folder, const FileLock& sweep);

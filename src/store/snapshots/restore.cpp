@@ -105,7 +105,7 @@ FunctionRecord Restorer::read_function(const std::string& name) {
 }
 
 // Restores traffic and routes as far as possible; reports the rest.
-void Restorer::settle_details(FunctionRecord& function) {
+void Restorer::restore_traffic_and_routes(FunctionRecord& function) {
     const std::string path = function_record_path(function.name);
     const auto numbers = version_numbers(database_, function.id);
     const bool all_there = std::all_of(function.live.begin(), function.live.end(), [&](const Live& part) {
@@ -137,7 +137,7 @@ void Restorer::settle_details(FunctionRecord& function) {
 bool Restorer::restore_function(const std::string& name) {
     return attempt(function_folder(name), [&] {
         if (!is_function_name(name))
-            throw RecordError("is no name of a function");
+            throw RecordError("is not a function's name");
         FunctionRecord function = read_function(name);
         auto same_id = database_.prepare("SELECT name FROM function WHERE id = ?");
         if (same_id.bind(function.id).step())
@@ -154,7 +154,7 @@ bool Restorer::restore_function(const std::string& name) {
                 continue;
             restore_version(name, file, function.id);
         }
-        settle_details(function);
+        restore_traffic_and_routes(function);
         return true;
     });
 }

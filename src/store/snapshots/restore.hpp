@@ -31,7 +31,7 @@ private:
     bool attempt(const std::string& path, const Action& action);
     bool broken(const std::string& path, const std::string& why);
     FunctionRecord read_function(const std::string& name);
-    void settle_details(FunctionRecord& function);
+    void restore_traffic_and_routes(FunctionRecord& function);
     const Folder& folder_;
     Database& database_;
     Findings& findings_;

@@ -9,27 +9,27 @@
 
 namespace kvmserver::store {
 
-Rubbish find_leftovers(const Folder& folder, const Database& database, const Marks& marks) {
-    Rubbish rubbish;
+Leftovers find_leftovers(const Folder& folder, const Database& database, const Marks& marks) {
+    Leftovers leftovers;
     const auto add = [&](const std::string& path) {
-        rubbish.bytes += folder.size_of(path).value_or(0);
+        leftovers.bytes += folder.size_of(path).value_or(0);
         for (const std::string& file : folder.list(path))
-            rubbish.bytes += folder.size_of(path + "/" + file).value_or(0);
-        rubbish.paths.push_back(path);
+            leftovers.bytes += folder.size_of(path + "/" + file).value_or(0);
+        leftovers.paths.push_back(path);
     };
     for (const std::string& name : folder.list(kTmp))
         if (std::find(marks.imports.begin(), marks.imports.end(), name) == marks.imports.end())
             add(fmt::format("{}/{}", kTmp, name));
-    for (const std::string& name : marks.dead)
+    for (const std::string& name : marks.orphans)
         add(fmt::format("{}/{}", kLocks, name));
     for (const std::string& name : folder.list(kUploads))
         if (!database.prepare("SELECT 1 FROM upload WHERE id = ?").bind(name).step())
             add(upload_path(name));
-    return rubbish;
+    return leftovers;
 }
 
-void remove(Folder& folder, const Rubbish& rubbish) {
-    for (const std::string& path : rubbish.paths)
+void remove(Folder& folder, const Leftovers& leftovers) {
+    for (const std::string& path : leftovers.paths)
         folder.remove_tree(path);
 }
 

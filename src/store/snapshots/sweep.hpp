@@ -9,14 +9,14 @@
 
 namespace kvmserver::store {
 
-struct Rubbish {
+struct Leftovers {
     std::vector<std::string> paths; // files, and folders that hold files only
     std::uint64_t bytes = 0;
 };
 
 // Marks of dead processes, leftovers of imports and writers in tmp/, uploads without a row.
-Rubbish find_leftovers(const Folder& folder, const Database& database, const Marks& marks);
-void remove(Folder& folder, const Rubbish& rubbish);
+Leftovers find_leftovers(const Folder& folder, const Database& database, const Marks& marks);
+void remove(Folder& folder, const Leftovers& leftovers);
 
 // Chunks in chunks/ that are not in the sorted list.
 std::vector<Digest> chunk_files_but(const Folder& folder, const std::vector<Digest>& known);

@@ -6,8 +6,8 @@
 
 #include <cerrno>
 
+#include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
-#include "src/store/clock.hpp"
 #include "src/store/errors.hpp"
 #include "tinykvm/base/text.hpp"
 
@@ -100,7 +100,7 @@ LockedUpload Uploads::open_locked(const std::string& id) {
         throw;
     }
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0)
-        throw Conflict(fmt::format("upload {}: somebody else is sending to it: wait for that to end", id));
+        throw Conflict(fmt::format("upload {}: another client is sending to it: wait until it has finished", id));
     return LockedUpload(std::move(file));
 }
 
@@ -125,10 +125,8 @@ LockedUpload Uploads::complete(const std::string& id) {
     if (upload.offset != upload.size)
         throw WrongOffset(id, upload.size, upload.offset);
     Folder& folder = store_.folder();
-    struct stat status {};
-    if (::fstat(file.get(), &status) != 0 || static_cast<std::uint64_t>(status.st_size) != upload.size ||
-        sha256_of_file(file.get(), folder.full(upload_path(id))) != upload.digest) {
-        const Digest actual = sha256_of_file(file.get(), folder.full(upload_path(id)));
+    const Digest actual = sha256_of_file(file.get(), folder.full(upload_path(id)));
+    if (actual != upload.digest) {
         delete_row(store_, id);
         folder.remove(upload_path(id));
         throw DigestMismatch("upload " + id, upload.digest, actual);

@@ -55,7 +55,7 @@ void check_rows(const Folder& folder, const Database& database) {
     if (!integrity.step() || integrity.text(0) != "ok")
         database.damaged("SQLite finds it damaged: " + integrity.text(0));
     if (database.prepare("PRAGMA foreign_key_check").step())
-        database.damaged("rows name others that are not there");
+        database.damaged("rows refer to missing rows");
     auto functions = database.prepare("SELECT id FROM function");
     while (functions.step())
         check_function(folder, database, functions.integer(0));

@@ -92,7 +92,7 @@ void settle(Store& store, const ChunkRow& chunk, const VerifyOptions& options, F
 void find_strangers(const Folder& folder, Findings& findings) {
     const auto note = [&](const std::string& path) {
         findings.push_back(
-            {Finding::Kind::note, fmt::format("{}: is no part of a store; left alone", folder.full(path))});
+            {Finding::Kind::note, fmt::format("{}: is not part of a store; left alone", folder.full(path))});
     };
     for (const std::string& two : folder.list(kChunks)) {
         const std::string inner = fmt::format("{}/{}", kChunks, two);

@@ -78,7 +78,7 @@ void RecordCheck::snapshots() {
         const std::string path = fmt::format("{}/{}", kSnapshots, file);
         if (!digest)
             findings_.push_back(
-                {Finding::Kind::note, fmt::format("{}: is no part of a store; left alone", folder_.full(path))});
+                {Finding::Kind::note, fmt::format("{}: is not part of a store; left alone", folder_.full(path))});
         else if (!has_snapshot(database_, *digest))
             attempt(path, [&] { snapshot_without_row(file); });
     }
@@ -150,7 +150,7 @@ void RecordCheck::functions() {
         const std::string path = function_folder(name);
         if (!is_function_name(name) || folder_.size_of(path))
             findings_.push_back(
-                {Finding::Kind::note, fmt::format("{}: is no part of a store; left alone", folder_.full(path))});
+                {Finding::Kind::note, fmt::format("{}: is not part of a store; left alone", folder_.full(path))});
         else if (!database_.prepare("SELECT 1 FROM function WHERE name = ?").bind(name).step())
             attempt(path, [&] { function_without_row(name); });
     }
@@ -192,12 +192,12 @@ void RecordCheck::uploads() {
 }
 
 void RecordCheck::leftovers(const FileLock& sweeping) {
-    const Rubbish rubbish = find_leftovers(folder_, database_, read_marks(folder_, sweeping));
-    for (const std::string& path : rubbish.paths)
+    const Leftovers leftovers = find_leftovers(folder_, database_, read_marks(folder_, sweeping));
+    for (const std::string& path : leftovers.paths)
         attempt(path, [&] {
             if (repair_)
                 folder_.remove_tree(path);
-            say(path, "left behind by a process that died");
+            say(path, "left over from a process that died");
         });
 }
 

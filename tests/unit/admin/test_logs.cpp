@@ -55,7 +55,7 @@ TEST_CASE("a follower of a talkative function hears only that") {
 }
 
 TEST_CASE("followers leave places for others") {
-    World world({.most_followers = 2});
+    World world({.max_followers = 2});
     store::test::deploy(world.store, "hello", 1);
     const std::string path = "/v1/functions/hello/logs?follow=1";
     const std::string token = store::Tokens(world.store).create("far", store::kScopeRead, "", {});

@@ -97,16 +97,16 @@ TEST_CASE("an upload that nobody sends to goes after a day") {
 
 TEST_CASE("an upload waits where it is until it can be examined") {
     bool busy = true;
-    auto examinations =
-        std::make_shared<daemon::Examinations>(daemon::Examinations::Ways{[&](int, std::uint64_t bytes) {
-                                                                              if (busy)
-                                                                                  throw daemon::ExaminersBusy(2, 16);
-                                                                              SnapshotFacts facts;
-                                                                              facts.pieces = {4, bytes - 4};
-                                                                              return facts;
-                                                                          },
-                                                                          {},
-                                                                          {}});
+    auto examinations = std::make_shared<daemon::Examinations>(
+        daemon::Examinations::Operations{[&](int, std::uint64_t bytes) {
+                                             if (busy)
+                                                 throw daemon::ExaminersBusy(2, 16);
+                                             SnapshotFacts facts;
+                                             facts.pieces = {4, bytes - 4};
+                                             return facts;
+                                         },
+                                         {},
+                                         {}});
     Uploaders with({.keep_free = 0}, examinations);
     const std::string text = "0123456789", digest = sha256(text).hex();
     const std::string body = nlohmann::json{{"size", 10}, {"sha256", digest}}.dump();

@@ -12,7 +12,7 @@ Ceilings with(const json& keys) {
     return ceilings_from(keys, [](std::string_view) { return ""; });
 }
 
-std::string told(const json& keys, const Claims& claims) { return text_of(above(with(keys), claims)); }
+std::string told(const json& keys, const Claims& claims) { return text_of(claims_above(with(keys), claims)); }
 
 std::string reads(const std::string& path, const std::string& granted) {
     Claims claims;
@@ -209,25 +209,25 @@ TEST_CASE("limits") {
     claims.limits.open_files = 1025;
     claims.image_bytes = 9000ull << 20;
     claims.machines = 5;
-    const Ceilings most = over(strangers_ceilings(), with({{"max-machines", 4}, {"max-queue", 10}}));
-    const auto found = above(most, claims);
+    const Ceilings ceilings = merged(strangers_ceilings(), with({{"max-machines", 4}, {"max-queue", 10}}));
+    const auto found = claims_above(ceilings, claims);
     CHECK(text_of(found) == "--max-request-time=9 (granted: 8 s); --max-request-total without end (granted: 300 s); "
                             "--max-main-memory=9000 (granted: 8192 MiB); --max-request-memory=129 (granted: 128 MiB); "
                             "1025 open files (granted: 1024); 9000 MiB of memory in the snapshot (granted: 8192 MiB); "
                             "function.scale.max = 5 (granted: 4)");
     CHECK(std::ranges::count_if(found, &Excess::fatal) == 1);
-    const Limits limits = lesser(claims.limits, most);
+    const Limits limits = limited_by(claims.limits, ceilings);
     CHECK(limits == Limits{});
-    CHECK(lesser(claims.limits, Ceilings{}) == claims.limits);
+    CHECK(limited_by(claims.limits, Ceilings{}) == claims.limits);
     Limits little;
     little.request_seconds = 1;
     little.request_memory = 1 << 20;
-    CHECK(lesser(little, most) == little); // what is asked is not raised
+    CHECK(limited_by(little, ceilings) == little); // what is asked is not raised
 }
 
 TEST_CASE("a great many claims are told in part") {
     Claims claims;
     for (int i = 0; i < 100'000; ++i)
         claims.permissions.read.push_back("/x" + std::to_string(i));
-    CHECK(above(with({{"allow-read", json::array()}}), claims).size() == 20);
+    CHECK(claims_above(with({{"allow-read", json::array()}}), claims).size() == 20);
 }

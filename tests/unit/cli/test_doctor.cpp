@@ -19,7 +19,7 @@ Facts good() {
     facts.group_may = facts.in_group = facts.session_in_group = true;
     facts.cpu = Facts::Cpu::intel;
     facts.user = "ann";
-    facts.open_files = facts.most_open_files = 1 << 20;
+    facts.open_files = facts.max_open_files = 1 << 20;
     facts.store = "/home/ann/store";
     facts.store_free = std::uint64_t{20} << 30;
     return facts;
@@ -85,7 +85,7 @@ TEST_CASE("doctor: a device that may not be opened") {
 TEST_CASE("doctor: limits and the store") {
     Facts facts = good();
     facts.open_files = 1024;
-    facts.most_open_files = 4096;
+    facts.max_open_files = 4096;
     facts.address_space = std::uint64_t{1} << 30;
     facts.overcommit = 2;
     facts.watches = 100;

@@ -114,9 +114,9 @@ struct Functions {
     store::SnapshotHold hold = store::test::import(store, store::test::sample_pieces(1));
     LogStore logs{""};
     Metrics metrics;
-    CacheService cache{FolderCache("")};             // none
-    Workers workers;                                 // before what starts them
-    Examinations examinations{Examinations::Ways{}}; // none: there are no jails
+    CacheService cache{FolderCache("")};                   // none
+    Workers workers;                                       // before what starts them
+    Examinations examinations{Examinations::Operations{}}; // none: there are no jails
     WorkerPool pool;
 
 private:

@@ -99,7 +99,7 @@ struct Served {
     std::string end_of(const UniqueFd& socket) {
         CHECK_FALSE(protocol::receive_answer(socket.get(), 1));
         const std::string line = told.get_future().get();
-        CHECK(line.starts_with("bad v1: its process is broken: it "));
+        CHECK(line.starts_with("bad v1: its process violates the cache protocol: it "));
         CHECK(folder.copies() == 0);
         const Bytes pages = pages_of(99);
         const UniqueFd file = memfd_of(pages);
@@ -196,14 +196,14 @@ TEST_CASE("tenants do not share") {
 
 TEST_CASE("a copy of other bytes than it says") {
     const Bytes pages = pages_of(1);
-    CHECK(end_of_handing_over(entry_of(pages_of(2)), memfd_of(pages)).find("of other bytes") != std::string::npos);
+    CHECK(end_of_handing_over(entry_of(pages_of(2)), memfd_of(pages)).find("announced digest") != std::string::npos);
 }
 
 TEST_CASE("a copy that could still be changed") {
     const Bytes pages = pages_of(1);
     const int seals = GENERATE(0, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
                                F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
-    CHECK(end_of_handing_over(entry_of(pages), memfd_of(pages, seals)).find("no sealed memfd") != std::string::npos);
+    CHECK(end_of_handing_over(entry_of(pages), memfd_of(pages, seals)).find("not a sealed memfd") != std::string::npos);
 }
 
 TEST_CASE("a copy of another length than it says") {
@@ -211,13 +211,13 @@ TEST_CASE("a copy of another length than it says") {
     CacheEntry entry = entry_of(pages);
     SECTION("a memfd that is longer") { entry.bytes -= 4096; }
     SECTION("a memfd that is shorter") { entry.bytes += 4096; }
-    CHECK(end_of_handing_over(entry, memfd_of(pages)).find("not as long as it says") != std::string::npos);
+    CHECK(end_of_handing_over(entry, memfd_of(pages)).find("length is not the announced one") != std::string::npos);
 }
 
 TEST_CASE("a copy of a size that none has") {
     CacheEntry entry = entry_of(pages_of(1));
     entry.bytes = GENERATE(0u, 1u, 4095u, 4097u, (4u << 20) + 4096, 1u << 31, ~0u);
-    CHECK(end_of_handing_over(entry, memfd_of(pages_of(1))).find("names a copy of ") != std::string::npos);
+    CHECK(end_of_handing_over(entry, memfd_of(pages_of(1))).find("named a copy of ") != std::string::npos);
     Served served;
     const UniqueFd bad = served.service.connect(guest_of("bad v1"));
     REQUIRE(protocol::send_request(bad.get(), CacheKind::find, std::span(&entry, 1)));
@@ -230,7 +230,7 @@ TEST_CASE("what is no memfd") {
     const UniqueFd reader(pipe[0]), writer(pipe[1]);
     const char* path = GENERATE("/etc/passwd", "/etc", "/dev/zero", "");
     const UniqueFd file(*path ? ::open(path, O_RDONLY | O_CLOEXEC) : ::dup(reader.get()));
-    CHECK(end_of_handing_over(entry_of(pages_of(1)), file).find("no sealed memfd") != std::string::npos);
+    CHECK(end_of_handing_over(entry_of(pages_of(1)), file).find("not a sealed memfd") != std::string::npos);
 }
 
 TEST_CASE("a socket whose closing takes for ever") {
@@ -257,7 +257,7 @@ TEST_CASE("a socket whose closing takes for ever") {
     REQUIRE(protocol::send_request(bad.get(), CacheKind::keep, std::span(&entry, 1), client.get()));
     client.reset(); // the message has the last one
     const std::string line = served.told.get_future().get();
-    CHECK(line.find("no sealed memfd") != std::string::npos);
+    CHECK(line.find("not a sealed memfd") != std::string::npos);
     CHECK(find(served.good, {entry}));
     peer.reset();
 }
@@ -309,7 +309,7 @@ TEST_CASE("who takes no answers gets no more") {
     const CacheEntry entry = entry_of(pages_of(1));
     for (int i = 0; i < 2; ++i)
         REQUIRE(protocol::send_request(bad.get(), CacheKind::find, std::span(&entry, 1)));
-    CHECK(served.told.get_future().get().find("does not take its answers") != std::string::npos);
+    CHECK(served.told.get_future().get().find("does not read its answers") != std::string::npos);
     CHECK(protocol::receive_answer(bad.get(), 1)); // the first
     CHECK_FALSE(protocol::receive_answer(bad.get(), 1));
 }

@@ -62,12 +62,12 @@ TEST_CASE("an examiner that does not answer as it should") {
     said("exits", "its examiner exited with status 3");
     said("crashes", "its examiner was killed by signal 6");
     said("out of time", "it takes too much time");
-    said("nonsense", "its examiner does not do what it is asked");
-    said("no facts", "what was found out about it is not sound");
-    said("too long", "its examiner does not do what it is asked");
-    said("empty", "its examiner does not do what it is asked");
-    said("another message", "its examiner does not do what it is asked");
-    said("no file", "its examiner does not do what it is asked");
+    said("nonsense", "its examiner gave no valid answer");
+    said("no facts", "its examiner gave invalid facts");
+    said("too long", "its examiner gave no valid answer");
+    said("empty", "its examiner gave no valid answer");
+    said("another message", "its examiner gave no valid answer");
+    said("no file", "its examiner gave no valid answer");
     CHECK(outcome_of("silent", std::chrono::seconds(1)).why == "it could not be examined within 1 s");
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("of the snapshots of the store four are examined at once") {
 }
 
 TEST_CASE("what is known of snapshots takes 16 MiB at most") {
-    Examinations examinations{Examinations::Ways{}};
+    Examinations examinations{Examinations::Operations{}};
     SnapshotFacts large = some_facts();
     large.cwd.assign(1 << 20, '/');
     const auto digest = [](int i) { return sha256(std::to_string(i)); };

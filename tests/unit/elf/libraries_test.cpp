@@ -177,6 +177,10 @@ TEST_CASE("libraries of libraries") {
     CHECK(error_of([&] { require_libraries("app", list); }) ==
           "app: missing library libb.so and 1 more (needed by " + tree.root +
               "/bin/../lib/liba.so); install it or set LD_LIBRARY_PATH to its folder");
+    for (const char* name : {"/lib/x.so", "x.so"})
+        CHECK(error_of([&] {
+                  require_libraries("a\n", {{}, {{name, "/lib/\x1b[2J.so"}}, {}});
+              }).find_first_of("\n\x1b") == std::string::npos);
 
     // By path, with the origin of the file that says so; and through a symbolic link to the program.
     const std::string app = tree.program({{DT_NEEDED, "$ORIGIN/../lib/libb.so"}, {DT_NEEDED, "rel/x.so"}}, "real/app");
@@ -208,8 +212,7 @@ TEST_CASE("programs without libraries") {
     CHECK(find_libraries(tree.root + "/static", tree.search).found.empty());
     CHECK(error_of([&] { find_libraries(tree.root + "/none"); }) == tree.root + "/none: no such file");
     const std::string app = tree.program({{DT_NEEDED, ""}});
-    CHECK(error_of([&] { find_libraries(app, tree.search); }) ==
-          app + ": is damaged: its dynamic section is not sound");
+    CHECK(error_of([&] { find_libraries(app, tree.search); }) == app + ": is damaged: its dynamic section is invalid");
 }
 
 TEST_CASE("musl") {

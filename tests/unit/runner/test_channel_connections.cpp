@@ -109,7 +109,7 @@ TEST_CASE("a request that gets no reply is told to be broken off") {
     IncomingConnection incoming;
     REQUIRE(source.next(incoming));
     channel.receive();
-    incoming.tell(request::Outcome::program_failed);
+    incoming.report_outcome(request::Outcome::program_failed);
     incoming.memory.reset();
     const auto ended = channel.receive();
     CHECK(ended.message.kind == Kind::ended);
@@ -159,7 +159,7 @@ TEST_CASE("a client that goes away is seen while its request runs, and not by th
     CHECK_FALSE(incoming.memory->gone());
 }
 
-TEST_CASE("a machine ends when its channel does, or says what is no request") {
+TEST_CASE("a machine ends when its channel does, or sends an invalid request") {
     Channel channel;
     ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop);
     if (GENERATE(true, false))

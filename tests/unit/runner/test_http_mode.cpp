@@ -123,7 +123,7 @@ TEST_CASE("a machine that gives no reply has its client told what went wrong") {
     const UniqueFd client = mode.ask("/");
     IncomingConnection incoming;
     REQUIRE(machine.next(incoming));
-    incoming.tell(request::Outcome::no_progress);
+    incoming.report_outcome(request::Outcome::no_progress);
     incoming.memory.reset();
     CHECK(heard(client).starts_with("HTTP/1.1 504 "));
 }

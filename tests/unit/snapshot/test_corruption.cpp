@@ -173,7 +173,7 @@ TEST_CASE("files that are no snapshots") {
         CHECK_THAT(outcome.message, EndsWith("file: not a snapshot"));
     }
     CHECK_THAT(test::check_file(folder.path()).message, EndsWith("not a snapshot: it is a folder"));
-    CHECK_THAT(test::check_file("/dev/null").message, EndsWith("not a snapshot: it is no regular file"));
+    CHECK_THAT(test::check_file("/dev/null").message, EndsWith("not a snapshot: it is not a regular file"));
     const auto absent = test::check_file(folder / "absent");
     CHECK(absent.code == ExitCode::not_found);
     CHECK_THAT(absent.message, EndsWith("absent: No such file or directory"));

@@ -113,7 +113,7 @@ TEST_CASE("places that cannot be written to") {
     test::write_file(folder / "file", test::to_bytes("x"));
     CHECK(outcome(folder / "file" / "app.snap").code == ExitCode::not_found);
     CHECK_THAT(outcome(folder.path()).message, Contains("is a folder"));
-    CHECK_THAT(outcome("/dev/null").message, Contains("is no regular file"));
+    CHECK_THAT(outcome("/dev/null").message, Contains("is not a regular file"));
     CHECK(std::filesystem::is_character_file("/dev/null"));
     CHECK(outcome("/proc/app.snap").code != ExitCode::ok);
 

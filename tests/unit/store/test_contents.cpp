@@ -150,10 +150,17 @@ TEST_CASE("a known piece is linked, read once, and can be read before it is in t
     // One that is altered on the disk is needed again, and is mended by whoever brings it.
     fs::permissions(chunk, fs::perms::owner_all);
     write_text(chunk, std::string(pieces[1].size(), 'x'));
-    Importer in_vain(store), importer(store);
-    CHECK_THROWS_AS(in_vain.put_known(sha256(pieces[1]), pieces[1].size()), MissingChunk);
-    in_vain.put(pieces[1]);
-    CHECK_THROWS_AS(in_vain.commit(), BadValue);
+    Importer spoiled(store), importer(store);
+    CHECK_THROWS_AS(spoiled.put_known(sha256(pieces[1]), pieces[1].size()), MissingChunk);
+    spoiled.put(pieces[1]);
+    for (int i = 0; i < 2; ++i) {
+        try {
+            spoiled.commit();
+            FAIL("committed with the bytes of a damaged chunk in its digest");
+        } catch (const BadValue& e) {
+            CHECK(std::string(e.what()).find("damaged chunk") != std::string::npos);
+        }
+    }
     importer.put(pieces[1]);
     importer.commit();
     CHECK(exported(store, sha256(pieces[1])) == pieces[1]);
@@ -171,7 +178,7 @@ TEST_CASE("pieces of a file, of any length") {
         Importer importer(store);
         importer.put_part(file.get(), 0, 1, "it");
         importer.put_part(file.get(), 1, 600'000, "it");
-        CHECK_THROWS_WITH(importer.put_part(file.get(), text.size() - 1, 2, "it"), "it: it was changed meanwhile");
+        CHECK_THROWS_WITH(importer.put_part(file.get(), text.size() - 1, 2, "it"), "it: it changed while it was read");
         CHECK_THROWS_AS(importer.put_part(file.get(), 0, 0, "it"), BadValue);
         CHECK(importer.new_bytes() == 600'001);
     }

@@ -2,7 +2,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
-#include "src/store/clock.hpp"
+#include "src/common/clock.hpp"
 #include "src/store/functions/names.hpp"
 
 using namespace kvmserver;
@@ -35,6 +35,8 @@ TEST_CASE("deploy, switch, roll back, delete") {
     CHECK_THROWS_AS(functions.rollback("hello"), NotFound); // v1 has most requests, and there is none before
     functions.set_traffic("hello", {{2, 100}});
     CHECK(live_of(functions.rollback("hello").live) == "v1=100 ");
+    functions.set_traffic("hello", {{2, 50}, {1, 50}});
+    CHECK(live_of(functions.rollback("hello").live) == "v1=100 "); // before v2, the newest of those with most requests
     CHECK_THROWS_AS(functions.remove_version("hello", 1), Conflict);
     functions.remove_version("hello", 2);
     CHECK(functions.versions("hello").size() == 1);
