@@ -181,7 +181,7 @@ private:
                 continue;
             if (word[0] == '-')
                 continue;
-            const std::string path = absolute(word, program_.cwd);
+            std::string path = absolute(word, program_.cwd);
             std::error_code error;
             if (fs::is_regular_file(path, error))
                 return path;

@@ -14,7 +14,7 @@ Rubbish find_leftovers(const Folder& folder, const Database& database, const Mar
     const auto add = [&](const std::string& path) {
         rubbish.bytes += folder.size_of(path).value_or(0);
         for (const std::string& file : folder.list(path))
-            rubbish.bytes += folder.size_of(path + "/" + file).value_or(0);
+            rubbish.bytes += folder.size_of(fmt::format("{}/{}", path, file)).value_or(0);
         rubbish.paths.push_back(path);
     };
     for (const std::string& name : folder.list(kTmp))
