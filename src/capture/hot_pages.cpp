@@ -39,7 +39,8 @@ Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<con
 
 } // namespace
 
-TrialPages trial_invocation(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+TrialPages trial_invocation(const Setup& setup, const Options& options,
+                            const std::shared_ptr<const MachineImage>& image) {
     Used used = answer_once(setup, options, image);
     // A page that a thread touched in only one of two trials is not hot. A few such pages would move the chunks'
     // boundaries, and snapshots of the same program would share less.

@@ -53,6 +53,7 @@ UniqueFd pipe_to(UniqueFd& write_end) {
 
 Process::Process(const std::vector<std::string>& argv, const std::string& folder, Stdout where, int keep) {
     std::vector<char*> words;
+    words.reserve(argv.size() + 1);
     for (const std::string& word : argv)
         words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);
