@@ -26,8 +26,8 @@ struct Used {
     bool answered = false;
 };
 
-Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
-    Trial trial(setup, options, std::move(image));
+Used answer_once(const Setup& setup, const Options& options, const std::shared_ptr<const MachineImage>& image) {
+    Trial trial(setup, options, image);
     trial.machine().forget_accessed();
     Used used;
     used.answered = trial.answer(); // otherwise the pages touched so far are the result
