@@ -82,6 +82,8 @@ odd_exits() {
 export -f odd_exits
 
 all_steps() {
+    # clang-tidy over everything, of which scripts/test.sh checks what changed recently.
+    nightly tidy 7200 scripts/check.sh --tidy
     # Intel's VT-x, emulated.
     nightly intel-machine 3000 emulated_machine intel "$results/intel-machine.xml"
     nightly intel-e2e 3000 emulated_e2e intel "$results/intel-e2e.xml" c-epoll,rust-tokio-multi \

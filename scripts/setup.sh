@@ -16,7 +16,7 @@ build_packages=(
 )
 demo_packages=(musl-tools linux-perf)
 test_packages=(
-    clang libclang-rt-dev llvm clang-format shellcheck codespell python3-pytest python3-pip wrk openssl chromium
+    clang libclang-rt-dev llvm clang-format clang-tidy shellcheck codespell python3-pytest python3-pip wrk openssl chromium
     qemu-system-x86 busybox-static cpio e2fsprogs strace
     bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso  # the emulated Intel host
     debootstrap  # scripts/release.sh

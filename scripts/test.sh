@@ -52,10 +52,12 @@ e2e() {  # NAME LIMIT ARGUMENTS...
 }
 if ((quick)); then
     units "" 600 "$build"
+    skip tidy "--quick"
     skip fuzz "--quick"
 else
     step test_machine 600 "$build/tests/kvm/test_machine" -r junit -o "$results/test_machine.xml"
     step sanitized-build 1800 scripts/fuzz.py --build-all
+    step tidy 900 scripts/check.sh --tidy=recent
     step fuzz 900 scripts/fuzz.py --no-build --xml "$results/fuzz.xml"
     step_function sanitized-e2e 900 sanitized_e2e "$results/sanitized-e2e.xml"
 fi

@@ -164,12 +164,12 @@ store::IfMatch Call::if_match() const {
 
 void Call::reply(unsigned status, const json& document, Headers headers) {
     headers.emplace_back("Content-Type", "application/json");
-    reply_bytes(status, document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n", std::move(headers));
+    reply_bytes(status, document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n", headers);
 }
 
-void Call::reply_empty(unsigned status, Headers headers) { exchange.begin(status, headers, 0); }
+void Call::reply_empty(unsigned status, const Headers& headers) { exchange.begin(status, headers, 0); }
 
-void Call::reply_bytes(unsigned status, std::string_view bytes, Headers headers) {
+void Call::reply_bytes(unsigned status, std::string_view bytes, const Headers& headers) {
     exchange.begin(status, headers, bytes.size());
     exchange.write(std::as_bytes(std::span(bytes)));
 }

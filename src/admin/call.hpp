@@ -61,8 +61,8 @@ public:
     store::IfMatch if_match() const;
 
     void reply(unsigned status, const json& document, Headers headers = {});
-    void reply_empty(unsigned status, Headers headers = {});
-    void reply_bytes(unsigned status, std::string_view bytes, Headers headers);
+    void reply_empty(unsigned status, const Headers& headers = {});
+    void reply_bytes(unsigned status, std::string_view bytes, const Headers& headers);
 
 private:
     const Params& params_;

@@ -126,6 +126,7 @@ std::vector<VersionLive> folded(const std::vector<VersionLive>& all) {
         sum.starts = std::max(sum.starts, live.starts); // already per version, not per process
     }
     std::vector<VersionLive> rows;
+    rows.reserve(versions.size());
     for (auto& [key, live] : versions)
         rows.push_back(std::move(live));
     return rows;

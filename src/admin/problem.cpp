@@ -43,7 +43,7 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
     Kind kind{500, "internal", "the server's log says more"};
     std::string detail, code, hint;
     try {
-        std::rethrow_exception(error);
+        std::rethrow_exception(std::move(error));
     } catch (const Refused& e) {
         reply.headers = e.headers();
         kind = {e.status(), ""};

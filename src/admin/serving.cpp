@@ -156,7 +156,7 @@ void invoke(Call& call) {
     for (const auto& [name, value] : reply.headers)
         if (passes(name))
             headers.emplace_back(name, value);
-    call.reply_bytes(reply.status, reply.body, std::move(headers));
+    call.reply_bytes(reply.status, reply.body, headers);
 }
 
 void reload(Call& call) {

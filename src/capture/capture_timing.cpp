@@ -24,10 +24,10 @@ constexpr unsigned kAttempts = 8;
 
 // Image of a machine that continued from `image` for `requests` more requests; null when one of them failed.
 std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options,
-                                          std::shared_ptr<const MachineImage> image, unsigned requests) {
+                                          const std::shared_ptr<const MachineImage>& image, unsigned requests) {
     Booted further;
     further.loop = std::make_unique<EventLoop>(*setup.listeners, note_line);
-    further.machine = Machine::clone(setup.env, std::move(image), *further.loop, ResetStrategy::working_set);
+    further.machine = Machine::clone(setup.env, image, *further.loop, ResetStrategy::working_set);
     const auto quiet = [&] { return run_out_timers(further, options) == LoopEnd::quiescent; };
     try {
         if (options.clock == "continues") { // a timer's garbage collection discards code; the last requests restore it

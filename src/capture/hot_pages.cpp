@@ -26,8 +26,8 @@ struct Used {
     bool answered = false;
 };
 
-Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
-    Trial trial(setup, options, std::move(image));
+Used answer_once(const Setup& setup, const Options& options, const std::shared_ptr<const MachineImage>& image) {
+    Trial trial(setup, options, image);
     trial.machine().forget_accessed();
     Used used;
     used.answered = trial.answer(); // otherwise the pages touched so far are the result
@@ -39,7 +39,8 @@ Used answer_once(const Setup& setup, const Options& options, std::shared_ptr<con
 
 } // namespace
 
-TrialPages trial_invocation(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+TrialPages trial_invocation(const Setup& setup, const Options& options,
+                            const std::shared_ptr<const MachineImage>& image) {
     Used used = answer_once(setup, options, image);
     // A page that a thread touched in only one of two trials is not hot. A few such pages would move the chunks'
     // boundaries, and snapshots of the same program would share less.

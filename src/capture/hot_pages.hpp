@@ -19,7 +19,7 @@ struct TrialPages {
     bool answered = false;      // whether the program answered with HTTP
 };
 TrialPages trial_invocation(const Setup& setup, const Options& options,
-                            std::shared_ptr<const tinykvm::MachineImage> image);
+                            const std::shared_ptr<const tinykvm::MachineImage>& image);
 
 // Throws UserError when a snapshot cannot be written to `path`: no such folder, no permission, or it is a folder.
 void check_output(const std::string& path);

@@ -24,12 +24,12 @@ MachineEnv trial_env(MachineEnv env) {
 
 } // namespace
 
-Trial::Trial(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image)
+Trial::Trial(const Setup& setup, const Options& options, const std::shared_ptr<const MachineImage>& image)
     : env_(trial_env(setup.env)), options_(options) {
     options_.limits.request_seconds = options_.limits.request_total_seconds = options_.limits.boot_seconds =
         kTrialSeconds;
     clone_.loop = std::make_unique<EventLoop>(EventLoop::Own::dry, [](const std::string&) {});
-    clone_.machine = Machine::clone(env_, std::move(image), *clone_.loop, ResetStrategy::working_set);
+    clone_.machine = Machine::clone(env_, image, *clone_.loop, ResetStrategy::working_set);
     clone_.machine->skip_time(kTrialLaterNs);
 }
 

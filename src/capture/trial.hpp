@@ -13,7 +13,7 @@ namespace kvmserver {
 
 class Trial {
 public:
-    Trial(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image);
+    Trial(const Setup& setup, const Options& options, const std::shared_ptr<const tinykvm::MachineImage>& image);
 
     // Answers GET --warmup-path. False when the program is not a web server, does not answer this path, or takes longer
     // than some seconds; the trial is over then.

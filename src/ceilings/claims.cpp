@@ -139,7 +139,7 @@ public:
     }
 
 private:
-    void add(std::string claim, std::string granted, bool fatal = false) {
+    void add(const std::string& claim, std::string granted, bool fatal = false) {
         if (found_.size() < kMaxTold || fatal)
             found_.push_back({printable(claim), std::move(granted), fatal});
     }

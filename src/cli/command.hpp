@@ -56,9 +56,9 @@ int run_cli(std::span<const Command> commands, const std::vector<std::string>& w
 
 // The commands. A MachineAction is run_program, make_snapshot or run_snapshot (src/setup/options.hpp).
 using MachineAction = std::function<int(const Options&)>;
-Command run_command(MachineAction action);
-Command snapshot_command(MachineAction action);
-Command snaprun_command(MachineAction action);
+Command run_command(const MachineAction& action);
+Command snapshot_command(const MachineAction& action);
+Command snaprun_command(const MachineAction& action);
 Command inspect_command();
 Command doctor_command(const std::string& device = "/dev/kvm");
 Command version_command();

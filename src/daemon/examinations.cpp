@@ -52,7 +52,7 @@ private:
     Examinations& all_;
 };
 
-Examinations::Examinations(Examiner examiner, ExaminationLimits limits)
+Examinations::Examinations(const Examiner& examiner, ExaminationLimits limits)
     : Examinations(
           Operations{[examiner](int file, std::uint64_t bytes) { return examiner.of_file(file, bytes); },
                      [examiner](const store::PieceFiles& pieces, std::uint64_t bytes) {

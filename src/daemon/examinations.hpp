@@ -38,7 +38,7 @@ public:
         std::function<SnapshotFacts(const store::StoredSnapshot&)> of_stored;
     };
     // Examines in separate processes.
-    Examinations(Examiner examiner, ExaminationLimits limits);
+    Examinations(const Examiner& examiner, ExaminationLimits limits);
     explicit Examinations(Operations operations, ExaminationLimits limits = {}); // for tests
 
     // Examines an uploaded file, with its pieces. Waits for its turn. Throws ExaminersBusy, UserError (bad_snapshot),

@@ -184,6 +184,7 @@ void EventLoop::poll(Machine& machine) {
     if (handles.empty())
         return;
     std::vector<pollfd> fds;
+    fds.reserve(handles.size());
     for (const auto& h : handles)
         fds.push_back({h.fd, h.events, 0});
     if (::poll(fds.data(), fds.size(), 0) < 0)

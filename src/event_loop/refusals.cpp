@@ -100,6 +100,7 @@ std::vector<std::string> Refusals::advice() const {
         const std::size_t more = values.size() > kMaxShown ? values.size() - kMaxShown : 0;
         values.resize(values.size() - more);
         std::vector<std::string> quoted;
+        quoted.reserve(values.size());
         for (const std::string& value : values)
             quoted.push_back(for_toml(value));
         if (flag == "volume")

@@ -68,7 +68,7 @@ void Worker::spawn(std::function<void(Yield)> coroutine) {
         io_.get_executor(), std::allocator_arg, StackAllocator{&stacks_},
         [coroutine = std::move(coroutine)](Yield yield) {
             try {
-                coroutine(yield);
+                coroutine(std::move(yield));
             } catch (const std::exception& error) { // such as out of memory
                 std::fprintf(stderr, "kvmserver: a client connection is dropped: %s\n", error.what());
             }

@@ -168,7 +168,10 @@ std::string OwnRoot::resolve(const std::string& path, bool& exists) {
             real = split_last(real).first;
             continue;
         }
-        const std::string next = real == "/" ? "/" + part : real + "/" + part;
+        std::string next = real;
+        if (next != "/")
+            next += '/';
+        next += part;
         struct stat info {};
         if (::lstat(next.c_str(), &info) != 0) {
             exists = false;

@@ -121,6 +121,7 @@ std::vector<UniqueFd> lift(std::vector<std::pair<int, int>>& given) {
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
     std::vector<char*> all;
+    all.reserve(texts.size() + 1);
     for (const std::string& text : texts)
         all.push_back(const_cast<char*>(text.c_str())); // execve does not modify them
     all.push_back(nullptr);

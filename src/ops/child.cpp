@@ -48,6 +48,7 @@ namespace {
 
 pid_t start_child(const std::vector<std::string>& argv, const ChildStart& start) {
     std::vector<char*> words;
+    words.reserve(argv.size() + 1);
     for (const std::string& word : argv)
         words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);

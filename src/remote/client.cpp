@@ -292,7 +292,7 @@ private:
         curl_slist* list = nullptr;
         const auto add = [&](const std::string& line) { list = curl_.slist_append(list, line.c_str()); };
         for (const auto& [name, value] : ask.headers)
-            add(name + ": " + value);
+            add(fmt::format("{}: {}", name, value));
         if (!server_.token.empty())
             add("Authorization: Bearer " + server_.token);
         if (!ask.body.empty())

@@ -81,7 +81,7 @@ void answer_existence(int socket) {
     std::array<char, 4097> path;
     for (ssize_t bytes; (bytes = ::recv(socket, path.data(), path.size() - 1, 0)) > 0;) {
         path[static_cast<std::size_t>(bytes)] = '\0';
-        const char there = ::access(path.data(), F_OK) == 0;
+        const char there = ::access(path.data(), F_OK) == 0 ? 1 : 0;
         if (::send(socket, &there, 1, 0) != 1)
             return;
     }

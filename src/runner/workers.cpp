@@ -22,12 +22,12 @@ using namespace tinykvm;
 
 namespace {
 
-int serve_persistent(const Setup& setup, std::shared_ptr<const MachineImage> image, WorkerStats& stats) {
+int serve_persistent(const Setup& setup, const std::shared_ptr<const MachineImage>& image, WorkerStats& stats) {
     EventLoop loop(*setup.listeners, note_line);
     MachineEnv env = setup.env;
     env.limits.request_memory = env.limits.memory;
     env.options.time = GuestTime::continues; // the program continues; it is not one invocation
-    const auto machine = Machine::clone(env, std::move(image), loop, ResetStrategy::working_set);
+    const auto machine = Machine::clone(env, image, loop, ResetStrategy::working_set);
     return serve_kept(setup, *machine, loop, stats);
 }
 

@@ -20,6 +20,7 @@ std::unique_ptr<Setup> set_up_program(const Options& options) {
     permissions.hidden = options.hidden;
     for (std::string& file : implied_files(program))
         permissions.implied_read.push_back(std::move(file));
+    // NOLINTNEXTLINE(modernize-make-unique): an aggregate that cannot be moved
     auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, std::move(program), nullptr, {}, {}});
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, options.limits));
     for (const std::string& warning : setup->policy->warnings())

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 
 #include <cstring>
+#include <span>
 
 #include "src/snapshot/cpu_check.hpp"
 #include "src/snapshot/inspect.hpp"
@@ -106,7 +107,8 @@ std::optional<Address> as(const std::vector<std::uint8_t>& bytes) {
 
 std::string unix_text(const std::vector<std::uint8_t>& bytes) {
     constexpr std::size_t begin = offsetof(sockaddr_un, sun_path);
-    std::string name(bytes.begin() + std::min(begin, bytes.size()), bytes.end());
+    const auto path = std::span(bytes).subspan(std::min(begin, bytes.size()));
+    const std::string name(path.begin(), path.end());
     if (!name.empty() && name[0] == '\0')
         return "unix:@" + tinykvm::printable(name.substr(1));
     return "unix:" + tinykvm::printable(name.substr(0, name.find('\0')));

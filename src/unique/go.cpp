@@ -115,6 +115,7 @@ void find_go(const MemoryView& memory, Findings& findings) {
     const std::vector<GuestVirt> generators = find_generators(memory);
     // Every m has the generator at the same offset: take the most frequent one.
     std::vector<std::uint64_t> offsets;
+    offsets.reserve(generators.size());
     for (const GuestVirt at : generators)
         offsets.push_back(offset_in_m(memory, at));
     std::uint64_t wanted = 0;

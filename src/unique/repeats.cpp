@@ -99,6 +99,7 @@ std::vector<Repeat> find_repeats(std::string_view first, std::string_view second
                                  const std::vector<std::string>& others) {
     const auto later = tokens_of(second);
     std::vector<std::unordered_set<std::string_view>> elsewhere;
+    elsewhere.reserve(others.size());
     for (const std::string& other : others)
         elsewhere.push_back(tokens_of(other));
     std::vector<Repeat> repeats;

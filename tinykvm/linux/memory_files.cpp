@@ -82,7 +82,7 @@ std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_p
     UniqueFd fd = copy_memfd(file->fd());
     if (!fd)
         return nullptr;
-    const auto copy = std::make_shared<const HostFile>(std::move(fd));
+    auto copy = std::make_shared<const HostFile>(std::move(fd));
     own_memory_.emplace(file.get(), copy);
     for (std::size_t n = 0; n < slots_.size(); ++n)
         if (slots_[n].handle && slots_[n].handle->file == file) {

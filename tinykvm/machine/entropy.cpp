@@ -90,7 +90,7 @@ bool EntropyRegions::surroundings_changed(const GuestRam& ram, const PageTables&
         const auto image = std::span(pristine + frame_address(piece.frame).value, kPageSize);
         const std::size_t begin = piece.at.value % kPageSize, end = begin + piece.to.size();
         const auto differs = [&](std::size_t from, std::size_t to) {
-            return !std::equal(own.begin() + from, own.begin() + to, image.begin() + from);
+            return !std::ranges::equal(own.subspan(from, to - from), image.subspan(from, to - from));
         };
         return differs(begin - std::min(begin, kAround), begin) ||
                differs(end, std::min<std::size_t>(end + kAround, kPageSize));

@@ -223,7 +223,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     return m;
 }
 
-std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, std::shared_ptr<const MachineImage> image,
+std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, const std::shared_ptr<const MachineImage>& image,
                                         MachineHost& host, ResetStrategy strategy) {
     Prefaulter prefaulter(*image, env.kind.pvm_entry && env.pool && env.pool->has_second());
     std::unique_ptr<Machine> m(new Machine(env, host, image));

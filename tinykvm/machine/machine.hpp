@@ -139,7 +139,7 @@ public:
     // A new machine with the program loaded, ready to run().
     static std::unique_ptr<Machine> boot(const MachineEnv& env, const ProgramSpec& program, MachineHost& host);
     // A machine that continues from an image.
-    static std::unique_ptr<Machine> clone(const MachineEnv& env, std::shared_ptr<const MachineImage> image,
+    static std::unique_ptr<Machine> clone(const MachineEnv& env, const std::shared_ptr<const MachineImage>& image,
                                           MachineHost& host, ResetStrategy strategy);
     ~Machine();
 

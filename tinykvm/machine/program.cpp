@@ -31,13 +31,12 @@ bool executable_file(const std::string& path) {
 
 std::string look_up(const std::string& name, const std::string& cwd, const std::string& search_path) {
     if (name.find('/') != std::string::npos) {
-        const std::string path = join_path(cwd, name);
-        return path;
+        return join_path(cwd, name);
     }
     for (std::size_t at = 0; at <= search_path.size();) {
         const std::size_t end = std::min(search_path.find(':', at), search_path.size());
         const std::string folder = search_path.substr(at, end - at);
-        const std::string path = join_path(cwd, (folder.empty() ? "." : folder) + "/" + name);
+        std::string path = join_path(cwd, (folder.empty() ? "." : folder) + "/" + name);
         if (executable_file(path))
             return path;
         at = end + 1;

@@ -213,7 +213,7 @@ std::shared_ptr<MachineImage> from_state(const MachineState& state, std::shared_
     image->handles = table.freeze();
     restore_mappings(regions, state.file_mappings, *image->handles);
     image->regions = std::make_shared<const AddressSpace::Regions>(std::move(regions));
-    image->image = memory;
+    image->image = std::move(memory);
     if (!state.large_pages.empty()) {
         LargeCandidates candidates(*image);
         GuestVirt before;

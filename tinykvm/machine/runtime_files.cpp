@@ -182,7 +182,7 @@ private:
                 continue;
             if (word[0] == '-')
                 continue;
-            const std::string path = normal_path(program_.cwd, word);
+            std::string path = normal_path(program_.cwd, word);
             std::error_code error;
             if (fs::is_regular_file(path, error))
                 return path;

@@ -60,7 +60,7 @@ std::shared_ptr<const CodePatches> AddressSpace::patch_code(std::uint64_t at, st
             out_of_memory_ = false; // patches are only an optimisation
             return nullptr;
         }
-    const auto patches = std::make_shared<const CodePatches>(std::move(sites), at - region.file_offset, top - room);
+    auto patches = std::make_shared<const CodePatches>(std::move(sites), at - region.file_offset, top - room);
     fill(GuestVirt(top - room), patches->stubs(stub_entries_));
     note_host_write(GuestVirt(top - room), room);
     return patches;

@@ -21,7 +21,7 @@ int run(const MachineAction& action, const Invocation& invocation, Context& cont
 
 } // namespace
 
-Command run_command(MachineAction action) {
+Command run_command(const MachineAction& action) {
     return {.name = "run",
             .synopsis = "PROGRAM [ARGS...]",
             .summary = "boot a program and serve it",

@@ -23,7 +23,7 @@ int snaprun(const MachineAction& action, const Invocation& invocation, Context& 
 
 } // namespace
 
-Command snaprun_command(MachineAction action) {
+Command snaprun_command(const MachineAction& action) {
     return {.name = "snaprun",
             .synopsis = "FILE",
             .summary = "serve a snapshot",

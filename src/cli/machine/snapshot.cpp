@@ -21,7 +21,7 @@ int snapshot(const MachineAction& action, const Invocation& invocation, Context&
 
 } // namespace
 
-Command snapshot_command(MachineAction action) {
+Command snapshot_command(const MachineAction& action) {
     return {.name = "snapshot",
             .synopsis = "-o FILE PROGRAM [ARGS...]",
             .summary = "save a program that is ready to serve",

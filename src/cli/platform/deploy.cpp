@@ -46,7 +46,7 @@ std::string name_of(const Invocation& invocation, const Source& source) {
         return *given;
     if (source.manifest && !source.manifest->name.empty())
         return source.manifest->name;
-    const std::string name = (source.manifest ? source.manifest->folder.filename() : source.path.stem()).string();
+    std::string name = (source.manifest ? source.manifest->folder.filename() : source.path.stem()).string();
     if (!store::is_function_name(name))
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  fmt::format("'{}' cannot be a function's name: give --name", name));

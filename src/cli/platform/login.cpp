@@ -81,7 +81,7 @@ std::string token_from(const Invocation& invocation, Context& context) {
         const HeldSignals held;
         const Hidden hidden;
         held.wait_readable(STDIN_FILENO); // a whole line: the terminal delivers nothing before its end
-        const std::string token = read_line();
+        std::string token = read_line();
         context.err << '\n';
         return token;
     } catch (const Interrupted& interrupted) { // the echo is on again

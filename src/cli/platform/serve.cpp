@@ -151,7 +151,7 @@ constexpr OptionSpec kServeOptions[] = {
     {.name = "tls-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
 };
 
-std::string text_of(const Invocation& invocation, std::string_view name, std::string fallback = "") {
+std::string text_of(const Invocation& invocation, std::string_view name, const std::string& fallback = "") {
     const auto at = invocation.settings.find(name);
     return at == invocation.settings.end() ? fallback : at->second.values.back();
 }

@@ -41,7 +41,7 @@ int print_switched(const Invocation& invocation, Context& context, const json& s
     return 0;
 }
 
-std::string with_dry_run(const Invocation& invocation, std::string target) {
+std::string with_dry_run(const Invocation& invocation, const std::string& target) {
     return target + (flag(invocation, "dry-run") ? "?dry_run=1" : "");
 }
 

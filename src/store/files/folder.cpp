@@ -135,7 +135,7 @@ bool Folder::remove(const std::string& path) {
 
 void Folder::remove_tree(const std::string& path) {
     for (const std::string& name : list(path))
-        remove(path + "/" + name);
+        remove(fmt::format("{}/{}", path, name));
     const int result = layer_->rmdir(fd(), path.c_str());
     if (result == -ENOTDIR)
         remove(path);

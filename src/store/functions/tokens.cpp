@@ -69,9 +69,10 @@ std::string Tokens::create(const std::string& name, unsigned scopes, const std::
     if (prefix.empty() && !routes.empty())
         throw BadValue("token: without a prefix it may claim any route: give it a prefix, or no routes");
     std::vector<std::string> granted;
+    granted.reserve(routes.size());
     for (const std::string& route : routes)
         granted.push_back(Route::parse(route).text());
-    const std::string token = "kvs_" + random_hex(32);
+    std::string token = "kvs_" + random_hex(32);
     SettingsChange change(store_);
     if (change.database().prepare("SELECT 1 FROM token WHERE name = ?").bind(name).step())
         throw Conflict(fmt::format("there is a token {} already: choose another name or revoke it", name));

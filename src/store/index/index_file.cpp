@@ -28,7 +28,7 @@ IndexLook IndexFile::look() const {
 Database IndexFile::open() const { return Database(folder_.path_of(kIndex), busy_ms_); }
 
 std::string IndexFile::begin_new() {
-    const std::string path = fmt::format("{}/index-{}", kTmp, random_hex(8));
+    std::string path = fmt::format("{}/index-{}", kTmp, random_hex(8));
     // Created here with a private mode: SQLite would create it readable for others, and its WAL takes over the mode.
     { const auto file = folder_.create(path); }
     Database database = open_new(path);
@@ -50,7 +50,7 @@ void IndexFile::publish_new(const std::string& path) {
 
 std::string IndexFile::migrate_older() {
     Database database = open();
-    const std::string copy = fmt::format("{}.v{}.bak", kIndex, schema_version(database));
+    std::string copy = fmt::format("{}.v{}.bak", kIndex, schema_version(database));
     const std::string unnamed = fmt::format("{}/copy-{}", kTmp, random_hex(8));
     { const auto file = folder_.create(unnamed); }
     {

@@ -14,7 +14,7 @@ Leftovers find_leftovers(const Folder& folder, const Database& database, const M
     const auto add = [&](const std::string& path) {
         leftovers.bytes += folder.size_of(path).value_or(0);
         for (const std::string& file : folder.list(path))
-            leftovers.bytes += folder.size_of(path + "/" + file).value_or(0);
+            leftovers.bytes += folder.size_of(fmt::format("{}/{}", path, file)).value_or(0);
         leftovers.paths.push_back(path);
     };
     for (const std::string& name : folder.list(kTmp))

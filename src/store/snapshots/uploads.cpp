@@ -38,7 +38,7 @@ std::string upload_path(const std::string& id) { return fmt::format("{}/{}", kUp
 UploadInfo Uploads::create(std::uint64_t size, const Digest& digest, std::int64_t token) {
     if (size == 0 || size > std::uint64_t{1} << 40)
         throw BadValue(fmt::format("upload of {} bytes: it must be 1 byte to 1 TiB", size));
-    const UploadInfo upload{random_hex(16), size, 0, digest, now_ms(), token};
+    UploadInfo upload{random_hex(16), size, 0, digest, now_ms(), token};
     const FileLock naming = store_.naming(); // keeps gc away: it removes files without a row
     Folder& folder = store_.folder();
     const std::string path = upload_path(upload.id);

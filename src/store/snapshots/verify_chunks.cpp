@@ -100,7 +100,7 @@ void find_strangers(const Folder& folder, Findings& findings) {
             note(inner);
         for (const std::string& name : folder.list(inner))
             if (!chunk_named(two, name))
-                note(inner + "/" + name);
+                note(fmt::format("{}/{}", inner, name));
     }
 }
 

@@ -114,7 +114,8 @@ void RecordCheck::function_without_row(const std::string& name) {
         // A first deploy that died before it wrote function.json: look at its version's record instead.
         for (const std::string& file : folder_.list(path)) {
             try {
-                never_committed |= version_from_record(read_record(folder_, path + "/" + file)).function > last_id;
+                const std::string record = read_record(folder_, fmt::format("{}/{}", path, file));
+                never_committed |= version_from_record(record).function > last_id;
             } catch (const RecordError&) {
             }
         }

@@ -32,6 +32,7 @@ struct Timezone {
 // Calls the guest kernel as a stub does (memory/code_stubs.hpp), with the return address in RCX. SYSCALL would leave
 // the guest on some hosts.
 long system_call(long number, long a, void* b) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): its address is fixed
     const auto* header = reinterpret_cast<const tinykvm::abi::KernelHeader*>(tinykvm::layout::kKernelImage);
     long result;
     asm volatile("leaq 1f(%%rip), %%rcx\n\tjmpq *%[entry]\n1:"
@@ -54,6 +55,7 @@ std::uint64_t read_tsc() {
 // function and then write. Every such write changes tsc_base. If tsc_base has not changed, all values read belong
 // together.
 std::uint64_t now(std::uint64_t TimePage::*clock) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): its address is fixed
     const volatile TimePage* page = reinterpret_cast<const volatile TimePage*>(tinykvm::layout::kTimePage);
     while (true) {
         const std::uint64_t base = page->tsc_base;
@@ -83,6 +85,8 @@ std::uint64_t TimePage::*field_of(int id) {
 
 } // namespace
 
+// The names that a libc looks up are reserved for just that.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 extern "C" {
 
 int __vdso_clock_gettime(int id, Timespec* out) {
@@ -135,3 +139,4 @@ int __vdso_getcpu(unsigned* cpu, unsigned* node, void*) {
 }
 
 } // extern "C"
+// NOLINTEND(bugprone-reserved-identifier)
