@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rejects an #include that goes against the arrows of the design (docs, "Folders and who may know whom").
+"""Rejects an #include that goes against the arrows of the design (docs/ARCHITECTURE.md, "Folders and who may include whom").
 
     tests/include_direction.py              checks tinykvm/ and src/
     tests/include_direction.py --self-test  checks this script

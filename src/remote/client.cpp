@@ -344,8 +344,8 @@ json Client::call(const std::string& method, const std::string& target, const js
         return nullptr;
     json document = json::parse(reply.body, nullptr, false);
     if (document.is_discarded() || reply.status < 200 || reply.status >= 300)
-        throw UserError(ExitCode::failure, fmt::format("{} does not answer as the API of kvmserver (status {})",
-                                                       shown(), reply.status));
+        throw UserError(ExitCode::failure,
+                        fmt::format("{} does not answer as the API of kvmserver (status {})", shown(), reply.status));
     return document;
 }
 
