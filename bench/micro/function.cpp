@@ -118,7 +118,7 @@ std::uint64_t Server::request(const std::string& path) {
     if (!loop_.attach(*machine_, IncomingConnection{.fd = std::move(theirs),
                                                     .listener = machine_->listeners().front().id,
                                                     .own = true,
-                                                    .tell = {},
+                                                    .report_outcome = {},
                                                     .peer = {}}))
         throw std::runtime_error("no room for a connection");
     EventLoop::Until until;
