@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "src/store/clock.hpp"
+#include "src/common/clock.hpp"
 #include "src/store/errors.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/daemon/functions.hpp"
@@ -121,7 +121,7 @@ TEST_CASE("a function that was deleted and made anew has nothing of the old one"
     world.refresh();
     const auto old = world.live("a.example");
     world.store.remove("a");
-    for (const std::int64_t before = store::now_ms(); store::now_ms() == before;) {
+    for (const std::int64_t before = now_ms(); now_ms() == before;) {
     } // functions of a name are told apart by when they were made
     world.deploy("a");
     world.refresh();

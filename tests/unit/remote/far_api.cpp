@@ -45,7 +45,8 @@ SnapshotFacts examine(const store::PieceFiles& pieces, std::uint64_t bytes) {
 } // namespace
 
 FarApi::FarApi(Harm what)
-    : world({.examinations = std::make_shared<daemon::Examinations>(daemon::Examinations::Ways{{}, examine, {}})}),
+    : world(
+          {.examinations = std::make_shared<daemon::Examinations>(daemon::Examinations::Operations{{}, examine, {}})}),
       harm(std::move(what)), server([this](Turn& turn) {
           if (!harm(*this, turn))
               pass_on(turn);

@@ -70,10 +70,10 @@ TEST_CASE("a program is called by its script's name, else by its own, without th
 TEST_CASE("what a program was refused is told under its name, and only while that is kept") {
     EventLoop loop(EventLoop::Own::dry, [](const std::string&) {});
     loop.refused("--allow-read=/early would allow it");
-    CHECK(said_by([&] { tell_refusals("app", loop); }).empty());
+    CHECK(said_by([&] { report_refusals("app", loop); }).empty());
     loop.keep_refusals(true);
     loop.refused("--allow-connect=:5432 would allow it");
-    CHECK(said_by([&] { tell_refusals("app", loop); }) ==
+    CHECK(said_by([&] { report_refusals("app", loop); }) ==
           "kvmserver: app: it lacked permissions; this would allow what was refused: --allow-connect=:5432\n"
           "kvmserver: app: or as lines of kvmserver.toml:\n"
           "kvmserver: app: allow-connect = [\":5432\"]\n");
