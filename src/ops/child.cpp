@@ -19,8 +19,10 @@ namespace {
 // Runs between fork and exec: system calls only. Exits with 126 on failure, as a shell does.
 [[noreturn]] void become(char* const* argv, const ChildStart& start, int null, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const auto fail = [&](const char* what) {
-        const char* const parts[] = {"kvmserver: cannot start ", argv[0], ": ", what, std::strerror(errno), "\n"};
+    const auto fail = [&](const char* what, const char* name = "") {
+        const char* const separator = *what ? ": " : "";
+        const char* const parts[] = {"kvmserver: cannot start ", argv[0], ": ", what, name, separator,
+                                     std::strerror(errno),       "\n"};
         for (const char* part : parts)
             if (::write(STDERR_FILENO, part, std::strlen(part)) < 0)
                 break;
@@ -32,13 +34,13 @@ namespace {
         ::setpgid(0, 0);
     if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(start.output, STDOUT_FILENO) < 0 ||
         ::dup2(start.error, STDERR_FILENO) < 0 || (start.keep >= 0 && ::fcntl(start.keep, F_SETFD, 0) < 0))
-        fail("its descriptors: ");
+        fail("its descriptors");
     ::signal(SIGPIPE, SIG_DFL);
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr); // a daemon's threads block signals that must end its children
     if (::chdir(start.folder.c_str()) < 0)
-        fail("its folder: ");
+        fail("its folder ", start.folder.c_str());
     ::execv(argv[0], argv);
     fail("");
     ::_exit(126);

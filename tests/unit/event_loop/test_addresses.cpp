@@ -79,7 +79,7 @@ TEST_CASE("a descriptor of --listen must be one that was inherited, and that lis
         listeners.override_first(tinykvm::UniqueFd(::dup(socket.get())));
         FAIL("it does not listen");
     } catch (const UserError& error) {
-        CHECK(std::string(error.what()).find("no listening socket") != std::string::npos);
+        CHECK(std::string(error.what()).find("not a listening socket") != std::string::npos);
     }
     REQUIRE(::listen(socket.get(), 1) == 0);
     CHECK_NOTHROW(listeners.override_first(tinykvm::UniqueFd(::dup(socket.get()))));

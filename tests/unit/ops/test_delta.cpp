@@ -80,7 +80,7 @@ TEST_CASE("a delta cut anywhere, or with something behind it, is refused") {
     const std::string bytes = ops::encode_delta(sample()) + "bytes";
     for (std::size_t size = 0; size < bytes.size(); ++size) {
         CAPTURE(size);
-        CHECK(has(said_of(bytes.substr(0, size)), "the upload is no delta"));
+        CHECK(has(said_of(bytes.substr(0, size)), "the upload is not a delta"));
     }
     CHECK(has(said_of(bytes + "x"), "its length is not that of its list and pieces"));
 }

@@ -268,5 +268,5 @@ TEST_CASE("a reply that is not the API's ends an upload with words, not with a f
         return true;
     });
     CAPTURE(where);
-    CHECK(has(message_of([&] { send(far, sample.file); }), where == "code" ? "d" : "does not answer as an API"));
+    CHECK(has(message_of([&] { send(far, sample.file); }), where == "code" ? "d" : "does not answer as the API"));
 }
