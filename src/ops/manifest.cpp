@@ -66,9 +66,12 @@ ManifestFacts manifest_facts(const std::string& text_of_manifest) {
             facts.env[name] = text(value, "function.env." + name);
             store::check_variable_value(name, facts.env[name]);
         }
-    if (const json* hooks = table(*function, "hooks", "function.hooks"))
+    if (const json* hooks = table(*function, "hooks", "function.hooks")) {
         if (const auto at = hooks->find("health"); at != hooks->end() && *at != "")
             facts.health = path(*at, "function.hooks.health");
+        if (const auto at = hooks->find("after-restore"); at != hooks->end() && *at != "")
+            path(*at, "function.hooks.after-restore"); // goes into a request's first line as well
+    }
     return facts;
 }
 

@@ -67,6 +67,8 @@ TEST_CASE("a manifest's wrong value is named with what it must be") {
              Wrong{R"({"function":{"hooks":{"health":"health"}}})", "must be a path that begins with /"},
              Wrong{R"({"function":{"hooks":{"health":"/a b"}}})", "without spaces and control characters"},
              Wrong{R"({"function":{"hooks":{"health":"/a\r\nX: 1"}}})", "without spaces and control characters"},
+             Wrong{R"({"function":{"hooks":{"after-restore":"/a\r\nX: 1"}}})",
+                   "function.hooks.after-restore must be without spaces and control characters"},
          }) {
         CAPTURE(wrong.manifest);
         CHECK(has(said_of(wrong.manifest), wrong.said));
