@@ -237,11 +237,11 @@ class Soak:
             self.is_wrong(f"gc: {collected.stderr.strip()}")
 
     def hand_over(self):
-        begin, old, serving, staying = time.monotonic(), self.pid, self.said("Serving "), self.said("this one goes on")
+        begin, old, serving, staying = time.monotonic(), self.pid, self.said("Serving "), self.said("this one keeps serving")
         os.kill(old, signal.SIGUSR2)
         self.wait_for("a successor serves or the old one goes on",
-                      lambda: self.said("Serving ") > serving or self.said("this one goes on") > staying)
-        if self.said("this one goes on") > staying:
+                      lambda: self.said("Serving ") > serving or self.said("this one keeps serving") > staying)
+        if self.said("this one keeps serving") > staying:
             if not self.was_full(begin):
                 self.is_wrong(f"no successor: {self.log.read_text(errors='replace')[-500:]}")
             self.counts["no successor, the disk was full"] += 1

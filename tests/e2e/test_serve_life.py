@@ -153,7 +153,7 @@ def test_a_successor_that_cannot_serve_changes_nothing(store, serve, snap) -> No
     daemon = serve("--tls-certificate", str(chain), "--tls-key", str(key))
     key.unlink()
     daemon.popen.send_signal(signal.SIGUSR2)
-    harness.wait_until(lambda: "this one goes on" in daemon.err, f"it says so; {daemon.err}")
+    harness.wait_until(lambda: "this one keeps serving" in daemon.err, f"it says so; {daemon.err}")
     harness.wait_until(lambda: set(daemon.children()) == set(daemon.spares()), "nothing of it is left")
     served_certificate(daemon.port)
 

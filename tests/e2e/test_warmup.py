@@ -50,7 +50,7 @@ def test_what_it_did_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
     lines = [line for line in made.error.splitlines() if "warm" in line]
     assert len(lines) == 1, made.error
     found = re.fullmatch(r"kvmserver: node: warm-up: after (\d+) requests to /warm\?me an invocation takes ([\d.]+) ms of CPU, ([\d.]+) ms without", lines[0])
-    assert found and int(found[1]) >= 20 and float(found[2]) < 20 <= float(found[3]), lines
+    assert found and int(found[1]) >= 20 and float(found[2]) < 10 <= float(found[3]), lines  # of CPU: less than 20 where others run
 
 
 def test_it_takes_no_longer_than_it_may(tmp_path: pathlib.Path) -> None:
