@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "tinykvm/base/error.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::remote::test {
@@ -85,5 +86,17 @@ private:
 // The same reply to everything.
 Server::Handler always(unsigned status, std::string body = "",
                        std::vector<std::pair<std::string, std::string>> headers = {});
+
+// The message of the UserError that `action` throws; "" if it throws none.
+inline std::string message_of(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const tinykvm::UserError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 } // namespace kvmserver::remote::test

@@ -20,6 +20,8 @@ using remote::Broken;
 using remote::Client;
 using remote::Problem;
 using remote::test::always;
+using remote::test::has;
+using remote::test::message_of;
 using remote::test::Server;
 using remote::test::Turn;
 using tinykvm::ExitCode;
@@ -30,17 +32,6 @@ namespace {
 remote::Server at(const Server& server, std::string token = "kvs_secret") {
     return {.url = server.url(), .socket = {}, .token = std::move(token), .ca_file = {}};
 }
-
-std::string message_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const UserError& error) {
-        return error.what();
-    }
-    return "";
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 } // namespace
 

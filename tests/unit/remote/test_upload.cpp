@@ -22,6 +22,8 @@ using remote::Client;
 using remote::Uploaded;
 using remote::test::Asked;
 using remote::test::FarApi;
+using remote::test::has;
+using remote::test::message_of;
 using remote::test::Turn;
 using store::test::Bytes;
 using tinykvm::ExitCode;
@@ -66,18 +68,6 @@ std::uint64_t patched_bytes(const FarApi& far) {
 }
 
 bool is_patch(const Turn& turn) { return turn.asked().method == "PATCH"; }
-
-// That of a user error; "" when nothing is thrown.
-std::string message_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const UserError& error) {
-        return error.what();
-    }
-    return "";
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 } // namespace
 
