@@ -44,7 +44,7 @@ int make_snapshot(const Options& options) {
     check_output(options.snapshot_file); // fail before the boot, which may take long
     const auto setup = set_up_program(options);
     setup->listeners->set_dry(true);
-    Booted booted = boot_program(*setup, options, true);
+    Booted booted = boot_program(*setup, options, {});
     if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program))) {
         // Without a snapshot the command fails, whatever the program's own exit status.
         return static_cast<int>(booted.end == LoopEnd::timeout ? ExitCode::unreachable : ExitCode::failure);

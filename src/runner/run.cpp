@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -36,7 +37,10 @@ int run_program(const Options& options) {
         setup->policy->ask_about_host(existence_outside());
     jail.enter(*setup, options, true);
     const bool cloned = options.ephemeral || options.threads > 1;
-    Booted booted = boot_program(*setup, options, cloned);
+    // Without images a program that never listens may be a job that just takes long.
+    const bool limit_given = std::ranges::find(options.given, "max-boot-time") != options.given.end();
+    const BootTerms terms{.must_listen = cloned, .limited = cloned || (limit_given && !options.no_listen)};
+    Booted booted = boot_program(*setup, options, terms);
     if (!booted.machine)
         return booted.exit_code;
     if (cloned) {

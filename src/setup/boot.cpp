@@ -10,7 +10,7 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
-Booted boot_program(const Setup& setup, const Options& options, bool must_listen) {
+Booted boot_program(const Setup& setup, const Options& options, BootTerms terms) {
     Booted booted;
     const std::string name = program_name(setup.program);
     const std::uint64_t begin = host_mono_ns();
@@ -20,7 +20,7 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
     booted.machine = Machine::boot(setup.env, setup.program, *booted.loop);
     EventLoop::Until until;
     until.quiescent = true;
-    if (must_listen) {
+    if (terms.limited) {
         until.limit_ns = static_cast<std::uint64_t>(options.limits.boot_seconds * 1e9);
         until.all_waits_count = true;
     }
@@ -34,13 +34,14 @@ Booted boot_program(const Setup& setup, const Options& options, bool must_listen
     } else if (end == LoopEnd::timeout) {
         const bool computed = booted.loop->overrun() == Overrun::computed;
         note_line(fmt::format("{}: did not wait for a connection within {:.4g} s{}; it needs more time "
-                              "(--max-boot-time) or is not a server",
+                              "(--max-boot-time) or is not a server{}",
                               name, options.limits.boot_seconds,
-                              computed ? " of CPU time" : ", most of which it waited for something else"));
+                              computed ? " of CPU time" : ", most of which it waited for something else",
+                              terms.must_listen ? "" : " (--no-listen)"));
         booted.exit_code = static_cast<int>(ExitCode::unreachable);
     } else {
         booted.exit_code = report_stop(name, booted.loop->stop());
-        if (must_listen && booted.loop->stop().kind == StopKind::exited) {
+        if (terms.must_listen && booted.loop->stop().kind == StopKind::exited) {
             note_line(fmt::format("{}: exited with status {} before it waited for a connection", name,
                                   booted.loop->stop().status));
             booted.exit_code = booted.exit_code == 0 ? static_cast<int>(ExitCode::failure) : booted.exit_code;

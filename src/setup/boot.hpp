@@ -21,7 +21,10 @@ struct Booted {
     unsigned warm_status = 0;  // of that reply; 0: it was not HTTP
 };
 
-// `must_listen`: it is an error when the program ends before it waits for a connection, and boot time is limited.
-Booted boot_program(const Setup& setup, const Options& options, bool must_listen);
+struct BootTerms {
+    bool must_listen = true; // it is an error when the program ends before it waits for a connection
+    bool limited = true;     // by Limits::boot_seconds
+};
+Booted boot_program(const Setup& setup, const Options& options, BootTerms terms);
 
 } // namespace kvmserver

@@ -39,6 +39,7 @@ struct Options {
     double warmup_seconds = 10; // --max-warmup-time: limit of --warmup auto
     std::string warmup_path = "/";
     std::string listen;        // --listen: overrides the first listener's address; "" keeps the program's
+    bool no_listen = false;    // --no-listen: not a server, so its boot is not limited (run without -e)
     bool server_first = false; // --server-first: with -e, a client gets a machine before it has sent anything
     bool http = false;         // a clean machine for each HTTP request; implies ephemeral
     jail::Mode jail = jail::Mode::automatic; // --jail (run, snaprun)

@@ -87,7 +87,8 @@ std::vector<OptionSpec> options_of(unsigned command) {
 }
 
 MachineJob prepare(unsigned command, const Invocation& invocation, Context& context) {
-    ConfigFile file = config_for(invocation.settings, !invocation.named);
+    // A program on the command line replaces [run], which then need not even be valid.
+    ConfigFile file = config_for(invocation.settings, command != kSnaprun && invocation.operands.empty());
     for (const std::string& warning : file.warnings)
         context.err << "kvmserver: " << warning << '\n';
     check_swallowed(invocation);

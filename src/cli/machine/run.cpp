@@ -12,8 +12,12 @@ int run(const MachineAction& action, const Invocation& invocation, Context& cont
     if (job.program.empty())
         throw tinykvm::UserError(
             tinykvm::ExitCode::usage,
-            invocation.named ? "run needs a PROGRAM; see kvmserver run --help"
+            invocation.named ? "run needs a PROGRAM, or one in a [run] section of kvmserver.toml; see kvmserver run "
+                               "--help"
                              : "no command, and no program in a [run] section of kvmserver.toml; see kvmserver --help");
+    if (job.options.no_listen && (job.options.ephemeral || job.options.threads > 1))
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 "--no-listen excludes -e, --http and -t above 1, which serve connections");
     job.options.program = job.program;
     job.options.args = job.args;
     return action(job.options);
@@ -23,7 +27,7 @@ int run(const MachineAction& action, const Invocation& invocation, Context& cont
 
 Command run_command(const MachineAction& action) {
     return {.name = "run",
-            .synopsis = "PROGRAM [ARGS...]",
+            .synopsis = "[PROGRAM [ARGS...]]",
             .summary = "boot a program and serve it",
             .operands = Operands::guest,
             .options = options_of(kRun),

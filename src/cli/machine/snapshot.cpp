@@ -13,7 +13,7 @@ int snapshot(const MachineAction& action, const Invocation& invocation, Context&
     if (job.options.snapshot_file.empty())
         usage("snapshot needs -o FILE; see kvmserver snapshot --help");
     if (job.program.empty())
-        usage("snapshot needs a PROGRAM; see kvmserver snapshot --help");
+        usage("snapshot needs a PROGRAM, or one in a [run] section of kvmserver.toml; see kvmserver snapshot --help");
     job.options.program = job.program;
     job.options.args = job.args;
     return action(job.options);
@@ -23,7 +23,7 @@ int snapshot(const MachineAction& action, const Invocation& invocation, Context&
 
 Command snapshot_command(const MachineAction& action) {
     return {.name = "snapshot",
-            .synopsis = "-o FILE PROGRAM [ARGS...]",
+            .synopsis = "-o FILE [PROGRAM [ARGS...]]",
             .summary = "save a program that is ready to serve",
             .operands = Operands::guest,
             .options = options_of(kSnapshot),

@@ -92,7 +92,9 @@ constexpr OptionSpec kTable[] = {
      .help = "show a host folder at another path (repeatable; r)"},
 
     {.name = "max-boot-time", .kind = Kind::seconds, .group = kLimits, .value = "SECONDS", .fallback = "60",
-     .help = "of CPU and waiting until it waits for its first connection", .without_effect = kSnaprun},
+     .help = "until it waits for clients; `run` without -e: if given", .without_effect = kSnaprun},
+    {.name = "no-listen", .group = kLimits, .help = "the program is no server: no limit on its boot time",
+     .offered = kRun, .without_effect = kSnapshot | kSnaprun},
     {.name = "max-request-time", .kind = Kind::seconds, .group = kLimits, .value = "SECONDS", .fallback = "8",
      .help = "without progress: computing, or waiting for nothing"},
     {.name = "max-request-total", .kind = Kind::seconds, .group = kLimits, .value = "SECONDS", .fallback = "300",

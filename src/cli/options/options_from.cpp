@@ -124,6 +124,7 @@ private:
         flag("ephemeral", options_.ephemeral);
         flag("http", options_.http);
         options_.ephemeral |= options_.http; // every request gets a clean machine
+        flag("no-listen", options_.no_listen);
         flag("server-first", options_.server_first);
         if (options_.http && options_.server_first)
             usage("--server-first excludes --http, where the client speaks first; give one of them");

@@ -41,13 +41,13 @@ TEST_CASE("help") {
     const Outcome top = kvmserver_line("--help");
     CHECK(top.code == 0);
     CHECK(top.err == "");
-    for (const char* name : {"run PROGRAM", "snapshot -o FILE", "snaprun FILE", "doctor", "completion", "version"})
+    for (const char* name : {"run [PROGRAM", "snapshot -o FILE", "snaprun FILE", "doctor", "completion", "version"})
         CHECK_THAT(top.out, contains(name));
     CHECK_THAT(top.out, !contains("deploy") && !contains("storage"));
 
     const Outcome run = kvmserver_line("run --help");
     CHECK(run.code == 0);
-    CHECK_THAT(run.out, contains("Usage: kvmserver run [OPTIONS] PROGRAM [ARGS...]") &&
+    CHECK_THAT(run.out, contains("Usage: kvmserver run [OPTIONS] [PROGRAM [ARGS...]]") &&
                             contains("--allow-read[=PATHS]") && contains("(8192)") && !contains("--hugepages") &&
                             contains("--http") && !contains("--output") && contains("--help-all"));
     CHECK(kvmserver_line("-h run").out == run.out);

@@ -78,10 +78,10 @@ TEST_CASE("false and empty lists are a choice too") {
     CHECK(kvmserver_line("run p").options.permissions.all);
 }
 
-TEST_CASE("[run] is used only when no command is given") {
+TEST_CASE("[run] is used when no program is given") {
     const Folder folder;
     folder.write("kvmserver.toml", "ephemeral = true\n[run]\nprogram = './server'\nargs = ['--port', '1']\n");
-    for (const char* line : {"", "-t 2", "-c kvmserver.toml"}) {
+    for (const char* line : {"", "-t 2", "-c kvmserver.toml", "run", "run -t 2"}) {
         CAPTURE(line);
         const Outcome outcome = kvmserver_line(line);
         CHECK(outcome.err == "");
@@ -92,7 +92,7 @@ TEST_CASE("[run] is used only when no command is given") {
     }
     CHECK(kvmserver_line("run ./other").options.program == "./other");
     CHECK(kvmserver_line("run ./other").options.args.empty());
-    CHECK(kvmserver_line("run").code == 2);
+    CHECK(kvmserver_line("snapshot -o f").options.program == "./server");
     CHECK(kvmserver_line("snapshot -o f ./other").options.program == "./other");
     CHECK(kvmserver_line("snaprun f").options.snapshot_file == "f");
     CHECK(kvmserver_line("version").code == 0);
