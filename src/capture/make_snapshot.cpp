@@ -37,6 +37,15 @@ std::vector<Frame> in_order_of_chunks(const MachineImage& image, const std::vect
     return order;
 }
 
+void print_made(const std::string& file, const SnapshotSummary& summary) {
+    const double mib = static_cast<double>(summary.file_bytes) / (1 << 20);
+    fmt::print("Snapshot {} {} sha256:{}\n", file,
+               mib >= 10  ? fmt::format("{:.0f} MiB", mib)
+               : mib >= 1 ? fmt::format("{:.1f} MiB", mib)
+                          : fmt::format("{:.0f} KiB", mib * 1024),
+               summary.sha256);
+}
+
 } // namespace
 
 int make_snapshot(const Options& options) {
@@ -71,12 +80,8 @@ int make_snapshot(const Options& options) {
         note_line(fmt::format("{}: booted in {:.1f} ms; {} pages stored, {} zero, {} hot in {} of {} chunks",
                               program_name(setup->program), boot_seconds * 1000, summary.stored_pages,
                               summary.zero_pages, hot.size(), summary.hot_chunks, summary.chunks));
-    const double mib = static_cast<double>(summary.file_bytes) / (1 << 20);
-    fmt::print("Snapshot {} {} sha256:{}\n", options.snapshot_file,
-               mib >= 10  ? fmt::format("{:.0f} MiB", mib)
-               : mib >= 1 ? fmt::format("{:.1f} MiB", mib)
-                          : fmt::format("{:.0f} KiB", mib * 1024),
-               summary.sha256);
+    if (!options.temporary) // `deploy` tells what it stored
+        print_made(options.snapshot_file, summary);
     std::fflush(stdout);
     if (const auto reader = SnapshotReader::open(options.snapshot_file);
         !options.temporary && worth_copies(reader) && cache.usable()) { // likely to be started soon

@@ -86,12 +86,22 @@ void Connection::give_way() {
 
 void Connection::run(Yield& yield) {
     deadline_.set_in(worker_.options().header_timeout);
-    if (!tls_ || !client_.start_tls(tls_, yield))
+    const auto handshake = tls_ ? client_.start_tls(tls_, yield) : Stream::Handshake::done;
+    if (handshake == Stream::Handshake::done)
         serve(yield);
+    else if (handshake == Stream::Handshake::plain_http)
+        refuse_plain(yield);
     deadline_.end();
     sending_.end();
     receiving_.end();
     client_.close();
+}
+
+// OpenSSL has taken the beginning of the request, so its head is not known.
+void Connection::refuse_plain(Yield& yield) {
+    static constexpr Fault kPlain{400, "tls-required", "This port speaks TLS: the URL begins with https://."};
+    if (refuse(kPlain, yield) == Next::linger)
+        linger(yield);
 }
 
 void Connection::serve(Yield& yield) {

@@ -62,6 +62,7 @@ private:
     std::chrono::milliseconds drain_patience() const;
     void run(Yield& yield);
     void serve(Yield& yield);
+    void refuse_plain(Yield& yield);
     bool next_head(Yield& yield);
     bool wait_first_byte(Yield& yield);
     Next refuse(const Fault& fault, Yield& yield);

@@ -37,11 +37,16 @@ void Stream::assign(tinykvm::UniqueFd fd) {
         throw tinykvm::HostError(error.value(), "watch a socket");
 }
 
-error_code Stream::start_tls(TlsContext context, Yield& yield) {
+Stream::Handshake Stream::start_tls(TlsContext context, Yield& yield) {
     tls_ = std::make_unique<Tls>(socket_, std::move(context));
     error_code error;
     tls_->stream.async_handshake(asio::ssl::stream_base::server, yield[error]);
-    return error;
+    if (!error)
+        return Handshake::done;
+    if (error.category() != asio::error::get_ssl_category() || ERR_GET_REASON(error.value()) != SSL_R_HTTP_REQUEST)
+        return Handshake::failed;
+    tls_.reset(); // what follows goes to the socket itself
+    return Handshake::plain_http;
 }
 
 std::size_t Stream::read_some(std::span<char> room, error_code& error, Yield& yield) {

@@ -24,8 +24,9 @@ class Stream {
 public:
     explicit Stream(asio::io_context& io);
     ~Stream();
-    void assign(tinykvm::UniqueFd socket); // throws HostError
-    error_code start_tls(TlsContext context, Yield& yield);
+    void assign(tinykvm::UniqueFd socket);             // throws HostError
+    enum class Handshake { done, failed, plain_http }; // plain_http: the client sent a request without TLS
+    Handshake start_tls(TlsContext context, Yield& yield);
     bool secure() const { return tls_ != nullptr; }
     bool open() const { return socket_.is_open(); }
     int socket() { return socket_.native_handle(); }

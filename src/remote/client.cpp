@@ -328,6 +328,11 @@ Client::Client(Server server) : server_(std::move(server)) {
 
 Client::~Client() = default;
 
+std::string Client::other_host() const {
+    const std::string host = server_.socket.empty() ? host_of(server_.url) : "";
+    return is_loopback(host) ? "" : host;
+}
+
 Reply Client::ask(const Ask& ask) { return handle_->ask(ask); }
 
 json Client::call(const std::string& method, const std::string& target, const json& body, const Headers& headers) {

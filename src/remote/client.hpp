@@ -86,6 +86,7 @@ public:
                         const Headers& headers = {});
     const Server& server() const { return server_; }
     std::string shown() const { return server_.shown(); }
+    std::string other_host() const; // of the server; "" for this host
 
 private:
     class Handle;

@@ -56,7 +56,7 @@ def test_template(platform, template: str) -> None:  # noqa: F811
     )
     assert (folder / "README.md").read_text().startswith("# hello-world\n")
     assert "{{" not in "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
-    assert platform.ok("deploy", cwd=folder, env=env) == "hello-world v1 live http://hello-world.localhost:8080"
+    assert platform.ok("deploy", cwd=folder, env=env) == "hello-world v1 stored; not served: start kvmserver serve"
     with Deployed(platform, "hello-world") as function:
         assert function.get("/") == f"Hello world from {LANGUAGES[template]}\n".encode()
         assert function.get("/?name=you") == f"Hello you from {LANGUAGES[template]}\n".encode()

@@ -79,9 +79,9 @@ def manifest(folder: pathlib.Path, program: dict, function: str, top: str = "") 
 
 def test_deploy_snapshot(platform, snap) -> None:
     first = platform("deploy", snap, "--name", "hello")
-    assert first.out.splitlines()[-1] == "hello v1 live http://hello.localhost:8080", first
+    assert first.out.splitlines()[-1] == "hello v1 stored; not served: start kvmserver serve", first
     assert first.status == 0
-    assert platform.ok("deploy", snap, "--name", "hello") == "hello v2 live http://hello.localhost:8080"
+    assert platform.ok("deploy", snap, "--name", "hello") == "hello v2 stored; not served: start kvmserver serve"
     for name in ("list", "ls"):
         assert platform.ok(name) == "hello v2 ready hello.localhost"
     listed = platform.json("list")["functions"]
@@ -93,7 +93,7 @@ def test_deploy_snapshot(platform, snap) -> None:
 def test_name_is_the_files(platform, snap) -> None:
     copy = platform.folder / "greeter.snap"
     shutil.copy(snap, copy)
-    assert platform.ok("deploy", copy).startswith("greeter v1 live")
+    assert platform.ok("deploy", copy).startswith("greeter v1 stored")
 
 
 def test_versions_and_rollback(platform, snap, other_snap) -> None:
@@ -131,7 +131,7 @@ def test_manifest(platform, program) -> None:
     path = manifest(folder, program("c-epoll"), 'name = "shop"\nroutes = ["shop.example.com", "/shop/*"]\n'
                     '[function.env]\nCOLOUR = "red"\nSIZE = "9"\n[function.hooks]\nhealth = "/count"\n'
                     '[function.build]\ncommand = "echo built > built.txt"\n')  # fmt: skip
-    assert platform.ok("deploy", cwd=folder) == "shop v1 live http://shop.example.com:8080"
+    assert platform.ok("deploy", cwd=folder) == "shop v1 stored; not served: start kvmserver serve"
     assert (folder / "built.txt").read_text() == "built\n"
     assert platform.json("describe", "shop")["routes"] == ["/shop/*", "shop.example.com"]
     platform.ok("env", "set", "shop", "MINE=1")
@@ -140,7 +140,7 @@ def test_manifest(platform, program) -> None:
         platform.ok("deploy", *words, "-q")
         assert platform("env", "list", "shop").out == "MINE=1\nSIZE=10\n"
     assert platform.json("describe", "shop")["live_versions"][0]["manifest"]["function"]["name"] == "shop"
-    assert platform.ok("deploy", folder, "--name", "two", "--route", "two.example.com") == "two v1 live http://two.example.com:8080"
+    assert platform.ok("deploy", folder, "--name", "two", "--route", "two.example.com") == "two v1 stored; not served: start kvmserver serve"
 
 
 def test_failed_build_changes_nothing(platform, program) -> None:
@@ -152,7 +152,7 @@ def test_failed_build_changes_nothing(platform, program) -> None:
     failed = platform("deploy", folder)
     assert failed.status == 1 and "it broke" in failed.err and "status 3" in failed.error, failed
     (folder / "kvmserver.toml").write_text('[run]\nprogram = "./not-there"\n[function]\nname = "shop"\n')
-    assert "kvmserver snapshot ended with status" in platform.fails(3, "deploy", folder)
+    assert "no snapshot was made (status 3" in platform.fails(3, "deploy", folder)
     assert platform.files() == before
     assert platform.live("shop") == [{"version": 1, "percent": 100}]
 
@@ -205,24 +205,24 @@ def test_routes_conflict(platform, snap) -> None:
 def test_delete(platform, snap) -> None:
     for _ in range(3):
         platform.ok("deploy", snap, "--name", "hello")
-    assert platform.ok("delete", "hello", "--version", "1") == "Deleted hello v1"
-    platform.fails(5, "delete", "hello", "--version", "3")  # it is live
-    platform.fails(3, "delete", "hello", "--version", "1")
+    assert platform.ok("delete", "-y", "hello", "--version", "1") == "Deleted hello v1"
+    platform.fails(5, "delete", "-y", "hello", "--version", "3")  # it is live
+    platform.fails(3, "delete", "-y", "hello", "--version", "1")
     assert [v["version"] for v in platform.json("versions", "hello")["versions"]] == [3, 2]
-    assert platform.ok("delete", "hello") == "Deleted hello"
-    platform.fails(3, "delete", "hello")
+    assert platform.ok("delete", "-y", "hello") == "Deleted hello"
+    platform.fails(3, "delete", "-y", "hello")
     assert platform("list").out == ""
 
 
 def test_dry_run_changes_nothing(platform, snap, program) -> None:
-    assert platform.ok("deploy", snap, "--name", "hello", "--dry-run") == "hello none -> the new version (dry run)"
+    assert platform.ok("deploy", snap, "--name", "hello", "--dry-run") == "hello none -> the new version (dry run: nothing was built, booted or stored)"
     assert not platform.store.exists()
     folder = platform.folder / "app"
     manifest(folder, program("c-epoll"), 'name = "hello"\n[function.env]\nA = "1"\n[function.build]\ncommand = "touch built"\n')
     platform.ok("deploy", snap, "--name", "hello")
     before = platform.files()
     done = platform("deploy", folder, "--dry-run", "--route", "/x/*")
-    assert done.out.splitlines() == ["+ route /x/*", "- route hello.localhost", "+ env A=1", "hello v1 -> the new version (dry run)"]
+    assert done.out.splitlines() == ["+ route /x/*", "- route hello.localhost", "+ env A=1", "hello v1 -> the new version (dry run: nothing was built, booted or stored)"]
     assert not (folder / "built").exists()
     assert platform.json("deploy", folder, "--dry-run")["before"] == [{"version": 1, "percent": 100}]
     assert platform.files() == before
@@ -393,7 +393,7 @@ def test_bad_input(platform, snap) -> None:
     platform.fails(2, "deploy", snap, "--if-version", "x")
     platform.fails(2, "deploy", snap, snap)
     assert platform("list").out == ""
-    for words in (["describe", "x"], ["versions", "x"], ["rollback", "x"], ["traffic", "x", "1=100"], ["delete", "x"]):
+    for words in (["describe", "x"], ["versions", "x"], ["rollback", "x"], ["traffic", "x", "1=100"], ["delete", "-y", "x"]):
         platform.fails(3, *words)
 
 

@@ -165,8 +165,8 @@ def test_the_whole_way(far, snap, program, snapshots) -> None:
     assert "not v9" in far.fails(5, "deploy", snap, "--name", "hello", "--if-version", "9", *remote)
     far.fails(3, "describe", "nobody", *remote)
     far.ok("traffic", "hello", "2=100", *remote)
-    assert far.ok("delete", "hello", "--version", "1", *remote) == "Deleted hello v1"
-    assert far.ok("delete", "hello", *remote) == "Deleted hello"
+    assert far.ok("delete", "-y", "hello", "--version", "1", *remote) == "Deleted hello v1"
+    assert far.ok("delete", "-y", "hello", *remote) == "Deleted hello"
     assert far.run("list", *remote).out == ""
     token = far.ok("token", "create", "ci", "--scope", "deploy", "--prefix", "web-", "--expires", "1h", *remote)
     assert token.startswith("kvs_")

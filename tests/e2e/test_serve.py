@@ -23,7 +23,7 @@ def node(program):
 
 
 def test_two_functions(store, serve, snap, snapshots, node) -> None:
-    assert store.deploy(snap, "hello") == "hello v1 live http://hello.localhost:8080"
+    assert store.deploy(snap, "hello") == "hello v1 stored; not served: start kvmserver serve"
     store.deploy(snapshots.of(node), "node")
     daemon = serve()
     assert daemon.out == f"Serving 2 functions on 127.0.0.1:{daemon.port}\n"
@@ -81,7 +81,7 @@ def test_a_deploy_is_seen(store, serve, snap, other) -> None:
     daemon = serve()
     store.deploy(snap, "hello")
     harness.wait_until(lambda: daemon.ask("hello").status == 200, "the new function answers", 1)
-    store.ok("delete", "hello")
+    store.ok("delete", "-y", "hello")
     harness.wait_until(lambda: daemon.ask("hello").status == 404, "it is gone", 1)
     harness.wait_until(lambda: not daemon.processes(), "its process is gone")
 

@@ -54,7 +54,7 @@ def test_commands_speak_to_the_daemon(store, serve, snap) -> None:
     assert store.deploy(snap, "fresh") == f"fresh v1 live http://fresh.localhost:{daemon.port}"
     assert ask(daemon.port, "fresh").status == 200
     assert store.ok("list").startswith("hello v1 ready 0 req")
-    assert store.ok("delete", "fresh") == "Deleted fresh"
+    assert store.ok("delete", "-y", "fresh") == "Deleted fresh"
     assert ask(daemon.port, "fresh").status == 404
 
 

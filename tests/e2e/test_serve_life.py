@@ -244,8 +244,8 @@ def test_what_is_deleted_has_no_logs_left(store, serve, node) -> None:
         daemon.text(name, "/say/before")
         harness.wait_until(lambda: "says before" in store("logs", name).out, "it is logged")
     assert daemon.stop().status == 0
-    store.ok("delete", "again")
-    store.ok("delete", "gone")
+    store.ok("delete", "-y", "again")
+    store.ok("delete", "-y", "gone")
     store.deploy_probe(node, "again")
     daemon = serve()
     assert not (store.path / "logs/gone").exists()
@@ -271,5 +271,5 @@ def test_what_functions_print_is_kept(store, serve, node) -> None:
     assert "[shop v1] says one" in daemon.err
     assert store("verify").status == 0  # it knows the folder
     assert file.exists()
-    store.ok("delete", "shop")
+    store.ok("delete", "-y", "shop")
     harness.wait_until(lambda: not file.parent.exists(), "they go with the function")

@@ -168,9 +168,33 @@ def test_a_rollback_is_one_click_and_an_answer(page, site, token) -> None:
     assert site.daemon.text("hello", "/name") == "new"
 
 
+def test_nothing_older_is_no_roll_back(page, site, token) -> None:
+    sign_in(page, site, token, "#other")
+    page.wait_for_text("#versions", "v1")
+    assert page.text("#roll-back") == ""
+    site.store.ok("traffic", "hello", "1=100")  # v2 is newer: not a roll back, but offered in the list
+    choose(page, "hello")
+    page.wait_for_text("#versions", "v2")
+    assert page.text("#roll-back") == "" and page.text('#versions [data-version="2"]') == "Make live"
+
+
+def test_the_address_names_the_function(page, site, token) -> None:
+    sign_in(page, site, token)
+    choose(page, "hello")
+    choose(page, "other")
+    page.run("history.back()")
+    page.wait_for_text("#name", "hello")
+    page.run("history.back()")
+    page.wait_for("document.querySelector('#detail').hidden", "no function is chosen, as at first")
+    page.run("location.hash = '#other'")
+    page.wait_for_text("#name", "other")
+    assert page.run("location.hash") == "#other"
+
+
 def test_a_change_by_another_is_not_overrun(page, site, token) -> None:
     site.store.ok("traffic", "hello", "2=100")
     sign_in(page, site, token, "#hello")
+    page.wait_for_text("#versions", "v1")
     page.click("#roll-back")
     page.wait_for_text("#confirm-text", "v1")
     site.store.ok("env", "set", "hello", "A=1")

@@ -36,8 +36,8 @@ Kvm Kvm::open(const char* path) {
         if (error == EACCES || error == EPERM)
             throw UserError(
                 ExitCode::no_kvm,
-                fmt::format("{} is not permitted: add yourself to the group that owns it (sudo usermod -aG kvm "
-                            "$USER, then log in again)",
+                fmt::format("{} is not permitted: kvmserver doctor says what lets you open it (mostly sudo usermod -aG "
+                            "kvm $USER, then log in again)",
                             path));
         throw UserError(ExitCode::no_kvm, fmt::format("{}: {}", path, std::strerror(error)));
     }

@@ -261,17 +261,23 @@ function showDetail() {
   setText($('latency-note'), `median ${percentile(recent, 0.5)}, 99% ${percentile(recent, 0.99)}; last minute`);
   drawRate($('rate'), speed);
   drawLatency($('latency'), recent);
-  $('roll-back').hidden = !mayDeploy() || chosen.versions < 2;
+}
+
+// The versions that roll back could choose, as the API does without a version: ready ones before the live one.
+function olderVersions() {
+  const live = state.versions.list.reduce((most, one) => (one.percent > (most?.percent ?? 0) ? one : most), null);
+  return live ? state.versions.list.filter((one) => one.version < live.version && one.state === 'ready') : [];
 }
 
 function showVersions() {
   $('versions').replaceChildren();
+  $('roll-back').hidden = !mayDeploy() || !olderVersions().length;
   for (const one of state.versions.list) {
     const item = add($('versions'), 'li', {});
     const text = add(item, 'span', {}, `v${one.version} `);
     if (one.percent) add(text, 'span', { class: 'live' }, one.percent === 100 ? 'live ' : `live ${one.percent}% `);
     add(text, 'small', {}, `${new Date(one.created).toLocaleString()} · ${bytes(one.bytes)}${one.percent ? '' : ` · ${one.state}`}`);
-    if (one.percent === 100 || !mayDeploy()) continue;
+    if (one.percent === 100 || one.state !== 'ready' || !mayDeploy()) continue;
     add(item, 'button', { class: 'quiet', 'data-version': one.version }, 'Make live').addEventListener('click', () => askRollBack(one.version));
   }
 }
@@ -321,11 +327,14 @@ async function readAgain() {
   state.timer = setTimeout(readAgain, PERIOD);
 }
 
-function choose(name, byHand = false) {
+// A choice by hand is a place to go back to. One that follows the address leaves it alone.
+function choose(name, byHand = false, followed = false) {
   if (name === state.chosen) return;
   state.chosen = name;
   state.versions = { etag: '', list: [] };
-  history.replaceState(null, '', name ? `#${encodeURIComponent(name)}` : location.pathname);
+  const address = name ? `#${encodeURIComponent(name)}` : location.pathname;
+  if (byHand) history.pushState(null, '', address);
+  else if (!followed) history.replaceState(null, '', address);
   showVersions();
   show();
   follow();
@@ -495,5 +504,6 @@ $('confirm-no').addEventListener('click', () => $('confirm').close());
 $('logs-clear').addEventListener('click', () => $('logs').replaceChildren());
 document.addEventListener('visibilitychange', () => { if (!document.hidden && state.caller) readAgain(); });
 addEventListener('resize', show);
+addEventListener('popstate', () => { if (state.caller) choose(nameInAddress(), false, true); }); // Back, or an edited #name
 if (state.token) trySignIn();
 else signOut('');

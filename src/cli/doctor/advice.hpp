@@ -8,10 +8,16 @@
 namespace kvmserver::cli::doctor {
 
 struct Check {
+    std::string subject; // stable, for --json: device, files, memory, store ...
+    enum class State {
+        good,
+        advice, // machines run, but something could be better
+        stops,  // machines cannot run
+    } state = State::good;
     std::string line;
-    bool stops = false; // machines cannot run
     // A harmless command that fixes the problem, for `--fix`; needs root. Empty: a person must decide.
     std::vector<std::string> mend = {};
+    bool stops() const { return state == State::stops; }
 };
 
 // Checks whether the device exists and may be opened, up to the first failure.

@@ -1,6 +1,9 @@
 // kvmserver doctor: checks whether machines can run here, one line per check.
 #include <fmt/format.h>
-#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <ostream>
 
 #include "src/cli/command.hpp"
 #include "src/cli/doctor/advice.hpp"
@@ -28,11 +31,49 @@ std::string store_of(const Invocation& invocation, const Context& context) {
     }
 }
 
+// Prints lines as they come, or all of them at the end as one JSON object.
+class Report {
+public:
+    Report(bool json, std::ostream& out) : json_(json), out_(out) {}
+
+    void add(const Check& check) {
+        if (!json_)
+            out_ << check.line << '\n';
+        nlohmann::json object{{"subject", check.subject},
+                              {"state", kStates[static_cast<std::size_t>(check.state)]},
+                              {"detail", check.line}};
+        if (!check.mend.empty())
+            object["mend"] = check.mend;
+        checks_.push_back(std::move(object));
+    }
+    void fixed(const std::string& line) {
+        if (!json_)
+            out_ << "fix: " << line << '\n';
+        fixes_.push_back(line);
+    }
+    void again() { checks_.clear(); } // the checks are repeated
+    void end(int code) {
+        if (!json_)
+            return;
+        nlohmann::json object{{"usable", code == 0}, {"checks", checks_}};
+        if (!fixes_.empty())
+            object["fixes"] = fixes_;
+        out_ << object.dump(2) << '\n';
+    }
+
+private:
+    static constexpr const char* kStates[] = {"ok", "advice", "stops"}; // by Check::State
+    bool json_;
+    std::ostream& out_;
+    nlohmann::json checks_ = nlohmann::json::array();
+    std::vector<std::string> fixes_;
+};
+
 // Runs a harmless command. Returns true if it worked and the checks should be repeated.
-bool mend(const Check& check, const Facts& facts, Context& context) {
+bool mend(const Check& check, const Facts& facts, Report& report) {
     const std::string command = fmt::format("{}", fmt::join(check.mend, " "));
     if (!facts.root) {
-        context.out << fmt::format("fix: needs root: sudo {}\n", command);
+        report.fixed(fmt::format("needs root: sudo {}", command));
         return false;
     }
     std::vector<std::string> words{"/usr/bin/env"};
@@ -40,75 +81,99 @@ bool mend(const Check& check, const Facts& facts, Context& context) {
     const auto said = platform::memory_file("kvmserver-doctor");
     const int status = platform::Child(words, "/", said.get()).wait();
     if (status == 0) {
-        context.out << fmt::format("fix: did {}\n", command);
+        report.fixed("did " + command);
         return true;
     }
     std::string why = platform::text_of(said.get());
     why.resize(std::min(why.find('\n'), why.size()));
-    context.out << fmt::format("fix: {} failed with status {}{}{}\n", command, status, why.empty() ? "" : ": ", why);
+    report.fixed(fmt::format("{} failed with status {}{}{}", command, status, why.empty() ? "" : ": ", why));
     return false;
 }
 
-void fix(const std::vector<Check>& checks, const Facts& facts, Context& context, bool& mended) {
-    bool any = false;
+// Returns whether anything was mended.
+bool fix(const std::vector<Check>& checks, const Facts& facts, Report& report) {
+    bool any = false, mended = false;
     for (const Check& check : checks)
         if (!check.mend.empty()) {
             any = true;
-            mended |= mend(check, facts, context);
+            mended |= mend(check, facts, report);
         }
     if (!any)
-        context.out << "fix: nothing here that it may mend\n";
+        report.fixed("nothing here that it may mend");
+    return mended;
+}
+
+Check of(const char* subject, bool good, std::string line) {
+    return {.subject = subject, .state = good ? Check::State::good : Check::State::advice, .line = std::move(line)};
 }
 
 // Describes the jail that function processes would get.
-std::string walls_line() {
+Check walls() {
     try {
         const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic).missing_walls();
+        if (missing && missing->empty())
+            return of("jail", true, "jail ok (every wall)");
         if (missing)
-            return missing->empty()
-                       ? "jail ok (every wall)"
-                       : fmt::format("jail lacks walls: {}; docs/SECURITY.md says what each is worth", *missing);
+            return of("jail", false,
+                      fmt::format("jail lacks walls: {}; docs/SECURITY.md says what each is worth", *missing));
     } catch (const tinykvm::HostError&) {
     }
-    return "jail: not tried, a process could not be started";
+    return of("jail", false, "jail: not tried, a process could not be started");
 }
 
 // Whether `serve` could account for and limit the resources of each function.
-std::string groups_line() {
+Check groups() {
     const std::string missing = daemon::ControlGroups::would_miss();
-    return missing.empty() ? "control groups ok (memory, pids, cpu, io)"
-                           : fmt::format("control groups: {}; functions are bounded by their own limits only", missing);
+    if (missing.empty())
+        return of("control-groups", true, "control groups ok (memory, pids, cpu, io)");
+    return of("control-groups", false,
+              fmt::format("control groups: {}; functions are bounded by their own limits only", missing));
 }
 
-int examine(const std::string& device, const Invocation& invocation, Context& context, bool fixing) {
+// Tries KVM itself.
+Check probe(const std::string& device, int& code) {
+    try {
+        return of("kvm", true, probe_line(device));
+    } catch (const tinykvm::UserError& reason) {
+        code = static_cast<int>(reason.code());
+        return {.subject = "kvm", .state = Check::State::stops, .line = reason.what()};
+    }
+}
+
+int examine(const std::string& device, const Invocation& invocation, const Context& context, Report& report,
+            bool fixing) {
     const Facts facts = doctor::gather(device, store_of(invocation, context));
     int code = 0;
-    std::vector<Check> checks = doctor::device_checks(facts);
+    const std::vector<Check> checks = doctor::device_checks(facts);
     for (const Check& check : checks) {
-        context.out << check.line << '\n';
-        if (check.stops)
+        report.add(check);
+        if (check.stops())
             code = static_cast<int>(tinykvm::ExitCode::no_kvm);
     }
     if (code == 0) {
-        try {
-            context.out << probe_line(device) << '\n';
-        } catch (const tinykvm::UserError& reason) {
-            context.out << reason.what() << '\n';
-            code = static_cast<int>(reason.code());
+        report.add(probe(device, code));
+        if (code == 0) {
+            report.add(walls());
+            report.add(groups());
         }
-        if (code == 0)
-            context.out << walls_line() << '\n' << groups_line() << '\n';
         if (facts.nested_off)
-            context.out << "nested virtualisation off: machines of this host cannot run kvmserver themselves "
-                           "(kvm_intel or kvm_amd nested=1)\n";
+            report.add(of("nested", false,
+                          "nested virtualisation off: machines of this host cannot run kvmserver themselves "
+                          "(kvm_intel or kvm_amd nested=1)"));
     }
     for (const Check& check : doctor::other_checks(facts))
-        context.out << check.line << '\n';
-    if (!fixing)
+        report.add(check);
+    if (!fixing || !fix(checks, facts, report))
         return code;
-    bool mended = false;
-    fix(checks, facts, context, mended);
-    return mended ? examine(device, invocation, context, false) : code;
+    report.again();
+    return examine(device, invocation, context, report, false);
+}
+
+int doctor_action(const std::string& device, const Invocation& invocation, Context& context) {
+    Report report(platform::flag(invocation, "json"), context.out);
+    const int code = examine(device, invocation, context, report, platform::flag(invocation, "fix"));
+    report.end(code);
+    return code;
 }
 
 } // namespace
@@ -118,9 +183,9 @@ Command doctor_command(const std::string& device) {
             .synopsis = "",
             .summary = "check that machines can run here, and say how to mend it",
             .operands = Operands::none,
-            .options = {kFix, platform::kStore},
+            .options = {kFix, platform::kStore, platform::kJson},
             .action = [device](const Invocation& invocation, Context& context) {
-                return examine(device, invocation, context, platform::flag(invocation, "fix"));
+                return doctor_action(device, invocation, context);
             }};
 }
 

@@ -60,6 +60,7 @@ void look_at_cpu(Facts& facts) {
 void look_at_user(Facts& facts) {
     facts.root = ::geteuid() == 0;
     const char* const caller = facts.root ? std::getenv("SUDO_USER") : nullptr;
+    facts.group_exists = ::getgrnam("kvm") != nullptr;
     const passwd* const entry = caller ? ::getpwnam(caller) : ::getpwuid(::geteuid());
     if (!entry)
         return;

@@ -25,6 +25,7 @@ struct Facts {
     // The user who is meant to run machines. For root under sudo: the user who called sudo.
     std::string user;
     bool root = false;
+    bool group_exists = true;      // kvm
     bool in_group = false;         // by the system's group database
     bool session_in_group = false; // in this session too
 

@@ -89,8 +89,8 @@ std::vector<OptionSpec> options_of(unsigned command) {
 MachineJob prepare(unsigned command, const Invocation& invocation, Context& context) {
     // A program on the command line replaces [run], which then need not even be valid.
     ConfigFile file = config_for(invocation.settings, command != kSnaprun && invocation.operands.empty());
-    for (const std::string& warning : file.warnings)
-        context.err << "kvmserver: " << warning << '\n';
+    if (!is_set(invocation.settings, "temporary")) // `deploy` has told them
+        report_warnings(file.warnings, is_set(invocation.settings, kStrict.name), context.err);
     check_swallowed(invocation);
 
     Settings settings = merge(std::move(file.settings), invocation.settings);
@@ -99,6 +99,7 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
         print = at->second.values.front() == "true";
     settings.erase("print-config");
     settings.erase("config");
+    settings.erase(std::string(kStrict.name));
 
     MachineJob job;
     job.options = options_from(settings, context.folder, context.cpus);

@@ -163,6 +163,13 @@ private:
 
 } // namespace
 
+void report_warnings(const std::vector<std::string>& warnings, bool strict, std::ostream& err) {
+    if (strict && !warnings.empty())
+        throw UserError(ExitCode::usage, fmt::format("{} (--strict)", warnings.front()));
+    for (const std::string& warning : warnings)
+        err << "kvmserver: " << warning << '\n';
+}
+
 ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,
                         bool with_run) {
     try {

@@ -23,6 +23,9 @@ struct ConfigFile {
     std::vector<std::string> warnings; // unknown keys, one line each
 };
 
+// Prints warnings. Throws UserError (usage) for the first one instead if `strict` (kStrict).
+void report_warnings(const std::vector<std::string>& warnings, bool strict, std::ostream& err);
+
 // Reads [run] only when `with_run`; otherwise it is not even looked at. `shown` is the name for messages.
 // Throws UserError with file and line for what is no TOML and for values of a wrong type.
 ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,

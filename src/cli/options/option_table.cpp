@@ -27,6 +27,7 @@ constexpr OptionSpec kTable[] = {
      .help = "options file (kvmserver.toml in the current folder, if it is there)", .in_file = false},
     {.name = "print-config", .group = kOptions, .help = "print the effective options as TOML and stop",
      .in_file = false},
+    kStrict,
     {.name = "output", .letter = 'o', .kind = Kind::text, .group = kOptions, .value = "FILE",
      .help = "the snapshot to write (required)", .offered = kSnapshot},
     {.name = "cwd", .kind = Kind::text, .group = kOptions, .value = "DIR",

@@ -38,6 +38,12 @@ struct OptionSpec {
     bool is_list() const { return kind == Kind::optional_list || kind == Kind::repeated; }
 };
 
+// Of every command that reads an options file.
+inline constexpr OptionSpec kStrict{.name = "strict",
+                                    .group = "Options",
+                                    .help = "refuse an options file with unknown keys, which else is a warning",
+                                    .in_file = false};
+
 // The group of options that the peer has and our design has no use for: shown by --help-all only.
 inline constexpr std::string_view kCompatibility = "Accepted for compatibility, without effect";
 

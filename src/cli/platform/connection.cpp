@@ -27,21 +27,17 @@ std::string_view Connection::Raw::header(std::string_view name) const {
     return {};
 }
 
-std::string Connection::public_url(const std::string& route) {
-    std::string scheme = "http";
-    std::uint64_t port = 8080;
+PublicUrl Connection::public_url(const std::string& route) {
+    Listening listening;
     try {
         const nlohmann::json info = call("GET", "/v1/info");
-        if (const auto daemon = info.find("daemon"); daemon != info.end()) {
-            scheme = daemon->value("tls", false) ? "https" : "http";
-            if (daemon->value("port", 0) != 0)
-                port = daemon->at("port");
-            else if (const std::string path = daemon->value("address", ""); !path.empty())
-                return fmt::format("{} at unix:{}", url_of(route, scheme, scheme == "https" ? 443 : 80), path);
-        }
+        if (const auto daemon = info.find("daemon"); daemon != info.end())
+            listening = {.address = daemon->value("address", ""),
+                         .port = daemon->value("port", std::uint64_t{0}),
+                         .tls = daemon->value("tls", false)};
     } catch (const tinykvm::UserError&) { // the URL is only for people
     }
-    return url_of(route, scheme, port);
+    return platform::public_url(route, listening, server());
 }
 
 std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context) {

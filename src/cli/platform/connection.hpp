@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/cli/command.hpp"
+#include "src/cli/platform/public_url.hpp"
 
 namespace kvmserver::cli::platform {
 
@@ -52,9 +53,12 @@ public:
                     const std::string& body) = 0;
     // For people.
     virtual std::string shown() const = 0;
-    // The URL of a route on the daemon's public listener, such as "http://localhost:8080". Assumes the defaults of
-    // `serve` if no daemon runs.
-    std::string public_url(const std::string& route);
+    // The daemon's host if it is another one; "" for this host.
+    virtual std::string server() const { return {}; }
+    // Whether a daemon is at the other end, which serves what is deployed.
+    virtual bool serves() const { return true; }
+    // Of a route, on the daemon's public listener.
+    PublicUrl public_url(const std::string& route);
 };
 
 // Connects according to --remote, --store and --timeout.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "src/cli/options/config_file.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
 #include "src/ops/reference.hpp"
@@ -32,6 +33,7 @@ constexpr OptionSpec kOwn[] = {
      .group = "Options",
      .value = "N",
      .help = "only when version N is live; 0: only when there is no such function"},
+    kStrict,
     {.name = "strict-unique",
      .group = "Options",
      .help = "refuse a snapshot whose random values would repeat in every request"},
@@ -73,13 +75,17 @@ Plan plan_of(const Invocation& invocation, Context& context) {
     plan.body = {{"activate", !flag(invocation, "no-activate")}};
     if (const auto version = text(invocation, "if-version"))
         plan.body["if_version"] = ops::version_number(*version);
-    plan.source = find_source(invocation.operands.empty() ? "." : invocation.operands.front(), context);
+    const std::string operand = invocation.operands.empty() ? "." : invocation.operands.front();
+    plan.source = find_source(operand, context);
+    // A function may have the same name.
+    if (plan.source.manifest && plan.source.path.extension() == ".toml" &&
+        operand.find_first_of("./") == operand.npos && !flag(invocation, "quiet"))
+        context.err << fmt::format("kvmserver: {} is the folder ./{}\n", operand, operand);
     plan.name = name_of(invocation, plan.source);
     store::check_function_name(plan.name);
     if (plan.source.manifest) {
         plan.body["manifest"] = json::parse(plan.source.manifest->json);
-        for (const std::string& warning : plan.source.manifest->warnings)
-            context.err << "kvmserver: " << warning << '\n';
+        report_warnings(plan.source.manifest->warnings, flag(invocation, "strict"), context.err);
     }
     if (const auto given = invocation.settings.find("route"); given != invocation.settings.end()) {
         for (const std::string& route : given->second.values)
@@ -142,9 +148,28 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     }
     const std::string before = live_text(change.at("before"));
     print_difference(change, context.out);
-    context.out << fmt::format("{} {} -> {} (dry run)\n", plan.name, before,
+    context.out << fmt::format("{} {} -> {} (dry run: nothing was built, booted or stored)\n", plan.name, before,
                                change.at("activate").get<bool>() ? "the new version" : before);
     return 0;
+}
+
+// `what`: name and version.
+void print_live(Connection& platform, const std::string& what, const json& routes, bool quiet, Context& context) {
+    if (!platform.serves()) {
+        context.out << what << " stored; not served: start kvmserver serve\n";
+        return;
+    }
+    if (routes.empty()) {
+        context.out << what << " live, without a route: kvmserver invoke reaches it\n";
+        return;
+    }
+    const PublicUrl url = platform.public_url(routes.front());
+    context.out << fmt::format("{} live {}\n", what, url.text());
+    if (const std::string by_address = url_by_address(url); !quiet && !by_address.empty())
+        context.err << fmt::format(
+            "kvmserver: names below .localhost do not resolve here; curl and browsers know them. "
+            "Other programs use {} with the header Host: {}\n",
+            by_address, store::Route::parse(routes.front().get<std::string>()).host);
 }
 
 int deploy(const Invocation& invocation, Context& context) {
@@ -177,10 +202,8 @@ int deploy(const Invocation& invocation, Context& context) {
         return 0;
     }
     const auto version = result.at("version").get<std::uint64_t>();
-    const json& routes = result.at("routes");
     if (plan.body.at("activate").get<bool>())
-        context.out << fmt::format("{} v{} live{}\n", plan.name, version,
-                                   routes.empty() ? "" : " " + platform->public_url(routes.front()));
+        print_live(*platform, fmt::format("{} v{}", plan.name, version), result.at("routes"), quiet, context);
     else
         context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, version, live_text(result.at("live")));
     return 0;

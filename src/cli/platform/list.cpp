@@ -100,7 +100,9 @@ int describe(const Invocation& invocation, Context& context) {
     };
     line("name", function.at("name"));
     for (const json& route : function.at("routes"))
-        line("route", fmt::format("{} {}", route.get<std::string>(), platform->public_url(route)));
+        line("route", platform->serves()
+                          ? fmt::format("{} {}", route.get<std::string>(), platform->public_url(route).text())
+                          : route.get<std::string>());
     for (const json& version : function.at("live_versions"))
         line("live",
              fmt::format("v{} {}% {} {}", version.at("version").get<std::uint64_t>(),

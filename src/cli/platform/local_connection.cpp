@@ -91,6 +91,7 @@ public:
         }
     }
     bool empty() override { return !source_.get(); }
+    bool serves() const override { return false; }
 
     Pushed push(const std::filesystem::path& file) override {
         ops::Imported imported = ops::import_snapshot(source_.make(), file);

@@ -103,9 +103,20 @@ std::filesystem::path store_path(const Invocation& invocation, const Context& co
 }
 
 bool store_exists(const std::filesystem::path& path) {
+    for (const char* const name : {store::kIndex, store::kChunks}) {
+        std::error_code error;
+        const auto status = std::filesystem::status(path / name, error);
+        if (std::filesystem::exists(status))
+            return true;
+        if (status.type() != std::filesystem::file_type::not_found)
+            throw UserError(error == std::errc::permission_denied ? ExitCode::not_permitted : ExitCode::failure,
+                            fmt::format("the store {} cannot be read: {}", path.string(), error.message()));
+    }
     std::error_code error;
-    return std::filesystem::exists(path / store::kIndex, error) ||
-           std::filesystem::exists(path / store::kChunks, error);
+    if (const auto status = std::filesystem::status(path, error);
+        std::filesystem::exists(status) && !std::filesystem::is_directory(status))
+        throw UserError(ExitCode::failure, fmt::format("the store {} is not a folder", path.string()));
+    return false;
 }
 
 std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& context) {
@@ -148,19 +159,12 @@ std::string live_text(const nlohmann::json& live) {
     return line;
 }
 
-std::string url_of(const std::string& route, const std::string& scheme, std::uint64_t port) {
-    const store::Route parsed = store::Route::parse(route);
-    std::string path = parsed.path;
-    if (path.ends_with('*'))
-        path.pop_back();
-    const bool usual = (scheme == "http" && port == 80) || (scheme == "https" && port == 443);
-    return fmt::format("{}://{}{}{}", scheme, parsed.host.empty() ? "localhost" : parsed.host,
-                       usual ? "" : fmt::format(":{}", port), path == "/" ? "" : path);
-}
-
 bool agreed(const Invocation& invocation, Context& context, const std::string& question) {
-    if (flag(invocation, "yes") || ::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0)
+    if (flag(invocation, "yes"))
         return true;
+    if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0)
+        throw UserError(ExitCode::usage,
+                        fmt::format("'{}' needs an answer, and there is no terminal: -y says yes", question));
     context.err << question << " [y/N] " << std::flush;
     char answer[16];
     const ssize_t count = ::read(STDIN_FILENO, answer, sizeof answer);

@@ -89,7 +89,7 @@ std::optional<std::string> text(const Invocation& invocation, std::string_view n
 std::string read_stdin(std::size_t longest = std::string::npos);
 
 std::filesystem::path store_path(const Invocation& invocation, const Context& context);
-// Whether there is a store. Does not create one.
+// Whether there is a store. Does not create one. Throws UserError if that cannot be told.
 bool store_exists(const std::filesystem::path& path);
 // Throws UserError (not_found) if there is no store. Reports on stderr what it had to repair.
 std::unique_ptr<store::Store> open_store(const Invocation& invocation, Context& context);
@@ -98,8 +98,7 @@ std::unique_ptr<store::Store> open_store_at(const std::filesystem::path& path, C
 
 std::string bytes_text(std::uint64_t bytes);       // "31 MiB"
 std::string live_text(const nlohmann::json& live); // "v4", "v3:10%,v4:90%", "none"
-std::string url_of(const std::string& route, const std::string& scheme, std::uint64_t port);
-// Asks on the terminal. Returns true without a terminal, and with --yes.
+// Asks on the terminal. Returns true with --yes. Throws UserError (usage) if there is no terminal to ask on.
 bool agreed(const Invocation& invocation, Context& context, const std::string& question);
 // Prints on stderr what a version that did not become healthy printed.
 void print_output(Context& context, const std::string& said);

@@ -75,6 +75,7 @@ public:
     }
 
     std::string shown() const override { return client_.shown(); }
+    std::string server() const override { return client_.other_host(); }
 
 private:
     remote::Client client_;

@@ -31,8 +31,8 @@ constexpr OptionSpec kServeOptions[] = {
      .kind = Kind::text,
      .group = "Options",
      .value = "ADDR",
-     .fallback = ":8080",
-     .help = "where clients connect: HOST:PORT, :PORT or unix:/PATH"},
+     .fallback = "127.0.0.1:8080",
+     .help = "where clients connect: HOST:PORT, :PORT (from everywhere) or unix:/PATH"},
     {.name = "store", .kind = Kind::text, .group = "Options", .value = "DIR", .help = "the store (KVMSERVER_STORE)"},
     {.name = "threads",
      .letter = 't',
@@ -341,7 +341,7 @@ int serve(const Invocation& invocation, Context& context) {
             *file = absolute_path(context.folder, *file);
     if (const std::string ceilings = text_of(invocation, "ceilings"); !ceilings.empty())
         options.ceilings = absolute_path(context.folder, ceilings);
-    std::string listen = text_of(invocation, "listen", ":8080");
+    std::string listen = text_of(invocation, "listen", "127.0.0.1:8080");
     if (listen.starts_with(tinykvm::kUnixRule))
         listen =
             tinykvm::kUnixRule + absolute_path(context.folder, listen.substr(std::string(tinykvm::kUnixRule).size()));

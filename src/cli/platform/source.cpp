@@ -90,7 +90,9 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     if (const int status = run(words, folder, quiet, held, context))
         throw UserError(ops::exit_code_of(status),
-                        fmt::format("kvmserver snapshot ended with status {}; nothing was stored", status));
+                        fmt::format("no snapshot was made (status {}; the reason is above), so nothing was stored; "
+                                    "`kvmserver dev --watch -v {}` shows each refusal and tries again as you edit",
+                                    status, folder));
     tinykvm::UniqueFd made(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!made)
         tinykvm::throw_errno("open " + path);
@@ -111,7 +113,7 @@ Source find_source(const std::string& operand, const Context& context) {
     } else if (!std::filesystem::exists(path, error)) {
         if (error)
             throw UserError(ExitCode::not_permitted, fmt::format("{}: {}", operand, error.message()));
-        throw UserError(ExitCode::not_found, fmt::format("{}: there is no such file", operand));
+        throw UserError(ExitCode::not_found, fmt::format("{}: there is no such file or folder", operand));
     }
     Source source{path, std::nullopt};
     if (path.extension() == ".toml")

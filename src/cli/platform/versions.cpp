@@ -69,9 +69,20 @@ json share(const std::string& word) {
     return {{"version", ops::version_number(word.substr(0, equals))}, {"percent", value}};
 }
 
+int show_traffic(const Invocation& invocation, Context& context, const std::string& name) {
+    const json function = connect(invocation, context)->call("GET", target_of({"functions", name}));
+    if (flag(invocation, "json"))
+        print_json(context, {{"name", name}, {"live", function.at("live")}});
+    else
+        context.out << fmt::format("{} {}\n", name, live_text(function.at("live")));
+    return 0;
+}
+
 int traffic(const Invocation& invocation, Context& context) {
-    expect_operands(invocation, "traffic", "NAME VERSION=PERCENT...", 2, 100);
+    expect_operands(invocation, "traffic", "NAME [VERSION=PERCENT...]", 1, 100);
     const std::string& name = invocation.operands.front();
+    if (invocation.operands.size() == 1)
+        return show_traffic(invocation, context, name);
     json live = json::array();
     for (std::size_t i = 1; i < invocation.operands.size(); ++i)
         if (json part = share(invocation.operands[i]); part["percent"] > 0)
@@ -104,8 +115,8 @@ Command rollback_command() {
 
 Command traffic_command() {
     return {.name = "traffic",
-            .synopsis = "NAME VERSION=PERCENT...",
-            .summary = "divide requests between versions",
+            .synopsis = "NAME [VERSION=PERCENT...]",
+            .summary = "divide requests between versions, or show how they are",
             .operands = Operands::ours,
             .options = options({kDryRun}),
             .action = traffic};

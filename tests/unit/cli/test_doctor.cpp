@@ -47,7 +47,7 @@ TEST_CASE("doctor: a missing device") {
     facts.present = facts.module_loaded = false;
     CHECK_THAT(device_text(facts), contains("sudo modprobe kvm_intel ("));
     CHECK(device_checks(facts).back().mend == std::vector<std::string>{"modprobe", "kvm_intel"});
-    CHECK(device_checks(facts).back().stops);
+    CHECK(device_checks(facts).back().stops());
     facts.cpu = Facts::Cpu::amd;
     CHECK_THAT(device_text(facts), contains("sudo modprobe kvm_amd ("));
     facts.cpu = Facts::Cpu::neither;
@@ -67,19 +67,24 @@ TEST_CASE("doctor: a device that may not be opened") {
     facts.refusal = EACCES;
     CHECK_THAT(device_text(facts),
                contains("not permitted (Permission denied)") && contains("sudo usermod -aG kvm ann"));
-    CHECK(device_checks(facts).back().stops);
+    CHECK(device_checks(facts).back().stops());
     CHECK(device_checks(facts).back().mend == std::vector<std::string>{"usermod", "-aG", "kvm", "ann"});
     facts.in_group = true;
     CHECK_THAT(device_text(facts), contains("log in again") && !contains("usermod"));
     facts.owner_group = "root";
     CHECK_THAT(device_text(facts), contains("chgrp kvm /dev/kvm") && !contains("usermod"));
     facts.in_group = false;
-    CHECK_THAT(device_text(facts), contains("chgrp kvm /dev/kvm") && contains("usermod -aG kvm ann"));
+    CHECK_THAT(device_text(facts), contains("it is group root's") && contains("chgrp kvm /dev/kvm") &&
+                                       contains("usermod -aG kvm ann") && !contains("groupadd"));
+    facts.group_exists = false;
+    CHECK_THAT(device_text(facts), contains("sudo groupadd --system kvm && sudo chgrp kvm /dev/kvm"));
+    facts.container = true; // a group of the container is nothing to its host
+    CHECK_THAT(device_text(facts), contains("--group-add") && !contains("usermod"));
     facts = good();
     facts.root = true; // by sudo
     facts.in_group = false;
     CHECK(device_checks(facts).back().mend == std::vector<std::string>{"usermod", "-aG", "kvm", "ann"});
-    CHECK_FALSE(device_checks(facts).back().stops);
+    CHECK_FALSE(device_checks(facts).back().stops());
 }
 
 TEST_CASE("doctor: limits and the store") {
