@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "src/cli/help/examples.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -19,7 +20,12 @@ public:
     std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
         std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
         text = CLI::detail::find_and_replace(std::move(text), "\n\n\n", "\n\n");
-        return CLI::detail::rtrim(text) + "\n";
+        CLI::detail::rtrim(text);
+        std::string examples;
+        for (const Example& example : examples_of(app->get_name()))
+            examples += fmt::format("  {}\n{}", example.line,
+                                    example.does.empty() ? "" : fmt::format("      {}\n", example.does));
+        return text + (examples.empty() ? "\n" : "\n\nExamples:\n" + examples);
     }
     std::string make_usage(const CLI::App* app, std::string) const override {
         return fmt::format("\nUsage: {}\n", app->get_footer());

@@ -32,6 +32,9 @@ enum class Operands {
     guest, // the first is the program; all later words are its arguments, unchanged
 };
 
+// What the shell offers for an operand, as `kvmserver completion --words` lists it.
+enum class Words { none, functions, versions, remotes };
+
 struct Invocation {
     Settings settings; // from the command line
     std::vector<std::string> operands;
@@ -48,6 +51,7 @@ struct Command {
     std::vector<OptionSpec> options;
     // Returns the exit code. Throws UserError, HostError.
     std::function<int(const Invocation&, Context&)> action;
+    std::vector<Words> words = {}; // by operand
 };
 
 // Parses the words (without argv[0]) and runs the command. Prints an error as one line. Returns the exit code. Without

@@ -83,7 +83,10 @@ def test_deploy_snapshot(platform, snap) -> None:
     assert first.status == 0
     assert platform.ok("deploy", snap, "--name", "hello") == "hello v2 stored; not served: start kvmserver serve"
     for name in ("list", "ls"):
-        assert platform.ok(name) == "hello v2 ready hello.localhost"
+        header, row = platform(name).out.splitlines()
+        assert header.split() == ["NAME", "LIVE", "STATE", "REQUESTS", "CHANGED", "ROUTE"]
+        assert re.fullmatch(r"hello  v2    ready  -         \d+ s ago +hello\.localhost", row) and header.index("ROUTE") == row.index("hello.local")
+        assert platform(name, "--no-header").out.split() == row.split()
     listed = platform.json("list")["functions"]
     assert [(f["name"], f["versions"], f["routes"]) for f in listed] == [("hello", 2, ["hello.localhost"])]
     assert platform.ok("describe", "hello") == "hello v2 ready"
@@ -101,7 +104,7 @@ def test_versions_and_rollback(platform, snap, other_snap) -> None:
     platform.ok("deploy", other_snap, "--name", "hello")
     platform.ok("deploy", snap, "--name", "hello")
     lines = platform("versions", "hello").out.splitlines()
-    assert [line.split()[:2] for line in lines] == [["v3", "live:100%"], ["v2", "ready"], ["v1", "ready"]]
+    assert [line.split()[:2] for line in lines] == [["VERSION", "STATE"], ["v3", "live"], ["v2", "ready"], ["v1", "ready"]]
     before = platform.files()
     assert platform.ok("rollback", "hello", "--dry-run") == "hello v3 -> v2 (dry run)"
     assert platform.files() == before
@@ -169,7 +172,7 @@ def test_failed_health_keeps_the_old_one_live(platform, program) -> None:
     assert "does not go live: GET /crash: the connection ended without an answer" in failed.error
     assert "c-poll: killed by SIGSEGV" in failed.err, "what it said is shown"
     assert platform.json("describe", "shop") == described
-    assert [line.split()[0] for line in platform("versions", "shop").out.splitlines()] == ["v1"]
+    assert [line.split()[0] for line in platform("versions", "shop", "--no-header").out.splitlines()] == ["v1"]
     assert platform.ok("verify").startswith("Verified")
 
 

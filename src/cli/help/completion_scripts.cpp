@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "src/cli/help/completion.hpp"
@@ -26,7 +27,7 @@ std::string joined(const std::set<std::string>& words) { return fmt::format("{}"
 
 // Determines where the cursor is: after which command, in which option's value, or among the program's arguments.
 constexpr const char* kBash = R"(_kvmserver() {{
-    local cur=${{COMP_WORDS[COMP_CWORD]}} command= value= guest= i=1 word
+    local cur=${{COMP_WORDS[COMP_CWORD]}} command= value= guest= i=1 word operands=()
     local with_value=' {0} '
     [[ $cur == = ]] && cur=
     COMPREPLY=()
@@ -45,6 +46,7 @@ constexpr const char* kBash = R"(_kvmserver() {{
             *)
                 if [[ -z $command ]]; then command=$word
                 elif [[ ' {1} ' == *" $command "* ]]; then guest=1; break
+                else operands+=("$word")
                 fi ;;
         esac
         ((i += 1))
@@ -60,7 +62,7 @@ constexpr const char* kBash = R"(_kvmserver() {{
     elif [[ -z $command ]]; then
         words='{4}'
     else
-        case $command in
+        case $command/${{#operands[@]}} in
 {5}        esac
     fi
     [[ -n $words ]] && COMPREPLY=($(compgen -W "$words" -- "$cur"))
@@ -68,12 +70,18 @@ constexpr const char* kBash = R"(_kvmserver() {{
 complete -o default -F _kvmserver kvmserver
 )";
 
+std::string zsh_words(Words words) {
+    return words == Words::none ? "_files"
+                                : fmt::format("{{compadd -- $({} $words[2] 2>/dev/null)}}", words_command(words));
+}
+
 std::string zsh_option(const CompletedOption& option) {
     const std::string help = escaped(option.help, "[]:\\");
     std::string value;
     if (!option.value.empty()) {
-        const std::string what = !option.choices.empty() ? fmt::format("({})", fmt::join(option.choices, " "))
-                                 : option.value == "DIR" ? "_files -/"
+        const std::string what = option.words != Words::none ? zsh_words(option.words)
+                                 : !option.choices.empty()   ? fmt::format("({})", fmt::join(option.choices, " "))
+                                 : option.value == "DIR"     ? "_files -/"
                                  : option.value == "FILE" || option.value == "PATHS" ? "_files"
                                                                                      : " ";
         const std::string message = escaped(option.value, "[]:\\|");
@@ -87,8 +95,15 @@ std::string zsh_option(const CompletedOption& option) {
 }
 
 std::string zsh_operands(const Completed& command) {
-    if (!command.choices.empty())
-        return fmt::format("      '1: :({})'\n", fmt::join(command.choices, " "));
+    if (!command.choices.empty() || !command.words.empty()) {
+        std::string specs;
+        for (std::size_t i = 0; i < std::max<std::size_t>(command.words.size(), 1); ++i)
+            if (i == 0 && !command.choices.empty())
+                specs += fmt::format("      '1: :({})'\n", fmt::join(command.choices, " "));
+            else if (command.words[i] != Words::none)
+                specs += fmt::format("      '{}: :{}'\n", i + 1, zsh_words(command.words[i]));
+        return specs;
+    }
     switch (command.operands) {
     case Operands::guest:
         return "      '1:program: _alternative \"files:file:_files\" \"commands:command:_command_names "
@@ -118,13 +133,20 @@ std::string bash_completion(std::span<const Completed> commands) {
             with_value.insert("--" + option.name);
             if (!option.letter.empty())
                 with_value.insert("-" + option.letter);
-            if (!option.choices.empty() && described.insert(option.name).second)
+            if (option.words != Words::none && described.insert(option.name).second)
+                values += fmt::format("            --{}) words=$({} 2>/dev/null) ;;\n", option.name,
+                                      words_command(option.words));
+            else if (!option.choices.empty() && described.insert(option.name).second)
                 values += fmt::format("            --{}) words='{}' ;;\n", option.name, fmt::join(option.choices, " "));
         }
         options += fmt::format("            {}) words='{}' ;;\n", command.name, joined(words));
         all.merge(words);
         if (!command.choices.empty())
-            operands += fmt::format("            {}) words='{}' ;;\n", command.name, fmt::join(command.choices, " "));
+            operands += fmt::format("            {}/0) words='{}' ;;\n", command.name, fmt::join(command.choices, " "));
+        for (std::size_t i = 0; i < command.words.size(); ++i)
+            if (command.words[i] != Words::none)
+                operands += fmt::format("            {}/{}) words=$({} {}2>/dev/null) ;;\n", command.name, i,
+                                        words_command(command.words[i]), i == 0 ? "" : "\"${operands[0]}\" ");
     }
     options += fmt::format("            *) words='{}' ;;\n", joined(all));
     return "# bash completion: eval \"$(kvmserver completion bash)\"\n" +
@@ -175,11 +197,16 @@ std::string fish_completion(std::span<const Completed> commands) {
             text += base + " -f\n";
         if (!command.choices.empty())
             text += fmt::format("{} -f -a '{}'\n", base, fmt::join(command.choices, " "));
+        for (const Words words : command.words)
+            if (words == Words::functions || words == Words::remotes) // fish does not tell the operand before it
+                text += fmt::format("{} -f -a '({} 2>/dev/null)'\n", base, words_command(words));
         for (const CompletedOption& option : command.options) {
             std::string line = fmt::format("{} -l {}", base, option.name);
             if (!option.letter.empty())
                 line += " -s " + option.letter;
-            if (!option.choices.empty())
+            if (option.words != Words::none)
+                line += fmt::format(" -x -a '({} 2>/dev/null)'", words_command(option.words));
+            else if (!option.choices.empty())
                 line += fmt::format(" -x -a '{}'", fmt::join(option.choices, " "));
             else if (option.takes_value)
                 line += option.value == "FILE" || option.value == "DIR" ? " -r -F" : " -x";

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "src/cli/help/examples.hpp"
 #include "src/cli/help/help.hpp"
 #include "src/cli/options/arguments.hpp"
 
@@ -72,6 +73,9 @@ std::string command_sections(std::span<const Command> commands) {
     std::string text = ".SH COMMANDS\n";
     for (const Command& command : commands) {
         text += fmt::format(".SS {}\n{}\n.PP\n{}.\n", roff(command.name), synopsis(command), roff(command.summary));
+        for (const Example& example : examples_of(command.name))
+            text += fmt::format(".PP\n{}\n.RS\n{}\n.RE\n", bold(example.line),
+                                example.does.empty() ? "\\ " : roff(example.does));
         if (runs_machines(command)) {
             text += "Its options are those of \\(lqOPTIONS OF run, snapshot AND snaprun\\(rq.\n";
             continue;

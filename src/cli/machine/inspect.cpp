@@ -127,7 +127,8 @@ Command inspect_command() {
             .summary = "tell what a snapshot holds and whether it runs here",
             .operands = Operands::ours,
             .options = {std::begin(kInspectOptions), std::end(kInspectOptions)},
-            .action = inspect};
+            .action = inspect,
+            .words = {Words::functions}};
 }
 
 } // namespace kvmserver::cli

@@ -28,16 +28,18 @@ std::string_view Connection::Raw::header(std::string_view name) const {
 }
 
 PublicUrl Connection::public_url(const std::string& route) {
-    Listening listening;
-    try {
-        const nlohmann::json info = call("GET", "/v1/info");
-        if (const auto daemon = info.find("daemon"); daemon != info.end())
-            listening = {.address = daemon->value("address", ""),
-                         .port = daemon->value("port", std::uint64_t{0}),
-                         .tls = daemon->value("tls", false)};
-    } catch (const tinykvm::UserError&) { // the URL is only for people
+    if (!listening_) {
+        listening_.emplace();
+        try {
+            const nlohmann::json info = call("GET", "/v1/info");
+            if (const auto daemon = info.find("daemon"); daemon != info.end())
+                listening_ = {.address = daemon->value("address", ""),
+                              .port = daemon->value("port", std::uint64_t{0}),
+                              .tls = daemon->value("tls", false)};
+        } catch (const tinykvm::UserError&) { // the URL is only for people
+        }
     }
-    return platform::public_url(route, listening, server());
+    return platform::public_url(route, *listening_, server());
 }
 
 std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context) {

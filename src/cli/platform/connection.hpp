@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +60,9 @@ public:
     virtual bool serves() const { return true; }
     // Of a route, on the daemon's public listener.
     PublicUrl public_url(const std::string& route);
+
+private:
+    std::optional<Listening> listening_; // asked for once
 };
 
 // Connects according to --remote, --store and --timeout.

@@ -112,7 +112,8 @@ Command invoke_command() {
             .summary = "send a function one request",
             .operands = Operands::ours,
             .options = all,
-            .action = invoke};
+            .action = invoke,
+            .words = {Words::functions}};
 }
 
 } // namespace kvmserver::cli

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/table.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -29,13 +31,6 @@ void sort_by(std::vector<json>& functions, const std::string& key) {
     std::ranges::stable_sort(functions, [&](const json& a, const json& b) { return a.at(member) > b.at(member); });
 }
 
-std::string joined(const json& routes) {
-    std::string line;
-    for (const json& route : routes)
-        line += (line.empty() ? "" : " ") + route.get<std::string>();
-    return line;
-}
-
 // What runs now; empty without a daemon.
 json running(Connection& platform) {
     try {
@@ -45,21 +40,30 @@ json running(Connection& platform) {
     }
 }
 
-// "idle" without a live version; with a daemon also the number of requests.
-std::string state_of(const json& function, const json& live) {
-    std::uint64_t requests = 0;
-    bool known = false;
-    std::string failing;
+struct State {
+    std::string word;                      // failing, ready, or idle without a live version
+    std::optional<std::uint64_t> requests; // known by a daemon
+};
+
+State state_of(const json& function, const json& live) {
+    State state{.word = function.at("live").empty() ? "idle" : "ready", .requests = {}};
     for (const json& one : live) {
         if (one.at("function") != function.at("name"))
             continue;
-        known = true;
-        requests += one.at("requests").get<std::uint64_t>();
+        state.requests = state.requests.value_or(0) + one.at("requests").get<std::uint64_t>();
         if (one.at("state") == "failing")
-            failing = "failing";
+            state.word = "failing";
     }
-    std::string state = !failing.empty() ? failing : function.at("live").empty() ? "idle" : "ready";
-    return known ? fmt::format("{} {} req", state, requests) : state;
+    return state;
+}
+
+// The first route as a URL, and how many more there are.
+std::string where(const json& routes, Connection& platform) {
+    if (routes.empty())
+        return {};
+    const std::string first = routes.front();
+    const std::string more = routes.size() > 1 ? fmt::format(" and {} more", routes.size() - 1) : "";
+    return (platform.serves() ? platform.public_url(first).text() : first) + more;
 }
 
 int list(const char* name, const Invocation& invocation, Context& context) {
@@ -75,13 +79,14 @@ int list(const char* name, const Invocation& invocation, Context& context) {
         return 0;
     }
     const json live = functions.empty() ? json::array() : running(*platform);
-    std::size_t width = 0;
-    for (const json& function : functions)
-        width = std::max(width, function.at("name").get_ref<const std::string&>().size());
-    for (const json& function : functions)
-        context.out << fmt::format("{:{}} {} {} {}\n", function.at("name").get<std::string>(), width,
-                                   live_text(function.at("live")), state_of(function, live),
-                                   joined(function.at("routes")));
+    Table table({"NAME", "LIVE", "STATE", "REQUESTS", "CHANGED", platform->serves() ? "URL" : "ROUTE"});
+    for (const json& function : functions) {
+        const State state = state_of(function, live);
+        table.add({function.at("name"), live_text(function.at("live")), state.word,
+                   state.requests ? fmt::to_string(*state.requests) : "",
+                   ago(function.at("changed").get<std::string>()), where(function.at("routes"), *platform)});
+    }
+    table.print(invocation, context);
     if (functions.empty() && !flag(invocation, "quiet"))
         context.err << "no functions yet: kvmserver deploy\n";
     return 0;
@@ -115,8 +120,9 @@ int describe(const Invocation& invocation, Context& context) {
         line("secret", name);
     line("created", function.at("created"));
     line("changed", function.at("changed"));
-    context.out << fmt::format("{} {} {}\n", function.at("name").get<std::string>(), live_text(function.at("live")),
-                               state_of(function, running(*platform)));
+    const State state = state_of(function, running(*platform));
+    context.out << fmt::format("{} {} {}{}\n", function.at("name").get<std::string>(), live_text(function.at("live")),
+                               state.word, state.requests ? fmt::format(" {} req", *state.requests) : "");
     return 0;
 }
 
@@ -128,7 +134,7 @@ Command list_command(const char* name) {
         .synopsis = "",
         .summary = std::string_view(name) == "ls" ? "the same as list" : "list the functions",
         .operands = Operands::none,
-        .options = options({kSort}),
+        .options = options({kSort, kNoHeader}),
         .action = [name](const Invocation& invocation, Context& context) { return list(name, invocation, context); }};
 }
 
@@ -138,7 +144,8 @@ Command describe_command() {
             .summary = "tell all about a function",
             .operands = Operands::ours,
             .options = options(),
-            .action = describe};
+            .action = describe,
+            .words = {Words::functions}};
 }
 
 } // namespace kvmserver::cli

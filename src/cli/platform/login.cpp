@@ -1,16 +1,15 @@
 // kvmserver login, kvmserver remote: remote daemons and their tokens.
 #include <fmt/format.h>
 
-#include <termios.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 
 #include "src/cli/help/nearest.hpp"
 #include "src/cli/paths.hpp"
-#include "src/cli/platform/held_signals.hpp"
+#include "src/cli/platform/hidden.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/table.hpp"
 #include "src/remote/client.hpp"
 #include "src/remote/remotes.hpp"
 #include "tinykvm/base/error.hpp"
@@ -33,40 +32,6 @@ constexpr OptionSpec kName{.name = "name",
                            .value = "NAME",
                            .help = "what to call it in --remote (the URL's host)"};
 
-// Reads a line of stdin.
-std::string read_line() {
-    std::string line;
-    for (char c; line.size() < 4096;) {
-        const ssize_t count = ::read(STDIN_FILENO, &c, 1);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count <= 0 || c == '\n')
-            break;
-        line += c;
-    }
-    while (line.ends_with('\r') || line.ends_with(' '))
-        line.pop_back();
-    return line;
-}
-
-// Turns the terminal's echo off while it exists.
-class Hidden {
-public:
-    Hidden() {
-        if (::tcgetattr(STDIN_FILENO, &before_) != 0)
-            tinykvm::throw_errno("look at the terminal");
-        termios hidden = before_;
-        hidden.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-        ::tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
-    }
-    ~Hidden() { ::tcsetattr(STDIN_FILENO, TCSAFLUSH, &before_); }
-    Hidden(const Hidden&) = delete;
-    Hidden& operator=(const Hidden&) = delete;
-
-private:
-    termios before_{};
-};
-
 std::string token_from(const Invocation& invocation, Context& context) {
     if (flag(invocation, "token-stdin"))
         return read_line();
@@ -76,19 +41,7 @@ std::string token_from(const Invocation& invocation, Context& context) {
         return token;
     if (::isatty(STDIN_FILENO) == 0)
         throw UserError(ExitCode::usage, "login needs a token: --token-stdin, --token-file FILE or $KVMSERVER_TOKEN");
-    context.err << "Token: " << std::flush;
-    try {
-        const HeldSignals held;
-        const Hidden hidden;
-        held.wait_readable(STDIN_FILENO); // a whole line: the terminal delivers nothing before its end
-        std::string token = read_line();
-        context.err << '\n';
-        return token;
-    } catch (const Interrupted& interrupted) { // the echo is on again
-        context.err << std::endl;
-        interrupted.end();
-        throw UserError(ExitCode::failure, "interrupted");
-    }
+    return ask_hidden("Token: ", context);
 }
 
 std::string default_name(const std::string& url) {
@@ -134,14 +87,16 @@ int list(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "remote list", "", 1, 1);
     const Remotes remotes(Remotes::default_file());
     auto all = json::array();
+    Table table({"NAME", "URL"});
     for (const auto& [name, remote] : remotes.all()) { // never print their tokens
         all.push_back({{"name", name}, {"url", remote.url}});
-        if (!flag(invocation, "json"))
-            context.out << name << ' ' << remote.url << '\n';
+        table.add({name, remote.url});
     }
     if (flag(invocation, "json"))
         print_json(context, {{"remotes", all}});
-    else if (all.empty() && !flag(invocation, "quiet"))
+    else
+        table.print(invocation, context);
+    if (all.empty() && !flag(invocation, "json") && !flag(invocation, "quiet"))
         context.err << "no remotes yet: kvmserver login https://HOST:PORT\n";
     return 0;
 }
@@ -185,8 +140,9 @@ Command remote_command() {
             .synopsis = kRemoteSynopsis,
             .summary = "the daemons that login knows",
             .operands = Operands::ours,
-            .options = {kJson, kQuiet},
-            .action = remote_action};
+            .options = {kJson, kQuiet, kNoHeader},
+            .action = remote_action,
+            .words = {Words::none, Words::remotes}};
 }
 
 } // namespace kvmserver::cli

@@ -108,7 +108,8 @@ Command logs_command() {
             .summary = "show what a function printed",
             .operands = Operands::ours,
             .options = all,
-            .action = logs};
+            .action = logs,
+            .words = {Words::functions}};
 }
 
 } // namespace kvmserver::cli

@@ -159,10 +159,12 @@ std::string live_text(const nlohmann::json& live) {
     return line;
 }
 
+bool on_terminal() { return ::isatty(STDIN_FILENO) != 0 && ::isatty(STDERR_FILENO) != 0; }
+
 bool agreed(const Invocation& invocation, Context& context, const std::string& question) {
     if (flag(invocation, "yes"))
         return true;
-    if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0)
+    if (!on_terminal())
         throw UserError(ExitCode::usage,
                         fmt::format("'{}' needs an answer, and there is no terminal: -y says yes", question));
     context.err << question << " [y/N] " << std::flush;

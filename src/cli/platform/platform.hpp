@@ -69,8 +69,8 @@ inline constexpr OptionSpec kTimeout{.name = "timeout",
 inline constexpr OptionSpec kRemote{.name = "remote",
                                     .kind = Kind::text,
                                     .group = "Remote",
-                                    .value = "NAME|URL",
-                                    .help = "a daemon elsewhere: of `kvmserver remote list`, or https://HOST:PORT"};
+                                    .value = "REMOTE",
+                                    .help = "another daemon: a name of `kvmserver remote list`, or https://HOST:PORT"};
 
 // The command's own options, and those that all commands have.
 std::vector<OptionSpec> options(std::initializer_list<OptionSpec> own = {});
@@ -98,6 +98,7 @@ std::unique_ptr<store::Store> open_store_at(const std::filesystem::path& path, C
 
 std::string bytes_text(std::uint64_t bytes);       // "31 MiB"
 std::string live_text(const nlohmann::json& live); // "v4", "v3:10%,v4:90%", "none"
+bool on_terminal();                                // somebody can be asked
 // Asks on the terminal. Returns true with --yes. Throws UserError (usage) if there is no terminal to ask on.
 bool agreed(const Invocation& invocation, Context& context, const std::string& question);
 // Prints on stderr what a version that did not become healthy printed.

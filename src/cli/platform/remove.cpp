@@ -44,7 +44,8 @@ Command delete_command() {
             .summary = "delete a function or a version of it",
             .operands = Operands::ours,
             .options = options({kVersion}),
-            .action = remove};
+            .action = remove,
+            .words = {Words::functions}};
 }
 
 } // namespace kvmserver::cli

@@ -5,6 +5,7 @@
 #include "src/cli/help/nearest.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/table.hpp"
 #include "src/ops/reference.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -80,6 +81,13 @@ int create(const Invocation& invocation, Context& context) {
     return 0;
 }
 
+std::string joined(const json& texts) {
+    std::string all;
+    for (const json& text : texts)
+        all += (all.empty() ? "" : ",") + text.get<std::string>();
+    return all;
+}
+
 int list(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "token list", "", 1, 1);
     const json all = connect(invocation, context)->call("GET", target_of({"tokens"}));
@@ -87,23 +95,18 @@ int list(const Invocation& invocation, Context& context) {
         print_json(context, all);
         return 0;
     }
+    Table table({"NAME", "SCOPES", "FUNCTIONS", "CREATED", "EXPIRES", "USED", "ROUTES"});
     for (const json& token : all.at("tokens")) {
-        std::string scopes;
-        for (const json& scope : token.at("scopes"))
-            scopes += (scopes.empty() ? "" : ",") + scope.get<std::string>();
         const std::string prefix = token.at("prefix");
-        std::string routes;
-        for (const json& route : token.value("routes", json::array()))
-            routes += " route " + route.get<std::string>();
         const std::string functions = prefix.empty()          ? "all"
                                       : prefix.ends_with('-') ? prefix + "*"
                                                               : fmt::format("{0},{0}-*", prefix);
-        context.out << fmt::format(
-            "{} {} {} created {} {} {}{}\n", token.at("name").get<std::string>(), scopes, functions,
-            token.at("created").get<std::string>(),
-            token.contains("expires") ? "expires " + token["expires"].get<std::string>() : "for ever",
-            token.contains("last_used") ? "used " + token["last_used"].get<std::string>() : "never used", routes);
+        table.add({token.at("name"), joined(token.at("scopes")), functions, ago(token.at("created").get<std::string>()),
+                   token.contains("expires") ? until(token["expires"]) : "never",
+                   token.contains("last_used") ? ago(token["last_used"].get<std::string>()) : "never",
+                   joined(token.value("routes", json::array()))});
     }
+    table.print(invocation, context);
     return 0;
 }
 
@@ -140,7 +143,7 @@ Command token_command() {
             .synopsis = kSynopsis,
             .summary = "tokens for clients elsewhere",
             .operands = Operands::ours,
-            .options = options({kScope, kPrefix, kRoute, kExpires, kCeilings}),
+            .options = options({kScope, kPrefix, kRoute, kExpires, kCeilings, kNoHeader}),
             .action = token};
 }
 

@@ -65,7 +65,8 @@ Command pull_command() {
             .summary = "get a snapshot: sha256:..., NAME, NAME@N",
             .operands = Operands::ours,
             .options = options({kOutput}),
-            .action = pull};
+            .action = pull,
+            .words = {Words::functions}};
 }
 
 } // namespace kvmserver::cli

@@ -1,10 +1,13 @@
 // kvmserver env, kvmserver secret: set, list and unset values.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <string>
 
 #include "src/cli/help/nearest.hpp"
+#include "src/cli/platform/hidden.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/table.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -102,16 +105,18 @@ int list_secrets(const Invocation& invocation, Context& context, const std::stri
     const auto list =
         connect(invocation, context)
             ->call("GET", function.empty() ? target_of({"secrets"}) : target_of({"functions", function, "secrets"}));
-    if (flag(invocation, "json"))
+    if (flag(invocation, "json")) {
         print_json(context, list);
-    else
-        for (const nlohmann::json& secret : list.at("secrets")) {
-            std::string grants;
-            for (const nlohmann::json& pattern : secret.value("for", nlohmann::json::array()))
-                grants += (grants.empty() ? " for " : ",") + pattern.get<std::string>();
-            context.out << fmt::format("{} {}{}\n", secret.at("name").get<std::string>(),
-                                       secret.at("changed").get<std::string>(), grants);
-        }
+        return 0;
+    }
+    Table table({"NAME", "CHANGED", "FOR"});
+    for (const nlohmann::json& secret : list.at("secrets")) {
+        std::string grants;
+        for (const nlohmann::json& pattern : secret.value("for", nlohmann::json::array()))
+            grants += (grants.empty() ? "" : ",") + pattern.get<std::string>();
+        table.add({secret.at("name"), ago(secret.at("changed").get<std::string>()), grants});
+    }
+    table.print(invocation, context);
     return 0;
 }
 
@@ -146,9 +151,12 @@ int secret(const Invocation& invocation, Context& context) {
     }
     std::optional<std::string> value;
     if (action == "set") {
-        if (!flag(invocation, "stdin"))
-            usage("secret set reads the value from stdin: give --stdin");
-        value = value_from_stdin();
+        if (flag(invocation, "stdin"))
+            value = value_from_stdin();
+        else if (::isatty(STDIN_FILENO) != 0)
+            value = ask_hidden(fmt::format("Value of {}: ", name), context);
+        else
+            usage("secret set asks on a terminal, and there is none: give the value with --stdin");
     }
     change(*connect(invocation, context),
            function.empty() ? target_of({"secrets", name}) : target_of({"functions", function, "secrets", name}),
@@ -164,7 +172,8 @@ Command env_command() {
             .summary = "environment of a function",
             .operands = Operands::ours,
             .options = options({kStdin}),
-            .action = env};
+            .action = env,
+            .words = {Words::none, Words::functions}};
 }
 
 Command secret_command() {
@@ -172,8 +181,9 @@ Command secret_command() {
             .synopsis = kSecretSynopsis,
             .summary = "secrets of a function, or of all",
             .operands = Operands::ours,
-            .options = options({kStdin, kFor}),
-            .action = secret};
+            .options = options({kStdin, kFor, kNoHeader}),
+            .action = secret,
+            .words = {Words::none, Words::functions}};
 }
 
 } // namespace kvmserver::cli

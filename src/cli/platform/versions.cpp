@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/table.hpp"
 #include "src/ops/reference.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -19,15 +20,15 @@ int versions(const Invocation& invocation, Context& context) {
         print_json(context, all);
         return 0;
     }
+    Table table({"VERSION", "STATE", "CREATED", "SIZE", "SNAPSHOT"});
     for (const json& version : all.at("versions")) {
         const auto percent = version.at("percent").get<unsigned>();
-        const auto state = version.at("state").get<std::string>();
-        context.out << fmt::format("v{} {} {} {} {}\n", version.at("version").get<std::uint64_t>(),
-                                   percent > 0 ? fmt::format("live:{}%", percent) : state,
-                                   version.at("created").get<std::string>(),
-                                   bytes_text(version.at("bytes").get<std::uint64_t>()),
-                                   version.at("snapshot").get<std::string>().substr(0, 7 + 12));
+        table.add({fmt::format("v{}", version.at("version").get<std::uint64_t>()),
+                   percent > 0 ? fmt::format("live {}%", percent) : version.at("state").get<std::string>(),
+                   ago(version.at("created").get<std::string>()), bytes_text(version.at("bytes").get<std::uint64_t>()),
+                   version.at("snapshot").get<std::string>().substr(0, 7 + 12)});
     }
+    table.print(invocation, context);
     return 0;
 }
 
@@ -51,8 +52,18 @@ int rollback(const Invocation& invocation, Context& context) {
     json body = json::object();
     if (invocation.operands.size() == 2)
         body["version"] = ops::version_number(invocation.operands[1]);
-    const std::string target = with_dry_run(invocation, target_of({"functions", name, "rollback"}));
-    return print_switched(invocation, context, connect(invocation, context)->call("POST", target, body));
+    const auto platform = connect(invocation, context);
+    const std::string target = target_of({"functions", name, "rollback"});
+    const json would = platform->call("POST", target + "?dry_run=1", body);
+    if (flag(invocation, "dry-run"))
+        return print_switched(invocation, context, would);
+    // Scripts that repair something must not be stopped by a question.
+    if (on_terminal() && !agreed(invocation, context,
+                                 fmt::format("Roll back {} from {} to {} on {}?", name, live_text(would.at("before")),
+                                             live_text(would.at("live")), platform->shown())))
+        throw tinykvm::UserError(tinykvm::ExitCode::failure, "nothing was rolled back");
+    body["version"] = would.at("live").at(0).at("version"); // what was agreed to, whoever deployed meanwhile
+    return print_switched(invocation, context, platform->call("POST", target, body));
 }
 
 // Parses "3=10", "v3=10%".
@@ -100,8 +111,9 @@ Command versions_command() {
             .synopsis = "NAME",
             .summary = "list the versions of a function",
             .operands = Operands::ours,
-            .options = options(),
-            .action = versions};
+            .options = options({kNoHeader}),
+            .action = versions,
+            .words = {Words::functions}};
 }
 
 Command rollback_command() {
@@ -110,7 +122,8 @@ Command rollback_command() {
             .summary = "make an older version live",
             .operands = Operands::ours,
             .options = options({kDryRun}),
-            .action = rollback};
+            .action = rollback,
+            .words = {Words::functions, Words::versions}};
 }
 
 Command traffic_command() {
@@ -119,7 +132,8 @@ Command traffic_command() {
             .summary = "divide requests between versions, or show how they are",
             .operands = Operands::ours,
             .options = options({kDryRun}),
-            .action = traffic};
+            .action = traffic,
+            .words = {Words::functions}};
 }
 
 } // namespace kvmserver::cli
