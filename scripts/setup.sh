@@ -69,7 +69,26 @@ install_missing() {
     say "installed ${#missing[@]} packages"
 }
 
+# The packages of PyPI that tests import, all pinned, into a folder of the build.
+install_python_packages() {
+    local wanted root build
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    build=${KVMSERVER_BUILD:-$root/build}
+    wanted=$root/tests/e2e/requirements.txt
+    if cmp -s "$wanted" "$build/python/requirements.txt"; then
+        say "all Python packages are installed"
+        return
+    fi
+    say "installing Python packages"
+    rm -rf "$build/python"
+    mkdir -p "$build"
+    /usr/bin/python3 -m pip install --quiet --root-user-action ignore --disable-pip-version-check --no-deps \
+        --only-binary :all: --target "$build/python" -r "$wanted" >&2
+    cp "$wanted" "$build/python/requirements.txt"
+}
+
 packages=("${build_packages[@]}")
+python_packages=0
 case "${1-}" in
     '') ;;
     --demo)
@@ -78,10 +97,12 @@ case "${1-}" in
         packages+=("${demo_packages[@]}" "${toolchains[@]}")
         ;;
     --tests)
+        python_packages=1
         mapfile -t toolchains < <(toolchain_packages | tr ' ' '\n')
         packages+=("${demo_packages[@]}" "${test_packages[@]}" "${toolchains[@]}")
         ;;
     --nightly)
+        python_packages=1
         mapfile -t toolchains < <({ toolchain_packages; nightly_toolchain_packages; } | tr ' ' '\n')
         packages+=("${demo_packages[@]}" "${test_packages[@]}" "${nightly_packages[@]}" "${toolchains[@]}")
         ;;
@@ -91,3 +112,4 @@ case "${1-}" in
         ;;
 esac
 install_missing "${packages[@]}"
+((python_packages == 0)) || install_python_packages
