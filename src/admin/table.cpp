@@ -75,8 +75,8 @@ constexpr Endpoint kEndpoints[] = {
      {.id = "invoke", .query = {"method", "path", "version", "timeout"}, .headers = {"Kvmserver-Header"},
       .body = "FunctionRequest",
       .replies = {
-        {200, "FunctionReply", {"Kvmserver-Version", "Kvmserver-Request-Id", "Kvmserver-Cold", "Server-Timing"}},
-        {kAnyStatus, "FunctionReply", {"Kvmserver-Version", "Kvmserver-Request-Id", "Kvmserver-Cold", "Server-Timing"}}},
+       {200, "FunctionReply", {"Kvmserver-Version", "Kvmserver-Request-Id", "Kvmserver-Cold", "Server-Timing"}},
+       {kAnyStatus, "FunctionReply", {"Kvmserver-Version", "Kvmserver-Request-Id", "Kvmserver-Cold", "Server-Timing"}}},
       .problems = {"not-serving", "bad-reply", "function-failing", "no-socket", "not-live", "not-restored",
         "out-of-memory", "program-failed", "program-timeout", "queue-full", "queue-timeout", "reply-too-large",
         "request-timeout", "stopping", "worker-died"}}},
