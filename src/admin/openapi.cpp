@@ -23,12 +23,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Codes = std::vector<std::string_view>;
 
-// Names in a list of the table; "" ends it.
-template <std::size_t N>
-std::span<const std::string_view> names(const std::string_view (&list)[N]) {
-    return {list, static_cast<std::size_t>(std::ranges::find(list, "") - list)};
-}
-
 const Json& of(const Json& object, const char* kind, std::string_view name) {
     const auto& all = object.at(kind);
     const auto at = all.find(name);
@@ -103,9 +97,9 @@ private:
             path.remove_prefix(brace + 1);
             list.push_back(parameter("path", path.substr(0, path.find('}'))));
         }
-        for (const std::string_view name : names(endpoint.interface.query))
+        for (const std::string_view name : names_in(endpoint.interface.query))
             list.push_back(parameter("query", name));
-        for (const std::string_view name : names(endpoint.interface.headers))
+        for (const std::string_view name : names_in(endpoint.interface.headers))
             list.push_back(parameter("header", name));
         return list;
     }
@@ -128,7 +122,7 @@ private:
         Json object = known != parts_.at("replies").end()
                           ? *known
                           : Json{{"description", answer.shape}, {"content", content(answer.shape)}};
-        for (const std::string_view name : names(answer.headers))
+        for (const std::string_view name : names_in(answer.headers))
             object["headers"][std::string(name)] = header(name);
         return object;
     }
@@ -151,7 +145,7 @@ private:
             add({"wrong-prefix"});
         if (endpoint.method != "GET" && endpoint.method != "HEAD")
             add({"too-large", "disk-full"});
-        for (const std::string_view code : names(endpoint.interface.problems)) {
+        for (const std::string_view code : names_in(endpoint.interface.problems)) {
             if (std::ranges::find(problem_codes(), code, &ProblemCode::code) == problem_codes().end())
                 throw std::logic_error(fmt::format("openapi: there is no code \"{}\"", code));
             codes.push_back(code);
@@ -231,7 +225,6 @@ Json openapi_document() { return Document().whole(); }
 
 void openapi(Call& call) {
     static const std::string text = openapi_document().dump() + "\n";
-    call.only_query({});
     call.reply_bytes(200, text, {{"Content-Type", "application/json"}, {"Cache-Control", "no-cache"}});
 }
 

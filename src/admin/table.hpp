@@ -1,6 +1,7 @@
 // The table of all endpoints. The dispatcher, /v1/openapi.json and the tests work from it, so that no endpoint is
 // forgotten.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <span>
@@ -34,10 +35,16 @@ struct Answer {
     std::string_view headers[4] = {};
 };
 
+// Names in a list of the table; "" ends it.
+template <std::size_t N>
+std::span<const std::string_view> names_in(const std::string_view (&list)[N]) {
+    return {list, static_cast<std::size_t>(std::ranges::find(list, "") - list)};
+}
+
 // What a client needs to know to make the request; the names are those of openapi/*.json. "" ends a list.
 struct Interface {
-    std::string_view id = {}; // operationId
-    std::string_view query[5] = {};
+    std::string_view id = {};       // operationId
+    std::string_view query[5] = {}; // others are refused
     std::string_view headers[2] = {};
     std::string_view body = {}; // "": none
     Answer replies[2] = {};
