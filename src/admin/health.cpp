@@ -64,9 +64,7 @@ const char* name_of(Of of) {
 
 } // namespace
 
-void healthz(Call& call) {
-    call.reply_bytes(200, "ok\n", {{"Content-Type", "text/plain"}});
-}
+void healthz(Call& call) { call.reply_bytes(200, "ok\n", {{"Content-Type", "text/plain"}}); }
 
 void readyz(Call& call) {
     json checks;

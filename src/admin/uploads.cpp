@@ -118,9 +118,7 @@ void create_upload(Call& call) {
     call.reply(known ? 200 : 201, object, headers);
 }
 
-void head_upload(Call& call) {
-    call.reply_empty(200, progress(find_upload(call, call.param("id"))));
-}
+void head_upload(Call& call) { call.reply_empty(200, progress(find_upload(call, call.param("id")))); }
 
 void append_upload(Call& call) {
     const std::string offset(call.request.header("Upload-Offset"));
