@@ -103,7 +103,13 @@ json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
 
 void metrics(Call& call) {
     daemon::Control& control = call.api.control();
-    const Scrape scrape{control.metrics(), control.live(), bytes_of_chunks(call.store()), call.api.options().version};
+    std::error_code error;
+    const auto disk = std::filesystem::space(call.api.source().path(), error);
+    const Scrape scrape{.metrics = control.metrics(),
+                        .live = control.live(),
+                        .store_bytes = bytes_of_chunks(call.store()),
+                        .disk = error ? std::nullopt : std::optional(disk),
+                        .version = call.api.options().version};
     call.reply_bytes(200, metrics_text(scrape), {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}});
 }
 
