@@ -23,8 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Codes = std::vector<std::string_view>;
 
-const Json& of(const Json& object, const char* kind, std::string_view name) {
-    const auto& all = object.at(kind);
+const Json& find(const Json& all, const char* kind, std::string_view name) {
     const auto at = all.find(name);
     if (at == all.end())
         throw std::logic_error(fmt::format("openapi: there is no {} \"{}\"", kind, name));
@@ -84,7 +83,7 @@ private:
 
     Json parameter(const char* in, std::string_view name) const {
         Json object{{"name", name}, {"in", in}};
-        object.update(of(parts_, in, name));
+        object.update(find(parts_.at(in), in, name));
         if (std::string_view(in) == "path")
             object["required"] = true;
         return object;
@@ -105,7 +104,7 @@ private:
     }
 
     Json content(std::string_view shape, const char* type = "application/json") const {
-        of(Json{{"shape", shapes_}}, "shape", shape);
+        find(shapes_, "shape", shape);
         return {{type, {{"schema", {{"$ref", fmt::format("#/components/schemas/{}", shape)}}}}}};
     }
 
@@ -113,8 +112,7 @@ private:
         if (const auto known = parts_.at("bodies").find(name); known != parts_.at("bodies").end())
             return *known;
         // Without a required member an empty body does as well.
-        return {{"required", of(Json{{"shape", shapes_}}, "shape", name).contains("required")},
-                {"content", content(name)}};
+        return {{"required", find(shapes_, "shape", name).contains("required")}, {"content", content(name)}};
     }
 
     Json reply(const Answer& answer) const {
@@ -128,7 +126,7 @@ private:
     }
 
     Json header(std::string_view name) const {
-        return {{"description", of(parts_, "reply_headers", name)}, {"schema", {{"type", "string"}}}};
+        return {{"description", find(parts_.at("reply_headers"), "header", name)}, {"schema", {{"type", "string"}}}};
     }
 
     static Codes problems_of(const Endpoint& endpoint) {
