@@ -45,7 +45,7 @@ def exported(text: str) -> dict[str, dict[str, set[str]]]:
 
 
 @pytest.fixture
-def scrape(store, serve, snapshots, program) -> dict:
+def text(store, serve, snapshots, program) -> str:
     """What a daemon has to tell that served, failed, refused and ran out of time."""
     certificates = admin.Certificates(store.folder / "certificates")
     store.deploy(snapshots.of(program("c-epoll")), "hello")
@@ -69,7 +69,24 @@ def scrape(store, serve, snapshots, program) -> dict:
 
     # A request is counted after its client has the reply.
     harness.wait_until(lambda: "no-route" in metrics() and "program-failed" in metrics(), "all is counted")
-    return exported(metrics())
+    return metrics()
+
+
+@pytest.fixture
+def scrape(text) -> dict:
+    return exported(text)
+
+
+def test_the_values_that_alerts_compare_are_right(text, store) -> None:
+    def value(name: str) -> float:
+        return float(re.search(rf"^kvmserver_{name} (\S+)$", text, re.M)[1])
+
+    end = subprocess.run(["openssl", "x509", "-enddate", "-noout", "-in", store.folder / "certificates/cert.pem"],
+                         check=True, capture_output=True, text=True).stdout  # fmt: skip
+    assert value("certificate_expiry_time_seconds") == ssl.cert_time_to_seconds(end.strip().removeprefix("notAfter="))
+    disk = shutil.disk_usage(store.path)
+    assert value("store_disk_bytes") == disk.total
+    assert abs(value("store_disk_free_bytes") - disk.free) < disk.total * 0.05
 
 
 def test_every_metric_and_label_is_exported(scrape) -> None:
