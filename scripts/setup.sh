@@ -2,7 +2,8 @@
 # Installs what kvmserver needs on Debian 12. Does nothing when all of it is there.
 #   scripts/setup.sh           to build and try kvmserver
 #   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
-#   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks
+#   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks; packages of PyPI and
+#                              promtool go into build/ (KVMSERVER_BUILD names another folder)
 #   scripts/setup.sh --nightly also for what only scripts/nightly.sh tests
 set -euo pipefail
 
@@ -69,7 +70,44 @@ install_missing() {
     say "installed ${#missing[@]} packages"
 }
 
+# The packages of PyPI that tests import, all pinned, into a folder of the build.
+install_python_packages() {
+    local wanted root build
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    build=${KVMSERVER_BUILD:-$root/build}
+    wanted=$root/tests/e2e/requirements.txt
+    if cmp -s "$wanted" "$build/python/requirements.txt"; then
+        say "all Python packages are installed"
+        return
+    fi
+    say "installing Python packages"
+    rm -rf "$build/python"
+    mkdir -p "$build"
+    /usr/bin/python3 -m pip install --quiet --root-user-action ignore --disable-pip-version-check --no-deps \
+        --only-binary :all: --target "$build/python" -r "$wanted" >&2
+    cp "$wanted" "$build/python/requirements.txt"
+}
+
+# promtool alone, out of Debian's package: installing prometheus would start a service and bring 100 MB.
+install_promtool() {
+    local build folder fetch
+    command -v promtool >/dev/null && return
+    build=${KVMSERVER_BUILD:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build}
+    [[ ! -x $build/promtool ]] || return 0
+    say "fetching promtool"
+    mkdir -p "$build"
+    folder=$(mktemp -d)
+    # Its own user, which apt-get takes as root, may not write there.
+    fetch=(apt-get -q -y -o APT::Sandbox::User=root download prometheus)
+    if ! (cd "$folder" && { "${fetch[@]}" || { ((EUID == 0)) && apt-get -q -y update && "${fetch[@]}"; }; } >&2 &&
+        dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && mv usr/bin/promtool "$build/"); then
+        say "promtool could not be fetched: tests of the alert rules are skipped"
+    fi
+    rm -rf "$folder"
+}
+
 packages=("${build_packages[@]}")
+with_tests=0
 case "${1-}" in
     '') ;;
     --demo)
@@ -78,10 +116,12 @@ case "${1-}" in
         packages+=("${demo_packages[@]}" "${toolchains[@]}")
         ;;
     --tests)
+        with_tests=1
         mapfile -t toolchains < <(toolchain_packages | tr ' ' '\n')
         packages+=("${demo_packages[@]}" "${test_packages[@]}" "${toolchains[@]}")
         ;;
     --nightly)
+        with_tests=1
         mapfile -t toolchains < <({ toolchain_packages; nightly_toolchain_packages; } | tr ' ' '\n')
         packages+=("${demo_packages[@]}" "${test_packages[@]}" "${nightly_packages[@]}" "${toolchains[@]}")
         ;;
@@ -91,3 +131,7 @@ case "${1-}" in
         ;;
 esac
 install_missing "${packages[@]}"
+if ((with_tests)); then
+    install_python_packages
+    install_promtool
+fi

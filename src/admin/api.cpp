@@ -79,6 +79,13 @@ void require(const Principal& who, const Endpoint& endpoint, const Params& param
                   fmt::format("kvmserver token create NAME --scope {}", scope));
 }
 
+void require_known_query(const Request& request, const Endpoint& endpoint) {
+    const auto known = names_in(endpoint.interface.query);
+    for (const auto& [name, value] : request.query)
+        if (std::ranges::find(known, name) == known.end())
+            throw store::BadValue(fmt::format("the query's '{}' is not known here", tinykvm::brief(name)));
+}
+
 // An exchange with this process itself: collects the reply.
 class Inner final : public Exchange {
 public:
@@ -166,12 +173,14 @@ void Api::dispatch(Request& request, Exchange& exchange) {
     if (!match.endpoint)
         throw Refused(404, "no-endpoint", "there is no such path", "GET /v1 lists what there is; /ui is for browsers");
     if (match.endpoint->of == Of::nobody) {
+        require_known_query(request, *match.endpoint);
         const Principal nobody = Principal::of({});
         Call call(*this, request, nobody, match.params, exchange);
         return match.endpoint->handler(call);
     }
     const Principal who = authenticate(request);
     require(who, *match.endpoint, match.params);
+    require_known_query(request, *match.endpoint);
     Call call(*this, request, who, match.params, exchange);
     try {
         match.endpoint->handler(call);

@@ -87,12 +87,6 @@ void Members::done() const {
         throw BadValue(fmt::format("\"{}\" is not known here", tinykvm::brief(object_.begin().key())));
 }
 
-void Call::only_query(std::initializer_list<std::string_view> names) const {
-    for (const auto& [name, value] : request.query)
-        if (std::ranges::find(names, name) == names.end())
-            throw BadValue(fmt::format("the query's '{}' is not known here", tinykvm::brief(name)));
-}
-
 std::optional<std::string> Call::query(const char* name) const {
     const auto at = request.query.find(name);
     return at == request.query.end() ? std::nullopt : std::optional(at->second);

@@ -1,6 +1,5 @@
 // One request to the API, as its handler sees it.
 #pragma once
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -45,8 +44,6 @@ public:
     store::Store& store() { return api.store(); }
     const std::string& param(const char* name) const { return params_.at(name); }
     bool has_param(const char* name) const { return params_.contains(name); }
-    // Throws BadValue if the query has any other name.
-    void only_query(std::initializer_list<std::string_view> names) const;
     std::optional<std::string> query(const char* name) const;
     bool query_flag(const char* name) const;
     std::optional<std::uint64_t> query_number(const char* name) const;

@@ -103,7 +103,6 @@ void try_out(Call& call, const Grants& grants, const Wanted& wanted, const ops::
 } // namespace
 
 void list_functions(Call& call) {
-    call.only_query({});
     auto all = json::array();
     for (const store::FunctionSummary& function : store::Functions(call.store()).list())
         if (call.who.allows(store::kScopeRead, function.name))
@@ -112,13 +111,11 @@ void list_functions(Call& call) {
 }
 
 void describe_function(Call& call) {
-    call.only_query({});
     const auto function = store::Functions(call.store()).describe(call.param("name"));
     call.reply(200, ops::details_json(function), etag_header(function.etag));
 }
 
 void put_function(Call& call) {
-    call.only_query({"dry_run", "clamp"});
     const Wanted wanted = admin::wanted(call);
     const Grants grants(call, wanted.plan.name);
     if (call.query_flag("dry_run")) {
@@ -164,7 +161,6 @@ void put_function(Call& call) {
 }
 
 void delete_function(Call& call) {
-    call.only_query({});
     call.no_members();
     store::Functions(call.store()).remove(call.param("name"), call.if_match());
     call.api.changed();

@@ -10,6 +10,9 @@ void readyz(Call& call);
 void describe_api(Call& call);
 void info(Call& call);
 
+// openapi.cpp
+void openapi(Call& call);
+
 // functions.cpp
 void list_functions(Call& call);
 void describe_function(Call& call);

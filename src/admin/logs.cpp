@@ -51,7 +51,6 @@ void send(Call& call, const std::string& line) {
 }
 
 LogStore::Query query_of(Call& call) {
-    call.only_query({"follow", "since", "request_id", "version", "tail"});
     LogStore::Query query;
     if (const auto since = call.query("since"))
         query.since_ms = ops::time_from(*since, now_ms());

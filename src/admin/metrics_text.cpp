@@ -155,6 +155,16 @@ void states(Text& text, const Scrape& scrape) {
         text.sample(of(live.function, live.version), live.starts);
     text.family("store_bytes", "gauge", "Bytes of chunks in the store.");
     text.sample("", scrape.store_bytes);
+    if (scrape.disk) {
+        text.family("store_disk_free_bytes", "gauge", "Bytes free on the store's disk.");
+        text.sample("", scrape.disk->available);
+        text.family("store_disk_bytes", "gauge", "Size of the store's disk.");
+        text.sample("", scrape.disk->capacity);
+    }
+    if (scrape.metrics.certificate_expiry) {
+        text.family("certificate_expiry_time_seconds", "gauge", "When the certificate expires, since 1970.");
+        text.sample("", *scrape.metrics.certificate_expiry);
+    }
     text.family("start_time_seconds", "gauge", "When the daemon began, since 1970.");
     text.sample("", static_cast<double>(scrape.metrics.started_ms) / 1e3);
     text.family("build_info", "gauge", "The version of kvmserver.");

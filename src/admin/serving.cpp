@@ -46,7 +46,6 @@ double seconds_of(Call& call) {
 }
 
 daemon::InvokeRequest asked(Call& call) {
-    call.only_query({"method", "path", "version", "timeout"});
     daemon::InvokeRequest asked;
     asked.function = call.param("name");
     asked.version = call.query_number("version");
@@ -103,14 +102,18 @@ json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
 } // namespace
 
 void metrics(Call& call) {
-    call.only_query({});
     daemon::Control& control = call.api.control();
-    const Scrape scrape{control.metrics(), control.live(), bytes_of_chunks(call.store()), call.api.options().version};
+    std::error_code error;
+    const auto disk = std::filesystem::space(call.api.source().path(), error);
+    const Scrape scrape{.metrics = control.metrics(),
+                        .live = control.live(),
+                        .store_bytes = bytes_of_chunks(call.store()),
+                        .disk = error ? std::nullopt : std::optional(disk),
+                        .version = call.api.options().version};
     call.reply_bytes(200, metrics_text(scrape), {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}});
 }
 
 void live(Call& call) {
-    call.only_query({});
     auto list = json::array();
     daemon::Control& control = call.api.control();
     const daemon::MetricsSnapshot metrics = control.metrics();
@@ -160,7 +163,6 @@ void invoke(Call& call) {
 }
 
 void reload(Call& call) {
-    call.only_query({});
     call.no_members();
     call.api.control().reload();
     call.reply(200, {{"reloaded", true}});

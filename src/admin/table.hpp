@@ -1,5 +1,7 @@
-// The table of all endpoints. The dispatcher works from it, and so do the tests, so that no endpoint is forgotten.
+// The table of all endpoints. The dispatcher, /v1/openapi.json and the tests work from it, so that no endpoint is
+// forgotten.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <span>
@@ -24,6 +26,31 @@ enum class Of {
     store,    // the store itself: not for tokens limited to a prefix
 };
 
+constexpr unsigned kAnyStatus = 1; // the reply is a function's own
+
+// A successful reply. `shape`: a name in openapi/*.json, "" without a body.
+struct Answer {
+    unsigned status = 0; // 0: unused
+    std::string_view shape;
+    std::string_view headers[4] = {};
+};
+
+// Names in a list of the table; "" ends it.
+template <std::size_t N>
+std::span<const std::string_view> names_in(const std::string_view (&list)[N]) {
+    return {list, static_cast<std::size_t>(std::ranges::find(list, "") - list)};
+}
+
+// What a client needs to know to make the request; the names are those of openapi/*.json. "" ends a list.
+struct Interface {
+    std::string_view id = {};       // operationId
+    std::string_view query[5] = {}; // others are refused
+    std::string_view headers[2] = {};
+    std::string_view body = {}; // "": none
+    Answer replies[2] = {};
+    std::string_view problems[16] = {}; // codes, in addition to those that every such endpoint has (openapi.cpp)
+};
+
 struct Endpoint {
     std::string_view method;
     std::string_view path; // "/v1/functions/{name}"
@@ -31,6 +58,7 @@ struct Endpoint {
     store::Scope scope = store::kScopeAdmin;
     Handler handler = nullptr;
     std::string_view summary;
+    Interface interface;
 };
 
 std::span<const Endpoint> endpoints();

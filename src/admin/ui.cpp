@@ -19,7 +19,6 @@ constexpr const char* kPolicy =
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 void reply_file(Call& call, const char* type, const char* begin, const char* end) {
-    call.only_query({});
     call.reply_bytes(200, std::string_view(begin, static_cast<std::size_t>(end - begin)),
                      {{"Content-Type", type},
                       {"Content-Security-Policy", kPolicy},

@@ -90,7 +90,6 @@ ops::Imported complete(Call& call, Uploads& uploads, const std::string& id) {
 } // namespace
 
 void list_uploads(Call& call) {
-    call.only_query({});
     auto list = json::array();
     for (const UploadInfo& upload : Uploads(call.store()).list())
         list.push_back(upload_json(upload));
@@ -98,7 +97,6 @@ void list_uploads(Call& call) {
 }
 
 void create_upload(Call& call) {
-    call.only_query({});
     Members members = call.members();
     const std::uint64_t size = members.need_natural("size");
     const Digest digest = digest_from(members.need_text("sha256"), "sha256");
@@ -120,13 +118,9 @@ void create_upload(Call& call) {
     call.reply(known ? 200 : 201, object, headers);
 }
 
-void head_upload(Call& call) {
-    call.only_query({});
-    call.reply_empty(200, progress(find_upload(call, call.param("id"))));
-}
+void head_upload(Call& call) { call.reply_empty(200, progress(find_upload(call, call.param("id")))); }
 
 void append_upload(Call& call) {
-    call.only_query({});
     const std::string offset(call.request.header("Upload-Offset"));
     if (offset.empty())
         throw store::BadValue("the header Upload-Offset is missing: HEAD says where the upload stands");
@@ -149,7 +143,6 @@ void append_upload(Call& call) {
 }
 
 void delete_upload(Call& call) {
-    call.only_query({});
     call.no_members();
     Uploads(call.store()).drop(find_upload(call, call.param("id")).id);
     call.reply(200, {{"deleted", call.param("id")}});

@@ -26,14 +26,12 @@ void reply_done(Call& call, const char* did, const std::string& name) {
 }
 
 void set_env(Call& call, const std::optional<std::string>& value) {
-    call.only_query({});
     const std::string& variable = call.param("variable");
     store::Functions(call.store()).set_env(call.param("name"), variable, value, call.if_match());
     reply_done(call, value ? "set" : "unset", variable);
 }
 
 void set_secret(Call& call, const std::optional<std::string>& value) {
-    call.only_query({});
     const std::string function = function_of(call);
     store::Secrets(call.store()).set(function, call.param("secret"), value, call.if_match());
     reply_done(call, value ? "set" : "unset", call.param("secret"));
@@ -41,7 +39,6 @@ void set_secret(Call& call, const std::optional<std::string>& value) {
 
 // Sets a secret for all functions: its value, the tenants' functions that are granted it, or both.
 void set_for_all(Call& call) {
-    call.only_query({});
     Members members = call.members(kMax);
     const auto value = members.text("value");
     const auto grants = members.texts("for");
@@ -58,7 +55,6 @@ void set_for_all(Call& call) {
 } // namespace
 
 void list_env(Call& call) {
-    call.only_query({});
     const auto function = store::Functions(call.store()).describe(call.param("name"));
     call.reply(200, {{"function", function.name}, {"env", function.env}}, {{"ETag", '"' + function.etag + '"'}});
 }
@@ -70,7 +66,6 @@ void delete_env(Call& call) {
 }
 
 void list_secrets(Call& call) {
-    call.only_query({});
     const std::string function = function_of(call);
     auto list = json::array();
     for (const store::SecretInfo& secret : store::Secrets(call.store()).list(function)) {

@@ -37,7 +37,6 @@ void check_condition(Functions& functions, const std::string& name, const store:
 } // namespace
 
 void list_versions(Call& call) {
-    call.only_query({});
     auto list = json::array();
     for (const store::VersionInfo& version : Functions(call.store()).versions(call.param("name")))
         list.push_back(ops::version_json(version));
@@ -45,7 +44,6 @@ void list_versions(Call& call) {
 }
 
 void delete_version(Call& call) {
-    call.only_query({});
     call.no_members();
     const std::uint64_t version = call.version_param();
     Functions(call.store()).remove_version(call.param("name"), version, call.if_match());
@@ -54,7 +52,6 @@ void delete_version(Call& call) {
 }
 
 void rollback(Call& call) {
-    call.only_query({"dry_run"});
     Members members = call.members();
     const auto version = members.natural("version");
     members.done();
@@ -73,7 +70,6 @@ void rollback(Call& call) {
 }
 
 void put_traffic(Call& call) {
-    call.only_query({"dry_run"});
     Members members = call.members();
     const auto parts = members.any("live");
     members.done();

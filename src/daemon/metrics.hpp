@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -40,6 +41,7 @@ struct MetricsSnapshot {
     std::map<std::pair<std::string, std::uint64_t>, VersionMetrics> versions; // by function and version
     std::uint64_t in_flight = 0, connections = 0, open_connections = 0;       // of the public listener
     std::uint64_t started_ms = 0;                                             // when the daemon started, since 1970
+    std::optional<std::int64_t> certificate_expiry; // of the public listener, seconds since 1970; nothing: no TLS
 };
 
 // Thread-safe. Threads are spread over shards with a mutex each. These are rarely contended, since the front has few

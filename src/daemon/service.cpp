@@ -347,6 +347,7 @@ MetricsSnapshot Service::metrics() const {
     snapshot.connections = counters.connections;
     snapshot.open_connections = counters.open_connections;
     snapshot.started_ms = static_cast<std::uint64_t>(started_ms_);
+    snapshot.certificate_expiry = front_.certificate_expiry();
     return snapshot;
 }
 

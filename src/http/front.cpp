@@ -29,6 +29,8 @@ public:
 
     void use_certificate(const std::string& chain, const std::string& key) { tls_.set(load_certificate(chain, key)); }
 
+    std::optional<std::int64_t> certificate_expiry() const { return expiry_of(tls_.get()); }
+
     void add_listener(tinykvm::UniqueFd socket, bool tls) {
         acceptors_.push_back(std::make_shared<Acceptor>(
             workers_.front()->io(), std::move(socket), tls ? &tls_ : nullptr, table_, shared_.options.spare_unix,
@@ -92,6 +94,7 @@ Front::~Front() = default;
 void Front::use_certificate(const std::string& chain_file, const std::string& key_file) {
     impl_->use_certificate(chain_file, key_file);
 }
+std::optional<std::int64_t> Front::certificate_expiry() const { return impl_->certificate_expiry(); }
 void Front::add_listener(tinykvm::UniqueFd socket, bool tls) { impl_->add_listener(std::move(socket), tls); }
 void Front::start() { impl_->start(); }
 void Front::drain() { impl_->drain(); }

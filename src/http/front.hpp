@@ -4,7 +4,9 @@
 // the grammar exactly are refused (see request_head.hpp, reply_head.hpp, chunked.hpp). A refusal closes the connection.
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "src/http/observer.hpp"
@@ -26,6 +28,8 @@ public:
     // Reads PEM files. May be called again at any time: new connections use the new pair. Throws UserError that names
     // the file; the old pair then stays in use.
     void use_certificate(const std::string& chain_file, const std::string& key_file);
+    // When the certificate in use expires, in seconds since 1970. Nothing without one.
+    std::optional<std::int64_t> certificate_expiry() const;
     // Adds a listening socket (TCP or AF_UNIX). Call before start().
     void add_listener(tinykvm::UniqueFd socket, bool tls = false);
     void start();

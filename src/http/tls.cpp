@@ -1,5 +1,6 @@
 #include "src/http/tls.hpp"
 
+#include <ctime>
 #include <string_view>
 #include <utility>
 
@@ -50,6 +51,14 @@ TlsContext load_certificate(const std::string& chain_file, const std::string& ke
     if (SSL_CTX_check_private_key(native) != 1)
         throw tinykvm::UserError(tinykvm::ExitCode::failure, key_file + ": the key does not belong to " + chain_file);
     return context;
+}
+
+std::optional<std::int64_t> expiry_of(const TlsContext& context) {
+    const X509* const certificate = context ? SSL_CTX_get0_certificate(context->native_handle()) : nullptr;
+    std::tm fields{};
+    if (!certificate || ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &fields) != 1)
+        return std::nullopt;
+    return ::timegm(&fields);
 }
 
 } // namespace kvmserver::http

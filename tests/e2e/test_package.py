@@ -51,6 +51,13 @@ def test_what_the_package_says(deb) -> None:
     assert {"adduser", "libc6", "libcurl4"} == set(depends)
 
 
+def test_the_dashboard_and_the_alerts_are_in_it(unpacked) -> None:
+    folder = unpacked / "usr/share/kvmserver/grafana"
+    assert {file.name for file in folder.iterdir()} == {"dashboard.json", "alerts.yaml", "prometheus.yaml"}
+    for file in folder.iterdir():
+        assert file.read_bytes() == (PACKAGING / "grafana" / file.name).read_bytes()
+
+
 def test_what_a_start_loads(unpacked) -> None:
     headers = run("objdump", "-p", unpacked / "usr/bin/kvmserver").stdout
     needed = {line.split()[1] for line in headers.splitlines() if line.split()[:1] == ["NEEDED"]}

@@ -26,6 +26,18 @@ VersionLive process(unsigned machines, unsigned busy, std::uint64_t queued, std:
 
 } // namespace
 
+TEST_CASE("what is unknown has no sample") {
+    Scrape scrape;
+    CHECK(metrics_text(scrape).find("certificate_expiry") == std::string::npos);
+    CHECK(metrics_text(scrape).find("store_disk") == std::string::npos);
+    scrape.metrics.certificate_expiry = 1'800'000'000;
+    scrape.disk = {.capacity = 100, .free = 50, .available = 40};
+    const std::string text = metrics_text(scrape);
+    CHECK(text.find("\nkvmserver_certificate_expiry_time_seconds 1800000000\n") != text.npos);
+    CHECK(text.find("\nkvmserver_store_disk_bytes 100\n") != text.npos);
+    CHECK(text.find("\nkvmserver_store_disk_free_bytes 40\n") != text.npos);
+}
+
 TEST_CASE("a version with two processes is one row of samples") {
     // One that stops still finishes its requests while the next one takes new ones.
     Scrape scrape;
