@@ -476,6 +476,7 @@ def test_a_secret_of_another_function(world) -> None:
 
 def test_the_command_line_grants(world) -> None:
     world.store.ok("secret", "set", "BY_HAND", "--stdin", "--for", "mallory-*", "--for", "other", stdin=b"1")
+
     def granted() -> str:
         return next(line.split()[-1] for line in world.store("secret", "list").out.splitlines() if line.startswith("BY_HAND"))
 
@@ -485,7 +486,7 @@ def test_the_command_line_grants(world) -> None:
     refused = world.store("secret", "set", "BY_HAND", "--for", "mallory*")
     assert refused.status == 2 and "PREFIX-*" in refused.err
     world.store.ok("token", "create", "by-hand", "--scope", "deploy", "--prefix", "mallory-", "--route", "hand.example.com/*", "-q")
-    assert any("by-hand" in line and line.endswith("route hand.example.com") for line in world.store("token", "list").out.splitlines())
+    assert any("by-hand" in line and line.endswith(" hand.example.com") for line in world.store("token", "list").out.splitlines())
     refused = world.store("token", "create", "no-prefix", "--scope", "deploy", "--route", "hand.example.com")
     assert refused.status == 2 and "prefix" in refused.err
 
