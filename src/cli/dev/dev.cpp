@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -75,21 +74,6 @@ tinykvm::UniqueFd listen_on(std::uint16_t& port) {
     port = ntohs(address.sin_port);
     return fd;
 }
-
-class TemporaryFolder {
-public:
-    TemporaryFolder() {
-        std::string name = (fs::temp_directory_path() / "kvmserver-dev-XXXXXX").string();
-        if (!::mkdtemp(name.data()))
-            tinykvm::throw_errno("mkdtemp " + name);
-        path = name;
-    }
-    ~TemporaryFolder() {
-        std::error_code error;
-        fs::remove_all(path, error);
-    }
-    fs::path path;
-};
 
 class Session {
 public:
@@ -189,10 +173,7 @@ private:
     }
 
     void serve() {
-        const Server::Plan plan{.snapshot = folder_.path / fmt::format("{}.snap", ++builds_),
-                                .listening = listening_.get(),
-                                .jail = jail_,
-                                .verbose = verbose_};
+        const Server::Plan plan{.listening = listening_.get(), .jail = jail_, .verbose = verbose_};
         auto next = std::make_unique<Server>(*events_, manifest_, plan);
         if (current_) {
             current_->retire();
@@ -279,12 +260,11 @@ private:
     std::string jail_;
     std::uint16_t port_ = 0;
     platform::Manifest manifest_;
-    TemporaryFolder folder_;
     tinykvm::UniqueFd listening_;
     Events* events_ = nullptr; // while run() runs
     std::unique_ptr<Watch> watch_;
     Marks built_; // the sources as of the last build
-    unsigned builds_ = 0, during_builds_ = 0;
+    unsigned during_builds_ = 0;
     std::unique_ptr<Server> current_;
     std::list<Retired> retired_;
     int code_ = 0;

@@ -131,6 +131,7 @@ private:
         flag("check-reset", options_.check_reset);
         flag("code-as-is", options_.code_as_is);
         flag("temporary", options_.temporary);
+        flag("dev", options_.dev);
         flag("strict-unique", options_.strict_unique);
         flag("no-ephemeral-keep-working-memory", options_.keep_working_memory, false);
         flag("no-executable-heap", options_.limits.executable_heap, false);
