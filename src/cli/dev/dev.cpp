@@ -26,7 +26,9 @@ using tinykvm::ExitCode;
 using tinykvm::UserError;
 namespace fs = std::filesystem;
 
-constexpr auto kSettle = 50ms;      // editors save in several steps
+// Editors save in several steps, and may save several files.
+constexpr auto kSettle = 20ms;      // after a file was completed
+constexpr auto kSettleOpen = 50ms;  // after a step that another one follows
 constexpr auto kMaxSettling = 1s;   // do not wait longer for files that keep changing
 constexpr auto kHandover = 250ms;   // a retired server has stopped accepting long before
 constexpr auto kMaxRetiring = 40s;  // longer than it gives its clients
@@ -164,7 +166,10 @@ private:
         built_ = watch_->look();
         const auto manifest = built_.find(manifest_.file);
         const Mark mark = manifest == built_.end() ? Mark{} : manifest->second;
+        const std::string before = manifest_.json;
         read();
+        if (manifest_.json == before) // it watches the same
+            return;
         auto next = std::make_unique<Watch>(manifest_);
         events_->set_watch(next.get());
         watch_ = std::move(next);
@@ -179,7 +184,7 @@ private:
             current_->retire();
             retired_.push_back({std::move(current_), Clock::now() + kMaxRetiring});
             const auto end = Clock::now() + kHandover;
-            while (!retired_.back().server->ended() && Clock::now() < end)
+            while (!retired_.back().server->drained() && Clock::now() < end)
                 events_->step(end);
         }
         current_ = std::move(next);
@@ -217,8 +222,9 @@ private:
         if (!events_->changed())
             return false;
         const auto most = events_->changed_at() + kMaxSettling;
-        while (events_->changed_at() + kSettle > Clock::now() && Clock::now() < most)
-            events_->step(events_->changed_at() + kSettle);
+        const auto settled_at = [&] { return events_->changed_at() + (events_->completed() ? kSettle : kSettleOpen); };
+        while (settled_at() > Clock::now() && Clock::now() < most)
+            events_->step(settled_at());
         events_->taken();
         during_builds_ = 0;
         return different();

@@ -5,6 +5,7 @@
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/platform/child.hpp"
 #include "src/cli/platform/warmup.hpp"
+#include "src/runner/announce.hpp"
 
 namespace kvmserver::cli::dev {
 namespace {
@@ -58,10 +59,10 @@ void Server::boot(const Manifest& manifest) {
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     const auto loaded = std::make_shared<bool>(false);
     task_ = events_.start(words, manifest.folder.string(), Process::Stdout::captured, plan_.listening,
-                          [loaded](const std::string& line) {
-                              if (*loaded || !line.starts_with("Program '"))
+                          [loaded, drained = drained_](const std::string& line) {
+                              if (*loaded ? line != kDrained : !line.starts_with("Program '"))
                                   return false;
-                              *loaded = true;
+                              (*loaded ? *drained : *loaded) = true;
                               return true;
                           });
     while (!*loaded) {

@@ -38,6 +38,7 @@ public:
     // Takes no new clients; current ones are still served.
     void retire() { task_->process.ask_to_end(); }
     std::optional<int> ended() { return task_->process.poll(); }
+    bool drained() { return *drained_ || ended(); } // it has no clients any more
 
 private:
     void build(const platform::Manifest& manifest);
@@ -46,6 +47,7 @@ private:
     Events& events_;
     Plan plan_;
     std::shared_ptr<Task> task_;
+    std::shared_ptr<bool> drained_ = std::make_shared<bool>(false);
 };
 
 } // namespace kvmserver::cli::dev
