@@ -43,7 +43,7 @@ struct Options {
     bool http = false;         // a clean machine for each HTTP request; implies ephemeral
     jail::Mode jail = jail::Mode::automatic; // --jail (run, snaprun)
     std::string cache;            // --cache: folder of unpacked copies (src/snapshot/page_cache.hpp); "" for none
-    bool dev = false;             // run --dev: serve what a snapshot of the program would hold, for `dev`
+    bool dev = false;             // run --dev: serve what a snapshot of the program would hold, for `dev`; implies http
     bool temporary = false;       // the snapshot's file will be removed: do not cache its pages
     bool strict_unique = false;   // --strict-unique: refuse to snapshot a program whose random values would repeat
     bool stats = false;           // --stats: counters at exit, to stderr

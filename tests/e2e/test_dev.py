@@ -347,12 +347,13 @@ def test_a_second_address_is_not_in_the_way(dev) -> None:
 def test_a_program_that_takes_any_port(dev) -> None:
     """It sees one, although nobody opens it. In the jail there is no network."""
     server = SERVER.replace("htons(8080)", "0").replace('printf("ready to serve %s\\n", ANSWER);',
-                                                        'socklen_t n = sizeof a; getsockname(s, (void *)&a, &n); printf("port %d\\n", ntohs(a.sin_port));')
+                                                        'socklen_t n = sizeof a; getsockname(s, (void *)&a, &n); printf("Program \'mine\' listens\\nport %d\\n", ntohs(a.sin_port));')
     dev.write("main.c", server)
     dev.write("kvmserver.toml", MANIFEST.format(build="cc -w -include answer.h -o server main.c", more="").replace(
         "allow-all = true", 'allow-listen = true\nallow-read = ["."]'))
     dev.start().ready()
     assert dev.get() == "one"
+    assert "Program 'mine' listens\n" in dev.process.out, "a line of the program, not taken for one of ours"
     assert int(re.search(r"^port (\d+)$", dev.process.out, re.M)[1]) > 0
     if "walls that this host does not allow" not in dev.process.err:
         (server,) = dev.children()

@@ -28,6 +28,11 @@ void add_environment(Arguments& words, const Manifest& manifest) {
     }
 }
 
+// The line of announce(), among those that the program prints itself.
+bool is_announcement(const std::string& line) {
+    return line.starts_with("Program '") && line.find("' loaded. booted in ") != line.npos;
+}
+
 } // namespace
 
 Server::Server(Events& events, const Manifest& manifest, const Plan& plan) : events_(events), plan_(plan) {
@@ -45,11 +50,8 @@ void Server::build(const Manifest& manifest) {
 }
 
 void Server::boot(const Manifest& manifest) {
-    Arguments words{kSelf,      "run",
-                    "--dev",    "--http",
-                    "-c",       manifest.file.string(),
-                    "--jail",   plan_.jail,
-                    "--listen", fmt::format("fd:{}", plan_.listening)};
+    Arguments words{kSelf, "run", "--dev", "-c", manifest.file.string()};
+    words.insert(words.end(), {"--jail", plan_.jail, "--listen", fmt::format("fd:{}", plan_.listening)});
     if (plan_.verbose)
         words.push_back("-v");
     const Arguments warmup = platform::short_warmup_words(manifest);
@@ -60,7 +62,7 @@ void Server::boot(const Manifest& manifest) {
     const auto loaded = std::make_shared<bool>(false);
     task_ = events_.start(words, manifest.folder.string(), Process::Stdout::captured, plan_.listening,
                           [loaded, drained = drained_](const std::string& line) {
-                              if (*loaded ? line != kDrained : !line.starts_with("Program '"))
+                              if (*loaded ? line != kDrained : !is_announcement(line))
                                   return false;
                               (*loaded ? *drained : *loaded) = true;
                               return true;

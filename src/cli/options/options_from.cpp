@@ -123,6 +123,8 @@ private:
     void switches() {
         flag("ephemeral", options_.ephemeral);
         flag("http", options_.http);
+        flag("dev", options_.dev);
+        options_.http |= options_.dev;
         options_.ephemeral |= options_.http; // every request gets a clean machine
         flag("server-first", options_.server_first);
         if (options_.http && options_.server_first)
@@ -131,7 +133,6 @@ private:
         flag("check-reset", options_.check_reset);
         flag("code-as-is", options_.code_as_is);
         flag("temporary", options_.temporary);
-        flag("dev", options_.dev);
         flag("strict-unique", options_.strict_unique);
         flag("no-ephemeral-keep-working-memory", options_.keep_working_memory, false);
         flag("no-executable-heap", options_.limits.executable_heap, false);
