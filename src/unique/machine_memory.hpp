@@ -5,7 +5,8 @@
 
 namespace kvmserver::unique {
 
-// All memory that the program has mapped, copied or mapped from the image. Loads the parts of the image that are not loaded yet.
+// All memory that the program has mapped, copied or mapped from the image. Loads the parts of the image that are not
+// loaded yet.
 class MachineMemory {
 public:
     // Throws HostError, and UserError(bad_snapshot) when a part cannot be loaded.
