@@ -10,6 +10,7 @@
 #include "src/runner/announce.hpp"
 #include "src/runner/outside.hpp"
 #include "src/runner/own_jail.hpp"
+#include "src/runner/run_dev.hpp"
 #include "src/runner/workers.hpp"
 #include "src/setup/boot.hpp"
 #include "src/setup/report.hpp"
@@ -30,6 +31,8 @@ void announce(const Setup& setup, const Options& options, double seconds, const 
 }
 
 int run_program(const Options& options) {
+    if (options.dev)
+        return run_dev(options);
     OwnJail jail(options);
     StopSignal::instance();
     const auto setup = set_up_program(options);

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "src/event_loop/event_loop.hpp"
+#include "src/runner/announce.hpp"
 #include "src/runner/connections/accepted_connections.hpp"
 #include "src/runner/http_mode.hpp"
 #include "src/runner/request_machine.hpp"
@@ -146,6 +148,10 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
             const Joined joined_before_it(threads, [&http] { http.end(); });
             work([&]() -> ConnectionSource& { return http.add_machine(); }, http.hard_stop());
             http.serve(StopSignal::instance()); // returns after the signal, when the requests in flight are answered
+            if (options.dev) {
+                fmt::print("{}\n", kDrained);
+                std::fflush(stdout);
+            }
             join(threads);
         } else {
             AcceptedConnections accepted(*setup.listeners, image->handles->served(),

@@ -44,6 +44,7 @@ struct Options {
     bool http = false;         // a clean machine for each HTTP request; implies ephemeral
     jail::Mode jail = jail::Mode::automatic; // --jail (run, snaprun)
     std::string cache;            // --cache: folder of unpacked copies (src/snapshot/page_cache.hpp); "" for none
+    bool dev = false;             // run --dev: serve what a snapshot of the program would hold, for `dev`; implies http
     bool temporary = false;       // the snapshot's file will be removed: do not cache its pages
     bool strict_unique = false;   // --strict-unique: refuse to snapshot a program whose random values would repeat
     bool stats = false;           // --stats: counters at exit, to stderr
@@ -68,7 +69,7 @@ struct Options {
 
 // The commands. Each boots or restores, serves until SIGTERM/SIGINT or until the program ends, and returns the
 // command's exit code. They throw tinykvm::UserError or tinykvm::HostError, which the CLI prints as one line.
-int run_program(const Options& options);   // runner/run.cpp
+int run_program(const Options& options);   // runner/run.cpp; with `dev`, runner/run_dev.cpp
 int make_snapshot(const Options& options); // capture/make_snapshot.cpp
 int run_snapshot(const Options& options);  // runner/run_snapshot.cpp
 

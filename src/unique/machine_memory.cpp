@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "tinykvm/abi/layout.hpp"
+#include "tinykvm/base/error.hpp"
 #include "tinykvm/base/zero.hpp"
 
 namespace kvmserver::unique {
@@ -62,6 +63,46 @@ std::vector<Area> areas_of(const AddressSpace::Regions& regions) {
     return areas;
 }
 
+// Puts frames of an image in place: long runs as mappings, which cost nothing until they are read, others as copies.
+class Placer {
+public:
+    explicit Placer(const Image& image) : image_(&image), may_map_(image.is_whole()) {}
+
+    void put(std::byte* to, Frame frame) {
+        if (count_ != 0 && to == to_ + count_ * kPageSize && frame == first_ + count_) {
+            ++count_;
+            return;
+        }
+        finish();
+        to_ = to;
+        first_ = frame;
+        count_ = 1;
+    }
+
+    // Call after the last put().
+    void finish() {
+        constexpr std::uint32_t kWorthMapping = 16, kMaxMappings = 2048;
+        const std::size_t bytes = std::size_t{count_} * kPageSize;
+        if (may_map_ && count_ >= kWorthMapping && mappings_ < kMaxMappings) {
+            if (::mmap(to_, bytes, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, image_->fd(),
+                       static_cast<off_t>(frame_address(first_).value)) == MAP_FAILED)
+                throw_errno("map the program's memory");
+            ++mappings_;
+        } else if (count_ != 0) {
+            std::memcpy(to_, image_->data() + frame_address(first_).value, bytes);
+        }
+        count_ = 0;
+    }
+
+private:
+    const Image* image_;
+    bool may_map_;
+    std::uint32_t mappings_ = 0;
+    std::byte* to_ = nullptr; // the run that is not put yet
+    Frame first_ = 0;
+    std::uint32_t count_ = 0;
+};
+
 } // namespace
 
 MachineMemory::MachineMemory(const MachineImage& image) {
@@ -74,6 +115,7 @@ MachineMemory::MachineMemory(const MachineImage& image) {
     }
     std::vector<Written> written;
     std::vector<Range> own;
+    Placer placer(*image.image);
     std::size_t area = 0; // visit() goes by ascending address
     Pages(image).visit([&](std::uint64_t at, std::uint64_t entry) {
         const Frame frame = pte::frame(entry);
@@ -90,19 +132,21 @@ MachineMemory::MachineMemory(const MachineImage& image) {
         if (image.image->is_hole(frame))
             return;
         image.image->ensure(frame);
-        const auto from = image.image->bytes().subspan(frame_address(frame).value, kPageSize);
-        if (is_zero(from))
-            return;
         std::byte* to = copies_[area].data() + (at - areas[area].begin.value);
-        std::memcpy(to, from.data(), kPageSize);
-        if (!areas[area].writable())
+        if (!areas[area].writable()) {
+            placer.put(to, frame);
             return;
+        }
+        if (is_zero(image.image->bytes().subspan(frame_address(frame).value, kPageSize)))
+            return;
+        placer.put(to, frame);
         if (!written.empty() && written.back().bytes.data() + written.back().bytes.size() == to &&
             written.back().begin >= areas[area].begin)
             written.back().bytes = {written.back().bytes.data(), written.back().bytes.size() + kPageSize};
         else
             written.push_back({GuestVirt(at), {to, kPageSize}});
     });
+    placer.finish();
     view_ = MemoryView(std::move(areas), std::move(written), std::move(own));
 }
 

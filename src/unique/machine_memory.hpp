@@ -5,10 +5,12 @@
 
 namespace kvmserver::unique {
 
-// A copy of all memory that the program has mapped. Loads the parts of the image that are not loaded yet.
+// All memory that the program has mapped, copied or mapped from the image. Loads the parts of the image that are not
+// loaded yet.
 class MachineMemory {
 public:
     // Throws HostError, and UserError(bad_snapshot) when a part cannot be loaded.
+    // The image must not change while this object lives.
     explicit MachineMemory(const tinykvm::MachineImage& image);
     const MemoryView& view() const { return view_; }
 

@@ -149,7 +149,7 @@ def test_follows_changes(dev) -> None:
     dev.ready(5)
     assert dev.get() == "[three!]"
     assert "main.c changed" in dev.process.err
-    wait_until(lambda: len(list(dev.temporary.rglob("*.snap"))) == 1, "the old snapshots are gone")
+    assert not list(dev.temporary.iterdir()), "nothing is written to be served"
 
 
 def test_a_failed_build_keeps_the_old(dev) -> None:
@@ -288,6 +288,76 @@ def test_no_request_is_lost(dev) -> None:
             thread.join()
     assert not wrong, wrong[:3]
     assert {0, 1, 2, 3} <= set(answers)
+
+
+def counting() -> str:
+    """The server of above, which answers how many requests it has had since its boot."""
+    return SERVER.replace("for (;;) {", "for (int asked = 1;; ++asked) {").replace('"%s%s\\n", ANSWER, word ? word : ""', '"%d\\n", asked')
+
+
+@pytest.mark.parametrize("warmup, first", [("", "1"), ('warmup = "auto"', "1"), ("warmup = 3", "4")])
+def test_only_a_number_of_warm_up_requests_counts(dev, warmup: str, first: str) -> None:
+    """A person waits: --warmup auto, which takes longer than the start, is for `deploy`."""
+    dev.write("main.c", counting())
+    dev.write("kvmserver.toml", f"{warmup}\n" + (dev.folder / "kvmserver.toml").read_text())
+    dev.start().ready()
+    assert [dev.get(), dev.get()] == [first, first]
+
+
+def test_random_values_that_repeat_are_named(dev) -> None:
+    """As by `deploy`, but while it serves."""
+    random = SERVER.replace("for (;;) {", "srand(time(NULL)); for (;;) {").replace("<stdio.h>", "<stdio.h>\n#include <time.h>")
+    dev.write("main.c", random.replace('"%s%s\\n", ANSWER, word ? word : ""', '"%x%08x%x\\n", rand(), rand(), rand()'))
+    dev.start().ready()
+    value = dev.get()
+    dev.said(f'every request to / answers "{value}" in its body')
+    dev.process.stop()
+    dev.process.close()
+    dev.write("kvmserver.toml", "strict-unique = true\n" + (dev.folder / "kvmserver.toml").read_text())
+    done = dev.start().process.wait()
+    assert done.status == 1 and "--strict-unique: random values would repeat" in done.err, done
+
+
+def test_connections_of_the_start_are_lost(dev) -> None:
+    """As by `deploy`: a snapshot cannot keep them."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        begin = f"""int t = socket(AF_INET, SOCK_STREAM, 0), s = socket(AF_INET, SOCK_STREAM, 0);
+            struct sockaddr_in b = {{.sin_family = AF_INET, .sin_port = htons({port}), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+            if (connect(t, (void *)&b, sizeof b) < 0) return 2;"""
+        server = SERVER.replace("int s = socket(AF_INET, SOCK_STREAM, 0);", begin).replace("<stdio.h>", "<stdio.h>\n#include <errno.h>")
+        dev.write("main.c", server.replace('"%s%s\\n", ANSWER, word ? word : ""', '"%s\\n", read(t, body, 1) < 0 && errno == ECONNRESET ? "lost" : "kept"'))
+        dev.start().ready()
+        dev.said("connections do not outlive one")
+        assert dev.get() == "lost"
+
+
+def test_a_second_address_is_not_in_the_way(dev) -> None:
+    second = """int s = socket(AF_INET, SOCK_STREAM, 0), t = socket(AF_INET, SOCK_STREAM, 0);
+        struct sockaddr_in b = {.sin_family = AF_INET, .sin_port = htons(%d), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};""" % harness.free_port()
+    server = SERVER.replace("int s = socket(AF_INET, SOCK_STREAM, 0);", second)
+    dev.write("main.c", server.replace("listen(s, 100) < 0", "listen(s, 100) < 0 || bind(t, (void *)&b, sizeof b) < 0 || listen(t, 1) < 0"))
+    dev.start("--watch").ready()
+    dev.said("dev serves the program's first address only, of 2")
+    dev.answer("two")
+    dev.ready(2)
+    assert dev.get() == "two"
+
+
+def test_a_program_that_takes_any_port(dev) -> None:
+    """It sees one, although nobody opens it. In the jail there is no network."""
+    server = SERVER.replace("htons(8080)", "0").replace('printf("ready to serve %s\\n", ANSWER);',
+                                                        'socklen_t n = sizeof a; getsockname(s, (void *)&a, &n); printf("Program \'mine\' listens\\nport %d\\n", ntohs(a.sin_port));')
+    dev.write("main.c", server)
+    dev.write("kvmserver.toml", MANIFEST.format(build="cc -w -include answer.h -o server main.c", more="").replace(
+        "allow-all = true", 'allow-listen = true\nallow-read = ["."]'))
+    dev.start().ready()
+    assert dev.get() == "one"
+    assert "Program 'mine' listens\n" in dev.process.out, "a line of the program, not taken for one of ours"
+    assert int(re.search(r"^port (\d+)$", dev.process.out, re.M)[1]) > 0
+    if "walls that this host does not allow" not in dev.process.err:
+        (server,) = dev.children()
+        assert os.readlink(f"/proc/{server}/ns/net") != os.readlink("/proc/self/ns/net")
 
 
 def test_bad_input(dev, folder) -> None:

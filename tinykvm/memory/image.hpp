@@ -72,6 +72,8 @@ public:
     // Sets the large pages that the image's page tables map. Call this before any clone is made.
     void set_large(std::unique_ptr<const LargePages> large) { large_ = std::move(large); }
     const LargePages* large() const { return large_.get(); }
+    // Whether fd() holds all of it: the image was never loaded from elsewhere.
+    bool is_whole() const { return !loader_; }
     // While the image may still be loading, call ensure() or check loaded() before reading the bytes of a frame.
     bool is_hole(std::uint32_t frame) const { return loader_ && loader_->is_hole(frame); }
     bool loaded(std::uint32_t frame) const { return !loader_ || loader_->loaded(frame); }

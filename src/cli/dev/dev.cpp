@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,7 +26,9 @@ using tinykvm::ExitCode;
 using tinykvm::UserError;
 namespace fs = std::filesystem;
 
-constexpr auto kSettle = 50ms;      // editors save in several steps
+// Editors save in several steps, and may save several files.
+constexpr auto kSettle = 20ms;      // after a file was completed
+constexpr auto kSettleOpen = 50ms;  // after a step that another one follows
 constexpr auto kMaxSettling = 1s;   // do not wait longer for files that keep changing
 constexpr auto kHandover = 250ms;   // a retired server has stopped accepting long before
 constexpr auto kMaxRetiring = 40s;  // longer than it gives its clients
@@ -75,21 +76,6 @@ tinykvm::UniqueFd listen_on(std::uint16_t& port) {
     port = ntohs(address.sin_port);
     return fd;
 }
-
-class TemporaryFolder {
-public:
-    TemporaryFolder() {
-        std::string name = (fs::temp_directory_path() / "kvmserver-dev-XXXXXX").string();
-        if (!::mkdtemp(name.data()))
-            tinykvm::throw_errno("mkdtemp " + name);
-        path = name;
-    }
-    ~TemporaryFolder() {
-        std::error_code error;
-        fs::remove_all(path, error);
-    }
-    fs::path path;
-};
 
 class Session {
 public:
@@ -180,7 +166,10 @@ private:
         built_ = watch_->look();
         const auto manifest = built_.find(manifest_.file);
         const Mark mark = manifest == built_.end() ? Mark{} : manifest->second;
+        const std::string before = manifest_.json;
         read();
+        if (manifest_.json == before) // it watches the same
+            return;
         auto next = std::make_unique<Watch>(manifest_);
         events_->set_watch(next.get());
         watch_ = std::move(next);
@@ -189,16 +178,13 @@ private:
     }
 
     void serve() {
-        const Server::Plan plan{.snapshot = folder_.path / fmt::format("{}.snap", ++builds_),
-                                .listening = listening_.get(),
-                                .jail = jail_,
-                                .verbose = verbose_};
+        const Server::Plan plan{.listening = listening_.get(), .jail = jail_, .verbose = verbose_};
         auto next = std::make_unique<Server>(*events_, manifest_, plan);
         if (current_) {
             current_->retire();
             retired_.push_back({std::move(current_), Clock::now() + kMaxRetiring});
             const auto end = Clock::now() + kHandover;
-            while (!retired_.back().server->ended() && Clock::now() < end)
+            while (!retired_.back().server->drained() && Clock::now() < end)
                 events_->step(end);
         }
         current_ = std::move(next);
@@ -236,8 +222,9 @@ private:
         if (!events_->changed())
             return false;
         const auto most = events_->changed_at() + kMaxSettling;
-        while (events_->changed_at() + kSettle > Clock::now() && Clock::now() < most)
-            events_->step(events_->changed_at() + kSettle);
+        const auto settled_at = [&] { return events_->changed_at() + (events_->completed() ? kSettle : kSettleOpen); };
+        while (settled_at() > Clock::now() && Clock::now() < most)
+            events_->step(settled_at());
         events_->taken();
         during_builds_ = 0;
         return different();
@@ -279,12 +266,11 @@ private:
     std::string jail_;
     std::uint16_t port_ = 0;
     platform::Manifest manifest_;
-    TemporaryFolder folder_;
     tinykvm::UniqueFd listening_;
     Events* events_ = nullptr; // while run() runs
     std::unique_ptr<Watch> watch_;
     Marks built_; // the sources as of the last build
-    unsigned builds_ = 0, during_builds_ = 0;
+    unsigned during_builds_ = 0;
     std::unique_ptr<Server> current_;
     std::list<Retired> retired_;
     int code_ = 0;

@@ -98,7 +98,7 @@ void Events::step(Clock::time_point end) {
     if (wanted[0].revents)
         read_signals();
     if (wanted[1].revents) {
-        watch_->clear();
+        completed_ = watch_->clear();
         changed_ = true;
         changed_at_ = Clock::now();
     }

@@ -42,9 +42,10 @@ public:
     void step(Clock::time_point end = Clock::time_point::max());
     // Waits until it has ended and all its output is shown. Returns its status.
     int wait(Task& task);
-    // When a watched folder last had an event. taken() resets changed().
+    // When a watched folder last had an event, and whether that completed a file. taken() resets changed().
     bool changed() const { return changed_; }
     Clock::time_point changed_at() const { return changed_at_; }
+    bool completed() const { return completed_; }
     void taken() { changed_ = false; }
 
 private:
@@ -57,7 +58,7 @@ private:
     sigset_t before_{};
     Watch* watch_ = nullptr;
     std::vector<std::weak_ptr<Task>> tasks_;
-    bool changed_ = false;
+    bool changed_ = false, completed_ = false;
     Clock::time_point changed_at_;
 };
 

@@ -1,6 +1,5 @@
 // One build of the program, being served.
 #pragma once
-#include <filesystem>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -23,33 +22,32 @@ private:
     tinykvm::ExitCode code_;
 };
 
-// A snapshot file and the process that serves it.
+// The process that boots the program and serves it from memory.
 class Server {
 public:
     struct Plan {
-        std::filesystem::path snapshot; // path of the snapshot; deleted with this object
-        int listening = -1;             // the socket to serve
-        std::string jail;               // jail mode of the process, such as "auto"
+        int listening = -1; // the socket to serve
+        std::string jail;   // jail mode of the process, such as "auto"
         bool verbose = false;
     };
-    // Builds, boots, saves and restores. Throws NotServed, Stopped.
+    // Builds and boots. Throws NotServed, Stopped.
     Server(Events& events, const platform::Manifest& manifest, const Plan& plan);
-    ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
     // Takes no new clients; current ones are still served.
     void retire() { task_->process.ask_to_end(); }
     std::optional<int> ended() { return task_->process.poll(); }
+    bool drained() { return *drained_ || ended(); } // it has no clients any more
 
 private:
     void build(const platform::Manifest& manifest);
-    void save(const platform::Manifest& manifest);
-    void restore(const platform::Manifest& manifest);
+    void boot(const platform::Manifest& manifest);
 
     Events& events_;
     Plan plan_;
     std::shared_ptr<Task> task_;
+    std::shared_ptr<bool> drained_ = std::make_shared<bool>(false);
 };
 
 } // namespace kvmserver::cli::dev

@@ -68,10 +68,17 @@ Watch::Watch(const platform::Manifest& manifest) : inotify_(::inotify_init1(IN_C
     }
 }
 
-void Watch::clear() {
+bool Watch::clear() {
     alignas(inotify_event) char events[16384];
-    while (::read(inotify_.get(), events, sizeof(events)) > 0) {
+    std::uint32_t last = 0;
+    for (ssize_t count = 0; (count = ::read(inotify_.get(), events, sizeof(events))) > 0;) {
+        for (const char *at = events, *end = events + count; at < end;) {
+            const auto* event = reinterpret_cast<const inotify_event*>(at);
+            last = event->mask;
+            at += sizeof(inotify_event) + event->len;
+        }
     }
+    return (last & (IN_CLOSE_WRITE | IN_MOVED_TO)) != 0;
 }
 
 const Marks& Watch::look() {

@@ -30,7 +30,8 @@ public:
     // temporary files and build output. Throws HostError.
     explicit Watch(const platform::Manifest& manifest);
     int fd() const { return inotify_.get(); } // readable: something happened; then call clear()
-    void clear();
+    // Takes all events. Returns whether the last one completed a file: it was closed after writing, or moved here.
+    bool clear();
     // Examines all files, and watches new folders. Throws UserError if there are too many folders to watch.
     const Marks& look();
 

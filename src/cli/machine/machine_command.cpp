@@ -33,11 +33,13 @@ std::string command_name(unsigned command) {
 // Warns about options without effect: always if they are on the command line, such as `kvmserver snaprun --env A=1
 // app.snap`, where the user expects an effect. Options of other commands in a shared file are reported only in verbose
 // mode.
-void note_without_effect(unsigned command, const Settings& settings, bool verbose, std::ostream& err) {
+void note_without_effect(unsigned command, const Settings& settings, const Options& options, std::ostream& err) {
+    const bool verbose = options.verbose.general;
+    const unsigned commands = options.dev ? kSnapshot | kSnaprun : command; // `dev` does what these two do
     std::vector<std::string> foreign, misplaced;
     for (const OptionSpec& spec : machine_options()) {
         const auto at = settings.find(spec.name);
-        if (at == settings.end() || !(spec.without_effect & command))
+        if (at == settings.end() || (spec.without_effect & commands) != commands)
             continue;
         if (spec.group == kCompatibility)
             foreign.push_back("--" + std::string(spec.name));
@@ -111,7 +113,7 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
         job.program = file.run->program;
         job.args = file.run->args;
     }
-    note_without_effect(command, settings, job.options.verbose.general, context.err);
+    note_without_effect(command, settings, job.options, context.err);
     if (print) {
         const RunSection run = command == kRun ? RunSection{job.program, job.args} : RunSection{};
         context.out << config_text(settings, command, run);

@@ -123,6 +123,8 @@ private:
     void switches() {
         flag("ephemeral", options_.ephemeral);
         flag("http", options_.http);
+        flag("dev", options_.dev);
+        options_.http |= options_.dev;
         options_.ephemeral |= options_.http; // every request gets a clean machine
         flag("no-listen", options_.no_listen);
         flag("server-first", options_.server_first);

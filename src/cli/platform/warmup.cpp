@@ -1,24 +1,35 @@
 #include "src/cli/platform/warmup.hpp"
 
-#include <fmt/format.h>
-
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/options/option_table.hpp"
 
 namespace kvmserver::cli::platform {
 
-std::vector<std::string> warmup_words(const Manifest& manifest, unsigned seconds) {
+namespace {
+
+void add_health_path(std::vector<std::string>& words, const Manifest& manifest, const ConfigFile& config) {
+    if (!manifest.health.empty() && !config.settings.contains("warmup-path"))
+        words.insert(words.end(), {"--warmup-path", manifest.health});
+}
+
+} // namespace
+
+std::vector<std::string> warmup_words(const Manifest& manifest) {
     const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
     std::vector<std::string> words;
-    const auto add = [&](const std::string& name, const std::string& value) {
-        if (!config.settings.contains(name))
-            words.insert(words.end(), {"--" + name, value});
-    };
-    add("warmup", "auto");
-    if (!manifest.health.empty())
-        add("warmup-path", manifest.health);
-    if (seconds != 0)
-        add("max-warmup-time", fmt::to_string(seconds));
+    if (!config.settings.contains("warmup"))
+        words = {"--warmup", "auto"};
+    add_health_path(words, manifest, config);
+    return words;
+}
+
+std::vector<std::string> short_warmup_words(const Manifest& manifest) {
+    const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
+    std::vector<std::string> words;
+    const auto warmup = config.settings.find("warmup");
+    if (warmup != config.settings.end() && warmup->second.values.front() == "auto")
+        words = {"--warmup", "0"};
+    add_health_path(words, manifest, config);
     return words;
 }
 

@@ -1,4 +1,4 @@
-// How `deploy` and `dev` warm up a program if its manifest does not say.
+// How `deploy` and `dev` warm up a program.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,8 +7,11 @@
 
 namespace kvmserver::cli::platform {
 
-// Options for `kvmserver snapshot`: --warmup auto, the path of the health hook, and a time limit in seconds (0: the
-// default of `snapshot`). Each is left out if the file, which `snapshot` also reads, sets it.
-std::vector<std::string> warmup_words(const Manifest& manifest, unsigned seconds = 0);
+// Options for `kvmserver snapshot`: --warmup auto and the path of the health hook. Each is left out if the file, which
+// `snapshot` also reads, sets it.
+std::vector<std::string> warmup_words(const Manifest& manifest);
+
+// The same for `dev`, where a person waits: no warm-up in place of --warmup auto. A number in the file counts.
+std::vector<std::string> short_warmup_words(const Manifest& manifest);
 
 } // namespace kvmserver::cli::platform
