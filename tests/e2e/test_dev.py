@@ -372,3 +372,14 @@ def test_bad_input(dev, folder) -> None:
         taken.listen()
         used = kvmserver("dev", "--port", str(taken.getsockname()[1]), cwd=dev.folder)
         assert used.status == 5 and "--port" in used.error
+
+
+def test_an_unknown_key_is_told_once_and_strict_waits_for_its_end(dev) -> None:
+    known = (dev.folder / "kvmserver.toml").read_text()
+    dev.write("kvmserver.toml", "allow-al = true\n" + known)
+    dev.start().ready()
+    assert dev.process.err.count("unknown key 'allow-al'") == 1, dev.process.err
+    dev.process.close()
+    dev.start("--watch", "--strict").said("(--strict); waiting for a change")
+    dev.write("kvmserver.toml", known)
+    dev.ready()

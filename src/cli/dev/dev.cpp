@@ -12,6 +12,7 @@
 #include <list>
 
 #include "src/cli/dev/server.hpp"
+#include "src/cli/options/config_file.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
 #include "src/ops/reference.hpp"
@@ -50,6 +51,7 @@ constexpr OptionSpec kOptions[] = {
      .fallback = "auto",
      .help = "walls around the program's process (docs/SECURITY.md)"},
     {.name = "verbose", .letter = 'v', .group = "Options", .help = "say what happens, and each refusal"},
+    kStrict,
 };
 
 tinykvm::UniqueFd listen_on(std::uint16_t& port) {
@@ -82,6 +84,7 @@ public:
     Session(const Invocation& invocation, Context& context)
         : context_(context), operand_(invocation.operands.empty() ? "." : invocation.operands.front()),
           watching_(platform::flag(invocation, "watch")), verbose_(platform::flag(invocation, "verbose")),
+          strict_(platform::flag(invocation, kStrict.name)),
           jail_(jail::text_of(platform::jail_mode(invocation, "jail"))) {
         const std::string port = platform::text(invocation, "port").value_or("3000");
         const std::uint64_t number = ops::whole_number(port, "port");
@@ -133,8 +136,7 @@ private:
         ExitCode code = ExitCode::failure;
         try {
             read_and_look();
-            for (const std::string& warning : manifest_.warnings)
-                say(warning);
+            report_warnings(manifest_.warnings, strict_, context_.err);
             serve();
         } catch (const NotServed& error) {
             why = error.what();
@@ -262,7 +264,7 @@ private:
 
     Context& context_;
     std::string operand_;
-    bool watching_, verbose_;
+    bool watching_, verbose_, strict_;
     std::string jail_;
     std::uint16_t port_ = 0;
     platform::Manifest manifest_;

@@ -91,7 +91,8 @@ std::vector<OptionSpec> options_of(unsigned command) {
 MachineJob prepare(unsigned command, const Invocation& invocation, Context& context) {
     // A program on the command line replaces [run], which then need not even be valid.
     ConfigFile file = config_for(invocation.settings, command != kSnaprun && invocation.operands.empty());
-    if (!is_set(invocation.settings, "temporary")) // `deploy` has told them
+    const bool told = is_set(invocation.settings, "temporary") || is_set(invocation.settings, "dev"); // by their parent
+    if (!told)
         report_warnings(file.warnings, is_set(invocation.settings, kStrict.name), context.err);
     check_swallowed(invocation);
 
