@@ -3,7 +3,7 @@ target_sources(kvmserver_cli PRIVATE
   dev/dev.cpp dev/events.cpp dev/glob.cpp dev/process.cpp dev/server.cpp dev/watch.cpp
   doctor/advice.cpp doctor/facts.cpp
   help/help.cpp help/manual.cpp
-  init/files.cpp init/guess.cpp init/init.cpp init/templates.cpp)
+  init/files.cpp init/guess.cpp init/guess_files.cpp init/guess_python.cpp init/init.cpp init/templates.cpp)
 
 # templates/NAME/... of the source tree become part of the binary: nothing is looked for at run time. One by one, because
 # whoever tries a template in its folder leaves more there.
@@ -11,6 +11,7 @@ set(template_folder ${CMAKE_SOURCE_DIR}/templates)
 set(template_files
   c/README.md c/dot_gitignore c/kvmserver.toml c/server.c
   deno/README.md deno/deno.json deno/kvmserver.toml deno/server.ts
+  flask/README.md flask/app.py flask/dot_gitignore flask/kvmserver.toml flask/requirements.txt
   go/README.md go/dot_gitignore go/go.mod go/kvmserver.toml go/main.go
   node/README.md node/dot_gitignore node/kvmserver.toml node/package.json node/server.js
   python/README.md python/dot_gitignore python/kvmserver.toml python/server.py

@@ -1,41 +1,17 @@
 #include "src/cli/init/guess.hpp"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 
 #include <fstream>
-#include <vector>
 
-#include "tinykvm/base/error.hpp"
+#include "src/cli/init/guess_files.hpp"
+#include "src/cli/init/guess_languages.hpp"
 
 namespace kvmserver::cli::init {
 namespace {
 
 namespace fs = std::filesystem;
-using Names = std::vector<std::string>;
-
-std::string first_of(const fs::path& folder, const Names& names) {
-    std::error_code error;
-    for (const std::string& name : names)
-        if (fs::is_regular_file(folder / name, error))
-            return name;
-    return {};
-}
-
-[[noreturn]] void no_entry(const std::string& because, const std::string& what) {
-    throw tinykvm::UserError(
-        tinykvm::ExitCode::not_found,
-        fmt::format("there is a {}, but {}; write a kvmserver.toml by hand, or begin in an empty folder", because,
-                    what));
-}
-
-Guess with_entry(const fs::path& folder, const char* name, const std::string& because, const Names& entries) {
-    const std::string entry = first_of(folder, entries);
-    if (entry.empty())
-        no_entry(because, fmt::format("none of {}", fmt::join(entries, ", ")));
-    return {name, because, entry};
-}
 
 // The binary that `cargo build` makes.
 Guess rust(const fs::path& folder) {
@@ -43,9 +19,9 @@ Guess rust(const fs::path& folder) {
     try {
         const toml::table top = toml::parse_file((folder / file).string());
         if (const auto bin = top["bin"][0]["name"].value<std::string>())
-            return {"rust", file, *bin};
+            return {"rust", file, {.entry = *bin}};
         if (const auto package = top["package"]["name"].value<std::string>())
-            return {"rust", file, *package};
+            return {"rust", file, {.entry = *package}};
     } catch (const toml::parse_error& error) {
         no_entry(file, std::string("it is no TOML: ") + std::string(error.description()));
     }
@@ -68,12 +44,14 @@ std::optional<Guess> guess_template(const fs::path& folder) {
     if (!first_of(folder, {"Cargo.toml"}).empty())
         return rust(folder);
     if (!first_of(folder, {"go.mod"}).empty())
-        return Guess{"go", "go.mod", "server"};
+        return Guess{"go", "go.mod", {}};
     const Names deno_entries{"server.ts", "main.ts", "mod.ts", "server.js", "main.js"};
     if (const std::string file = first_of(folder, {"deno.json", "deno.jsonc"}); !file.empty())
         return with_entry(folder, "deno", file, deno_entries);
     if (!first_of(folder, {"package.json"}).empty())
         return node(folder);
+    if (auto guess = guess_python(folder))
+        return guess;
     // Without a project file, recognize the program itself.
     const std::pair<const char*, Names> programs[] = {
         {"python", {"server.py", "app.py", "main.py"}},
@@ -83,7 +61,7 @@ std::optional<Guess> guess_template(const fs::path& folder) {
     };
     for (const auto& [name, entries] : programs)
         if (const std::string entry = first_of(folder, entries); !entry.empty())
-            return Guess{name, entry, entry};
+            return Guess{name, entry, {.entry = entry}};
     return std::nullopt;
 }
 

@@ -10,6 +10,9 @@
 namespace kvmserver::cli::init {
 namespace {
 
+constexpr std::string_view kRequirements =
+    "python3 -m venv .venv && .venv/bin/pip install -q -r requirements.txt";
+
 constexpr Template kTemplates[] = {
     {"c", "C: a blocking server on the C library alone", "server.c"},
     {"rust", "Rust: threads on the standard library alone", "server"},
@@ -17,6 +20,7 @@ constexpr Template kTemplates[] = {
     {"python", "Python: http.server", "server.py"},
     {"node", "Node: node:http", "server.js"},
     {"deno", "Deno: Deno.serve, TypeScript", "server.ts"},
+    {"flask", "Python: Flask on waitress", "app:app", {}, {}, kRequirements},
 };
 
 constexpr std::string_view kManifest = "kvmserver.toml";
@@ -33,10 +37,6 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
     return text;
 }
 
-std::string filled_in(std::string_view text, const std::string& name, std::string_view entry) {
-    return replaced(replaced(std::string(text), "{{name}}", name), "{{entry}}", entry);
-}
-
 // Escaped for a TOML string in quotes.
 std::string toml_escaped(const std::string& text) {
     std::string escaped;
@@ -46,6 +46,22 @@ std::string toml_escaped(const std::string& text) {
         else
             escaped += c == '"' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
     return escaped;
+}
+
+std::string filled_in(std::string_view text, const Template& chosen, const std::string& name, const Values& values) {
+    const auto either = [](const std::string& given, std::string_view own) {
+        return given.empty() ? std::string(own) : toml_escaped(given);
+    };
+    const std::string options = values.options.empty() ? std::string(chosen.options) : values.options;
+    const std::pair<std::string_view, std::string> all[] = {
+        {"{{name}}", name},       {"{{entry}}", either(values.entry, chosen.entry)},
+        {"{{options}}", options}, {"{{program}}", either(values.program, chosen.program)},
+        {"{{build}}", either(values.build, chosen.build)},
+    };
+    std::string filled(text);
+    for (const auto& [from, to] : all)
+        filled = replaced(std::move(filled), from, to);
+    return filled;
 }
 
 } // namespace
@@ -63,6 +79,13 @@ const Template& find_template(const std::string& name) {
                                                                    name, did_you_mean(name, names)));
 }
 
+std::string template_names() {
+    std::string names;
+    for (const Template& each : kTemplates)
+        names += fmt::format("{}{}", names.empty() ? "" : "|", each.name);
+    return names;
+}
+
 std::vector<File> files_of(const Template& chosen, const std::string& name) {
     const std::string folder = std::string(chosen.name) + '/';
     std::vector<File> files;
@@ -71,17 +94,19 @@ std::vector<File> files_of(const Template& chosen, const std::string& name) {
             continue;
         const std::string_view path = file.path.substr(folder.size());
         files.push_back(
-            {std::string(path == kIgnored ? ".gitignore" : path), filled_in(file.text, name, chosen.entry)});
+            {std::string(path == kIgnored ? ".gitignore" : path), filled_in(file.text, chosen, name, {})});
     }
     std::stable_partition(files.begin(), files.end(), [](const File& file) { return file.path != kManifest; });
     return files;
 }
 
-File manifest_of(const Template& chosen, const std::string& name, const std::string& entry) {
+File manifest_of(const Template& chosen, const std::string& name, const Values& values) {
     const std::string path = fmt::format("{}/{}", chosen.name, kManifest);
     const auto found = std::ranges::find(embedded_files(), path, &EmbeddedFile::path);
-    return {std::string(kManifest),
-            replaced(filled_in(found->text, name, toml_escaped(entry)), kListen, kListenAnywhere)};
+    std::string text = replaced(filled_in(found->text, chosen, name, values), kListen, kListenAnywhere);
+    if (!values.build.empty() && found->text.find("{{build}}") == found->text.npos)
+        text += fmt::format("\n[function.build]\ncommand = \"{}\"\n", toml_escaped(values.build));
+    return {std::string(kManifest), text};
 }
 
 } // namespace kvmserver::cli::init
