@@ -25,7 +25,7 @@ class Case(NamedTuple):
     nightly: str = ""  # why the test is only for long runs
 
 
-PYTHON_PROJECTS = {"flask"}  # in a virtual environment
+PYTHON_PROJECTS = {"flask", "fastapi", "django"}  # in a virtual environment
 CASES = {
     case.name: case
     for case in [
@@ -36,6 +36,16 @@ CASES = {
         Case("node", "Node", ["node"]),
         Case("deno", "Deno", ["deno"]),
         Case("flask", "Flask", ["/usr/bin/python3"]),
+        Case("fastapi", "FastAPI", ["/usr/bin/python3"]),
+        Case("django", "Django", ["/usr/bin/python3"]),
+        Case("express", "Express", ["node", "npm"]),
+        Case("next", "Next.js", ["node", "npm"], nightly="installs 340 MB"),
+        Case("bun", "Bun", ["bun"], "scripts/functions.sh runtimes"),
+        Case("php", "PHP", ["php"]),
+        Case("ruby", "Ruby", ["ruby"]),
+        Case("rack", "Rack", ["ruby", "bundle", "puma"], "scripts/setup.sh --nightly"),
+        Case("java", "Java", ["java", "javac", "mvn"], "scripts/setup.sh --nightly", "downloads Maven's plugins"),
+        Case("java-gradle", "Java", ["java", "javac", "gradle"], "scripts/setup.sh --nightly", "takes half a minute"),
     ]
 }
 
@@ -49,9 +59,10 @@ def missing(case: Case, env: dict) -> list[str]:
 
 def environment() -> dict:
     """As a user's: the toolchains are found, and find their caches. (pyenv's python3 is a shell script.)"""
-    deno = harness.ROOT / "build/functions/runtimes/deno/node_modules/@deno/linux-x64-glibc"
-    path = ["/usr/bin", "/bin", str(deno), *os.environ["PATH"].split(":")]
-    return {**os.environ, "PATH": ":".join(path), "PIP_CONSTRAINT": str(CONSTRAINTS)}
+    runtimes = harness.ROOT / "build/functions/runtimes"
+    deno, bun = runtimes / "deno/node_modules/@deno/linux-x64-glibc", runtimes / "bun/node_modules/@oven/bun-linux-x64/bin"
+    path = ["/usr/bin", "/bin", str(deno), str(bun), *os.environ["PATH"].split(":")]
+    return {**os.environ, "PATH": ":".join(path), "PIP_CONSTRAINT": str(CONSTRAINTS), "npm_config_before": "2026-11-24"}
 
 
 class Deployed:
@@ -126,6 +137,8 @@ def test_bad_input(folder: pathlib.Path) -> None:
     assert "did you mean node?" in kvmserver("init", "--template", "nod", cwd=folder).error
     assert kvmserver("init", "--template", "c", "--name", "No!", cwd=folder).status == 2
     assert kvmserver("init", "a", "b", cwd=folder).status == 2
+    dotnet = kvmserver("init", "--template", "dotnet", cwd=folder)
+    assert dotnet.status == 2 and ".NET is not supported" in dotnet.error
     (folder / "package.json").write_text("{}")
     missing = kvmserver("init", cwd=folder)
     assert missing.status == 3 and "server.js" in missing.error

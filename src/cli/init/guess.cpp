@@ -1,12 +1,11 @@
 #include "src/cli/init/guess.hpp"
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 #include <toml++/toml.h>
-
-#include <fstream>
 
 #include "src/cli/init/guess_files.hpp"
 #include "src/cli/init/guess_languages.hpp"
+#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::init {
 namespace {
@@ -28,14 +27,9 @@ Guess rust(const fs::path& folder) {
     no_entry(file, "it has no [package]: a workspace? go into one of its members");
 }
 
-Guess node(const fs::path& folder) {
-    constexpr const char* file = "package.json";
-    Names entries{"server.js", "server.mjs", "index.js", "index.mjs", "app.js", "main.js"};
-    std::ifstream stream(folder / file);
-    const auto package = nlohmann::json::parse(stream, nullptr, false);
-    if (package.is_object() && package.contains("main") && package["main"].is_string())
-        entries.insert(entries.begin(), package["main"].get<std::string>());
-    return with_entry(folder, "node", file, entries);
+// Requests of clean machines would repeat the numbers of generators that are not known.
+[[noreturn]] void no_dotnet(const std::string& file) {
+    throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("there is a {}: {}", file, kNoDotnet));
 }
 
 } // namespace
@@ -45,13 +39,16 @@ std::optional<Guess> guess_template(const fs::path& folder) {
         return rust(folder);
     if (!first_of(folder, {"go.mod"}).empty())
         return Guess{"go", "go.mod", {}};
+    for (const char* ending : {".csproj", ".fsproj", ".sln"})
+        if (const std::string file = with_ending(folder, ending); !file.empty())
+            no_dotnet(file);
     const Names deno_entries{"server.ts", "main.ts", "mod.ts", "server.js", "main.js"};
     if (const std::string file = first_of(folder, {"deno.json", "deno.jsonc"}); !file.empty())
         return with_entry(folder, "deno", file, deno_entries);
-    if (!first_of(folder, {"package.json"}).empty())
-        return node(folder);
-    if (auto guess = guess_python(folder))
-        return guess;
+    for (const auto guess : {guess_java, guess_php, guess_ruby, guess_python_framework, guess_javascript,
+                             guess_python_project})
+        if (auto found = guess(folder))
+            return found;
     // Without a project file, recognize the program itself.
     const std::pair<const char*, Names> programs[] = {
         {"python", {"server.py", "app.py", "main.py"}},

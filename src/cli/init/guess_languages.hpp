@@ -8,6 +8,12 @@
 
 namespace kvmserver::cli::init {
 
-std::optional<Guess> guess_python(const std::filesystem::path& folder); // a project of Django, FastAPI, Flask
+// Django, FastAPI, Flask; a program beside requirements.txt or pyproject.toml.
+std::optional<Guess> guess_python_framework(const std::filesystem::path& folder);
+std::optional<Guess> guess_python_project(const std::filesystem::path& folder);
+std::optional<Guess> guess_javascript(const std::filesystem::path& folder); // Next.js, Bun, Express, Node
+std::optional<Guess> guess_java(const std::filesystem::path& folder);       // built by Maven or Gradle
+std::optional<Guess> guess_php(const std::filesystem::path& folder);
+std::optional<Guess> guess_ruby(const std::filesystem::path& folder); // a Rack application, a script
 
 } // namespace kvmserver::cli::init

@@ -48,16 +48,17 @@ Names required_by_project(const fs::path& file) {
 }
 
 struct Project {
-    std::string file; // that names what it requires
+    std::string file; // that names what it requires; "": none does
     Names packages;
 
     bool names(const std::string& package) const { return std::ranges::find(packages, package) != packages.end(); }
     std::string because(const std::string& package) const { return fmt::format("{} names {}", file, package); }
-    // Installs what it requires, and a server.
+    // Installs what it requires, and a server if that is not among it.
     std::string build(const std::string& server) const {
-        const std::string add = names(server) ? "" : ' ' + server;
-        return fmt::format("python3 -m venv .venv && .venv/bin/pip install -q {}{}",
-                           file == kProject ? "." : "-r requirements.txt", add);
+        std::string what = file == kRequirements ? " -r requirements.txt" : file == kProject ? " ." : " django";
+        if (!server.empty() && !names(server))
+            what += ' ' + server;
+        return "python3 -m venv .venv && .venv/bin/pip install -q" + what;
     }
 };
 
@@ -97,7 +98,7 @@ std::string module_of(std::string file) {
 Values application(const fs::path& folder, const std::string& because, const std::string& type,
                    const std::string& factory_option) {
     const std::string made = fmt::format(R"(^(\w+)\s*(:[^=]+)?=\s*(\w+\.)?{}\()", type);
-    const std::string factory = fmt::format(R"(^def\s+(create_app|make_app|get_app)\s*\(\s*\))");
+    const std::string factory = R"(^def\s+(create_app|make_app|get_app)\s*\()";
     const Names files = application_files(folder);
     for (const bool direct : {true, false})
         for (const std::string& file : files)
@@ -108,19 +109,54 @@ Values application(const fs::path& folder, const std::string& because, const std
     no_entry(because, fmt::format("no file has a line such as app = {}(...)", type));
 }
 
-Guess flask(const fs::path& folder, const Project& project) {
-    Guess guess{"flask", project.because("flask"), application(folder, project.file, "Flask", "--call")};
-    guess.values.build = project.build("waitress");
+// The package of the settings that manage.py names, else any that has a wsgi.py.
+std::string wsgi_module(const fs::path& folder) {
+    std::string package =
+        found_in(text_of(folder / "manage.py"), R"(DJANGO_SETTINGS_MODULE["'],\s*["']([\w.]+)\.settings)");
+    std::ranges::replace(package, '.', '/');
+    Names files;
+    if (!package.empty())
+        files.push_back(package + "/wsgi.py");
+    for (const std::string& each : source_folders(folder))
+        files.push_back(each + "/wsgi.py");
+    const std::string file = first_of(folder, files);
+    if (file.empty())
+        no_entry("manage.py", "no folder with a wsgi.py");
+    return module_of(file);
+}
+
+Guess django(const fs::path& folder, const Project& project) {
+    return {"django", "manage.py", {.entry = wsgi_module(folder) + ":application", .build = project.build("waitress")}};
+}
+
+Guess framework(const fs::path& folder, const Project& project, const char* name, const char* type,
+                const char* factory_option, const char* server) {
+    Guess guess{name, project.because(name), application(folder, project.file, type, factory_option)};
+    guess.values.build = project.build(server);
     return guess;
 }
 
 } // namespace
 
-std::optional<Guess> guess_python(const fs::path& folder) {
+std::optional<Guess> guess_python_framework(const fs::path& folder) {
     const auto project = project_in(folder);
+    if (has_file(folder, "manage.py") && !found_in(text_of(folder / "manage.py"), "(DJANGO_SETTINGS_MODULE)").empty())
+        return django(folder, project ? *project : Project{});
+    if (project && project->names("fastapi"))
+        return framework(folder, *project, "fastapi", "FastAPI", "--factory", "uvicorn");
     if (project && project->names("flask"))
-        return flask(folder, *project);
+        return framework(folder, *project, "flask", "Flask", "--call", "waitress");
     return std::nullopt;
+}
+
+std::optional<Guess> guess_python_project(const fs::path& folder) {
+    const auto project = project_in(folder);
+    const std::string entry = first_of(folder, {"server.py", "app.py", "main.py"});
+    if (!project || entry.empty())
+        return std::nullopt;
+    return Guess{"python",
+                 fmt::format("{} beside {}", entry, project->file),
+                 {.entry = entry, .program = ".venv/bin/python", .build = project->build("")}};
 }
 
 } // namespace kvmserver::cli::init

@@ -13,14 +13,28 @@ namespace {
 constexpr std::string_view kRequirements =
     "python3 -m venv .venv && .venv/bin/pip install -q -r requirements.txt";
 
+constexpr std::string_view kNextBuild =
+    "npm install && npm run build && cp -r .next/static .next/standalone/.next/";
+constexpr std::string_view kJar = R"("-jar", )";
+
 constexpr Template kTemplates[] = {
     {"c", "C: a blocking server on the C library alone", "server.c"},
     {"rust", "Rust: threads on the standard library alone", "server"},
     {"go", "Go: net/http", "server"},
-    {"python", "Python: http.server", "server.py"},
+    {"python", "Python: http.server", "server.py", "python3"},
     {"node", "Node: node:http", "server.js"},
     {"deno", "Deno: Deno.serve, TypeScript", "server.ts"},
     {"flask", "Python: Flask on waitress", "app:app", {}, {}, kRequirements},
+    {"fastapi", "Python: FastAPI on uvicorn", "main:app", {}, {}, kRequirements},
+    {"django", "Python: Django on waitress", "website.wsgi:application", {}, {}, kRequirements},
+    {"express", "Node: Express", "server.js", {}, {}, "npm install --omit=dev"},
+    {"next", "Node: Next.js, standalone", ".next/standalone/server.js", {}, {}, kNextBuild},
+    {"bun", "Bun: Bun.serve, TypeScript", "server.ts"},
+    {"php", "PHP: its own server", "public"},
+    {"ruby", "Ruby: WEBrick", "server.rb"},
+    {"rack", "Ruby: a Rack application on Puma", "config.ru", {}, {}, "bundle check || bundle install"},
+    {"java", "Java: com.sun.net.httpserver, by Maven", "target/server-1.0.jar", {}, kJar, "mvn -q -B package"},
+    {"java-gradle", "Java: the same, by Gradle", "build/libs/server.jar", {}, kJar, "gradle -q assemble"},
 };
 
 constexpr std::string_view kManifest = "kvmserver.toml";
@@ -66,9 +80,15 @@ std::string filled_in(std::string_view text, const Template& chosen, const std::
 
 } // namespace
 
+const char* const kNoDotnet = ".NET is not supported: its random generators are not known, so two requests could draw "
+                              "the same values (docs/UNIQUENESS.md), and none of its programs was tried";
+
 std::span<const Template> templates() { return kTemplates; }
 
 const Template& find_template(const std::string& name) {
+    for (const char* dotnet : {"dotnet", "csharp", "aspnet", ".net"})
+        if (name == dotnet)
+            throw tinykvm::UserError(tinykvm::ExitCode::usage, kNoDotnet);
     std::vector<std::string> names;
     for (const Template& each : kTemplates) {
         if (each.name == name)

@@ -22,6 +22,8 @@ struct Template {
     std::string_view build = {};
 };
 std::span<const Template> templates();
+// Why there is none for it.
+extern const char* const kNoDotnet;
 // Throws UserError (usage) that suggests the nearest name.
 const Template& find_template(const std::string& name);
 
