@@ -45,8 +45,8 @@ std::optional<Guess> guess_template(const fs::path& folder) {
     const Names deno_entries{"server.ts", "main.ts", "mod.ts", "server.js", "main.js"};
     if (const std::string file = first_of(folder, {"deno.json", "deno.jsonc"}); !file.empty())
         return with_entry(folder, "deno", file, deno_entries);
-    for (const auto guess : {guess_java, guess_php, guess_ruby, guess_python_framework, guess_javascript,
-                             guess_python_project})
+    for (const auto guess :
+         {guess_java, guess_php, guess_ruby, guess_python_framework, guess_javascript, guess_python_project})
         if (auto found = guess(folder))
             return found;
     // Without a project file, recognize the program itself.

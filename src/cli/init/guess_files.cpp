@@ -35,7 +35,7 @@ std::string with_ending(const fs::path& folder, const std::string& ending) {
 }
 
 Names source_folders(const fs::path& folder) {
-    constexpr std::array<std::string_view, 8> kOthers{"build", "dist", "env",  "node_modules",
+    constexpr std::array<std::string_view, 8> kOthers{"build", "dist",  "env",  "node_modules",
                                                       "test",  "tests", "venv", "vendor"};
     Names names;
     std::error_code error;

@@ -54,10 +54,10 @@ std::string maven_jar(const std::string& text) {
 
 Guess maven(const fs::path& folder) {
     const char* command = has_file(folder, "mvnw") ? "./mvnw" : "mvn";
-    return {"java",
-            kPom,
-            {.entry = maven_jar(text_of(folder / kPom)),
-             .build = fmt::format("{} -q -B -DskipTests package", command)}};
+    return {
+        "java",
+        kPom,
+        {.entry = maven_jar(text_of(folder / kPom)), .build = fmt::format("{} -q -B -DskipTests package", command)}};
 }
 
 // `project` is "", or the folder of the only subproject, as "app/".
@@ -70,8 +70,7 @@ Guess gradle(const fs::path& folder, const std::string& project, const std::stri
     if (name.empty())
         name = folder.filename().string();
     const std::string version = found_in(text, R"(^\s*version\s*=?\s*["']([^"']+))");
-    const std::string jar =
-        fmt::format("{}build/libs/{}{}{}.jar", project, name, version.empty() ? "" : "-", version);
+    const std::string jar = fmt::format("{}build/libs/{}{}{}.jar", project, name, version.empty() ? "" : "-", version);
     const std::string command = has_file(folder, "gradlew") ? "./gradlew -q " : "gradle -q ";
     if (has(text, "org.springframework.boot"))
         return {"java-gradle", file, {.entry = jar, .build = command + "bootJar"}};

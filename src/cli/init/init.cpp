@@ -61,9 +61,10 @@ std::vector<File> files_for(const Invocation& invocation, const std::string& fol
         return files_of(find_template(*given), name);
     const auto guess = guess_template(folder);
     if (!guess)
-        throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 fmt::format("{} holds no program that tells its language: choose one with --template {}",
-                                             folder, template_names()));
+        throw tinykvm::UserError(
+            tinykvm::ExitCode::usage,
+            fmt::format("{} holds no program that tells its language: choose one with --template {}", folder,
+                        template_names()));
     const Template& chosen = find_template(guess->template_name);
     File manifest = manifest_of(chosen, name, guess->values);
     context.err << fmt::format("kvmserver: recognized {}: {}\n", chosen.name, guess->because);

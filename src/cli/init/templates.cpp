@@ -10,11 +10,9 @@
 namespace kvmserver::cli::init {
 namespace {
 
-constexpr std::string_view kRequirements =
-    "python3 -m venv .venv && .venv/bin/pip install -q -r requirements.txt";
+constexpr std::string_view kRequirements = "python3 -m venv .venv && .venv/bin/pip install -q -r requirements.txt";
 
-constexpr std::string_view kNextBuild =
-    "npm install && npm run build && cp -r .next/static .next/standalone/.next/";
+constexpr std::string_view kNextBuild = "npm install && npm run build && cp -r .next/static .next/standalone/.next/";
 constexpr std::string_view kJar = R"("-jar", )";
 
 constexpr Template kTemplates[] = {
@@ -68,8 +66,10 @@ std::string filled_in(std::string_view text, const Template& chosen, const std::
     };
     const std::string options = values.options.empty() ? std::string(chosen.options) : values.options;
     const std::pair<std::string_view, std::string> all[] = {
-        {"{{name}}", name},       {"{{entry}}", either(values.entry, chosen.entry)},
-        {"{{options}}", options}, {"{{program}}", either(values.program, chosen.program)},
+        {"{{name}}", name},
+        {"{{entry}}", either(values.entry, chosen.entry)},
+        {"{{options}}", options},
+        {"{{program}}", either(values.program, chosen.program)},
         {"{{build}}", either(values.build, chosen.build)},
     };
     std::string filled(text);
@@ -113,8 +113,7 @@ std::vector<File> files_of(const Template& chosen, const std::string& name) {
         if (!file.path.starts_with(folder))
             continue;
         const std::string_view path = file.path.substr(folder.size());
-        files.push_back(
-            {std::string(path == kIgnored ? ".gitignore" : path), filled_in(file.text, chosen, name, {})});
+        files.push_back({std::string(path == kIgnored ? ".gitignore" : path), filled_in(file.text, chosen, name, {})});
     }
     std::stable_partition(files.begin(), files.end(), [](const File& file) { return file.path != kManifest; });
     return files;
