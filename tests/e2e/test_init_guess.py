@@ -1,5 +1,6 @@
 """kvmserver init in the folder of a program: what it recognizes, and the manifest that it writes."""
 import pathlib
+import tomllib
 from typing import NamedTuple
 
 import pytest
@@ -26,10 +27,14 @@ CASES = {
     "c": Case({"main.c": ""}, "c: main.c", ['command = "cc -O2 -Wall -Wextra -o server main.c"']),
     "flask": Case({"requirements.txt": "# web\nFlask[async]>=3\nwaitress\n", "app.py": FLASK_APP}, "flask: requirements.txt names flask",
                   ['8080", "app:app"]', f'"{VENV} -r requirements.txt"', 'program = ".venv/bin/python"']),
-    "flask-pyproject": Case({"pyproject.toml": '[project]\ndependencies = ["flask >= 3"]\n', "shop/__init__.py": "web: Flask = flask.Flask(__name__)\n"},
+    "flask-pyproject": Case({"pyproject.toml": '[build-system]\n[project]\ndependencies = ["flask >= 3"]\n', "shop/__init__.py": "web: Flask = flask.Flask(__name__)\n"},
                             "flask: pyproject.toml names flask", ['8080", "shop:web"]', f'"{VENV} . waitress"']),
     "flask-factory": Case({"requirements.txt": "flask\n", "shop/app.py": "def create_app():\n    app = Flask(__name__)\n"},
                           "flask: requirements.txt names flask", ['8080", "--call", "shop.app:create_app"]', "-r requirements.txt waitress"]),
+    "flask-no-package": Case({"pyproject.toml": '[project]\ndependencies = ["flask >= 3"]\n', "app.py": FLASK_APP}, "flask: pyproject.toml names flask",
+                             ['["project"]["dependencies"], sep="\\n")'.replace('\\', '\\\\').replace('"', '\\"'), "-r .venv/requirements.txt waitress"]),
+    "flask-uv": Case({"pyproject.toml": '[project]\ndependencies = ["flask >= 3"]\n', "app.py": FLASK_APP, "uv.lock": ""}, "flask: pyproject.toml names flask",
+                     ['"uv sync -q --no-dev && uv pip install -q waitress"']),
     "fastapi": Case({"pyproject.toml": '[tool.poetry.dependencies]\nfastapi = "*"\n', "shop/main.py": "app = FastAPI(title='x')\n"},
                     "fastapi: pyproject.toml names fastapi", ['"shop.main:app"', f'"{VENV} . uvicorn"', "--no-date-header"]),
     "fastapi-factory": Case({"requirements.txt": "FastAPI\nuvicorn[standard]==0.30\n", "main.py": "def create_app():\n"},
@@ -75,6 +80,14 @@ CASES = {
     "gradle-application": Case({"settings.gradle.kts": 'rootProject.name = "x"\n', "app/build.gradle.kts": 'application {\n    mainClass.set("shop.Main")\n}\n'},
                                "java-gradle: app/build.gradle.kts", ['"-cp", "app/build/install/app/lib/*", "shop.Main"', '"gradle -q installDist"']),
 }  # fmt: skip
+
+
+def test_odd_names_stay_words(folder: pathlib.Path) -> None:
+    project = folder / 'a"b\\c'
+    fill(project, {"build.gradle": "mainClassName = 'A'\n"})
+    assert kvmserver("init", cwd=project).status == 0
+    config = tomllib.loads((project / "kvmserver.toml").read_text())
+    assert config["run"]["args"][-3:] == ["-cp", 'build/install/a"b\\c/lib/*', "A"]
 
 
 def fill(folder: pathlib.Path, files: dict[str, str]) -> None:

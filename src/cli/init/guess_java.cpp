@@ -78,7 +78,7 @@ Guess gradle(const fs::path& folder, const std::string& project, const std::stri
         return {"java-gradle",
                 file,
                 {.entry = main,
-                 .options = fmt::format("\"-cp\", \"{}build/install/{}/lib/*\", ", project, name),
+                 .options = {"-cp", fmt::format("{}build/install/{}/lib/*", project, name)},
                  .build = command + "installDist"}};
     if (!has(text, "Main-Class"))
         no_entry(file, "it names no mainClass");

@@ -40,7 +40,7 @@ std::optional<Guess> guess_ruby(const fs::path& folder) {
         return Guess{"ruby", script, {.entry = script}};
     return Guess{"ruby",
                  fmt::format("{} beside Gemfile", script),
-                 {.entry = script, .options = "\"-rbundler/setup\", ", .build = kBundle}};
+                 {.entry = script, .options = {"-rbundler/setup"}, .build = kBundle}};
 }
 
 } // namespace kvmserver::cli::init

@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRequirements = "requirements.txt";
 constexpr const char* kProject = "pyproject.toml";
+constexpr const char* kUv = "uv sync -q --no-dev"; // makes .venv
 
 // The name of a requirement such as "Flask[async] >= 3", as package indexes compare names.
 std::string package_of(const std::string& requirement) {
@@ -48,30 +49,44 @@ Names required_by_project(const fs::path& file) {
 }
 
 struct Project {
-    std::string file; // that names what it requires; "": none does
-    Names packages;
+    std::string file;         // that names what it requires; "": none does
+    Names packages;           // that it requires
+    std::string installation; // command for them; a server's name may follow
 
     bool names(const std::string& package) const { return std::ranges::find(packages, package) != packages.end(); }
     std::string because(const std::string& package) const { return fmt::format("{} names {}", file, package); }
     // Installs what it requires, and a server if that is not among it.
     std::string build(const std::string& server) const {
-        std::string what = file == kRequirements ? " -r requirements.txt" : file == kProject ? " ." : " django";
-        if (!server.empty() && !names(server))
-            what += ' ' + server;
-        return "python3 -m venv .venv && .venv/bin/pip install -q" + what;
+        const bool more = !server.empty() && !names(server);
+        if (installation == kUv)
+            return more ? fmt::format("{} && uv pip install -q {}", installation, server) : installation;
+        return "python3 -m venv .venv && " + installation + (more ? ' ' + server : "");
     }
 };
 
+// Pip installs a project's dependencies alone only from a list.
+constexpr const char* kListed =
+    R"(.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"])"
+    R"(["dependencies"], sep="\n")' >.venv/requirements.txt && .venv/bin/pip install -q -r .venv/requirements.txt)";
+
+std::string installation(const fs::path& folder) {
+    if (has_file(folder, "uv.lock"))
+        return kUv;
+    const std::string text = text_of(folder / kProject);
+    const bool package = !found_in(text, R"(^\s*\[(build-system|tool\.poetry))").empty();
+    return package ? ".venv/bin/pip install -q ." : kListed;
+}
+
 std::optional<Project> project_in(const fs::path& folder) {
     if (has_file(folder, kRequirements)) {
-        Project project{kRequirements, {}};
+        Project project{kRequirements, {}, ".venv/bin/pip install -q -r requirements.txt"};
         std::istringstream lines(text_of(folder / kRequirements));
         for (std::string line; std::getline(lines, line);)
             project.packages.push_back(package_of(line));
         return project;
     }
     if (has_file(folder, kProject))
-        return Project{kProject, required_by_project(folder / kProject)};
+        return Project{kProject, required_by_project(folder / kProject), installation(folder)};
     return std::nullopt;
 }
 
@@ -105,7 +120,7 @@ Values application(const fs::path& folder, const std::string& because, const std
             if (const std::string name = found_in(text_of(folder / file), (direct ? made : factory).c_str());
                 !name.empty())
                 return {.entry = fmt::format("{}:{}", module_of(file), name),
-                        .options = direct ? "" : fmt::format("\"{}\", ", factory_option)};
+                        .options = direct ? Names{} : Names{factory_option}};
     no_entry(because, fmt::format("no file has a line such as app = {}(...)", type));
 }
 
@@ -141,7 +156,7 @@ Guess framework(const fs::path& folder, const Project& project, const char* name
 std::optional<Guess> guess_python_framework(const fs::path& folder) {
     const auto project = project_in(folder);
     if (has_file(folder, "manage.py") && !found_in(text_of(folder / "manage.py"), "(DJANGO_SETTINGS_MODULE)").empty())
-        return django(folder, project ? *project : Project{});
+        return django(folder, project ? *project : Project{"", {}, ".venv/bin/pip install -q django"});
     if (project && project->names("fastapi"))
         return framework(folder, *project, "fastapi", "FastAPI", "--factory", "uvicorn");
     if (project && project->names("flask"))

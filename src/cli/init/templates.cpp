@@ -13,7 +13,6 @@ namespace {
 constexpr std::string_view kRequirements = "python3 -m venv .venv && .venv/bin/pip install -q -r requirements.txt";
 
 constexpr std::string_view kNextBuild = "npm install && npm run build && cp -r .next/static .next/standalone/.next/";
-constexpr std::string_view kJar = R"("-jar", )";
 
 constexpr Template kTemplates[] = {
     {"c", "C: a blocking server on the C library alone", "server.c"},
@@ -31,8 +30,8 @@ constexpr Template kTemplates[] = {
     {"php", "PHP: its own server", "public"},
     {"ruby", "Ruby: WEBrick", "server.rb"},
     {"rack", "Ruby: a Rack application on Puma", "config.ru", {}, {}, "bundle check || bundle install"},
-    {"java", "Java: com.sun.net.httpserver, by Maven", "target/server-1.0.jar", {}, kJar, "mvn -q -B package"},
-    {"java-gradle", "Java: the same, by Gradle", "build/libs/server.jar", {}, kJar, "gradle -q assemble"},
+    {"java", "Java: com.sun.net.httpserver, by Maven", "target/server-1.0.jar", {}, "-jar", "mvn -q -B package"},
+    {"java-gradle", "Java: the same, by Gradle", "build/libs/server.jar", {}, "-jar", "gradle -q assemble"},
 };
 
 constexpr std::string_view kManifest = "kvmserver.toml";
@@ -64,7 +63,10 @@ std::string filled_in(std::string_view text, const Template& chosen, const std::
     const auto either = [](const std::string& given, std::string_view own) {
         return given.empty() ? std::string(own) : toml_escaped(given);
     };
-    const std::string options = values.options.empty() ? std::string(chosen.options) : values.options;
+    std::string options =
+        chosen.option.empty() || !values.options.empty() ? "" : fmt::format("\"{}\", ", chosen.option);
+    for (const std::string& option : values.options)
+        options += fmt::format("\"{}\", ", toml_escaped(option));
     const std::pair<std::string_view, std::string> all[] = {
         {"{{name}}", name},
         {"{{entry}}", either(values.entry, chosen.entry)},

@@ -18,7 +18,7 @@ struct Template {
     // Values of its own program, as in Values.
     std::string_view entry;
     std::string_view program = {};
-    std::string_view options = {};
+    std::string_view option = {}; // one
     std::string_view build = {};
 };
 std::span<const Template> templates();
@@ -34,10 +34,10 @@ std::string template_names(); // "c|rust|go"
 
 // What a manifest has in place of {{entry}}, {{program}}, {{options}}, {{build}}; an empty one is the template's own.
 struct Values {
-    std::string entry;        // the file, module or binary that is started
-    std::string program = {}; // that starts it
-    std::string options = {}; // that come before it: TOML strings, a comma after each
-    std::string build = {};   // command; a manifest that has no {{build}} gets a [function.build]
+    std::string entry;                     // the file, module or binary that is started
+    std::string program = {};              // that starts it
+    std::vector<std::string> options = {}; // arguments before it
+    std::string build = {};                // command; a manifest that has no {{build}} gets a [function.build]
 };
 
 // All files of a template, the manifest last. `name` is the function's.
