@@ -27,7 +27,6 @@ Guess rust(const fs::path& folder) {
     no_entry(file, "it has no [package]: a workspace? go into one of its members");
 }
 
-// Requests of clean machines would repeat the numbers of generators that are not known.
 [[noreturn]] void no_dotnet(const std::string& file) {
     throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("there is a {}: {}", file, kNoDotnet));
 }

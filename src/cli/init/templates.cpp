@@ -82,8 +82,8 @@ std::string filled_in(std::string_view text, const Template& chosen, const std::
 
 } // namespace
 
-const char* const kNoDotnet = ".NET is not supported: its random generators are not known, so two requests could draw "
-                              "the same values (docs/UNIQUENESS.md), and none of its programs was tried";
+const char* const kNoDotnet =
+    ".NET is not supported: its System.Random would give every request the same values (docs/UNIQUENESS.md)";
 
 std::span<const Template> templates() { return kTemplates; }
 
