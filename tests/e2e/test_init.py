@@ -43,7 +43,7 @@ CASES = {
         Case("bun", "Bun", ["bun"], "scripts/functions.sh runtimes"),
         Case("php", "PHP", ["php"]),
         Case("ruby", "Ruby", ["ruby"]),
-        Case("rack", "Rack", ["ruby", "bundle", "puma"], "scripts/setup.sh --nightly"),
+        Case("rack", "Rack", ["ruby", "bundle", "puma", "rackup"], "scripts/setup.sh --nightly"),
         Case("java", "Java", ["java", "javac", "mvn"], "scripts/setup.sh --nightly", "downloads Maven's plugins"),
         Case("java-gradle", "Java", ["java", "javac", "gradle"], "scripts/setup.sh --nightly", "takes half a minute"),
     ]
