@@ -63,6 +63,14 @@ unique_values() {
 }
 export -f unique_values
 
+# templates XML: every template of init, also those whose dependencies are large.
+templates() {
+    scripts/setup.sh --nightly && scripts/functions.sh runtimes || return
+    INIT_TEMPLATES=all $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short -rs \
+        --junitxml "$1" tests/e2e/test_init.py
+}
+export -f templates
+
 # What differs most in what the CPU or KVM may still have to do. All kinds would take a day in an emulated host.
 odd_kinds=in,in_wait,insb,rep_insl,rep_insl_down,in_exception,out_other,outsb,rep_outsl_call,out_wait_rubbish,jump_wait_in
 odd_kinds+=,compat_in,compat_rep_ins,compat_int80,far_kernel,iret_nested,traced_ss,x87_pending,mxcsr_odd,no_stack_int3
@@ -107,6 +115,8 @@ all_steps() {
     nightly soak 4500 scripts/soak.py
     # No value twice in 10,000 requests, in every language.
     nightly unique 3600 unique_values "$results/unique.xml"
+    # Java, Next.js and other templates that install much.
+    nightly templates 1800 templates "$results/templates.xml"
     # The binary for older systems, tried in one.
     nightly release 1800 scripts/release.sh --check
     # Servers of Debian that exercise something that no other does.

@@ -23,11 +23,13 @@ test_packages=(
     debootstrap  # scripts/release.sh
     iproute2     # tests with addresses of their own
     groff-base man-db
-    ruby php-cli  # tests of uniqueness
+    ruby php-cli  # tests of uniqueness, and of templates
+    python3-venv  # tests of templates
     libbenchmark-dev  # bench/micro
 )
 nightly_packages=(
     patchelf debian-archive-keyring  # CPython 3.13 of scripts/functions.sh
+    maven gradle bundler puma ruby-rack  # tests of templates
 )
 
 say() { echo "setup: $*" >&2; }

@@ -1,6 +1,7 @@
 """What a program may do without asking, and what it is told when that was not enough."""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -41,6 +42,16 @@ def python() -> str:
     if not found.exists():
         pytest.skip("no /usr/bin/python3")
     return str(found)
+
+
+def test_java_reads_its_configuration(folder) -> None:
+    java = shutil.which("java")
+    if not java or not shutil.which("javac"):
+        pytest.skip("no JDK: scripts/setup.sh --nightly")
+    program = folder / "A.java"
+    program.write_text('class A { public static void main(String[] a) { System.out.println(java.security.Security.getProperty("keystore.type")); } }')
+    ended = kvmserver("run", "--max-boot-time", "100", os.path.realpath(java), "-XX:-UsePerfData", program, patience=harness.PATIENCE * 5)
+    assert ended.out == "pkcs12\n", ended
 
 
 PROBE = """

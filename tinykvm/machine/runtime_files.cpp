@@ -119,8 +119,18 @@ private:
             python_prefix(folder, prefix);
             python_libraries("/etc"); // Debian's sitecustomize
         }
-        if (interpreter.name == "java" && fs::exists(prefix / "lib/modules"))
+        if (interpreter.name == "java" && fs::exists(prefix / "lib/modules")) {
             add((prefix / "lib").string());
+            java_configuration(prefix / "conf");
+        }
+    }
+
+    // Debian's JDK links to its configuration in /etc/java-17-openjdk.
+    void java_configuration(const fs::path& conf) {
+        std::error_code error;
+        const fs::path real = fs::canonical(conf / "security/java.security", error);
+        if (const std::string folder = real.parent_path().parent_path().string(); folder.starts_with("/etc/java"))
+            add(folder);
     }
 
     // As in CPython's Modules/getpath.py: lib/pythonX.Y of the prefix, of pyvenv.cfg's home, and Debian's /usr/local.

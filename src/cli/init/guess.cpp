@@ -1,41 +1,16 @@
 #include "src/cli/init/guess.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <toml++/toml.h>
 
-#include <fstream>
-#include <vector>
-
+#include "src/cli/init/guess_files.hpp"
+#include "src/cli/init/guess_languages.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli::init {
 namespace {
 
 namespace fs = std::filesystem;
-using Names = std::vector<std::string>;
-
-std::string first_of(const fs::path& folder, const Names& names) {
-    std::error_code error;
-    for (const std::string& name : names)
-        if (fs::is_regular_file(folder / name, error))
-            return name;
-    return {};
-}
-
-[[noreturn]] void no_entry(const std::string& because, const std::string& what) {
-    throw tinykvm::UserError(
-        tinykvm::ExitCode::not_found,
-        fmt::format("there is a {}, but {}; write a kvmserver.toml by hand, or begin in an empty folder", because,
-                    what));
-}
-
-Guess with_entry(const fs::path& folder, const char* name, const std::string& because, const Names& entries) {
-    const std::string entry = first_of(folder, entries);
-    if (entry.empty())
-        no_entry(because, fmt::format("none of {}", fmt::join(entries, ", ")));
-    return {name, because, entry};
-}
 
 // The binary that `cargo build` makes.
 Guess rust(const fs::path& folder) {
@@ -43,23 +18,17 @@ Guess rust(const fs::path& folder) {
     try {
         const toml::table top = toml::parse_file((folder / file).string());
         if (const auto bin = top["bin"][0]["name"].value<std::string>())
-            return {"rust", file, *bin};
+            return {"rust", file, {.entry = *bin}};
         if (const auto package = top["package"]["name"].value<std::string>())
-            return {"rust", file, *package};
+            return {"rust", file, {.entry = *package}};
     } catch (const toml::parse_error& error) {
         no_entry(file, std::string("it is no TOML: ") + std::string(error.description()));
     }
     no_entry(file, "it has no [package]: a workspace? go into one of its members");
 }
 
-Guess node(const fs::path& folder) {
-    constexpr const char* file = "package.json";
-    Names entries{"server.js", "server.mjs", "index.js", "index.mjs", "app.js", "main.js"};
-    std::ifstream stream(folder / file);
-    const auto package = nlohmann::json::parse(stream, nullptr, false);
-    if (package.is_object() && package.contains("main") && package["main"].is_string())
-        entries.insert(entries.begin(), package["main"].get<std::string>());
-    return with_entry(folder, "node", file, entries);
+[[noreturn]] void no_dotnet(const std::string& file) {
+    throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("there is a {}: {}", file, kNoDotnet));
 }
 
 } // namespace
@@ -68,12 +37,17 @@ std::optional<Guess> guess_template(const fs::path& folder) {
     if (!first_of(folder, {"Cargo.toml"}).empty())
         return rust(folder);
     if (!first_of(folder, {"go.mod"}).empty())
-        return Guess{"go", "go.mod", "server"};
+        return Guess{"go", "go.mod", {}};
+    for (const char* ending : {".csproj", ".fsproj", ".sln"})
+        if (const std::string file = with_ending(folder, ending); !file.empty())
+            no_dotnet(file);
     const Names deno_entries{"server.ts", "main.ts", "mod.ts", "server.js", "main.js"};
     if (const std::string file = first_of(folder, {"deno.json", "deno.jsonc"}); !file.empty())
         return with_entry(folder, "deno", file, deno_entries);
-    if (!first_of(folder, {"package.json"}).empty())
-        return node(folder);
+    for (const auto guess :
+         {guess_java, guess_php, guess_ruby, guess_python_framework, guess_javascript, guess_python_project})
+        if (auto found = guess(folder))
+            return found;
     // Without a project file, recognize the program itself.
     const std::pair<const char*, Names> programs[] = {
         {"python", {"server.py", "app.py", "main.py"}},
@@ -83,7 +57,7 @@ std::optional<Guess> guess_template(const fs::path& folder) {
     };
     for (const auto& [name, entries] : programs)
         if (const std::string entry = first_of(folder, entries); !entry.empty())
-            return Guess{name, entry, entry};
+            return Guess{name, entry, {.entry = entry}};
     return std::nullopt;
 }
 

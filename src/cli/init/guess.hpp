@@ -4,12 +4,14 @@
 #include <optional>
 #include <string>
 
+#include "src/cli/init/templates.hpp"
+
 namespace kvmserver::cli::init {
 
 struct Guess {
     std::string template_name;
-    std::string because; // the file that it was recognized by
-    std::string entry;   // for {{entry}} of the template's manifest
+    std::string because; // what it was recognized by, such as "requirements.txt names flask"
+    Values values;       // of the manifest
 };
 
 // Returns nothing if no known file exists. Throws UserError for a project that a manifest cannot start.

@@ -37,19 +37,23 @@ namespace {
 
 using namespace init;
 
-constexpr OptionSpec kOptions[] = {
-    {.name = "template",
-     .kind = Kind::text,
-     .group = "Options",
-     .value = "c|rust|go|python|node|deno",
-     .help = "language of the program (guessed from the files in DIR)"},
-    {.name = "list", .group = "Options", .help = "list the templates"},
-    {.name = "name",
-     .kind = Kind::text,
-     .group = "Options",
-     .value = "NAME",
-     .help = "of the function (the folder's name)"},
-};
+const std::vector<OptionSpec>& options() {
+    static const std::string names = template_names(); // an OptionSpec only refers to it
+    static const std::vector<OptionSpec> all{
+        {.name = "template",
+         .kind = Kind::text,
+         .group = "Options",
+         .value = names,
+         .help = "language or framework of the program (guessed from the files in DIR)"},
+        {.name = "list", .group = "Options", .help = "list the templates"},
+        {.name = "name",
+         .kind = Kind::text,
+         .group = "Options",
+         .value = "NAME",
+         .help = "of the function (the folder's name)"},
+    };
+    return all;
+}
 
 std::vector<File> files_for(const Invocation& invocation, const std::string& folder, const std::string& name,
                             Context& context) {
@@ -57,20 +61,21 @@ std::vector<File> files_for(const Invocation& invocation, const std::string& fol
         return files_of(find_template(*given), name);
     const auto guess = guess_template(folder);
     if (!guess)
-        throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 fmt::format("{} holds no program that tells its language: choose one with --template "
-                                             "c|rust|go|python|node|deno",
-                                             folder));
-    context.err << fmt::format("kvmserver: {} is there: the manifest is for {}\n", guess->because,
-                               guess->template_name);
-    return {manifest_of(find_template(guess->template_name), name, guess->entry)};
+        throw tinykvm::UserError(
+            tinykvm::ExitCode::usage,
+            fmt::format("{} holds no program that tells its language: choose one with --template {}", folder,
+                        template_names()));
+    const Template& chosen = find_template(guess->template_name);
+    File manifest = manifest_of(chosen, name, guess->values);
+    context.err << fmt::format("kvmserver: recognized {}: {}\n", chosen.name, guess->because);
+    return {std::move(manifest)};
 }
 
 int run_init(const Invocation& invocation, Context& context) {
     platform::expect_operands(invocation, "init", "[DIR]", 0, 1);
     if (platform::flag(invocation, "list")) {
         for (const Template& each : templates())
-            context.out << fmt::format("{:<8}{}\n", each.name, each.summary);
+            context.out << fmt::format("{:<12}{}\n", each.name, each.summary);
         return 0;
     }
     const std::string operand = invocation.operands.empty() ? "." : invocation.operands.front();
@@ -94,7 +99,7 @@ Command init_command() {
             .synopsis = "[DIR]",
             .summary = "begin a function: a manifest and a small program",
             .operands = Operands::ours,
-            .options = {std::begin(kOptions), std::end(kOptions)},
+            .options = options(),
             .action = run_init};
 }
 
