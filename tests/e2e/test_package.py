@@ -104,7 +104,7 @@ def test_completions(unpacked) -> None:
         assert (share / file).read_text() == kvmserver("completion", shell).out
         if shutil.which(shell):
             assert run(shell, "-n", share / file).returncode == 0
-    source = f"source {share / files['bash']}; COMP_WORDS=(kvmserver init --template p); COMP_CWORD=3; _kvmserver; echo ${{COMPREPLY[@]}}"
+    source = f"source {share / files['bash']}; COMP_WORDS=(kvmserver init --template py); COMP_CWORD=3; _kvmserver; echo ${{COMPREPLY[@]}}"
     assert run("bash", "-c", source).stdout == "python\n"
 
 
