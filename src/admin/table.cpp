@@ -15,6 +15,8 @@ constexpr Endpoint kEndpoints[] = {
      {.id = "healthz", .replies = {{200, "Text"}}}},
     {"GET", "/readyz", Of::nobody, kScopeRead, readyz, "whether KVM, store and disk are fit",
      {.id = "readyz", .replies = {{200, "Readiness"}, {503, "Readiness"}}}},
+    {"GET", "/", Of::nobody, kScopeRead, ui_page, "the web page, as at /ui",
+     {.id = "root_page", .replies = {{200, "Page"}}}},
     {"GET", "/ui", Of::nobody, kScopeRead, ui_page, "the web page; it asks for a token",
      {.id = "ui_page", .replies = {{200, "Page"}}}},
     {"GET", "/ui/app.js", Of::nobody, kScopeRead, ui_script, "its script",
@@ -134,6 +136,8 @@ constexpr Endpoint kEndpoints[] = {
 bool fits(std::string_view pattern, const std::vector<std::string>& segments, Params& params) {
     params.clear();
     pattern.remove_prefix(1);
+    if (segments.size() == 1 && segments.front().empty()) // "/"
+        return pattern.empty();
     for (const std::string& segment : segments) {
         if (pattern.empty())
             return false;

@@ -248,7 +248,7 @@ def refusals(ask: Asker) -> None:
 def test_every_reply_is_as_described(ask, snaps, snapshots, program) -> None:
     """Each endpoint of a real daemon, with every input, successful reply and most errors that the document has."""
     ask.snapshot_file = snapshots.of(program("c-epoll"))
-    for path in ("/healthz", "/readyz", "/ui", "/ui/app.js", "/ui/style.css", "/v1", "/v1/openapi.json"):
+    for path in ("/healthz", "/readyz", "/", "/ui", "/ui/app.js", "/ui/style.css", "/v1", "/v1/openapi.json"):
         ask("GET", path, status=200)
     uploads(ask, *snaps)
     snap, other = (ask.upload(data) for data in snaps)

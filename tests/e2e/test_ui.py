@@ -64,7 +64,7 @@ def sign_in(page: browser.Browser, site: Site, token: str, where: str = "") -> N
 
 
 def row(page: browser.Browser, name: str) -> list[str]:
-    """What the list says of a function: name and state, requests a second, cold starts, memory."""
+    """What the list says of a function: name and state, requests a second, errors, memory."""
     rows = page.run("[...document.querySelectorAll('#functions .row')].map((row) => [...row.children].map((each) => each.innerText))")
     return next(each for each in rows if each[0].split("\n")[0] == name)
 
@@ -137,7 +137,7 @@ def test_requests_are_counted_and_logs_arrive(page, site, token) -> None:
     assert fact(page, "cold starts") == "1" and fact(page, "memory").endswith("MiB")
     page.wait_for("[...document.querySelectorAll('#latency text')].some((each) => each.textContent.endsWith('ms')) && document.querySelector('#latency rect') !== null", "the histogram")
     page.wait_for("document.querySelector('#rate path.line') !== null", "requests a second")
-    assert row(page, "other")[2] == "1" and "ready" in row(page, "other")[0]
+    assert row(page, "other")[2] == "0%" and "ready" in row(page, "other")[0]
     site.daemon.text("hello", "/say/elsewhere")  # of another function: not among these
     site.daemon.text("other", "/say/afterwards")
     page.wait_for_text("#logs", "says afterwards")
@@ -166,6 +166,25 @@ def test_a_rollback_is_one_click_and_an_answer(page, site, token) -> None:
     page.click("#confirm-yes")
     page.wait_for_text("#confirm-result", "Done: hello v1 → v2")
     assert site.daemon.text("hello", "/name") == "new"
+
+
+def test_a_failing_function_is_first_and_red(page, site, token) -> None:
+    sign_in(page, site, token)
+    names = "[...document.querySelectorAll('#functions b')].map((each) => each.innerText)"
+    red = "[...document.querySelectorAll('#functions .row.bad b')].map((each) => each.innerText)"
+    page.wait_for("document.querySelectorAll('#functions .row').length === 2", "both functions")
+    assert page.run(names) == ["hello", "other"] and page.run(red) == []
+    for _ in range(3):
+        assert site.daemon.ask("other", "/die").status == 502
+    page.wait_for(f"JSON.stringify({red}) === '[\"other\"]'", "the one that fails is red")
+    assert page.run(names) == ["other", "hello"] and row(page, "other")[2] not in ("0%", "–")
+
+
+def test_the_page_is_at_the_root_as_well(page, site, token) -> None:
+    page.go(site.origin + "/#other")
+    page.type("#token", token)
+    page.key_enter()
+    page.wait_for_text("#name", "other")
 
 
 def test_nothing_older_is_no_roll_back(page, site, token) -> None:

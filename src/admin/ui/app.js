@@ -123,6 +123,16 @@ function recentLatency(name) {
   return now.map((value, i) => Math.max(0, value - before[i]));
 }
 
+// Of the requests of the last minute, the part that failed; NaN without a request.
+function recentErrors(name) {
+  const last = state.readings.at(-1);
+  const first = state.readings.find((reading) => last.at - reading.at <= WINDOW);
+  const [now, before] = [sum(last, name), sum(first, name)];
+  return (now.failed - before.failed) / (now.requests - before.requests);
+}
+const percent = (part) => (Number.isNaN(part) ? '–' : part > 0 && part < 0.01 ? '< 1%' : `${Math.round(part * 100)}%`);
+const isBad = (name) => stateOf(name) === 'failing' || recentErrors(name) >= 0.01;
+
 // "≤ 5 ms": the upper end of the bucket that so large a part of the requests has been answered by.
 function percentile(buckets, part) {
   const wanted = buckets.reduce((a, b) => a + b, 0) * part;
@@ -221,21 +231,24 @@ function makeRow() {
 
 function showList() {
   const wanted = $('filter').value.trim().toLowerCase();
-  const shown = state.functions.filter((one) => one.name.toLowerCase().includes(wanted));
+  const found = state.functions.filter((one) => one.name.toLowerCase().includes(wanted));
+  const shown = [...found.filter((one) => isBad(one.name)), ...found.filter((one) => !isBad(one.name))];
   const list = $('functions');
   while (list.children.length > shown.length) list.lastChild.remove();
   while (list.children.length < shown.length) list.append(makeRow());
   shown.forEach((one, i) => {
     const item = list.children[i];
-    const [name, rate, cold, memory] = item.firstChild.children;
-    const doing = stateOf(one.name);
+    const [name, rate, errors, memory] = item.firstChild.children;
+    const [doing, failed] = [stateOf(one.name), recentErrors(one.name)];
+    item.firstChild.classList.toggle('bad', isBad(one.name));
     item.name = one.name;
     item.firstChild.setAttribute('aria-current', String(one.name === state.chosen));
     name.children[0].className = `dot ${doing}`;
     setText(name.children[1], one.name);
     setText(name.children[2], `${versionsText(one.live) || 'nothing live'} · ${doing}`);
     setText(rate, count(rateNow(one.name)));
-    setText(cold, count(sum(state.readings.at(-1), one.name).cold_starts));
+    setText(errors, percent(failed));
+    errors.classList.toggle('errors', failed > 0);
     setText(memory, bytes(total(liveOf(one.name), 'memory_bytes')));
   });
   $('list-card').querySelector('.head').hidden = !shown.length;
