@@ -114,8 +114,8 @@ std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options&
     return moments.best();
 }
 
-// --warmup auto: sends more requests in each round until that no longer helps. The first request runs in a trial, because
-// nobody has said that GET is safe for this program.
+// --warmup auto: sends more requests in each round until that no longer helps. The first request runs in a trial,
+// because nobody has said that GET is safe for this program.
 std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& options,
                                             std::shared_ptr<MachineImage> image) {
     // A round copies the image, which costs as much as some hundred requests. Four times as many in each round leave
