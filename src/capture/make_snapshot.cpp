@@ -9,6 +9,7 @@
 #include "src/capture/unique_check.hpp"
 #include "src/capture/warm_up.hpp"
 #include "src/setup/boot.hpp"
+#include "src/setup/phases.hpp"
 #include "src/setup/report.hpp"
 #include "src/setup/setup.hpp"
 #include "src/snapshot/address_order.hpp"
@@ -48,7 +49,10 @@ void print_made(const std::string& file, const SnapshotSummary& summary) {
 
 } // namespace
 
-int make_snapshot(const Options& options) {
+int make_snapshot(const Options& given) {
+    Phases phases;
+    Options options = given;
+    options.on_phase = [&phases](const std::string& what, const std::string& detail) { phases.show(what, detail); };
     StopSignal::instance();
     check_output(options.snapshot_file); // fail before the boot, which may take long
     const auto setup = set_up_program(options);
@@ -60,6 +64,7 @@ int make_snapshot(const Options& options) {
     }
     const double boot_seconds = booted.seconds;
     auto booted_image = take_image(*setup, options, std::move(booted));
+    tell_phase(options, "checking that a clean machine answers");
     TrialPages trial = trial_invocation(*setup, options, booted_image);
     std::vector<std::string> repeats = check_unique(*setup, options, booted_image, trial.answered);
     booted_image->working_set = std::move(trial.written);
@@ -74,6 +79,7 @@ int make_snapshot(const Options& options) {
     MachineState state = to_state(*image, setup->env, setup->program);
     state.repeats = std::move(repeats);
     const FolderCache cache(options.cache);
+    tell_phase(options, "compressing");
     const SnapshotSummary summary = write_snapshot(options.snapshot_file, state, image->image->bytes(), hot,
                                                    options.level, image->image->fd(), cache);
     if (options.verbose.general)

@@ -13,6 +13,7 @@
 #include "src/runner/run_dev.hpp"
 #include "src/runner/workers.hpp"
 #include "src/setup/boot.hpp"
+#include "src/setup/phases.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/machine/restore.hpp"
 
@@ -30,6 +31,43 @@ void announce(const Setup& setup, const Options& options, double seconds, const 
     std::fflush(stdout);
 }
 
+namespace {
+
+// One machine, which keeps its state. The program need not be a server.
+int run_kept(const Setup& setup, const Options& options) {
+    // A program that never listens may be a job that just takes long.
+    const bool limit_given = std::ranges::find(options.given, "max-boot-time") != options.given.end();
+    Booted booted = boot_program(setup, options, {.must_listen = false, .limited = limit_given && !options.no_listen});
+    if (!booted.machine)
+        return booted.exit_code;
+    if (options.warmup_auto)
+        note_line("--warmup auto: this machine keeps its state and warms up as it is used");
+    warm_up(booted, options, options.warmup);
+    announce(setup, options, booted.seconds, "booted");
+    WorkerStats stats;
+    const int code = serve_kept(setup, *booted.machine, *booted.loop, stats);
+    if (options.stats)
+        print_stats(stats, false);
+    return code;
+}
+
+// Machines that are reset, or several. Null, with the exit code, if the program is no server.
+std::shared_ptr<MachineImage> boot_image(const Setup& setup, const Options& given, double& boot_seconds,
+                                         int& exit_code) {
+    Phases phases;
+    Options options = given;
+    options.on_phase = [&phases](const std::string& what, const std::string& detail) { phases.show(what, detail); };
+    Booted booted = boot_program(setup, options, {});
+    boot_seconds = booted.seconds;
+    if (!booted.machine || !prepare_for_image(booted, options, program_name(setup.program))) {
+        exit_code = booted.exit_code;
+        return nullptr;
+    }
+    return take_image(setup, options, std::move(booted));
+}
+
+} // namespace
+
 int run_program(const Options& options) {
     if (options.dev)
         return run_dev(options);
@@ -39,32 +77,17 @@ int run_program(const Options& options) {
     if (options.jail != jail::Mode::off && !options.permissions.all)
         setup->policy->ask_about_host(existence_outside());
     jail.enter(*setup, options, true);
-    const bool cloned = options.ephemeral || options.threads > 1;
-    // Without images a program that never listens may be a job that just takes long.
-    const bool limit_given = std::ranges::find(options.given, "max-boot-time") != options.given.end();
-    const BootTerms terms{.must_listen = cloned, .limited = cloned || (limit_given && !options.no_listen)};
-    Booted booted = boot_program(*setup, options, terms);
-    if (!booted.machine)
-        return booted.exit_code;
-    if (cloned) {
-        if (!prepare_for_image(booted, options, program_name(setup->program)))
-            return booted.exit_code;
-        const double boot_seconds = booted.seconds;
-        const auto image = take_image(*setup, options, std::move(booted));
-        if (uses_dirty_bits(*setup, options))
-            clear_marks(*image, *image->image);
-        announce(*setup, options, boot_seconds, "booted");
-        return serve(*setup, options, image);
-    }
-    if (options.warmup_auto)
-        note_line("--warmup auto: this machine keeps its state and warms up as it is used");
-    warm_up(booted, options, options.warmup);
-    announce(*setup, options, booted.seconds, "booted");
-    WorkerStats stats;
-    const int code = serve_kept(*setup, *booted.machine, *booted.loop, stats);
-    if (options.stats)
-        print_stats(stats, false);
-    return code;
+    if (!options.ephemeral && options.threads <= 1)
+        return run_kept(*setup, options);
+    double boot_seconds = 0;
+    int exit_code = 0;
+    const auto image = boot_image(*setup, options, boot_seconds, exit_code);
+    if (!image)
+        return exit_code;
+    if (uses_dirty_bits(*setup, options))
+        clear_marks(*image, *image->image);
+    announce(*setup, options, boot_seconds, "booted");
+    return serve(*setup, options, image);
 }
 
 } // namespace kvmserver

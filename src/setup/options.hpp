@@ -64,8 +64,15 @@ struct Options {
     // permissions and limits from the snapshot.
     std::vector<std::string> given;
     Verbosity verbose;
+    // Called when the work goes on, with what is being done and how far it is ("warming up", "680 requests").
+    std::function<void(const std::string& what, const std::string& detail)> on_phase;
     std::function<void()> on_walls; // for tests: called inside the jail of `run` and `snaprun`
 };
+
+inline void tell_phase(const Options& options, const std::string& what, const std::string& detail = "") {
+    if (options.on_phase)
+        options.on_phase(what, detail);
+}
 
 // The commands. Each boots or restores, serves until SIGTERM/SIGINT or until the program ends, and returns the
 // command's exit code. They throw tinykvm::UserError or tinykvm::HostError, which the CLI prints as one line.

@@ -3,6 +3,7 @@ import contextlib
 import os
 import pty
 import re
+import select
 import subprocess
 import termios
 
@@ -33,6 +34,7 @@ def on_terminal(*words):
 def read_until(terminal: int, text: bytes) -> bytes:
     said = b""
     while text not in said:
+        assert select.select([terminal], [], [], harness.PATIENCE)[0], said
         said += os.read(terminal, 4096)
     return said
 
@@ -102,3 +104,29 @@ def test_every_command_has_an_example_of_its_own_options() -> None:
             ours = line.partition(f"kvmserver {name}")[2].partition(" node ")[0].partition("&&")[0]
             for option in re.findall(r" (--?[a-z][a-z-]*)", ours):
                 assert re.search(rf"(^|\s|, ){option}[ =\[,\n]", options, re.M), (name, line, option)
+
+
+SLOW = """import http.server, time
+time.sleep({seconds})
+http.server.HTTPServer(("127.0.0.1", {port}), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""
+
+
+def slow_server(folder, seconds: float) -> list[str]:
+    (folder / "slow.py").write_text(SLOW.format(seconds=seconds, port=harness.free_port()))
+    return ["snapshot", "-o", folder / "app.snap", "--allow-all", "/usr/bin/python3", folder / "slow.py"]
+
+
+def test_what_takes_long_is_told(folder) -> None:
+    done = kvmserver(*slow_server(folder, 2.5), patience=harness.PATIENCE * 3)
+    assert done.status == 0 and re.match(r"kvmserver: booting python3\S*\n", done.err), done
+
+
+def test_what_takes_long_is_one_line_of_a_terminal(folder) -> None:
+    words = slow_server(folder, 3.5)
+    with on_terminal(*words) as (client, ours, _):
+        said = read_until(ours, b", 2 s\r")
+        assert re.search(rb"\r\x1b\[Kbooting python3\S*, 1 s\r", said) and b"\n" not in said, said
+        assert client.wait(harness.PATIENCE * 3) == 0
+        os.set_blocking(ours, False)
+        assert os.read(ours, 1 << 16).endswith(b"\r\x1b[K"), "it is erased at the end"
