@@ -78,7 +78,7 @@ def test_bash_completes_names_of_the_store(store, snap, folder) -> None:
     script = folder / "script"
     script.write_text(f"""PATH={harness.KVMSERVER.parent}:$PATH; eval "$(kvmserver completion bash)"
 offers() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kvmserver; echo "${{COMPREPLY[*]}}"; }}
-offers kvmserver describe hel
+offers kvmserver describe he
 offers kvmserver rollback hello ''
 offers kvmserver env set o
 offers kvmserver env ''
