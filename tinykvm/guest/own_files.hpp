@@ -37,6 +37,7 @@ struct Node;
 inline constexpr u32 kProcVolume = 2; // nameless nodes of proc_paths.cpp
 struct Entry {                        // a name in a folder
     Entry *bucket_next, *previous, *next;
+    Entry *newer, *older; // other names of the node
     Node *folder, *node;
     u64 cookie; // d_off in a listing
     u32 hash, length;
@@ -61,7 +62,7 @@ struct Node {
     u64 accessed = 0, modified = 0, changed = 0, born = 0; // ns since 1970
     u8 volume = 0;                                         // index of the root that it belongs to
     Node* parent = nullptr;                                // folders only; null once removed
-    Entry* name = nullptr;                                 // its newest name; null once that is removed
+    Entry* name = nullptr;                                 // its newest name, of those that are left
     Entry *first = nullptr, *last = nullptr;               // entries of a folder
     u64 next_cookie = 3;
     u32 entries = 0, folders = 0;

@@ -75,6 +75,34 @@ void free_node(Node* n) {
     destroy(n);
 }
 
+// Makes the entry a name of the node, its newest.
+void attach(Entry* e, Node* n) {
+    e->node = n;
+    e->newer = nullptr;
+    e->older = n->name;
+    if (n->name)
+        n->name->newer = e;
+    n->name = e;
+    ++n->links;
+    if (n->is_folder()) {
+        n->parent = e->folder;
+        ++e->folder->folders;
+        ++e->folder->links;
+    }
+}
+
+void detach(Entry* e) {
+    Node* n = e->node;
+    (e->newer ? e->newer->older : n->name) = e->older;
+    if (e->older)
+        e->older->newer = e->newer;
+    --n->links;
+    if (n->is_folder()) {
+        --e->folder->folders;
+        --e->folder->links;
+    }
+}
+
 const char* skip_slashes(const char* p) {
     while (*p == '/' || (*p == '.' && (p[1] == '/' || p[1] == 0)))
         ++p;
@@ -142,7 +170,6 @@ i64 add_entry(Node* folder, const char* name, u64 length, Node* n) {
     if (!e)
         return -ENOSPC;
     e->folder = folder;
-    e->node = n;
     e->length = static_cast<u32>(length);
     memcpy(e->name, name, length);
     e->hash = hash_of(folder, name, length);
@@ -152,14 +179,8 @@ i64 add_entry(Node* folder, const char* name, u64 length, Node* n) {
     e->previous = folder->last;
     (folder->last ? folder->last->next : folder->first) = e;
     folder->last = e;
-    n->name = e;
     ++folder->entries;
-    ++n->links;
-    if (n->is_folder()) {
-        n->parent = folder;
-        ++folder->folders;
-        ++folder->links;
-    }
+    attach(e, n);
     folder->modified = folder->changed = n->changed = now_real();
     return 0;
 }
@@ -173,15 +194,9 @@ void remove_entry(Entry* e) {
     (e->previous ? e->previous->next : folder->first) = e->next;
     (e->next ? e->next->previous : folder->last) = e->previous;
     --folder->entries;
-    if (n->name == e)
-        n->name = nullptr;
+    detach(e);
     release(e, entry_bytes(e->length));
-    if (n->is_folder()) {
-        --folder->folders;
-        --folder->links;
-    }
     folder->modified = folder->changed = n->changed = now_real();
-    --n->links;
     if (n->links == 0 && n->refs == 0)
         free_node(n);
 }
