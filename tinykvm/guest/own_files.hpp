@@ -111,6 +111,9 @@ void drop(Node*);                       // drops a reference, and frees the node
 Entry* find_entry(const Node* folder, const char* name, u64 length);
 i64 add_entry(Node* folder, const char* name, u64 length, Node*);
 void remove_entry(Entry*);
+// These two need no memory, and so cannot fail.
+void exchange_entries(Entry*, Entry*);            // their nodes change places
+void replace_entry(Entry*, Node*);                // the entry becomes a name of the node, and not of its own any more
 bool permitted(const Node*, u32 want);            // 4 read, 2 write, 1 execute or search
 bool may_remove(const Node* folder, const Node*); // the rule of the sticky bit
 // These return the length of the path with its NUL.
@@ -166,6 +169,7 @@ enum Note : u32 {
 };
 // Reports an event to the watches of the node and of the folder that holds its name.
 void note(Node*, u32 what);
+void note_links(Node*); // reports a changed number of names to the watches of the node alone
 // Reports a name that was added or removed to the watches of its folder.
 void note_name(Node* folder, const char* name, u32 length, const Node*, u32 what, u32 cookie = 0);
 u64 watch_bytes_ready(const File*); // FIONREAD of an inotify descriptor

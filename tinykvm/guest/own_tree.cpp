@@ -201,6 +201,25 @@ void remove_entry(Entry* e) {
         free_node(n);
 }
 
+void exchange_entries(Entry* x, Entry* y) {
+    Node *a = x->node, *b = y->node;
+    detach(x);
+    detach(y);
+    attach(x, b);
+    attach(y, a);
+    x->folder->modified = x->folder->changed = y->folder->modified = y->folder->changed = a->changed = b->changed =
+        now_real();
+}
+
+void replace_entry(Entry* e, Node* n) {
+    Node* before = e->node;
+    detach(e);
+    attach(e, n);
+    e->folder->modified = e->folder->changed = before->changed = n->changed = now_real();
+    if (before->links == 0 && before->refs == 0)
+        free_node(before);
+}
+
 bool permitted(const Node* n, u32 want) {
     const u32 uid = own_uid(), gid = own_gid();
     if (uid == 0)
