@@ -6,6 +6,7 @@
 //
 //   own_space.cpp    extents, contents of one file
 //   own_tree.cpp     nodes, names, walking paths
+//   own_access.cpp   permissions
 //   own_file.cpp     open files: reading, writing, positions, listing
 //   own_calls.cpp    calls that take a path or a descriptor
 //   own_names.cpp    mkdir, mknod, link, symlink, unlink, rename
@@ -112,10 +113,8 @@ Entry* find_entry(const Node* folder, const char* name, u64 length);
 i64 add_entry(Node* folder, const char* name, u64 length, Node*);
 void remove_entry(Entry*);
 // These two need no memory, and so cannot fail.
-void exchange_entries(Entry*, Entry*);            // their nodes change places
-void replace_entry(Entry*, Node*);                // the entry becomes a name of the node, and not of its own any more
-bool permitted(const Node*, u32 want);            // 4 read, 2 write, 1 execute or search
-bool may_remove(const Node* folder, const Node*); // the rule of the sticky bit
+void exchange_entries(Entry*, Entry*); // their nodes change places
+void replace_entry(Entry*, Node*);     // the entry becomes a name of the node, and not of its own any more
 // These return the length of the path with its NUL.
 i64 path_of(const Node* folder, char* to, u64 room); // -ENOENT if the folder was removed
 i64 path_of_name(const Node* folder, const char* name, u64 length, char* to, u64 room);
@@ -149,6 +148,15 @@ Node* root_of(const char* path, const char*& rest);
 bool walk(Place&, Node* start, PathBuffer& path, bool follow);
 Node* current_folder(); // null: the current folder is on the host
 void set_current_folder(Node*);
+
+// --- own_access.cpp ------------------------------------------------------------------------------
+bool permitted(const Node*, u32 want);            // 4 read, 2 write, 1 execute or search
+bool owns(const Node*);                           // whether the program may do what a file's owner may
+bool may_remove(const Node* folder, const Node*); // the rule of the sticky bit
+// The mode that the program may give a file of this group: without the set-group-ID bit if it is not a member.
+u32 mode_for_group(u32 mode, u32 gid);
+void drop_set_ids(Node*); // clears the set-ID bits, as a change of owner does
+void drop_set_ids_on_write(Node*);
 
 // --- own_watch.cpp: inotify ----------------------------------------------------------------------
 enum Note : u32 {

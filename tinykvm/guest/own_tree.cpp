@@ -136,8 +136,12 @@ Node* new_node(u32 mode, Node* folder) {
     n->mode = mode;
     n->uid = own_uid();
     n->gid = folder && (folder->mode & 02000) ? folder->gid : own_gid();
-    if (folder && (folder->mode & 02000) && n->is_folder())
-        n->mode |= 02000;
+    if (folder && (folder->mode & 02000)) {
+        if (n->is_folder())
+            n->mode |= 02000;
+        else if (n->mode & 0010) // fs/inode.c, mode_strip_sgid
+            n->mode = mode_for_group(n->mode, n->gid);
+    }
     n->ino = ++last_ino;
     n->volume = folder ? folder->volume : 0;
     n->accessed = n->modified = n->changed = n->born = now_real();
@@ -218,19 +222,6 @@ void replace_entry(Entry* e, Node* n) {
     e->folder->modified = e->folder->changed = before->changed = n->changed = now_real();
     if (before->links == 0 && before->refs == 0)
         free_node(before);
-}
-
-bool permitted(const Node* n, u32 want) {
-    const u32 uid = own_uid(), gid = own_gid();
-    if (uid == 0)
-        return !(want & 1) || n->is_folder() || (n->mode & 0111);
-    const u32 bits = n->uid == uid ? n->mode >> 6 : n->gid == gid ? n->mode >> 3 : n->mode;
-    return (want & ~bits & 7) == 0;
-}
-
-bool may_remove(const Node* folder, const Node* n) {
-    const u32 uid = own_uid();
-    return permitted(folder, 3) && (!(folder->mode & 01000) || uid == 0 || uid == n->uid || uid == folder->uid);
 }
 
 i64 path_of_name(const Node* folder, const char* name, u64 length, char* to, u64 room) {
