@@ -99,7 +99,7 @@ void note_move(const Place& from, const Place& to, Node* n, Node* replaced = nul
         note(replaced, kNoteDeleteSelf);
 }
 
-// The ways of a rename. Each needs its memory before it changes anything, and so does all or nothing.
+// The ways of a rename. Each changes all or nothing.
 i64 exchange(Place& from, Place& to) {
     exchange_entries(entry_of(from), entry_of(to));
     note_move(from, to, from.node);
@@ -118,9 +118,17 @@ i64 replace(Place& from, Place& to) {
 }
 
 i64 move(Place& from, Place& to) {
-    if (const i64 error = add_entry(to.folder, to.name, to.length, from.node); error < 0)
+    const auto place_at = [&](Place& place) { return add_entry(place.folder, place.name, place.length, from.node); };
+    i64 error = place_at(to);
+    if (error < 0 && error != -ENOSPC)
         return error;
     remove_entry(entry_of(from));
+    if (error < 0)
+        error = place_at(to); // there was no memory for both names: that of the old one may do
+    if (error < 0) {
+        (void)place_at(from); // cannot fail: it takes the memory of the removed name
+        return error;
+    }
     note_move(from, to, from.node);
     return 0;
 }
