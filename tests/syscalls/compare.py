@@ -36,6 +36,7 @@ ENDINGS = [
 ]  # fmt: skip
 ARGUMENTS = {  # of programs that take some; the others run once without
     "exit_status": [[ending] for ending in ENDINGS],
+    "broken_pipe": [["{port}"]],
     "identity": [["one", "", "two words", "-e", "--allow-all", "++"]],
     "sockets_out": [["{port}"]],
 }

@@ -37,9 +37,24 @@ static void *waits(void *unused) {
     return unused;
 }
 
+// The parent, group and session in both files are those that the calls return.
+static void family(void) {
+    int parent = -1, group = -1, session = -1;
+    load("/proc/self/status");
+    const char *at = strstr(text, "\nPPid:");
+    CHECK(at && atoi(at + 6) == getppid());
+    load("/proc/self/stat");
+    const char *behind = strrchr(text, ')');
+    sscanf(behind ? behind + 1 : "", " %*c %d %d %d", &parent, &group, &session);
+    CHECK(parent == getppid());
+    CHECK(group == getpgrp());
+    CHECK(session == getsid(0));
+}
+
 static void ignore(int unused) { (void)unused; }
 
 int main(void) {
+    const pid_t before_group = getpgrp();
     umask(027);
     show("Umask");
     umask(0);
@@ -93,5 +108,12 @@ int main(void) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
     const unsigned long after_ticks = now.tv_sec * 100ul + now.tv_nsec / 10000000;
     printf("CPU time in ticks: %d\n", user + system + 2 >= before_ticks && user + system <= after_ticks + 2);
+
+    section("parent, group and session");
+    family();
+    CHECK(setpgid(0, 0) == 0 && getpgrp() == getpid());
+    family();
+    CHECK(setpgid(0, before_group) == 0 && setsid() == getpid());
+    family();
     return 0;
 }

@@ -175,7 +175,10 @@ struct SelfState {
     std::uint64_t inheritable, permitted, effective, bounding, ambient; // capabilities
     std::uint64_t pending, shared_pending, blocked, ignored, caught;    // signals
     std::uint64_t cpu_ns;
+    std::uint32_t leads_group, leads_session; // 0: the group or session is kParentPid's
 };
+// The process outside that a program is a child of, and whose process group and session it begins in.
+inline constexpr std::uint32_t kParentPid = 1;
 
 // At layout::kShared.
 struct Shared {

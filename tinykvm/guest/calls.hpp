@@ -14,10 +14,11 @@ u64 cpu_ns(); // CPU time of the process
 u64 thread_cpu_ns(const Thread*);
 i32 file_limit(); // soft RLIMIT_NOFILE, at most the size of the fd table
 void set_file_limit(u64);
-u32 creation_mask();          // umask
-void publish_self();          // publishes Shared::self, from which the host answers /proc/self
-bool is_own_process(i32 pid); // 0, this process's current pid, or the pid it had when the snapshot was made
-Thread* thread_of(i32 tid);   // a live thread of this process, or null
+u32 creation_mask();                 // umask
+void publish_self();                 // publishes Shared::self, from which the host answers /proc/self
+void publish_group(abi::SelfState&); // the part of it that ids.cpp knows
+bool is_own_process(i32 pid);        // 0, this process's current pid, or the pid it had when the snapshot was made
+Thread* thread_of(i32 tid);          // a live thread of this process, or null
 // prctl(2) on capabilities (capabilities.cpp)
 i64 drop_bounding(u64 capability_number);
 i64 change_ambient(u64 what, u64 capability_number);

@@ -1,5 +1,5 @@
-// Capabilities (kernel/capability.c, security/commoncap.c). The calls in ids.cpp, owners.cpp and message_queue.cpp
-// check them.
+// Capabilities (kernel/capability.c, security/commoncap.c). The calls in ids.cpp, owners.cpp, own_access.cpp and
+// message_queue.cpp check them.
 #include "tinykvm/guest/calls.hpp"
 
 namespace gk {

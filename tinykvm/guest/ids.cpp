@@ -116,7 +116,7 @@ void sort(u32* ids, u32 count) {
 
 // The program has a parent outside the machine and is in its process group and session, as if started by a shell
 // without job control.
-constexpr u32 kParent = 1;
+constexpr u32 kParent = abi::kParentPid;
 bool leads_group, leads_session;
 
 u32 own_group() { return leads_group ? gk_shared_page.pid : kParent; }
@@ -251,6 +251,11 @@ i64 sys_setgroups(const Args& c) {
 }
 
 // --- process groups and sessions -----------------------------------------------------------------
+
+void publish_group(abi::SelfState& self) {
+    self.leads_group = leads_group;
+    self.leads_session = leads_session;
+}
 
 i64 sys_getppid(const Args&) { return kParent; }
 i64 sys_getpgrp(const Args&) { return own_group(); }

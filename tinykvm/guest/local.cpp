@@ -266,7 +266,8 @@ i64 send_urgent(Socket* s, Cursor& from, u32 flags, Passed*& passed) {
             return done ? static_cast<i64>(done) : got;
         IoVec v{address(piece), static_cast<u64>(got)};
         Cursor c{&v, 1, static_cast<u64>(got), true};
-        const i64 sent = send_stream(s, c, flags, passed);
+        // Without a signal once a piece is sent: this call then returns what it has sent.
+        const i64 sent = send_stream(s, c, done ? flags | MSG_NOSIGNAL_ : flags, passed);
         done += sent > 0 ? static_cast<u64>(sent) : 0;
         if (sent < got)
             return done ? static_cast<i64>(done) : sent;

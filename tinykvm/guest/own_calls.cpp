@@ -1,6 +1,7 @@
 // Calls on the machine's own files, by path and by descriptor.
 #include "tinykvm/guest/limits.hpp"
 #include "tinykvm/guest/own_files.hpp"
+#include "tinykvm/guest/owners.hpp"
 
 namespace gk::own {
 namespace {
@@ -86,14 +87,12 @@ i64 access(const Node* n, u64 mode) {
 
 // --- changing attributes -------------------------------------------------------------------------
 
-bool owns(const Node* n) { return own_uid() == 0 || own_uid() == n->uid; }
-
 i64 change_mode(Node* n, u64 mode) {
     if (n->format() == kLink)
         return -EOPNOTSUPP;
     if (!owns(n))
         return -EPERM;
-    n->mode = n->format() | (static_cast<u32>(mode) & 07777);
+    n->mode = n->format() | mode_for_group(static_cast<u32>(mode) & 07777, n->gid);
     n->changed = now_real();
     note(n, kNoteAttributes);
     return 0;
@@ -101,15 +100,14 @@ i64 change_mode(Node* n, u64 mode) {
 
 i64 change_owner(Node* n, u64 uid, u64 gid) {
     const u32 owner = static_cast<u32>(uid), group = static_cast<u32>(gid), keep_it = ~0u;
-    if (own_uid() != 0 && ((owner != keep_it && owner != n->uid) || !owns(n) ||
-                           (group != keep_it && group != own_gid() && group != n->gid)))
+    if (!may_change_owner(n->uid, n->gid, owner, group))
         return -EPERM;
+    if (!n->is_folder())
+        drop_set_ids(n);
     if (owner != keep_it)
         n->uid = owner;
     if (group != keep_it)
         n->gid = group;
-    if (n->format() == kRegular && (n->mode & 0111))
-        n->mode &= ~06000u;
     n->changed = now_real();
     note(n, kNoteAttributes);
     return 0;

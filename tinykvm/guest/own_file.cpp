@@ -66,7 +66,7 @@ i64 may_open(const Node* n, u32 flags) {
         return -EISDIR;
     if (!permitted(n, want))
         return -EACCES;
-    if ((flags & kNoAtime) && own_uid() != 0 && own_uid() != n->uid)
+    if ((flags & kNoAtime) && !owns(n))
         return -EPERM;
     if ((flags & kDirect) && n->is_folder())
         return -EINVAL;

@@ -6,6 +6,7 @@
 //
 //   own_space.cpp    extents, contents of one file
 //   own_tree.cpp     nodes, names, walking paths
+//   own_access.cpp   permissions
 //   own_file.cpp     open files: reading, writing, positions, listing
 //   own_calls.cpp    calls that take a path or a descriptor
 //   own_names.cpp    mkdir, mknod, link, symlink, unlink, rename
@@ -37,6 +38,7 @@ struct Node;
 inline constexpr u32 kProcVolume = 2; // nameless nodes of proc_paths.cpp
 struct Entry {                        // a name in a folder
     Entry *bucket_next, *previous, *next;
+    Entry *newer, *older; // other names of the node
     Node *folder, *node;
     u64 cookie; // d_off in a listing
     u32 hash, length;
@@ -61,7 +63,7 @@ struct Node {
     u64 accessed = 0, modified = 0, changed = 0, born = 0; // ns since 1970
     u8 volume = 0;                                         // index of the root that it belongs to
     Node* parent = nullptr;                                // folders only; null once removed
-    Entry* name = nullptr;                                 // its newest name; null once that is removed
+    Entry* name = nullptr;                                 // its newest name, of those that are left
     Entry *first = nullptr, *last = nullptr;               // entries of a folder
     u64 next_cookie = 3;
     u32 entries = 0, folders = 0;
@@ -110,8 +112,9 @@ void drop(Node*);                       // drops a reference, and frees the node
 Entry* find_entry(const Node* folder, const char* name, u64 length);
 i64 add_entry(Node* folder, const char* name, u64 length, Node*);
 void remove_entry(Entry*);
-bool permitted(const Node*, u32 want);            // 4 read, 2 write, 1 execute or search
-bool may_remove(const Node* folder, const Node*); // the rule of the sticky bit
+// These two need no memory, and so cannot fail.
+void exchange_entries(Entry*, Entry*); // their nodes change places
+void replace_entry(Entry*, Node*);     // the entry becomes a name of the node, and not of its own any more
 // These return the length of the path with its NUL.
 i64 path_of(const Node* folder, char* to, u64 room); // -ENOENT if the folder was removed
 i64 path_of_name(const Node* folder, const char* name, u64 length, char* to, u64 room);
@@ -146,6 +149,15 @@ bool walk(Place&, Node* start, PathBuffer& path, bool follow);
 Node* current_folder(); // null: the current folder is on the host
 void set_current_folder(Node*);
 
+// --- own_access.cpp ------------------------------------------------------------------------------
+bool permitted(const Node*, u32 want);            // 4 read, 2 write, 1 execute or search
+bool owns(const Node*);                           // whether the program may do what a file's owner may
+bool may_remove(const Node* folder, const Node*); // the rule of the sticky bit
+// The mode that the program may give a file of this group: without the set-group-ID bit if it is not a member.
+u32 mode_for_group(u32 mode, u32 gid);
+void drop_set_ids(Node*); // clears the set-ID bits, as a change of owner does
+void drop_set_ids_on_write(Node*);
+
 // --- own_watch.cpp: inotify ----------------------------------------------------------------------
 enum Note : u32 {
     kNoteAccess = 1,
@@ -165,6 +177,7 @@ enum Note : u32 {
 };
 // Reports an event to the watches of the node and of the folder that holds its name.
 void note(Node*, u32 what);
+void note_links(Node*); // reports a changed number of names to the watches of the node alone
 // Reports a name that was added or removed to the watches of its folder.
 void note_name(Node* folder, const char* name, u32 length, const Node*, u32 what, u32 cookie = 0);
 u64 watch_bytes_ready(const File*); // FIONREAD of an inotify descriptor

@@ -18,26 +18,35 @@ i64 add(Place& place, Node* n) {
     if (!n)
         return -ENOSPC;
     keep(n);
+    const bool another = n->links > 0 && !n->is_folder();
     const i64 result = add_entry(place.folder, place.name, place.length, n);
+    if (result == 0 && another)
+        note_links(n);
     if (result == 0)
         note_name(place.folder, place.name, place.length, n, kNoteCreate);
     drop(n);
     return result;
 }
 
+Entry* entry_of(const Place& place) { return find_entry(place.folder, place.name, place.length); }
+
+// A folder that has lost its name: "." is gone, too.
+void bury(Node* folder) {
+    folder->parent = nullptr;
+    folder->links = 0;
+}
+
 void take_away(Place& place) {
     Node* n = place.node;
     keep(n);
-    if (n->is_folder()) {
-        n->parent = nullptr;
-        n->links = 1; // the name only: "." is gone
-    }
+    remove_entry(entry_of(place));
+    if (n->is_folder())
+        bury(n);
+    else
+        note_links(n);
     note_name(place.folder, place.name, place.length, n, kNoteDelete);
-    remove_entry(find_entry(place.folder, place.name, place.length));
     if (n->links == 0)
         note(n, kNoteDeleteSelf);
-    else
-        note(n, kNoteAttributes);
     drop(n);
 }
 
@@ -75,6 +84,53 @@ bool is_above(const Node* folder, const Node* n) {
         if (!at || !at->parent || at->parent == at)
             return false;
     }
+}
+
+// The events of `n`, which has moved (linux/fsnotify.h, fsnotify_move). `replaced` was at its new name before.
+void note_move(const Place& from, const Place& to, Node* n, Node* replaced = nullptr) {
+    static u32 cookie = 0;
+    const u32 move = ++cookie;
+    note_name(from.folder, from.name, from.length, n, kNoteMovedFrom, move);
+    note_name(to.folder, to.name, to.length, n, kNoteMovedTo, move);
+    if (replaced)
+        note_links(replaced);
+    note(n, kNoteMoveSelf);
+    if (replaced && replaced->links == 0)
+        note(replaced, kNoteDeleteSelf);
+}
+
+// The ways of a rename. Each changes all or nothing.
+i64 exchange(Place& from, Place& to) {
+    exchange_entries(entry_of(from), entry_of(to));
+    note_move(from, to, from.node);
+    note_move(to, from, to.node);
+    return 0;
+}
+
+i64 replace(Place& from, Place& to) {
+    Node* gone = to.node;
+    remove_entry(entry_of(from));
+    replace_entry(entry_of(to), from.node);
+    if (gone->is_folder())
+        bury(gone);
+    note_move(from, to, from.node, gone);
+    return 0;
+}
+
+i64 move(Place& from, Place& to) {
+    const auto place_at = [&](Place& place) { return add_entry(place.folder, place.name, place.length, from.node); };
+    i64 error = place_at(to);
+    if (error < 0 && error != -ENOSPC)
+        return error;
+    remove_entry(entry_of(from));
+    if (error < 0)
+        error = place_at(to); // there was no memory for both names: that of the old one may do
+    if (error < 0) {
+        (void)place_at(from); // cannot fail: it takes the memory of the removed name
+        return error;
+    }
+    note_move(from, to, from.node);
+    return 0;
 }
 
 } // namespace
@@ -163,28 +219,10 @@ i64 rename(Place& from, Place& to, u32 flags) {
         if (b->is_folder() && b->entries)
             return -ENOTEMPTY;
     }
-    static u32 cookie = 0;
-    const u32 move = ++cookie;
-    const auto place_at = [](Place& place, Node* n) { return add_entry(place.folder, place.name, place.length, n); };
     keep(a);
     if (b)
         keep(b);
-    if (b && !(flags & kExchange)) {
-        take_away(to);
-        remove_entry(find_entry(from.folder, from.name, from.length));
-    } else {
-        if (b)
-            remove_entry(find_entry(to.folder, to.name, to.length));
-        remove_entry(find_entry(from.folder, from.name, from.length));
-    }
-    i64 result = place_at(to, a);
-    if (result < 0)
-        (void)place_at(from, a); // cannot fail: it reuses the room of the removed name
-    if (result == 0 && (flags & kExchange))
-        result = place_at(from, b);
-    note_name(from.folder, from.name, from.length, a, kNoteMovedFrom, move);
-    note_name(to.folder, to.name, to.length, a, kNoteMovedTo, move);
-    note(a, kNoteMoveSelf);
+    const i64 result = (flags & kExchange) ? exchange(from, to) : b ? replace(from, to) : move(from, to);
     if (b)
         drop(b);
     drop(a);

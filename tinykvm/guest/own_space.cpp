@@ -231,7 +231,7 @@ void drop_content(Node* n) {
 
 void content_changed(Node* n) {
     n->modified = n->changed = now_real();
-    n->mode &= ~06000u; // writing clears the set-ID bits
+    drop_set_ids_on_write(n);
 }
 
 i64 read_at(Node* n, Cursor& c, u64 offset) {

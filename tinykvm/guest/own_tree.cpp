@@ -75,6 +75,34 @@ void free_node(Node* n) {
     destroy(n);
 }
 
+// Makes the entry a name of the node, its newest.
+void attach(Entry* e, Node* n) {
+    e->node = n;
+    e->newer = nullptr;
+    e->older = n->name;
+    if (n->name)
+        n->name->newer = e;
+    n->name = e;
+    ++n->links;
+    if (n->is_folder()) {
+        n->parent = e->folder;
+        ++e->folder->folders;
+        ++e->folder->links;
+    }
+}
+
+void detach(Entry* e) {
+    Node* n = e->node;
+    (e->newer ? e->newer->older : n->name) = e->older;
+    if (e->older)
+        e->older->newer = e->newer;
+    --n->links;
+    if (n->is_folder()) {
+        --e->folder->folders;
+        --e->folder->links;
+    }
+}
+
 const char* skip_slashes(const char* p) {
     while (*p == '/' || (*p == '.' && (p[1] == '/' || p[1] == 0)))
         ++p;
@@ -108,8 +136,12 @@ Node* new_node(u32 mode, Node* folder) {
     n->mode = mode;
     n->uid = own_uid();
     n->gid = folder && (folder->mode & 02000) ? folder->gid : own_gid();
-    if (folder && (folder->mode & 02000) && n->is_folder())
-        n->mode |= 02000;
+    if (folder && (folder->mode & 02000)) {
+        if (n->is_folder())
+            n->mode |= 02000;
+        else if (n->mode & 0010) // fs/inode.c, mode_strip_sgid
+            n->mode = mode_for_group(n->mode, n->gid);
+    }
     n->ino = ++last_ino;
     n->volume = folder ? folder->volume : 0;
     n->accessed = n->modified = n->changed = n->born = now_real();
@@ -142,7 +174,6 @@ i64 add_entry(Node* folder, const char* name, u64 length, Node* n) {
     if (!e)
         return -ENOSPC;
     e->folder = folder;
-    e->node = n;
     e->length = static_cast<u32>(length);
     memcpy(e->name, name, length);
     e->hash = hash_of(folder, name, length);
@@ -152,14 +183,8 @@ i64 add_entry(Node* folder, const char* name, u64 length, Node* n) {
     e->previous = folder->last;
     (folder->last ? folder->last->next : folder->first) = e;
     folder->last = e;
-    n->name = e;
     ++folder->entries;
-    ++n->links;
-    if (n->is_folder()) {
-        n->parent = folder;
-        ++folder->folders;
-        ++folder->links;
-    }
+    attach(e, n);
     folder->modified = folder->changed = n->changed = now_real();
     return 0;
 }
@@ -173,30 +198,30 @@ void remove_entry(Entry* e) {
     (e->previous ? e->previous->next : folder->first) = e->next;
     (e->next ? e->next->previous : folder->last) = e->previous;
     --folder->entries;
-    if (n->name == e)
-        n->name = nullptr;
+    detach(e);
     release(e, entry_bytes(e->length));
-    if (n->is_folder()) {
-        --folder->folders;
-        --folder->links;
-    }
     folder->modified = folder->changed = n->changed = now_real();
-    --n->links;
     if (n->links == 0 && n->refs == 0)
         free_node(n);
 }
 
-bool permitted(const Node* n, u32 want) {
-    const u32 uid = own_uid(), gid = own_gid();
-    if (uid == 0)
-        return !(want & 1) || n->is_folder() || (n->mode & 0111);
-    const u32 bits = n->uid == uid ? n->mode >> 6 : n->gid == gid ? n->mode >> 3 : n->mode;
-    return (want & ~bits & 7) == 0;
+void exchange_entries(Entry* x, Entry* y) {
+    Node *a = x->node, *b = y->node;
+    detach(x);
+    detach(y);
+    attach(x, b);
+    attach(y, a);
+    x->folder->modified = x->folder->changed = y->folder->modified = y->folder->changed = a->changed = b->changed =
+        now_real();
 }
 
-bool may_remove(const Node* folder, const Node* n) {
-    const u32 uid = own_uid();
-    return permitted(folder, 3) && (!(folder->mode & 01000) || uid == 0 || uid == n->uid || uid == folder->uid);
+void replace_entry(Entry* e, Node* n) {
+    Node* before = e->node;
+    detach(e);
+    attach(e, n);
+    e->folder->modified = e->folder->changed = before->changed = n->changed = now_real();
+    if (before->links == 0 && before->refs == 0)
+        free_node(before);
 }
 
 i64 path_of_name(const Node* folder, const char* name, u64 length, char* to, u64 room) {

@@ -209,6 +209,11 @@ void note(Node* n, u32 what) {
             end_watch(n->watches, true);
 }
 
+void note_links(Node* n) {
+    if (n->watches)
+        report_event(n, kNoteAttributes | (n->is_folder() ? u32{kNoteFolder} : 0u), 0, "", 0);
+}
+
 u64 watch_bytes_ready(const File* f) { return f->ops == &watch_ops ? static_cast<const Inotify*>(f)->bytes : 0; }
 
 } // namespace gk::own

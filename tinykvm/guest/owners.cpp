@@ -99,16 +99,6 @@ i64 look(const NamedFile& file, Statx& out) {
     return path_call(kStatx, file.dir, file.path, file.flags & (kNoFollow | kEmptyPath), kBasicAndBirth, 0, &out);
 }
 
-// As in fs/attr.c: a file's owner may change its group to one of the owner's groups. Any other change needs CAP_CHOWN.
-bool may_change(u32 uid, u32 gid, u32 new_uid, u32 new_gid) {
-    const Credentials& who = current->ids;
-    if (who.may(kCapChown))
-        return true;
-    const bool owns = who.user.file == uid;
-    return (new_uid == kKeep || (owns && new_uid == uid)) &&
-           (new_gid == kKeep || (owns && (new_gid == gid || who.in_group(new_gid))));
-}
-
 i64 change_owner(const NamedFile& named, u32 new_uid, u32 new_gid) {
     if (i64 result; named.handle < 0 && change_own_owner(named.dir, named.path, named.flags, new_uid, new_gid, result))
         return result;
@@ -117,7 +107,7 @@ i64 change_owner(const NamedFile& named, u32 new_uid, u32 new_gid) {
         return error;
     const Owner* known = record_of(file);
     const u32 uid = known ? known->uid : file.uid, gid = known ? known->gid : file.gid;
-    if (!may_change(uid, gid, new_uid, new_gid))
+    if (!may_change_owner(uid, gid, new_uid, new_gid))
         return -EPERM;
     // Ask the host whether the file may be changed, with a chown that changes nothing. stdio is always allowed: it has
     // no path that a permission could name.
@@ -146,6 +136,15 @@ i64 change_by_descriptor(u64 fd, u32 uid, u32 gid) {
 }
 
 } // namespace
+
+bool may_change_owner(u32 uid, u32 gid, u32 new_uid, u32 new_gid) {
+    const Credentials& who = current->ids;
+    if (who.may(kCapChown))
+        return true;
+    const bool owns = who.user.file == uid;
+    return (new_uid == kKeep || (owns && new_uid == uid)) &&
+           (new_gid == kKeep || (owns && (new_gid == gid || who.in_group(new_gid))));
+}
 
 i64 show_owner(i64 result, u64 at, const NamedFile& named) {
     if (owner_count == 0 || result < 0) [[likely]]

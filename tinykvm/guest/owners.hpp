@@ -18,6 +18,10 @@ inline NamedFile file_of_handle(i32 handle) { return {0, 0, 0, handle}; }
 i64 show_owner(i64 result, u64 at, const NamedFile&);
 i64 show_owner_in_statx(i64 result, u64 at, const NamedFile&);
 
+// Whether chown may change this owner and group to the new ones (~0: keep). As in fs/attr.c: a file's owner may change
+// its group to one of the owner's groups. Any other change needs CAP_CHOWN.
+bool may_change_owner(u32 uid, u32 gid, u32 new_uid, u32 new_gid);
+
 // chown of one of the machine's own files (paths.cpp). False if the path does not lead to one.
 bool change_own_owner(u64 dir, u64 path, u64 flags, u32 uid, u32 gid, i64& result);
 

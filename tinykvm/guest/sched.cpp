@@ -179,8 +179,12 @@ Thread* new_thread() {
             return nullptr;
         t->stack = address(allocate(kThreadStackBytes));
         t->xsave = static_cast<u8*>(allocate(gk_shared_page.xsave_bytes));
-        if (!t->stack || !t->xsave)
+        if (!t->stack || !t->xsave) {
+            release(reinterpret_cast<void*>(t->stack), kThreadStackBytes);
+            release(t->xsave, gk_shared_page.xsave_bytes);
+            destroy(t);
             return nullptr;
+        }
         threads[slot] = t;
         if (slot >= thread_limit)
             thread_limit = slot + 1;

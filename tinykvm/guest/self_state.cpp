@@ -35,6 +35,7 @@ void publish_self() {
         else if (handler != kDefault)
             self.caught |= bit(signal);
     self.cpu_ns = cpu_ns();
+    publish_group(self);
 }
 
 } // namespace gk

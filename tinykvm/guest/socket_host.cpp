@@ -100,7 +100,8 @@ i64 host_message(Socket* s, Cursor& c, u32 flags, bool send, u64 name, u32* name
                 *name_bytes = m.name_bytes;
             if (out_flags)
                 *out_flags = m.flags;
-            if (n == -EPIPE && !(flags & MSG_NOSIGNAL_) && send && stream)
+            // After a part was sent, this call returns its size. The next one fails (net/ipv4/tcp.c, do_error).
+            if (n == -EPIPE && !(flags & MSG_NOSIGNAL_) && send && stream && !done)
                 broken_pipe();
             if (n <= 0)
                 return done ? static_cast<i64>(done) : n;

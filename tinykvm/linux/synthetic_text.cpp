@@ -79,9 +79,9 @@ std::string self_status(const ProgramFacts& facts, const SelfFacts& self) {
     const auto ids = [](const std::uint32_t(&of)[4]) {
         return fmt::format("{}\t{}\t{}\t{}", of[0], of[1], of[2], of[3]);
     };
-    return fmt::format("Name:\t{0}\nUmask:\t{1:04o}\nState:\tR (running)\nTgid:\t{2}\nNgid:\t0\nPid:\t{2}\nPPid:\t0\n"
+    return fmt::format("Name:\t{0}\nUmask:\t{1:04o}\nState:\tR (running)\nTgid:\t{2}\nNgid:\t0\nPid:\t{2}\nPPid:\t{6}\n"
                        "TracerPid:\t0\nUid:\t{3}\nGid:\t{4}\nFDSize:\t64\nGroups:\t{5}\n",
-                       name_of(facts), s.umask & 0777, self.pid, ids(s.uid), ids(s.gid), groups) +
+                       name_of(facts), s.umask & 0777, self.pid, ids(s.uid), ids(s.gid), groups, abi::kParentPid) +
            fmt::format("VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{2:8} kB\nVmSwap:\t{3:8} "
                        "kB\nThreads:\t{4}\n",
                        n.mapped_bytes / kKib, n.peak_bytes / kKib, n.resident_bytes / kKib, 0, s.threads) +
@@ -98,9 +98,10 @@ std::string self_stat(const ProgramFacts& facts, const SelfFacts& self) {
     const SelfNumbers n = numbers_of(self);
     // pid (comm) state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
     // priority nice num_threads itrealvalue starttime vsize rss rsslim and 27 more
-    std::string text =
-        fmt::format("{0} ({1}) R 0 {0} {0} 0 -1 0 0 0 0 0 {5} 0 0 0 20 0 {6} 0 0 {2} {3} {4}", self.pid, name_of(facts),
-                    n.mapped_bytes, n.resident_bytes / kPageSize, ~0ull, n.state.cpu_ns / kTickNs, n.state.threads);
+    std::string text = fmt::format(
+        "{0} ({1}) R {7} {8} {9} 0 -1 0 0 0 0 0 {5} 0 0 0 20 0 {6} 0 0 {2} {3} {4}", self.pid, name_of(facts),
+        n.mapped_bytes, n.resident_bytes / kPageSize, ~0ull, n.state.cpu_ns / kTickNs, n.state.threads, abi::kParentPid,
+        n.state.leads_group ? self.pid : abi::kParentPid, n.state.leads_session ? self.pid : abi::kParentPid);
     for (int field = 26; field <= 52; ++field)
         text += " 0";
     return text + "\n";

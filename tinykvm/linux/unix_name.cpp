@@ -47,10 +47,14 @@ UnixName& UnixName::operator=(UnixName&& other) noexcept {
 
 UnixName::~UnixName() { remove(); }
 
+bool UnixName::still_ours(struct stat& there) const {
+    return folder_ && ::fstatat(folder_.get(), name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           there.st_ino == inode_ && there.st_dev == device_;
+}
+
 void UnixName::remove() {
     struct stat there {};
-    if (folder_ && ::fstatat(folder_.get(), name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-        there.st_ino == inode_ && there.st_dev == device_)
+    if (still_ours(there))
         ::unlinkat(folder_.get(), name_.c_str(), 0);
     folder_.reset();
 }
@@ -104,7 +108,7 @@ int UnixName::bind(int socket, const std::string& path, Dead dead) {
 
 std::optional<mode_t> UnixName::mode() const {
     struct stat there {};
-    if (!folder_ || ::fstatat(folder_.get(), name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 || there.st_ino != inode_)
+    if (!still_ours(there))
         return std::nullopt;
     return there.st_mode & 0777;
 }

@@ -1,5 +1,6 @@
 // Names of Unix sockets in the file system.
 #pragma once
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -25,11 +26,12 @@ public:
     int bind(int socket, UniqueFd folder, const std::string& name, mode_t mode, Dead dead);
     // The same with a host path of at most 107 bytes. The process's umask determines the mode.
     int bind(int socket, const std::string& path, Dead dead);
-    std::optional<mode_t> mode() const; // the name's current mode
+    std::optional<mode_t> mode() const; // the name's current mode; none if it belongs to another file by now
     void keep() { folder_.reset(); }    // gives up ownership: the name is not removed
 
 private:
     int bind_at(int socket, const std::string& address, UniqueFd folder, const std::string& name, Dead dead);
+    bool still_ours(struct stat& there) const; // whether the name belongs to the socket; fills in what is there
     void remove();
     UniqueFd folder_;
     std::string name_;
