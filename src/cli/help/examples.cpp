@@ -43,7 +43,7 @@ constexpr Example kExamples[] = {
     {"logs", "kvmserver logs hello -f", "goes on with what comes"},
     {"logs", "kvmserver logs hello --since 10m --previous", "of the version before the live one"},
     {"logs", "kvmserver logs hello --errors --since 1h", "failed requests, stderr, and what the daemon says"},
-    {"top", "kvmserver top", "a table that is drawn anew each second"},
+    {"top", "kvmserver top", "a table that is drawn anew each second; q ends it"},
     {"gc", "kvmserver gc --dry-run", "what could be removed"},
     {"verify", "kvmserver verify", "reads the whole store back"},
     {"token", "kvmserver token create ci --scope deploy --prefix web --expires 30d",
