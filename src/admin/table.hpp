@@ -44,7 +44,7 @@ std::span<const std::string_view> names_in(const std::string_view (&list)[N]) {
 // What a client needs to know to make the request; the names are those of openapi/*.json. "" ends a list.
 struct Interface {
     std::string_view id = {};       // operationId
-    std::string_view query[5] = {}; // others are refused
+    std::string_view query[8] = {}; // others are refused
     std::string_view headers[2] = {};
     std::string_view body = {}; // "": none
     Answer replies[2] = {};

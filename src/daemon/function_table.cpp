@@ -101,7 +101,8 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
             // New values or ceilings need a new process.
             if (!entry.version || entry.version->facts().values != values ||
                 entry.version->facts().ceilings != ceilings_text(ceilings))
-                entry.version = make_version(function.name, live.version, entry, std::move(values), ceilings);
+                entry.version =
+                    make_version({function.name, function.created}, live.version, entry, std::move(values), ceilings);
             part.destination->shares.push_back({entry.version, live.percent});
             part.known.emplace(key, std::move(entry));
         } catch (const tinykvm::UserError& error) {
@@ -151,12 +152,12 @@ std::vector<Ceilings> FunctionTable::ceilings_of(const std::string& function, co
     return all;
 }
 
-std::shared_ptr<FunctionVersion> FunctionTable::make_version(const std::string& function, std::uint64_t version,
+std::shared_ptr<FunctionVersion> FunctionTable::make_version(const Identity& function, std::uint64_t version,
                                                              const Known& known, Values values,
                                                              const std::vector<Ceilings>& ceilings) {
     FunctionVersion::Facts facts;
-    facts.name = fmt::format("{} v{}", function, version);
-    facts.function = function;
+    facts.name = fmt::format("{} v{}", function.first, version);
+    facts.function = function.first;
     facts.version = version;
     facts.snapshot = known.snapshot;
     const Scale& scale = known.settings.scale;
@@ -176,6 +177,7 @@ std::shared_ptr<FunctionVersion> FunctionTable::make_version(const std::string& 
     facts.values = std::move(values);
     if (!defaults_.share_across_tenants)
         facts.tenant = known.tenant;
+    facts.requests = logs_.requests().ring(function.first, function.second);
     return std::make_shared<FunctionVersion>(std::move(facts));
 }
 
@@ -185,7 +187,9 @@ std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& funct
         if (std::get<0>(key) == function && std::get<2>(key) == version)
             return entry.version;
     const Known entry = read_version(function, version);
-    auto made = make_version(function, version, entry, values_of(function, entry), ceilings_of(function, entry));
+    const std::int64_t created = store::Functions(store_).describe(function).created;
+    auto made =
+        make_version({function, created}, version, entry, values_of(function, entry), ceilings_of(function, entry));
     pool_.retire(made); // its process ends after the request
     return made;
 }

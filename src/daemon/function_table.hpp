@@ -61,9 +61,8 @@ private:
     Known read_version(const std::string& function, std::uint64_t version);
     Values values_of(const std::string& function, const Known& version);
     std::vector<Ceilings> ceilings_of(const std::string& function, const Known& known) const;
-    std::shared_ptr<FunctionVersion> make_version(const std::string& function, std::uint64_t version,
-                                                  const Known& known, Values values,
-                                                  const std::vector<Ceilings>& ceilings);
+    std::shared_ptr<FunctionVersion> make_version(const Identity& function, std::uint64_t version, const Known& known,
+                                                  Values values, const std::vector<Ceilings>& ceilings);
 
     store::Store& store_;
     WorkerPool& pool_;

@@ -1,11 +1,13 @@
 // A version of a function, with or without a process.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "src/common/digest.hpp"
 #include "src/daemon/function_settings.hpp"
+#include "src/daemon/request_log.hpp"
 #include "src/request/scheduler.hpp"
 
 namespace kvmserver::daemon {
@@ -23,8 +25,9 @@ public:
         std::uint64_t queue_ns = 0;
         std::string after_restore; // path of the hook; "": none
         Values values;
-        std::string ceilings; // the most that it is granted (ceilings_text)
-        std::string tenant;   // whose copies of unpacked pages it gets
+        std::string ceilings;                  // the most that it is granted (ceilings_text)
+        std::string tenant;                    // whose copies of unpacked pages it gets
+        std::shared_ptr<RequestRing> requests; // of all versions of the function; null: nobody wants to know
     };
     explicit FunctionVersion(Facts facts) : facts_(std::move(facts)) {}
     const Facts& facts() const { return facts_; }

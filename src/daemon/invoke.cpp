@@ -212,6 +212,7 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     record.total_us = reply.total_us;
     const std::shared_ptr<Request>& served = lease->request();
     count(record, outcome, served.get());
+    log(record, outcome, *served, request.method, request.path);
     reply.cold = served->cold;
     reply.restore_us = served->restore_us;
     pool_.record(served, std::move(record));

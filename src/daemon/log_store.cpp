@@ -53,7 +53,8 @@ std::string LogLine::json() const {
 
 bool LogStore::Query::matches(const LogLine& line) const {
     return (function.empty() || line.function == function) && line.ms >= since_ms && line.id > after_id &&
-           (!version || line.version == *version) && (request_id.empty() || line.request_id == request_id);
+           (!version || line.version == *version) && (request_id.empty() || line.request_id == request_id) &&
+           (!errors || line.stream != "out") && (contains.empty() || line.text.find(contains) != line.text.npos);
 }
 
 // The log files. Write errors are ignored: the lines are in memory all the same.

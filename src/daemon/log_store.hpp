@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "src/daemon/request_log.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {
@@ -56,6 +57,8 @@ public:
         std::uint64_t after_id = 0;
         std::optional<std::uint64_t> version;
         std::string request_id; // "": all requests
+        std::string contains;   // only lines with this text
+        bool errors = false;    // only what is not the program's stdout
         std::size_t last = 0;   // only this many, the newest; 0: all
         bool matches(const LogLine& line) const;
     };
@@ -68,6 +71,8 @@ public:
     class Follower;
     std::shared_ptr<Follower> follow(const Query& query, std::function<void(const LogLine&)> on_line);
 
+    RequestLog& requests() { return requests_; }
+
 private:
     class Files;
     struct Followers;
@@ -77,6 +82,7 @@ private:
     std::map<std::string, std::deque<LogLine>> memory_;
     std::unique_ptr<Files> files_; // null: none
     std::shared_ptr<Followers> followers_;
+    RequestLog requests_;
 };
 
 } // namespace kvmserver::daemon

@@ -251,6 +251,8 @@ void Service::finished(const http::RequestRecord& record) {
     out.exec_us = record.exec_us;
     out.total_us = record.total_us;
     count(out, record.outcome, lease ? lease->request().get() : nullptr);
+    if (lease)
+        log(out, record.outcome, *lease->request(), record.method, record.path);
     if (!access_log_.wanted())
         return;
     out.request_id = record.request_id;
@@ -264,6 +266,14 @@ void Service::finished(const http::RequestRecord& record) {
         pool_.record(lease->request(), std::move(out));
     else
         access_log_.write(out, nullptr);
+}
+
+void Service::log(const AccessRecord& record, request::Outcome outcome, const Request& request, std::string_view method,
+                  std::string_view target) {
+    const FunctionVersion::Facts& facts = request.version->facts();
+    if (facts.requests) // queries are not kept: they hold more secrets than paths
+        facts.requests->add({record.ms, facts.version, record.status, outcome, record.total_us, method,
+                             target.substr(0, target.find('?')), request.request_id});
 }
 
 void Service::refused(http::Refusal why) {

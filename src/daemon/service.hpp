@@ -53,6 +53,8 @@ private:
     void finished(const http::RequestRecord& record) override;
     void refused(http::Refusal why) override;
     void count(const AccessRecord& record, request::Outcome outcome, const Request* request);
+    void log(const AccessRecord& record, request::Outcome outcome, const Request& request, std::string_view method,
+             std::string_view target);
     std::shared_ptr<FunctionVersion> version_for(const InvokeRequest& request);
 
     const ServeOptions options_;

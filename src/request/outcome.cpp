@@ -58,6 +58,8 @@ std::string_view code_of(Outcome outcome) {
 
 bool had_no_machine(Outcome outcome) { return outcome >= Outcome::no_route && outcome <= Outcome::no_socket; }
 
+bool by_client(Outcome outcome) { return outcome >= Outcome::refused && outcome <= Outcome::client_gone; }
+
 bool by_time_limit(Outcome outcome) {
     return outcome == Outcome::client_timeout || outcome == Outcome::no_progress || outcome == Outcome::over_total ||
            outcome == Outcome::program_silent;

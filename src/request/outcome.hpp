@@ -48,6 +48,7 @@ std::string_view log_word(Outcome outcome);
 std::string_view code_of(Outcome outcome);
 
 bool had_no_machine(Outcome outcome);
+bool by_client(Outcome outcome);     // the client caused it
 bool by_time_limit(Outcome outcome); // of the client, the program or the machine; not of the queue
 
 // Whether a function process may report this outcome. The process may be compromised and report anything.

@@ -207,6 +207,8 @@ def serves(ask: Asker) -> None:
     for path in ("/v1/functions/hello/logs", "/v1/logs"):
         assert ask("GET", f"{path}?tail=5&since=1h", status=200).body
         ask("GET", f"{path}?version=1&request_id=x", status=200)
+        told = [json.loads(line) for line in ask("GET", f"{path}?requests=1&errors=1&grep=/crash", status=200).body.splitlines()]
+        assert any(entry["stream"] == "request" and entry["status"] == 502 for entry in told), told
     ask("GET", "/v1/live", status=200)
     ask("GET", "/v1/info", status=200)
     ask("GET", "/metrics", status=200)
@@ -290,7 +292,7 @@ def test_a_followed_log_is_as_described(ask, snaps) -> None:
         line = reply.readline()
         operation = ask.description.find("GET", path)[1]
         assert "follow" in {parameter["name"] for parameter in operation["parameters"]}
-        ask.description.validate({"$ref": "#/components/schemas/LogLine"}, json.loads(line), path)
+        ask.description.validate({"$ref": "#/components/schemas/LogEntry"}, json.loads(line), path)
         connection.close()
 
 

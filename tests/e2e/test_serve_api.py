@@ -96,6 +96,67 @@ def test_logs(store, serve, program) -> None:
     assert store("logs", "nobody").status == 3 and store("logs", "probe", "--since", "x").status == 2
 
 
+def test_logs_show_requests(store, serve, program) -> None:
+    store.deploy_probe(program("node-http"), "probe")
+    store.deploy_probe(program("node-http"), "other")
+    daemon = serve()
+    assert ask(daemon.port, "probe", "/say/first").status == 200
+    assert ask(daemon.port, "probe", "/name?token=hidden").status == 404
+    assert ask(daemon.port, "probe", "/die").status == 502
+    assert ask(daemon.port, "other", "/say/elsewhere").status == 200
+    harness.wait_until(lambda: "mutters first" in store("logs", "probe").out, "it is printed")
+    shown = store("logs", "probe").out
+    assert re.search(r"^\S+Z v1 => GET /say/first 200 [\d.]+ ms [0-9a-f]{16}$", shown, re.M), shown
+    assert re.search(r"^\S+Z v1 => GET /die 502 program_failed [\d.]+ ms [0-9a-f]{16}$", shown, re.M), shown
+    assert "=> GET /name 404 " in shown and "hidden" not in shown and "elsewhere" not in shown
+    assert "=>" not in store("logs", "probe", "--no-requests").out
+    assert b"request\"" not in by_socket(store, "GET", "/v1/functions/probe/logs").body  # as for older clients
+
+    failing = store("logs", "probe", "--errors").out
+    assert "=> GET /die 502" in failing and "-- " in failing and "mutters first" in failing, failing
+    assert "says first" not in failing and "/say/first" not in failing and "404" not in failing, failing
+    found = store("logs", "probe", "--grep", "/say").out
+    assert found.count("\n") == 1 and "=> GET /say/first" in found, found
+    assert store("logs", "probe", "--grep", "says first").out.count("\n") == 1
+    assert store("logs", "probe", "--grep", ".*").out == ""  # it is no pattern
+    assert store("logs", "probe", "--since", "2999-01-01T00:00:00Z").out == ""
+    assert store("logs", "probe", "--tail", "1").out.count("\n") == 1
+
+    request_id = re.search(r"/say/first .* ([0-9a-f]{16})$", shown, re.M)[1]
+    of_one = [json.loads(line) for line in store("logs", "probe", "--json", "--request", request_id).out.splitlines()]
+    request = next(entry for entry in of_one if entry["stream"] == "request")
+    assert (request["method"], request["path"], request["status"], request["outcome"]) == ("GET", "/say/first", 200, "ok")
+    assert request["total_us"] > 0 and abs(request["id"] // 1000 - request["ms"]) <= 100
+    assert store("invoke", "probe", "--path", "/count?secret=1").status == 0
+    assert "=> GET /count 404" in store("logs", "probe").out
+
+    # A newer version has the requests of the older one beside its own; a function of the same name that is made anew does not.
+    store.deploy_probe(program("node-http"), "probe")
+    assert ask(daemon.port, "probe", "/say/newer").status == 200
+    assert "v1 => GET /die" in store("logs", "probe").out and "v2 => GET /say/newer" in store("logs", "probe").out
+    assert "/say/newer" not in store("logs", "probe", "--previous").out
+    store.ok("delete", "-y", "probe")
+    store.deploy_probe(program("node-http"), "probe")
+    assert ask(daemon.port, "probe", "/say/anew").status == 200
+    anew = store("logs", "probe", "--grep", "GET").out
+    assert "/say/anew" in anew and "/die" not in anew, anew
+
+
+def test_requests_are_followed(store, serve, program) -> None:
+    store.deploy_probe(program("node-http"), "probe")
+    daemon = serve()
+    ask(daemon.port, "probe", "/say/before")
+    words = ["logs", "probe", "-f", "--tail", "1", "--grep", "/say", "--store", str(store.path)]
+    follower = harness.Process([str(harness.KVMSERVER), *words], env=harness.BASE_ENVIRONMENT)
+    harness.wait_until(lambda: "/say/before" in follower.out, "what was there is shown")
+    for number in range(5):
+        assert ask(daemon.port, "probe", f"/say/{number}").status == 200
+    ask(daemon.port, "probe", "/count")
+    harness.wait_until(lambda: "/say/4" in follower.out, "what comes is shown")
+    assert re.findall(r"=> GET (\S+) 200", follower.out) == ["/say/before", *(f"/say/{number}" for number in range(5))]
+    follower.close()
+
+
 def test_a_follower_does_not_hold_up_the_end(store, serve, snap) -> None:
     store.deploy(snap, "hello")
     daemon = serve()

@@ -120,7 +120,8 @@ OF_A_FUNCTION = [
     ("DELETE", "/versions/1", None), ("POST", "/rollback", {}), ("POST", "/rollback?dry_run=1", {"version": 1}),
     ("PUT", "/traffic", {"live": [{"version": 1, "percent": 100}]}), ("GET", "/env", None), ("PUT", "/env/A", {"value": "mine"}),
     ("DELETE", "/env/A", None), ("GET", "/secrets", None), ("PUT", "/secrets/S", {"value": "mine"}), ("DELETE", "/secrets/S", None),
-    ("POST", "/invoke?path=/count", None), ("GET", "/logs", None), ("GET", "/logs?request_id=0123456789abcdef", None)]  # fmt: skip
+    ("POST", "/invoke?path=/count", None), ("GET", "/logs", None), ("GET", "/logs?request_id=0123456789abcdef", None),
+    ("GET", "/logs?requests=1", None)]  # fmt: skip
 
 
 @pytest.mark.parametrize("method, path, body", OF_A_FUNCTION, ids=[f"{method}{path}" for method, path, _ in OF_A_FUNCTION])
@@ -135,7 +136,7 @@ def test_a_function_of_another(world, method: str, path: str, body) -> None:
 
 
 OF_THE_STORE = [
-    ("GET", "/metrics", None), ("GET", "/v1/logs", None), ("GET", "/v1/secrets", None), ("PUT", "/v1/secrets/STRIPE_KEY", {"value": "mine"}),
+    ("GET", "/metrics", None), ("GET", "/v1/logs", None), ("GET", "/v1/logs?requests=1", None), ("GET", "/v1/secrets", None), ("PUT", "/v1/secrets/STRIPE_KEY", {"value": "mine"}),
     ("PUT", "/v1/secrets/STRIPE_KEY", {"for": ["mallory-*"]}), ("DELETE", "/v1/secrets/STRIPE_KEY", None), ("GET", "/v1/uploads", None),
     ("POST", "/v1/gc", None), ("POST", "/v1/gc?dry_run=1", None), ("POST", "/v1/verify", None), ("POST", "/v1/reload", None), ("GET", "/v1/tokens", None),
     ("POST", "/v1/tokens", {"name": "wider", "scopes": ["admin"]}),

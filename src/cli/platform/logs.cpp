@@ -1,4 +1,4 @@
-// kvmserver logs: shows what a function printed.
+// kvmserver logs: shows what a function printed, and its requests.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,6 +24,9 @@ constexpr OptionSpec kOwn[] = {
      .help = "not older than 10m, 2h, 3d or 2026-11-21T03:00:09Z"},
     {.name = "request", .kind = Kind::text, .group = "Options", .value = "ID", .help = "of one request"},
     {.name = "tail", .letter = 'n', .kind = Kind::count, .group = "Options", .value = "N", .help = "the last N lines"},
+    {.name = "errors", .group = "Options", .help = "only failed requests, and no stdout"},
+    {.name = "grep", .kind = Kind::text, .group = "Options", .value = "TEXT", .help = "only what has this text"},
+    {.name = "no-requests", .group = "Options", .help = "only what was printed"},
     {.name = "previous", .group = "Options", .help = "of the version before the live one"},
 };
 
@@ -41,6 +44,12 @@ std::uint64_t version_before(Connection& platform, const std::string& name) {
         if (const auto number = version.at("version").get<std::uint64_t>(); number < live)
             return number;
     throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("{} has no version before the live one", name));
+}
+
+// "=> GET /path 502 program_failed 1.2 ms 0123456789abcdef"
+std::string request_text(const json& request) {
+    return fmt::format("=> {} {:.1f} ms {}", request.value("text", ""), request.value("total_us", 0.0) / 1000,
+                       request.value("request_id", ""));
 }
 
 // Prints NDJSON lines that arrive in pieces.
@@ -69,7 +78,7 @@ private:
         const std::string stream = object.value("stream", "");
         context_.out << fmt::format("{} v{} {}{}\n", time_text(object.value("ms", std::int64_t{0})),
                                     object.value("version", 0), stream == "daemon" ? "-- " : "",
-                                    object.value("text", ""));
+                                    stream == "request" ? request_text(object) : object.value("text", ""));
     }
     Context& context_;
     bool json_;
@@ -88,6 +97,12 @@ int logs(const Invocation& invocation, Context& context) {
     }
     if (const auto request = text(invocation, "request"))
         target += "&request_id=" + encoded(*request);
+    if (!flag(invocation, "no-requests"))
+        target += "&requests=1";
+    if (flag(invocation, "errors"))
+        target += "&errors=1";
+    if (const auto grep = text(invocation, "grep"))
+        target += "&grep=" + encoded(*grep);
     if (const auto tail = text(invocation, "tail"))
         target += fmt::format("&tail={}", ops::whole_number(*tail, "--tail"));
     if (flag(invocation, "previous"))
@@ -105,7 +120,7 @@ Command logs_command() {
         all.push_back(spec);
     return {.name = "logs",
             .synopsis = "NAME",
-            .summary = "show what a function printed",
+            .summary = "show what a function printed, and its requests",
             .operands = Operands::ours,
             .options = all,
             .action = logs,
