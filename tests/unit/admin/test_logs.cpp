@@ -54,6 +54,31 @@ TEST_CASE("a follower of a talkative function hears only that") {
     CHECK_FALSE(client.reply().body.starts_with("\n"));
 }
 
+TEST_CASE("a follower hears how many requests it missed, and older clients of none") {
+    World world;
+    store::test::deploy(world.store, "hello", 1);
+    const std::int64_t created = store::Functions(world.store).describe("hello").created;
+    const auto ring = world.daemon.logs().requests().ring("hello", created);
+    const auto followed = [&](const std::string& query, const std::string& end) {
+        Client client;
+        bool told = false;
+        client.leaves = [&](const Reply& reply) {
+            if (!std::exchange(told, true)) {
+                for (std::size_t i = 0; i < daemon::RequestRing::kKept + 7; ++i)
+                    ring->add({.ms = created + 1, .version = 1, .status = 200, .method = "GET", .path = "/flood"});
+                world.daemon.logs().add(line("the end"));
+            }
+            return reply.body.find(end) != reply.body.npos;
+        };
+        world.ask("GET", "/v1/functions/hello/logs?follow=1&tail=1" + query, client);
+        return client.reply().body;
+    };
+    CHECK(followed("", "the end").find("flood") == std::string::npos);
+    const std::string body = followed("&requests=1", "left out");
+    CHECK(body.find("\"7 requests were left out\"") != std::string::npos);
+    CHECK(body.find("GET /flood 200") != std::string::npos);
+}
+
 TEST_CASE("followers leave places for others") {
     World world({.max_followers = 2});
     store::test::deploy(world.store, "hello", 1);
