@@ -124,8 +124,8 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
     // half of the rounds that twice as many take.
     constexpr unsigned kFirst = 8, kGrowth = 4, kMax = 2048, kMaxRoundsWithoutGain = 2;
     // JIT compilers wait for hundreds of calls: with Node, an invocation costs the same after 24 and after 500
-    // requests, and half of that after 4,000. A plateau ends the warm-up only after this many requests, or this long
-    // after the last gain.
+    // requests, and half of that after 4,000. A plateau ends the warm-up only after this many requests, or when so much
+    // CPU time brought no gain: on a busy host time passes without requests.
     constexpr unsigned kPlateauRequests = 1000;
     constexpr std::uint64_t kLongNs = 2'000'000'000;
     const std::string name = program_name(setup.program);
@@ -153,10 +153,10 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
         return moments.best();
     const std::uint64_t cold = *moments.best_ns();
     unsigned rounds_without_gain = 0, sent = 0;
-    std::uint64_t last_gain = begin;
+    std::uint64_t last_gain = thread_cpu_ns();
     const auto plateau = [&] {
         return rounds_without_gain >= kMaxRoundsWithoutGain &&
-               (sent >= kPlateauRequests || host_mono_ns() - last_gain >= kLongNs);
+               (sent >= kPlateauRequests || thread_cpu_ns() - last_gain >= kLongNs);
     };
     for (std::uint64_t wanted = kFirst; !plateau() && wanted <= kMax; wanted *= kGrowth) {
         const std::uint64_t before = *moments.best_ns();
@@ -168,7 +168,7 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
         of_one = (host_mono_ns() - begin) / requests;
         if (*moments.best_ns() < before - before / 32) {
             rounds_without_gain = 0;
-            last_gain = host_mono_ns();
+            last_gain = thread_cpu_ns();
         } else {
             ++rounds_without_gain;
         }

@@ -58,7 +58,7 @@ void Phases::tell() {
         put(fmt::format("\r\33[K{}{}{}, {:.0f} s\r", what_, detail_.empty() ? "" : ": ", detail_, seconds));
         drawn_ = true;
     } else if (told_ != what_) {
-        note_line(what_);
+        note_line(what_ + " ...");
         told_ = what_;
     }
 }

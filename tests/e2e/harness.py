@@ -62,9 +62,14 @@ class Ended(NamedTuple):
     err: str
 
     @property
+    def said(self) -> list[str]:
+        """The lines of stderr, without those that tell what goes on, which are there when it takes long."""
+        return [line for line in self.err.splitlines() if not (line.startswith("kvmserver: ") and line.endswith(" ..."))]
+
+    @property
     def error(self) -> str:
         """The one line that says what went wrong."""
-        lines = [line for line in self.err.splitlines() if line.startswith("kvmserver: ")]
+        lines = [line for line in self.said if line.startswith("kvmserver: ")]
         assert lines, f"no line of ours on stderr: {self.err!r}"
         return lines[-1]
 

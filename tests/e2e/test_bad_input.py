@@ -35,7 +35,7 @@ BAD_FILES = {
 
 def assert_one_line(ended: harness.Ended, status: int, *parts: str) -> None:
     assert ended.status == status, ended
-    lines = ended.err.splitlines()
+    lines = ended.said
     assert len(lines) == 1 and lines[0].startswith("kvmserver: "), f"not one line: {ended.err!r}"
     for part in parts:
         assert part in lines[0], f"'{part}' is missing in: {lines[0]}"

@@ -119,7 +119,7 @@ def slow_server(folder, seconds: float) -> list[str]:
 
 def test_what_takes_long_is_told(folder) -> None:
     done = kvmserver(*slow_server(folder, 2.5), patience=harness.PATIENCE * 3)
-    assert done.status == 0 and re.match(r"kvmserver: booting python3\S*\n", done.err), done
+    assert done.status == 0 and re.match(r"kvmserver: booting python3\S* \.\.\.\n", done.err), done
 
 
 def test_what_takes_long_is_one_line_of_a_terminal(folder) -> None:
