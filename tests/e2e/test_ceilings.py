@@ -228,7 +228,7 @@ def test_the_daemons_file(store, folder, plain) -> None:
         assert "clamped" not in daemon.err
         told = store("deploy", asks, "--name", "other", "--clamp")
         assert (
-            told.status == 0 and f"other: --allow-read={folder} is clamped (granted: {folder}/open)" in told.error
+            told.status == 0 and f"other: --allow-read={folder} is clamped (granted: {folder}/open)" in told.err
         ), told
         assert daemon.text("mine-x", f"/read{folder}/secret/key") == "ok"
         assert daemon.text("other", f"/read{folder}/open/key") == "ok"
