@@ -5,6 +5,7 @@
 
 * No sentence of READABLE has more than MOST_WORDS words. Code blocks are left out, and `code` and a link's text count
   as they are read: `code` is one word.
+* No line outside of a table has more than COLUMNS columns, but for one with a URL.
 * Every relative link and picture of README.md and docs/ leads to a file that git knows or is about to know, and every
   #anchor to a heading of it.
 * docs/README.md names every document of docs/.
@@ -16,7 +17,7 @@ import sys
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-MOST_WORDS = 30
+MOST_WORDS, COLUMNS = 30, 120
 ROOT = Path(__file__).resolve().parent.parent
 READABLE = ["README.md", "docs/README.md", "docs/TUTORIAL.md", "docs/CONCEPTS.md", "docs/COMMANDS.md",
             "docs/TROUBLESHOOTING.md", "docs/UPGRADING.md", "docs/COMPARISON.md", "docs/howto/*.md"]
@@ -83,6 +84,12 @@ def long_sentences(text):
                 yield number, f"{len(words)} words in one sentence: {' '.join(words[:8])} ..."
 
 
+def long_lines(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > COLUMNS and not line.lstrip().startswith("|") and "://" not in line:
+            yield number, f"{len(line)} columns"
+
+
 def anchors(text):
     """As GitHub makes them."""
     found = set()
@@ -133,6 +140,7 @@ def self_test():
     assert list(long_sentences(f"Short.\n\n* {words[:70]}\n  {words[:85]}")), "an item over two lines"
     for text in (f"```sh\n{words}\n```\n", f"Text.\n\n    {words}\n", f"`{words}`", words[:80] + ". " + words[:80]):
         assert not list(long_sentences(text)), text
+    assert list(long_lines("x" * 121)) and not list(long_lines("| " + "x" * 121 + "\nhttps://" + "x" * 121))
     page = Path("/docs/page.md")
     others = {page: "# One `two`, three!\n# Twice\n# Twice\n", Path("/docs/a.svg"): ""}
 
@@ -162,6 +170,7 @@ def main():
     for file in documents:
         text = file.read_text()
         complaints += [(file, *what) for what in broken_links(file, text, Path.read_text, known.__contains__)]
+        complaints += [(file, *what) for what in long_lines(text)]
         if file in readable:
             complaints += [(file, *what) for what in long_sentences(text)]
     index = ROOT / "docs/README.md"
