@@ -9,7 +9,7 @@ namespace kvmserver::cli {
 namespace {
 
 constexpr const char* kBegin = R"(.SH NAME
-kvmserver \- run Linux server programs as snapshots, each request from a pristine machine
+kvmserver \- run Linux server programs as snapshots of machines
 .SH SYNOPSIS
 .B kvmserver
 .RI [ OPTIONS ]
@@ -20,8 +20,10 @@ kvmserver \- run Linux server programs as snapshots, each request from a pristin
 .RI [ OPTIONS ]
 .SH DESCRIPTION
 .B kvmserver
-boots an unmodified Linux server program in a tiny KVM machine until it waits for its first connection, saves the
-machine as one file, and serves every connection or HTTP request from a machine that is put back to exactly that state.
+boots an unmodified Linux server program in a tiny KVM machine
+until it waits for its first connection, saves the machine as one file,
+and serves every connection or HTTP request from a machine
+that is put back to exactly that state.
 .PP
 Without a command it runs the program that
 .I kvmserver.toml
@@ -82,6 +84,9 @@ kvmserver deploy hello
 kvmserver snapshot \-\-allow\-all \-w 1 \-o app.snap node server.js
 kvmserver snaprun \-\-http app.snap
 .fi
+.SH SEE ALSO
+.BR kvmserver\-run (1)
+and the other pages under COMMANDS.
 )";
 
 } // namespace
@@ -93,15 +98,9 @@ std::string manual(std::span<const Command> commands) {
     text += ".SH OPTIONS\nEvery command has these.\n";
     for (const OptionSpec& spec : common_options())
         text += roff_option(spec);
-    text +=
-        roff_exit_status(".PP\n.B kvmserver run\npasses on the status of the program.\nIt is 128 and the number of the "
-                         "signal if it was killed.\n");
-    text += kEnd;
-    text += ".SH SEE ALSO\n";
-    for (const Command& command : commands)
-        text += fmt::format(".BR {} (1){}\n", roff("kvmserver-" + command.name),
-                            command.name == commands.back().name ? "" : ",");
-    return text;
+    text += roff_exit_status(".PP\n.B kvmserver run\nends with the status of the program.\n"
+                             "If a signal killed it, that is 128 plus the signal\\(aqs number.\n");
+    return text + kEnd;
 }
 
 } // namespace kvmserver::cli

@@ -127,10 +127,9 @@ std::string manual_of(const Command& command) {
     const std::string name = "kvmserver-" + command.name;
     return roff_title(name) + fmt::format(".SH NAME\n{} \\- {}\n", roff(name), roff(command.summary)) +
            synopsis(command) + description(command) + options(command) +
-           roff_exit_status(command.name == "run"
-                                ? ".PP\nThe status of the program is passed on.\nIt is 128 and the number "
-                                  "of the signal if it was killed.\n"
-                                : "") +
+           roff_exit_status(command.name == "run" ? ".PP\nThe command ends with the status of the program.\nIf a "
+                                                    "signal killed it, that is 128 plus the signal\\(aqs number.\n"
+                                                  : "") +
            concerning(command, "ENVIRONMENT", kVariables) + concerning(command, "FILES", kFiles) + examples(command) +
            ".SH SEE ALSO\n.BR kvmserver (1)\n";
 }
