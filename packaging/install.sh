@@ -19,7 +19,7 @@ die() {
 }
 clean_up() { [ -z "$work" ] || rm -rf "$work"; }
 has() { command -v "$1" >/dev/null 2>&1; }
-package_installed() { has dpkg-query && [ "$(dpkg-query -W -f '${db:Status-Status}' "${1:-kvmserver}" 2>/dev/null)" = installed ]; }
+package_installed() { has dpkg-query && [ "$(dpkg-query -W -f '${db:Status-Status}' kvmserver 2>/dev/null)" = installed ]; }
 systemd_runs() { [ -d /run/systemd/system ] && has systemctl; }
 newer_or_same() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; } # $1 >= $2
 
@@ -147,8 +147,9 @@ install_archive() {
     if [ -e "$list" ]; then cp "$list" "$work/before"; else : >"$work/before"; fi
     sort -u "$work/before" "$work/files" >"$list" || die "$list cannot be written"
     while read -r each; do
-        mkdir -p "$prefix/$(dirname "$each")" && cp -p "$work/tree/$each" "$prefix/$each.new" && mv -f "$prefix/$each.new" "$prefix/$each" ||
+        if ! { mkdir -p "$prefix/$(dirname "$each")" && cp -p "$work/tree/$each" "$prefix/$each.new" && mv -f "$prefix/$each.new" "$prefix/$each"; }; then
             die "$prefix/$each cannot be written"
+        fi
     done <"$work/files"
     comm -23 "$work/before" "$work/files" | while read -r each; do rm -f "$prefix/$each"; done
     cp "$work/files" "$list"
