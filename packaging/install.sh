@@ -9,7 +9,9 @@
 set -eu
 
 prefix=/usr/local
-list=$prefix/share/kvmserver/installed-files # of the .tar.gz
+own=$prefix/share/kvmserver
+list=$own/installed-files # of the .tar.gz
+folders=$own/installed-folders # that were not there before
 work=''
 
 say() { echo "install.sh: $*"; }
@@ -121,6 +123,12 @@ make_user() {
     usermod -a -G kvm kvmserver || die "the user kvmserver cannot be put into group kvm"
 }
 
+# Makes it with its parents, and notes those that were not there.
+make_folder() {
+    if [ -d "$1" ]; then return; fi
+    make_folder "$(dirname "$1")" && mkdir "$1" && echo "$1" >>"$work/folders"
+}
+
 install_archive() {
     ! package_installed || die "the package kvmserver is installed: install.sh --uninstall first"
     tar -tzf "$file" >"$work/names" 2>/dev/null || die "$name is not a .tar.gz"
@@ -143,14 +151,15 @@ install_archive() {
         return
     fi
     # What an older release brought and this one does not. The new list is written first, so that --uninstall knows all.
-    mkdir -p "${list%/*}"
+    make_folder "$own"
     if [ -e "$list" ]; then cp "$list" "$work/before"; else : >"$work/before"; fi
     sort -u "$work/before" "$work/files" >"$list" || die "$list cannot be written"
     while read -r each; do
-        if ! { mkdir -p "$prefix/$(dirname "$each")" && cp -p "$work/tree/$each" "$prefix/$each.new" && mv -f "$prefix/$each.new" "$prefix/$each"; }; then
+        if ! { make_folder "$prefix/$(dirname "$each")" && cp -p "$work/tree/$each" "$prefix/$each.new" && mv -f "$prefix/$each.new" "$prefix/$each"; }; then
             die "$prefix/$each cannot be written"
         fi
     done <"$work/files"
+    if [ -s "$work/folders" ]; then cat "$work/folders" >>"$folders"; fi
     comm -23 "$work/before" "$work/files" | while read -r each; do rm -f "$prefix/$each"; done
     cp "$work/files" "$list"
     make_user
@@ -172,15 +181,10 @@ uninstall() {
         if systemd_runs; then systemctl disable --now --quiet kvmserver.service || true; fi
         rm -f /etc/systemd/system/multi-user.target.wants/kvmserver.service
         while read -r each; do rm -f "${prefix:?}/$each"; done <"$list"
-        # Its folders, if nothing of others is in them: the deepest first.
-        sed 's|/[^/]*$||' "$list" | sort -u | while read -r each; do
-            while [ "${each#*/}" != "$each" ]; do
-                rmdir "${prefix:?}/$each" 2>/dev/null || break
-                each=${each%/*}
-            done
-        done
-        rm -f "$list"
-        rmdir "${list%/*}" 2>/dev/null || true
+        if [ -e "$folders" ]; then sort -r "$folders" >"$work/folders"; fi
+        rm -f "$list" "$folders"
+        # The deepest first; what others have put something into stays.
+        if [ -e "$work/folders" ]; then while read -r each; do rmdir "$each" 2>/dev/null || true; done <"$work/folders"; fi
         if systemd_runs; then systemctl daemon-reload; fi
         removed=1
     fi

@@ -80,7 +80,7 @@ make_deb() {
     mv "$file" "$folder/"
     rm -rf "$release/deb"
     file=$folder/${file##*/}
-    scripts/third_party.py --sbom "$file.cdx.json" >&2
+    scripts/third_party.py --sbom "$file.cdx.json" --of "$file" >&2
     say "made $file"
 }
 
@@ -98,7 +98,7 @@ make_archive() {
     archive=$folder/$name.tar.gz
     tar -C "$release" --owner=0 --group=0 --numeric-owner --sort=name --mtime "@$SOURCE_DATE_EPOCH" -c "$name" | gzip -9n >"$archive"
     rm -rf "$tree"
-    scripts/third_party.py --sbom "$archive.cdx.json" --target kvmserver_portable --root "$old" >&2
+    scripts/third_party.py --sbom "$archive.cdx.json" --of "$archive" --target kvmserver_portable --root "$old" >&2
     say "made $archive ($(($(stat -c %s "$archive") >> 10)) KiB)"
 }
 

@@ -5,6 +5,7 @@
     scripts/third_party.py --check            fails if something is linked or compiled in that third_party.json does not
                                               name, if it names too much, or if those files are not what --write makes
     scripts/third_party.py --sbom FILE        the same comparison, and a CycloneDX 1.6 document of what was found
+        --of PACKAGE                          the package that the binary is in, whose sum is told (the binary itself)
         --target kvmserver_portable           of that binary (kvmserver)
         --root DIR                            the system whose C library it is linked with (/)
 
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from urllib.parse import quote
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(os.environ.get("KVMSERVER_BUILD", ROOT / "build")).resolve()
@@ -237,31 +239,30 @@ def licence_entry(component: dict) -> dict:
     return {"license": {"id": licence}}
 
 
-def bill(components: list[dict], found: dict[str, set[str]], binary: pathlib.Path, root: pathlib.Path) -> dict:
+def bill(components: list[dict], found: dict[str, set[str]], package: pathlib.Path, root: pathlib.Path) -> dict:
     values = dict(re.findall(r'set\((\w+) "(.*)"\)', (BUILD / "version/version.cmake").read_text()))
-    digest = hashlib.sha256(binary.read_bytes()).hexdigest()
+    digest = hashlib.sha256(package.read_bytes()).hexdigest()
+    about = [{"name": "kvmserver:file", "value": package.name}, {"name": "kvmserver:commit", "value": values["KVMSERVER_COMMIT"]}]
     top = {"type": "application", "bom-ref": "kvmserver", "name": "kvmserver", "version": values["KVMSERVER_VERSION"],
-           "licenses": [{"license": {"id": "Apache-2.0"}}], "hashes": [{"alg": "SHA-256", "content": digest}]}  # fmt: skip
-    if values["KVMSERVER_COMMIT"]:
-        top["properties"] = [{"name": "kvmserver:commit", "value": values["KVMSERVER_COMMIT"]}]
+           "licenses": [{"license": {"id": "Apache-2.0"}}], "hashes": [{"alg": "SHA-256", "content": digest}], "properties": about}  # fmt: skip
     parts = []
     for component in components:
-        for package in component["packages"]:
-            if package not in found:
+        for each in component["packages"]:
+            if each not in found:
                 continue
-            entry = {"type": "library", "bom-ref": package, "name": package.strip("/"), "licenses": [licence_entry(component)],
+            entry = {"type": "library", "bom-ref": each, "name": each.strip("/"), "licenses": [licence_entry(component)],
                      "scope": "required", "description": f"{component['name']}: {USES[component['use']]}",
                      "externalReferences": [{"type": "website", "url": component["url"]}]}  # fmt: skip
-            if package.endswith("/"):
+            if each.endswith("/"):
                 entry |= {"version": component["version"], "purl": f"pkg:github/zyantific/zydis@v{component['version']}"}
             else:
-                facts = facts_of(package, root)
+                facts = facts_of(each, root)
                 entry |= {"version": facts["version"],
-                          "purl": f"pkg:deb/debian/{package.replace('+', '%2B')}@{facts['version'].replace('+', '%2B').replace(':', '%3A').replace('~', '~')}"
+                          "purl": f"pkg:deb/debian/{quote(each)}@{quote(facts['version'], '~')}"
                                   f"?arch={facts['architecture']}&distro={facts['release']}",
                           "properties": [{"name": "debian:source", "value": f"{facts['source']} {facts['source_version']}"}]}  # fmt: skip
             parts.append(entry)
-    serial = uuid.uuid5(uuid.NAMESPACE_OID, digest)  # the same binary has the same document
+    serial = uuid.uuid5(uuid.NAMESPACE_OID, digest)  # the same package has the same document
     return {"$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json", "bomFormat": "CycloneDX", "specVersion": "1.6",
             "serialNumber": f"urn:uuid:{serial}", "version": 1,
             "metadata": {"timestamp": values["KVMSERVER_DATE"] + "T00:00:00Z", "component": top},
@@ -275,6 +276,7 @@ def main() -> None:
     what.add_argument("--write", action="store_true")
     what.add_argument("--check", action="store_true")
     what.add_argument("--sbom", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--of", type=pathlib.Path, metavar="PACKAGE")
     parser.add_argument("--target", default="kvmserver")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path("/"))
     parser.add_argument("--table", type=pathlib.Path, default=TABLE)
@@ -299,7 +301,7 @@ def main() -> None:
     if wrong:
         sys.exit(1)
     if asked.sbom:
-        asked.sbom.write_text(json.dumps(bill(components, found, binary, root), indent=2) + "\n")
+        asked.sbom.write_text(json.dumps(bill(components, found, asked.of or binary, root), indent=2) + "\n")
     print(f"third_party: {len(found)} packages, all in {asked.table.name}")
 
 
