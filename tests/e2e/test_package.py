@@ -1,5 +1,6 @@
 """What is installed: the .deb made of the build that is there, and cmake --install."""
 import configparser
+import gzip
 import os
 import pathlib
 import re
@@ -48,6 +49,21 @@ def test_what_the_package_says(deb) -> None:
     assert deb.name == f"kvmserver_{field['Version']}_{field['Architecture']}.deb"
     depends = [each.split(" ")[0] for each in field["Depends"].split(", ")]
     assert {"adduser", "libc6", "libcurl4"} == set(depends)
+
+
+def test_lintian_finds_no_error_and_no_warning(deb) -> None:
+    need("lintian")
+    checked = run("lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0", deb)
+    assert checked.returncode == 0 and not re.search("^[EW]:", checked.stdout, re.M), checked
+
+
+def test_what_debian_wants_is_in_it(unpacked) -> None:
+    names = {file.name for file in (harness.BUILD / "share/man1").iterdir()}
+    assert {file.name for file in (unpacked / "usr/share/man/man1").iterdir()} == names and len(names) > 25
+    doc = unpacked / "usr/share/doc/kvmserver"
+    assert (doc / "copyright").read_text() == (PACKAGING / "debian/copyright").read_text()
+    assert (doc / "THIRD_PARTY_NOTICES").read_bytes() == (harness.ROOT / "THIRD_PARTY_NOTICES").read_bytes()
+    assert gzip.decompress((doc / "changelog.gz").read_bytes()).startswith(b"kvmserver (")
 
 
 def test_the_dashboard_and_the_alerts_are_in_it(unpacked) -> None:
