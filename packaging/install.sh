@@ -21,7 +21,9 @@ die() {
 }
 clean_up() { [ -z "$work" ] || rm -rf "$work"; }
 has() { command -v "$1" >/dev/null 2>&1; }
-package_installed() { has dpkg-query && [ "$(dpkg-query -W -f '${db:Status-Status}' kvmserver 2>/dev/null)" = installed ]; }
+package_installed() {
+    has dpkg-query && [ "$(dpkg-query -W -f '${db:Status-Status}' kvmserver 2>/dev/null)" = installed ]
+}
 systemd_runs() { [ -d /run/systemd/system ] && has systemctl; }
 newer_or_same() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; } # $1 >= $2
 
@@ -33,9 +35,11 @@ check_host() {
     [ -n "$glibc" ] || die "kvmserver needs glibc, which this system does not have"
     newer_or_same "$glibc" 2.31 || die "kvmserver needs glibc 2.31 or newer, this system has $glibc"
     [ -z "$without_kvm" ] || return 0
-    [ -e /dev/kvm ] || die "there is no /dev/kvm: load the module (modprobe kvm_intel or kvm_amd), enable virtualisation in the firmware or of this virtual machine, or use --without-kvm"
+    [ -e /dev/kvm ] || die "there is no /dev/kvm: modprobe kvm_intel or kvm_amd, or enable virtualisation \
+in the firmware or for this virtual machine; --without-kvm goes on without"
     [ -c /dev/kvm ] || die "/dev/kvm is not a device"
-    (: <>/dev/kvm) 2>/dev/null || die "/dev/kvm cannot be opened, even by root: is this a container without --device /dev/kvm?"
+    (: <>/dev/kvm) 2>/dev/null ||
+        die "/dev/kvm cannot be opened, even by root: is this a container without --device /dev/kvm?"
 }
 
 fetch() { # FROM TO
@@ -85,7 +89,7 @@ get_file() { # sets $file, whose sum is right
         fetch "$beside" "$work/SHA256SUMS"
     fi
     wanted=$hash
-    [ -n "$wanted" ] || wanted=$(sed -n "s/^\([0-9a-f]\{64\}\)  $(echo "$name" | sed 's/[.+]/\\&/g')\$/\1/p" "$work/SHA256SUMS")
+    [ -n "$wanted" ] || wanted=$(awk -v name="$name" '$2 == name { print $1 }' "$work/SHA256SUMS")
     [ -n "$wanted" ] || die "SHA256SUMS does not name $name"
     fetch "$where" "$file"
     found=$(sha256sum "$file" | cut -d ' ' -f 1)
@@ -118,7 +122,8 @@ install_deb() {
 make_user() {
     getent group kvm >/dev/null || groupadd --system kvm || die "the group kvm cannot be made"
     getent passwd kvmserver >/dev/null ||
-        useradd --system --user-group --home-dir /var/lib/kvmserver --no-create-home --shell /usr/sbin/nologin kvmserver ||
+        useradd --system --user-group --home-dir /var/lib/kvmserver --no-create-home \
+            --shell /usr/sbin/nologin kvmserver ||
         die "the user kvmserver cannot be made"
     usermod -a -G kvm kvmserver || die "the user kvmserver cannot be put into group kvm"
 }
@@ -129,6 +134,12 @@ make_folder() {
     make_folder "$(dirname "$1")" && mkdir "$1" && echo "$1" >>"$work/folders"
 }
 
+same_files() { while read -r each; do cmp -s "$work/tree/$each" "$prefix/$each" || return 1; done <"$work/files"; }
+
+put() {
+    make_folder "$prefix/$(dirname "$1")" && cp -p "$work/tree/$1" "$prefix/$1.new" && mv -f "$prefix/$1.new" "$prefix/$1"
+}
+
 install_archive() {
     ! package_installed || die "the package kvmserver is installed: install.sh --uninstall first"
     tar -tzf "$file" >"$work/names" 2>/dev/null || die "$name is not a .tar.gz"
@@ -136,7 +147,8 @@ install_archive() {
     mkdir "$work/tree"
     tar -C "$work/tree" --strip-components 1 --no-same-owner -xzf "$file" || die "$name cannot be unpacked"
     [ -x "$work/tree/bin/kvmserver" ] || die "$name does not hold kvmserver"
-    "$work/tree/bin/kvmserver" version >"$work/version" 2>&1 || die "the program of $name does not run here: $(head -n 1 "$work/version")"
+    "$work/tree/bin/kvmserver" version >"$work/version" 2>&1 ||
+        die "the program of $name does not run here: $(head -n 1 "$work/version")"
     (cd "$work/tree" && find . -type f | sed 's|^\./||' | sort) >"$work/files"
     if ! ldconfig -p 2>/dev/null | grep -q 'libcurl\(-gnutls\)\?\.so\.4'; then
         if has apt-get && apt_install libcurl4 ca-certificates; then
@@ -145,7 +157,7 @@ install_archive() {
             say "libcurl is not installed: commands with --remote need it"
         fi
     fi
-    if [ -e "$list" ] && cmp -s "$work/files" "$list" && (cd "$work/tree" && while read -r each; do cmp -s "$each" "$prefix/$each" || exit 1; done <"$work/files"); then
+    if [ -e "$list" ] && cmp -s "$work/files" "$list" && same_files; then
         say "$(cat "$work/version") is installed already"
         make_user
         return
@@ -154,11 +166,7 @@ install_archive() {
     make_folder "$own"
     if [ -e "$list" ]; then cp "$list" "$work/before"; else : >"$work/before"; fi
     sort -u "$work/before" "$work/files" >"$list" || die "$list cannot be written"
-    while read -r each; do
-        if ! { make_folder "$prefix/$(dirname "$each")" && cp -p "$work/tree/$each" "$prefix/$each.new" && mv -f "$prefix/$each.new" "$prefix/$each"; }; then
-            die "$prefix/$each cannot be written"
-        fi
-    done <"$work/files"
+    while read -r each; do put "$each" || die "$prefix/$each cannot be written"; done <"$work/files"
     if [ -s "$work/folders" ]; then cat "$work/folders" >>"$folders"; fi
     comm -23 "$work/before" "$work/files" | while read -r each; do rm -f "$prefix/$each"; done
     cp "$work/files" "$list"
@@ -184,7 +192,9 @@ uninstall() {
         if [ -e "$folders" ]; then sort -r "$folders" >"$work/folders"; fi
         rm -f "$list" "$folders"
         # The deepest first; what others have put something into stays.
-        if [ -e "$work/folders" ]; then while read -r each; do rmdir "$each" 2>/dev/null || true; done <"$work/folders"; fi
+        if [ -e "$work/folders" ]; then
+            while read -r each; do rmdir "$each" 2>/dev/null || true; done <"$work/folders"
+        fi
         if systemd_runs; then systemctl daemon-reload; fi
         removed=1
     fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a release, build/release/kvmserver-VERSION/:
 #   kvmserver_VERSION_amd64.deb                   for Debian 12, Ubuntu 24.04 and newer, which lintian accepts
-#   kvmserver-VERSION-linux-x86_64.tar.gz         its binary runs with glibc 2.31 and newer: Debian 11, Ubuntu 20.04, RHEL 9
+#   kvmserver-VERSION-linux-x86_64.tar.gz         for glibc 2.31 and newer: Debian 11, Ubuntu 20.04, RHEL 9
 #   (both names).cdx.json                         what is linked into each, CycloneDX
 #   install.sh, CHANGELOG.md, THIRD_PARTY_NOTICES, SHA256SUMS
 # In the portable binary our objects and the static libraries are those of scripts/build.sh; they are linked with
@@ -51,14 +51,16 @@ check_symbols() {
     say "needs $(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*[0-9]' | sort -uV | tail -n 1)"
 }
 
+value_of() { sed -n "s/^set($1 \"\(.*\)\")\$/\1/p" "$build/version/version.cmake"; }
+
 build_all() {
     scripts/build.sh kvmserver >"$release/build.log" || die "see $release/build.log"
     cmake -S . -B "$build" -DKVMSERVER_OLD_ROOT="$old" >>"$release/build.log"
     ninja -C "$build" kvmserver_portable >>"$release/build.log" || die "see $release/build.log"
     check_symbols "$build/portable/kvmserver"
-    version=$(sed -n 's/^set(KVMSERVER_VERSION "\(.*\)")$/\1/p' "$build/version/version.cmake")
+    version=$(value_of KVMSERVER_VERSION)
     # The same commit gives the same files.
-    SOURCE_DATE_EPOCH=$(date -d "$(sed -n 's/^set(KVMSERVER_DATE "\(.*\)")$/\1/p' "$build/version/version.cmake") UTC" +%s)
+    SOURCE_DATE_EPOCH=$(date -d "$(value_of KVMSERVER_DATE) UTC" +%s)
     export SOURCE_DATE_EPOCH
     say "$("$build/bin/kvmserver" version)"
     case $version in
@@ -96,7 +98,8 @@ make_archive() {
     rm -rf "$release/at"
     install -s "$build/portable/kvmserver" "$tree/bin/kvmserver"
     archive=$folder/$name.tar.gz
-    tar -C "$release" --owner=0 --group=0 --numeric-owner --sort=name --mtime "@$SOURCE_DATE_EPOCH" -c "$name" | gzip -9n >"$archive"
+    tar -C "$release" --owner=0 --group=0 --numeric-owner --sort=name --mtime "@$SOURCE_DATE_EPOCH" \
+        -c "$name" | gzip -9n >"$archive"
     rm -rf "$tree"
     scripts/third_party.py --sbom "$archive.cdx.json" --of "$archive" --target kvmserver_portable --root "$old" >&2
     say "made $archive ($(($(stat -c %s "$archive") >> 10)) KiB)"

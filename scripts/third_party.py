@@ -196,19 +196,21 @@ def debian_copyright(components: list[dict]) -> str:
     """Debian's copyright-format 1.0. Its Files are those of the package; what is in the binary is told one by one."""
     own = "Apache-2.0"
     header = ["Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/", "Upstream-Name: kvmserver",
-              "Comment: The binary contains what the paragraphs of usr/bin/kvmserver name.", " Made by scripts/third_party.py --write.", "",
+              "Comment: Made by scripts/third_party.py --write.", "",
               "Files: *", "Copyright: 2026 the kvmserver authors", f"License: {own}"]  # fmt: skip
-    paragraphs = ["\n".join(header)]
     licences = {own: common_text("Apache-2.0")}
+    holders, uses = ["2026 the kvmserver authors"], []
     for component in components:
-        spdx = component["license"]
-        short = re.sub(r"[^A-Za-z0-9.+-]+", "-", f"{spdx}-{component['name']}".replace("{", "").replace("}", "")).strip("-") if component.get("texts") else spdx
-        short = short.replace(" WITH ", " with ").replace("GCC-exception-3.1", "GCC exception").replace("Linux-syscall-note", "Linux-syscall-note exception")
-        copyright_lines = "\n           ".join(component["copyright"])
-        paragraphs.append(f"Files: usr/bin/kvmserver\nCopyright: {copyright_lines}\nLicense: {short}\n"
-                          f"Comment: {component['name']}, {USES[component['use']]}. {component['url']}")  # fmt: skip
+        short = component["license"].replace(" WITH ", " with ")
+        if component.get("texts"):
+            short += "-" + re.sub(r"[^A-Za-z0-9.+]+", "-", component["name"]).strip("-")
+        short = re.sub(r"(GCC|Linux-syscall)-(exception-[0-9.]+|note)$", r"\1 exception", short)
+        holders += [f"{each} ({component['name']})" for each in component["copyright"]]
+        uses.append(f" {component['name']}: {component['license']}, {USES[component['use']]}. {component['url']}")
         parts = texts_of(component) + [common_text(name) for name in component.get("common", ())]
         licences.setdefault(short, "\n\n".join(parts))
+    paragraphs = ["\n".join(header), "\n".join(["Files: usr/bin/kvmserver", "Copyright: " + "\n           ".join(holders),
+                                                "License: " + " and ".join(licences), "Comment:", *uses])]  # fmt: skip
     paragraphs += [f"License: {name}\n{indented(text)}" for name, text in licences.items()]
     return "\n\n".join(paragraphs) + "\n"
 

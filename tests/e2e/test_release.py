@@ -37,6 +37,43 @@ def test_version_names_the_commit() -> None:
     assert heading == f"Unreleased ({number})" or heading.startswith(f"{number} (20"), "CHANGELOG.md begins with this version"
 
 
+def test_the_version_comes_from_git(folder) -> None:
+    """A tag of the version makes a release; anything else is a development build."""
+    source, out = folder / "source", folder / "out"
+    source.mkdir()
+
+    def git(*words: str) -> str:
+        done = run("git", "-C", source, "-c", "user.name=A", "-c", "user.email=a@example.org", *words)
+        assert done.returncode == 0, done
+        return done.stdout.strip()
+
+    def values(**more: str) -> dict[str, str]:
+        given = {"SOURCE": source, "FOLDER": out, "NUMBER": "1.2.3", "COMMIT": ""} | more
+        words = [word for name, value in given.items() for word in ("-D", f"{name}={value}")]
+        done = run("cmake", *words, "-P", harness.ROOT / "src/cli/version_from_git.cmake")
+        assert done.returncode == 0, done
+        return dict(re.findall(r'set\(KVMSERVER_(\w+) "(.*)"\)', (out / "version.cmake").read_text()))
+
+    assert values()["VERSION"] == "1.2.3-dev" and values()["COMMIT"] == ""
+    assert values(COMMIT="0123456789abcdef")["COMMIT"] == "0123456789abcdef"
+    git("init", "-q")
+    (source / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-q", "-m", "1")
+    head, day = git("log", "-1", "--format=%H"), git("log", "-1", "--format=%cs").replace("-", "")
+    assert values() | {"DATE": ""} == {"VERSION": "1.2.3-dev", "DEBIAN_VERSION": f"1.2.3~dev{day}.{head[:12]}", "COMMIT": head, "DATE": ""}
+    git("tag", "v1.2.2")
+    assert values()["VERSION"] == "1.2.3-dev"
+    git("tag", "v1.2.3")
+    assert (values()["VERSION"], values()["DEBIAN_VERSION"]) == ("1.2.3", "1.2.3")
+    assert f'"{head[:12]}"' in (out / "version_values.hpp").read_text()
+    before = (out / "version_values.hpp").stat().st_mtime_ns
+    values()
+    assert (out / "version_values.hpp").stat().st_mtime_ns == before, "nothing is compiled when nothing changed"
+    (source / "file").write_text("2")
+    assert values()["VERSION"] == "1.2.3-dev" and f'"{head[:12]}, modified"' in (out / "version_values.hpp").read_text()
+
+
 @needs_build
 def test_all_that_is_linked_is_in_the_notices() -> None:
     checked = run(THIRD_PARTY, "--check")
