@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,12 +37,18 @@ struct Start {
     int error = 0;
 };
 
+// In the child by number: of libc's functions ThreadSanitizer would note, in the memory that the daemon and the child
+// share, that the daemon had opened and closed what only the child did.
+int open_file(const char* path, int flags) { return static_cast<int>(::syscall(SYS_open, path, flags)); }
+int duplicate(int fd, int number) { return static_cast<int>(::syscall(SYS_dup2, fd, number)); }
+void close_file(int fd) { (void)::syscall(SYS_close, fd); }
+
 bool write_file(const char* path, const char* text, std::size_t bytes) {
-    const int fd = ::open(path, O_WRONLY | O_CLOEXEC);
+    const int fd = open_file(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     const bool written = ::write(fd, text, bytes) == static_cast<ssize_t>(bytes);
-    ::close(fd);
+    close_file(fd);
     return written;
 }
 
@@ -71,13 +78,13 @@ int child(void* argument) {
             ::sigaction(signal, &action, nullptr);
     if (::chdir("/") < 0)
         fail();
-    const int null = ::open("/dev/null", O_RDONLY);
-    if (null < 0 || (null != STDIN_FILENO && ::dup2(null, STDIN_FILENO) < 0))
+    const int null = open_file("/dev/null", O_RDONLY);
+    if (null < 0 || (null != STDIN_FILENO && duplicate(null, STDIN_FILENO) < 0))
         fail();
     if (null > STDERR_FILENO)
-        ::close(null);
+        close_file(null);
     for (const auto& [fd, number] : *start.given)
-        if (::dup2(fd, number) < 0)
+        if (duplicate(fd, number) < 0)
             fail();
     sigset_t none;
     sigemptyset(&none);

@@ -1,6 +1,7 @@
 #include "tinykvm/machine/large_pages.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "tinykvm/abi/layout.hpp"
 #include "tinykvm/memory/page_tables.hpp"
@@ -35,7 +36,7 @@ std::uint64_t* upper_entry(const MachineImage& image, GuestVirt at) {
 }
 
 // The leaf table of the 2 MiB from `at` on; nullptr when there is none.
-const std::uint64_t* leaves_of(const MachineImage& image, GuestVirt at) {
+std::uint64_t* leaves_of(const MachineImage& image, GuestVirt at) {
     const std::uint64_t* upper = upper_entry(image, at);
     return upper ? table(*image.image, *upper) : nullptr;
 }
@@ -82,8 +83,9 @@ std::vector<GuestVirt> large_candidates(const MachineImage& image) {
 
 std::vector<Frame> frames_of_large(const MachineImage& image, GuestVirt at) {
     std::vector<Frame> frames;
-    if (const std::uint64_t* leaves = leaves_of(image, at))
-        std::transform(leaves, leaves + kLeaves, std::back_inserter(frames), pte::frame);
+    std::uint64_t* leaves = leaves_of(image, at);
+    for (std::size_t i = 0; leaves && i < kLeaves; ++i) // machines that run make entries present meanwhile
+        frames.push_back(pte::frame(std::atomic_ref(leaves[i]).load(std::memory_order_relaxed)));
     return frames;
 }
 
