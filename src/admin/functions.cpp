@@ -43,6 +43,7 @@ Wanted wanted(Call& call) {
     }
     wanted.clamp = call.query_flag("clamp");
     wanted.plan.activate = members.flag("activate").value_or(true);
+    wanted.plan.compress_later = members.flag("compress_later").value_or(false);
     wanted.plan.if_version = members.natural("if_version");
     wanted.plan.if_match = call.if_match();
     members.done();

@@ -114,7 +114,8 @@ void info(Call& call) {
                             {"port", daemon.port},
                             {"tls", daemon.tls},
                             {"started", time_text(daemon.started_ms)},
-                            {"draining", daemon.draining}};
+                            {"draining", daemon.draining},
+                            {"compresses_later", true}};
         if (call.who.allows(store::kScopeRead, ""))
             object["daemon"].update({{"functions", daemon.functions},
                                      {"processes", daemon.processes},

@@ -27,7 +27,7 @@ public:
     std::int64_t id() const { return id_; }
 
     void add(const VersionRecord& version);     // the row now, the record in commit()
-    void replace(const VersionRecord& version); // changes its state
+    void replace(const VersionRecord& version); // changes its state and its snapshot
     void remove(std::uint64_t version);
     void take_routes(const std::vector<Route>& routes); // replaces all routes; throws RouteTaken
     void set_traffic(std::vector<Live> live);           // replaces it; throws BadValue, NotFound, Conflict
