@@ -10,11 +10,18 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/single_threaded.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #pragma GCC visibility push(hidden)
 
 // 2.32: whether std::shared_ptr may count without atomic instructions. Never.
 char __libc_single_threaded = 0;
+
+// 2.34. The kernel has it since 5.9; before that our callers get ENOSYS, as from glibc.
+int close_range(unsigned first, unsigned last, int flags) {
+    return (int)syscall(SYS_close_range, first, last, flags);
+}
 
 // 2.36: std::random_device.
 uint32_t arc4random(void) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a change must keep.
-#   scripts/check.sh [--fix]         include direction, shell and Python scripts, system call table, format, spelling
+#   scripts/check.sh [--fix]         include direction, shell and Python scripts, system call table, documents, format,
+#                                    spelling
 #   scripts/check.sh --tidy          clang-tidy alone, over all of src/ and tinykvm/: half an hour of a processor
 #   scripts/check.sh --tidy=recent   clang-tidy over what changed recently, and the guest kernel
 # clang-tidy needs a configured build/ (KVMSERVER_BUILD names another folder). It leaves out tests/ and bench/: in 20 files
@@ -95,6 +96,10 @@ report "python" "$status"
 status=0
 scripts/syscalls.py --check || status=1
 report "system call table" "$status"
+
+status=0
+scripts/check_docs.py --self-test && scripts/check_docs.py || status=1
+report "documents" "$status"
 
 sources() { git ls-files 'tinykvm/*.[ch]pp' 'src/*.[ch]pp' 'tests/*.[ch]pp' 'bench/*.[ch]pp'; }
 if needs clang-format format; then

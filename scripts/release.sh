@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Makes build/release/kvmserver-VERSION-linux-x86_64.tar.gz, whose binary runs with glibc 2.31 and newer: Debian 11,
-# Ubuntu 20.04, RHEL 9. Our objects and the static libraries are those of scripts/build.sh; they are linked with
+# Makes a release, build/release/kvmserver-VERSION/:
+#   kvmserver_VERSION_amd64.deb                   for Debian 12, Ubuntu 24.04 and newer, which lintian accepts
+#   kvmserver-VERSION-linux-x86_64.tar.gz         for glibc 2.31 and newer: Debian 11, Ubuntu 20.04, RHEL 9
+#   (both names).cdx.json                         what is linked into each, CycloneDX
+#   install.sh, CHANGELOG.md, THIRD_PARTY_NOTICES, SHA256SUMS
+# In the portable binary our objects and the static libraries are those of scripts/build.sh; they are linked with
 # Debian 11's C library, which gives each symbol the version that it had there, and packaging/old_glibc.c stands in for
 # what is newer.
 #   scripts/release.sh            only makes it
-#   scripts/release.sh --check    and tries it in a Debian 11, with /dev/kvm
+#   scripts/release.sh --check    and tries the portable binary in a Debian 11, with /dev/kvm
+# It is VERSION of CMakeLists.txt if the commit has the tag vVERSION, and VERSION-dev otherwise.
 # Needs root: debootstrap makes that Debian 11 in build/release/bullseye, once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -46,13 +51,43 @@ check_symbols() {
     say "needs $(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*[0-9]' | sort -uV | tail -n 1)"
 }
 
-make_archive() {
-    local version name tree
-    scripts/build.sh kvmserver >"$release/build.log"
+value_of() { sed -n "s/^set($1 \"\(.*\)\")\$/\1/p" "$build/version/version.cmake"; }
+
+build_all() {
+    scripts/build.sh kvmserver >"$release/build.log" || die "see $release/build.log"
     cmake -S . -B "$build" -DKVMSERVER_OLD_ROOT="$old" >>"$release/build.log"
     ninja -C "$build" kvmserver_portable >>"$release/build.log" || die "see $release/build.log"
     check_symbols "$build/portable/kvmserver"
-    version=$("$build/portable/kvmserver" version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1)
+    version=$(value_of KVMSERVER_VERSION)
+    # The same commit gives the same files.
+    SOURCE_DATE_EPOCH=$(date -d "$(value_of KVMSERVER_DATE) UTC" +%s)
+    export SOURCE_DATE_EPOCH
+    say "$("$build/bin/kvmserver" version)"
+    case $version in
+        *-dev) say "no release: this commit has no tag v${version%-dev}, or files are modified" ;;
+        *) grep -q "^## $version (20[0-9-]*)" CHANGELOG.md || die "CHANGELOG.md has no section '## $version (DATE)'" ;;
+    esac
+    folder=$release/kvmserver-$version
+    rm -rf "$folder"
+    mkdir "$folder"
+}
+
+make_deb() {
+    local file
+    rm -rf "$release/deb"
+    (cd "$build" && cpack -G DEB -B "$release/deb") >>"$release/build.log" 2>&1 || die "see $release/build.log"
+    file=$(echo "$release"/deb/*.deb)
+    [[ $(type -P lintian) ]] || die "lintian is not installed: scripts/setup.sh --tests"
+    lintian --allow-root --fail-on error,warning --tag-display-limit 0 "$file" >&2 || die "lintian refuses $file"
+    mv "$file" "$folder/"
+    rm -rf "$release/deb"
+    file=$folder/${file##*/}
+    scripts/third_party.py --sbom "$file.cdx.json" --of "$file" >&2
+    say "made $file"
+}
+
+make_archive() {
+    local name tree
     name=kvmserver-$version-linux-x86_64
     tree=$release/$name
     rm -rf "$tree"
@@ -62,10 +97,18 @@ make_archive() {
     cp "$release/at/usr/local/lib/systemd/system/kvmserver.service" "$tree/lib/systemd/system/"
     rm -rf "$release/at"
     install -s "$build/portable/kvmserver" "$tree/bin/kvmserver"
-    archive=$release/$name.tar.gz
-    tar -C "$release" --owner=0 --group=0 --numeric-owner -czf "$archive" "$name"
+    archive=$folder/$name.tar.gz
+    tar -C "$release" --owner=0 --group=0 --numeric-owner --sort=name --mtime "@$SOURCE_DATE_EPOCH" \
+        -c "$name" | gzip -9n >"$archive"
     rm -rf "$tree"
+    scripts/third_party.py --sbom "$archive.cdx.json" --of "$archive" --target kvmserver_portable --root "$old" >&2
     say "made $archive ($(($(stat -c %s "$archive") >> 10)) KiB)"
+}
+
+make_sums() {
+    cp packaging/install.sh CHANGELOG.md THIRD_PARTY_NOTICES "$folder/"
+    (cd "$folder" && sha256sum -- * >SHA256SUMS)
+    say "made $folder: $(wc -l <"$folder/SHA256SUMS") files and SHA256SUMS"
 }
 
 # Before a command: in the old system, with this one's devices and network; its mounts go with it. It stays one process,
@@ -119,5 +162,9 @@ esac
 ((EUID == 0)) || die "needs root (debootstrap, chroot)"
 mkdir -p "$release"
 make_old_system
+build_all
+scripts/third_party.py --check >&2
+make_deb
 make_archive
+make_sums
 if [[ ${1-} == --check ]]; then check_in_old_system; fi

@@ -20,9 +20,9 @@ test_packages=(
     clang libclang-rt-dev llvm clang-format clang-tidy shellcheck codespell python3-pytest python3-pip wrk openssl chromium
     qemu-system-x86 busybox-static cpio e2fsprogs strace
     bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso  # the emulated Intel host
-    debootstrap  # scripts/release.sh
+    debootstrap lintian  # scripts/release.sh
     iproute2     # tests with addresses of their own
-    groff-base man-db
+    groff-base man-db mandoc
     ruby php-cli  # tests of uniqueness, and of templates
     python3-venv  # tests of templates
     libbenchmark-dev  # bench/micro

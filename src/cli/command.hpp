@@ -69,6 +69,4 @@ Command version_command();
 Command completion_command();
 Command serve_command();
 
-std::string version_line(); // "kvmserver X.Y.Z\n"
-
 } // namespace kvmserver::cli

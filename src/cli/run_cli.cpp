@@ -8,6 +8,7 @@
 #include "src/cli/app.hpp"
 #include "src/cli/command.hpp"
 #include "src/cli/options/arguments.hpp"
+#include "src/cli/version.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {

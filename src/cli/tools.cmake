@@ -2,7 +2,7 @@
 target_sources(kvmserver_cli PRIVATE
   dev/dev.cpp dev/events.cpp dev/glob.cpp dev/process.cpp dev/server.cpp dev/watch.cpp
   doctor/advice.cpp doctor/facts.cpp
-  help/help.cpp help/manual.cpp
+  help/help.cpp help/manual.cpp help/manual_command.cpp help/roff.cpp
   init/files.cpp init/guess.cpp init/guess_files.cpp init/guess_java.cpp init/guess_javascript.cpp
   init/guess_php_ruby.cpp init/guess_python.cpp init/init.cpp init/templates.cpp)
 
@@ -44,6 +44,8 @@ if(NOT KVMSERVER_SANITIZE)
   set(shared ${CMAKE_BINARY_DIR}/share)
   file(MAKE_DIRECTORY ${shared})
   add_custom_command(TARGET kvmserver POST_BUILD VERBATIM
-    COMMAND sh -ec "\"$1\" help --man >\"$2/kvmserver.1\"; gzip -9nf \"$2/kvmserver.1\"; for shell in bash zsh fish; do \"$1\" completion $shell >\"$2/$shell\"; done"
+    COMMAND sh -ec "rm -rf \"$2/man1\"; mkdir \"$2/man1\"; \"$1\" help --man -o \"$2/man1\"; gzip -9n \"$2\"/man1/*"
+            sh $<TARGET_FILE:kvmserver> ${shared}
+    COMMAND sh -ec "for shell in bash zsh fish; do \"$1\" completion $shell >\"$2/$shell\"; done"
             sh $<TARGET_FILE:kvmserver> ${shared})
 endif()

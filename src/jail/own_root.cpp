@@ -248,12 +248,14 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
         return false;
     };
     // All copies are taken before anything is changed. "/" is copied mount by mount, because some of its mounts may not
-    // support ID mapping.
+    // support ID mapping. In a user namespace it comes with all its mounts or not at all: the kernel locks them together
+    // (mount_namespaces(7)), and nothing is ID-mapped.
+    const bool one_by_one = static_cast<bool>(clone_tree("/", false));
     std::vector<std::pair<Shown, UniqueFd>> copies;
     std::vector<Shown> wanted;
     for (const Shown& place : shown_) {
         wanted.push_back(place);
-        if (place.path == "/")
+        if (place.path == "/" && one_by_one)
             for (const std::string& point : mount_points())
                 if (point != "/" && !is_kernels(point) && !is_hidden(point))
                     wanted.push_back({point, place.write, is_folder(point)});
@@ -263,7 +265,7 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
     std::ranges::stable_sort(wanted, {}, [](const Shown& place) { return place.path.size(); });
     for (const Shown& place : wanted) {
         // With "/", each mount is in the list by itself.
-        UniqueFd tree = copy_of(place, !everything, user_map);
+        UniqueFd tree = copy_of(place, !everything || !one_by_one, user_map);
         if (!tree && errno != ENOENT && errno != EACCES && errno != ELOOP)
             return fail("open_tree " + place.path);
         if (tree)
@@ -292,6 +294,11 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
         const UniqueFd devices = make_file_system("tmpfs", kRootOptions, kNoSetuid);
         if (is_folder("./dev") && (!devices || !attach(devices.get(), "./dev")))
             return fail("mount /dev");
+        if (!one_by_one && is_folder("./sys")) { // it came along
+            const UniqueFd nothing = make_file_system("tmpfs", kEmptyOptions, kReadOnly | kNoSetuid | kNoDevices);
+            if (!nothing || !attach(nothing.get(), "./sys"))
+                return fail("mount /sys");
+        }
         const UniqueFd processes = own_proc ? make_file_system("tmpfs", kRootOptions, kNoSetuid) : UniqueFd();
         if (processes && !attach(processes.get(), "./proc"))
             return fail("mount /proc");

@@ -175,8 +175,8 @@ public:
     // the errno of a lost handle. The caller handles devices: only /dev/zero makes sense.
     int map_error(std::int32_t number, int prot, bool shared) const;
     // This machine's own copy of a memory file. A memory file of the base is copied on first use, and all its handles
-    // refer to the copy until reset. Null with errno set on failure.
-    std::shared_ptr<const HostFile> own_memory_file(const std::shared_ptr<const HostFile>& file);
+    // refer to the copy until reset. Null with errno set on failure. By value: it replaces the handles of `file`.
+    std::shared_ptr<const HostFile> own_memory_file(std::shared_ptr<const HostFile> file);
     // A mapped memory file counts in memfd_bytes() as long as its HostFile lives, even without handles.
     void note_mapped(const std::shared_ptr<const HostFile>& file);
     // The number of a handle of this file. Makes one if there is none, so that a snapshot includes mapped files.

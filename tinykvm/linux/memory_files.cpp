@@ -69,7 +69,7 @@ bool set_attributes(int memfd, const MemoryFileAttributes& wanted) {
     return seals == static_cast<int>(wanted.seals) || ::fcntl(memfd, F_ADD_SEALS, static_cast<int>(wanted.seals)) == 0;
 }
 
-std::shared_ptr<const HostFile> HandleTable::own_memory_file(const std::shared_ptr<const HostFile>& file) {
+std::shared_ptr<const HostFile> HandleTable::own_memory_file(std::shared_ptr<const HostFile> file) {
     if (const auto known = own_memory_.find(file.get()); known != own_memory_.end())
         return known->second;
     if (!base_ || !base_->has(file))

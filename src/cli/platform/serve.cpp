@@ -13,6 +13,7 @@
 #include "src/cli/doctor/probe_line.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/version.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/event_loop/listeners.hpp"
@@ -209,7 +210,7 @@ struct Admin final : daemon::Companion {
                                                          .executable = ops::kSelf,
                                                          .jail = jail,
                                                          .examinations = std::move(examinations),
-                                                         .version = plain_version(),
+                                                         .version = version_number(),
                                                          .uploads = uploads}),
           listener(std::make_unique<admin::Listener>(api, options)) {
         try {
@@ -224,11 +225,6 @@ struct Admin final : daemon::Companion {
     bool finish(std::chrono::milliseconds patience) override { return listener->stop(patience); }
     Admin(const Admin&) = delete;
     Admin& operator=(const Admin&) = delete;
-    static std::string plain_version() { // from "kvmserver X.Y.Z\n"
-        const std::string line = version_line();
-        const auto begin = line.find(' ') + 1;
-        return line.substr(begin, line.find('\n') - begin);
-    }
 };
 
 admin::ListenerOptions admin_options(const Invocation& invocation, const Context& context,

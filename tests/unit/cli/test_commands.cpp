@@ -61,7 +61,8 @@ TEST_CASE("help") {
 }
 
 TEST_CASE("version") {
-    CHECK_THAT(kvmserver_line("version").out, Matches("kvmserver [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+    CHECK_THAT(kvmserver_line("version").out,
+               Matches("kvmserver [0-9]+\\.[0-9]+\\.[0-9]+(-dev)?( \\([0-9a-f]{12}(, modified)?\\))?\n"));
     CHECK(kvmserver_line("--version").out == kvmserver_line("version").out);
 }
 

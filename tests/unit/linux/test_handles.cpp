@@ -209,6 +209,24 @@ TEST_CASE("a memfd of the base is copied before it is written") {
     CHECK(world.get<struct stat>(World::kData).st_size == 3 << 20);
 }
 
+TEST_CASE("a memfd of the base is copied also when its handle was changed before") {
+    World world; // with AddressSanitizer: what names the memfd outlives the handle that is replaced
+    CHECK(world.call(SYS_memfd_create, world.text("m"), 0, World::kReply) == 4);
+    CHECK(world.write(4, "before", 0) == 6);
+    CHECK(world.open(world.tmp / "open/file.txt", O_RDONLY) == 5); // looked at after the memfd's handle
+    world.handles->freeze();
+    const int shared = world.handles->fd(4);
+    world.handles->set_append(4, true);
+    const int own = world.handles->private_fd(4);
+    CHECK(own >= 0);
+    CHECK(own != shared);
+    CHECK(world.handles->fd(4) == own);
+    CHECK(world.handles->private_fd(4) == own); // made once
+    std::string text;
+    CHECK(world.read(4, 6, 0, text) == 6);
+    CHECK(text == "before");
+}
+
 TEST_CASE("attributes of a memfd of the base are changed in a copy") {
     World world;
     CHECK(world.call(SYS_memfd_create, world.text("m"), 2 /* MFD_ALLOW_SEALING */, World::kReply) == 4);
