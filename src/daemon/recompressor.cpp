@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -21,7 +22,7 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::chrono::seconds kTriedAgain{5};
+constexpr std::chrono::seconds kTriedAgain{2}, kLongestPause{600};
 
 // A file without a name on the store's file system, which has room for snapshots.
 UniqueFd nameless_file(const std::filesystem::path& store) {
@@ -53,7 +54,7 @@ void keep(const Pressed& pressed, int file) {
 
 Recompressor::Recompressor(std::filesystem::path store, Examiner examiner, Examinations& examinations,
                            std::function<void(const std::string&)> note)
-    : path_(std::move(store)), examiner_(std::move(examiner)), examinations_(examinations), note_(std::move(note)) {}
+    : path_(std::move(store)), examiner_(std::move(examiner)), examinations_(examinations), note_(std::move(note)), pause_(kTriedAgain) {}
 
 Recompressor::~Recompressor() { stop(); }
 
@@ -90,8 +91,8 @@ bool Recompressor::wait() {
     const auto woken = [this] { return looked_ || stop_; };
     if (superseded_.empty() && !again_)
         changed_.wait(lock, woken);
-    else
-        changed_.wait_for(lock, kTriedAgain, woken);
+    const bool in_vain = !changed_.wait_for(lock, pause_, woken);
+    pause_ = in_vain ? std::min(pause_ * 2, kLongestPause) : kTriedAgain;
     looked_ = false;
     return !stop_;
 }
@@ -133,8 +134,8 @@ void Recompressor::round(store::Store& store) {
             again_ = true;
         } catch (const std::exception& error) {
             failed_.insert(next.snapshot);
-            note_(fmt::format("the snapshot of {} v{} stays as large as it is: {}", next.function, next.version,
-                              error.what()));
+            note_(fmt::format("the snapshot of {} v{} stays as large as it is until the next start: {}", next.function,
+                              next.version, error.what()));
         }
     }
 }
@@ -163,8 +164,10 @@ void Recompressor::compress(store::Store& store, const store::ToCompress& versio
     }
     const store::SnapshotHold hold = importer.commit();
     examinations_.learn(hold.digest(), facts);
-    if (functions.compressed(version.function, version.version, version.snapshot, hold.digest()))
+    if (functions.compressed(version.function, version.version, version.snapshot, hold.digest())) {
         superseded_.insert(version.snapshot);
+        pause_ = kTriedAgain;
+    }
     if (version.tenant.empty())
         keep(*pressed, file.get());
 }

@@ -4,6 +4,7 @@
 // Nothing is lost if the daemon dies meanwhile: the result is stored as a snapshot before the version names it, and
 // until then the version has the snapshot with which it was deployed. The next daemon begins that one anew.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -55,6 +56,7 @@ private:
     std::set<Digest> failed_;     // not tried again before the next start
     std::set<Digest> superseded_; // removed once no process has them open
     bool again_ = false;          // something could not be done now
+    std::chrono::seconds pause_;  // before what could not be done is tried again
     std::thread thread_;
 };
 

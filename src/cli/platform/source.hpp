@@ -32,10 +32,12 @@ public:
     // process takes effect only when nothing is left behind.
     SnapshotFile(const Source& source, bool quiet, Context& context, Compress compress = Compress::fully);
     const std::filesystem::path& path() const { return path_; } // valid in this process
+    bool hurried() const { return hurried_; }                   // it was compressed in a hurry
 
 private:
     std::filesystem::path path_;
     tinykvm::UniqueFd made_;
+    bool hurried_ = false;
 };
 
 } // namespace kvmserver::cli::platform

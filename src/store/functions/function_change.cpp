@@ -93,8 +93,8 @@ void FunctionChange::set_traffic(std::vector<Live> live) {
         insert.bind(id_).bind(part.version).bind(std::int64_t{part.percent}).run();
 }
 
-FunctionRecord FunctionChange::commit() {
-    if (!made_)
+FunctionRecord FunctionChange::commit(Revision revision) {
+    if (!made_ && revision == Revision::next)
         index_->prepare("UPDATE function SET revision = revision + 1, changed = ? WHERE id = ?")
             .bind(now_ms())
             .bind(id_)

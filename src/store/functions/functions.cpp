@@ -86,7 +86,7 @@ bool Functions::compressed(const std::string& name, std::uint64_t version, const
             .bind(change.id())
             .bind(version)
             .run();
-        change.commit();
+        change.commit(FunctionChange::Revision::same);
         return true;
     } catch (const NotFound&) {
         return false;

@@ -100,7 +100,7 @@ public:
                         const IfMatch& if_match = {}); // Conflict if live
 
     // Puts `anew`, of which the caller must have a SnapshotHold, in the place of `hurried`: the same machine, compressed
-    // harder. With `anew` equal to `hurried`, it stays as it is for good. Returns false if there is no such version any
+    // harder; the etag stays. With `anew` equal to `hurried`, it stays as it is for good. Returns false if there is no such version any
     // more, or if it has another snapshot.
     bool compressed(const std::string& name, std::uint64_t version, const Digest& hurried, const Digest& anew);
     std::vector<ToCompress> to_compress(); // of all functions, live ones first

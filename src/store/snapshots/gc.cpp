@@ -119,10 +119,13 @@ GcResult gc(Store& store, const GcOptions& options) {
 }
 
 bool remove_snapshot(Store& store, const Digest& digest) {
+    constexpr int kPatienceMs = 1000;
     std::vector<Digest> chunks;
     {
-        const FileLock sweeping = store.sweeping();
-        const Marks marks = read_marks(store.folder(), sweeping);
+        const auto sweeping = FileLock::exclusive_within(store.folder(), kSweepLock, kPatienceMs);
+        if (!sweeping)
+            return false;
+        const Marks marks = read_marks(store.folder(), *sweeping);
         if (std::binary_search(marks.snapshots.begin(), marks.snapshots.end(), digest))
             return false;
         auto index = store.index();

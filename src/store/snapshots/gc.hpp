@@ -28,8 +28,8 @@ struct GcResult {
 // There is no grace period: files that are about to be named are protected by locks (pin.hpp, importer.hpp).
 GcResult gc(Store& store, const GcOptions& options = {});
 
-// Removes a snapshot that no version names and nobody holds, with the chunks that only it has. Returns false if it stays;
-// true also if there is none.
+// Removes a snapshot that no version names and nobody holds, with the chunks that only it has. Returns false if it
+// stays, also because the store was busy for a second; true also if there is none.
 bool remove_snapshot(Store& store, const Digest& digest);
 
 // Removes only leftovers: marks and temporary files of dead processes, uploads without a row. For the start of a
