@@ -9,7 +9,7 @@
 
 #include "src/jail/walls.hpp"
 #include "src/snapshot/facts.hpp"
-#include "src/snapshot/recompress.hpp"
+#include "src/snapshot/pressed.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
 
 namespace kvmserver::daemon {
@@ -24,8 +24,8 @@ struct Examiner {
     SnapshotFacts of_file(int file, std::uint64_t bytes) const;                          // Depth::whole
     SnapshotFacts of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes) const; // Depth::whole
     SnapshotFacts of_stored(const store::StoredSnapshot& snapshot) const;                // Depth::metadata
-    // Has the snapshot compressed anew to `out`, an empty file, when nothing else wants the processor: however long that
-    // takes, until `stop`. Returns nothing if there was nothing to do or `stop` was true. What is in `out` is as
+    // Has the snapshot compressed anew to `out`, an empty file, when nothing else wants the processor: however long
+    // that takes, until `stop`. Returns nothing if there was nothing to do or `stop` was true. What is in `out` is as
     // untrusted as the snapshot.
     std::optional<Pressed> compress(const store::StoredSnapshot& snapshot, int out,
                                     const std::function<bool()>& stop) const;

@@ -54,7 +54,8 @@ void keep(const Pressed& pressed, int file) {
 
 Recompressor::Recompressor(std::filesystem::path store, Examiner examiner, Examinations& examinations,
                            std::function<void(const std::string&)> note)
-    : path_(std::move(store)), examiner_(std::move(examiner)), examinations_(examinations), note_(std::move(note)), pause_(kTriedAgain) {}
+    : path_(std::move(store)), examiner_(std::move(examiner)), examinations_(examinations), note_(std::move(note)),
+      pause_(kTriedAgain) {}
 
 Recompressor::~Recompressor() { stop(); }
 

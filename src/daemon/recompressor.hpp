@@ -1,5 +1,5 @@
-// Compresses the snapshots anew that were deployed in a hurry (store::VersionInfo::compress_later), one after the other,
-// when nothing else wants the processor, and puts each result in the place of what it was made from.
+// Compresses the snapshots anew that were deployed in a hurry (store::VersionInfo::compress_later), one after the
+// other, when nothing else wants the processor, and puts each result in the place of what it was made from.
 //
 // Nothing is lost if the daemon dies meanwhile: the result is stored as a snapshot before the version names it, and
 // until then the version has the snapshot with which it was deployed. The next daemon begins that one anew.

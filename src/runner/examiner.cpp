@@ -26,7 +26,7 @@ namespace {
 constexpr rlim_t kMaxMemory = RLIM_INFINITY; // the sanitizers' shadow memory takes terabytes
 constexpr rlim_t kMaxMemoryToCompress = RLIM_INFINITY;
 #else
-constexpr rlim_t kMaxMemory = 192 << 20; // examining needs 32 MiB, this binary takes the rest
+constexpr rlim_t kMaxMemory = 192 << 20;           // examining needs 32 MiB, this binary takes the rest
 constexpr rlim_t kMaxMemoryToCompress = 512 << 20; // zstd's tables and the decompressed index
 #endif
 constexpr rlim_t kMoreBytes = 1 << 20; // that a file compressed anew may be longer

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <type_traits>
 
 #include "src/snapshot/codec.hpp"
 #include "src/snapshot/facts.hpp"
@@ -94,8 +92,8 @@ private:
         const std::uint64_t metadata_was_at = header_.metadata_at();
         header_.chunk_bytes = offset_ - format::kHeaderBytes;
         for (std::uint64_t at = 0; at < header_.metadata.stored;) {
-            const auto part = read(source_, metadata_was_at + at,
-                                   std::min<std::uint64_t>(header_.metadata.stored - at, kPartBytes));
+            const auto part =
+                read(source_, metadata_was_at + at, std::min<std::uint64_t>(header_.metadata.stored - at, kPartBytes));
             write_at(header_.metadata_at() + at, part);
             at += part.size();
         }
@@ -136,15 +134,6 @@ private:
     Pressed pressed_;
 };
 
-struct Row { // of to_text(): both sides are the same binary
-    Digest sha256;
-    std::uint64_t offset;
-    std::uint32_t stored;
-    std::uint8_t hot, filter;
-    std::uint16_t unused;
-};
-static_assert(sizeof(Row) == 48 && std::is_trivially_copyable_v<Row>);
-
 } // namespace
 
 std::optional<Pressed> recompress(const ByteSource& source, int out) {
@@ -154,34 +143,6 @@ std::optional<Pressed> recompress(const ByteSource& source, int out) {
     if (!decompress(read(source, header.index_at(), header.index.stored), index))
         throw FormatError("index is inconsistent: it does not decompress to its length");
     return Press(source, out, header, decode_index(index, header, facts.frames)).run();
-}
-
-std::string to_text(const Pressed& pressed) {
-    std::string text(sizeof pressed.total_raw, 0);
-    std::memcpy(text.data(), &pressed.total_raw, sizeof pressed.total_raw);
-    for (const PressedChunk& chunk : pressed.chunks) {
-        const Row row{chunk.sha256, chunk.offset, chunk.stored, chunk.hot, static_cast<std::uint8_t>(chunk.filter), 0};
-        text.append(reinterpret_cast<const char*>(&row), sizeof row);
-    }
-    return text;
-}
-
-Pressed pressed_from_text(std::string_view text, std::uint64_t file_bytes) {
-    Pressed pressed;
-    pressed.file_bytes = file_bytes;
-    const std::size_t head = sizeof pressed.total_raw;
-    if (text.size() < head || (text.size() - head) % sizeof(Row) != 0)
-        throw FormatError("the list of chunks has an impossible length");
-    std::memcpy(&pressed.total_raw, text.data(), head);
-    for (text.remove_prefix(head); !text.empty(); text.remove_prefix(sizeof(Row))) {
-        Row row;
-        std::memcpy(&row, text.data(), sizeof row);
-                if (row.hot > 1 || row.filter >= kFilters.size() || row.stored == 0 || row.stored > file_bytes ||
-            row.offset > file_bytes - row.stored)
-            throw FormatError("the list of chunks is inconsistent");
-        pressed.chunks.push_back({row.sha256, row.offset, row.stored, row.hot != 0, static_cast<Filter>(row.filter)});
-    }
-    return pressed;
 }
 
 } // namespace kvmserver

@@ -51,8 +51,9 @@ void FunctionChange::add(const VersionRecord& version) {
 }
 
 void FunctionChange::replace(const VersionRecord& version) {
-    index_->prepare("UPDATE version SET state = ?, snapshot = (SELECT id FROM snapshot WHERE digest = ?) "
-                    "WHERE function = ? AND number = ?")
+    index_
+        ->prepare("UPDATE version SET state = ?, snapshot = (SELECT id FROM snapshot WHERE digest = ?) "
+                  "WHERE function = ? AND number = ?")
         .bind(name_of(version.state))
         .bind(version.snapshot)
         .bind(id_)

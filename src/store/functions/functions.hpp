@@ -22,7 +22,7 @@ struct DeployRequest {
     std::optional<std::vector<Route>> routes;              // replaces the routes
     std::optional<std::map<std::string, std::string>> env; // replaces the environment
     IfMatch if_match;
-    std::string tenant = {}; // VersionRecord::tenant
+    std::string tenant = {};     // VersionRecord::tenant
     bool compress_later = false; // VersionInfo::compress_later
 };
 
@@ -99,9 +99,9 @@ public:
     void remove_version(const std::string& name, std::uint64_t version,
                         const IfMatch& if_match = {}); // Conflict if live
 
-    // Puts `anew`, of which the caller must have a SnapshotHold, in the place of `hurried`: the same machine, compressed
-    // harder; the etag stays. With `anew` equal to `hurried`, it stays as it is for good. Returns false if there is no such version any
-    // more, or if it has another snapshot.
+    // Puts `anew`, of which the caller must have a SnapshotHold, in the place of `hurried`: the same machine,
+    // compressed harder; the etag stays. With `anew` equal to `hurried`, it stays as it is for good. Returns false if
+    // there is no such version any more, or if it has another snapshot.
     bool compressed(const std::string& name, std::uint64_t version, const Digest& hurried, const Digest& anew);
     std::vector<ToCompress> to_compress(); // of all functions, live ones first
 
