@@ -46,6 +46,8 @@ MAY_INCLUDE = {
 ALSO = {
     "src/snapshot/folder_cache.hpp": ["src/daemon", "src/protocol"],  # where copies of pages are; it knows nothing else of snapshots
     "src/snapshot/facts.hpp": ["src/daemon", "src/admin"],  # plain values that are known of a snapshot
+    "src/snapshot/pressed.hpp": ["src/daemon"],  # the same of one that was compressed anew
+    "src/snapshot/compressed_chunk_cache.hpp": ["src/daemon"],  # where compressed chunks are kept for the next deploy
     "src/snapshot/json_text.hpp": ["src/admin"],  # JSON in bounded memory
     "tinykvm/linux/permissions.hpp": ["src/daemon", "src/jail"],  # of these
     "src/store/functions/tenant.hpp": ["src/ceilings"],  # whose a function is, by its name

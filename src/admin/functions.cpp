@@ -43,6 +43,7 @@ Wanted wanted(Call& call) {
     }
     wanted.clamp = call.query_flag("clamp");
     wanted.plan.activate = members.flag("activate").value_or(true);
+    wanted.plan.compress_later = members.flag("compress_later").value_or(false);
     wanted.plan.if_version = members.natural("if_version");
     wanted.plan.if_match = call.if_match();
     members.done();
@@ -147,6 +148,8 @@ void put_function(Call& call) {
         grants.require_totals(call.store(), wanted.snapshot);
         return ops::deploy(wanted.plan, *wanted.snapshot, grants.own_text(), functions);
     }();
+    if (wanted.plan.compress_later) // nothing may keep it once its successor is there
+        call.api.staged().remove(*wanted.snapshot, call.who.id());
     call.api.changed();
     call.reply(done.result.before.empty() && done.result.version == 1 ? 201 : 200,
                {{"name", wanted.plan.name},

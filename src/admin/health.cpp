@@ -110,11 +110,9 @@ void info(Call& call) {
     }
     if (const daemon::Control* control = call.api.options().control) {
         const daemon::DaemonInfo daemon = control->info();
-        object["daemon"] = {{"address", daemon.address},
-                            {"port", daemon.port},
-                            {"tls", daemon.tls},
-                            {"started", time_text(daemon.started_ms)},
-                            {"draining", daemon.draining}};
+        object["daemon"] = {{"address", daemon.address},   {"port", daemon.port},
+                            {"tls", daemon.tls},           {"started", time_text(daemon.started_ms)},
+                            {"draining", daemon.draining}, {"compresses_later", true}};
         if (call.who.allows(store::kScopeRead, ""))
             object["daemon"].update({{"functions", daemon.functions},
                                      {"processes", daemon.processes},

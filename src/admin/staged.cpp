@@ -17,6 +17,13 @@ void Staged::add(store::SnapshotHold hold, std::int64_t token) {
     at->second.until = Clock::now() + kept_;
 }
 
+void Staged::remove(const Digest& digest, std::int64_t token) {
+    const std::lock_guard lock(mutex_);
+    const auto at = entries_.find(digest);
+    if (at != entries_.end() && at->second.tokens.erase(token) != 0 && at->second.tokens.empty())
+        entries_.erase(at);
+}
+
 std::vector<Digest> Staged::all_of(std::int64_t token) {
     const std::lock_guard lock(mutex_);
     drop_old();

@@ -17,6 +17,8 @@ public:
     explicit Staged(std::chrono::milliseconds kept) : kept_(kept) {}
     // `token` is the uploader's id (Principal::id).
     void add(store::SnapshotHold hold, std::int64_t token);
+    // The token does not need it any longer.
+    void remove(const Digest& digest, std::int64_t token);
     std::vector<Digest> all_of(std::int64_t token);
     void expire(); // releases the holds that have expired, for gc
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ namespace {
 
 // Slow enough for a busy host with slow disks.
 constexpr std::uint64_t kBytesPerSecond = 16 << 20;
+constexpr std::uint64_t kCompressedBytesPerSecond = 128 << 10; // of CPU time
 constexpr std::size_t kMaxLine = 1000;
 
 // Ignores that the process has closed its socket: it may have sent the reason, which Process::answer() reads.
@@ -86,7 +88,9 @@ private:
 
 class Process {
 public:
-    explicit Process(const Examiner& examiner) : Process(examiner, protocol::make_pair()) {}
+    enum class Priority { usual, idle };
+    explicit Process(const Examiner& examiner, Priority priority = Priority::usual)
+        : Process(examiner, priority, protocol::make_pair()) {}
 
     int control() const { return control_.get(); }
 
@@ -98,41 +102,68 @@ public:
                 bad(fmt::format("it could not be examined within {} s", patience.count()));
             bad("it could not be examined: " + child_.end(control()));
         }
-        const std::string_view rest = std::string_view(*text).substr(1);
-        if (text->front() == protocol::kFacts) {
-            try {
-                return facts_from_text(rest, depth, file_bytes);
-            } catch (const FormatError&) { // at most ours are malformed
-                bad("it could not be examined: its examiner gave invalid facts");
-            }
+        if (text->front() != protocol::kFacts)
+            refused(*text);
+        try {
+            return facts_from_text(std::string_view(*text).substr(1), depth, file_bytes);
+        } catch (const FormatError&) { // at most ours are malformed
+            bad("it could not be examined: its examiner gave invalid facts");
         }
-        const std::string line = tinykvm::brief(rest.substr(0, kMaxLine));
-        if (text->front() == protocol::kBadSnapshot)
+    }
+
+    std::optional<Pressed> pressed(int out, const std::function<bool()>& stop) {
+        constexpr int kLookMs = 200;
+        pollfd said{control(), POLLIN, 0};
+        while (::poll(&said, 1, kLookMs) <= 0)
+            if (stop())
+                return std::nullopt;
+        const auto text = receive_text(control(), protocol::Kind::described, kMaxPressedText + 1, seconds(1));
+        if (!text || text->empty())
+            bad("it could not be compressed: " + child_.end(control()));
+        if (text->front() == protocol::kNothing)
+            return std::nullopt;
+        if (text->front() != protocol::kPressed)
+            refused(*text);
+        struct stat info {};
+        if (::fstat(out, &info) != 0)
+            throw_errno("fstat of a snapshot");
+        try {
+            return pressed_from_text(std::string_view(*text).substr(1), static_cast<std::uint64_t>(info.st_size));
+        } catch (const FormatError&) {
+            bad("it could not be compressed: its examiner gave an invalid list of chunks");
+        }
+    }
+
+private:
+    [[noreturn]] void refused(const std::string& text) {
+        const std::string line = tinykvm::brief(std::string_view(text).substr(1, kMaxLine));
+        if (text.front() == protocol::kBadSnapshot)
             bad(line);
-        if (text->front() != protocol::kFailed)
+        if (text.front() != protocol::kFailed)
             bad("it could not be examined: " + child_.end(control()));
         throw UserError(ExitCode::failure, "the snapshot could not be examined: " + line);
     }
 
-private:
     using Pair = std::pair<UniqueFd, UniqueFd>;
-    Process(const Examiner& examiner, Pair pair)
-        : child_(start(examiner, pair.second.get())), control_(std::move(pair.first)) {
+    Process(const Examiner& examiner, Priority priority, Pair pair)
+        : child_(start(examiner, priority, pair.second.get())), control_(std::move(pair.first)) {
         jail::Plan closed;
         closed.mode = examiner.mode;
         ignore_hang_up([&] { send_text(control(), protocol::Kind::jail, jail::to_text(closed)); });
     }
 
-    static jail::Spawned start(const Examiner& examiner, int control) {
+    static jail::Spawned start(const Examiner& examiner, Priority priority, int control) {
         constexpr int kControl = 3;
         const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
         if (!null)
             throw_errno("open /dev/null");
-        const jail::Program program{
+        jail::Program program{
             examiner.executable,
             {"kvmserver", "--examiner", std::to_string(kControl), std::string(jail::text_of(examiner.mode))},
             {},
             {{null.get(), STDOUT_FILENO}, {null.get(), STDERR_FILENO}, {control, kControl}}};
+        if (priority == Priority::idle)
+            program.words.emplace_back("idle");
         return jail::spawn(program, examiner.mode);
     }
 
@@ -181,6 +212,21 @@ SnapshotFacts Examiner::of_stored(const store::StoredSnapshot& snapshot) const {
         send_pieces(process.control(), snapshot);
     });
     return process.answer(Depth::metadata, 0, least);
+}
+
+std::optional<Pressed> Examiner::compress(const store::StoredSnapshot& snapshot, int out,
+                                          const std::function<bool()>& stop) const {
+    // Ten times what Node takes: 29 MB are 100 MB of pages, and 20 s of CPU.
+    const seconds patience = seconds(60) + seconds(snapshot.size() / kCompressedBytesPerSecond);
+    require_open_files("a snapshot", snapshot);
+    Process process(*this, Process::Priority::idle);
+    ignore_hang_up([&] {
+        send_text(process.control(), question(protocol::Kind::compress, patience), list_of(snapshot));
+        send_pieces(process.control(), snapshot);
+        if (!protocol::send(process.control(), question(protocol::Kind::compress, patience), out))
+            throw_errno("give an examiner its file");
+    });
+    return process.pressed(out, stop);
 }
 
 } // namespace kvmserver::daemon

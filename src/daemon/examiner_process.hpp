@@ -3,10 +3,13 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "src/jail/walls.hpp"
 #include "src/snapshot/facts.hpp"
+#include "src/snapshot/pressed.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
 
 namespace kvmserver::daemon {
@@ -21,6 +24,11 @@ struct Examiner {
     SnapshotFacts of_file(int file, std::uint64_t bytes) const;                          // Depth::whole
     SnapshotFacts of_pieces(const store::PieceFiles& pieces, std::uint64_t bytes) const; // Depth::whole
     SnapshotFacts of_stored(const store::StoredSnapshot& snapshot) const;                // Depth::metadata
+    // Has the snapshot compressed anew to `out`, an empty file, when nothing else wants the processor: however long
+    // that takes, until `stop`. Returns nothing if there was nothing to do or `stop` was true. What is in `out` is as
+    // untrusted as the snapshot.
+    std::optional<Pressed> compress(const store::StoredSnapshot& snapshot, int out,
+                                    const std::function<bool()>& stop) const;
 };
 
 } // namespace kvmserver::daemon

@@ -27,11 +27,11 @@ FunctionTable::FunctionTable(store::Store& store, WorkerPool& pool, LogStore& lo
     table_.store(std::make_shared<RoutingTable>());
 }
 
-void FunctionTable::refresh(bool anyhow) {
+bool FunctionTable::refresh(bool anyhow) {
     const std::lock_guard lock(mutex_);
     const std::int64_t version = store_.data_version();
     if (version == seen_ && !anyhow)
-        return;
+        return false;
     const bool first = !looked_;
     auto table = std::make_shared<RoutingTable>();
     std::map<Key, Known> known;
@@ -81,6 +81,7 @@ void FunctionTable::refresh(bool anyhow) {
     for (const auto& [what, line] : faults_)
         if (const auto old = said.find(what); old == said.end() || old->second != line)
             note_(line);
+    return true;
 }
 
 // Throws errors that are not the manifest's: a retry may succeed.
@@ -94,7 +95,13 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
         try {
             const auto before = known_.find(key);
             Known entry = before != known_.end() ? before->second : read_version(function.name, live.version);
-            Values values = values_of(function.name, entry);
+            const store::FunctionDetails details = store::Functions(store_).describe(function.name);
+            const auto info = std::ranges::find(details.live_versions, live.version, &store::VersionInfo::number);
+            if (info != details.live_versions.end() && info->snapshot != entry.snapshot) { // compressed anew
+                entry.snapshot = info->snapshot;
+                entry.version = nullptr;
+            }
+            Values values = values_of(function.name, entry, details);
             const std::vector<Ceilings> ceilings = ceilings_of(function.name, entry);
             for (const Ceilings& each : ceilings)
                 log_bytes = least(log_bytes, each.log_bytes);
@@ -138,8 +145,8 @@ FunctionTable::Known FunctionTable::read_version(const std::string& function, st
     return {nullptr, function_settings(info.manifest), info.snapshot, info.tenant, info.ceilings};
 }
 
-Values FunctionTable::values_of(const std::string& function, const Known& version) {
-    const store::FunctionDetails details = store::Functions(store_).describe(function);
+Values FunctionTable::values_of(const std::string& function, const Known& version,
+                                const store::FunctionDetails& details) {
     return daemon::values_of(version.settings, details.env, store::Secrets(store_).values(function, version.tenant),
                              details.secrets);
 }
@@ -187,9 +194,9 @@ std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& funct
         if (std::get<0>(key) == function && std::get<2>(key) == version)
             return entry.version;
     const Known entry = read_version(function, version);
-    const std::int64_t created = store::Functions(store_).describe(function).created;
-    auto made =
-        make_version({function, created}, version, entry, values_of(function, entry), ceilings_of(function, entry));
+    const store::FunctionDetails details = store::Functions(store_).describe(function);
+    auto made = make_version({function, details.created}, version, entry, values_of(function, entry, details),
+                             ceilings_of(function, entry));
     pool_.retire(made); // its process ends after the request
     return made;
 }

@@ -31,10 +31,11 @@ public:
 
     // The table in use. Any thread.
     std::shared_ptr<const RoutingTable> get() const { return table_.load(); }
-    // Reads the store if it has changed, or if `anyhow`. Versions that stay live keep their processes. A function that
+    // Reads the store if it has changed, or if `anyhow`. Versions that stay live keep their processes, unless their
+    // snapshot was compressed anew. A function that
     // cannot be read stays as it was, and the next call retries it. A version with an invalid manifest is not live.
-    // Thread-safe. Throws what the store throws; the table in use then stays.
-    void refresh(bool anyhow);
+    // Thread-safe. Throws what the store throws; the table in use then stays. Returns whether it was read.
+    bool refresh(bool anyhow);
     // A version for `invoke`, whether it is live or not. Throws store::NotFound.
     std::shared_ptr<FunctionVersion> version(const std::string& function, std::uint64_t version);
     // Percentage of the requests, by function and version.
@@ -59,7 +60,7 @@ private:
     Part part_of(const store::FunctionSummary& function, Faults& faults);
     Part former_part(const store::FunctionSummary& function);
     Known read_version(const std::string& function, std::uint64_t version);
-    Values values_of(const std::string& function, const Known& version);
+    Values values_of(const std::string& function, const Known& version, const store::FunctionDetails& details);
     std::vector<Ceilings> ceilings_of(const std::string& function, const Known& known) const;
     std::shared_ptr<FunctionVersion> make_version(const Identity& function, std::uint64_t version, const Known& known,
                                                   Values values, const std::vector<Ceilings>& ceilings);

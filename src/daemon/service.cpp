@@ -149,7 +149,9 @@ Service::Service(ServeOptions options, UniqueFd listening)
           store_, pool_, logs_,
           {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},
           [this] { return ceilings_.load(); }, [](const std::string& line) { log_line("kvmserver: " + line); }),
-      front_(front_options(options_), *this, this) {
+      front_(front_options(options_), *this, this),
+      recompressor_(options_.store, {.mode = options_.jail.mode}, *options_.examinations,
+                    [](const std::string& line) { log_line("kvmserver: " + line); }) {
     if (!listening_)
         throw_errno("dup listening socket");
     std::tie(address_, port_) = address_of(listening.get());
@@ -166,11 +168,20 @@ Service::~Service() = default;
 
 std::string Service::address() const { return address_; }
 
-void Service::start() { front_.start(); }
+void Service::start() {
+    front_.start();
+    recompressor_.start();
+}
+
+void Service::refresh() {
+    if (table_.refresh(false))
+        recompressor_.look();
+}
 
 void Service::drain(std::chrono::milliseconds patience) {
     const auto end = std::chrono::steady_clock::now() + patience;
     draining_ = true;
+    recompressor_.stop();
     // Closes the front's copy too: new clients are refused, or served by another holder of the socket.
     listening_.reset();
     front_.drain();

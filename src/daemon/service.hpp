@@ -12,6 +12,7 @@
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_table.hpp"
 #include "src/daemon/own_requests.hpp"
+#include "src/daemon/recompressor.hpp"
 #include "src/http/front.hpp"
 #include "src/store/store.hpp"
 #include "tinykvm/base/shared_value.hpp"
@@ -41,7 +42,7 @@ public:
     std::shared_ptr<const CeilingsFile> ceilings() const override { return ceilings_.load(); }
     store::Store& store() override { return store_; }
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
-    void refresh() override { table_.refresh(false); }
+    void refresh() override;
     void reload() override;
     // Sets what else reload() does: reloading the companion's files. {} removes it, and no call is running when this
     // returns.
@@ -75,7 +76,8 @@ private:
     CacheService cache_;
     WorkerPool pool_;
     FunctionTable table_;
-    http::Front front_; // last: its threads use the members above
+    http::Front front_; // its threads use the members above
+    Recompressor recompressor_;
 };
 
 } // namespace kvmserver::daemon

@@ -248,8 +248,8 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, std::string& fa
         return false;
     };
     // All copies are taken before anything is changed. "/" is copied mount by mount, because some of its mounts may not
-    // support ID mapping. In a user namespace it comes with all its mounts or not at all: the kernel locks them together
-    // (mount_namespaces(7)), and nothing is ID-mapped.
+    // support ID mapping. In a user namespace it comes with all its mounts or not at all: the kernel locks them
+    // together (mount_namespaces(7)), and nothing is ID-mapped.
     const bool one_by_one = static_cast<bool>(clone_tree("/", false));
     std::vector<std::pair<Shown, UniqueFd>> copies;
     std::vector<Shown> wanted;

@@ -20,7 +20,8 @@ struct DeployPlan {
     bool activate = true;
     std::optional<std::uint64_t> if_version; // must be the live version; 0: the function must not exist
     store::IfMatch if_match;
-    std::string tenant; // of whoever deploys (store::VersionRecord::tenant)
+    std::string tenant;          // of whoever deploys (store::VersionRecord::tenant)
+    bool compress_later = false; // store::VersionInfo::compress_later
 };
 
 // Routes and environment after the deploy, and the state that they were computed from.

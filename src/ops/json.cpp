@@ -26,7 +26,8 @@ json version_json(const store::VersionInfo& version) {
                 {"bytes", version.snapshot_bytes},
                 {"created", time_text(version.created)},
                 {"state", store::name_of(version.state)},
-                {"percent", version.percent}};
+                {"percent", version.percent},
+                {"compress_later", version.compress_later}};
     if (!version.ceilings.empty())
         object["ceilings"] = json::parse(version.ceilings);
     return object;

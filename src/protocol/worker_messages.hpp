@@ -24,6 +24,8 @@
 // the snapshot's file, `examine_pieces` with the list of its pieces followed by `pieces`, or `describe`, the same for a
 // stored snapshot. `left` is the CPU time that it may use, in seconds. It answers with `described` and ends. That file
 // holds kFacts and facts (src/snapshot/facts.hpp), or kBadSnapshot or kFailed and a line with the reason.
+// `compress` is asked as `examine_pieces` is, and then brings an empty file for the snapshot compressed anew. The
+// answer has kPressed and which chunks that were (src/snapshot/recompress.hpp), or kNothing when there were none.
 #pragma once
 #include <sys/types.h>
 
@@ -58,13 +60,14 @@ enum class Kind : std::uint8_t {
     connect,
     connected,
     cancel,
-    examine_pieces
+    examine_pieces,
+    compress
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.
 inline constexpr char kReportExcess = '!';
 
-inline constexpr char kFacts = 'f', kBadSnapshot = 'b', kFailed = 'e';
+inline constexpr char kFacts = 'f', kPressed = 'p', kNothing = 'n', kBadSnapshot = 'b', kFailed = 'e';
 
 // One layout for all kinds: both sides are the same binary.
 struct Message {

@@ -13,6 +13,7 @@
 #include "src/protocol/worker_messages.hpp"
 #include "src/runner/daemon_messages.hpp"
 #include "src/snapshot/facts.hpp"
+#include "src/snapshot/recompress.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -23,9 +24,12 @@ namespace {
 
 #ifdef KVMSERVER_SANITIZED
 constexpr rlim_t kMaxMemory = RLIM_INFINITY; // the sanitizers' shadow memory takes terabytes
+constexpr rlim_t kMaxMemoryToCompress = RLIM_INFINITY;
 #else
-constexpr rlim_t kMaxMemory = 192 << 20; // examining needs 32 MiB, this binary takes the rest
+constexpr rlim_t kMaxMemory = 192 << 20;           // examining needs 32 MiB, this binary takes the rest
+constexpr rlim_t kMaxMemoryToCompress = 512 << 20; // zstd's tables and the decompressed index
 #endif
+constexpr rlim_t kMoreBytes = 1 << 20; // that a file compressed anew may be longer
 
 void limit(__rlimit_resource resource, rlim_t most) {
     const rlimit wanted{most, most};
@@ -33,23 +37,35 @@ void limit(__rlimit_resource resource, rlim_t most) {
         throw_errno("setrlimit");
 }
 
-// Returns nothing if the daemon closed the socket or sent something unexpected.
-std::optional<SnapshotFacts> examine(int control) {
+std::string compress(const ByteSource& source, int out) {
+    limit(RLIMIT_FSIZE, source.size() + kMoreBytes);
+    const auto pressed = recompress(source, out);
+    return pressed ? protocol::kPressed + to_text(*pressed) : std::string(1, protocol::kNothing);
+}
+
+// Returns the answer; nothing if the daemon closed the socket or sent something unexpected.
+std::optional<std::string> answer_to_question(int control) {
+    using protocol::Kind;
     auto asked = protocol::receive(control, protocol::Wait::yes);
     if (!asked || !asked->fd)
         return std::nullopt;
-    limit(RLIMIT_AS, kMaxMemory);
+    const Kind kind = asked->message.kind;
+    limit(RLIMIT_AS, kind == Kind::compress ? kMaxMemoryToCompress : kMaxMemory);
     limit(RLIMIT_CPU, asked->message.left);
-    if (asked->message.kind == protocol::Kind::examine)
-        return examine_snapshot(asked->fd.get());
-    const bool whole = asked->message.kind == protocol::Kind::examine_pieces;
-    if (!whole && asked->message.kind != protocol::Kind::describe)
+    if (kind == Kind::examine)
+        return protocol::kFacts + to_text(examine_snapshot(asked->fd.get()));
+    if (kind != Kind::examine_pieces && kind != Kind::describe && kind != Kind::compress)
         return std::nullopt;
     auto pieces = receive_pieces(control, "a snapshot");
     if (!pieces)
         return std::nullopt;
-    return examine_snapshot(*open_pieces_source(asked->fd.get(), std::move(*pieces)),
-                            whole ? Depth::whole : Depth::metadata);
+    const auto source = open_pieces_source(asked->fd.get(), std::move(*pieces));
+    if (kind == Kind::compress) {
+        const auto out = protocol::receive(control, protocol::Wait::yes);
+        return out && out->fd ? std::optional(compress(*source, out->fd.get())) : std::nullopt;
+    }
+    return protocol::kFacts +
+           to_text(examine_snapshot(*source, kind == Kind::describe ? Depth::metadata : Depth::whole));
 }
 
 } // namespace
@@ -62,14 +78,14 @@ int run_examiner(UniqueFd control, jail::Mode mode) {
         if (!plan)
             return 0;
         jail.enter(*plan);
-        const auto facts = examine(control.get());
-        if (!facts)
+        auto answer = answer_to_question(control.get());
+        if (!answer)
             return 0;
-        text = protocol::kFacts + to_text(*facts);
+        text = std::move(*answer);
     } catch (const FormatError& error) {
         text = fmt::format("{}{}", protocol::kBadSnapshot, error.what());
     } catch (const std::bad_alloc&) {
-        text = fmt::format("{}needs more memory to be examined than it may have", protocol::kBadSnapshot);
+        text = fmt::format("{}needs more memory than it may have here", protocol::kBadSnapshot);
     } catch (const UserError& error) {
         text = fmt::format("{}{}", error.code() == ExitCode::bad_snapshot ? protocol::kBadSnapshot : protocol::kFailed,
                            error.what());

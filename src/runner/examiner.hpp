@@ -1,4 +1,5 @@
-// The jailed process that examines one snapshot for the daemon and then ends (src/snapshot/facts.hpp).
+// The jailed process that examines one snapshot for the daemon, or compresses it anew, and then ends
+// (src/snapshot/facts.hpp, recompress.hpp).
 #pragma once
 #include "src/jail/walls.hpp"
 #include "tinykvm/base/unique_fd.hpp"

@@ -15,7 +15,7 @@ constexpr std::uint64_t kSmallTotal = 16ull << 20;
 constexpr std::size_t kFilterGain = 256;
 constexpr int kProbeLevel = 1;
 // Decompresses 1.6 times as fast as level 19 (measured on the hot part of Node: 1380 and 860 MB/s).
-constexpr int kHotLevel = -1;
+constexpr int kFastLevel = -1;
 
 void set(ZSTD_CCtx* context, ZSTD_cParameter parameter, int value) {
     if (ZSTD_isError(ZSTD_CCtx_setParameter(context, parameter, value)))
@@ -24,6 +24,8 @@ void set(ZSTD_CCtx* context, ZSTD_cParameter parameter, int value) {
 
 void configure(ZSTD_CCtx* context, const Effort& effort) {
     set(context, ZSTD_c_contentSizeFlag, 0);
+    if (effort.level == kQuickLevel)
+        return; // not used
     if (effort.level != 0)
         return set(context, ZSTD_c_compressionLevel, effort.level);
     const bool small = effort.total_raw <= kSmallTotal;
@@ -45,7 +47,9 @@ std::size_t checked(std::size_t result) {
 
 } // namespace
 
-bool is_fast(const Effort& effort, bool hot) { return hot && effort.level == 0 && effort.total_raw > kSmallTotal; }
+bool is_fast(const Effort& effort, bool hot) {
+    return effort.level == kQuickLevel || (hot && effort.level == 0 && effort.total_raw > kSmallTotal);
+}
 
 std::string effort_name(const Effort& effort) {
     // Includes the library's version: another one may compress better.
@@ -56,7 +60,7 @@ std::string effort_name(const Effort& effort) {
 void ChunkCompressor::Free::operator()(ZSTD_CCtx_s* context) const { ZSTD_freeCCtx(context); }
 
 ChunkCompressor::ChunkCompressor(const Effort& effort)
-    : fast_hot_(is_fast(effort, true)), context_(ZSTD_createCCtx()), probe_(ZSTD_createCCtx()) {
+    : effort_(effort), context_(ZSTD_createCCtx()), probe_(ZSTD_createCCtx()) {
     if (!context_ || !probe_)
         throw std::bad_alloc();
     configure(context_.get(), effort);
@@ -82,9 +86,9 @@ Filter ChunkCompressor::choose(std::span<const std::byte> raw) {
 ChunkCompressor::Result ChunkCompressor::compress(std::span<const std::byte> raw, bool hot) {
     filtered_.resize(raw.size());
     scratch_.resize(ZSTD_compressBound(raw.size()));
-    if (hot && fast_hot_) {
+    if (is_fast(effort_, hot)) {
         const std::size_t bytes = checked(
-            ZSTD_compressCCtx(probe_.get(), scratch_.data(), scratch_.size(), raw.data(), raw.size(), kHotLevel));
+            ZSTD_compressCCtx(probe_.get(), scratch_.data(), scratch_.size(), raw.data(), raw.size(), kFastLevel));
         return {Filter::none, {scratch_.begin(), scratch_.begin() + static_cast<std::ptrdiff_t>(bytes)}};
     }
     const Filter filter = choose(raw);

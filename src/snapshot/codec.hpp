@@ -13,9 +13,13 @@ struct ZSTD_CCtx_s;
 
 namespace kvmserver {
 
+// Takes hardly any time: every chunk as a hot chunk of a large program. For a snapshot that is compressed anew soon
+// (recompress.hpp).
+inline constexpr int kQuickLevel = 100;
+
 // How hard to compress. `level` 0 chooses by the total size: see FORMAT.md, "Sizes and speeds".
 struct Effort {
-    int level = 0;               // a zstd level, 1..22, or 0
+    int level = 0;               // a zstd level, 1..22, or 0, or kQuickLevel
     std::uint64_t total_raw = 0; // bytes of all chunks together
     bool operator==(const Effort&) const = default;
 };
@@ -43,7 +47,7 @@ private:
     using Context = std::unique_ptr<ZSTD_CCtx_s, Free>;
     Filter choose(std::span<const std::byte> raw);
 
-    bool fast_hot_;
+    Effort effort_;
     Context context_, probe_;
     std::vector<std::byte> filtered_, scratch_;
 };

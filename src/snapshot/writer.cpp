@@ -32,8 +32,9 @@ constexpr unsigned kMinThreads = 2, kMaxThreads = 8;
 class ChunkPress {
 public:
     ChunkPress(std::vector<ChunkInfo>& chunks, std::span<const std::byte> memory, const Effort& effort,
-               CompressedChunkCache known, OutputFile& file)
-        : chunks_(chunks), memory_(memory), effort_(effort), known_(std::move(known)), file_(file) {}
+               const FolderCache& cache, OutputFile& file)
+        : chunks_(chunks), memory_(memory), effort_(effort),
+          known_(cache, {effort.level == kQuickLevel ? 0 : effort.level, effort.total_raw}), file_(file) {}
 
     // Returns the size of all chunks in the file.
     std::uint64_t run() {
@@ -65,7 +66,8 @@ private:
                 auto result = known_.find(raw, digest, hot);
                 if (!result) {
                     result = compressor.compress(raw, hot);
-                    known_.keep(digest, hot, *result);
+                    if (effort_.level != kQuickLevel)
+                        known_.keep(digest, hot, *result);
                 }
                 deposit(i, std::move(*result), digest);
             }
@@ -135,7 +137,7 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
                                int memory_fd, const FolderCache& cache) {
     if (memory.size() != std::uint64_t{state.frames} * tinykvm::kPageSize)
         throw std::logic_error("write_snapshot: the memory is not that of the state");
-    if (level < 0 || level > 22)
+    if ((level < 0 || level > 22) && level != kQuickLevel)
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  fmt::format("compression level {}: must be 1 to 22, or 0 for the default", level));
     const auto metadata = metadata_of(path, state);
@@ -149,7 +151,7 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
     format::Header header;
     header.prefix.guest_abi = state.guest_abi;
     header.chunks = static_cast<std::uint32_t>(plan.chunks.size());
-    header.chunk_bytes = ChunkPress(plan.chunks, memory, effort, CompressedChunkCache(cache, effort), file).run();
+    header.chunk_bytes = ChunkPress(plan.chunks, memory, effort, cache, file).run();
     std::uint64_t end = header.metadata_at();
     header.metadata = write_section(file, end, metadata);
     const auto index = encode_index(plan.chunks);

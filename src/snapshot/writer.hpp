@@ -22,7 +22,8 @@ struct SnapshotSummary {
 
 // Writes `state` and `memory` (state.frames * 4096 bytes, which must not change meanwhile) to `path`. A regular file of
 // that name is replaced only when everything is written and flushed; on failure nothing is left behind. Output is
-// deterministic. `hot_frames` are in order of first use. `level` is a zstd level 1..22, or 0 for the default.
+// deterministic. `hot_frames` are in order of first use. `level` is a zstd level 1..22, 0 for the default, or
+// kQuickLevel (codec.hpp) for chunks that `cache` does not have compressed at the default level.
 // `memory_fd` is the memfd of which `memory` is a shared mapping, to skip its holes, or -1. `cache` keeps compressed
 // chunks for the next snapshot. Throws UserError (bad path, or a state that the format cannot hold) and HostError.
 SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm::MachineState& state,

@@ -59,6 +59,7 @@ constexpr OptionSpec kTable[] = {
              "would repeat in every request",
      .without_effect = kRun | kSnaprun},
     {.name = "temporary", .help = "the file will not stay", .offered = kSnapshot, .in_file = false}, // for `deploy`
+    {.name = "hurry", .help = "compressed anew later", .offered = kSnapshot, .in_file = false}, // for `deploy`
     {.name = "dev", .help = "serve what a snapshot would hold", .offered = kRun, .in_file = false}, // for `dev`
 
     {.name = "ephemeral", .letter = 'e', .group = kServing, .help = "reset the machine after each connection",

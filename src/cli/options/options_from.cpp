@@ -10,6 +10,7 @@
 #include "src/cli/help/nearest.hpp"
 #include "src/cli/options/option_table.hpp"
 #include "src/cli/paths.hpp"
+#include "src/snapshot/codec.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -156,6 +157,10 @@ private:
             options_.warmup = static_cast<unsigned>(whole("warmup", 0, kMaxWarmup, options_.warmup, "", " or auto"));
         seconds("max-warmup-time", options_.warmup_seconds);
         options_.level = static_cast<int>(whole("level", 1, 22, 0));
+        bool hurry = false;
+        flag("hurry", hurry);
+        if (hurry && options_.level == 0)
+            options_.level = kQuickLevel;
         tinykvm::Limits& limits = options_.limits;
         seconds("max-boot-time", limits.boot_seconds);
         seconds("max-request-time", limits.request_seconds);

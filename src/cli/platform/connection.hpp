@@ -58,6 +58,9 @@ public:
     virtual std::string server() const { return {}; }
     // Whether a daemon is at the other end, which serves what is deployed.
     virtual bool serves() const { return true; }
+    // Whether a snapshot that was compressed in a hurry is compressed anew at the other end, and gets there as fast as
+    // a file is copied.
+    virtual bool compresses_later() { return false; }
     // Of a route, on the daemon's public listener.
     PublicUrl public_url(const std::string& route);
 

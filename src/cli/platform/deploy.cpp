@@ -183,7 +183,11 @@ int deploy(const Invocation& invocation, Context& context) {
     platform->call("PUT", plan.target(true), plan.body);
 
     const bool quiet = flag(invocation, "quiet");
-    const SnapshotFile file(plan.source, quiet, context);
+    const Compress compress =
+        plan.source.manifest && platform->compresses_later() ? Compress::in_a_hurry : Compress::fully;
+    const SnapshotFile file(plan.source, quiet, context, compress);
+    if (file.hurried())
+        plan.body["compress_later"] = true;
     if (plan.source.manifest && flag(invocation, "strict-unique")) // the build has printed them already
         report_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
     const Pushed pushed = platform->push(file.path());

@@ -74,6 +74,14 @@ public:
         return {reply.status, std::move(reply.headers), std::move(reply.body)};
     }
 
+    bool compresses_later() override {
+        if (!server().empty())
+            return false;
+        const nlohmann::json info = call("GET", "/v1/info", nullptr);
+        const auto daemon = info.find("daemon");
+        return daemon != info.end() && daemon->value("compresses_later", false); // false: an older daemon
+    }
+
     std::string shown() const override { return client_.shown(); }
     std::string server() const override { return client_.other_host(); }
 

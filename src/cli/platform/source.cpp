@@ -71,7 +71,7 @@ std::vector<std::string> late_variables(const Manifest& manifest) {
 }
 
 // Builds the program and makes its snapshot.
-tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
+tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context, bool hurry) {
     const HeldSignals held;
     const TemporaryFolder temporary;
     const std::string folder = manifest.folder.string();
@@ -82,6 +82,8 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context) {
     const std::string path = temporary / "function.snap";
     std::vector<std::string> words{kSelf, "snapshot", "-c",         manifest.file.string(),
                                    "-o",  path,       "--temporary"}; // it goes into the store and is then deleted
+    if (hurry)
+        words.emplace_back("--hurry");
     const std::vector<std::string> warmup = warmup_words(manifest);
     words.insert(words.end(), warmup.begin(), warmup.end());
     for (const std::string& variable : late_variables(manifest))
@@ -121,11 +123,13 @@ Source find_source(const std::string& operand, const Context& context) {
     return source;
 }
 
-SnapshotFile::SnapshotFile(const Source& source, bool quiet, Context& context) : path_(source.path) {
+SnapshotFile::SnapshotFile(const Source& source, bool quiet, Context& context, Compress compress) : path_(source.path) {
     if (!source.manifest)
         return;
+    hurried_ = compress == Compress::in_a_hurry &&
+               !read_config(source.manifest->file.string(), machine_options(), false).settings.contains("level");
     try {
-        made_ = make(*source.manifest, quiet, context);
+        made_ = make(*source.manifest, quiet, context, hurried_);
     } catch (const Interrupted& interrupted) {
         interrupted.end();
         throw UserError(ExitCode::failure, "interrupted; nothing was stored");

@@ -19,18 +19,25 @@ struct Source {
 // Throws UserError (not_found) if it does not exist, or for a folder without a manifest.
 Source find_source(const std::string& operand, const Context& context);
 
+enum class Compress {
+    fully,
+    in_a_hurry, // unless the manifest names a level
+};
+
 // The file of a snapshot. If the source is a manifest, the snapshot is built first. Its file is unlinked, so it is gone
 // with this object, however the process ends.
 class SnapshotFile {
 public:
     // Throws UserError if the build fails, with the status of `kvmserver snapshot` or `failure`. A signal that ends the
     // process takes effect only when nothing is left behind.
-    SnapshotFile(const Source& source, bool quiet, Context& context);
+    SnapshotFile(const Source& source, bool quiet, Context& context, Compress compress = Compress::fully);
     const std::filesystem::path& path() const { return path_; } // valid in this process
+    bool hurried() const { return hurried_; }                   // it was compressed in a hurry
 
 private:
     std::filesystem::path path_;
     tinykvm::UniqueFd made_;
+    bool hurried_ = false;
 };
 
 } // namespace kvmserver::cli::platform

@@ -51,8 +51,11 @@ void FunctionChange::add(const VersionRecord& version) {
 }
 
 void FunctionChange::replace(const VersionRecord& version) {
-    index_->prepare("UPDATE version SET state = ? WHERE function = ? AND number = ?")
+    index_
+        ->prepare("UPDATE version SET state = ?, snapshot = (SELECT id FROM snapshot WHERE digest = ?) "
+                  "WHERE function = ? AND number = ?")
         .bind(name_of(version.state))
+        .bind(version.snapshot)
         .bind(id_)
         .bind(version.number)
         .run();
@@ -91,8 +94,8 @@ void FunctionChange::set_traffic(std::vector<Live> live) {
         insert.bind(id_).bind(part.version).bind(std::int64_t{part.percent}).run();
 }
 
-FunctionRecord FunctionChange::commit() {
-    if (!made_)
+FunctionRecord FunctionChange::commit(Revision revision) {
+    if (!made_ && revision == Revision::next)
         index_->prepare("UPDATE function SET revision = revision + 1, changed = ? WHERE id = ?")
             .bind(now_ms())
             .bind(id_)

@@ -27,13 +27,14 @@ public:
     std::int64_t id() const { return id_; }
 
     void add(const VersionRecord& version);     // the row now, the record in commit()
-    void replace(const VersionRecord& version); // changes its state
+    void replace(const VersionRecord& version); // changes its state and its snapshot
     void remove(std::uint64_t version);
     void take_routes(const std::vector<Route>& routes); // replaces all routes; throws RouteTaken
     void set_traffic(std::vector<Live> live);           // replaces it; throws BadValue, NotFound, Conflict
 
-    // Increments the revision and returns the function's new record.
-    FunctionRecord commit();
+    enum class Revision { next, same };
+    // Returns the function's new record. `same`: for what nobody asked for, so that etags stay good.
+    FunctionRecord commit(Revision revision = Revision::next);
     // Removes the function with everything that belongs to it.
     void commit_removal();
 

@@ -42,6 +42,12 @@ DeployResult Functions::deploy(const DeployRequest& request) {
     result.version = next_version(change);
     change.add({change.id(), request.function, result.version, request.snapshot, request.manifest, now_ms(),
                 request.state, request.tenant, request.ceilings});
+    if (request.compress_later)
+        change.database()
+            .prepare("UPDATE version SET compress_later = 1 WHERE function = ? AND number = ?")
+            .bind(change.id())
+            .bind(result.version)
+            .run();
     if (request.routes)
         change.take_routes(*request.routes);
     if (request.env)
@@ -65,6 +71,26 @@ void Functions::set_state(const std::string& name, std::uint64_t version, Versio
     record.state = state;
     change.replace(record);
     change.commit();
+}
+
+bool Functions::compressed(const std::string& name, std::uint64_t version, const Digest& hurried, const Digest& anew) {
+    try {
+        FunctionChange change(store_, name, {});
+        VersionRecord record = load_version(change.database(), change.id(), version);
+        if (record.snapshot != hurried)
+            return false;
+        record.snapshot = anew;
+        change.replace(record);
+        change.database()
+            .prepare("UPDATE version SET compress_later = 0 WHERE function = ? AND number = ?")
+            .bind(change.id())
+            .bind(version)
+            .run();
+        change.commit(FunctionChange::Revision::same);
+        return true;
+    } catch (const NotFound&) {
+        return false;
+    }
 }
 
 Functions::Switched Functions::set_traffic(const std::string& name, const std::vector<Live>& live,

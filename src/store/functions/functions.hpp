@@ -22,7 +22,8 @@ struct DeployRequest {
     std::optional<std::vector<Route>> routes;              // replaces the routes
     std::optional<std::map<std::string, std::string>> env; // replaces the environment
     IfMatch if_match;
-    std::string tenant = {}; // VersionRecord::tenant
+    std::string tenant = {};     // VersionRecord::tenant
+    bool compress_later = false; // VersionInfo::compress_later
 };
 
 struct DeployResult {
@@ -41,6 +42,16 @@ struct VersionInfo {
     unsigned percent = 0; // of the requests
     std::string tenant;   // VersionRecord::tenant
     std::string ceilings; // JSON: ceilings of the deployer; "": none
+    // The snapshot was compressed in a hurry: the daemon compresses it anew and then puts the result in its place.
+    bool compress_later = false;
+};
+
+// A version whose snapshot is to be compressed anew.
+struct ToCompress {
+    std::string function;
+    std::uint64_t version = 0;
+    Digest snapshot;
+    std::string tenant;
 };
 
 struct FunctionSummary {
@@ -87,6 +98,12 @@ public:
     void remove(const std::string& name, const IfMatch& if_match = {});
     void remove_version(const std::string& name, std::uint64_t version,
                         const IfMatch& if_match = {}); // Conflict if live
+
+    // Puts `anew`, of which the caller must have a SnapshotHold, in the place of `hurried`: the same machine,
+    // compressed harder; the etag stays. With `anew` equal to `hurried`, it stays as it is for good. Returns false if
+    // there is no such version any more, or if it has another snapshot.
+    bool compressed(const std::string& name, std::uint64_t version, const Digest& hurried, const Digest& anew);
+    std::vector<ToCompress> to_compress(); // of all functions, live ones first
 
     std::vector<FunctionSummary> list(); // sorted by name
     FunctionDetails describe(const std::string& name);

@@ -118,6 +118,35 @@ GcResult gc(Store& store, const GcOptions& options) {
     return plan.result;
 }
 
+bool remove_snapshot(Store& store, const Digest& digest) {
+    constexpr int kPatienceMs = 1000;
+    std::vector<Digest> chunks;
+    {
+        const auto sweeping = FileLock::exclusive_within(store.folder(), kSweepLock, kPatienceMs);
+        if (!sweeping)
+            return false;
+        const Marks marks = read_marks(store.folder(), *sweeping);
+        if (std::binary_search(marks.snapshots.begin(), marks.snapshots.end(), digest))
+            return false;
+        auto index = store.index();
+        Transaction transaction(*index);
+        if (!has_snapshot(*index, digest))
+            return true;
+        auto named = index->prepare("SELECT 1 FROM version v JOIN snapshot s ON s.id = v.snapshot WHERE s.digest = ?");
+        if (named.bind(digest).step())
+            return false;
+        for (const ChunkRef& piece : load_snapshot(*index, digest).pieces)
+            chunks.push_back(piece.digest);
+        index->prepare("DELETE FROM snapshot WHERE digest = ?").bind(digest).run();
+        index->execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM piece WHERE piece.chunk = chunk.id)");
+        store.folder().remove(snapshot_record_path(digest)); // before the row: see gc()
+        store.folder().sync_folder(kSnapshots);
+        transaction.commit();
+    }
+    remove_chunks(store, chunks); // those that the index still knows stay
+    return true;
+}
+
 std::size_t remove_leftovers(Store& store) {
     constexpr int kPatienceMs = 1000;
     const auto sweeping = FileLock::exclusive_within(store.folder(), kSweepLock, kPatienceMs);

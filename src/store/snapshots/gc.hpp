@@ -28,6 +28,10 @@ struct GcResult {
 // There is no grace period: files that are about to be named are protected by locks (pin.hpp, importer.hpp).
 GcResult gc(Store& store, const GcOptions& options = {});
 
+// Removes a snapshot that no version names and nobody holds, with the chunks that only it has. Returns false if it
+// stays, also because the store was busy for a second; true also if there is none.
+bool remove_snapshot(Store& store, const Digest& digest);
+
 // Removes only leftovers: marks and temporary files of dead processes, uploads without a row. For the start of a
 // server, also after a crash. Never removes what a rebuild of the index could need. Returns the number removed.
 std::size_t remove_leftovers(Store& store);

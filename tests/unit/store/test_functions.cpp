@@ -189,3 +189,55 @@ TEST_CASE("tokens") {
     for (const fs::path& file : files_below(folder / "store")) // hashes only
         CHECK(read_text(file).find(admin.substr(4)) == std::string::npos);
 }
+
+TEST_CASE("a snapshot that was compressed in a hurry is replaced by the same, compressed anew") {
+    const TempFolder folder;
+    std::optional<Store> opened(folder / "store");
+    Store& store = *opened;
+    Functions functions(store);
+    const auto deploy_hurried = [&](unsigned seed) {
+        const SnapshotHold hold = import(store, sample_pieces(seed));
+        DeployRequest request;
+        request.function = "hello";
+        request.snapshot = hold.digest();
+        request.compress_later = true;
+        functions.deploy(request);
+        return hold.digest();
+    };
+    deploy(store, "hello", 1);
+    CHECK(functions.to_compress().empty());
+    const Digest old = deploy_hurried(2), live = deploy_hurried(3);
+    const auto next = functions.to_compress();
+    REQUIRE(next.size() == 2);
+    CHECK(next[0].version == 3); // the live one first
+    CHECK(next[0].snapshot == live);
+    CHECK(next[1].snapshot == old);
+
+    const std::string etag = functions.describe("hello").etag;
+    Digest anew;
+    {
+        const SnapshotHold hold = import(store, sample_pieces(4));
+        anew = hold.digest();
+        CHECK_FALSE(functions.compressed("hello", 1, live, anew)); // v1 has another snapshot
+        CHECK_FALSE(functions.compressed("hello", 9, live, anew));
+        CHECK_FALSE(functions.compressed("nothing", 3, live, anew));
+        CHECK_FALSE(remove_snapshot(store, anew)); // held
+        CHECK(functions.compressed("hello", 3, live, anew));
+    }
+    CHECK(functions.version("hello", 3).snapshot == anew);
+    CHECK_FALSE(functions.version("hello", 3).compress_later);
+    CHECK(functions.to_compress().size() == 1);
+    CHECK(functions.describe("hello").etag == etag);
+    CHECK_NOTHROW(functions.set_env("hello", "A", "1", etag));
+
+    CHECK_FALSE(remove_snapshot(store, anew)); // v3 is made of it
+    CHECK(remove_snapshot(store, live));
+    CHECK(remove_snapshot(store, live)); // gone already
+    CHECK_THROWS_AS(StoredSnapshot(store, live), NotFound);
+    CHECK(exported(store, anew) == joined(sample_pieces(4))); // also the pieces that both have
+    CHECK(lines_of(verify(folder / "store")).empty());
+    opened.reset();
+    fs::remove(folder / "store" / "index.db"); // made anew from the records
+    Store again(folder / "store");
+    CHECK(Functions(again).version("hello", 3).snapshot == anew);
+}
