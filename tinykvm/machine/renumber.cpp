@@ -51,17 +51,18 @@ public:
         for (const Frame page : pages_)
             add(page);
         auto image = Image::create(static_cast<std::uint32_t>(order_.size()));
-        // Skips holes of the image: reading them would allocate them.
-        for (off_t at = 0; (at = ::lseek(from_->fd(), at, SEEK_DATA)) >= 0;) {
-            const off_t end = ::lseek(from_->fd(), at, SEEK_HOLE);
-            if (end < 0)
-                break;
-            for (; at < end; at += kPageSize)
-                if (const Frame frame = to_[static_cast<std::size_t>(at) / kPageSize]; frame != kNone)
-                    std::memcpy(image->data() + std::size_t{frame} * kPageSize, from_->data() + at, kPageSize);
+        const std::vector<bool> data = frames_with_data();
+        // By fill(), for runs that are runs in both images: a write through the mapping would fault for each page.
+        for (std::size_t first = 0; first < order_.size();) {
+            std::size_t end = first + 1;
+            if (data[order_[first]]) {
+                while (end < order_.size() && order_[end] == order_[end - 1] + 1 && data[order_[end]])
+                    ++end;
+                image->fill(static_cast<Frame>(first),
+                            from_->bytes().subspan(std::size_t{order_[first]} * kPageSize, (end - first) * kPageSize));
+            }
+            first = end;
         }
-        if (errno != ENXIO) // no more data: the regular end
-            throw_errno("lseek image");
         for (const Frame table : tables_)
             translate(*image, to_[table]);
         return image;
@@ -71,6 +72,21 @@ public:
 
 private:
     static constexpr unsigned kEntries = 512;
+
+    // By the old number. The others are holes: reading them would allocate them.
+    std::vector<bool> frames_with_data() const {
+        std::vector<bool> data(to_.size());
+        for (off_t at = 0; (at = ::lseek(from_->fd(), at, SEEK_DATA)) >= 0;) {
+            const off_t end = ::lseek(from_->fd(), at, SEEK_HOLE);
+            if (end < 0)
+                break;
+            std::fill(data.begin() + at / kPageSize, data.begin() + end / kPageSize, true);
+            at = end;
+        }
+        if (errno != ENXIO) // no more data: the regular end
+            throw_errno("lseek image");
+        return data;
+    }
     bool is_table(Frame frame) const { return std::find(tables_.begin(), tables_.end(), frame) != tables_.end(); }
     std::uint64_t entry_of(Frame table, unsigned i) const {
         std::uint64_t entry;

@@ -287,11 +287,21 @@ std::shared_ptr<Image> GuestRam::into_image() && {
 std::shared_ptr<Image> GuestRam::copied_image() const {
     auto copy = Image::create(first_table_ + static_cast<std::uint32_t>(tables_));
     const auto put = [&](Frame first, Frame end) {
+        std::span<std::byte> run; // pages that lie behind each other and are not zero, the last one is frame f - 1
+        const auto write = [&](Frame behind) {
+            if (!run.empty())
+                copy->fill(behind - static_cast<Frame>(run.size() / kPageSize), run);
+            run = {};
+        };
         for (Frame f = first; f < end; ++f) {
             const std::span<std::byte> page = frame_bytes(f);
-            if (!is_zero(page))
-                std::copy(page.begin(), page.end(), copy->data() + frame_address(f).value);
+            const bool zero = is_zero(page);
+            if (zero || page.data() != run.data() + run.size())
+                write(f);
+            if (!zero)
+                run = run.empty() ? page : std::span(run.data(), run.size() + kPageSize);
         }
+        write(end);
     };
     put(0, high_);
     put(first_table_, first_table_ + static_cast<Frame>(tables_));
